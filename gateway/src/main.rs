@@ -1,0 +1,2 @@
+//! zgate
+fn main() {}

@@ -1,0 +1,258 @@
+//! Reading XDR. Every length a peer sends is checked against what the caller
+//! allows and against the bytes that are there, before anything is allocated.
+
+use bytes::Bytes;
+use thiserror::Error;
+
+/// The peer's fault: the bytes are not the XDR they should be.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum XdrError {
+    /// The input ends too early.
+    #[error("input ends early")]
+    Short,
+    /// A length or count is above its limit.
+    #[error("length above its limit")]
+    TooLong,
+    /// A discriminant or boolean has no meaning here.
+    #[error("value out of range")]
+    BadValue,
+    /// Padding bytes are missing.
+    #[error("bytes left over")]
+    Trailing,
+    /// A string is not UTF-8.
+    #[error("not UTF-8")]
+    NotUtf8,
+}
+
+/// A type that can be read from XDR.
+pub trait Decode: Sized {
+    /// Reads one value.
+    ///
+    /// # Errors
+    /// [`XdrError`] when the input is not a value of this type.
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError>;
+}
+
+/// Bulk data that was received apart from the rest of the message. It belongs
+/// at `at` in the remaining bytes, without its padding, which stays in them.
+#[derive(Clone, Debug)]
+struct Splice {
+    at: usize,
+    data: Bytes,
+}
+
+/// A cursor over one message.
+#[derive(Clone, Debug)]
+pub struct Decoder<'a> {
+    input: &'a [u8],
+    at: usize,
+    splice: Option<Splice>,
+}
+
+impl<'a> Decoder<'a> {
+    /// A cursor over a message that is all in one piece.
+    #[must_use]
+    pub fn new(input: &'a [u8]) -> Self {
+        Self { input, at: 0, splice: None }
+    }
+
+    /// A cursor over a message whose opaque body at `at` was received into
+    /// `data`; `input` is the message without that body (its length word and
+    /// padding stay in `input`).
+    #[must_use]
+    pub fn with_splice(input: &'a [u8], at: usize, data: Bytes) -> Self {
+        Self { input, at: 0, splice: Some(Splice { at, data }) }
+    }
+
+    /// Position in the input, in bytes.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Bytes not read yet (a spliced body does not count).
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.input.len() - self.at
+    }
+
+    /// The bytes not read yet.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        &self.input[self.at..]
+    }
+
+    /// Succeeds only at the end of the input.
+    ///
+    /// # Errors
+    /// [`XdrError::Trailing`] when bytes are left.
+    pub fn finish(&self) -> Result<(), XdrError> {
+        if self.remaining() == 0 { Ok(()) } else { Err(XdrError::Trailing) }
+    }
+
+    /// Takes `len` raw bytes, without padding.
+    ///
+    /// # Errors
+    /// [`XdrError::Short`].
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], XdrError> {
+        if self.remaining() < len {
+            return Err(XdrError::Short);
+        }
+        let bytes = &self.input[self.at..self.at + len];
+        self.at += len;
+        Ok(bytes)
+    }
+
+    /// Fixed-length opaque data with its padding.
+    ///
+    /// # Errors
+    /// [`XdrError::Short`].
+    pub fn opaque_fixed(&mut self, len: usize) -> Result<&'a [u8], XdrError> {
+        let bytes = self.take(len)?;
+        self.take(padding(len))?;
+        Ok(bytes)
+    }
+
+    /// Variable-length opaque data of at most `max` bytes, with its padding.
+    ///
+    /// # Errors
+    /// [`XdrError::TooLong`] or [`XdrError::Short`].
+    pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], XdrError> {
+        let len = self.length(max)?;
+        self.opaque_fixed(len)
+    }
+
+    /// Variable-length bulk data of at most `max` bytes. A body that was
+    /// received apart is returned as it is; otherwise it is copied out.
+    ///
+    /// # Errors
+    /// [`XdrError::TooLong`], [`XdrError::Short`], or
+    /// [`XdrError::BadValue`] when the received body has another length.
+    pub fn bulk(&mut self, max: usize) -> Result<Bytes, XdrError> {
+        let len = self.length(max)?;
+        if self.splice.as_ref().is_some_and(|splice| splice.at == self.at) {
+            let data = self.splice.take().map(|splice| splice.data).unwrap_or_default();
+            if data.len() != len {
+                return Err(XdrError::BadValue);
+            }
+            self.take(padding(len))?;
+            return Ok(data);
+        }
+        self.opaque_fixed(len).map(Bytes::copy_from_slice)
+    }
+
+    /// Skips variable-length bulk data and says where its body lies:
+    /// `(offset of the body, length)`. The body itself need not be there yet;
+    /// this ends the walk. Used to find the body of a WRITE before it is
+    /// received.
+    ///
+    /// # Errors
+    /// [`XdrError::TooLong`] or [`XdrError::Short`].
+    pub fn bulk_position(&mut self, max: usize) -> Result<(usize, usize), XdrError> {
+        let len = self.length(max)?;
+        Ok((self.at, len))
+    }
+
+    /// A count or length of at most `max`.
+    ///
+    /// # Errors
+    /// [`XdrError::TooLong`] or [`XdrError::Short`].
+    pub fn length(&mut self, max: usize) -> Result<usize, XdrError> {
+        let len = self.u32()? as usize;
+        if len > max { Err(XdrError::TooLong) } else { Ok(len) }
+    }
+
+    /// Unsigned integer.
+    ///
+    /// # Errors
+    /// [`XdrError::Short`].
+    pub fn u32(&mut self) -> Result<u32, XdrError> {
+        let b = self.take(4)?;
+        Ok(u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+    }
+
+    /// Unsigned hyper integer.
+    ///
+    /// # Errors
+    /// [`XdrError::Short`].
+    pub fn u64(&mut self) -> Result<u64, XdrError> {
+        Ok(u64::from(self.u32()?) << 32 | u64::from(self.u32()?))
+    }
+
+    /// A counted array of at most `max` elements.
+    ///
+    /// # Errors
+    /// [`XdrError::TooLong`] or an element's own error.
+    pub fn array<T: Decode>(&mut self, max: usize) -> Result<Vec<T>, XdrError> {
+        let count = self.length(max)?;
+        // An element takes at least four bytes: a count the input cannot hold
+        // is refused before memory is reserved for it.
+        if count > self.remaining() / 4 {
+            return Err(XdrError::Short);
+        }
+        let mut items = Vec::with_capacity(count);
+        for _ in 0..count {
+            items.push(T::decode(self)?);
+        }
+        Ok(items)
+    }
+}
+
+/// Padding after `len` bytes of opaque data (RFC 4506 §4.9).
+pub(crate) fn padding(len: usize) -> usize {
+    len.wrapping_neg() & 3
+}
+
+impl Decode for u32 {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        d.u32()
+    }
+}
+
+impl Decode for i32 {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        d.u32().map(|v| v as i32)
+    }
+}
+
+impl Decode for u64 {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        d.u64()
+    }
+}
+
+impl Decode for i64 {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        d.u64().map(|v| v as i64)
+    }
+}
+
+impl Decode for bool {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        match d.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(XdrError::BadValue),
+        }
+    }
+}
+
+impl Decode for () {
+    fn decode(_: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(())
+    }
+}
+
+impl<T: Decode> Decode for Option<T> {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        if bool::decode(d)? { T::decode(d).map(Some) } else { Ok(None) }
+    }
+}
+
+impl<const N: usize> Decode for [u8; N] {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        let mut out = [0; N];
+        out.copy_from_slice(d.opaque_fixed(N)?);
+        Ok(out)
+    }
+}

@@ -1,0 +1,273 @@
+//! Writing XDR. File data never enters the encoder's buffer: it is kept as a
+//! segment of its own between two runs of encoded bytes.
+
+use crate::decode::padding;
+use bytes::{BufMut, Bytes, BytesMut};
+use zgate_store::Payload;
+
+/// A type that can be written as XDR.
+pub trait Encode {
+    /// Writes the value.
+    fn encode(&self, e: &mut Encoder);
+}
+
+/// One piece of an encoded message.
+#[derive(Clone, Debug)]
+pub enum Segment {
+    /// Encoded bytes.
+    Bytes(Bytes),
+    /// Bulk data, sent from where it lies.
+    Payload(Payload),
+}
+
+impl Segment {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Payload(payload) => payload.len(),
+        }
+    }
+
+    /// Whether it holds nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// An encoded message: pieces to be sent one after the other. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Message {
+    /// The pieces.
+    pub segments: Vec<Segment>,
+}
+
+impl Message {
+    /// Total length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.segments.iter().map(Segment::len).sum()
+    }
+
+    /// Whether it holds nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Everything in one piece, for tests and small messages. A file span
+    /// cannot be flattened: returns `None`.
+    #[must_use]
+    pub fn flatten(&self) -> Option<Bytes> {
+        if let [Segment::Bytes(only)] = self.segments.as_slice() {
+            return Some(only.clone());
+        }
+        let mut out = BytesMut::with_capacity(self.len());
+        for segment in &self.segments {
+            match segment {
+                Segment::Bytes(bytes) | Segment::Payload(Payload::Bytes(bytes)) => {
+                    out.extend_from_slice(bytes);
+                }
+                Segment::Payload(Payload::Span(_)) => return None,
+            }
+        }
+        Some(out.freeze())
+    }
+}
+
+/// A place in an encoder that can be rolled back to.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    segments: usize,
+    buffered: usize,
+}
+
+/// Builds one message.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    segments: Vec<Segment>,
+    buffer: BytesMut,
+    flushed_bytes: usize,
+}
+
+impl Encoder {
+    /// An empty encoder.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_capacity(512)
+    }
+
+    /// An empty encoder with room for `capacity` bytes.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self {
+            segments: Vec::new(),
+            buffer: BytesMut::with_capacity(capacity),
+            flushed_bytes: 0,
+        }
+    }
+
+    /// Bytes written so far, bulk data included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.flushed_bytes + self.buffer.len()
+    }
+
+    /// Whether nothing was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Remembers this place. Valid as long as no bulk data is written.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark { segments: self.segments.len(), buffered: self.buffer.len() }
+    }
+
+    /// Forgets all that was written after `mark`. Bulk data written since then
+    /// is not forgotten: callers roll back only what they wrote themselves.
+    pub fn rollback(&mut self, mark: Mark) {
+        debug_assert_eq!(mark.segments, self.segments.len(), "rollback across bulk data");
+        self.buffer.truncate(mark.buffered);
+    }
+
+    /// Overwrites the word at `mark`, written before as a placeholder.
+    pub fn patch_u32(&mut self, mark: Mark, value: u32) {
+        debug_assert_eq!(mark.segments, self.segments.len(), "patch across bulk data");
+        self.buffer[mark.buffered..mark.buffered + 4].copy_from_slice(&value.to_be_bytes());
+    }
+
+    /// Unsigned integer.
+    pub fn u32(&mut self, value: u32) {
+        self.buffer.put_u32(value);
+    }
+
+    /// Unsigned hyper integer.
+    pub fn u64(&mut self, value: u64) {
+        self.buffer.put_u64(value);
+    }
+
+    /// Raw bytes without padding.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.buffer.put_slice(bytes);
+    }
+
+    /// Fixed-length opaque data with padding.
+    pub fn opaque_fixed(&mut self, bytes: &[u8]) {
+        self.buffer.put_slice(bytes);
+        self.buffer.put_bytes(0, padding(bytes.len()));
+    }
+
+    /// Variable-length opaque data.
+    pub fn opaque(&mut self, bytes: &[u8]) {
+        self.u32(bytes.len() as u32);
+        self.opaque_fixed(bytes);
+    }
+
+    /// Variable-length bulk data, kept as a segment of its own.
+    pub fn bulk(&mut self, payload: Payload) {
+        let len = payload.len();
+        self.u32(len as u32);
+        if len > 0 {
+            self.flush();
+            self.flushed_bytes += len;
+            self.segments.push(Segment::Payload(payload));
+        }
+        self.buffer.put_bytes(0, padding(len));
+    }
+
+    /// A counted array.
+    pub fn array<T: Encode>(&mut self, items: &[T]) {
+        self.u32(items.len() as u32);
+        for item in items {
+            item.encode(self);
+        }
+    }
+
+    /// Appends a finished message as it is.
+    pub fn append(&mut self, message: &Message) {
+        for segment in &message.segments {
+            match segment {
+                Segment::Bytes(bytes) => self.buffer.put_slice(bytes),
+                Segment::Payload(payload) => {
+                    self.flush();
+                    self.flushed_bytes += payload.len();
+                    self.segments.push(Segment::Payload(payload.clone()));
+                }
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.buffer.is_empty() {
+            let bytes = self.buffer.split().freeze();
+            self.flushed_bytes += bytes.len();
+            self.segments.push(Segment::Bytes(bytes));
+        }
+    }
+
+    /// The finished message.
+    #[must_use]
+    pub fn finish(mut self) -> Message {
+        self.flush();
+        Message { segments: self.segments }
+    }
+}
+
+impl Encode for u32 {
+    fn encode(&self, e: &mut Encoder) {
+        e.u32(*self);
+    }
+}
+
+impl Encode for i32 {
+    fn encode(&self, e: &mut Encoder) {
+        e.u32(*self as u32);
+    }
+}
+
+impl Encode for u64 {
+    fn encode(&self, e: &mut Encoder) {
+        e.u64(*self);
+    }
+}
+
+impl Encode for i64 {
+    fn encode(&self, e: &mut Encoder) {
+        e.u64(*self as u64);
+    }
+}
+
+impl Encode for bool {
+    fn encode(&self, e: &mut Encoder) {
+        e.u32(u32::from(*self));
+    }
+}
+
+impl Encode for () {
+    fn encode(&self, _: &mut Encoder) {}
+}
+
+impl<T: Encode> Encode for Option<T> {
+    fn encode(&self, e: &mut Encoder) {
+        self.is_some().encode(e);
+        if let Some(value) = self {
+            value.encode(e);
+        }
+    }
+}
+
+impl<const N: usize> Encode for [u8; N] {
+    fn encode(&self, e: &mut Encoder) {
+        e.opaque_fixed(self);
+    }
+}
+
+impl<T: Encode> Encode for &T {
+    fn encode(&self, e: &mut Encoder) {
+        (*self).encode(e);
+    }
+}

@@ -1,0 +1,10 @@
+//! XDR (RFC 4506): a bounded decoder, an encoder that keeps bulk data out of
+//! its buffer, and macros that declare a type with both directions at once.
+
+mod decode;
+mod encode;
+mod types;
+
+pub use decode::{Decode, Decoder, XdrError};
+pub use encode::{Encode, Encoder, Message, Segment};
+pub use types::{Opaque, Utf8};

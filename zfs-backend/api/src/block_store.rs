@@ -1,0 +1,80 @@
+//! A disk as the SCSI commands need it: a run of logical blocks.
+
+use crate::buffer::Payload;
+use crate::file_store::StoreFuture;
+use bytes::Bytes;
+
+/// Shape and abilities of a disk. All sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockGeometry {
+    /// Size of the disk.
+    pub capacity_bytes: u64,
+    /// What the storage writes without read-modify-write (a zvol's
+    /// volblocksize, a file system's block size).
+    pub physical_block_bytes: u32,
+    /// Preferred transfer size.
+    pub optimal_io_bytes: u32,
+    /// Discard works and frees space; unit in bytes.
+    pub discard_granularity_bytes: Option<u32>,
+    /// Discarded ranges read as zeros.
+    pub discard_zeroes: bool,
+    /// Whether the store has a volatile cache that `sync` empties.
+    pub write_cache: bool,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// How a range is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// Space is allocated.
+    Mapped,
+    /// No space is allocated; reads give zeros.
+    Deallocated,
+}
+
+/// A run of bytes stored in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// How it is stored.
+    pub kind: ExtentKind,
+}
+
+/// A disk. Offsets and lengths are in bytes and within the capacity; the SCSI
+/// layer has checked them. Writes to disjoint ranges may run concurrently; the
+/// SCSI layer serializes what SBC wants atomic.
+pub trait BlockStore: Send + Sync {
+    /// Shape now; changes when the disk is resized.
+    fn geometry(&self) -> BlockGeometry;
+
+    /// Reads exactly `len` bytes.
+    fn read<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload>;
+
+    /// Writes all of `data`; with `fua`, on stable storage when it returns.
+    fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()>;
+
+    /// Brings all completed writes to stable storage.
+    fn sync<'a>(&'a self) -> StoreFuture<'a, ()>;
+
+    /// Frees the range; afterwards it reads as zeros when
+    /// [`BlockGeometry::discard_zeroes`] says so.
+    fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()>;
+
+    /// Writes zeros; with `may_unmap`, space may be freed.
+    fn write_zeroes<'a>(&'a self, offset: u64, len: u64, may_unmap: bool) -> StoreFuture<'a, ()>;
+
+    /// How the range starting at `offset` is stored, at most `max` extents,
+    /// covering a prefix of the range without gaps.
+    fn extents<'a>(&'a self, offset: u64, len: u64, max: usize) -> StoreFuture<'a, Vec<Extent>>;
+
+    /// Brings the range into cache; a hint.
+    fn prefetch<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()>;
+
+    /// Looks at the size of what lies below again (after a resize elsewhere)
+    /// and returns the capacity in bytes.
+    fn refresh<'a>(&'a self) -> StoreFuture<'a, u64>;
+}

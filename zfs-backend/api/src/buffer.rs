@@ -1,0 +1,256 @@
+//! Page-aligned buffers that carry file data between storage and wire.
+//!
+//! A buffer belongs to one owner at a time; [`Payload`] shares it read-only by
+//! reference count, so that a reply can be sent while the reply cache or a
+//! second transport still holds it.
+
+use bytes::Bytes;
+use std::any::Any;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Alignment of every buffer, in bytes: what O_DIRECT needs.
+pub const BUFFER_ALIGNMENT_BYTES: usize = 4096;
+
+/// The buffer sizes kept in a pool, in bytes, smallest first.
+const CLASS_BYTES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+
+/// An owned, page-aligned buffer. Returns to its pool when dropped.
+pub struct AlignedBuf {
+    storage: Vec<u8>,
+    start: usize,
+    len: usize,
+    home: Option<Arc<PoolInner>>,
+}
+
+impl AlignedBuf {
+    /// A zeroed buffer outside any pool.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        let (storage, start) = allocate(len);
+        Self { storage, start, len, home: None }
+    }
+
+    /// Usable length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the usable length is zero.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Shortens the usable length.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Freezes the buffer into shareable bytes; no copy is made.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for AlignedBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.storage[self.start..self.start + self.len]
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.storage[self.start..self.start + self.len]
+    }
+}
+
+impl fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AlignedBuf({} bytes)", self.len)
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            home.give_back(std::mem::take(&mut self.storage), self.start);
+        }
+    }
+}
+
+fn allocate(len: usize) -> (Vec<u8>, usize) {
+    let storage = vec![0; len + BUFFER_ALIGNMENT_BYTES];
+    let start = storage.as_ptr().align_offset(BUFFER_ALIGNMENT_BYTES);
+    (storage, start)
+}
+
+/// One size class: the idle buffers as (storage, aligned start).
+type Idle = Mutex<Vec<(Vec<u8>, usize)>>;
+
+struct PoolInner {
+    classes: [Idle; CLASS_BYTES.len()],
+    idle_bytes: AtomicUsize,
+    max_idle_bytes: usize,
+    in_use_bytes: AtomicUsize,
+}
+
+impl PoolInner {
+    fn give_back(&self, storage: Vec<u8>, start: usize) {
+        let class_bytes = storage.len() - BUFFER_ALIGNMENT_BYTES;
+        self.in_use_bytes.fetch_sub(class_bytes, Ordering::Relaxed);
+        let Some(class) = CLASS_BYTES.iter().position(|&bytes| bytes == class_bytes) else {
+            return;
+        };
+        if self.idle_bytes.load(Ordering::Relaxed) + class_bytes > self.max_idle_bytes {
+            return;
+        }
+        self.idle_bytes.fetch_add(class_bytes, Ordering::Relaxed);
+        self.classes[class].lock().unwrap_or_else(PoisonError::into_inner).push((storage, start));
+    }
+}
+
+/// A pool of page-aligned buffers in six sizes from 4 KiB to 4 MiB. Cloning
+/// shares the pool. Taking a buffer never waits and never fails; how much a
+/// peer may hold is bounded where requests are admitted.
+#[derive(Clone)]
+pub struct BufferPool {
+    inner: Arc<PoolInner>,
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BufferPool({} bytes in use)", self.in_use_bytes())
+    }
+}
+
+impl BufferPool {
+    /// A pool that keeps at most `max_idle_bytes` of unused buffers.
+    #[must_use]
+    pub fn new(max_idle_bytes: usize) -> Self {
+        Self {
+            inner: Arc::new(PoolInner {
+                classes: Default::default(),
+                idle_bytes: AtomicUsize::new(0),
+                max_idle_bytes,
+                in_use_bytes: AtomicUsize::new(0),
+            }),
+        }
+    }
+
+    /// A buffer of exactly `len` usable bytes. Its content is unspecified
+    /// (zeros or what an earlier owner left): overwrite it before sharing it.
+    #[must_use]
+    pub fn take(&self, len: usize) -> AlignedBuf {
+        let Some(class) = CLASS_BYTES.iter().position(|&bytes| bytes >= len) else {
+            return AlignedBuf::zeroed(len);
+        };
+        let class_bytes = CLASS_BYTES[class];
+        let idle = self.inner.classes[class].lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let (storage, start) = match idle {
+            Some(buffer) => {
+                self.inner.idle_bytes.fetch_sub(class_bytes, Ordering::Relaxed);
+                buffer
+            }
+            None => allocate(class_bytes),
+        };
+        self.inner.in_use_bytes.fetch_add(class_bytes, Ordering::Relaxed);
+        AlignedBuf { storage, start, len, home: Some(Arc::clone(&self.inner)) }
+    }
+
+    /// Bytes of pool buffers in use now.
+    #[must_use]
+    pub fn in_use_bytes(&self) -> usize {
+        self.inner.in_use_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// A range of an open file whose bytes are believed to be in memory. The
+/// gateway may hand it to `sendfile`, so that data goes from the page cache to
+/// the wire without passing through zgate.
+#[derive(Clone)]
+pub struct FileSpan {
+    /// What keeps the file open; the gateway downcasts it to
+    /// [`std::os::fd::OwnedFd`].
+    pub file: Arc<dyn Any + Send + Sync>,
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: usize,
+}
+
+impl fmt::Debug for FileSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileSpan({}+{})", self.offset, self.len)
+    }
+}
+
+/// Bulk data on its way out.
+#[derive(Clone, Debug)]
+pub enum Payload {
+    /// Bytes in memory, usually a pool buffer.
+    Bytes(Bytes),
+    /// A range of a file, for transports that can send it directly.
+    Span(FileSpan),
+}
+
+impl Payload {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Span(span) => span.len,
+        }
+    }
+
+    /// Whether there is nothing to send.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_reused() {
+        let pool = BufferPool::new(1 << 20);
+        let first = pool.take(5000);
+        assert_eq!(first.len(), 5000);
+        assert_eq!(first.as_ptr() as usize % BUFFER_ALIGNMENT_BYTES, 0);
+        let address = first.as_ptr();
+        assert_eq!(pool.in_use_bytes(), 16 << 10);
+        drop(first.into_bytes());
+        assert_eq!(pool.in_use_bytes(), 0);
+        assert_eq!(pool.take(16 << 10).as_ptr(), address);
+    }
+
+    #[test]
+    fn idle_memory_is_bounded() {
+        let pool = BufferPool::new(8 << 10);
+        let many: Vec<_> = (0..10).map(|_| pool.take(4096)).collect();
+        drop(many);
+        assert!(pool.inner.idle_bytes.load(Ordering::Relaxed) <= 8 << 10);
+    }
+
+    #[test]
+    fn a_buffer_above_the_largest_class_is_plain_memory() {
+        let pool = BufferPool::new(1 << 20);
+        assert_eq!(pool.take(5 << 20).len(), 5 << 20);
+        assert_eq!(pool.in_use_bytes(), 0);
+    }
+}

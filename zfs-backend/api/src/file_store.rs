@@ -1,0 +1,492 @@
+//! A tree of files as the NFS operations need it.
+//!
+//! Every method is asynchronous and may run on any core; none blocks the
+//! caller's thread. Futures are not `Send`: a request stays on its core.
+//! Permissions: name-space methods and `open` run with `who`'s identity and
+//! fail with [`StoreError::AccessDenied`] or [`StoreError::NotPermitted`] as
+//! the file system decides; `read` and `write` use what `open` granted.
+
+use crate::attr::{Attr, FileKind, FsId, SetAttr};
+use crate::buffer::Payload;
+use crate::caller::{AccessMask, Caller};
+use crate::error::{StoreError, StoreResult};
+use crate::handle::NodeHandle;
+use bytes::Bytes;
+use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// What every store method returns.
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = StoreResult<T>> + 'a>>;
+
+/// An object and its attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name in this store.
+    pub handle: NodeHandle,
+    /// Its attributes.
+    pub attr: Attr,
+}
+
+/// Change numbers of a directory around a modification (RFC 8881 §3.3.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirChange {
+    /// Whether the pair was taken atomically with the modification.
+    pub atomic: bool,
+    /// Before.
+    pub before: u64,
+    /// After.
+    pub after: u64,
+}
+
+/// Rights wanted on an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpenAccess {
+    /// Will read.
+    pub read: bool,
+    /// Will write.
+    pub write: bool,
+    /// Grant the file's owner read and write whatever the mode says: NFSv3
+    /// and anonymous stateids carry no OPEN, and POSIX programs expect a file
+    /// opened before chmod to stay usable. Also lets an executable-only file
+    /// be read when the caller may execute it (RFC 1813 §4.4).
+    pub stateless: bool,
+}
+
+/// A file opened by a store; keeps the object alive while it exists, even
+/// after its last name is gone. Stores downcast it to their own type.
+pub type OpenFile = Arc<dyn Any + Send + Sync>;
+
+/// How a regular file is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateMode {
+    /// Use an existing file; apply only `size` = 0 of the attributes to it.
+    Unchecked,
+    /// Fail with [`StoreError::Exists`] when the name exists.
+    Guarded,
+    /// Succeed again when the existing file was created with this verifier,
+    /// which is kept in its time stamps on stable storage.
+    Exclusive([u8; 8]),
+}
+
+/// Result of [`FileStore::create_file`].
+#[derive(Clone)]
+pub struct CreatedFile {
+    /// The file.
+    pub node: Node,
+    /// The open file when it was created now (the creator's rights do not
+    /// depend on the mode); `None` when it existed: open it by handle.
+    pub open: Option<OpenFile>,
+    /// Whether it was created by this call.
+    pub created: bool,
+    /// The directory's change numbers.
+    pub dir: DirChange,
+}
+
+/// An object other than a regular file, to be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewNode {
+    /// A directory.
+    Directory,
+    /// A symbolic link with its target.
+    Symlink(Vec<u8>),
+    /// A block device node (major, minor).
+    BlockDevice(u32, u32),
+    /// A character device node (major, minor).
+    CharDevice(u32, u32),
+    /// A named pipe.
+    Fifo,
+    /// A socket node.
+    Socket,
+}
+
+/// One directory entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name, without `.` and `..`.
+    pub name: Vec<u8>,
+    /// Resume after this entry with this cookie; never 0, 1 or 2.
+    pub cookie: u64,
+    /// The entry's number; for a mounted directory, the covered one's.
+    pub fileid: u64,
+    /// Handle and attributes, when they were asked for and could be had.
+    pub node: Result<Node, StoreError>,
+}
+
+/// A page of a directory.
+#[derive(Clone, Debug, Default)]
+pub struct DirPage {
+    /// Entries in the store's order.
+    pub entries: Vec<DirEntry>,
+    /// Whether the page reaches the end.
+    pub end: bool,
+}
+
+/// What a READ may return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadHow {
+    /// The transport can send a [`crate::FileSpan`]; otherwise only bytes.
+    pub span_allowed: bool,
+}
+
+/// Result of a read. Short only at the end of the file.
+#[derive(Clone, Debug)]
+pub struct ReadData {
+    /// The bytes.
+    pub data: Payload,
+    /// Whether they reach the end of the file.
+    pub eof: bool,
+}
+
+/// How stable a write must be before it is answered, weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stability {
+    /// May be lost until COMMIT.
+    Unstable,
+    /// Data on stable storage.
+    DataSync,
+    /// Data and metadata on stable storage.
+    FileSync,
+}
+
+/// Where a hole or data begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekWhat {
+    /// Next data at or after the offset.
+    Data,
+    /// Next hole at or after the offset; the end of the file counts as one.
+    Hole,
+}
+
+/// A hint about coming accesses (RFC 7862 §15.5, posix_fadvise).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// No pattern.
+    Normal,
+    /// In order.
+    Sequential,
+    /// Out of order.
+    Random,
+    /// Soon.
+    WillNeed,
+    /// Not soon.
+    DontNeed,
+    /// Once.
+    NoReuse,
+}
+
+/// Space and limits of the file system an object lies in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FsStat {
+    /// Size in bytes.
+    pub total_bytes: u64,
+    /// Unused bytes.
+    pub free_bytes: u64,
+    /// Bytes an ordinary user may still use.
+    pub available_bytes: u64,
+    /// Objects it can hold.
+    pub total_files: u64,
+    /// Objects it can still hold.
+    pub free_files: u64,
+    /// The same for ordinary users.
+    pub available_files: u64,
+    /// Longest name in bytes.
+    pub max_name_bytes: u32,
+    /// Whether it is mounted read-only.
+    pub read_only: bool,
+}
+
+/// A POSIX ACL entry's subject (IEEE 1003.1e draft 17).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PosixAclTag {
+    /// The owner.
+    UserObj,
+    /// A named user.
+    User(u32),
+    /// The owning group.
+    GroupObj,
+    /// A named group.
+    Group(u32),
+    /// The upper bound of named users and all groups.
+    Mask,
+    /// Everyone else.
+    Other,
+}
+
+/// One POSIX ACL entry; `perms` is rwx as 4|2|1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PosixAclEntry {
+    /// Whom it is about.
+    pub tag: PosixAclTag,
+    /// rwx as 4|2|1.
+    pub perms: u8,
+}
+
+/// Access ACL and, for directories, the default ACL its children inherit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PosixAcl {
+    /// Entries in canonical order; never empty when read from a store.
+    pub access: Vec<PosixAclEntry>,
+    /// Default entries; empty when there are none.
+    pub default: Vec<PosixAclEntry>,
+}
+
+/// How an extended attribute is set (RFC 8276 §8.4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrSet {
+    /// Create or replace.
+    Either,
+    /// Fail with [`StoreError::Exists`] when present.
+    Create,
+    /// Fail with [`StoreError::NoXattr`] when absent.
+    Replace,
+}
+
+/// What a store can and cannot do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreTraits {
+    /// Handles survive a restart of the server.
+    pub persistent_handles: bool,
+    /// Largest file in bytes.
+    pub max_file_bytes: u64,
+    /// Most hard links to one file.
+    pub max_links: u32,
+    /// Extended attributes (user.*) work.
+    pub xattrs: bool,
+    /// POSIX ACLs work.
+    pub acls: bool,
+    /// [`FileStore::clone_range`] works; block size in bytes it needs.
+    pub clone_block_bytes: Option<u32>,
+    /// Names differing only in case are different.
+    pub case_sensitive: bool,
+    /// Only root may give files away.
+    pub chown_restricted: bool,
+}
+
+/// A tree of files.
+pub trait FileStore: Send + Sync {
+    /// The root directory.
+    fn root(&self) -> NodeHandle;
+
+    /// Abilities and limits.
+    fn traits(&self) -> StoreTraits;
+
+    /// Attributes now. [`StoreError::Stale`] when the object is gone.
+    fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr>;
+
+    /// Looks `name` up. `.` and `..` are never passed in. A child that is the
+    /// root of another mounted file system is crossed into.
+    fn lookup<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, Node>;
+
+    /// The parent directory; [`StoreError::NotFound`] at the root.
+    fn lookup_parent<'a>(&'a self, who: &'a Caller, dir: &'a NodeHandle) -> StoreFuture<'a, Node>;
+
+    /// What `who` may do with the object (mode and POSIX ACL).
+    fn access<'a>(&'a self, who: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, AccessMask>;
+
+    /// Changes attributes and returns them all as they are afterwards. Applies
+    /// size, owner, mode and times in this order, so that a chown cannot clear
+    /// set-id bits asked for in the same call.
+    fn setattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        changes: &'a SetAttr,
+        open: Option<&'a OpenFile>,
+    ) -> StoreFuture<'a, Attr>;
+
+    /// Reads a symbolic link's target.
+    fn readlink<'a>(&'a self, who: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, Vec<u8>>;
+
+    /// Creates (or finds) a regular file. An existing name that is no regular
+    /// file is returned as it is with `created = false`.
+    fn create_file<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        mode: CreateMode,
+        attrs: &'a SetAttr,
+    ) -> StoreFuture<'a, CreatedFile>;
+
+    /// Creates anything but a regular file.
+    fn create_node<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        what: &'a NewNode,
+        attrs: &'a SetAttr,
+    ) -> StoreFuture<'a, (Node, DirChange)>;
+
+    /// Opens a regular file.
+    fn open<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        access: OpenAccess,
+    ) -> StoreFuture<'a, OpenFile>;
+
+    /// Removes a name; directories must be empty. `kind` restricts what may be
+    /// removed: `Some(Directory)` for rmdir, `Some(other)` for unlink
+    /// semantics (anything but a directory), `None` for either.
+    fn remove<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        kind: Option<FileKind>,
+    ) -> StoreFuture<'a, DirChange>;
+
+    /// Renames atomically; returns the changes of source and target directory.
+    /// Renaming onto another link of the same file succeeds and does nothing.
+    fn rename<'a>(
+        &'a self,
+        who: &'a Caller,
+        from_dir: &'a NodeHandle,
+        from_name: &'a [u8],
+        to_dir: &'a NodeHandle,
+        to_name: &'a [u8],
+    ) -> StoreFuture<'a, (DirChange, DirChange)>;
+
+    /// Adds a hard link.
+    fn link<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, DirChange>;
+
+    /// Entries after `cookie` (0: from the start), at most `max_entries`.
+    /// With `with_nodes`, each entry carries handle and attributes.
+    fn readdir<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        cookie: u64,
+        max_entries: usize,
+        with_nodes: bool,
+    ) -> StoreFuture<'a, DirPage>;
+
+    /// Reads at most `len` bytes at `offset`.
+    fn read<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        len: usize,
+        how: ReadHow,
+    ) -> StoreFuture<'a, ReadData>;
+
+    /// Writes all of `data` at `offset`; returns how stable it is now (at
+    /// least `stability`). A partial write is reported as the error that cut
+    /// it short when nothing was written, else as the bytes written.
+    fn write<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        data: Bytes,
+        stability: Stability,
+    ) -> StoreFuture<'a, (usize, Stability)>;
+
+    /// Brings all earlier writes of the file to stable storage.
+    fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()>;
+
+    /// Reserves space; the range reads as before, or as zeros beyond the end,
+    /// and the file grows to cover it.
+    fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()>;
+
+    /// Punches a hole; the length of the file stays.
+    fn deallocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()>;
+
+    /// Finds data or a hole. [`StoreError::BeyondEnd`] at or beyond the end,
+    /// or when no data follows.
+    fn seek<'a>(&'a self, file: &'a OpenFile, offset: u64, what: SeekWhat) -> StoreFuture<'a, u64>;
+
+    /// Copies a range inside the store, on the server; returns bytes copied
+    /// (short at the source's end). May share blocks.
+    fn copy_range<'a>(
+        &'a self,
+        from: &'a OpenFile,
+        from_offset: u64,
+        to: &'a OpenFile,
+        to_offset: u64,
+        len: u64,
+    ) -> StoreFuture<'a, u64>;
+
+    /// Shares blocks atomically or fails with [`StoreError::NotSupported`];
+    /// `len` 0 means to the source's end.
+    fn clone_range<'a>(
+        &'a self,
+        from: &'a OpenFile,
+        from_offset: u64,
+        to: &'a OpenFile,
+        to_offset: u64,
+        len: u64,
+    ) -> StoreFuture<'a, ()>;
+
+    /// Passes a hint on; never fails visibly.
+    fn advise<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        len: u64,
+        advice: Advice,
+    ) -> StoreFuture<'a, ()>;
+
+    /// Space and limits.
+    fn statfs<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, FsStat>;
+
+    /// Reads an extended attribute; `name` is without the `user.` prefix.
+    fn get_xattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, Vec<u8>>;
+
+    /// Sets an extended attribute; returns the object's change numbers.
+    fn set_xattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        name: &'a [u8],
+        value: &'a [u8],
+        how: XattrSet,
+    ) -> StoreFuture<'a, DirChange>;
+
+    /// Names of the extended attributes, without the `user.` prefix, sorted.
+    fn list_xattrs<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+    ) -> StoreFuture<'a, Vec<Vec<u8>>>;
+
+    /// Removes an extended attribute; returns the object's change numbers.
+    fn remove_xattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, DirChange>;
+
+    /// Reads the POSIX ACLs (derived from the mode where there are none).
+    fn get_acl<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, PosixAcl>;
+
+    /// Replaces the POSIX ACLs.
+    fn set_acl<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        acl: &'a PosixAcl,
+    ) -> StoreFuture<'a, ()>;
+
+    /// The identity of the root's file system.
+    fn fsid(&self) -> FsId;
+}

@@ -1,0 +1,58 @@
+//! Opaque, comparable names of objects inside one store.
+
+use std::fmt;
+
+/// Longest node handle a store may issue, in bytes. An NFSv3 handle holds 64
+/// bytes (RFC 1813 §2.4) and the server adds its own prefix of at most 8.
+pub const MAX_NODE_HANDLE_BYTES: usize = 56;
+
+/// A store's own name for one file, directory or other object. Stable across
+/// renames; stable across restarts where the store says so
+/// ([`crate::file_store::StoreTraits::persistent_handles`]).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeHandle {
+    len: u8,
+    bytes: [u8; MAX_NODE_HANDLE_BYTES],
+}
+
+impl NodeHandle {
+    /// Wraps raw bytes; `None` when they are empty or longer than
+    /// [`MAX_NODE_HANDLE_BYTES`].
+    #[must_use]
+    pub fn new(raw: &[u8]) -> Option<Self> {
+        if raw.is_empty() || raw.len() > MAX_NODE_HANDLE_BYTES {
+            return None;
+        }
+        let mut bytes = [0; MAX_NODE_HANDLE_BYTES];
+        bytes[..raw.len()].copy_from_slice(raw);
+        Some(Self { len: raw.len() as u8, bytes })
+    }
+
+    /// The raw bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl fmt::Debug for NodeHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NodeHandle(")?;
+        for byte in self.as_bytes() {
+            write!(f, "{byte:02x}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_enforced() {
+        assert!(NodeHandle::new(&[]).is_none());
+        assert!(NodeHandle::new(&[0; MAX_NODE_HANDLE_BYTES + 1]).is_none());
+        assert_eq!(NodeHandle::new(&[1, 2]).unwrap().as_bytes(), &[1, 2]);
+    }
+}

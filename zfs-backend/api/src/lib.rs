@@ -1,0 +1,19 @@
+//! The vocabulary between protocols and storage: handles, attributes, errors,
+//! buffers and the two store traits. The lowest crate of the house: it does no
+//! I/O and knows neither a protocol nor an operating system.
+
+pub mod attr;
+pub mod block_store;
+pub mod buffer;
+pub mod caller;
+pub mod error;
+pub mod file_store;
+pub mod handle;
+
+pub use attr::{Attr, FileKind, SetAttr, SetTime, Timestamp};
+pub use block_store::BlockStore;
+pub use buffer::{AlignedBuf, BufferPool, FileSpan, Payload};
+pub use caller::{AccessMask, Caller};
+pub use error::{StoreError, StoreResult};
+pub use file_store::{FileStore, StoreFuture};
+pub use handle::NodeHandle;
