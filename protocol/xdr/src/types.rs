@@ -98,7 +98,7 @@ macro_rules! xdr_enum {
         impl $name {
             /// The value for a number, when it has one.
             #[must_use]
-            pub fn from_u32(value: u32) -> Option<Self> {
+            $vis fn from_u32(value: u32) -> Option<Self> {
                 match value { $(v if v == $value => Some(Self::$variant),)* _ => None }
             }
         }
