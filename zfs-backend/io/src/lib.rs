@@ -1,1 +1,21 @@
-//! I/O engines.
+//! The io engines: how bytes and blocking calls leave a core's thread.
+//!
+//! * [`IoEngine`] reads, writes and syncs through io_uring or a thread pool,
+//!   and runs blocking metadata work on its own workers.
+//! * [`cached`] answers from the page cache without leaving the thread.
+//! * [`credentials`] switches one thread to a caller's identity.
+//! * [`file_handle`] and [`share_blocks`] wrap system calls rustix lacks.
+//!
+//! This is one of the two places of the house where `unsafe` may stand; every
+//! block says why it is sound, and what leaves this crate is safe.
+
+pub mod cached;
+pub mod credentials;
+pub mod engine;
+pub mod file_handle;
+pub mod share_blocks;
+mod uring;
+mod workers;
+
+pub use cached::{is_resident, try_read_cached};
+pub use engine::{EngineChoice, EngineKind, IoEngine, WriteSync};

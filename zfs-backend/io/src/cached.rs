@@ -1,0 +1,110 @@
+//! What can be answered from memory, at once, on the calling thread.
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Reads what the page cache holds, without waiting for a disk
+/// (`preadv2(RWF_NOWAIT)`). `Some(Ok(n))` may be short: 0 means end of file,
+/// anything else that the rest is not in memory or the file ends. `None`: not
+/// in memory, or the file system cannot tell; ask the engine.
+pub fn try_read_cached(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
+    loop {
+        match preadv2(
+            fd,
+            &mut [IoSliceMut::new(buf)],
+            offset,
+            ReadWriteFlags::NOWAIT,
+        ) {
+            Ok(count) => return Some(Ok(count)),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => return None,
+            Err(errno) => return Some(Err(errno.into())),
+        }
+    }
+}
+
+/// Set when the kernel has no cachestat(2) (before 6.5).
+static CACHESTAT_MISSING: AtomicBool = AtomicBool::new(false);
+
+/// cachestat(2), the same number on every architecture.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+#[repr(C)]
+struct CachestatRange {
+    offset: u64,
+    len: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Cachestat {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// Whether every page of the range is in the page cache now. A file system
+/// with a cache of its own (ZFS) answers no.
+#[must_use]
+#[allow(unsafe_code)]
+pub fn is_resident(fd: &OwnedFd, offset: u64, len: u64) -> bool {
+    if len == 0 || CACHESTAT_MISSING.load(Ordering::Relaxed) {
+        return false;
+    }
+    let Some(end) = offset.checked_add(len) else {
+        return false;
+    };
+    let page_bytes = rustix::param::page_size() as u64;
+    let pages = (end - 1) / page_bytes - offset / page_bytes + 1;
+    let range = CachestatRange { offset, len };
+    let mut found = Cachestat::default();
+    // SAFETY: the call reads `range` and writes `found`, both live and laid
+    // out as the kernel's struct cachestat_range and struct cachestat.
+    let status = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            fd.as_raw_fd(),
+            &raw const range,
+            &raw mut found,
+            0,
+        )
+    };
+    if status != 0 {
+        if io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
+            CACHESTAT_MISSING.store(true, Ordering::Relaxed);
+        }
+        return false;
+    }
+    found.cached >= pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_file_just_written_is_in_memory() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![7; 100_000]).unwrap();
+        let fd = OwnedFd::from(file);
+        let mut buf = vec![0; 4096];
+        if let Some(read) = try_read_cached(&fd, 4096, &mut buf) {
+            assert_eq!(read.unwrap(), 4096);
+            assert_eq!(buf, vec![7; 4096]);
+            assert_eq!(try_read_cached(&fd, 200_000, &mut buf).unwrap().unwrap(), 0);
+        }
+        if !CACHESTAT_MISSING.load(Ordering::Relaxed) {
+            let resident = is_resident(&fd, 1, 90_000);
+            assert!(resident || CACHESTAT_MISSING.load(Ordering::Relaxed));
+            assert!(
+                !is_resident(&fd, 0, 1 << 30),
+                "a range beyond the end has no pages"
+            );
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! The boundary all file and block I/O goes through.
+
+use crate::cached::try_read_cached;
+use crate::uring::{self, Lent, Request};
+use crate::workers::Workers;
+use bytes::Bytes;
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use zgate_store::{AlignedBuf, Caller};
+
+/// What the configuration asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// io_uring where the kernel allows it, else threads.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    Uring,
+    /// Threads.
+    Threads,
+}
+
+/// What an engine runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    /// io_uring.
+    Uring,
+    /// A pool of threads with preadv2/pwritev2.
+    Threads,
+}
+
+/// How stable a write is before it is reported done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteSync {
+    /// In the kernel's cache.
+    None,
+    /// The data, and the metadata needed to find it (RWF_DSYNC).
+    Data,
+    /// Data and all metadata (RWF_SYNC).
+    Full,
+}
+
+impl WriteSync {
+    fn flags(self) -> ReadWriteFlags {
+        match self {
+            Self::None => ReadWriteFlags::empty(),
+            Self::Data => ReadWriteFlags::DSYNC,
+            Self::Full => ReadWriteFlags::SYNC,
+        }
+    }
+}
+
+struct Inner {
+    kind: EngineKind,
+    reason: String,
+    /// Short calls on names and attributes, under callers' identities.
+    metadata: Workers,
+    /// Reads, writes, syncs and other calls that may wait for a disk.
+    data: Workers,
+}
+
+/// An io engine. Cloning shares it; any thread with a tokio runtime may use it.
+#[derive(Clone)]
+pub struct IoEngine {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for IoEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "IoEngine({:?}: {})", self.inner.kind, self.inner.reason)
+    }
+}
+
+impl IoEngine {
+    /// Starts an engine with `worker_threads` threads for metadata and as many
+    /// for data.
+    ///
+    /// # Errors
+    /// When threads cannot be started, or io_uring was demanded and the kernel
+    /// refuses it.
+    pub fn new(choice: EngineChoice, worker_threads: usize) -> io::Result<Self> {
+        let (kind, reason) = match choice {
+            EngineChoice::Threads => (EngineKind::Threads, "configured".to_owned()),
+            EngineChoice::Uring => {
+                uring::probe()?;
+                (EngineKind::Uring, "configured".to_owned())
+            }
+            EngineChoice::Auto => match uring::probe() {
+                Ok(()) => (
+                    EngineKind::Uring,
+                    "auto: the kernel completed a trial".to_owned(),
+                ),
+                Err(error) => (
+                    EngineKind::Threads,
+                    format!("auto: io_uring refused: {error}"),
+                ),
+            },
+        };
+        Ok(Self {
+            inner: Arc::new(Inner {
+                kind,
+                reason,
+                metadata: Workers::start("meta", worker_threads)?,
+                data: Workers::start("data", worker_threads)?,
+            }),
+        })
+    }
+
+    /// What it runs on.
+    #[must_use]
+    pub fn kind(&self) -> EngineKind {
+        self.inner.kind
+    }
+
+    /// Why it runs on that.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.inner.reason
+    }
+
+    /// Reads until the buffer is full or the file ends; returns the count and
+    /// the buffer. What the page cache holds is read at once on this thread.
+    pub async fn read(
+        &self,
+        fd: &Arc<OwnedFd>,
+        offset: u64,
+        mut buf: AlignedBuf,
+    ) -> (io::Result<usize>, AlignedBuf) {
+        let mut filled = 0;
+        while filled < buf.len() {
+            match try_read_cached(fd, offset.saturating_add(filled as u64), &mut buf[filled..]) {
+                Some(Ok(0)) => return (Ok(filled), buf),
+                Some(Ok(count)) => filled += count,
+                Some(Err(error)) if filled == 0 => return (Err(error), buf),
+                Some(Err(_)) | None => return self.read_rest(fd, offset, buf, filled).await,
+            }
+        }
+        (Ok(filled), buf)
+    }
+
+    /// Reads until the buffer is full or the file ends, through the engine.
+    pub async fn read_into(
+        &self,
+        fd: &Arc<OwnedFd>,
+        offset: u64,
+        buf: AlignedBuf,
+    ) -> (io::Result<usize>, AlignedBuf) {
+        self.read_rest(fd, offset, buf, 0).await
+    }
+
+    async fn read_rest(
+        &self,
+        fd: &Arc<OwnedFd>,
+        offset: u64,
+        mut buffer: AlignedBuf,
+        mut filled: usize,
+    ) -> (io::Result<usize>, AlignedBuf) {
+        while self.inner.kind == EngineKind::Uring && filled < buffer.len() {
+            let answer = match uring::submit(
+                fd,
+                Request::Read {
+                    offset,
+                    buffer,
+                    filled,
+                },
+            ) {
+                Ok(answer) => answer.await,
+                Err(Request::Read { buffer: back, .. }) => {
+                    buffer = back;
+                    break;
+                }
+                Err(_) => return (Err(lost()), AlignedBuf::zeroed(0)),
+            };
+            let Ok((result, Lent::Read(back))) = answer else {
+                return (Err(lost()), AlignedBuf::zeroed(0));
+            };
+            buffer = back;
+            match result {
+                0 => return (Ok(filled), buffer),
+                count if count > 0 => filled += count as usize,
+                error if -error == libc::EINTR => {}
+                error if -error == libc::EAGAIN => break,
+                error => return (Err(io::Error::from_raw_os_error(-error)), buffer),
+            }
+        }
+        if filled == buffer.len() {
+            return (Ok(filled), buffer);
+        }
+        let file = Arc::clone(fd);
+        let outcome = self
+            .inner
+            .data
+            .run(None, move || {
+                let result = read_blocking(&file, offset, &mut buffer, filled);
+                (result, buffer)
+            })
+            .await;
+        outcome.unwrap_or_else(|error| (Err(error), AlignedBuf::zeroed(0)))
+    }
+
+    /// Writes all of `data`. `Ok(n)` with `n` short of it means that the rest
+    /// failed, most often for lack of space; what was written has the
+    /// stability asked for.
+    ///
+    /// # Errors
+    /// What pwritev2(2) reports when nothing was written.
+    pub async fn write_from(
+        &self,
+        fd: &Arc<OwnedFd>,
+        offset: u64,
+        mut data: Bytes,
+        sync: WriteSync,
+    ) -> io::Result<usize> {
+        let mut done = 0;
+        let flags = sync.flags().bits() as i32;
+        while self.inner.kind == EngineKind::Uring && done < data.len() {
+            let answer = match uring::submit(
+                fd,
+                Request::Write {
+                    offset,
+                    data,
+                    done,
+                    flags,
+                },
+            ) {
+                Ok(answer) => answer.await,
+                Err(Request::Write { data: back, .. }) => {
+                    data = back;
+                    break;
+                }
+                Err(_) => return Err(lost()),
+            };
+            let Ok((result, Lent::Write(back))) = answer else {
+                return Err(lost());
+            };
+            data = back;
+            match result {
+                0 => {
+                    return if done > 0 {
+                        Ok(done)
+                    } else {
+                        Err(io::ErrorKind::WriteZero.into())
+                    };
+                }
+                count if count > 0 => done += count as usize,
+                error if -error == libc::EINTR => {}
+                error if matches!(-error, libc::EAGAIN | libc::EOPNOTSUPP | libc::EINVAL) => break,
+                _ if done > 0 => return Ok(done),
+                error => return Err(io::Error::from_raw_os_error(-error)),
+            }
+        }
+        if done == data.len() {
+            return Ok(done);
+        }
+        let file = Arc::clone(fd);
+        self.inner
+            .data
+            .run(None, move || {
+                write_blocking(&file, offset, &data, done, sync)
+            })
+            .await?
+    }
+
+    /// Brings what was written to stable storage; with `data_only`, without
+    /// metadata that reading does not need.
+    ///
+    /// # Errors
+    /// What fsync(2) reports.
+    pub async fn sync(&self, fd: &Arc<OwnedFd>, data_only: bool) -> io::Result<()> {
+        if self.inner.kind == EngineKind::Uring
+            && let Ok(answer) = uring::submit(fd, Request::Sync { data_only })
+        {
+            match answer.await {
+                Ok((0, _)) => return Ok(()),
+                Ok((error, _)) if matches!(-error, libc::EAGAIN | libc::EINTR) => {}
+                Ok((error, _)) => return Err(io::Error::from_raw_os_error(-error)),
+                Err(_) => return Err(lost()),
+            }
+        }
+        let file = Arc::clone(fd);
+        self.inner
+            .data
+            .run(None, move || sync_blocking(&file, data_only))
+            .await?
+    }
+
+    /// Runs a short blocking call on a metadata worker, under the process's
+    /// own identity. A panic continues in the caller.
+    ///
+    /// # Errors
+    /// When the pool has ended.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        self.inner.metadata.run(None, work).await
+    }
+
+    /// Runs a short blocking call on a metadata worker as `who`.
+    ///
+    /// # Errors
+    /// `EPERM` when the identity cannot be taken on; the work has not run.
+    pub async fn run_as<T: Send + 'static>(
+        &self,
+        who: Caller,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        self.inner.metadata.run(Some(who), work).await
+    }
+
+    /// Runs a call that may take long (copying, allocating, discarding) on a
+    /// data worker, under the process's own identity.
+    ///
+    /// # Errors
+    /// When the pool has ended.
+    pub async fn run_long<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        self.inner.data.run(None, work).await
+    }
+}
+
+/// The ring went away with the request; happens only when a runtime ends.
+fn lost() -> io::Error {
+    io::Error::other("the io engine lost the request")
+}
+
+fn read_blocking(
+    fd: &OwnedFd,
+    offset: u64,
+    buf: &mut AlignedBuf,
+    mut filled: usize,
+) -> io::Result<usize> {
+    while filled < buf.len() {
+        let at = offset.saturating_add(filled as u64);
+        match preadv2(
+            fd,
+            &mut [IoSliceMut::new(&mut buf[filled..])],
+            at,
+            ReadWriteFlags::empty(),
+        ) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(_) if filled > 0 => break,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(filled)
+}
+
+fn write_blocking(
+    fd: &OwnedFd,
+    offset: u64,
+    data: &[u8],
+    mut done: usize,
+    sync: WriteSync,
+) -> io::Result<usize> {
+    let mut flags = sync.flags();
+    while done < data.len() {
+        let at = offset.saturating_add(done as u64);
+        match pwritev2(fd, &[IoSlice::new(&data[done..])], at, flags) {
+            Ok(0) if done > 0 => break,
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            // A file system without per-write syncing: sync at the end.
+            Err(Errno::OPNOTSUPP) if !flags.is_empty() => flags = ReadWriteFlags::empty(),
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    if flags != sync.flags() {
+        sync_blocking(fd, sync == WriteSync::Data)?;
+    }
+    Ok(done)
+}
+
+fn sync_blocking(fd: &OwnedFd, data_only: bool) -> io::Result<()> {
+    if data_only {
+        rustix::fs::fdatasync(fd)?;
+    } else {
+        rustix::fs::fsync(fd)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn engines() -> Vec<IoEngine> {
+        let mut engines = vec![IoEngine::new(EngineChoice::Threads, 2).unwrap()];
+        if let Ok(uring) = IoEngine::new(EngineChoice::Uring, 2) {
+            engines.push(uring);
+        }
+        engines
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    }
+
+    fn scratch() -> Arc<OwnedFd> {
+        Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()))
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for engine in engines() {
+            runtime().block_on(async {
+                let fd = scratch();
+                let data = Bytes::from((0..300_000u32).map(|n| n as u8).collect::<Vec<_>>());
+                for sync in [WriteSync::None, WriteSync::Data, WriteSync::Full] {
+                    let count = engine.write_from(&fd, 5, data.clone(), sync).await.unwrap();
+                    assert_eq!(count, data.len());
+                }
+                engine.sync(&fd, true).await.unwrap();
+                engine.sync(&fd, false).await.unwrap();
+                let (count, buf) = engine.read_into(&fd, 5, AlignedBuf::zeroed(400_000)).await;
+                assert_eq!(count.unwrap(), 300_000);
+                assert_eq!(buf[..300_000], data[..]);
+                let (count, buf) = engine.read(&fd, 1005, AlignedBuf::zeroed(1000)).await;
+                assert_eq!(count.unwrap(), 1000);
+                assert_eq!(buf[..], data[1000..2000]);
+                let (count, _) = engine.read(&fd, 1 << 40, AlignedBuf::zeroed(10)).await;
+                assert_eq!(count.unwrap(), 0);
+            });
+        }
+    }
+
+    #[test]
+    fn errors_come_through() {
+        for engine in engines() {
+            runtime().block_on(async {
+                let dir = tempfile::NamedTempFile::new().unwrap();
+                let fd = Arc::new(OwnedFd::from(std::fs::File::open(dir.path()).unwrap()));
+                let error = engine
+                    .write_from(&fd, 0, Bytes::from_static(b"x"), WriteSync::None)
+                    .await;
+                assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EBADF));
+            });
+        }
+    }
+
+    #[test]
+    fn dropped_requests_and_new_runtimes_do_no_harm() {
+        for engine in engines() {
+            let fd = scratch();
+            for _ in 0..20 {
+                runtime().block_on(async {
+                    let data = Bytes::from(vec![9; 1 << 20]);
+                    let write = engine.write_from(&fd, 0, data, WriteSync::None);
+                    let _ = tokio::time::timeout(std::time::Duration::ZERO, write).await;
+                    let (count, _) = engine.read_into(&fd, 0, AlignedBuf::zeroed(4096)).await;
+                    count.unwrap();
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn many_requests_at_once() {
+        for engine in engines() {
+            let fd = scratch();
+            runtime().block_on(async {
+                let mut tasks = Vec::new();
+                for block in 0..3000u64 {
+                    let (engine, fd) = (engine.clone(), Arc::clone(&fd));
+                    tasks.push(tokio::spawn(async move {
+                        let data = Bytes::from(vec![block as u8; 512]);
+                        engine
+                            .write_from(&fd, block * 512, data, WriteSync::None)
+                            .await
+                            .unwrap();
+                        let (count, buf) = engine
+                            .read_into(&fd, block * 512, AlignedBuf::zeroed(512))
+                            .await;
+                        assert_eq!(count.unwrap(), 512);
+                        assert!(buf.iter().all(|&byte| byte == block as u8));
+                    }));
+                }
+                for task in tasks {
+                    task.await.unwrap();
+                }
+            });
+        }
+    }
+}

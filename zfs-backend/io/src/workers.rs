@@ -1,0 +1,193 @@
+//! A pool of threads for calls that may block.
+
+use crate::credentials;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use tokio::sync::oneshot;
+use zgate_store::Caller;
+
+/// Work with the identity it runs under (`None`: the process's own). It is
+/// told when the identity could not be taken on.
+struct Job {
+    who: Option<Caller>,
+    work: Box<dyn FnOnce(io::Result<()>) + Send>,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    idle_workers: usize,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+}
+
+/// The pool. Its threads end when it is dropped and the queue is empty.
+pub(crate) struct Workers {
+    shared: Arc<Shared>,
+}
+
+impl Workers {
+    /// Starts all threads at once: a thread inherits the identity of the one
+    /// that starts it, and here that is the process's own.
+    pub(crate) fn start(name: &str, count: usize) -> io::Result<Self> {
+        let pool = Self {
+            shared: Arc::new(Shared::default()),
+        };
+        for index in 0..count.max(1) {
+            let shared = Arc::clone(&pool.shared);
+            std::thread::Builder::new()
+                .name(format!("zgate-{name}-{index}"))
+                .spawn(move || serve(&shared))?;
+        }
+        Ok(pool)
+    }
+
+    /// Runs `work` on a worker. A panic of the work continues in the caller.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        who: Option<Caller>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let (done, result) = oneshot::channel::<io::Result<Result<T, Box<dyn Any + Send>>>>();
+        let work = Box::new(move |identity: io::Result<()>| {
+            let outcome = identity.map(|()| catch_unwind(AssertUnwindSafe(work)));
+            // Nobody listens when the request was dropped; that is fine.
+            let _ = done.send(outcome);
+        });
+        self.push(Job { who, work });
+        match result.await {
+            Ok(Ok(Ok(value))) => Ok(value),
+            Ok(Ok(Err(panic))) => resume_unwind(panic),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(io::Error::other("the worker pool has ended")),
+        }
+    }
+
+    fn push(&self, job: Job) {
+        let wake = {
+            let mut queue = self
+                .shared
+                .queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            queue.jobs.push_back(job);
+            queue.idle_workers > 0
+        };
+        if wake {
+            self.shared.arrived.notify_one();
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.shared
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .closed = true;
+        self.shared.arrived.notify_all();
+    }
+}
+
+fn serve(shared: &Shared) {
+    while let Some(job) = next(shared) {
+        let identity = match &job.who {
+            Some(who) => credentials::assume(who),
+            None => {
+                credentials::restore();
+                Ok(())
+            }
+        };
+        (job.work)(identity);
+    }
+}
+
+fn next(shared: &Shared) -> Option<Job> {
+    let mut queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if let Some(job) = queue.jobs.pop_front() {
+            return Some(job);
+        }
+        if queue.closed {
+            return None;
+        }
+        queue.idle_workers += 1;
+        queue = shared
+            .arrived
+            .wait(queue)
+            .unwrap_or_else(PoisonError::into_inner);
+        queue.idle_workers -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap()
+            .block_on(future)
+    }
+
+    #[test]
+    fn many_jobs_all_answer() {
+        let pool = Workers::start("test", 3).unwrap();
+        let total = block_on(async {
+            let mut total = 0;
+            for number in 0..1000u64 {
+                total += pool.run(None, move || number).await.unwrap();
+            }
+            total
+        });
+        assert_eq!(total, 499_500);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_worker_lives_on() {
+        let pool = Workers::start("test", 1).unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _ = block_on(pool.run(None, || panic!("expected by the test")));
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(block_on(pool.run(None, || 5)).unwrap(), 5);
+    }
+
+    #[test]
+    fn jobs_run_as_the_identity_named() {
+        if !credentials::can_switch() {
+            return;
+        }
+        let pool = Workers::start("test", 1).unwrap();
+        let who = Caller {
+            uid: 4321,
+            gid: 5,
+            groups: Arc::from([]),
+        };
+        let fsuid = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let line = status
+                .lines()
+                .find(|line| line.starts_with("Uid:"))
+                .unwrap()
+                .to_owned();
+            line.split_whitespace()
+                .last()
+                .unwrap()
+                .parse::<u32>()
+                .unwrap()
+        };
+        assert_eq!(block_on(pool.run(Some(who), fsuid)).unwrap(), 4321);
+        assert_eq!(block_on(pool.run(None, fsuid)).unwrap(), 0);
+    }
+}
