@@ -310,6 +310,12 @@ impl IoEngine {
         self.inner.metadata.run(Some(who), work).await
     }
 
+    /// Runs a short blocking call on a metadata worker that nobody waits for:
+    /// closing files, for one, which may free their space.
+    pub fn detach(&self, work: impl FnOnce() + Send + 'static) {
+        self.inner.metadata.detach(work);
+    }
+
     /// Runs a call that may take long (copying, allocating, discarding) on a
     /// data worker, under the process's own identity.
     ///

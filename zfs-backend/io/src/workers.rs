@@ -71,6 +71,15 @@ impl Workers {
         }
     }
 
+    /// Runs `work` under the process's own identity; nobody waits for it.
+    pub(crate) fn detach(&self, work: impl FnOnce() + Send + 'static) {
+        let work = Box::new(move |_| {
+            // A panic has been reported by the panic hook; the worker lives on.
+            let _ = catch_unwind(AssertUnwindSafe(work));
+        });
+        self.push(Job { who: None, work });
+    }
+
     fn push(&self, job: Job) {
         let wake = {
             let mut queue = self

@@ -1,0 +1,339 @@
+//! Creating files and other objects.
+
+use crate::entry::{Entry, Writer};
+use crate::errno::OrStoreError;
+use crate::name::Name;
+use crate::open_file::PosixFile;
+use crate::setattr::complete_new;
+use crate::syscall::{self, PATH_FLAGS};
+use crate::tree::{Tree, node};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use zgate_io::access_check::Rights;
+use zgate_io::credentials;
+use zgate_store::file_store::{CreateMode, CreatedFile, DirChange, NewNode, Node, OpenFile};
+use zgate_store::{
+    Attr, Caller, FileKind, NodeHandle, SetAttr, SetTime, StoreError, StoreResult, Timestamp,
+};
+
+/// Modes where the request names none: nobody but the owner.
+const DEFAULT_FILE_MODE: u32 = 0o600;
+const DEFAULT_DIR_MODE: u32 = 0o700;
+
+impl Tree {
+    /// Creates or finds a regular file.
+    pub(crate) fn create_file(
+        self: &Arc<Self>,
+        who: &Caller,
+        dir: &NodeHandle,
+        name: &[u8],
+        mode: CreateMode,
+        attrs: &SetAttr,
+    ) -> StoreResult<CreatedFile> {
+        let (dir, name) = self.prepare_new(who, dir, name, attrs)?;
+        let _lock = dir.lock_entries();
+        let before = dir.attr()?.change;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let bits = syscall::mode_bits(attrs.mode.unwrap_or(DEFAULT_FILE_MODE));
+        let mut opened = Err(Errno::EXIST);
+        // A name that is there needs no right to write to the directory.
+        if self
+            .precheck(who, &dir, Rights::WRITE | Rights::EXECUTE)
+            .is_ok()
+        {
+            opened = rustix::fs::openat(&dir.fd, name.as_c_str(), flags, bits);
+        } else if syscall::stat_at(&dir.fd, name.as_c_str()).is_err() {
+            opened = Err(Errno::ACCESS);
+        }
+        let fd = match opened {
+            Ok(fd) => fd,
+            Err(Errno::EXIST) => return self.found(who, &dir, &name, mode, attrs, before),
+            Err(errno) => return Err(self.dir_error(&dir, crate::errno::store_error(errno))),
+        };
+        let made = self.made(&dir, &name, fd, mode, attrs);
+        if made.is_err() {
+            // Half a file is worse than none. The name is ours: it was made
+            // under the directory's lock a moment ago.
+            let _ = rustix::fs::unlinkat(&dir.fd, name.as_c_str(), AtFlags::empty());
+        }
+        dir.mark_entries_modified();
+        let (entry, attr, writer) = made?;
+        let open: OpenFile = Arc::new(PosixFile::new(
+            self,
+            entry.clone(),
+            None,
+            Some(writer),
+            None,
+        ));
+        Ok(CreatedFile {
+            node: node(&entry, attr),
+            open: Some(open),
+            created: true,
+            dir: DirChange {
+                atomic: true,
+                before,
+                after: dir.attr()?.change,
+            },
+        })
+    }
+
+    fn prepare_new(
+        &self,
+        who: &Caller,
+        dir: &NodeHandle,
+        name: &[u8],
+        attrs: &SetAttr,
+    ) -> StoreResult<(Arc<Entry>, Name)> {
+        let name = Name::parse(name)?;
+        let dir = self.directory(dir)?;
+        if self.hides(&dir, name.as_bytes()) {
+            return Err(StoreError::AccessDenied);
+        }
+        if !self.switches_identity {
+            let own = credentials::process_identity();
+            let foreign = attrs.uid.is_some_and(|uid| uid != own.uid)
+                || attrs
+                    .gid
+                    .is_some_and(|gid| !own.in_group(gid) || !who.in_group(gid));
+            if foreign {
+                return Err(StoreError::NotPermitted);
+            }
+        }
+        Ok((dir, name))
+    }
+
+    /// Takes a new regular file in and sets the rest of its attributes.
+    fn made(
+        &self,
+        dir: &Entry,
+        name: &Name,
+        fd: OwnedFd,
+        mode: CreateMode,
+        attrs: &SetAttr,
+    ) -> StoreResult<(Arc<Entry>, Attr, Writer)> {
+        if let Some(size) = attrs.size.filter(|&size| size > 0) {
+            rustix::fs::ftruncate(&fd, size).or_store()?;
+        }
+        match mode {
+            CreateMode::Exclusive(verifier) => {
+                let times = verifier_times(verifier);
+                complete_new(
+                    &fd,
+                    FileKind::Regular,
+                    &SetAttr {
+                        size: None,
+                        ..times.over(attrs)
+                    },
+                )?;
+                // The verifier must be found again after a crash.
+                rustix::fs::fsync(&fd).or_store()?;
+            }
+            CreateMode::Unchecked | CreateMode::Guarded => {
+                complete_new(&fd, FileKind::Regular, attrs)?;
+            }
+        }
+        let opened = rustix::fs::open(
+            syscall::proc_path(&fd).as_c_str(),
+            own_path(),
+            Mode::empty(),
+        );
+        let (entry, _) = self.adopt(opened.or_store()?, Some((dir, name)))?;
+        let writer = Writer {
+            fd: Arc::new(fd),
+            reads: true,
+        };
+        entry.keep_writer(writer.clone());
+        entry.mark_modified();
+        let attr = entry.attr()?;
+        Ok((entry, attr, writer))
+    }
+
+    /// The name was there already.
+    fn found(
+        self: &Arc<Self>,
+        who: &Caller,
+        dir: &Entry,
+        name: &Name,
+        mode: CreateMode,
+        attrs: &SetAttr,
+        before: u64,
+    ) -> StoreResult<CreatedFile> {
+        if mode == CreateMode::Guarded {
+            return Err(StoreError::Exists);
+        }
+        self.precheck(who, dir, Rights::EXECUTE)?;
+        let fd = syscall::open_path(&dir.fd, name.as_c_str())?;
+        let (entry, attr) = self.adopt(fd, Some((dir, name)))?;
+        let mut found = CreatedFile {
+            node: node(&entry, attr),
+            open: None,
+            created: false,
+            dir: DirChange {
+                atomic: true,
+                before,
+                after: before,
+            },
+        };
+        let regular = entry.kind == FileKind::Regular;
+        match mode {
+            CreateMode::Exclusive(verifier) => {
+                if !regular || !verifier_matches(&attr, verifier) {
+                    return Err(StoreError::Exists);
+                }
+                // A retransmission: the creator opens the file whatever its mode.
+                if who.uid == attr.uid || who.uid == 0 || !self.switches_identity {
+                    let writer = entry.writer()?;
+                    let file = PosixFile::new(self, Arc::clone(&entry), None, Some(writer), None);
+                    found.open = Some(Arc::new(file));
+                }
+                found.created = true;
+            }
+            CreateMode::Unchecked if regular && attrs.size == Some(0) => {
+                let empty = SetAttr {
+                    size: Some(0),
+                    ..SetAttr::default()
+                };
+                found.node.attr = self.setattr(who, &entry.handle, &empty, None)?;
+            }
+            CreateMode::Unchecked | CreateMode::Guarded => {}
+        }
+        Ok(found)
+    }
+
+    /// Creates anything but a regular file.
+    pub(crate) fn create_node(
+        &self,
+        who: &Caller,
+        dir: &NodeHandle,
+        name: &[u8],
+        what: &NewNode,
+        attrs: &SetAttr,
+    ) -> StoreResult<(Node, DirChange)> {
+        let (dir, name) = self.prepare_new(who, dir, name, attrs)?;
+        let _lock = dir.lock_entries();
+        let before = dir.attr()?.change;
+        if let Err(error) = self.precheck(who, &dir, Rights::WRITE | Rights::EXECUTE) {
+            let exists = syscall::stat_at(&dir.fd, name.as_c_str()).is_ok();
+            return Err(if exists { StoreError::Exists } else { error });
+        }
+        make(&dir.fd, &name, what, attrs).map_err(|error| self.dir_error(&dir, error))?;
+        let made = self.made_node(&dir, &name, attrs);
+        if made.is_err() {
+            let dir_flag = if *what == NewNode::Directory {
+                AtFlags::REMOVEDIR
+            } else {
+                AtFlags::empty()
+            };
+            let _ = rustix::fs::unlinkat(&dir.fd, name.as_c_str(), dir_flag);
+        }
+        dir.mark_entries_modified();
+        let made = made?;
+        Ok((
+            made,
+            DirChange {
+                atomic: true,
+                before,
+                after: dir.attr()?.change,
+            },
+        ))
+    }
+
+    fn made_node(&self, dir: &Entry, name: &Name, attrs: &SetAttr) -> StoreResult<Node> {
+        let fd = syscall::open_path(&dir.fd, name.as_c_str())?;
+        let (entry, attr) = self.adopt(fd, Some((dir, name)))?;
+        let plain = SetAttr {
+            mode: attrs.mode,
+            size: attrs.size,
+            ..SetAttr::default()
+        };
+        if *attrs == plain && attrs.mode.is_none_or(|mode| mode & 0o6000 == 0) {
+            return Ok(node(&entry, attr));
+        }
+        complete_new(&entry.fd, entry.kind, attrs)?;
+        entry.mark_modified();
+        Ok(node(&entry, entry.attr()?))
+    }
+}
+
+fn own_path() -> OFlags {
+    // The last link of /proc/self/fd must be followed to the object itself.
+    PATH_FLAGS.difference(OFlags::NOFOLLOW)
+}
+
+fn make(dir: &OwnedFd, name: &Name, what: &NewNode, attrs: &SetAttr) -> StoreResult<()> {
+    let name = name.as_c_str();
+    let bits = |default| syscall::mode_bits(attrs.mode.unwrap_or(default));
+    let special =
+        |kind, device| rustix::fs::mknodat(dir, name, kind, bits(DEFAULT_FILE_MODE), device);
+    match what {
+        NewNode::Directory => rustix::fs::mkdirat(dir, name, bits(DEFAULT_DIR_MODE)),
+        NewNode::Symlink(target) => {
+            if target.is_empty() {
+                return Err(StoreError::Invalid);
+            }
+            rustix::fs::symlinkat(&target[..], dir, name)
+        }
+        NewNode::BlockDevice(major, minor) => {
+            special(FileType::BlockDevice, rustix::fs::makedev(*major, *minor))
+        }
+        NewNode::CharDevice(major, minor) => special(
+            FileType::CharacterDevice,
+            rustix::fs::makedev(*major, *minor),
+        ),
+        NewNode::Fifo => special(FileType::Fifo, 0),
+        NewNode::Socket => special(FileType::Socket, 0),
+    }
+    .or_store()
+}
+
+/// The times a verifier is kept in: 31 bits each, which every file system can
+/// store as seconds.
+struct VerifierTimes {
+    atime: i64,
+    mtime: i64,
+}
+
+fn verifier_times(verifier: [u8; 8]) -> VerifierTimes {
+    let whole = u64::from_be_bytes(verifier);
+    VerifierTimes {
+        atime: ((whole >> 32) & 0x7fff_ffff) as i64,
+        mtime: (whole & 0x7fff_ffff) as i64,
+    }
+}
+
+impl VerifierTimes {
+    fn over(&self, attrs: &SetAttr) -> SetAttr {
+        let at = |seconds| {
+            Some(SetTime::At(Timestamp {
+                seconds,
+                nanoseconds: 0,
+            }))
+        };
+        SetAttr {
+            atime: at(self.atime),
+            mtime: at(self.mtime),
+            ..attrs.clone()
+        }
+    }
+}
+
+fn verifier_matches(attr: &Attr, verifier: [u8; 8]) -> bool {
+    let times = verifier_times(verifier);
+    attr.atime.seconds == times.atime && attr.mtime.seconds == times.mtime
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verifiers_fit_into_seconds() {
+        let times = verifier_times([0xff; 8]);
+        assert_eq!((times.atime, times.mtime), (0x7fff_ffff, 0x7fff_ffff));
+        let times = verifier_times([0, 0, 0, 1, 0, 0, 0, 2]);
+        assert_eq!((times.atime, times.mtime), (1, 2));
+    }
+}

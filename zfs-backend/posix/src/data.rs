@@ -1,0 +1,113 @@
+//! Reading and writing: the byte path.
+
+use crate::errno::OrStoreError;
+use crate::open_file::PosixFile;
+use crate::setattr::chmod;
+use crate::syscall;
+use bytes::Bytes;
+use std::any::Any;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use zgate_io::{IoEngine, WriteSync, is_resident};
+use zgate_store::file_store::{ReadData, ReadHow, Stability};
+use zgate_store::{BufferPool, FileSpan, Payload, StoreError, StoreResult};
+
+/// From this length on, handing a span to the transport is cheaper than
+/// copying, if the bytes are in memory.
+const MIN_SPAN_BYTES: usize = 64 << 10;
+/// Offsets beyond it do not exist on Linux.
+const MAX_OFFSET: u64 = i64::MAX as u64;
+
+/// Reads at most `len` bytes at `offset`.
+pub(crate) async fn read(
+    engine: &IoEngine,
+    pool: &BufferPool,
+    file: &PosixFile,
+    offset: u64,
+    len: usize,
+    how: ReadHow,
+) -> StoreResult<ReadData> {
+    let fd = file.reader().ok_or(StoreError::AccessDenied)?;
+    let size = rustix::fs::fstat(&*fd).or_store()?.st_size.max(0) as u64;
+    let left = size.saturating_sub(offset);
+    let want = usize::try_from(left).unwrap_or(usize::MAX).min(len);
+    if want == 0 {
+        return Ok(ReadData {
+            data: Payload::Bytes(Bytes::new()),
+            eof: offset >= size,
+        });
+    }
+    let reaches_end = offset + want as u64 >= size;
+    if how.span_allowed && want >= MIN_SPAN_BYTES && is_resident(&fd, offset, want as u64) {
+        let file: Arc<dyn Any + Send + Sync> = fd;
+        let data = Payload::Span(FileSpan {
+            file,
+            offset,
+            len: want,
+        });
+        return Ok(ReadData {
+            data,
+            eof: reaches_end,
+        });
+    }
+    let (count, mut buf) = engine.read(&fd, offset, pool.take(want)).await;
+    let count = count.or_store()?;
+    buf.truncate(count);
+    // Less than the size said: the file has been cut meanwhile.
+    let eof = reaches_end || count < want;
+    Ok(ReadData {
+        data: Payload::Bytes(buf.into_bytes()),
+        eof,
+    })
+}
+
+/// Writes all of `data` at `offset`.
+pub(crate) async fn write(
+    engine: &IoEngine,
+    file: &PosixFile,
+    offset: u64,
+    data: Bytes,
+    stability: Stability,
+) -> StoreResult<(usize, Stability)> {
+    let fd = file.writer().ok_or(StoreError::AccessDenied)?;
+    if offset
+        .checked_add(data.len() as u64)
+        .is_none_or(|end| end > MAX_OFFSET)
+    {
+        return Err(StoreError::TooLarge);
+    }
+    if data.is_empty() {
+        return Ok((0, stability));
+    }
+    if file.take_clears_set_id() {
+        let fd = Arc::clone(&fd);
+        engine.run(move || clear_set_id(&fd)).await.or_store()??;
+    }
+    let sync = match stability {
+        Stability::Unstable => WriteSync::None,
+        Stability::DataSync => WriteSync::Data,
+        Stability::FileSync => WriteSync::Full,
+    };
+    let written = engine.write_from(&fd, offset, data, sync).await;
+    file.entry.mark_modified();
+    Ok((written.or_store()?, stability))
+}
+
+/// Clears the set-user-id bit, and set-group-id of a program.
+fn clear_set_id(fd: &OwnedFd) -> StoreResult<()> {
+    let mode = u32::from(syscall::stat(fd)?.stx_mode) & 0o7777;
+    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+    let cleared = mode & !(0o4000 | group);
+    if cleared == mode {
+        Ok(())
+    } else {
+        chmod(fd, cleared)
+    }
+}
+
+/// Brings all earlier writes to stable storage: data and times, since the
+/// change number is made from them.
+pub(crate) async fn commit(engine: &IoEngine, file: &PosixFile) -> StoreResult<()> {
+    let fd = file.any()?;
+    engine.sync(&fd, false).await.or_store()
+}

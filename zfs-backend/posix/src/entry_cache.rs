@@ -1,0 +1,169 @@
+//! Entries by handle: bounded, sharded, second chance before eviction.
+//!
+//! An entry that is evicted while somebody still uses it stays findable until
+//! the last use ends, so that there is never more than one entry, and one
+//! change number, per object.
+
+use crate::entry::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use zgate_store::NodeHandle;
+
+const SHARDS: usize = 16;
+/// Slots looked at per insertion, so that a cache full of files in use costs
+/// little.
+const EVICTION_STEPS: usize = 64;
+
+struct Slot {
+    /// What keeps the entry; gone after eviction or removal of the object.
+    kept: Option<Arc<Entry>>,
+    entry: Weak<Entry>,
+    used: bool,
+    /// The object's last name is gone: do not keep the entry any more.
+    orphan: bool,
+}
+
+#[derive(Default)]
+struct Shard {
+    slots: HashMap<NodeHandle, Slot>,
+    /// The order in which slots are looked at for eviction.
+    clock: VecDeque<NodeHandle>,
+    kept: usize,
+}
+
+/// The cache.
+pub(crate) struct EntryCache {
+    hasher: RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+    shard_capacity: usize,
+}
+
+impl EntryCache {
+    /// A cache that keeps about `capacity` entries.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            hasher: RandomState::new(),
+            shards: Default::default(),
+            shard_capacity: (capacity / SHARDS).max(4),
+        }
+    }
+
+    fn shard(&self, handle: &NodeHandle) -> MutexGuard<'_, Shard> {
+        let index = self.hasher.hash_one(handle) as usize % SHARDS;
+        self.shards[index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The entry, if it is at hand.
+    pub(crate) fn get(&self, handle: &NodeHandle) -> Option<Arc<Entry>> {
+        let mut shard = self.shard(handle);
+        let slot = shard.slots.get_mut(handle)?;
+        slot.used = true;
+        if let Some(entry) = &slot.kept {
+            return Some(Arc::clone(entry));
+        }
+        let entry = slot.entry.upgrade()?;
+        if !slot.orphan {
+            slot.kept = Some(Arc::clone(&entry));
+            shard.kept += 1;
+        }
+        Some(entry)
+    }
+
+    /// Takes an entry in, or returns the one that is there already.
+    pub(crate) fn insert(&self, entry: Entry) -> Arc<Entry> {
+        let handle = entry.handle;
+        if let Some(present) = self.get(&handle) {
+            return present;
+        }
+        let entry = Arc::new(entry);
+        let mut shard = self.shard(&handle);
+        if let Some(present) = shard
+            .slots
+            .get(&handle)
+            .and_then(|slot| slot.entry.upgrade())
+        {
+            return present;
+        }
+        let slot = Slot {
+            kept: Some(Arc::clone(&entry)),
+            entry: Arc::downgrade(&entry),
+            used: false,
+            orphan: false,
+        };
+        // A dead slot of the same handle has its place in the clock already.
+        if shard.slots.insert(handle, slot).is_none() {
+            shard.clock.push_back(handle);
+        }
+        shard.kept += 1;
+        let evicted = shard.evict(self.shard_capacity);
+        drop(shard);
+        drop(evicted);
+        entry
+    }
+
+    /// Stops keeping an entry whose object has lost its last name; it stays
+    /// findable while somebody uses it.
+    pub(crate) fn orphan(&self, handle: &NodeHandle) {
+        let mut shard = self.shard(handle);
+        let Some(slot) = shard.slots.get_mut(handle) else {
+            return;
+        };
+        slot.orphan = true;
+        let kept = slot.kept.take();
+        if kept.is_some() {
+            shard.kept -= 1;
+        }
+        drop(shard);
+        if let Some(entry) = kept {
+            entry.drop_descriptors();
+        }
+    }
+
+    /// Stops keeping all entries.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept: Vec<_> = shard
+                .slots
+                .values_mut()
+                .filter_map(|slot| slot.kept.take())
+                .collect();
+            shard.kept = 0;
+            drop(shard);
+            drop(kept);
+        }
+    }
+}
+
+impl Shard {
+    /// Evicts down to `capacity`, looking at a few slots only. Returns what was
+    /// evicted, to be dropped without the lock.
+    fn evict(&mut self, capacity: usize) -> Vec<Arc<Entry>> {
+        let mut evicted = Vec::new();
+        for _ in 0..EVICTION_STEPS {
+            if self.kept <= capacity && self.clock.len() <= 2 * capacity {
+                break;
+            }
+            let Some(handle) = self.clock.pop_front() else {
+                break;
+            };
+            let Some(slot) = self.slots.get_mut(&handle) else {
+                continue;
+            };
+            if slot.used {
+                slot.used = false;
+            } else if let Some(entry) = slot.kept.take() {
+                self.kept -= 1;
+                evicted.push(entry);
+            } else if slot.entry.strong_count() == 0 {
+                self.slots.remove(&handle);
+                continue;
+            }
+            self.clock.push_back(handle);
+        }
+        evicted
+    }
+}

@@ -1,0 +1,226 @@
+//! Node handles: what is in them.
+//!
+//! | tag | then |
+//! | --- | --- |
+//! | 1 kernel | file system key u64, handle type i32, the kernel's bytes |
+//! | 2 in-tree | device u64, inode u64, birth time u64, generation u64 |
+//! | 3 signed | file system key u64, SipHash-2-4 u64, handle type i32, the kernel's bytes |
+//!
+//! Numbers are little-endian. A signed handle proves that this store issued it
+//! for an object below its root; the gateway keeps the key in its state
+//! directory, so that handles stay valid over restarts.
+
+use crate::siphash::SipKey;
+use zgate_io::file_handle::KernelHandle;
+use zgate_store::{NodeHandle, StoreError, StoreResult};
+
+const TAG_KERNEL: u8 = 1;
+const TAG_IN_TREE: u8 = 2;
+const TAG_SIGNED: u8 = 3;
+
+/// An object known by its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InTreeHandle {
+    /// Device number.
+    pub(crate) device: u64,
+    /// Inode number.
+    pub(crate) inode: u64,
+    /// Time of creation in nanoseconds; tells a reused inode number.
+    pub(crate) birth: u64,
+}
+
+/// A handle taken apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Parsed {
+    /// For open_by_handle_at.
+    Kernel {
+        /// File system.
+        key: u64,
+        /// The kernel's part.
+        handle: KernelHandle,
+        /// The signature proves that the object was below the root.
+        proven: bool,
+    },
+    /// For the table of remembered names.
+    InTree(InTreeHandle),
+}
+
+/// Makes and checks handles.
+pub(crate) struct HandleCodec {
+    secret: Option<SipKey>,
+    generation: u64,
+}
+
+impl HandleCodec {
+    /// `generation` tells this process's in-tree handles from earlier ones'.
+    pub(crate) fn new(secret: Option<[u8; 16]>, generation: u64) -> Self {
+        Self {
+            secret: secret.map(SipKey::new),
+            generation,
+        }
+    }
+
+    /// Wraps a kernel handle; `None` when it is too long.
+    pub(crate) fn kernel(&self, key: u64, handle: &KernelHandle) -> Option<NodeHandle> {
+        let mut raw = Vec::with_capacity(48);
+        raw.push(if self.secret.is_some() {
+            TAG_SIGNED
+        } else {
+            TAG_KERNEL
+        });
+        raw.extend_from_slice(&key.to_le_bytes());
+        if let Some(secret) = self.secret {
+            raw.extend_from_slice(&signature(secret, key, handle).to_le_bytes());
+        }
+        raw.extend_from_slice(&handle.handle_type.to_le_bytes());
+        raw.extend_from_slice(handle.as_bytes());
+        NodeHandle::new(&raw)
+    }
+
+    /// Makes an in-tree handle.
+    pub(crate) fn in_tree(&self, object: InTreeHandle) -> StoreResult<NodeHandle> {
+        let mut raw = Vec::with_capacity(33);
+        raw.push(TAG_IN_TREE);
+        for number in [object.device, object.inode, object.birth, self.generation] {
+            raw.extend_from_slice(&number.to_le_bytes());
+        }
+        NodeHandle::new(&raw).ok_or(StoreError::Io)
+    }
+
+    /// Takes a handle apart.
+    pub(crate) fn parse(&self, node: &NodeHandle) -> StoreResult<Parsed> {
+        let mut reader = Reader(node.as_bytes());
+        match (reader.tag()?, self.secret) {
+            (TAG_KERNEL, None) => {
+                let key = reader.number()?;
+                Ok(Parsed::Kernel {
+                    key,
+                    handle: reader.kernel_handle()?,
+                    proven: false,
+                })
+            }
+            (TAG_SIGNED, Some(secret)) => {
+                let (key, signed) = (reader.number()?, reader.number()?);
+                let handle = reader.kernel_handle()?;
+                if signature(secret, key, &handle) != signed {
+                    return Err(StoreError::BadHandle);
+                }
+                Ok(Parsed::Kernel {
+                    key,
+                    handle,
+                    proven: true,
+                })
+            }
+            (TAG_IN_TREE, _) => {
+                let (device, inode) = (reader.number()?, reader.number()?);
+                let (birth, generation) = (reader.number()?, reader.number()?);
+                match reader.0 {
+                    [] if generation == self.generation => Ok(Parsed::InTree(InTreeHandle {
+                        device,
+                        inode,
+                        birth,
+                    })),
+                    [] => Err(StoreError::Stale),
+                    _ => Err(StoreError::BadHandle),
+                }
+            }
+            // Issued under another setting.
+            (TAG_KERNEL | TAG_SIGNED, _) => Err(StoreError::Stale),
+            _ => Err(StoreError::BadHandle),
+        }
+    }
+}
+
+fn signature(secret: SipKey, key: u64, handle: &KernelHandle) -> u64 {
+    let mut message = Vec::with_capacity(48);
+    message.extend_from_slice(&key.to_le_bytes());
+    message.extend_from_slice(&handle.handle_type.to_le_bytes());
+    message.extend_from_slice(handle.as_bytes());
+    secret.hash(&message)
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> StoreResult<[u8; N]> {
+        let (head, rest) = self
+            .0
+            .split_first_chunk::<N>()
+            .ok_or(StoreError::BadHandle)?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn tag(&mut self) -> StoreResult<u8> {
+        self.take::<1>().map(|[tag]| tag)
+    }
+
+    fn number(&mut self) -> StoreResult<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn kernel_handle(&mut self) -> StoreResult<KernelHandle> {
+        let handle_type = i32::from_le_bytes(self.take()?);
+        if self.0.is_empty() {
+            return Err(StoreError::BadHandle);
+        }
+        KernelHandle::from_parts(handle_type, self.0).ok_or(StoreError::BadHandle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> KernelHandle {
+        KernelHandle::from_parts(1, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap()
+    }
+
+    #[test]
+    fn handles_survive_the_round_trip() {
+        for secret in [None, Some([7; 16])] {
+            let codec = HandleCodec::new(secret, 9);
+            let node = codec.kernel(42, &sample()).unwrap();
+            let Parsed::Kernel {
+                key,
+                handle,
+                proven,
+            } = codec.parse(&node).unwrap()
+            else {
+                panic!("a kernel handle")
+            };
+            assert_eq!((key, handle.handle_type, proven), (42, 1, secret.is_some()));
+            assert_eq!(handle.as_bytes(), sample().as_bytes());
+            let object = InTreeHandle {
+                device: 1,
+                inode: 2,
+                birth: 3,
+            };
+            let node = codec.in_tree(object).unwrap();
+            assert!(matches!(codec.parse(&node), Ok(Parsed::InTree(found)) if found == object));
+        }
+    }
+
+    #[test]
+    fn forged_and_foreign_handles_are_told_apart() {
+        let codec = HandleCodec::new(Some([7; 16]), 9);
+        let mut raw = codec.kernel(42, &sample()).unwrap().as_bytes().to_vec();
+        *raw.last_mut().unwrap() ^= 1;
+        let forged = NodeHandle::new(&raw).unwrap();
+        assert_eq!(codec.parse(&forged).unwrap_err(), StoreError::BadHandle);
+        let earlier = HandleCodec::new(None, 8);
+        let object = InTreeHandle {
+            device: 1,
+            inode: 2,
+            birth: 3,
+        };
+        let node = earlier.in_tree(object).unwrap();
+        assert_eq!(codec.parse(&node).unwrap_err(), StoreError::Stale);
+        let unsigned = earlier.kernel(42, &sample()).unwrap();
+        assert_eq!(codec.parse(&unsigned).unwrap_err(), StoreError::Stale);
+        for raw in [&[9u8][..], &[1], &[2, 0], &[3; 12], &[0; 56]] {
+            let node = NodeHandle::new(raw).unwrap();
+            assert_eq!(codec.parse(&node).unwrap_err(), StoreError::BadHandle);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! /proc/self/mountinfo, proc(5).
+
+/// One mounted file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountLine {
+    /// Unique among the mounts there are now.
+    pub(crate) id: u64,
+    /// The directory of the file system that is mounted.
+    pub(crate) root: Vec<u8>,
+    /// Where it is mounted.
+    pub(crate) point: Vec<u8>,
+    /// Kind of file system.
+    pub(crate) kind: Vec<u8>,
+    /// What is mounted: a device, a dataset.
+    pub(crate) source: Vec<u8>,
+}
+
+/// Reads all lines; one that makes no sense is left out.
+pub(crate) fn parse(text: &[u8]) -> Vec<MountLine> {
+    text.split(|&byte| byte == b'\n')
+        .filter_map(parse_line)
+        .collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<MountLine> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let root = unescape(fields.nth(2)?);
+    let point = unescape(fields.next()?);
+    let mut rest = fields.skip_while(|&field| field != b"-").skip(1);
+    let kind = rest.next()?.to_vec();
+    let source = unescape(rest.next()?);
+    Some(MountLine {
+        id,
+        root,
+        point,
+        kind,
+        source,
+    })
+}
+
+/// Space, tab, newline and backslash are written as three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        let octal = match rest {
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] => {
+                Some((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
+            }
+            _ => None,
+        };
+        plain.push(octal.unwrap_or(*first));
+        rest = if octal.is_some() { &rest[4..] } else { tail };
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_with_and_without_optional_fields() {
+        let text = b"27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+            36 35 98:0 /sub /mnt/a\\040b\\134 rw shared:1 master:2 - zfs tank/a\\040b rw\n\
+            nonsense\n";
+        let lines = parse(text);
+        assert_eq!(lines.len(), 2);
+        assert_eq!((lines[0].id, &lines[0].point[..]), (27, &b"/"[..]));
+        assert_eq!(lines[1].root, b"/sub");
+        assert_eq!(lines[1].point, b"/mnt/a b\\");
+        assert_eq!(lines[1].source, b"tank/a b");
+        assert_eq!(lines[1].kind, b"zfs");
+    }
+}

@@ -1,0 +1,216 @@
+//! Removing, renaming and linking names.
+
+use crate::entry::Entry;
+use crate::errno::{OrStoreError, store_error};
+use crate::name::Name;
+use crate::syscall;
+use crate::tree::Tree;
+use rustix::fs::{AtFlags, CWD};
+use std::sync::Arc;
+use zgate_io::access_check::Rights;
+use zgate_store::file_store::DirChange;
+use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
+
+/// What changing the entries of a directory needs.
+const CHANGES_ENTRIES: Rights = Rights::WRITE.and(Rights::EXECUTE);
+
+impl Tree {
+    /// Removes a name.
+    pub(crate) fn remove(
+        &self,
+        who: &Caller,
+        dir: &NodeHandle,
+        name: &[u8],
+        kind: Option<FileKind>,
+    ) -> StoreResult<DirChange> {
+        let name = Name::parse(name)?;
+        let dir = self.directory(dir)?;
+        if self.hides(&dir, name.as_bytes()) {
+            return Err(StoreError::NotFound);
+        }
+        let _lock = dir.lock_entries();
+        self.precheck(who, &dir, Rights::EXECUTE)?;
+        let (victim, stat) = self
+            .identify(&dir, &name)
+            .map_err(|error| self.dir_error(&dir, error))?;
+        self.precheck(who, &dir, CHANGES_ENTRIES)?;
+        self.precheck_sticky(who, &dir, stat.stx_uid)?;
+        let is_dir = crate::attributes::kind_of(&stat) == FileKind::Directory;
+        match (kind, is_dir) {
+            (Some(FileKind::Directory), false) => return Err(StoreError::NotDirectory),
+            (Some(other), true) if other != FileKind::Directory => {
+                return Err(StoreError::IsDirectory);
+            }
+            _ => {}
+        }
+        let before = dir.attr()?.change;
+        let flags = if is_dir {
+            AtFlags::REMOVEDIR
+        } else {
+            AtFlags::empty()
+        };
+        rustix::fs::unlinkat(&dir.fd, name.as_c_str(), flags).map_err(not_empty)?;
+        self.name_removed(&victim, &dir, &name);
+        dir.mark_entries_modified();
+        Ok(DirChange {
+            atomic: true,
+            before,
+            after: dir.attr()?.change,
+        })
+    }
+
+    /// Renames atomically.
+    pub(crate) fn rename(
+        &self,
+        who: &Caller,
+        from_dir: &NodeHandle,
+        from_name: &[u8],
+        to_dir: &NodeHandle,
+        to_name: &[u8],
+    ) -> StoreResult<(DirChange, DirChange)> {
+        let (from_name, to_name) = (Name::parse(from_name)?, Name::parse(to_name)?);
+        let (from_dir, to_dir) = (self.directory(from_dir)?, self.directory(to_dir)?);
+        if self.hides(&from_dir, from_name.as_bytes()) {
+            return Err(StoreError::NotFound);
+        }
+        if self.hides(&to_dir, to_name.as_bytes()) {
+            return Err(StoreError::AccessDenied);
+        }
+        let _locks = lock_both(&from_dir, &to_dir);
+        for dir in [&from_dir, &to_dir] {
+            self.precheck(who, dir, CHANGES_ENTRIES)?;
+        }
+        let (moved, moved_stat) = self
+            .identify(&from_dir, &from_name)
+            .map_err(|error| self.dir_error(&from_dir, error))?;
+        let replaced = self.identify(&to_dir, &to_name).ok();
+        self.precheck_sticky(who, &from_dir, moved_stat.stx_uid)?;
+        if let Some((_, stat)) = &replaced {
+            self.precheck_sticky(who, &to_dir, stat.stx_uid)?;
+        }
+        let before = (from_dir.attr()?.change, to_dir.attr()?.change);
+        rustix::fs::renameat(
+            &from_dir.fd,
+            from_name.as_c_str(),
+            &to_dir.fd,
+            to_name.as_c_str(),
+        )
+        .map_err(not_empty)
+        .map_err(|error| self.dir_error(&to_dir, error))?;
+        if replaced.as_ref().is_none_or(|(target, _)| *target != moved) {
+            self.renamed(&moved, (&from_dir, &from_name), (&to_dir, &to_name));
+            if let Some((target, _)) = replaced {
+                self.name_removed(&target, &to_dir, &to_name);
+            }
+            from_dir.mark_entries_modified();
+            to_dir.mark_entries_modified();
+        }
+        let after_from = from_dir.attr()?.change;
+        let after_to = if same(&from_dir, &to_dir) {
+            after_from
+        } else {
+            to_dir.attr()?.change
+        };
+        Ok((
+            DirChange {
+                atomic: true,
+                before: before.0,
+                after: after_from,
+            },
+            DirChange {
+                atomic: true,
+                before: before.1,
+                after: after_to,
+            },
+        ))
+    }
+
+    fn renamed(&self, moved: &NodeHandle, from: (&Entry, &Name), to: (&Entry, &Name)) {
+        if !to.0.mount.kernel_handles {
+            self.places
+                .forget_name(moved, &from.0.handle, from.1.as_bytes());
+            self.places.remember(moved, &to.0.handle, to.1.as_bytes());
+        }
+        if let Some(entry) = self.cached(moved) {
+            entry.mark_modified();
+        }
+    }
+
+    /// Adds a hard link.
+    pub(crate) fn link(
+        &self,
+        who: &Caller,
+        node: &NodeHandle,
+        dir: &NodeHandle,
+        name: &[u8],
+    ) -> StoreResult<DirChange> {
+        let name = Name::parse(name)?;
+        let (entry, dir) = (self.entry(node)?, self.directory(dir)?);
+        if entry.kind == FileKind::Directory {
+            return Err(StoreError::IsDirectory);
+        }
+        if self.hides(&dir, name.as_bytes()) {
+            return Err(StoreError::AccessDenied);
+        }
+        if entry.mount.id != dir.mount.id {
+            return Err(StoreError::CrossDevice);
+        }
+        let _lock = dir.lock_entries();
+        self.precheck(who, &dir, CHANGES_ENTRIES)?;
+        let before = dir.attr()?.change;
+        let path = syscall::proc_path(&entry.fd);
+        rustix::fs::linkat(
+            CWD,
+            path.as_c_str(),
+            &dir.fd,
+            name.as_c_str(),
+            AtFlags::SYMLINK_FOLLOW,
+        )
+        .or_store()
+        .map_err(|error| self.link_error(&entry, &dir, error))?;
+        if !dir.mount.kernel_handles {
+            self.places.remember(node, &dir.handle, name.as_bytes());
+        }
+        entry.mark_modified();
+        dir.mark_entries_modified();
+        Ok(DirChange {
+            atomic: true,
+            before,
+            after: dir.attr()?.change,
+        })
+    }
+
+    /// "Not found" without a missing name: one of the two is gone.
+    fn link_error(&self, entry: &Entry, dir: &Entry, error: StoreError) -> StoreError {
+        if error == StoreError::NotFound && syscall::stat(&entry.fd).is_ok_and(|s| s.stx_nlink == 0)
+        {
+            return StoreError::Stale;
+        }
+        self.dir_error(dir, error)
+    }
+}
+
+/// Some file systems say EEXIST for a directory that is not empty.
+fn not_empty(errno: rustix::io::Errno) -> StoreError {
+    match errno {
+        rustix::io::Errno::EXIST => StoreError::NotEmpty,
+        other => store_error(other),
+    }
+}
+
+fn same(one: &Entry, other: &Entry) -> bool {
+    one.handle == other.handle
+}
+
+/// Locks two directories in the order of their handles, so that two renames
+/// never wait for each other.
+fn lock_both<'a>(one: &'a Arc<Entry>, other: &'a Arc<Entry>) -> impl Sized + 'a {
+    let (first, second) = if one.handle <= other.handle {
+        (one, other)
+    } else {
+        (other, one)
+    };
+    let first_lock = first.lock_entries();
+    let second_lock = (!same(first, second)).then(|| second.lock_entries());
+    (first_lock, second_lock)
+}

@@ -1,0 +1,172 @@
+//! Opening a tree.
+
+use crate::entry::Entry;
+use crate::entry_cache::EntryCache;
+use crate::errno::OrStoreError;
+use crate::file_systems::traits_of;
+use crate::handle::HandleCodec;
+use crate::mounts::{Mount, MountPolicy, MountTable};
+use crate::options::{HandleMode, OpenError, PosixOptions};
+use crate::places::PlaceTable;
+use crate::store::PosixStore;
+use crate::syscall::{self, PATH_FLAGS};
+use crate::tree::{Tree, in_tree_handle};
+use crate::xattr;
+use rustix::fs::{Mode, Statx};
+use rustix::process::{Resource, getrlimit};
+use std::ffi::CStr;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use zgate_io::credentials;
+use zgate_io::file_handle::name_to_handle;
+use zgate_store::file_store::StoreTraits;
+use zgate_store::{NodeHandle, StoreError, StoreResult};
+
+/// The share of the process's file descriptors the cache may use.
+const FD_SHARE: u64 = 2;
+/// Descriptors an entry may hold.
+const FDS_PER_ENTRY: u64 = 3;
+
+impl PosixStore {
+    /// Opens the tree below `root`. Sets the process's umask to 0: modes are
+    /// the clients' to choose.
+    ///
+    /// # Errors
+    /// When `root` is no directory that can be examined.
+    pub fn open(root: &Path, options: PosixOptions) -> Result<Arc<Self>, OpenError> {
+        let path = std::fs::canonicalize(root).map_err(|source| OpenError::Unreachable {
+            path: root.to_owned(),
+            source,
+        })?;
+        if !path.is_dir() {
+            return Err(OpenError::NotDirectory(path));
+        }
+        rustix::process::umask(Mode::empty());
+        let fd = rustix::fs::open(&path, PATH_FLAGS, Mode::empty()).map_err(|errno| {
+            OpenError::Unreachable {
+                path: path.clone(),
+                source: errno.into(),
+            }
+        })?;
+        Self::assemble(&path, fd, options).map_err(|error| OpenError::Unexaminable {
+            path: path.clone(),
+            error,
+        })
+    }
+
+    fn assemble(path: &Path, fd: OwnedFd, options: PosixOptions) -> StoreResult<Arc<Self>> {
+        let root_path = path.as_os_str().as_bytes().to_vec();
+        let policy = MountPolicy {
+            kernel_handles: options.handle_mode == HandleMode::Auto,
+            root_fsid: options.fsid_override,
+        };
+        let mounts = MountTable::new(root_path.clone(), &fd, policy)?;
+        let mount = Arc::clone(mounts.root());
+        let codec = HandleCodec::new(
+            options.handle_secret,
+            RandomState::new().build_hasher().finish(),
+        );
+        let stat = syscall::stat(&fd)?;
+        let handle = root_handle(&codec, &mount, &fd, &stat)?;
+        let magic = rustix::fs::fstatfs(&fd).or_store()?.f_type as u64;
+        let root = Arc::new(Entry::new(handle, fd, mount, &stat));
+        let traits = store_traits(&root, magic)?;
+        report(path, &traits, &root.mount, &options);
+        let tree = Tree {
+            root,
+            root_path,
+            mounts,
+            cache: EntryCache::new(cache_capacity(options.fd_cache_entries)),
+            places: PlaceTable::new(),
+            codec,
+            engine: options.engine.clone(),
+            snapshots_visible: options.snapshots_visible,
+            switches_identity: credentials::can_switch(),
+            inline_metadata: !traits_of(magic).remote,
+        };
+        Ok(Arc::new(Self {
+            tree: Arc::new(tree),
+            engine: options.engine,
+            pool: options.pool,
+            traits,
+        }))
+    }
+}
+
+fn root_handle(
+    codec: &HandleCodec,
+    mount: &Mount,
+    fd: &OwnedFd,
+    stat: &Statx,
+) -> StoreResult<NodeHandle> {
+    if mount.kernel_handles {
+        let handle = name_to_handle(fd, c"").or_store()?;
+        return codec
+            .kernel(mount.key, &handle)
+            .ok_or(StoreError::NotSupported);
+    }
+    in_tree_handle(codec, stat)
+}
+
+fn store_traits(root: &Entry, magic: u64) -> StoreResult<StoreTraits> {
+    let known = traits_of(magic);
+    let block_bytes = rustix::fs::fstatvfs(&root.fd).or_store()?.f_bsize;
+    let has = |name: &CStr| {
+        let asked = xattr::read(root, name);
+        asked.is_ok() || asked == Err(StoreError::NoXattr)
+    };
+    Ok(StoreTraits {
+        persistent_handles: root.mount.kernel_handles,
+        max_file_bytes: known.max_file_bytes,
+        max_links: known.max_links,
+        xattrs: has(c"user.zgate"),
+        acls: has(c"system.posix_acl_access"),
+        clone_block_bytes: known
+            .shares_blocks
+            .then(|| u32::try_from(block_bytes).unwrap_or(4096)),
+        case_sensitive: true,
+        chown_restricted: true,
+    })
+}
+
+fn cache_capacity(asked: usize) -> usize {
+    let Some(limit) = getrlimit(Resource::Nofile).current else {
+        return asked;
+    };
+    let allowed = usize::try_from(limit / FD_SHARE / FDS_PER_ENTRY).unwrap_or(usize::MAX);
+    if allowed < asked {
+        tracing::info!(
+            asked,
+            allowed,
+            "fewer objects kept at hand: the limit of open files is low"
+        );
+    }
+    asked.min(allowed)
+}
+
+fn report(path: &Path, traits: &StoreTraits, mount: &Mount, options: &PosixOptions) {
+    let path = path.display();
+    if !traits.persistent_handles {
+        tracing::warn!(
+            %path,
+            "handles last only as long as this process: the file system has no kernel handles, or \
+             the process lacks CAP_DAC_READ_SEARCH; clients see stale handles after a restart"
+        );
+    } else if !mount.whole && options.handle_secret.is_none() {
+        tracing::warn!(
+            %path,
+            "a part of a file system is served without a handle secret: handles of files may \
+             become stale when the kernel forgets their paths"
+        );
+    }
+    if !credentials::can_switch() {
+        tracing::warn!(
+            %path,
+            "not running as root: the store checks callers' rights by mode bits itself, and new \
+             files belong to this process's user"
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! Files opened by clients.
+
+use crate::entry::{Entry, Writer};
+use crate::syscall;
+use crate::tree::Tree;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use zgate_io::access_check::Rights;
+use zgate_store::file_store::{OpenAccess, OpenFile};
+use zgate_store::{Attr, Caller, FileKind, NodeHandle, StoreError, StoreResult};
+
+/// What the store's [`OpenFile`] is: exactly the rights `open` granted.
+pub(crate) struct PosixFile {
+    /// Keeps the object alive and findable.
+    pub(crate) entry: Arc<Entry>,
+    tree: Arc<Tree>,
+    reader: Option<Arc<OwnedFd>>,
+    writer: Option<Writer>,
+    /// The first write must clear set-id bits: the workers that write are
+    /// privileged, so that the kernel does not.
+    clears_set_id: AtomicBool,
+}
+
+impl PosixFile {
+    /// An open file. With a writer and no `opener`, the file was just created
+    /// and may be read as well.
+    pub(crate) fn new(
+        tree: &Arc<Tree>,
+        entry: Arc<Entry>,
+        reader: Option<Arc<OwnedFd>>,
+        writer: Option<Writer>,
+        opener: Option<(&Caller, &Attr)>,
+    ) -> Self {
+        entry.opens.fetch_add(1, Ordering::AcqRel);
+        let reader = match (&writer, opener) {
+            (Some(writer), None) => Some(Arc::clone(&writer.fd)),
+            _ => reader,
+        };
+        let clears = opener.is_some_and(|(who, attr)| who.uid != 0 && attr.mode & 0o6000 != 0);
+        Self {
+            entry,
+            tree: Arc::clone(tree),
+            reader,
+            clears_set_id: AtomicBool::new(clears && writer.is_some()),
+            writer,
+        }
+    }
+
+    /// The store's file behind an open file; `None` when it is another store's.
+    pub(crate) fn of(file: &OpenFile) -> StoreResult<&Self> {
+        file.downcast_ref().ok_or(StoreError::BadHandle)
+    }
+
+    /// For reading, if that was granted.
+    pub(crate) fn reader(&self) -> Option<Arc<OwnedFd>> {
+        self.reader.clone()
+    }
+
+    /// For writing, if that was granted.
+    pub(crate) fn writer(&self) -> Option<Arc<OwnedFd>> {
+        self.writer.as_ref().map(|writer| Arc::clone(&writer.fd))
+    }
+
+    /// Whichever there is.
+    pub(crate) fn any(&self) -> StoreResult<Arc<OwnedFd>> {
+        self.writer()
+            .or_else(|| self.reader())
+            .ok_or(StoreError::AccessDenied)
+    }
+
+    /// Whether set-id bits are to be cleared before the next write; asked once.
+    pub(crate) fn take_clears_set_id(&self) -> bool {
+        self.clears_set_id.load(Ordering::Relaxed)
+            && self.clears_set_id.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Drop for PosixFile {
+    fn drop(&mut self) {
+        let opens = self.entry.opens.fetch_sub(1, Ordering::AcqRel);
+        let gone =
+            opens == 1 && syscall::stat(&self.entry.fd).is_ok_and(|stat| stat.stx_nlink == 0);
+        if !gone {
+            return;
+        }
+        // Closing the last descriptor frees the file's space, which may take
+        // long: not on this thread.
+        self.tree.cache.orphan(&self.entry.handle);
+        let closing = (
+            Arc::clone(&self.entry),
+            self.reader.take(),
+            self.writer.take(),
+        );
+        self.tree.engine.detach(move || drop(closing));
+    }
+}
+
+impl Tree {
+    /// Opens a regular file. Runs under `who`'s identity where they are worn.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        who: &Caller,
+        node: &NodeHandle,
+        access: OpenAccess,
+    ) -> StoreResult<OpenFile> {
+        let entry = self.entry(node)?;
+        let attr = self.may_open(who, &entry, access)?;
+        let writer = if access.write {
+            Some(entry.writer()?)
+        } else {
+            None
+        };
+        let reader = match (&writer, access.read) {
+            (_, false) => None,
+            (Some(writer), true) if writer.reads => Some(Arc::clone(&writer.fd)),
+            (_, true) => Some(entry.reader()?),
+        };
+        Ok(Arc::new(PosixFile::new(
+            self,
+            entry,
+            reader,
+            writer,
+            Some((who, &attr)),
+        )))
+    }
+
+    /// Opens a file whose descriptors are there already, without waiting;
+    /// `None` when they are not.
+    pub(crate) fn open_in_memory(
+        self: &Arc<Self>,
+        who: &Caller,
+        node: &NodeHandle,
+        access: OpenAccess,
+    ) -> Option<StoreResult<OpenFile>> {
+        let entry = self.cached(node)?;
+        let ready = (!access.write || entry.cached_writer().is_some())
+            && (!access.read || entry.cached_reader().is_some());
+        if !ready {
+            return None;
+        }
+        self.inline_as(who, || self.open(who, node, access))
+    }
+
+    fn may_open(&self, who: &Caller, entry: &Entry, access: OpenAccess) -> StoreResult<Attr> {
+        match entry.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(StoreError::IsDirectory),
+            FileKind::Symlink => return Err(StoreError::IsSymlink),
+            _ => return Err(StoreError::WrongType),
+        }
+        let attr = self.live_attr(entry)?;
+        if access.stateless && who.uid == attr.uid {
+            return Ok(attr);
+        }
+        if access.write {
+            self.require(who, entry, Rights::WRITE)?;
+        }
+        if access.read {
+            let readable = self.require(who, entry, Rights::READ);
+            if readable == Err(StoreError::AccessDenied) && access.stateless {
+                self.require(who, entry, Rights::EXECUTE)?;
+            } else {
+                readable?;
+            }
+        }
+        Ok(attr)
+    }
+}

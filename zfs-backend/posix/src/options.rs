@@ -1,0 +1,81 @@
+//! How a store is opened, and what can go wrong then.
+
+use std::path::PathBuf;
+use thiserror::Error;
+use zgate_io::IoEngine;
+use zgate_store::attr::FsId;
+use zgate_store::{BufferPool, StoreError};
+
+/// How objects are named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HandleMode {
+    /// Kernel handles where the process may use them and the file system has
+    /// them; else in-tree handles.
+    #[default]
+    Auto,
+    /// In-tree handles: stable for the life of the process only.
+    InTree,
+}
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct PosixOptions {
+    /// Runs blocking work.
+    pub engine: IoEngine,
+    /// Gives the buffers reads fill.
+    pub pool: BufferPool,
+    /// Objects kept at hand; each needs one to three file descriptors. The
+    /// process's limit may lower it.
+    pub fd_cache_entries: usize,
+    /// Identity of the root's file system instead of its own.
+    pub fsid_override: Option<FsId>,
+    /// Signs handles. Keep it secret and the same over restarts. Needed where
+    /// a subdirectory of a file system is exported: without it, a handle of a
+    /// file below it is honoured only while the kernel knows the file's path.
+    pub handle_secret: Option<[u8; 16]>,
+    /// How objects are named.
+    pub handle_mode: HandleMode,
+    /// Show the `.zfs` directory of datasets.
+    pub snapshots_visible: bool,
+}
+
+impl PosixOptions {
+    /// The usual settings.
+    #[must_use]
+    pub fn new(engine: IoEngine, pool: BufferPool) -> Self {
+        Self {
+            engine,
+            pool,
+            fd_cache_entries: 16_384,
+            fsid_override: None,
+            handle_secret: None,
+            handle_mode: HandleMode::Auto,
+            snapshots_visible: false,
+        }
+    }
+}
+
+/// Why a tree cannot be served. All of them are the configuration's or the
+/// machine's fault.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The path does not exist or cannot be reached.
+    #[error("cannot open {path}: {source}", path = .path.display())]
+    Unreachable {
+        /// The path configured.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The path is no directory.
+    #[error("{path} is not a directory", path = .0.display())]
+    NotDirectory(PathBuf),
+    /// The mount cannot be examined.
+    #[error("cannot examine the file system of {path}: {error} (Linux 5.8 and /proc are needed)", path = .path.display())]
+    Unexaminable {
+        /// The path configured.
+        path: PathBuf,
+        /// What went wrong.
+        error: StoreError,
+    },
+}

@@ -1,0 +1,168 @@
+//! Operations on ranges of open files: space, holes, copies, hints. They may
+//! take long and run on data workers.
+
+use crate::errno::{OrStoreError, store_error};
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::Errno;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use zgate_io::share_blocks;
+use zgate_store::file_store::{Advice, SeekWhat};
+use zgate_store::{StoreError, StoreResult};
+
+/// Bytes copied at once where the kernel cannot copy by itself.
+const COPY_CHUNK_BYTES: usize = 1 << 20;
+/// Bytes asked of copy_file_range at once.
+const KERNEL_COPY_BYTES: u64 = 1 << 30;
+
+/// Reserves space.
+pub(crate) fn allocate(fd: &OwnedFd, offset: u64, len: u64) -> StoreResult<()> {
+    fallocate(fd, FallocateFlags::empty(), offset, len)
+}
+
+/// Punches a hole.
+pub(crate) fn deallocate(fd: &OwnedFd, offset: u64, len: u64) -> StoreResult<()> {
+    let size = rustix::fs::fstat(fd).or_store()?.st_size.max(0) as u64;
+    // Beyond the end there is nothing to punch, however long the range.
+    let len = len.min(size.saturating_sub(offset));
+    if len == 0 {
+        return Ok(());
+    }
+    fallocate(
+        fd,
+        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        offset,
+        len,
+    )
+}
+
+fn fallocate(fd: &OwnedFd, flags: FallocateFlags, offset: u64, len: u64) -> StoreResult<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    if offset
+        .checked_add(len)
+        .is_none_or(|end| end > i64::MAX as u64)
+    {
+        return Err(StoreError::TooLarge);
+    }
+    loop {
+        match rustix::fs::fallocate(fd, flags, offset, len) {
+            Err(Errno::INTR) => {}
+            result => return result.or_store(),
+        }
+    }
+}
+
+/// Finds data or a hole.
+pub(crate) fn seek(fd: &OwnedFd, offset: u64, what: SeekWhat) -> StoreResult<u64> {
+    if offset > i64::MAX as u64 {
+        return Err(StoreError::BeyondEnd);
+    }
+    let from = match what {
+        SeekWhat::Data => SeekFrom::Data(offset),
+        SeekWhat::Hole => SeekFrom::Hole(offset),
+    };
+    rustix::fs::seek(fd, from).map_err(|errno| match errno {
+        Errno::NXIO => StoreError::BeyondEnd,
+        other => store_error(other),
+    })
+}
+
+/// Copies a range; short at the source's end.
+pub(crate) fn copy(
+    from: &OwnedFd,
+    from_offset: u64,
+    to: &OwnedFd,
+    to_offset: u64,
+    len: u64,
+) -> StoreResult<u64> {
+    let limit = i64::MAX as u64;
+    if from_offset > limit || to_offset.checked_add(len).is_none_or(|end| end > limit) {
+        return Err(StoreError::TooLarge);
+    }
+    let size = rustix::fs::fstat(from).or_store()?.st_size.max(0) as u64;
+    let len = len.min(size.saturating_sub(from_offset));
+    if overlaps(from, from_offset, to, to_offset, len)? {
+        return Err(StoreError::Invalid);
+    }
+    let mut done = 0;
+    while done < len {
+        let (mut source, mut target) = (from_offset + done, to_offset + done);
+        let want = (len - done).min(KERNEL_COPY_BYTES) as usize;
+        match rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut target), want) {
+            Ok(0) => break,
+            Ok(count) => done += count as u64,
+            Err(Errno::INTR) => {}
+            Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                return copy_through_memory(from, to, from_offset, to_offset, done, len);
+            }
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(store_error(errno)),
+        }
+    }
+    Ok(done)
+}
+
+fn overlaps(from: &OwnedFd, a: u64, to: &OwnedFd, b: u64, len: u64) -> StoreResult<bool> {
+    if a.abs_diff(b) >= len {
+        return Ok(false);
+    }
+    let (one, other) = (
+        rustix::fs::fstat(from).or_store()?,
+        rustix::fs::fstat(to).or_store()?,
+    );
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+}
+
+fn copy_through_memory(
+    from: &OwnedFd,
+    to: &OwnedFd,
+    from_offset: u64,
+    to_offset: u64,
+    mut done: u64,
+    len: u64,
+) -> StoreResult<u64> {
+    let mut chunk = vec![0; COPY_CHUNK_BYTES.min(usize::try_from(len).unwrap_or(COPY_CHUNK_BYTES))];
+    while done < len {
+        let want = usize::try_from(len - done)
+            .unwrap_or(chunk.len())
+            .min(chunk.len());
+        let outcome = rustix::io::pread(from, &mut chunk[..want], from_offset + done)
+            .and_then(|read| rustix::io::pwrite(to, &chunk[..read], to_offset + done));
+        match outcome {
+            Ok(0) => break,
+            Ok(count) => done += count as u64,
+            Err(Errno::INTR) => {}
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(store_error(errno)),
+        }
+    }
+    Ok(done)
+}
+
+/// Shares blocks.
+pub(crate) fn clone(
+    from: &OwnedFd,
+    from_offset: u64,
+    to: &OwnedFd,
+    to_offset: u64,
+    len: u64,
+) -> StoreResult<()> {
+    share_blocks::clone_range(from, from_offset, to, to_offset, len).or_store()
+}
+
+/// Passes a hint on.
+pub(crate) fn advise(fd: &OwnedFd, offset: u64, len: u64, advice: Advice) {
+    use rustix::fs::Advice as Hint;
+    let hint = match advice {
+        Advice::Normal => Hint::Normal,
+        Advice::Sequential => Hint::Sequential,
+        Advice::Random => Hint::Random,
+        Advice::WillNeed => Hint::WillNeed,
+        Advice::DontNeed => Hint::DontNeed,
+        Advice::NoReuse => Hint::NoReuse,
+    };
+    // A hint that is not taken is no error.
+    let _ = rustix::fs::fadvise(fd, offset, NonZeroU64::new(len), hint);
+}

@@ -1,0 +1,142 @@
+//! Who may do what, where the kernel does not decide it for us.
+//!
+//! A gateway that runs as root wears the caller's identity and lets the kernel
+//! decide. One that does not is an ordinary user: then the store applies the
+//! classic mode rules to other callers first, and the kernel checks the
+//! gateway's own user as well.
+
+use crate::entry::Entry;
+use crate::errno::OrStoreError;
+use crate::syscall;
+use crate::tree::Tree;
+use zgate_io::access_check::{Rights, check_access};
+use zgate_io::credentials;
+use zgate_store::{AccessMask, Caller, SetAttr, StoreError, StoreResult};
+
+impl Tree {
+    /// Whether the kernel checks `who` itself.
+    fn kernel_decides(&self, who: &Caller) -> bool {
+        self.switches_identity || who.uid == credentials::process_identity().uid
+    }
+
+    /// Refuses unless `who` has the rights; a no-op where the kernel checks
+    /// the operation itself.
+    pub(crate) fn precheck(&self, who: &Caller, entry: &Entry, rights: Rights) -> StoreResult<()> {
+        if self.kernel_decides(who) {
+            return Ok(());
+        }
+        let mask = mode_mask(who, entry)?;
+        if allows(mask, rights) {
+            Ok(())
+        } else {
+            Err(StoreError::AccessDenied)
+        }
+    }
+
+    /// Refuses unless `who` has the rights. Runs under `who`'s identity where
+    /// identities are worn.
+    pub(crate) fn require(&self, who: &Caller, entry: &Entry, rights: Rights) -> StoreResult<()> {
+        self.precheck(who, entry, rights)?;
+        check_access(&entry.fd, rights).or_store()
+    }
+
+    /// Refuses to remove or rename another's entry in a sticky directory.
+    pub(crate) fn precheck_sticky(
+        &self,
+        who: &Caller,
+        dir: &Entry,
+        victim_uid: u32,
+    ) -> StoreResult<()> {
+        if self.kernel_decides(who) || who.uid == 0 {
+            return Ok(());
+        }
+        let stat = syscall::stat(&dir.fd)?;
+        let sticky = u32::from(stat.stx_mode) & 0o1000 != 0;
+        if sticky && who.uid != stat.stx_uid && who.uid != victim_uid {
+            return Err(StoreError::NotPermitted);
+        }
+        Ok(())
+    }
+
+    /// Refuses attribute changes that only the owner or root may make.
+    pub(crate) fn precheck_setattr(
+        &self,
+        who: &Caller,
+        entry: &Entry,
+        changes: &SetAttr,
+    ) -> StoreResult<()> {
+        if self.switches_identity {
+            return Ok(());
+        }
+        let stat = syscall::stat(&entry.fd)?;
+        let gives_away = changes.uid.is_some_and(|uid| uid != stat.stx_uid)
+            || changes
+                .gid
+                .is_some_and(|gid| gid != stat.stx_gid && !who.in_group(gid));
+        if gives_away {
+            return Err(StoreError::NotPermitted);
+        }
+        if self.kernel_decides(who) || who.uid == 0 || who.uid == stat.stx_uid {
+            return Ok(());
+        }
+        let set_by_hand = |time| matches!(time, Some(zgate_store::SetTime::At(_)));
+        let one_alone = changes.atime.is_some() != changes.mtime.is_some();
+        if changes.mode.is_some()
+            || changes.gid.is_some_and(|gid| gid != stat.stx_gid)
+            || set_by_hand(changes.atime)
+            || set_by_hand(changes.mtime)
+            || one_alone
+        {
+            return Err(StoreError::NotPermitted);
+        }
+        if changes.size.is_some() || changes.atime.is_some() {
+            return self.precheck(who, entry, Rights::WRITE);
+        }
+        Ok(())
+    }
+
+    /// What `who` may do. Runs under `who`'s identity where they are worn.
+    pub(crate) fn access(&self, who: &Caller, entry: &Entry) -> StoreResult<AccessMask> {
+        let asked = |rights| match check_access(&entry.fd, rights).or_store() {
+            Ok(()) => Ok(true),
+            Err(StoreError::AccessDenied | StoreError::ReadOnly | StoreError::NotPermitted) => {
+                Ok(false)
+            }
+            Err(StoreError::Busy) => Ok(false), // a program being run (ETXTBSY)
+            Err(error) => Err(error),
+        };
+        let kernel = AccessMask {
+            read: asked(Rights::READ)?,
+            write: asked(Rights::WRITE)?,
+            execute: asked(Rights::EXECUTE)?,
+        };
+        if self.kernel_decides(who) {
+            return Ok(kernel);
+        }
+        let mode = mode_mask(who, entry)?;
+        Ok(AccessMask {
+            read: kernel.read && mode.read,
+            write: kernel.write && mode.write,
+            execute: kernel.execute && mode.execute,
+        })
+    }
+}
+
+fn mode_mask(who: &Caller, entry: &Entry) -> StoreResult<AccessMask> {
+    let stat = syscall::stat(&entry.fd)?;
+    let is_dir = entry.kind == zgate_store::FileKind::Directory;
+    let mode = u32::from(stat.stx_mode);
+    Ok(AccessMask::from_mode(
+        who,
+        mode,
+        stat.stx_uid,
+        stat.stx_gid,
+        is_dir,
+    ))
+}
+
+fn allows(mask: AccessMask, rights: Rights) -> bool {
+    (mask.read || !rights.contains(Rights::READ))
+        && (mask.write || !rights.contains(Rights::WRITE))
+        && (mask.execute || !rights.contains(Rights::EXECUTE))
+}

@@ -1,0 +1,177 @@
+//! SETATTR.
+
+use crate::entry::Entry;
+use crate::errno::OrStoreError;
+use crate::open_file::PosixFile;
+use crate::syscall;
+use crate::tree::Tree;
+use rustix::fs::{AtFlags, CWD, Gid, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use zgate_store::{Attr, Caller, FileKind, NodeHandle, SetAttr, SetTime, StoreError, StoreResult};
+
+/// Set-user-id and set-group-id, which a change of owner clears.
+const SET_ID_BITS: u32 = 0o6000;
+
+impl Tree {
+    /// Changes attributes. `open` is a file opened for writing by the caller,
+    /// whose rights the change of size may use.
+    pub(crate) fn setattr(
+        &self,
+        who: &Caller,
+        node: &NodeHandle,
+        changes: &SetAttr,
+        open: Option<&PosixFile>,
+    ) -> StoreResult<Attr> {
+        let entry = self.entry(node)?;
+        let before = self.live_attr(&entry)?;
+        if changes.is_empty() {
+            return Ok(before);
+        }
+        let opened = open.filter(|file| file.entry.handle == entry.handle);
+        let writer = opened.and_then(|file| file.writer());
+        // A size set through an open file needs no other right.
+        let checked = match (&writer, changes.size) {
+            (Some(_), Some(_)) => SetAttr {
+                size: None,
+                ..changes.clone()
+            },
+            _ => changes.clone(),
+        };
+        self.precheck_setattr(who, &entry, &checked)?;
+        let result = self.apply(who, &entry, &before, changes, writer);
+        entry.mark_modified();
+        let after = entry.attr();
+        result.and(after)
+    }
+
+    /// Size, owner, mode, times: in this order.
+    fn apply(
+        &self,
+        who: &Caller,
+        entry: &Entry,
+        before: &Attr,
+        changes: &SetAttr,
+        writer: Option<Arc<OwnedFd>>,
+    ) -> StoreResult<()> {
+        if let Some(size) = changes.size {
+            set_size(who, entry, before, size, writer)?;
+        }
+        set_owner(&entry.fd, changes)?;
+        if let Some(mode) = changes.mode {
+            set_mode(entry, mode)?;
+        }
+        set_times(&entry.fd, changes)
+    }
+}
+
+fn set_size(
+    who: &Caller,
+    entry: &Entry,
+    before: &Attr,
+    size: u64,
+    writer: Option<Arc<OwnedFd>>,
+) -> StoreResult<()> {
+    match entry.kind {
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(StoreError::IsDirectory),
+        FileKind::Symlink => return Err(StoreError::IsSymlink),
+        _ => return Err(StoreError::WrongType),
+    }
+    if size > i64::MAX as u64 {
+        return Err(StoreError::TooLarge);
+    }
+    let fd = match writer {
+        Some(fd) => fd,
+        // As with reads and writes, the owner may whatever the mode says.
+        None if who.uid == before.uid => entry.writer()?.fd,
+        None => Arc::new(syscall::reopen(&entry.fd, OFlags::WRONLY).or_store()?),
+    };
+    rustix::fs::ftruncate(&*fd, size).map_err(size_error)
+}
+
+fn size_error(errno: rustix::io::Errno) -> StoreError {
+    match errno {
+        // ftruncate(2): larger than the file system allows.
+        rustix::io::Errno::INVAL => StoreError::TooLarge,
+        other => crate::errno::store_error(other),
+    }
+}
+
+/// Owner and group of any kind of object.
+pub(crate) fn set_owner(fd: &OwnedFd, changes: &SetAttr) -> StoreResult<()> {
+    if changes.uid.is_none() && changes.gid.is_none() {
+        return Ok(());
+    }
+    // The value -1 would mean "leave it alone".
+    if changes.uid == Some(u32::MAX) || changes.gid == Some(u32::MAX) {
+        return Err(StoreError::Invalid);
+    }
+    let (uid, gid) = (
+        changes.uid.map(Uid::from_raw),
+        changes.gid.map(Gid::from_raw),
+    );
+    rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH).or_store()
+}
+
+fn set_mode(entry: &Entry, mode: u32) -> StoreResult<()> {
+    if entry.kind == FileKind::Symlink {
+        return Err(StoreError::NotSupported);
+    }
+    chmod(&entry.fd, mode)
+}
+
+/// Permission bits of anything but a symbolic link.
+pub(crate) fn chmod(fd: &OwnedFd, mode: u32) -> StoreResult<()> {
+    rustix::fs::chmod(syscall::proc_path(fd).as_c_str(), syscall::mode_bits(mode)).or_store()
+}
+
+/// Times of any kind of object.
+pub(crate) fn set_times(fd: &OwnedFd, changes: &SetAttr) -> StoreResult<()> {
+    if changes.atime.is_none() && changes.mtime.is_none() {
+        return Ok(());
+    }
+    let times = Timestamps {
+        last_access: timespec(changes.atime)?,
+        last_modification: timespec(changes.mtime)?,
+    };
+    let path = syscall::proc_path(fd);
+    rustix::fs::utimensat(CWD, path.as_c_str(), &times, AtFlags::empty()).or_store()
+}
+
+fn timespec(time: Option<SetTime>) -> StoreResult<Timespec> {
+    Ok(match time {
+        None => Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
+        Some(SetTime::Now) => Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_NOW,
+        },
+        Some(SetTime::At(at)) if at.nanoseconds < 1_000_000_000 => Timespec {
+            tv_sec: at.seconds,
+            tv_nsec: at.nanoseconds.into(),
+        },
+        Some(SetTime::At(_)) => return Err(StoreError::Invalid),
+    })
+}
+
+/// Completes a new object: what the creating call could not set. The mode is
+/// set again when it has bits that creation or the change of owner drops.
+pub(crate) fn complete_new(fd: &OwnedFd, kind: FileKind, attrs: &SetAttr) -> StoreResult<()> {
+    set_owner(fd, attrs)?;
+    if let Some(mode) = attrs.mode.filter(|mode| mode & SET_ID_BITS != 0)
+        && kind != FileKind::Symlink
+    {
+        // A set-group-id directory hands its bit down to directories.
+        let inherited = u32::from(syscall::stat(fd)?.stx_mode) & 0o2000;
+        let inherited = if kind == FileKind::Directory {
+            inherited
+        } else {
+            0
+        };
+        chmod(fd, mode | inherited)?;
+    }
+    set_times(fd, attrs)
+}

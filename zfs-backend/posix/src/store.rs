@@ -1,0 +1,505 @@
+//! The store trait on top of the operations: what runs where.
+
+use crate::data;
+use crate::entry::Entry;
+use crate::errno::OrStoreError;
+use crate::open_file::PosixFile;
+use crate::ranges;
+use crate::statfs::statfs;
+use crate::tree::Tree;
+use bytes::Bytes;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use zgate_io::IoEngine;
+use zgate_store::attr::FsId;
+use zgate_store::file_store::{
+    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
+    OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
+};
+use zgate_store::{
+    AccessMask, Attr, BufferPool, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreError,
+    StoreFuture, StoreResult,
+};
+
+/// A mounted tree. Make one with [`PosixStore::open`].
+pub struct PosixStore {
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) engine: IoEngine,
+    pub(crate) pool: BufferPool,
+    pub(crate) traits: StoreTraits,
+}
+
+impl std::fmt::Debug for PosixStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "PosixStore({})",
+            String::from_utf8_lossy(&self.tree.root_path)
+        )
+    }
+}
+
+impl PosixStore {
+    /// Lets go of everything at hand that no client has open, child mounts
+    /// included, so that they can be unmounted. They are found again when
+    /// asked for.
+    pub fn release(&self) {
+        self.tree.cache.clear();
+        self.tree.mounts.release();
+    }
+
+    /// The object, when attributes may be asked for on this thread.
+    fn at_hand(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
+        if self.tree.inline_metadata {
+            self.tree.cached(node)
+        } else {
+            None
+        }
+    }
+
+    /// Runs on a metadata worker under the process's own identity.
+    async fn by_itself<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<Tree>) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let tree = Arc::clone(&self.tree);
+        self.engine.run(move || work(&tree)).await.or_store()?
+    }
+
+    /// Runs on a metadata worker as `who`.
+    async fn by<T: Send + 'static>(
+        &self,
+        who: &Caller,
+        work: impl FnOnce(&Arc<Tree>, &Caller) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let (tree, caller) = (Arc::clone(&self.tree), who.clone());
+        if !self.tree.switches_identity {
+            return self.by_itself(move |tree| work(tree, &caller)).await;
+        }
+        let outcome = self
+            .engine
+            .run_as(who.clone(), move || work(&tree, &caller))
+            .await;
+        // An identity that cannot be worn has no rights.
+        outcome.map_err(|_| StoreError::AccessDenied)?
+    }
+
+    /// Runs on a data worker.
+    async fn long<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        self.engine.run_long(work).await.or_store()?
+    }
+
+    /// Runs a change of a range of an open file on a data worker.
+    async fn change_range<T: Send + 'static>(
+        &self,
+        file: &PosixFile,
+        work: impl FnOnce(&OwnedFd) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let fd = file.writer().ok_or(StoreError::AccessDenied)?;
+        let result = self.long(move || work(&fd)).await;
+        file.entry.mark_modified();
+        result
+    }
+}
+
+impl FileStore for PosixStore {
+    fn root(&self) -> NodeHandle {
+        self.tree.root.handle
+    }
+
+    fn traits(&self) -> StoreTraits {
+        self.traits
+    }
+
+    fn fsid(&self) -> FsId {
+        self.tree.root.mount.fsid
+    }
+
+    fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr> {
+        Box::pin(async move {
+            if let Some(entry) = self.at_hand(node) {
+                return self.tree.live_attr(&entry);
+            }
+            let node = *node;
+            self.by_itself(move |tree| tree.live_attr(&*tree.entry(&node)?))
+                .await
+        })
+    }
+
+    fn lookup<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, Node> {
+        Box::pin(async move {
+            if self.tree.inline_metadata
+                && let Some(answer) = self.tree.lookup_in_memory(who, dir, name)
+            {
+                return answer;
+            }
+            let (dir, name) = (*dir, name.to_vec());
+            self.by(who, move |tree, who| tree.lookup(who, &dir, &name))
+                .await
+        })
+    }
+
+    fn lookup_parent<'a>(&'a self, who: &'a Caller, dir: &'a NodeHandle) -> StoreFuture<'a, Node> {
+        Box::pin(async move {
+            let dir = *dir;
+            self.by(who, move |tree, who| tree.lookup_parent(who, &dir))
+                .await
+        })
+    }
+
+    fn access<'a>(&'a self, who: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, AccessMask> {
+        Box::pin(async move {
+            if let Some(entry) = self.at_hand(node)
+                && let Some(answer) = self.tree.inline_as(who, || self.tree.access(who, &entry))
+            {
+                return answer;
+            }
+            let node = *node;
+            self.by(who, move |tree, who| tree.access(who, &*tree.entry(&node)?))
+                .await
+        })
+    }
+
+    fn setattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        changes: &'a SetAttr,
+        open: Option<&'a OpenFile>,
+    ) -> StoreFuture<'a, Attr> {
+        Box::pin(async move {
+            let (node, changes, open) = (*node, changes.clone(), open.cloned());
+            self.by(who, move |tree, who| {
+                let open = open.as_ref().map(PosixFile::of).transpose()?;
+                tree.setattr(who, &node, &changes, open)
+            })
+            .await
+        })
+    }
+
+    fn readlink<'a>(&'a self, _: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, Vec<u8>> {
+        Box::pin(async move {
+            let node = *node;
+            self.by_itself(move |tree| tree.readlink(&*tree.entry(&node)?))
+                .await
+        })
+    }
+
+    fn create_file<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        mode: CreateMode,
+        attrs: &'a SetAttr,
+    ) -> StoreFuture<'a, CreatedFile> {
+        Box::pin(async move {
+            let (dir, name, attrs) = (*dir, name.to_vec(), attrs.clone());
+            self.by(who, move |tree, who| {
+                tree.create_file(who, &dir, &name, mode, &attrs)
+            })
+            .await
+        })
+    }
+
+    fn create_node<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        what: &'a NewNode,
+        attrs: &'a SetAttr,
+    ) -> StoreFuture<'a, (Node, DirChange)> {
+        Box::pin(async move {
+            let (dir, name, what, attrs) = (*dir, name.to_vec(), what.clone(), attrs.clone());
+            self.by(who, move |tree, who| {
+                tree.create_node(who, &dir, &name, &what, &attrs)
+            })
+            .await
+        })
+    }
+
+    fn open<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        access: OpenAccess,
+    ) -> StoreFuture<'a, OpenFile> {
+        Box::pin(async move {
+            if self.tree.inline_metadata
+                && let Some(answer) = self.tree.open_in_memory(who, node, access)
+            {
+                return answer;
+            }
+            let node = *node;
+            self.by(who, move |tree, who| tree.open(who, &node, access))
+                .await
+        })
+    }
+
+    fn remove<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        kind: Option<FileKind>,
+    ) -> StoreFuture<'a, DirChange> {
+        Box::pin(async move {
+            let (dir, name) = (*dir, name.to_vec());
+            self.by(who, move |tree, who| tree.remove(who, &dir, &name, kind))
+                .await
+        })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        who: &'a Caller,
+        from_dir: &'a NodeHandle,
+        from_name: &'a [u8],
+        to_dir: &'a NodeHandle,
+        to_name: &'a [u8],
+    ) -> StoreFuture<'a, (DirChange, DirChange)> {
+        Box::pin(async move {
+            let (from_dir, from_name) = (*from_dir, from_name.to_vec());
+            let (to_dir, to_name) = (*to_dir, to_name.to_vec());
+            self.by(who, move |tree, who| {
+                tree.rename(who, &from_dir, &from_name, &to_dir, &to_name)
+            })
+            .await
+        })
+    }
+
+    fn link<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, DirChange> {
+        Box::pin(async move {
+            let (node, dir, name) = (*node, *dir, name.to_vec());
+            self.by(who, move |tree, who| tree.link(who, &node, &dir, &name))
+                .await
+        })
+    }
+
+    fn readdir<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        cookie: u64,
+        max_entries: usize,
+        with_nodes: bool,
+    ) -> StoreFuture<'a, DirPage> {
+        Box::pin(async move {
+            let dir = *dir;
+            self.by(who, move |tree, who| {
+                tree.readdir(who, &dir, cookie, max_entries, with_nodes)
+            })
+            .await
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        len: usize,
+        how: ReadHow,
+    ) -> StoreFuture<'a, ReadData> {
+        Box::pin(async move {
+            data::read(
+                &self.engine,
+                &self.pool,
+                PosixFile::of(file)?,
+                offset,
+                len,
+                how,
+            )
+            .await
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        data: Bytes,
+        stability: Stability,
+    ) -> StoreFuture<'a, (usize, Stability)> {
+        Box::pin(async move {
+            data::write(&self.engine, PosixFile::of(file)?, offset, data, stability).await
+        })
+    }
+
+    fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
+        Box::pin(async move { data::commit(&self.engine, PosixFile::of(file)?).await })
+    }
+
+    fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let file = PosixFile::of(file)?;
+            self.change_range(file, move |fd| ranges::allocate(fd, offset, len))
+                .await
+        })
+    }
+
+    fn deallocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let file = PosixFile::of(file)?;
+            self.change_range(file, move |fd| ranges::deallocate(fd, offset, len))
+                .await
+        })
+    }
+
+    fn seek<'a>(&'a self, file: &'a OpenFile, offset: u64, what: SeekWhat) -> StoreFuture<'a, u64> {
+        Box::pin(async move {
+            let fd = PosixFile::of(file)?
+                .reader()
+                .ok_or(StoreError::AccessDenied)?;
+            self.long(move || ranges::seek(&fd, offset, what)).await
+        })
+    }
+
+    fn copy_range<'a>(
+        &'a self,
+        from: &'a OpenFile,
+        from_offset: u64,
+        to: &'a OpenFile,
+        to_offset: u64,
+        len: u64,
+    ) -> StoreFuture<'a, u64> {
+        Box::pin(async move {
+            let source = PosixFile::of(from)?
+                .reader()
+                .ok_or(StoreError::AccessDenied)?;
+            let copy = move |fd: &OwnedFd| ranges::copy(&source, from_offset, fd, to_offset, len);
+            self.change_range(PosixFile::of(to)?, copy).await
+        })
+    }
+
+    fn clone_range<'a>(
+        &'a self,
+        from: &'a OpenFile,
+        from_offset: u64,
+        to: &'a OpenFile,
+        to_offset: u64,
+        len: u64,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let source = PosixFile::of(from)?
+                .reader()
+                .ok_or(StoreError::AccessDenied)?;
+            let clone = move |fd: &OwnedFd| ranges::clone(&source, from_offset, fd, to_offset, len);
+            self.change_range(PosixFile::of(to)?, clone).await
+        })
+    }
+
+    fn advise<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        len: u64,
+        advice: Advice,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let fd = PosixFile::of(file)?.any()?;
+            self.long(move || {
+                ranges::advise(&fd, offset, len, advice);
+                Ok(())
+            })
+            .await
+        })
+    }
+
+    fn statfs<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, FsStat> {
+        Box::pin(async move {
+            let node = *node;
+            self.by_itself(move |tree| statfs(&*tree.entry(&node)?))
+                .await
+        })
+    }
+
+    fn get_xattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, Vec<u8>> {
+        Box::pin(async move {
+            let (node, name) = (*node, name.to_vec());
+            self.by(who, move |tree, who| tree.get_xattr(who, &node, &name))
+                .await
+        })
+    }
+
+    fn set_xattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        name: &'a [u8],
+        value: &'a [u8],
+        how: XattrSet,
+    ) -> StoreFuture<'a, DirChange> {
+        Box::pin(async move {
+            let (node, name, value) = (*node, name.to_vec(), value.to_vec());
+            self.by(who, move |tree, who| {
+                tree.set_xattr(who, &node, &name, &value, how)
+            })
+            .await
+        })
+    }
+
+    fn list_xattrs<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+    ) -> StoreFuture<'a, Vec<Vec<u8>>> {
+        Box::pin(async move {
+            let node = *node;
+            self.by(who, move |tree, who| tree.list_xattrs(who, &node))
+                .await
+        })
+    }
+
+    fn remove_xattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, DirChange> {
+        Box::pin(async move {
+            let (node, name) = (*node, name.to_vec());
+            self.by(who, move |tree, who| tree.remove_xattr(who, &node, &name))
+                .await
+        })
+    }
+
+    fn get_acl<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, PosixAcl> {
+        Box::pin(async move {
+            let node = *node;
+            self.by_itself(move |tree| tree.get_acl(&node)).await
+        })
+    }
+
+    fn set_acl<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        acl: &'a PosixAcl,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let (node, acl) = (*node, acl.clone());
+            self.by(who, move |tree, who| tree.set_acl(who, &node, &acl))
+                .await
+        })
+    }
+}

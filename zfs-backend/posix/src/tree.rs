@@ -1,0 +1,289 @@
+//! The exported tree: from handles to objects and back.
+
+use crate::attributes::{birth_of, device_of};
+use crate::entry::Entry;
+use crate::entry_cache::EntryCache;
+use crate::errno::OrStoreError;
+use crate::handle::{HandleCodec, InTreeHandle, Parsed};
+use crate::mounts::{Mount, MountTable, is_below};
+use crate::name::Name;
+use crate::places::PlaceTable;
+use crate::syscall;
+use rustix::fs::Statx;
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use zgate_io::IoEngine;
+use zgate_io::credentials;
+use zgate_io::file_handle::{KernelHandle, name_to_handle, open_by_handle};
+use zgate_store::file_store::Node;
+use zgate_store::{Attr, FileKind, NodeHandle, StoreError, StoreResult};
+
+/// Directories climbed from an object without a kernel handle to one that can
+/// be opened.
+const MAX_CLIMB: usize = 4096;
+
+/// Everything the operations share.
+pub(crate) struct Tree {
+    pub(crate) root: Arc<Entry>,
+    /// Free of symbolic links.
+    pub(crate) root_path: Vec<u8>,
+    pub(crate) mounts: MountTable,
+    pub(crate) cache: EntryCache,
+    pub(crate) places: PlaceTable,
+    pub(crate) codec: HandleCodec,
+    pub(crate) engine: IoEngine,
+    pub(crate) snapshots_visible: bool,
+    /// Callers' identities are worn; otherwise the store checks rights itself.
+    pub(crate) switches_identity: bool,
+    /// Attributes of objects at hand may be asked for on a core's thread.
+    pub(crate) inline_metadata: bool,
+}
+
+impl Tree {
+    /// The object if it is at hand.
+    pub(crate) fn cached(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
+        if *node == self.root.handle {
+            return Some(Arc::clone(&self.root));
+        }
+        self.cache.get(node)
+    }
+
+    /// The object; may wait for a disk.
+    pub(crate) fn entry(&self, node: &NodeHandle) -> StoreResult<Arc<Entry>> {
+        match self.cached(node) {
+            Some(entry) => Ok(entry),
+            None => credentials::as_process(|| self.find(node)),
+        }
+    }
+
+    /// The object, which must be a directory.
+    pub(crate) fn directory(&self, node: &NodeHandle) -> StoreResult<Arc<Entry>> {
+        self.entry(node).and_then(only_directory)
+    }
+
+    /// Attributes, unless the object has lost its last name and nobody has it
+    /// open.
+    pub(crate) fn live_attr(&self, entry: &Entry) -> StoreResult<Attr> {
+        let attr = entry.attr()?;
+        if attr.nlink == 0 && entry.opens.load(Ordering::Acquire) == 0 {
+            self.cache.orphan(&entry.handle);
+            self.places.forget(&entry.handle);
+            return Err(StoreError::Stale);
+        }
+        Ok(attr)
+    }
+
+    /// Whether `name` in `dir` is a snapshot directory that is not to be seen.
+    pub(crate) fn hides(&self, dir: &Entry, name: &[u8]) -> bool {
+        !self.snapshots_visible
+            && name == b".zfs"
+            && (dir.handle == self.root.handle || self.is_mount_root(dir))
+    }
+
+    fn is_mount_root(&self, dir: &Entry) -> bool {
+        use rustix::fs::StatxAttributes;
+        syscall::stat(&dir.fd)
+            .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+    }
+
+    fn find(&self, node: &NodeHandle) -> StoreResult<Arc<Entry>> {
+        match self.codec.parse(node)? {
+            Parsed::Kernel {
+                key,
+                handle,
+                proven,
+            } => self.find_by_kernel(node, key, &handle, proven),
+            Parsed::InTree(object) => self.find_by_place(node, object),
+        }
+    }
+
+    fn find_by_kernel(
+        &self,
+        node: &NodeHandle,
+        key: u64,
+        handle: &KernelHandle,
+        proven: bool,
+    ) -> StoreResult<Arc<Entry>> {
+        let mount = self.mounts.by_key(key)?;
+        // What a peer made up may be refused in several ways; all mean that
+        // the handle names nothing.
+        let fd = open_by_handle(&mount.root, handle)
+            .or_store()
+            .map_err(|error| match error {
+                StoreError::OutOfResources | StoreError::Io => error,
+                _ => StoreError::Stale,
+            })?;
+        if !proven && !mount.whole && !self.lies_below_root(&fd) {
+            return Err(StoreError::Stale);
+        }
+        let stat = syscall::stat(&fd)?;
+        if stat.stx_nlink == 0 {
+            return Err(StoreError::Stale);
+        }
+        Ok(self.cache.insert(Entry::new(*node, fd, mount, &stat)))
+    }
+
+    /// Whether the kernel's path of the object leads through the root.
+    fn lies_below_root(&self, fd: &OwnedFd) -> bool {
+        syscall::path_of(fd).is_ok_and(|path| is_below(&path, &self.root_path))
+    }
+
+    fn find_by_place(&self, node: &NodeHandle, object: InTreeHandle) -> StoreResult<Arc<Entry>> {
+        for place in self.places.of(node) {
+            if let Ok(entry) = self.climb(place.parent, &place.name)
+                && entry.handle == *node
+            {
+                return Ok(entry);
+            }
+        }
+        tracing::trace!(?object, "no name leads to the object any more");
+        Err(StoreError::Stale)
+    }
+
+    /// Opens `name` in `parent`, walking up to an object at hand and down again.
+    fn climb(&self, parent: NodeHandle, name: &[u8]) -> StoreResult<Arc<Entry>> {
+        let mut names = vec![Box::<[u8]>::from(name)];
+        let mut above = parent;
+        let mut entry = loop {
+            if let Some(entry) = self.cached(&above) {
+                break entry;
+            }
+            if let Parsed::Kernel { .. } = self.codec.parse(&above)? {
+                break self.find(&above)?;
+            }
+            let place = self
+                .places
+                .of(&above)
+                .into_iter()
+                .next()
+                .ok_or(StoreError::Stale)?;
+            names.push(place.name);
+            above = place.parent;
+            if names.len() > MAX_CLIMB {
+                return Err(StoreError::Stale);
+            }
+        };
+        while let Some(name) = names.pop() {
+            let name = Name::parse(&name)?;
+            let fd = syscall::open_path(&entry.fd, name.as_c_str())?;
+            entry = self.adopt(fd, Some((&entry, &name)))?.0;
+        }
+        Ok(entry)
+    }
+
+    /// Takes in an object opened as `O_PATH`, found as `name` in a directory.
+    pub(crate) fn adopt(
+        &self,
+        fd: OwnedFd,
+        place: Option<(&Entry, &Name)>,
+    ) -> StoreResult<(Arc<Entry>, Attr)> {
+        let stat = syscall::stat(&fd)?;
+        let near = place
+            .map(|(dir, _)| &dir.mount)
+            .filter(|mount| mount.id == stat.stx_mnt_id);
+        let mount = match near {
+            Some(mount) => Arc::clone(mount),
+            None => credentials::as_process(|| self.mounts.by_id(stat.stx_mnt_id))?,
+        };
+        let handle = self.handle_of(&fd, c"", &stat, &mount)?;
+        if !mount.kernel_handles
+            && let Some((dir, name)) = place
+        {
+            self.places.remember(&handle, &dir.handle, name.as_bytes());
+        }
+        let entry = match self.cached(&handle) {
+            Some(entry) => entry,
+            None => self.cache.insert(Entry::new(handle, fd, mount, &stat)),
+        };
+        let attr = entry.attr()?;
+        Ok((entry, attr))
+    }
+
+    /// The handle of `name` in `dir`, or of `dir` itself.
+    pub(crate) fn handle_of(
+        &self,
+        dir: &OwnedFd,
+        name: &CStr,
+        stat: &Statx,
+        mount: &Mount,
+    ) -> StoreResult<NodeHandle> {
+        if mount.kernel_handles {
+            let handle = name_to_handle(dir, name).or_store()?;
+            return self
+                .codec
+                .kernel(mount.key, &handle)
+                .ok_or(StoreError::NotSupported);
+        }
+        in_tree_handle(&self.codec, stat)
+    }
+
+    /// What a directory entry names, without opening it.
+    pub(crate) fn identify(&self, dir: &Entry, name: &Name) -> StoreResult<(NodeHandle, Statx)> {
+        let stat = syscall::stat_at(&dir.fd, name.as_c_str())?;
+        let mount = self.mount_at(dir, &stat)?;
+        Ok((
+            self.handle_of(&dir.fd, name.as_c_str(), &stat, &mount)?,
+            stat,
+        ))
+    }
+
+    /// The mount an entry of `dir` lies in.
+    pub(crate) fn mount_at(&self, dir: &Entry, stat: &Statx) -> StoreResult<Arc<Mount>> {
+        if stat.stx_mnt_id == dir.mount.id {
+            return Ok(Arc::clone(&dir.mount));
+        }
+        match self.mounts.known(stat.stx_mnt_id) {
+            Some(mount) => Ok(mount),
+            None => credentials::as_process(|| self.mounts.by_id(stat.stx_mnt_id)),
+        }
+    }
+
+    /// After a name of an object was removed from `dir`.
+    pub(crate) fn name_removed(&self, node: &NodeHandle, dir: &Entry, name: &Name) {
+        self.places.forget_name(node, &dir.handle, name.as_bytes());
+        let Some(entry) = self.cached(node) else {
+            return;
+        };
+        entry.mark_modified();
+        if syscall::stat(&entry.fd).is_ok_and(|stat| stat.stx_nlink == 0) {
+            self.cache.orphan(node);
+            self.places.forget(node);
+        }
+    }
+
+    /// An error of an operation in `dir`: "not found" may mean that the
+    /// directory itself is gone.
+    pub(crate) fn dir_error(&self, dir: &Entry, error: StoreError) -> StoreError {
+        let gone = error == StoreError::NotFound
+            && syscall::stat(&dir.fd).is_ok_and(|stat| stat.stx_nlink == 0);
+        if gone { StoreError::Stale } else { error }
+    }
+}
+
+/// The in-tree handle of an object.
+pub(crate) fn in_tree_handle(codec: &HandleCodec, stat: &Statx) -> StoreResult<NodeHandle> {
+    codec.in_tree(InTreeHandle {
+        device: device_of(stat),
+        inode: stat.stx_ino,
+        birth: birth_of(stat),
+    })
+}
+
+/// Refuses anything but a directory.
+pub(crate) fn only_directory(entry: Arc<Entry>) -> StoreResult<Arc<Entry>> {
+    match entry.kind {
+        FileKind::Directory => Ok(entry),
+        FileKind::Symlink => Err(StoreError::IsSymlink),
+        _ => Err(StoreError::NotDirectory),
+    }
+}
+
+/// Handle and attributes.
+pub(crate) fn node(entry: &Entry, attr: Attr) -> Node {
+    Node {
+        handle: entry.handle,
+        attr,
+    }
+}
