@@ -1,1 +1,9 @@
-//! placeholder
+//! ONC RPC version 2 (RFC 5531): call and reply headers, credentials, record
+//! marking and the duplicate request cache. Wire only: no sockets, no clock.
+
+pub mod auth;
+pub mod limits;
+pub mod message;
+
+pub use auth::{AuthSys, Credential};
+pub use message::{AcceptError, AuthError, CallHeader, Rejection};

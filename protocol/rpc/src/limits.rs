@@ -1,0 +1,20 @@
+//! Every bound on what an RPC peer can push.
+
+/// Longest opaque body of a credential or verifier, in bytes (RFC 5531 §8.2).
+pub const MAX_AUTH_BYTES: usize = 400;
+
+/// Longest machine name in AUTH_SYS, in bytes (RFC 5531 appendix A).
+pub const MAX_MACHINE_NAME_BYTES: usize = 255;
+
+/// Most supplementary groups in AUTH_SYS (RFC 5531 appendix A).
+pub const MAX_AUTH_SYS_GROUPS: usize = 16;
+
+/// Largest record accepted on a stream, all fragments together, in bytes: a
+/// 4 MiB WRITE and room for the rest of its COMPOUND.
+pub const MAX_RECORD_BYTES: usize = (4 << 20) + (64 << 10);
+
+/// Most fragments one record may be cut into.
+pub const MAX_FRAGMENTS: usize = 64;
+
+const _: () = assert!(MAX_AUTH_BYTES >= 4 + 4 + MAX_MACHINE_NAME_BYTES + 1 + 12 + 4 * MAX_AUTH_SYS_GROUPS);
+const _: () = assert!(MAX_RECORD_BYTES < 1 << 31);
