@@ -1,0 +1,204 @@
+//! Attributes, change numbers, extended attributes, ACLs.
+
+use crate::scene::*;
+use zgate_store::file_store::{PosixAcl, PosixAclEntry, PosixAclTag, XattrSet};
+use zgate_store::{FileStore, SetAttr, SetTime, StoreError, Timestamp};
+
+#[test]
+fn attributes_are_set_and_told() {
+    in_both_modes(|s| async move {
+        let (node, _open) = s.file("f").await;
+        let when = Timestamp {
+            seconds: 1_000_000_000,
+            nanoseconds: 123_456_789,
+        };
+        let changes = SetAttr {
+            mode: Some(0o4751),
+            uid: is_root().then_some(1000),
+            gid: is_root().then_some(1001),
+            size: Some(77),
+            atime: Some(SetTime::At(when)),
+            mtime: Some(SetTime::At(Timestamp {
+                seconds: -5,
+                nanoseconds: 0,
+            })),
+            btime: None,
+        };
+        let attr = s
+            .store
+            .setattr(&root(), &node.handle, &changes, None)
+            .await
+            .unwrap();
+        // A chown clears set-id bits; the mode asked for is set after it.
+        assert_eq!((attr.mode, attr.size), (0o4751, 77));
+        assert_eq!(attr.atime, when);
+        assert_eq!(attr.mtime.seconds, -5);
+        if is_root() {
+            assert_eq!((attr.uid, attr.gid), (1000, 1001));
+        }
+        assert!(attr.change > node.attr.change);
+        assert_eq!(s.store.getattr(&node.handle).await.unwrap(), attr);
+        let now = SetAttr {
+            mtime: Some(SetTime::Now),
+            ..SetAttr::default()
+        };
+        let later = s
+            .store
+            .setattr(&root(), &node.handle, &now, None)
+            .await
+            .unwrap();
+        assert!(later.mtime.seconds > 1_700_000_000);
+        assert_eq!(later.atime, when);
+        let nobody = SetAttr {
+            uid: Some(u32::MAX),
+            ..SetAttr::default()
+        };
+        let refused = s.store.setattr(&root(), &node.handle, &nobody, None).await;
+        assert!(matches!(
+            error_of(refused),
+            StoreError::Invalid | StoreError::NotPermitted
+        ));
+    });
+}
+
+#[test]
+fn every_write_moves_the_change_number() {
+    in_both_modes(|s| async move {
+        let (node, file) = s.file("f").await;
+        let mut last = node.attr.change;
+        for round in 0..1000u32 {
+            s.write(&file, 0, &round.to_le_bytes()).await;
+            let next = s.store.getattr(&node.handle).await.unwrap().change;
+            assert!(next > last, "round {round}");
+            assert_eq!(s.store.getattr(&node.handle).await.unwrap().change, next);
+            last = next;
+        }
+        let mut last = s.store.getattr(&s.root()).await.unwrap().change;
+        for round in 0..200 {
+            let made = s
+                .create_as(&root(), &s.root(), &format!("x{round}"), 0o600)
+                .await
+                .unwrap();
+            assert_eq!(made.dir.before, last);
+            assert!(made.dir.after > last);
+            last = made.dir.after;
+        }
+    });
+}
+
+#[test]
+fn changes_made_elsewhere_are_seen() {
+    in_both_modes(|s| async move {
+        let (node, _) = s.file("f").await;
+        let before = s.store.getattr(&node.handle).await.unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::write(s.path("f"), b"from the host").unwrap();
+        let after = s.store.getattr(&node.handle).await.unwrap();
+        assert_eq!(after.size, 13);
+        assert!(after.change > before.change);
+    });
+}
+
+#[test]
+fn extended_attributes() {
+    in_both_modes(|s| async move {
+        if !s.store.traits().xattrs {
+            return;
+        }
+        let (node, _open) = s.file("f").await;
+        let (store, h) = (&s.store, &node.handle);
+        assert_eq!(
+            error_of(store.get_xattr(&root(), h, b"a").await),
+            StoreError::NoXattr
+        );
+        let set = store
+            .set_xattr(&root(), h, b"b", b"two", XattrSet::Create)
+            .await
+            .unwrap();
+        assert!(set.after > set.before);
+        store
+            .set_xattr(&root(), h, b"a", b"", XattrSet::Either)
+            .await
+            .unwrap();
+        let twice = store
+            .set_xattr(&root(), h, b"a", b"", XattrSet::Create)
+            .await;
+        assert_eq!(error_of(twice), StoreError::Exists);
+        let absent = store
+            .set_xattr(&root(), h, b"c", b"", XattrSet::Replace)
+            .await;
+        assert_eq!(error_of(absent), StoreError::NoXattr);
+        assert_eq!(store.get_xattr(&root(), h, b"b").await.unwrap(), b"two");
+        assert_eq!(store.get_xattr(&root(), h, b"a").await.unwrap(), b"");
+        let big = vec![9; 2000];
+        store
+            .set_xattr(&root(), h, b"big", &big, XattrSet::Either)
+            .await
+            .unwrap();
+        assert_eq!(store.get_xattr(&root(), h, b"big").await.unwrap(), big);
+        let names = store.list_xattrs(&root(), h).await.unwrap();
+        assert_eq!(names, [b"a".to_vec(), b"b".to_vec(), b"big".to_vec()]);
+        let removed = store.remove_xattr(&root(), h, b"a").await.unwrap();
+        assert!(removed.after > removed.before);
+        assert_eq!(
+            error_of(store.remove_xattr(&root(), h, b"a").await),
+            StoreError::NoXattr
+        );
+        let huge = vec![0; 70_000];
+        let set = store
+            .set_xattr(&root(), h, b"h", &huge, XattrSet::Either)
+            .await;
+        assert_eq!(error_of(set), StoreError::XattrTooBig);
+        let long = [b'n'; 252];
+        let set = store
+            .set_xattr(&root(), h, &long, b"", XattrSet::Either)
+            .await;
+        assert_eq!(error_of(set), StoreError::NameTooLong);
+    });
+}
+
+#[test]
+fn acls() {
+    in_both_modes(|s| async move {
+        let (node, _open) = s.file("f").await;
+        let plain = s.store.get_acl(&node.handle).await.unwrap();
+        let perms: Vec<_> = plain.access.iter().map(|entry| entry.perms).collect();
+        assert_eq!(perms, [6, 4, 4]);
+        if !s.store.traits().acls {
+            return;
+        }
+        let entry = |tag, perms| PosixAclEntry { tag, perms };
+        let access = vec![
+            entry(PosixAclTag::UserObj, 6),
+            entry(PosixAclTag::User(4242), 6),
+            entry(PosixAclTag::GroupObj, 4),
+            entry(PosixAclTag::Mask, 6),
+            entry(PosixAclTag::Other, 0),
+        ];
+        let acl = PosixAcl {
+            access: access.clone(),
+            default: vec![],
+        };
+        s.store.set_acl(&root(), &node.handle, &acl).await.unwrap();
+        assert_eq!(s.store.get_acl(&node.handle).await.unwrap(), acl);
+        if is_root() {
+            let named = s.store.access(&user(4242, 1), &node.handle).await.unwrap();
+            assert!(named.read && named.write && !named.execute);
+            let other = s.store.access(&user(4243, 1), &node.handle).await.unwrap();
+            assert!(!other.read && !other.write);
+        }
+        let with_default = PosixAcl {
+            access: plain.access.clone(),
+            default: access,
+        };
+        let refused = s.store.set_acl(&root(), &node.handle, &with_default).await;
+        assert_eq!(error_of(refused), StoreError::NotSupported);
+        s.store
+            .set_acl(&root(), &s.root(), &with_default)
+            .await
+            .unwrap();
+        assert_eq!(s.store.get_acl(&s.root()).await.unwrap(), with_default);
+        s.store.set_acl(&root(), &s.root(), &plain).await.unwrap();
+        assert!(s.store.get_acl(&s.root()).await.unwrap().default.is_empty());
+    });
+}

@@ -1,0 +1,181 @@
+//! What handles survive and what they must not reach.
+
+use crate::scene::*;
+use zgate_posix::{HandleMode, PosixOptions, PosixStore};
+use zgate_store::{FileStore, NodeHandle, StoreError};
+
+#[test]
+fn kernel_handles_survive_a_restart_of_the_store() {
+    let s = scene(HandleMode::Auto);
+    if !s.store.traits().persistent_handles {
+        return;
+    }
+    for secret in [None, Some([9; 16])] {
+        let open = || {
+            let options = PosixOptions {
+                handle_secret: secret,
+                ..options(HandleMode::Auto)
+            };
+            PosixStore::open(s.dir.path(), options).unwrap()
+        };
+        let name = format!("f{}", secret.is_some());
+        std::fs::write(s.path(&name), b"x").unwrap();
+        let first = open();
+        let node = block_on(first.lookup(&root(), &first.root(), name.as_bytes())).unwrap();
+        let (top, fsid) = (first.root(), first.fsid());
+        drop(first);
+        std::fs::rename(s.path(&name), s.path("renamed")).unwrap();
+        let second = open();
+        assert_eq!((second.root(), second.fsid()), (top, fsid));
+        assert_eq!(
+            block_on(second.getattr(&node.handle)).unwrap().fileid,
+            node.attr.fileid
+        );
+        std::fs::remove_file(s.path("renamed")).unwrap();
+        second.release();
+        assert_eq!(
+            error_of(block_on(second.getattr(&node.handle))),
+            StoreError::Stale
+        );
+    }
+}
+
+#[test]
+fn in_tree_handles_end_with_the_store() {
+    let s = scene(HandleMode::InTree);
+    assert!(!s.store.traits().persistent_handles);
+    std::fs::write(s.path("f"), b"x").unwrap();
+    let node = block_on(s.lookup(&s.root(), "f")).unwrap();
+    let second = open_store(s.dir.path(), HandleMode::InTree);
+    assert_eq!(
+        error_of(block_on(second.getattr(&node.handle))),
+        StoreError::Stale
+    );
+}
+
+#[test]
+fn in_tree_handles_are_found_again_after_eviction() {
+    let s = scene(HandleMode::InTree);
+    let few = PosixOptions {
+        fd_cache_entries: 1,
+        ..options(HandleMode::InTree)
+    };
+    let store = PosixStore::open(s.dir.path(), few).unwrap();
+    std::fs::create_dir_all(s.path("a/b/c")).unwrap();
+    block_on(async {
+        let mut dir = store.root();
+        for name in ["a", "b", "c"] {
+            dir = store
+                .lookup(&root(), &dir, name.as_bytes())
+                .await
+                .unwrap()
+                .handle;
+        }
+        let mut files = Vec::new();
+        for n in 0..400 {
+            let name = format!("f{n}");
+            std::fs::write(s.path("a/b/c").join(&name), b"").unwrap();
+            files.push(store.lookup(&root(), &dir, name.as_bytes()).await.unwrap());
+        }
+        for file in files {
+            assert_eq!(
+                store.getattr(&file.handle).await.unwrap().fileid,
+                file.attr.fileid
+            );
+        }
+    });
+}
+
+#[test]
+fn an_inode_number_used_again_is_another_object() {
+    in_both_modes(|s| async move {
+        let (old, open) = s.file("f").await;
+        drop(open);
+        std::fs::remove_file(s.path("f")).unwrap();
+        s.store.release();
+        for n in 0..50 {
+            std::fs::write(s.path(&format!("n{n}")), b"").unwrap();
+        }
+        assert_eq!(
+            error_of(s.store.getattr(&old.handle).await),
+            StoreError::Stale
+        );
+    });
+}
+
+#[test]
+fn nothing_outside_the_export_is_reached() {
+    let outer = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(outer.path().join("export/in")).unwrap();
+    std::fs::create_dir(outer.path().join("other")).unwrap();
+    std::fs::write(outer.path().join("other/secret"), b"x").unwrap();
+    std::fs::write(outer.path().join("export/in/file"), b"x").unwrap();
+    let wide = open_store(outer.path(), HandleMode::Auto);
+    let narrow = open_store(&outer.path().join("export"), HandleMode::Auto);
+    if !narrow.traits().persistent_handles {
+        return;
+    }
+    block_on(async {
+        let other = wide.lookup(&root(), &wide.root(), b"other").await.unwrap();
+        let secret = wide
+            .lookup(&root(), &other.handle, b"secret")
+            .await
+            .unwrap();
+        for handle in [wide.root(), other.handle, secret.handle] {
+            assert_eq!(error_of(narrow.getattr(&handle).await), StoreError::Stale);
+            let opened = narrow.open(&root(), &handle, READ).await;
+            assert_eq!(error_of(opened), StoreError::Stale);
+        }
+        let export = wide.lookup(&root(), &wide.root(), b"export").await.unwrap();
+        assert_eq!(export.handle, narrow.root());
+        let inside = wide.lookup(&root(), &export.handle, b"in").await.unwrap();
+        let file = wide.lookup(&root(), &inside.handle, b"file").await.unwrap();
+        assert!(narrow.getattr(&file.handle).await.is_ok());
+        assert!(narrow.lookup_parent(&root(), &narrow.root()).await.is_err());
+
+        // A directory somebody moves out of the export does not lead there.
+        let moved = narrow.lookup(&root(), &narrow.root(), b"in").await.unwrap();
+        std::fs::rename(outer.path().join("export/in"), outer.path().join("out")).unwrap();
+        let above = narrow.lookup_parent(&root(), &moved.handle).await;
+        assert_eq!(error_of(above), StoreError::Stale);
+    });
+}
+
+#[test]
+fn signed_handles_cannot_be_made_up() {
+    let outer = tempfile::tempdir().unwrap();
+    std::fs::create_dir(outer.path().join("export")).unwrap();
+    let signed = |path: &std::path::Path, secret| {
+        let options = PosixOptions {
+            handle_secret: Some(secret),
+            ..options(HandleMode::Auto)
+        };
+        PosixStore::open(path, options).unwrap()
+    };
+    let narrow = signed(&outer.path().join("export"), [1; 16]);
+    let wide = signed(outer.path(), [2; 16]);
+    if !narrow.traits().persistent_handles {
+        return;
+    }
+    assert_eq!(
+        error_of(block_on(narrow.getattr(&wide.root()))),
+        StoreError::BadHandle
+    );
+}
+
+#[test]
+fn garbage_is_refused() {
+    in_both_modes(|s| async move {
+        let mut raw = s.root().as_bytes().to_vec();
+        for index in 0..raw.len() {
+            raw[index] ^= 0x55;
+            let forged = NodeHandle::new(&raw).unwrap();
+            assert!(s.store.getattr(&forged).await.is_err(), "byte {index}");
+            raw[index] ^= 0x55;
+        }
+        for len in 1..56 {
+            let forged = NodeHandle::new(&vec![1; len]).unwrap();
+            assert!(s.store.getattr(&forged).await.is_err());
+        }
+    });
+}

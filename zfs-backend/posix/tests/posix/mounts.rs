@@ -1,0 +1,163 @@
+//! Child file systems. Needs the right to mount.
+
+use crate::scene::*;
+use bytes::Bytes;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use zgate_posix::HandleMode;
+use zgate_store::file_store::Stability;
+use zgate_store::{FileStore, StoreError};
+
+/// A small memory file system, unmounted when dropped.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(at: PathBuf, size: &std::ffi::CStr) -> Option<Self> {
+        std::fs::create_dir_all(&at).unwrap();
+        mount("none", &at, "tmpfs", MountFlags::empty(), size).ok()?;
+        Some(Self(at))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn child_mounts_are_crossed_both_ways() {
+    for mode in [HandleMode::Auto, HandleMode::InTree] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/child")).unwrap();
+        let covered = std::fs::metadata(dir.path().join("a/child")).unwrap().ino();
+        let Some(small) = Small::mount(dir.path().join("a/child"), c"size=1m") else {
+            return;
+        };
+        std::fs::write(small.0.join("f"), b"inside").unwrap();
+        let store = open_store(dir.path(), mode);
+        block_on(async {
+            let a = store.lookup(&root(), &store.root(), b"a").await.unwrap();
+            let child = store.lookup(&root(), &a.handle, b"child").await.unwrap();
+            assert_ne!(child.attr.fsid, a.attr.fsid);
+            assert_eq!(child.attr.mounted_on_fileid, covered);
+            assert_ne!(child.attr.fileid, covered);
+            let page = store
+                .readdir(&root(), &a.handle, 0, 10, true)
+                .await
+                .unwrap();
+            assert_eq!(page.entries[0].fileid, covered);
+            assert_eq!(page.entries[0].node.unwrap().handle, child.handle);
+            let above = store.lookup_parent(&root(), &child.handle).await.unwrap();
+            assert_eq!(above.handle, a.handle);
+            let f = store.lookup(&root(), &child.handle, b"f").await.unwrap();
+            store.release();
+            assert_eq!(store.getattr(&f.handle).await.unwrap().size, 6);
+            let moved = store
+                .rename(&root(), &child.handle, b"f", &a.handle, b"f")
+                .await;
+            assert_eq!(error_of(moved), StoreError::CrossDevice);
+            let linked = store.link(&root(), &f.handle, &a.handle, b"f").await;
+            assert_eq!(error_of(linked), StoreError::CrossDevice);
+            let busy = store.remove(&root(), &a.handle, b"child", None).await;
+            assert_eq!(error_of(busy), StoreError::Busy);
+            if store.traits().persistent_handles {
+                let again = open_store(dir.path(), mode);
+                assert_eq!(
+                    again.getattr(&f.handle).await.unwrap().fileid,
+                    f.attr.fileid
+                );
+            }
+            // After an unmount the handles name nothing.
+            store.release();
+            drop(small);
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            assert_eq!(error_of(store.getattr(&f.handle).await), StoreError::Stale);
+            let uncovered = store.lookup(&root(), &a.handle, b"child").await.unwrap();
+            assert_eq!(
+                (uncovered.attr.fileid, uncovered.attr.fsid),
+                (covered, a.attr.fsid)
+            );
+        });
+    }
+}
+
+#[test]
+fn a_mount_made_later_is_found() {
+    for mode in [HandleMode::Auto, HandleMode::InTree] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("late")).unwrap();
+        let store = open_store(dir.path(), mode);
+        block_on(async {
+            let before = store.lookup(&root(), &store.root(), b"late").await.unwrap();
+            let Some(_small) = Small::mount(dir.path().join("late"), c"size=1m") else {
+                return;
+            };
+            let after = store.lookup(&root(), &store.root(), b"late").await.unwrap();
+            assert_ne!(before.handle, after.handle);
+            assert_eq!(after.attr.mounted_on_fileid, before.attr.fileid);
+        });
+    }
+}
+
+#[test]
+fn a_full_file_system_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_small) = Small::mount(dir.path().join("s"), c"size=64k") else {
+        return;
+    };
+    let store = open_store(&dir.path().join("s"), HandleMode::Auto);
+    block_on(async {
+        let mode = zgate_store::file_store::CreateMode::Guarded;
+        let made = store
+            .create_file(
+                &root(),
+                &store.root(),
+                b"f",
+                mode,
+                &crate::scene::mode(0o600),
+            )
+            .await
+            .unwrap();
+        let open = made.open.unwrap();
+        let data = Bytes::from(vec![1; 1 << 20]);
+        let (count, _) = store
+            .write(&open, 0, data.clone(), Stability::Unstable)
+            .await
+            .unwrap();
+        assert!(count > 0 && count < data.len());
+        let more = store
+            .write(&open, count as u64, data, Stability::Unstable)
+            .await;
+        assert_eq!(error_of(more), StoreError::NoSpace);
+        let grown = store.allocate(&open, 0, 1 << 20).await;
+        assert_eq!(error_of(grown), StoreError::NoSpace);
+        assert_eq!(
+            store.statfs(&store.root()).await.unwrap().available_bytes,
+            0
+        );
+    });
+}
+
+#[test]
+fn a_read_only_mount_refuses_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(small) = Small::mount(dir.path().join("s"), c"size=64k") else {
+        return;
+    };
+    std::fs::write(small.0.join("f"), b"x").unwrap();
+    rustix::mount::mount_remount(&small.0, MountFlags::RDONLY, c"size=64k").unwrap();
+    let store = open_store(&small.0, HandleMode::Auto);
+    block_on(async {
+        let f = store.lookup(&root(), &store.root(), b"f").await.unwrap();
+        assert!(store.open(&root(), &f.handle, READ).await.is_ok());
+        let opened = store.open(&root(), &f.handle, READ_WRITE).await;
+        assert_eq!(error_of(opened), StoreError::ReadOnly);
+        let mask = store.access(&root(), &f.handle).await.unwrap();
+        assert!(mask.read && !mask.write);
+        let gone = store.remove(&root(), &store.root(), b"f", None).await;
+        assert_eq!(error_of(gone), StoreError::ReadOnly);
+        assert!(store.statfs(&f.handle).await.unwrap().read_only);
+    });
+}
