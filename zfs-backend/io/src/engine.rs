@@ -4,6 +4,7 @@ use crate::cached::try_read_cached;
 use crate::uring::{self, Lent, Request};
 use crate::workers::Workers;
 use bytes::Bytes;
+use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -25,7 +26,7 @@ pub enum EngineChoice {
 /// What an engine runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
-    /// io_uring.
+    /// io_uring; plain writes to the page cache go to the threads.
     Uring,
     /// A pool of threads with preadv2/pwritev2.
     Threads,
@@ -215,7 +216,7 @@ impl IoEngine {
     ) -> io::Result<usize> {
         let mut done = 0;
         let flags = sync.flags().bits() as i32;
-        while self.inner.kind == EngineKind::Uring && done < data.len() {
+        while done < data.len() && self.writes_by_ring(fd, sync) {
             let answer = match uring::submit(
                 fd,
                 Request::Write {
@@ -261,6 +262,16 @@ impl IoEngine {
                 write_blocking(&file, offset, &data, done, sync)
             })
             .await?
+    }
+
+    /// Whether a write goes to the ring. A plain write to the page cache does
+    /// not: file systems without NOWAIT writes make io_uring hand it to a
+    /// kernel worker, which takes three times as long as our own (77 against
+    /// 26 µs for 4 KiB on ext4).
+    fn writes_by_ring(&self, fd: &OwnedFd, sync: WriteSync) -> bool {
+        let direct =
+            || rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
+        self.inner.kind == EngineKind::Uring && (sync != WriteSync::None || direct())
     }
 
     /// Brings what was written to stable storage; with `data_only`, without

@@ -12,11 +12,15 @@
 
 use crate::siphash::SipKey;
 use zgate_io::file_handle::KernelHandle;
+use zgate_store::handle::MAX_NODE_HANDLE_BYTES;
 use zgate_store::{NodeHandle, StoreError, StoreResult};
 
 const TAG_KERNEL: u8 = 1;
 const TAG_IN_TREE: u8 = 2;
 const TAG_SIGNED: u8 = 3;
+
+/// Longest kernel handle that fits into a signed node handle.
+pub(crate) const MAX_WRAPPED_BYTES: usize = MAX_NODE_HANDLE_BYTES - (1 + 8 + 8 + 4);
 
 /// An object known by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

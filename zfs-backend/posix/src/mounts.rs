@@ -1,6 +1,7 @@
 //! The mounted file systems below the exported root.
 
 use crate::errno::OrStoreError;
+use crate::handle::MAX_WRAPPED_BYTES;
 use crate::mountinfo::{self, MountLine};
 use crate::siphash::SipKey;
 use crate::syscall;
@@ -217,8 +218,9 @@ fn key_of(line: &MountLine) -> u64 {
 }
 
 fn handles_work(root: &OwnedFd) -> bool {
-    let tried = name_to_handle(root, c"").and_then(|handle| open_by_handle(root, &handle));
-    tried.is_ok()
+    name_to_handle(root, c"").is_ok_and(|handle| {
+        handle.as_bytes().len() <= MAX_WRAPPED_BYTES && open_by_handle(root, &handle).is_ok()
+    })
 }
 
 /// The number a directory listing shows for a mount point.

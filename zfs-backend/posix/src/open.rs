@@ -25,9 +25,8 @@ use zgate_io::file_handle::name_to_handle;
 use zgate_store::file_store::StoreTraits;
 use zgate_store::{NodeHandle, StoreError, StoreResult};
 
-/// The share of the process's file descriptors the cache may use.
-const FD_SHARE: u64 = 2;
-/// Descriptors an entry may hold.
+/// One object kept at hand per so many file descriptors of the process: it
+/// holds two at most, and the third is for sockets and files in use.
 const FDS_PER_ENTRY: u64 = 3;
 
 impl PosixStore {
@@ -136,7 +135,7 @@ fn cache_capacity(asked: usize) -> usize {
     let Some(limit) = getrlimit(Resource::Nofile).current else {
         return asked;
     };
-    let allowed = usize::try_from(limit / FD_SHARE / FDS_PER_ENTRY).unwrap_or(usize::MAX);
+    let allowed = usize::try_from(limit / FDS_PER_ENTRY).unwrap_or(usize::MAX);
     if allowed < asked {
         tracing::info!(
             asked,

@@ -24,7 +24,7 @@ pub struct PosixOptions {
     pub engine: IoEngine,
     /// Gives the buffers reads fill.
     pub pool: BufferPool,
-    /// Objects kept at hand; each needs one to three file descriptors. The
+    /// Objects kept at hand; each needs one or two file descriptors. The
     /// process's limit may lower it.
     pub fd_cache_entries: usize,
     /// Identity of the root's file system instead of its own.

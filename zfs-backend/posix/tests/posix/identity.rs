@@ -243,6 +243,9 @@ fn sticky_directories_and_existing_names() {
 #[test]
 fn nobody_wears_the_no_change_id() {
     in_both_modes(|s| async move {
+        if !is_root() {
+            return;
+        }
         let made = s.create_as(&user(u32::MAX, 5), &s.root(), "f", 0o600).await;
         assert!(made.is_err());
         assert!(!s.path("f").exists());
@@ -285,5 +288,49 @@ fn identities_do_not_mix_under_load() {
                 }
             })
             .await;
+    });
+}
+
+#[test]
+fn without_root_the_mode_bits_decide() {
+    in_both_modes(|s| async move {
+        if is_root() {
+            return;
+        }
+        let own = zgate_io::credentials::process_identity();
+        let (me, other) = (user(own.uid, own.gid), user(own.uid + 1, own.gid + 1));
+        let made = s.create_as(&me, &s.root(), "f", 0o640).await.unwrap();
+        let h = made.node.handle;
+        assert!(s.store.open(&me, &h, READ_WRITE).await.is_ok());
+        assert_eq!(
+            error_of(s.store.open(&other, &h, READ).await),
+            StoreError::AccessDenied
+        );
+        let mask = s.store.access(&other, &h).await.unwrap();
+        assert!(!mask.read && !mask.write);
+        let chmod = s.store.setattr(&other, &h, &mode(0o666), None).await;
+        assert_eq!(error_of(chmod), StoreError::NotPermitted);
+        let given = SetAttr {
+            uid: Some(own.uid + 1),
+            ..SetAttr::default()
+        };
+        let given = s.store.setattr(&me, &h, &given, None).await;
+        assert_eq!(error_of(given), StoreError::NotPermitted);
+        s.store
+            .setattr(&me, &s.root(), &mode(0o755), None)
+            .await
+            .unwrap();
+        let made = s.create_as(&other, &s.root(), "g", 0o600).await;
+        assert_eq!(error_of(made.map(|_| ())), StoreError::AccessDenied);
+        let gone = s.store.remove(&other, &s.root(), b"f", None).await;
+        assert_eq!(error_of(gone), StoreError::AccessDenied);
+        s.store
+            .setattr(&me, &s.root(), &mode(0o700), None)
+            .await
+            .unwrap();
+        let found = s.store.lookup(&other, &s.root(), b"f").await;
+        assert_eq!(error_of(found), StoreError::AccessDenied);
+        let listed = s.store.readdir(&other, &s.root(), 0, 5, true).await;
+        assert_eq!(error_of(listed), StoreError::AccessDenied);
     });
 }
