@@ -14,6 +14,7 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use zgate_io::IoEngine;
 use zgate_io::credentials;
 use zgate_io::file_handle::{KernelHandle, name_to_handle, open_by_handle};
@@ -107,14 +108,7 @@ impl Tree {
         proven: bool,
     ) -> StoreResult<Arc<Entry>> {
         let mount = self.mounts.by_key(key)?;
-        // What a peer made up may be refused in several ways; all mean that
-        // the handle names nothing.
-        let fd = open_by_handle(&mount.root, handle)
-            .or_store()
-            .map_err(|error| match error {
-                StoreError::OutOfResources | StoreError::Io => error,
-                _ => StoreError::Stale,
-            })?;
+        let fd = open_kernel_handle(&mount.root, handle)?;
         if !proven && !mount.whole && !self.lies_below_root(&fd) {
             return Err(StoreError::Stale);
         }
@@ -259,6 +253,31 @@ impl Tree {
         let gone = error == StoreError::NotFound
             && syscall::stat(&dir.fd).is_ok_and(|stat| stat.stx_nlink == 0);
         if gone { StoreError::Stale } else { error }
+    }
+}
+
+/// Attempts to open a handle the kernel is "out of memory" for.
+const OPEN_ATTEMPTS: u32 = 20;
+/// Time between them.
+const OPEN_PAUSE: Duration = Duration::from_millis(1);
+
+/// Opens a kernel handle. Right after the last name of a file is removed, ext4
+/// of Linux 6.18 was seen to answer ENOMEM now and then, presumably while the
+/// inode is being freed; a moment later it answers ESTALE.
+fn open_kernel_handle(mount: &OwnedFd, handle: &KernelHandle) -> StoreResult<OwnedFd> {
+    let mut attempt = 1;
+    loop {
+        match open_by_handle(mount, handle).or_store() {
+            Ok(fd) => return Ok(fd),
+            Err(StoreError::OutOfResources) if attempt < OPEN_ATTEMPTS => {
+                attempt += 1;
+                std::thread::sleep(OPEN_PAUSE);
+            }
+            Err(error @ (StoreError::OutOfResources | StoreError::Io)) => return Err(error),
+            // What a peer made up is refused in several ways; all mean that
+            // the handle names nothing.
+            Err(_) => return Err(StoreError::Stale),
+        }
     }
 }
 
