@@ -2,8 +2,10 @@
 //! marking and the duplicate request cache. Wire only: no sockets, no clock.
 
 pub mod auth;
+pub mod drc;
 pub mod limits;
 pub mod message;
+pub mod record;
 
 pub use auth::{AuthSys, Credential};
 pub use message::{AcceptError, AuthError, CallHeader, Rejection};

@@ -16,5 +16,21 @@ pub const MAX_RECORD_BYTES: usize = (4 << 20) + (64 << 10);
 /// Most fragments one record may be cut into.
 pub const MAX_FRAGMENTS: usize = 64;
 
-const _: () = assert!(MAX_AUTH_BYTES >= 4 + 4 + MAX_MACHINE_NAME_BYTES + 1 + 12 + 4 * MAX_AUTH_SYS_GROUPS);
+const _: () =
+    assert!(MAX_AUTH_BYTES >= 4 + 4 + MAX_MACHINE_NAME_BYTES + 1 + 12 + 4 * MAX_AUTH_SYS_GROUPS);
 const _: () = assert!(MAX_RECORD_BYTES < 1 << 31);
+
+/// Most calls the duplicate request cache knows.
+pub const MAX_DRC_ENTRIES: usize = 16_384;
+
+/// Most finished calls it keeps of one client address.
+pub const MAX_DRC_ENTRIES_PER_CLIENT: usize = 2048;
+
+/// Most bytes of replies it keeps.
+pub const MAX_DRC_BYTES: usize = 16 << 20;
+
+/// Longest reply it keeps, in bytes.
+pub const MAX_DRC_REPLY_BYTES: usize = 16 << 10;
+
+const _: () = assert!(MAX_DRC_ENTRIES_PER_CLIENT < MAX_DRC_ENTRIES);
+const _: () = assert!(MAX_DRC_REPLY_BYTES < MAX_DRC_BYTES);

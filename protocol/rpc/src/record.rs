@@ -1,0 +1,241 @@
+//! Record marking on streams (RFC 5531 §11): a record is one or more
+//! fragments, each behind a four-byte marker of a last bit and a length.
+//!
+//! [`parse`] is pure: it looks at all bytes received since the last record
+//! and says how many more it needs or where the record lies.
+
+use crate::limits::{MAX_FRAGMENTS, MAX_RECORD_BYTES};
+use std::borrow::Cow;
+use std::ops::Range;
+use thiserror::Error;
+
+/// Length of a fragment's marker in bytes.
+pub const MARKER_BYTES: usize = 4;
+
+const LAST: u32 = 1 << 31;
+
+/// The header of a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// Whether the fragment ends its record.
+    pub last: bool,
+    /// Length of the fragment in bytes, below 2^31.
+    pub len: usize,
+}
+
+impl Marker {
+    /// Reads a marker.
+    #[must_use]
+    pub fn parse(raw: [u8; MARKER_BYTES]) -> Self {
+        let word = u32::from_be_bytes(raw);
+        Self {
+            last: word & LAST != 0,
+            len: (word & !LAST) as usize,
+        }
+    }
+
+    /// The marker of a record of `len` bytes in one fragment; `None` when
+    /// it would need several (2^31 bytes or more; no message of ours comes
+    /// near).
+    #[must_use]
+    pub fn whole(len: usize) -> Option<[u8; MARKER_BYTES]> {
+        let len = u32::try_from(len).ok().filter(|len| len & LAST == 0)?;
+        Some((len | LAST).to_be_bytes())
+    }
+}
+
+/// The peer's fault; the connection has to be closed, because where the next
+/// record begins is unknown or too far away.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum RecordError {
+    /// All fragments together are longer than [`MAX_RECORD_BYTES`].
+    #[error("record longer than {MAX_RECORD_BYTES} bytes")]
+    TooLong,
+    /// More than [`MAX_FRAGMENTS`] fragments.
+    #[error("record in more than {MAX_FRAGMENTS} fragments")]
+    TooManyFragments,
+}
+
+/// Where a complete record lies in the buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Bytes of the buffer it takes, markers included; the next record begins
+    /// there.
+    pub consumed: usize,
+    /// The fragments without markers, in order; empty ones are left out.
+    pub fragments: Vec<Range<usize>>,
+}
+
+impl Record {
+    /// The record's bytes: borrowed when it came in one fragment.
+    #[must_use]
+    pub fn body<'a>(&self, buffer: &'a [u8]) -> Cow<'a, [u8]> {
+        let part = |range: &Range<usize>| buffer.get(range.clone()).unwrap_or_default();
+        match self.fragments.as_slice() {
+            [] => Cow::Borrowed(&[]),
+            [only] => Cow::Borrowed(part(only)),
+            many => Cow::Owned(many.iter().flat_map(part).copied().collect()),
+        }
+    }
+
+    /// Length of the record's bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.fragments.iter().map(Range::len).sum()
+    }
+
+    /// Whether the record holds nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What the bytes received so far are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// At least that many more bytes are needed (never 0).
+    Need(usize),
+    /// A complete record.
+    Record(Record),
+}
+
+/// Looks for a record at the start of `buffer`.
+///
+/// # Errors
+/// [`RecordError`]; said as soon as a marker shows it, before the fragment
+/// itself arrives.
+pub fn parse(buffer: &[u8]) -> Result<Parsed, RecordError> {
+    let mut at = 0;
+    let mut total = 0;
+    let mut fragments = Vec::with_capacity(1);
+    for _ in 0..MAX_FRAGMENTS {
+        let Some(raw) = buffer[at..].first_chunk::<MARKER_BYTES>() else {
+            return Ok(Parsed::Need(MARKER_BYTES - (buffer.len() - at)));
+        };
+        let marker = Marker::parse(*raw);
+        at += MARKER_BYTES;
+        total += marker.len;
+        if total > MAX_RECORD_BYTES {
+            return Err(RecordError::TooLong);
+        }
+        let end = at + marker.len;
+        if buffer.len() < end {
+            // A marker always follows a fragment that is not the last.
+            let next = if marker.last { 0 } else { MARKER_BYTES };
+            return Ok(Parsed::Need(end - buffer.len() + next));
+        }
+        if marker.len > 0 {
+            fragments.push(at..end);
+        }
+        at = end;
+        if marker.last {
+            return Ok(Parsed::Record(Record {
+                consumed: at,
+                fragments,
+            }));
+        }
+    }
+    Err(RecordError::TooManyFragments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fragment(last: bool, body: &[u8]) -> Vec<u8> {
+        let word = body.len() as u32 | if last { LAST } else { 0 };
+        [&word.to_be_bytes()[..], body].concat()
+    }
+
+    #[test]
+    fn fragments_are_joined_and_empty_ones_skipped() {
+        let mut raw = fragment(false, b"ab");
+        raw.extend(fragment(false, b""));
+        raw.extend(fragment(true, b"cde"));
+        let len = raw.len();
+        raw.extend(b"next");
+        let Ok(Parsed::Record(record)) = parse(&raw) else {
+            panic!()
+        };
+        assert_eq!(record.consumed, len);
+        assert_eq!(&*record.body(&raw), b"abcde");
+        assert_eq!(record.fragments, [4..6, 14..17]);
+    }
+
+    #[test]
+    fn one_fragment_is_borrowed() {
+        let raw = [&Marker::whole(3).unwrap()[..], b"xyz"].concat();
+        let Ok(Parsed::Record(record)) = parse(&raw) else {
+            panic!()
+        };
+        assert!(matches!(record.body(&raw), Cow::Borrowed(b"xyz")));
+    }
+
+    #[test]
+    fn what_is_missing_is_said_exactly() {
+        assert_eq!(parse(&[]), Ok(Parsed::Need(4)));
+        assert_eq!(parse(&[0x80]), Ok(Parsed::Need(3)));
+        assert_eq!(parse(&fragment(true, b"abc")[..5]), Ok(Parsed::Need(2)));
+        assert_eq!(parse(&fragment(false, b"abc")[..5]), Ok(Parsed::Need(6)));
+    }
+
+    #[test]
+    fn bounds_hold_before_the_bytes_arrive() {
+        let huge = ((MAX_RECORD_BYTES + 1) as u32 | LAST).to_be_bytes();
+        assert_eq!(parse(&huge), Err(RecordError::TooLong));
+        assert_eq!(parse(&[0xff; 4]), Err(RecordError::TooLong));
+        let mut summed = fragment(false, &[0; 10]);
+        summed.extend((MAX_RECORD_BYTES as u32 - 5).to_be_bytes());
+        assert_eq!(parse(&summed), Err(RecordError::TooLong));
+        let empties = vec![0; MARKER_BYTES * MAX_FRAGMENTS];
+        assert_eq!(parse(&empties), Err(RecordError::TooManyFragments));
+        let most = [
+            vec![0; MARKER_BYTES * (MAX_FRAGMENTS - 1)],
+            fragment(true, b""),
+        ]
+        .concat();
+        let Ok(Parsed::Record(record)) = parse(&most) else {
+            panic!()
+        };
+        assert!(record.is_empty());
+    }
+
+    #[test]
+    fn markers_survive_the_trip() {
+        let raw = Marker::whole(7).unwrap();
+        assert_eq!(Marker::parse(raw), Marker { last: true, len: 7 });
+        assert_eq!(Marker::whole(1 << 31), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_cut_of_a_record_needs_more_and_the_whole_is_found(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 1..8),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut raw = Vec::new();
+            for (index, part) in parts.iter().enumerate() {
+                raw.extend(fragment(index + 1 == parts.len(), part));
+            }
+            let cut = cut.index(raw.len());
+            let parsed = parse(&raw[..cut]).unwrap();
+            let Parsed::Need(more) = parsed else { return Err(TestCaseError::fail("found too early")) };
+            prop_assert!(more > 0 && cut + more <= raw.len());
+            let Parsed::Record(record) = parse(&raw).unwrap() else {
+                return Err(TestCaseError::fail("not found"));
+            };
+            prop_assert_eq!(record.body(&raw).to_vec(), parts.concat());
+            prop_assert_eq!(record.consumed, raw.len());
+        }
+
+        #[test]
+        fn any_bytes_get_an_answer(raw in prop::collection::vec(any::<u8>(), 0..600)) {
+            if let Ok(Parsed::Record(record)) = parse(&raw) {
+                prop_assert!(record.consumed <= raw.len());
+                prop_assert_eq!(record.body(&raw).len(), record.len());
+            }
+        }
+    }
+}
