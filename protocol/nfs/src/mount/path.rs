@@ -1,0 +1,134 @@
+//! From a path in MNT to a directory of an export.
+
+use super::wire::MountStatus;
+use crate::namespace::policy::Refusal;
+use crate::namespace::{Entry, Export, Namespace, Place};
+use crate::runtime::Call;
+use std::sync::Arc;
+use zgate_rpc::{AuthSys, Credential};
+use zgate_store::attr::FileKind;
+
+/// The ordinary identity "nobody", for credentials of a flavour that an
+/// export does not accept: MNT is asked to learn the accepted ones.
+const NOBODY: u32 = 65_534;
+
+/// An export and what of the path is left below its root.
+#[derive(Clone, Debug)]
+pub struct Target<'p> {
+    /// The export.
+    pub export: Arc<Export>,
+    /// The names still to be looked up.
+    pub rest: Vec<&'p [u8]>,
+}
+
+/// The names of a path. Empty ones and `.` mean nothing.
+///
+/// # Errors
+/// [`MountStatus::Inval`] for a path that is not absolute, or holds NUL or
+/// `..` (which no client sends).
+pub fn components(path: &[u8]) -> Result<Vec<&[u8]>, MountStatus> {
+    if path.first() != Some(&b'/') || path.contains(&0) {
+        return Err(MountStatus::Inval);
+    }
+    let names = path
+        .split(|&b| b == b'/')
+        .filter(|name| !name.is_empty() && *name != b".");
+    let names: Vec<_> = names.collect();
+    if names.iter().any(|name| *name == b"..") {
+        Err(MountStatus::Inval)
+    } else {
+        Ok(names)
+    }
+}
+
+/// Finds the export a path lies in: by pseudo path first, then by the path
+/// the store was opened at; the longest match counts. Exports not offered
+/// over NFSv3 do not exist here.
+#[must_use]
+pub fn find<'p>(namespace: &Namespace, names: &[&'p [u8]]) -> Option<Target<'p>> {
+    let by = |path_of: fn(&Export) -> &str| {
+        namespace
+            .exports()
+            .filter(|export| export.versions.v3)
+            .filter_map(|export| {
+                let own = components(path_of(export).as_bytes()).ok()?;
+                let (head, rest) = names.split_at_checked(own.len())?;
+                (head == own).then_some((own.len(), export, rest))
+            })
+            .max_by_key(|(matched, export, _)| (*matched, std::cmp::Reverse(export.id)))
+            .map(|(_, export, rest)| Target {
+                export: Arc::clone(export),
+                rest: rest.to_vec(),
+            })
+    };
+    by(|export| &export.pseudo_path).or_else(|| by(|export| &export.source))
+}
+
+/// The flavours a caller may use in an export, the preferred one first.
+#[must_use]
+pub fn flavors(export: &Export, call: &Call) -> Vec<u32> {
+    let sys = (
+        zgate_rpc::auth::AUTH_SYS,
+        Credential::Sys(AuthSys::default()),
+    );
+    let none = (zgate_rpc::auth::AUTH_NONE, Credential::None);
+    [sys, none]
+        .into_iter()
+        .filter(|(_, credential)| export.enter(&call.peer, credential).is_ok())
+        .map(|(flavor, _)| flavor)
+        .collect()
+}
+
+/// Lets a caller in, if need be as nobody.
+///
+/// # Errors
+/// [`MountStatus::Acces`].
+pub fn enter(export: &Export, call: &Call) -> Result<Entry, MountStatus> {
+    let nobody = AuthSys {
+        uid: NOBODY,
+        gid: NOBODY,
+        ..AuthSys::default()
+    };
+    match export.enter(&call.peer, &call.credential) {
+        Err(Refusal::WrongFlavor) => export
+            .enter(&call.peer, &Credential::Sys(nobody))
+            .or_else(|_| export.enter(&call.peer, &Credential::None)),
+        decided => decided,
+    }
+    .map_err(|_| MountStatus::Acces)
+}
+
+/// Walks the rest of the path. Symbolic links are not followed: where they
+/// lead is the client's business.
+///
+/// # Errors
+/// [`MountStatus::NotDir`] when it does not end at a directory, else the
+/// store's verdict.
+pub async fn walk(target: &Target<'_>, entry: &Entry) -> Result<Place, MountStatus> {
+    let store = &target.export.store;
+    let mut node = store.root();
+    for name in &target.rest {
+        let child = store.lookup(&entry.who, &node, name).await?;
+        if child.attr.kind != FileKind::Directory {
+            return Err(MountStatus::NotDir);
+        }
+        node = child.handle;
+    }
+    Ok(Place::Node(target.export.id, node))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_absolute_and_without_surprises() {
+        let names = |path: &'static str| components(path.as_bytes());
+        assert_eq!(names("//a/./b/"), Ok(vec![&b"a"[..], b"b"]));
+        assert_eq!(names("/"), Ok(vec![]));
+        assert_eq!(names("a"), Err(MountStatus::Inval));
+        assert_eq!(names(""), Err(MountStatus::Inval));
+        assert_eq!(names("/a/../b"), Err(MountStatus::Inval));
+        assert_eq!(names("/a\0"), Err(MountStatus::Inval));
+    }
+}

@@ -1,0 +1,337 @@
+//! The six procedures of MOUNT (RFC 1813 §5.2).
+
+use super::path;
+use super::records::{MountRecord, MountRecords};
+use super::wire::{DirPath, ExportNode, Flavors, Linked, MountBody, MountResult, MountStatus};
+use super::wire::{Mounted, Name};
+use crate::namespace::policy::Refusal;
+use crate::namespace::{Export, Namespace};
+use crate::runtime::Call;
+use crate::v3::NamespaceSource;
+use std::net::IpAddr;
+use zgate_rpc::AcceptError;
+use zgate_xdr::{Decode, Decoder, Encode, Encoder, Opaque};
+
+/// One procedure.
+#[derive(Debug)]
+pub struct Row {
+    /// Its name, for logs and metrics.
+    pub name: &'static str,
+    which: Which,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    Null,
+    Mnt,
+    Dump,
+    Umnt,
+    UmntAll,
+    Export,
+}
+
+/// The procedures by number. All may run twice without harm.
+static TABLE: [Row; 6] = [
+    Row {
+        name: "NULL",
+        which: Which::Null,
+    },
+    Row {
+        name: "MNT",
+        which: Which::Mnt,
+    },
+    Row {
+        name: "DUMP",
+        which: Which::Dump,
+    },
+    Row {
+        name: "UMNT",
+        which: Which::Umnt,
+    },
+    Row {
+        name: "UMNTALL",
+        which: Which::UmntAll,
+    },
+    Row {
+        name: "EXPORT",
+        which: Which::Export,
+    },
+];
+
+/// The procedure with a number.
+#[must_use]
+pub fn row(number: u32) -> Option<&'static Row> {
+    TABLE.get(number as usize)
+}
+
+/// The MOUNT server.
+pub struct Server {
+    /// The exports.
+    pub namespace: NamespaceSource,
+    /// Who mounted what.
+    pub records: MountRecords,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("mount::Server")
+            .field("records", &self.records)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// A server that knows of no mounts.
+    #[must_use]
+    pub fn new(namespace: NamespaceSource) -> Self {
+        Self {
+            namespace,
+            records: MountRecords::default(),
+        }
+    }
+
+    /// Runs one procedure: reads its arguments from `d` and writes its result
+    /// to `e`. Nothing is written when it fails.
+    ///
+    /// # Errors
+    /// [`AcceptError::ProcedureUnavailable`] and
+    /// [`AcceptError::GarbageArguments`], the client's fault.
+    pub async fn handle(
+        &self,
+        call: &Call,
+        procedure: u32,
+        d: &mut Decoder<'_>,
+        e: &mut Encoder,
+    ) -> Result<(), AcceptError> {
+        let path =
+            |d: &mut Decoder<'_>| DirPath::decode(d).map_err(|_| AcceptError::GarbageArguments);
+        match row(procedure)
+            .ok_or(AcceptError::ProcedureUnavailable)?
+            .which
+        {
+            Which::Null => {}
+            Which::Mnt => {
+                let path = path(d)?;
+                MountResult(self.mount(call, path).await).encode(e);
+            }
+            Which::Dump => self.dump().encode(e),
+            Which::Umnt => self.records.remove(&record(call, path(d)?)),
+            Which::UmntAll => self.records.remove_client(client(call)),
+            Which::Export => exports(&(self.namespace)(), call).encode(e),
+        }
+        Ok(())
+    }
+
+    async fn mount(&self, call: &Call, dir_path: DirPath) -> Result<Mounted, MountStatus> {
+        let names = path::components(&dir_path.0)?;
+        let target = path::find(&(self.namespace)(), &names).ok_or(MountStatus::NoEnt)?;
+        let entry = path::enter(&target.export, call)?;
+        let place = path::walk(&target, &entry).await?;
+        let flavors = Flavors(path::flavors(&target.export, call));
+        self.records.add(record(call, dir_path));
+        Ok(Mounted {
+            fh: Opaque(place.to_fh().0),
+            flavors,
+        })
+    }
+
+    fn dump(&self) -> Linked<MountBody> {
+        let body = |record: MountRecord| MountBody {
+            host: Opaque(record.client.to_string().into_bytes()),
+            path: Opaque(record.path),
+        };
+        Linked(self.records.all().into_iter().map(body).collect())
+    }
+}
+
+fn client(call: &Call) -> IpAddr {
+    call.peer.address.to_canonical()
+}
+
+fn record(call: &Call, path: DirPath) -> MountRecord {
+    MountRecord {
+        client: client(call),
+        path: path.0,
+    }
+}
+
+/// What this caller can mount; what it cannot is none of its business.
+fn exports(namespace: &Namespace, call: &Call) -> Linked<ExportNode> {
+    let may_know = |export: &&Export| {
+        let decided = export.enter(&call.peer, &call.credential);
+        export.versions.v3 && !matches!(decided, Err(Refusal::NotListed))
+    };
+    let mut nodes: Vec<ExportNode> = namespace
+        .exports()
+        .map(|export| &**export)
+        .filter(may_know)
+        .map(|export| ExportNode {
+            path: Opaque(export.pseudo_path.clone().into_bytes()),
+            groups: groups(export),
+        })
+        .collect();
+    nodes.sort_by(|a, b| a.path.cmp(&b.path));
+    Linked(nodes)
+}
+
+/// The networks of an export's rules; none when one rule is for everyone.
+fn groups(export: &Export) -> Linked<Name> {
+    if export.clients.iter().any(|rule| rule.networks.is_empty()) {
+        return Linked(Vec::new());
+    }
+    let networks = export.clients.iter().flat_map(|rule| &rule.networks);
+    let name = |text: String| Opaque(text.into_bytes());
+    Linked(
+        networks
+            .map(|n| name(format!("{}/{}", n.address, n.prefix_bits)))
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::namespace::policy::{ClientRule, Network};
+    use crate::v3::proc::rig::{Rig, a_call, an_export, block_on, source_of};
+    use proptest::prelude::*;
+    use zgate_store::attr::SetAttr;
+    use zgate_store::file_store::{CreateMode, FileStore, NewNode};
+    use zgate_store::{Caller, NodeHandle};
+
+    fn run(server: &Server, procedure: u32, args: &impl Encode) -> Vec<u8> {
+        let mut e = Encoder::new();
+        args.encode(&mut e);
+        let args = e.finish().flatten().unwrap();
+        let (call, mut d, mut e) = (a_call(), Decoder::new(&args), Encoder::new());
+        block_on(server.handle(&call, procedure, &mut d, &mut e)).unwrap();
+        e.finish().flatten().unwrap().to_vec()
+    }
+
+    fn decoded<T: Decode>(raw: &[u8]) -> T {
+        let mut d = Decoder::new(raw);
+        let value = T::decode(&mut d).unwrap();
+        d.finish().unwrap();
+        value
+    }
+
+    fn mnt(server: &Server, path: &str) -> Result<Mounted, MountStatus> {
+        decoded::<MountResult>(&run(server, 1, &DirPath::from(path.as_bytes()))).0
+    }
+
+    fn tree(store: &dyn FileStore) -> NodeHandle {
+        let (root, who, attrs) = (Caller::root(), Caller::root(), SetAttr::default());
+        let at = store.root();
+        let made = block_on(store.create_node(&who, &at, b"sub", &NewNode::Directory, &attrs));
+        let link = NewNode::Symlink(b"sub".to_vec());
+        block_on(store.create_node(&who, &at, b"link", &link, &attrs)).unwrap();
+        block_on(store.create_file(&root, &at, b"file", CreateMode::Guarded, &attrs)).unwrap();
+        made.unwrap().0.handle
+    }
+
+    #[test]
+    fn exports_and_their_directories_are_mounted_by_either_path() {
+        let export = an_export();
+        let sub = tree(&*export.store);
+        let place = |node| {
+            crate::namespace::Place::Node(an_export().id, node)
+                .to_fh()
+                .0
+        };
+        let root = place(export.store.root());
+        let server = Server::new(source_of(vec![export]));
+        let mounted = mnt(&server, "/export").unwrap();
+        assert_eq!(
+            (mounted.fh.0, mounted.flavors.0),
+            (root.clone(), vec![1, 0])
+        );
+        assert_eq!(mnt(&server, "/tank/data/").unwrap().fh.0, root);
+        assert_eq!(mnt(&server, "/export/sub").unwrap().fh.0, place(sub));
+        assert_eq!(mnt(&server, "/export/link"), Err(MountStatus::NotDir));
+        assert_eq!(mnt(&server, "/export/file"), Err(MountStatus::NotDir));
+        assert_eq!(mnt(&server, "/export/none"), Err(MountStatus::NoEnt));
+        assert_eq!(mnt(&server, "/"), Err(MountStatus::NoEnt));
+        assert_eq!(mnt(&server, "/exports"), Err(MountStatus::NoEnt));
+        assert_eq!(mnt(&server, "export"), Err(MountStatus::Inval));
+    }
+
+    #[test]
+    fn the_handle_works_with_nfs() {
+        let rig = Rig::new();
+        let server = Server::new(std::sync::Arc::clone(&rig.server.namespace));
+        assert_eq!(mnt(&server, "/export").unwrap().fh.0, rig.root().0);
+    }
+
+    #[test]
+    fn who_may_not_enter_gets_and_sees_nothing() {
+        let mut export = an_export();
+        let network = Network {
+            address: [10, 0, 0, 0].into(),
+            prefix_bits: 8,
+        };
+        export.clients = vec![ClientRule {
+            networks: vec![network],
+            ..ClientRule::open_to_all()
+        }];
+        let server = Server::new(source_of(vec![export]));
+        assert_eq!(mnt(&server, "/export"), Err(MountStatus::Acces));
+        assert_eq!(decoded::<Linked<ExportNode>>(&run(&server, 5, &())).0, []);
+        let mut export = an_export();
+        export.versions.v3 = false;
+        let server = Server::new(source_of(vec![export]));
+        assert_eq!(mnt(&server, "/export"), Err(MountStatus::NoEnt));
+    }
+
+    #[test]
+    fn a_wrong_flavour_learns_the_right_one() {
+        let mut export = an_export();
+        export.clients[0].sys = false;
+        let server = Server::new(source_of(vec![export]));
+        assert_eq!(mnt(&server, "/export").unwrap().flavors.0, [0]);
+    }
+
+    #[test]
+    fn mounts_are_listed_until_they_end() {
+        let server = Server::new(source_of(vec![an_export()]));
+        let list = |server: &Server| decoded::<Linked<MountBody>>(&run(server, 2, &())).0;
+        mnt(&server, "/export").unwrap();
+        let listed = list(&server);
+        assert_eq!(
+            (&listed[0].host.0[..], &listed[0].path.0[..]),
+            (&b"192.0.2.7"[..], &b"/export"[..])
+        );
+        assert_eq!(run(&server, 3, &DirPath::from(&b"/export"[..])), []);
+        assert_eq!(list(&server), []);
+        mnt(&server, "/tank/data").unwrap();
+        assert_eq!(run(&server, 4, &()), []);
+        assert_eq!(list(&server), []);
+        assert_eq!(run(&server, 0, &()), []);
+    }
+
+    #[test]
+    fn exports_are_listed_with_their_networks() {
+        let mut export = an_export();
+        let network = Network {
+            address: [192, 0, 2, 0].into(),
+            prefix_bits: 24,
+        };
+        export.clients = vec![ClientRule {
+            networks: vec![network],
+            ..ClientRule::open_to_all()
+        }];
+        let server = Server::new(source_of(vec![export]));
+        let listed = decoded::<Linked<ExportNode>>(&run(&server, 5, &())).0;
+        assert_eq!(&listed[0].path.0, b"/export");
+        assert_eq!(listed[0].groups.0, [Name::from(&b"192.0.2.0/24"[..])]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_get_an_answer(raw in prop::collection::vec(any::<u8>(), 0..200)) {
+            let server = Server::new(source_of(vec![an_export()]));
+            for procedure in 0..8 {
+                let (call, mut d, mut e) = (a_call(), Decoder::new(&raw), Encoder::new());
+                let _ = block_on(server.handle(&call, procedure, &mut d, &mut e));
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! CREATE (RFC 1813 §3.3.8).
+
+use super::Procedure;
+use crate::v3::cx::{Cx, Object};
+use crate::v3::wire::{Created, DirOp, SetAttributes, Status, WccData};
+use zgate_store::attr::{FileKind, SetAttr};
+use zgate_store::file_store::{CreateMode, CreatedFile};
+use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
+
+/// The procedure.
+#[derive(Debug)]
+pub struct Create;
+
+/// createhow3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// UNCHECKED: an existing file will do.
+    Unchecked(SetAttributes),
+    /// GUARDED: the name must be new.
+    Guarded(SetAttributes),
+    /// EXCLUSIVE: new, or made by the same call before.
+    Exclusive([u8; 8]),
+}
+
+impl Encode for How {
+    fn encode(&self, e: &mut Encoder) {
+        match self {
+            Self::Unchecked(attributes) => {
+                e.u32(0);
+                attributes.encode(e);
+            }
+            Self::Guarded(attributes) => {
+                e.u32(1);
+                attributes.encode(e);
+            }
+            Self::Exclusive(verifier) => {
+                e.u32(2);
+                verifier.encode(e);
+            }
+        }
+    }
+}
+
+impl Decode for How {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        match d.u32()? {
+            0 => SetAttributes::decode(d).map(Self::Unchecked),
+            1 => SetAttributes::decode(d).map(Self::Guarded),
+            2 => Decode::decode(d).map(Self::Exclusive),
+            _ => Err(XdrError::BadValue),
+        }
+    }
+}
+
+zgate_xdr::xdr_struct! {
+    /// CREATE3args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Where.
+        pub place: DirOp,
+        /// How.
+        pub how: How,
+    }
+}
+
+impl Procedure for Create {
+    const NUMBER: u32 = 8;
+    type Args = Args;
+    type Ok = Created;
+    type Fail = WccData;
+
+    async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Created, Status> {
+        let dir = cx.enter_writable(&args.place.dir)?;
+        let file = create(cx, &dir, &args, fail).await?;
+        Ok(Created {
+            fh: Some(dir.fh_of(file.node.handle)),
+            attributes: Some(dir.attributes_of(&file.node.attr)),
+            dir_wcc: std::mem::take(fail),
+        })
+    }
+}
+
+async fn create(
+    cx: &Cx<'_>,
+    dir: &Object,
+    args: &Args,
+    wcc: &mut WccData,
+) -> Result<CreatedFile, Status> {
+    let name = args.place.name.to_create()?;
+    let (mode, attrs) = match &args.how {
+        How::Unchecked(attributes) => (CreateMode::Unchecked, attributes.to_set_attr()?),
+        How::Guarded(attributes) => (CreateMode::Guarded, attributes.to_set_attr()?),
+        How::Exclusive(verifier) => (CreateMode::Exclusive(*verifier), SetAttr::default()),
+    };
+    cx.before_change(dir, dir.node).await?;
+    if mode == CreateMode::Unchecked && attrs.size == Some(0) {
+        cx.before_change_of_child(dir, name).await?;
+    }
+    let before = dir.before().await;
+    let made = dir
+        .store()
+        .create_file(&dir.who, &dir.node, name, mode, &attrs)
+        .await;
+    *wcc = before.after(made.as_ref().ok().map(|file| file.dir)).await;
+    let made = made?;
+    if !made.created && made.node.attr.kind != FileKind::Regular {
+        return Err(Status::Exist);
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v3::proc::rig::Rig;
+    use crate::v3::wire::{Fh3, Name3};
+
+    fn create(rig: &Rig, name: &str, how: How) -> Result<Fh3, Status> {
+        let place = DirOp {
+            dir: rig.root(),
+            name: Name3::from(name.as_bytes()),
+        };
+        match rig.call::<Create>(&Args { place, how }) {
+            Ok(created) => Ok(created.fh.unwrap()),
+            Err((status, _)) => Err(status),
+        }
+    }
+
+    #[test]
+    fn three_ways_to_create() {
+        let rig = Rig::new();
+        let plain = SetAttributes {
+            mode: Some(0o640),
+            ..Default::default()
+        };
+        let file = create(&rig, "f", How::Guarded(plain.clone())).unwrap();
+        assert_eq!(rig.attributes(&file).mode, 0o640);
+        assert_eq!(
+            create(&rig, "f", How::Guarded(plain.clone())),
+            Err(Status::Exist)
+        );
+        assert_eq!(create(&rig, "f", How::Unchecked(plain)), Ok(file));
+        let once = create(&rig, "x", How::Exclusive(*b"verifier")).unwrap();
+        assert_eq!(create(&rig, "x", How::Exclusive(*b"verifier")), Ok(once));
+        assert_eq!(
+            create(&rig, "x", How::Exclusive(*b"another!")),
+            Err(Status::Exist)
+        );
+    }
+
+    #[test]
+    fn unchecked_with_size_zero_empties_an_existing_file() {
+        let rig = Rig::new();
+        let file = rig.file("f", b"full");
+        let empty = SetAttributes {
+            size: Some(0),
+            ..Default::default()
+        };
+        assert_eq!(create(&rig, "f", How::Unchecked(empty)), Ok(file.clone()));
+        assert_eq!(rig.attributes(&file).size, 0);
+    }
+
+    #[test]
+    fn other_kinds_dots_and_read_only_exports_are_in_the_way() {
+        let rig = Rig::new();
+        rig.dir("d");
+        let any = || How::Unchecked(SetAttributes::default());
+        assert_eq!(create(&rig, "d", any()), Err(Status::Exist));
+        assert_eq!(create(&rig, ".", any()), Err(Status::Exist));
+        assert_eq!(create(&rig, "..", any()), Err(Status::Exist));
+        assert_eq!(create(&rig, "", any()), Err(Status::Inval));
+        let fixed = Rig::with(|export| export.read_only = true);
+        assert_eq!(create(&fixed, "f", any()), Err(Status::Rofs));
+    }
+}

@@ -1,0 +1,96 @@
+//! FSINFO (RFC 1813 §3.3.19).
+
+use super::Procedure;
+use crate::limits::{MAX_READDIR_BYTES, MAX_TRANSFER_BYTES};
+use crate::v3::cx::Cx;
+use crate::v3::wire::{Attributes, Fh3, NfsTime, Status};
+
+/// The procedure.
+#[derive(Debug)]
+pub struct FsInfo;
+
+/// FSF3_LINK | FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME.
+pub const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
+
+/// Suggested multiple of transfer sizes, in bytes: a page.
+const MULTIPLE_BYTES: u32 = 4096;
+
+/// Suggested size of a directory reply, in bytes.
+const DIRECTORY_BYTES: u32 = 64 << 10;
+
+const _: () = assert!(DIRECTORY_BYTES <= MAX_READDIR_BYTES);
+
+zgate_xdr::xdr_struct! {
+    /// FSINFO3resok.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Info {
+        /// Attributes of the object.
+        pub attributes: Option<Attributes>,
+        /// Largest READ.
+        pub read_max: u32,
+        /// Best READ.
+        pub read_preferred: u32,
+        /// Multiple for READ.
+        pub read_multiple: u32,
+        /// Largest WRITE.
+        pub write_max: u32,
+        /// Best WRITE.
+        pub write_preferred: u32,
+        /// Multiple for WRITE.
+        pub write_multiple: u32,
+        /// Best READDIR.
+        pub readdir_preferred: u32,
+        /// Largest file.
+        pub max_file_bytes: u64,
+        /// Precision of times.
+        pub time_delta: NfsTime,
+        /// What the file system can do.
+        pub properties: u32,
+    }
+}
+
+impl Procedure for FsInfo {
+    const NUMBER: u32 = 19;
+    type Args = Fh3;
+    type Ok = Info;
+    type Fail = Option<Attributes>;
+
+    async fn run(cx: &Cx<'_>, fh: Fh3, _: &mut Option<Attributes>) -> Result<Info, Status> {
+        let object = cx.enter(&fh)?;
+        let attr = object.store().getattr(&object.node).await?;
+        let transfer = object
+            .export
+            .max_transfer_bytes
+            .min(MAX_TRANSFER_BYTES as u32);
+        Ok(Info {
+            attributes: Some(object.attributes_of(&attr)),
+            read_max: transfer,
+            read_preferred: transfer,
+            read_multiple: MULTIPLE_BYTES,
+            write_max: transfer,
+            write_preferred: transfer,
+            write_multiple: MULTIPLE_BYTES,
+            readdir_preferred: DIRECTORY_BYTES,
+            max_file_bytes: object.store().traits().max_file_bytes,
+            time_delta: NfsTime {
+                seconds: 0,
+                nanoseconds: 1,
+            },
+            properties: PROPERTIES,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v3::proc::rig::Rig;
+
+    #[test]
+    fn transfers_are_those_of_the_export() {
+        let rig = Rig::with(|export| export.max_transfer_bytes = 1 << 20);
+        let info = rig.call::<FsInfo>(&rig.root()).unwrap();
+        assert_eq!((info.read_max, info.write_max), (1 << 20, 1 << 20));
+        assert!(info.max_file_bytes > 1 << 32);
+    }
+}

@@ -1,0 +1,57 @@
+//! GETATTR (RFC 1813 §3.3.1).
+
+use super::Procedure;
+use crate::v3::cx::Cx;
+use crate::v3::wire::{Attributes, Fh3, Status};
+
+/// The procedure.
+#[derive(Debug)]
+pub struct GetAttr;
+
+impl Procedure for GetAttr {
+    const NUMBER: u32 = 1;
+    type Args = Fh3;
+    type Ok = Attributes;
+    type Fail = ();
+
+    async fn run(cx: &Cx<'_>, fh: Fh3, _: &mut ()) -> Result<Attributes, Status> {
+        let object = cx.enter(&fh)?;
+        let attr = object.store().getattr(&object.node).await?;
+        Ok(object.attributes_of(&attr))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::namespace::{Place, PseudoId};
+    use crate::v3::proc::rig::Rig;
+    use crate::v3::wire::FileType;
+
+    #[test]
+    fn the_root_is_a_directory_and_rubbish_no_handle() {
+        let rig = Rig::new();
+        let attributes = rig.call::<GetAttr>(&rig.root()).unwrap();
+        assert_eq!(attributes.kind, FileType::Directory);
+        let status = |fh: Vec<u8>| rig.call::<GetAttr>(&Fh3(fh)).unwrap_err().0;
+        assert_eq!(status(vec![1, 2, 3]), Status::BadHandle);
+        assert_eq!(
+            status(Place::Pseudo(PseudoId(1)).to_fh().0),
+            Status::BadHandle
+        );
+        let mut other_export = rig.root().0;
+        other_export[7] ^= 1;
+        assert_eq!(status(other_export), Status::Stale);
+    }
+
+    #[test]
+    fn an_export_can_be_closed_to_nfsv3_or_to_a_client() {
+        let fh = Rig::new().root();
+        let closed = Rig::with(|export| export.versions.v3 = false);
+        assert_eq!(closed.call::<GetAttr>(&fh).unwrap_err().0, Status::Stale);
+        let unlisted = Rig::with(|export| export.clients.clear());
+        assert_eq!(unlisted.call::<GetAttr>(&fh).unwrap_err().0, Status::Stale);
+        let flavour = Rig::with(|export| export.clients[0].sys = false);
+        assert_eq!(flavour.call::<GetAttr>(&fh).unwrap_err().0, Status::Acces);
+    }
+}

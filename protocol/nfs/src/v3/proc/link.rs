@@ -1,0 +1,88 @@
+//! LINK (RFC 1813 §3.3.15).
+
+use super::Procedure;
+use crate::v3::cx::Cx;
+use crate::v3::wire::{Attributes, DirOp, Fh3, Status, WccData};
+
+/// The procedure.
+#[derive(Debug)]
+pub struct Link;
+
+zgate_xdr::xdr_struct! {
+    /// LINK3args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// What.
+        pub file: Fh3,
+        /// Its new name.
+        pub link: DirOp,
+    }
+}
+
+zgate_xdr::xdr_struct! {
+    /// LINK3resok and LINK3resfail.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Linked {
+        /// The object.
+        pub attributes: Option<Attributes>,
+        /// The directory of the new name.
+        pub dir_wcc: WccData,
+    }
+}
+
+impl Procedure for Link {
+    const NUMBER: u32 = 15;
+    type Args = Args;
+    type Ok = Linked;
+    type Fail = Linked;
+
+    async fn run(cx: &Cx<'_>, args: Args, fail: &mut Linked) -> Result<Linked, Status> {
+        let file = cx.enter_writable(&args.file)?;
+        let dir = cx.enter_writable(&args.link.dir)?;
+        let name = args.link.name.to_create()?;
+        if file.export.id != dir.export.id {
+            return Err(Status::Xdev);
+        }
+        cx.before_change(&dir, dir.node).await?;
+        cx.before_change(&file, file.node).await?;
+        let before = dir.before().await;
+        let linked = dir
+            .store()
+            .link(&dir.who, &file.node, &dir.node, name)
+            .await;
+        let dir_wcc = before.after(linked.as_ref().ok().copied()).await;
+        *fail = Linked {
+            attributes: file.post_op_attr().await,
+            dir_wcc,
+        };
+        linked?;
+        Ok(std::mem::take(fail))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v3::proc::rig::Rig;
+    use crate::v3::wire::Name3;
+
+    #[test]
+    fn one_file_has_two_names() {
+        let rig = Rig::new();
+        let file = rig.file("a", b"A");
+        let link = DirOp {
+            dir: rig.root(),
+            name: Name3::from(&b"b"[..]),
+        };
+        let args = Args {
+            file: file.clone(),
+            link,
+        };
+        assert_eq!(
+            rig.call::<Link>(&args).unwrap().attributes.unwrap().nlink,
+            2
+        );
+        assert_eq!(rig.lookup(&rig.root(), "b"), Ok(file));
+        assert_eq!(rig.call::<Link>(&args).unwrap_err().0, Status::Exist);
+    }
+}

@@ -1,0 +1,92 @@
+//! MKDIR (RFC 1813 §3.3.9), and what all procedures share that create
+//! something other than a regular file.
+
+use super::Procedure;
+use crate::v3::cx::Cx;
+use crate::v3::wire::{Created, DirOp, SetAttributes, Status, WccData};
+use zgate_store::file_store::NewNode;
+
+/// The procedure.
+#[derive(Debug)]
+pub struct MkDir;
+
+zgate_xdr::xdr_struct! {
+    /// MKDIR3args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Where.
+        pub place: DirOp,
+        /// Initial attributes.
+        pub attributes: SetAttributes,
+    }
+}
+
+impl Procedure for MkDir {
+    const NUMBER: u32 = 9;
+    type Args = Args;
+    type Ok = Created;
+    type Fail = WccData;
+
+    async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Created, Status> {
+        create_node(cx, &args.place, &NewNode::Directory, &args.attributes, fail).await
+    }
+}
+
+/// Creates a node of any kind but a regular file.
+pub(super) async fn create_node(
+    cx: &Cx<'_>,
+    place: &DirOp,
+    what: &NewNode,
+    attributes: &SetAttributes,
+    wcc: &mut WccData,
+) -> Result<Created, Status> {
+    let dir = cx.enter_writable(&place.dir)?;
+    let name = place.name.to_create()?;
+    let mut attrs = attributes.to_set_attr()?;
+    // Only a regular file has a length to set.
+    attrs.size = None;
+    cx.before_change(&dir, dir.node).await?;
+    let before = dir.before().await;
+    let made = dir
+        .store()
+        .create_node(&dir.who, &dir.node, name, what, &attrs)
+        .await;
+    *wcc = before
+        .after(made.as_ref().ok().map(|(_, change)| *change))
+        .await;
+    let (node, _) = made?;
+    Ok(Created {
+        fh: Some(dir.fh_of(node.handle)),
+        attributes: Some(dir.attributes_of(&node.attr)),
+        dir_wcc: std::mem::take(wcc),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v3::proc::rig::Rig;
+    use crate::v3::wire::{FileType, Name3};
+
+    #[test]
+    fn a_directory_is_made_once() {
+        let rig = Rig::new();
+        let place = DirOp {
+            dir: rig.root(),
+            name: Name3::from(&b"d"[..]),
+        };
+        let attributes = SetAttributes {
+            mode: Some(0o711),
+            ..Default::default()
+        };
+        let args = Args { place, attributes };
+        let made = rig.call::<MkDir>(&args).unwrap();
+        let attributes = made.attributes.unwrap();
+        assert_eq!(
+            (attributes.kind, attributes.mode),
+            (FileType::Directory, 0o711)
+        );
+        assert!(made.dir_wcc.after.is_some());
+        assert_eq!(rig.call::<MkDir>(&args).unwrap_err().0, Status::Exist);
+    }
+}

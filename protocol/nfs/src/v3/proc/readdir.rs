@@ -1,0 +1,175 @@
+//! READDIR (RFC 1813 §3.3.16).
+
+use super::Procedure;
+use crate::v3::cx::Cx;
+use crate::v3::listing::{self, Budget};
+use crate::v3::wire::{Attributes, Fh3, Name3, Status};
+use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
+
+/// The procedure.
+#[derive(Debug)]
+pub struct ReadDir;
+
+zgate_xdr::xdr_struct! {
+    /// READDIR3args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// The directory.
+        pub dir: Fh3,
+        /// Where to go on; 0: at the start.
+        pub cookie: u64,
+        /// What came with the cookie.
+        pub verifier: [u8; 8],
+        /// Most bytes of the result.
+        pub count: u32,
+    }
+}
+
+zgate_xdr::xdr_struct! {
+    /// entry3.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Entry {
+        /// Number of the object.
+        pub fileid: u64,
+        /// Its name.
+        pub name: Name3,
+        /// Where to go on after it.
+        pub cookie: u64,
+    }
+}
+
+/// dirlist3 and dirlistplus3: a linked list and whether it is the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirList<T> {
+    /// The entries.
+    pub entries: Vec<T>,
+    /// Whether they reach the end.
+    pub eof: bool,
+}
+
+impl<T: Encode> Encode for DirList<T> {
+    fn encode(&self, e: &mut Encoder) {
+        for entry in &self.entries {
+            true.encode(e);
+            entry.encode(e);
+        }
+        false.encode(e);
+        self.eof.encode(e);
+    }
+}
+
+impl<T: Decode> Decode for DirList<T> {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        let mut entries = Vec::new();
+        while bool::decode(d)? {
+            entries.push(T::decode(d)?);
+        }
+        Ok(Self {
+            entries,
+            eof: bool::decode(d)?,
+        })
+    }
+}
+
+zgate_xdr::xdr_struct! {
+    /// READDIR3resok.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Page {
+        /// Attributes of the directory.
+        pub attributes: Option<Attributes>,
+        /// Always zero: cookies stay good as long as the directory lives.
+        pub verifier: [u8; 8],
+        /// The entries.
+        pub list: DirList<Entry>,
+    }
+}
+
+impl Procedure for ReadDir {
+    const NUMBER: u32 = 16;
+    type Args = Args;
+    type Ok = Page;
+    type Fail = Option<Attributes>;
+
+    async fn run(cx: &Cx<'_>, args: Args, fail: &mut Option<Attributes>) -> Result<Page, Status> {
+        let dir = cx.enter(&args.dir)?;
+        let attr = dir.store().getattr(&dir.node).await?;
+        *fail = Some(dir.attributes_of(&attr));
+        let budget = Budget::plain(args.count);
+        let listing = listing::list(&dir, &attr, args.cookie, budget).await?;
+        let entries = listing.items.into_iter().map(|item| Entry {
+            fileid: item.fileid,
+            name: Name3(item.name),
+            cookie: item.cookie,
+        });
+        Ok(Page {
+            attributes: fail.take(),
+            verifier: [0; 8],
+            list: DirList {
+                entries: entries.collect(),
+                eof: listing.eof,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v3::proc::rig::Rig;
+    use std::collections::BTreeSet;
+
+    fn page(rig: &Rig, cookie: u64, count: u32) -> Result<Page, Status> {
+        let args = Args {
+            dir: rig.root(),
+            cookie,
+            verifier: [0; 8],
+            count,
+        };
+        rig.call::<ReadDir>(&args).map_err(|(status, _)| status)
+    }
+
+    #[test]
+    fn every_name_comes_once_in_pages_that_fit() {
+        let rig = Rig::new();
+        let mut expected = BTreeSet::from([b".".to_vec(), b"..".to_vec()]);
+        for index in 0..100 {
+            let name = format!("file-{index}");
+            rig.file(&name, b"");
+            expected.insert(name.into_bytes());
+        }
+        for count in [160, 512, 4096, u32::MAX] {
+            let (mut seen, mut cookie) = (Vec::new(), 0);
+            loop {
+                let page = page(&rig, cookie, count).unwrap();
+                let mut e = Encoder::new();
+                page.encode(&mut e);
+                assert!(e.len() <= count as usize);
+                cookie = page
+                    .list
+                    .entries
+                    .last()
+                    .map_or(cookie, |entry| entry.cookie);
+                seen.extend(page.list.entries.into_iter().map(|entry| entry.name.0));
+                if page.list.eof {
+                    break;
+                }
+            }
+            assert_eq!(seen[..2], [b".".to_vec(), b"..".to_vec()]);
+            assert_eq!(seen.len(), expected.len());
+            assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn a_count_too_small_and_a_file_are_refused() {
+        let rig = Rig::new();
+        assert_eq!(page(&rig, 0, 100), Err(Status::TooSmall));
+        let args = Args {
+            dir: rig.file("f", b""),
+            cookie: 0,
+            verifier: [0; 8],
+            count: 4096,
+        };
+        assert_eq!(rig.call::<ReadDir>(&args).unwrap_err().0, Status::NotDir);
+    }
+}

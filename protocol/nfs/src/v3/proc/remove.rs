@@ -1,0 +1,82 @@
+//! REMOVE (RFC 1813 §3.3.12), and what it shares with RMDIR.
+
+use super::Procedure;
+use crate::v3::cx::Cx;
+use crate::v3::wire::{DirOp, Status, WccData};
+use zgate_store::attr::FileKind;
+
+/// The procedure.
+#[derive(Debug)]
+pub struct Remove;
+
+impl Procedure for Remove {
+    const NUMBER: u32 = 12;
+    type Args = DirOp;
+    type Ok = WccData;
+    type Fail = WccData;
+
+    async fn run(cx: &Cx<'_>, args: DirOp, fail: &mut WccData) -> Result<WccData, Status> {
+        remove(cx, &args, FileKind::Regular, fail).await
+    }
+}
+
+/// Removes a name of a directory, or of anything else.
+pub(super) async fn remove(
+    cx: &Cx<'_>,
+    args: &DirOp,
+    kind: FileKind,
+    wcc: &mut WccData,
+) -> Result<WccData, Status> {
+    let dir = cx.enter_writable(&args.dir)?;
+    let name = args.name.to_remove()?;
+    cx.before_change(&dir, dir.node).await?;
+    cx.before_change_of_child(&dir, name).await?;
+    let before = dir.before().await;
+    let removed = dir
+        .store()
+        .remove(&dir.who, &dir.node, name, Some(kind))
+        .await;
+    *wcc = before.after(removed.as_ref().ok().copied()).await;
+    removed?;
+    Ok(std::mem::take(wcc))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v3::proc::rig::Rig;
+    use crate::v3::wire::Name3;
+
+    #[test]
+    fn files_go_once_and_directories_stay() {
+        let rig = Rig::new();
+        rig.file("f", b"x");
+        rig.dir("d");
+        let remove = |name: &str| {
+            let args = DirOp {
+                dir: rig.root(),
+                name: Name3::from(name.as_bytes()),
+            };
+            rig.call::<Remove>(&args)
+                .map(|_| ())
+                .map_err(|(status, _)| status)
+        };
+        assert_eq!(remove("f"), Ok(()));
+        assert_eq!(remove("f"), Err(Status::NoEnt));
+        assert_eq!(remove("d"), Err(Status::IsDir));
+        assert_eq!(remove("."), Err(Status::Inval));
+        assert_eq!(remove(".."), Err(Status::Inval));
+    }
+
+    #[test]
+    fn what_is_held_stays() {
+        let rig = Rig::new();
+        rig.file("f", b"x");
+        let rig = rig.held();
+        let args = DirOp {
+            dir: rig.root(),
+            name: Name3::from(&b"f"[..]),
+        };
+        assert_eq!(rig.call::<Remove>(&args).unwrap_err().0, Status::Jukebox);
+    }
+}

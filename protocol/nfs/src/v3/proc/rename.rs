@@ -1,0 +1,108 @@
+//! RENAME (RFC 1813 §3.3.14).
+
+use super::Procedure;
+use crate::v3::cx::{Cx, Object};
+use crate::v3::wire::{DirOp, Status, WccData};
+
+/// The procedure.
+#[derive(Debug)]
+pub struct Rename;
+
+zgate_xdr::xdr_struct! {
+    /// RENAME3args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// What.
+        pub from: DirOp,
+        /// Where to.
+        pub to: DirOp,
+    }
+}
+
+zgate_xdr::xdr_struct! {
+    /// RENAME3resok and RENAME3resfail.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Both {
+        /// Directory it was in.
+        pub from_wcc: WccData,
+        /// Directory it is in.
+        pub to_wcc: WccData,
+    }
+}
+
+impl Procedure for Rename {
+    const NUMBER: u32 = 14;
+    type Args = Args;
+    type Ok = Both;
+    type Fail = Both;
+
+    async fn run(cx: &Cx<'_>, args: Args, fail: &mut Both) -> Result<Both, Status> {
+        let from = cx.enter_writable(&args.from.dir)?;
+        let to = cx.enter_writable(&args.to.dir)?;
+        let from_name = args.from.name.to_remove()?;
+        let to_name = args.to.name.to_remove()?;
+        if from.export.id != to.export.id {
+            return Err(Status::Xdev);
+        }
+        ask(cx, (&from, from_name), (&to, to_name)).await?;
+        let (from_before, to_before) = (from.before().await, to.before().await);
+        let store = from.store();
+        let renamed = store
+            .rename(&from.who, &from.node, from_name, &to.node, to_name)
+            .await;
+        let changes = renamed.as_ref().ok();
+        *fail = Both {
+            from_wcc: from_before.after(changes.map(|(from, _)| *from)).await,
+            to_wcc: to_before.after(changes.map(|(_, to)| *to)).await,
+        };
+        renamed?;
+        Ok(std::mem::take(fail))
+    }
+}
+
+/// Asks about everything a rename changes: both directories, the object, and
+/// the one it may replace.
+async fn ask(cx: &Cx<'_>, from: (&Object, &[u8]), to: (&Object, &[u8])) -> Result<(), Status> {
+    for (dir, name) in [from, to] {
+        cx.before_change(dir, dir.node).await?;
+        cx.before_change_of_child(dir, name).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v3::proc::rig::Rig;
+    use crate::v3::wire::{Fh3, Name3};
+
+    #[test]
+    fn a_name_moves_and_replaces() {
+        let rig = Rig::new();
+        let dir = rig.dir("d");
+        let file = rig.file("a", b"A");
+        rig.file("b", b"B");
+        let rename = |from: &str, to_dir: &Fh3, to: &str| {
+            let at = |dir: &Fh3, name: &str| DirOp {
+                dir: dir.clone(),
+                name: Name3::from(name.as_bytes()),
+            };
+            let args = Args {
+                from: at(&rig.root(), from),
+                to: at(to_dir, to),
+            };
+            rig.call::<Rename>(&args)
+                .map(|_| ())
+                .map_err(|(status, _)| status)
+        };
+        let root = rig.root();
+        assert_eq!(rename("a", &root, "b"), Ok(()));
+        assert_eq!(rig.content(&file), b"A");
+        assert_eq!(rename("b", &dir, "c"), Ok(()));
+        assert_eq!(rig.lookup(&dir, "c"), Ok(file));
+        assert_eq!(rename("none", &root, "x"), Err(Status::NoEnt));
+        assert_eq!(rename(".", &root, "x"), Err(Status::Inval));
+        assert_eq!(rename("d", &root, ".."), Err(Status::Inval));
+        assert_eq!(rename("d", &dir, "inside"), Err(Status::Inval));
+    }
+}

@@ -1,0 +1,143 @@
+//! SETATTR (RFC 1813 §3.3.2).
+
+use super::Procedure;
+use crate::v3::cx::{Cx, Object};
+use crate::v3::wire::{Attributes, Fh3, NfsTime, SetAttributes, Status, WccData};
+use zgate_store::attr;
+
+/// The procedure.
+#[derive(Debug)]
+pub struct SetAttr;
+
+zgate_xdr::xdr_struct! {
+    /// SETATTR3args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// The object.
+        pub object: Fh3,
+        /// What to change.
+        pub attributes: SetAttributes,
+        /// Only when its ctime is this.
+        pub guard: Option<NfsTime>,
+    }
+}
+
+impl Procedure for SetAttr {
+    const NUMBER: u32 = 2;
+    type Args = Args;
+    type Ok = WccData;
+    type Fail = WccData;
+
+    async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<WccData, Status> {
+        let object = cx.enter_writable(&args.object)?;
+        match change(cx, &object, &args).await {
+            Ok(after) => Ok(WccData {
+                before: None,
+                after: Some(after),
+            }),
+            Err(status) => {
+                *fail = object.wcc_after().await;
+                Err(status)
+            }
+        }
+    }
+}
+
+async fn change(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<Attributes, Status> {
+    let changes: attr::SetAttr = args.attributes.to_set_attr()?;
+    cx.before_change(object, object.node).await?;
+    let store = object.store();
+    if let Some(guard) = args.guard {
+        let before = store.getattr(&object.node).await?;
+        if NfsTime::from(before.ctime) != guard {
+            return Err(Status::NotSync);
+        }
+    }
+    // A truncation counts as a write: the owner may, whatever the mode says
+    // (RFC 1813 §4.4).
+    let open = match changes.size {
+        Some(_) => Some(object.open(false, true).await?),
+        None => None,
+    };
+    let after = store
+        .setattr(&object.who, &object.node, &changes, open.as_ref())
+        .await?;
+    Ok(object.attributes_of(&after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v3::proc::rig::Rig;
+
+    #[test]
+    fn the_guard_decides() {
+        let rig = Rig::new();
+        let file = rig.file("a", b"hello");
+        let set = |guard| {
+            let attributes = SetAttributes {
+                size: Some(2),
+                ..Default::default()
+            };
+            rig.call::<SetAttr>(&Args {
+                object: file.clone(),
+                attributes,
+                guard,
+            })
+        };
+        let wrong = NfsTime {
+            seconds: 1,
+            nanoseconds: 1,
+        };
+        let (status, wcc) = set(Some(wrong)).unwrap_err();
+        assert_eq!(status, Status::NotSync);
+        let ctime = wcc.after.unwrap().ctime;
+        assert_eq!(set(Some(ctime)).unwrap().after.unwrap().size, 2);
+    }
+
+    #[test]
+    fn an_owner_truncates_a_read_only_file_but_no_directory() {
+        let rig = Rig::new();
+        let file = rig.file("a", b"hello");
+        let set = |object: &Fh3, attributes| {
+            rig.call::<SetAttr>(&Args {
+                object: object.clone(),
+                attributes,
+                guard: None,
+            })
+        };
+        set(
+            &file,
+            SetAttributes {
+                mode: Some(0o444),
+                ..Default::default()
+            },
+        )
+        .unwrap();
+        let cut = SetAttributes {
+            size: Some(1),
+            ..Default::default()
+        };
+        assert_eq!(set(&file, cut.clone()).unwrap().after.unwrap().size, 1);
+        assert_eq!(set(&rig.root(), cut).unwrap_err().0, Status::Inval);
+    }
+
+    #[test]
+    fn a_read_only_export_and_a_held_file_stay_as_they_are() {
+        let args = |object| Args {
+            object,
+            attributes: SetAttributes::default(),
+            guard: None,
+        };
+        let rig = Rig::with(|export| export.read_only = true);
+        assert_eq!(
+            rig.call::<SetAttr>(&args(rig.root())).unwrap_err().0,
+            Status::Rofs
+        );
+        let held = Rig::new().held();
+        assert_eq!(
+            held.call::<SetAttr>(&args(held.root())).unwrap_err().0,
+            Status::Jukebox
+        );
+    }
+}

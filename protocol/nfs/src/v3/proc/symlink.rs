@@ -1,0 +1,69 @@
+//! SYMLINK (RFC 1813 §3.3.10).
+
+use super::Procedure;
+use super::mkdir::create_node;
+use crate::v3::cx::Cx;
+use crate::v3::wire::{Created, DirOp, Path3, SetAttributes, Status, WccData};
+use zgate_store::file_store::NewNode;
+
+/// The procedure.
+#[derive(Debug)]
+pub struct Symlink;
+
+zgate_xdr::xdr_struct! {
+    /// SYMLINK3args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Where.
+        pub place: DirOp,
+        /// Initial attributes.
+        pub attributes: SetAttributes,
+        /// Where it points.
+        pub target: Path3,
+    }
+}
+
+impl Procedure for Symlink {
+    const NUMBER: u32 = 10;
+    type Args = Args;
+    type Ok = Created;
+    type Fail = WccData;
+
+    async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Created, Status> {
+        if args.target.0.is_empty() || args.target.0.contains(&0) {
+            return Err(Status::Inval);
+        }
+        // A link's own mode means nothing and cannot be set everywhere.
+        let attributes = SetAttributes {
+            mode: None,
+            ..args.attributes
+        };
+        let what = NewNode::Symlink(args.target.0);
+        create_node(cx, &args.place, &what, &attributes, fail).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v3::proc::rig::Rig;
+    use crate::v3::wire::{FileType, Name3};
+    use zgate_xdr::Opaque;
+
+    #[test]
+    fn a_link_is_made_and_an_empty_one_refused() {
+        let rig = Rig::new();
+        let link = rig.symlink("l", "there");
+        assert_eq!(rig.attributes(&link).kind, FileType::Symlink);
+        let place = DirOp {
+            dir: rig.root(),
+            name: Name3::from(&b"m"[..]),
+        };
+        let args = Args {
+            place,
+            attributes: SetAttributes::default(),
+            target: Opaque(vec![]),
+        };
+        assert_eq!(rig.call::<Symlink>(&args).unwrap_err().0, Status::Inval);
+    }
+}
