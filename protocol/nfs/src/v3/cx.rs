@@ -260,3 +260,66 @@ impl Name3 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v3::proc::rig::{Rig, a_call, block_on};
+    use zgate_store::attr::SetAttr;
+    use zgate_store::file_store::NewNode;
+
+    fn mkdir(dir: &Object, name: &[u8]) -> DirChange {
+        let attrs = SetAttr::default();
+        let what = NewNode::Directory;
+        block_on(
+            dir.store()
+                .create_node(&dir.who, &dir.node, name, &what, &attrs),
+        )
+        .unwrap()
+        .1
+    }
+
+    #[test]
+    fn earlier_attributes_are_given_only_when_nothing_came_between() {
+        let rig = Rig::new();
+        let call = a_call();
+        let cx = Cx {
+            server: &rig.server,
+            namespace: (rig.server.namespace)(),
+            call: &call,
+        };
+        let dir = cx.enter(&rig.root()).unwrap();
+
+        let before = block_on(dir.before());
+        let change = DirChange {
+            atomic: true,
+            ..mkdir(&dir, b"a")
+        };
+        let wcc = block_on(before.after(Some(change)));
+        assert!(wcc.before.is_some() && wcc.after.is_some());
+
+        let before = block_on(dir.before());
+        let change = DirChange {
+            atomic: false,
+            ..mkdir(&dir, b"b")
+        };
+        assert_eq!(block_on(before.after(Some(change))).before, None);
+
+        let before = block_on(dir.before());
+        mkdir(&dir, b"stranger");
+        let change = DirChange {
+            atomic: true,
+            ..mkdir(&dir, b"c")
+        };
+        assert_eq!(block_on(before.after(Some(change))).before, None);
+
+        let before = block_on(dir.before());
+        let change = DirChange {
+            atomic: true,
+            ..mkdir(&dir, b"d")
+        };
+        mkdir(&dir, b"another stranger");
+        assert_eq!(block_on(before.after(Some(change))).before, None);
+        assert_eq!(block_on(block_on(dir.before()).after(None)).before, None);
+    }
+}

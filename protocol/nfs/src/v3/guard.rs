@@ -52,3 +52,110 @@ impl ConflictGuard for NoConflicts {
         Box::pin(std::future::ready(true))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::v3::proc::rig::Rig;
+    use crate::v3::proc::{create, link, read, remove, rename, setattr, write};
+    use crate::v3::wire::{DirOp, Fh3, Name3, SetAttributes, StableHow, Status};
+    use bytes::Bytes;
+
+    /// What each procedure answers that touches `file`, which is called
+    /// `name`.
+    fn answers(rig: &Rig, file: &Fh3, name: &str) -> Vec<(&'static str, Status)> {
+        let at = |name: &str| DirOp {
+            dir: rig.root(),
+            name: Name3::from(name.as_bytes()),
+        };
+        let file = || file.clone();
+        let data = Bytes::from_static(b"x");
+        let write = write::Args {
+            file: file(),
+            offset: 0,
+            count: 1,
+            stable: StableHow::Unstable,
+            data,
+        };
+        let attributes = SetAttributes {
+            size: Some(0),
+            ..Default::default()
+        };
+        let how = create::How::Unchecked(attributes.clone());
+        let set = setattr::Args {
+            object: file(),
+            attributes,
+            guard: None,
+        };
+        let away = rename::Args {
+            from: at(name),
+            to: at("new"),
+        };
+        let back = rename::Args {
+            from: at("new"),
+            to: at(name),
+        };
+        let over = rename::Args {
+            from: at("other"),
+            to: at(name),
+        };
+        macro_rules! answer {
+            ($name:literal, $procedure:ty, $args:expr) => {
+                (
+                    $name,
+                    rig.call::<$procedure>(&$args)
+                        .err()
+                        .map_or(Status::Ok, |(status, _)| status),
+                )
+            };
+        }
+        vec![
+            answer!(
+                "READ",
+                read::Read,
+                read::Args {
+                    file: file(),
+                    offset: 0,
+                    count: 1
+                }
+            ),
+            answer!("WRITE", write::Write, write),
+            answer!("SETATTR", setattr::SetAttr, set),
+            answer!(
+                "CREATE",
+                create::Create,
+                create::Args {
+                    place: at(name),
+                    how
+                }
+            ),
+            answer!(
+                "LINK",
+                link::Link,
+                link::Args {
+                    file: file(),
+                    link: at("second")
+                }
+            ),
+            answer!("RENAME", rename::Rename, away),
+            answer!("RENAME back", rename::Rename, back),
+            answer!("RENAME over", rename::Rename, over),
+            answer!("REMOVE", remove::Remove, at(name)),
+        ]
+    }
+
+    #[test]
+    fn nothing_touches_a_held_file_and_everything_a_free_one() {
+        let rig = Rig::new();
+        let held = rig.file("held", b"h");
+        let free = rig.file("free", b"f");
+        rig.file("other", b"o");
+        let rig = rig.held_only(&held);
+        for (name, status) in answers(&rig, &held, "held") {
+            assert_eq!(status, Status::Jukebox, "{name}");
+        }
+        for (name, status) in answers(&rig, &free, "free") {
+            assert_eq!(status, Status::Ok, "{name}");
+        }
+        assert_eq!(rig.lookup(&rig.root(), "held"), Ok(held));
+    }
+}

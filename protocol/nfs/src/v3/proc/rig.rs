@@ -33,19 +33,27 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A guard that lets nobody through.
+/// A guard that lets nobody through: to anything, or to one object.
 #[derive(Debug)]
-struct Held;
+struct Held(Option<Fh3>);
+
+impl Held {
+    fn answer<'a>(&self, export: ExportId, node: NodeHandle) -> LocalBox<'a, bool> {
+        let asked = Fh3(Place::Node(export, node).to_fh().0);
+        let free = self.0.as_ref().is_some_and(|held| *held != asked);
+        Box::pin(std::future::ready(free))
+    }
+}
 
 impl ConflictGuard for Held {
     fn idle(&self) -> bool {
         false
     }
-    fn before_change<'a>(&'a self, _: &'a Call, _: ExportId, _: NodeHandle) -> LocalBox<'a, bool> {
-        Box::pin(std::future::ready(false))
+    fn before_change<'a>(&'a self, _: &'a Call, e: ExportId, n: NodeHandle) -> LocalBox<'a, bool> {
+        self.answer(e, n)
     }
-    fn before_read<'a>(&'a self, _: &'a Call, _: ExportId, _: NodeHandle) -> LocalBox<'a, bool> {
-        Box::pin(std::future::ready(false))
+    fn before_read<'a>(&'a self, _: &'a Call, e: ExportId, n: NodeHandle) -> LocalBox<'a, bool> {
+        self.answer(e, n)
     }
 }
 
@@ -113,7 +121,13 @@ impl Rig {
 
     /// The same tree while NFSv4 clients hold everything.
     pub(crate) fn held(mut self) -> Self {
-        self.server.guard = Arc::new(Held);
+        self.server.guard = Arc::new(Held(None));
+        self
+    }
+
+    /// The same tree while NFSv4 clients hold one object.
+    pub(crate) fn held_only(mut self, object: &Fh3) -> Self {
+        self.server.guard = Arc::new(Held(Some(object.clone())));
         self
     }
 
