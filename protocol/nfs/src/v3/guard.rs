@@ -104,7 +104,7 @@ mod tests {
                     $name,
                     rig.call::<$procedure>(&$args)
                         .err()
-                        .map_or(Status::Ok, |(status, _)| status),
+                        .map_or(Status::Ok, |failed| failed.0),
                 )
             };
         }

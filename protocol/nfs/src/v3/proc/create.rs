@@ -122,7 +122,7 @@ mod tests {
         };
         match rig.call::<Create>(&Args { place, how }) {
             Ok(created) => Ok(created.fh.unwrap()),
-            Err((status, _)) => Err(status),
+            Err(failed) => Err(failed.0),
         }
     }
 

@@ -87,7 +87,7 @@ mod tests {
             };
             rig.call::<Lookup>(&args)
                 .map(|found| found.fh)
-                .map_err(|(status, _)| status)
+                .map_err(|failed| failed.0)
         };
         let root = rig.root();
         assert_eq!(find(&root, "d"), Ok(dir.clone()));

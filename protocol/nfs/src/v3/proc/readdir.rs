@@ -125,7 +125,7 @@ mod tests {
             verifier: [0; 8],
             count,
         };
-        rig.call::<ReadDir>(&args).map_err(|(status, _)| status)
+        rig.call::<ReadDir>(&args).map_err(|failed| failed.0)
     }
 
     #[test]

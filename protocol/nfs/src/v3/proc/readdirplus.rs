@@ -105,7 +105,7 @@ mod tests {
             dir_count,
             max_count,
         };
-        rig.call::<ReadDirPlus>(&args).map_err(|(status, _)| status)
+        rig.call::<ReadDirPlus>(&args).map_err(|failed| failed.0)
     }
 
     #[test]

@@ -59,7 +59,7 @@ mod tests {
             };
             rig.call::<Remove>(&args)
                 .map(|_| ())
-                .map_err(|(status, _)| status)
+                .map_err(|failed| failed.0)
         };
         assert_eq!(remove("f"), Ok(()));
         assert_eq!(remove("f"), Err(Status::NoEnt));

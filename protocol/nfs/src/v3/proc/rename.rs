@@ -93,7 +93,7 @@ mod tests {
             };
             rig.call::<Rename>(&args)
                 .map(|_| ())
-                .map_err(|(status, _)| status)
+                .map_err(|failed| failed.0)
         };
         let root = rig.root();
         assert_eq!(rename("a", &root, "b"), Ok(()));

@@ -154,7 +154,10 @@ impl Rig {
     }
 
     /// Calls a procedure over the wire.
-    pub(crate) fn call<P: Procedure>(&self, args: &P::Args) -> Result<P::Ok, (Status, P::Fail)> {
+    pub(crate) fn call<P: Procedure>(
+        &self,
+        args: &P::Args,
+    ) -> Result<P::Ok, Box<(Status, P::Fail)>> {
         let mut e = Encoder::new();
         args.encode(&mut e);
         let args = e.finish().flatten().unwrap();
@@ -162,7 +165,7 @@ impl Rig {
         let mut d = Decoder::new(&result);
         let decoded = match Status::decode(&mut d).unwrap() {
             Status::Ok => Ok(P::Ok::decode(&mut d).unwrap()),
-            status => Err((status, P::Fail::decode(&mut d).unwrap())),
+            status => Err(Box::new((status, P::Fail::decode(&mut d).unwrap()))),
         };
         d.finish().unwrap();
         decoded
@@ -248,7 +251,7 @@ impl Rig {
         };
         self.call::<Lookup>(&args)
             .map(|found| found.fh)
-            .map_err(|(status, _)| status)
+            .map_err(|failed| failed.0)
     }
 
     pub(crate) fn content(&self, file: &Fh3) -> Vec<u8> {
@@ -259,7 +262,7 @@ impl Rig {
         };
         let data = self
             .call::<read::Read>(&args)
-            .map_err(|(status, _)| status)
+            .map_err(|failed| failed.0)
             .unwrap();
         let Payload::Bytes(bytes) = data.data else {
             panic!("bytes were asked for")

@@ -44,7 +44,7 @@ mod tests {
             };
             rig.call::<RmDir>(&args)
                 .map(|_| ())
-                .map_err(|(status, _)| status)
+                .map_err(|failed| failed.0)
         };
         let place = DirOp {
             dir: dir.clone(),

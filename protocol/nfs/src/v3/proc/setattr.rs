@@ -89,7 +89,7 @@ mod tests {
             seconds: 1,
             nanoseconds: 1,
         };
-        let (status, wcc) = set(Some(wrong)).unwrap_err();
+        let (status, wcc) = *set(Some(wrong)).unwrap_err();
         assert_eq!(status, Status::NotSync);
         let ctime = wcc.after.unwrap().ctime;
         assert_eq!(set(Some(ctime)).unwrap().after.unwrap().size, 2);
