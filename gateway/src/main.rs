@@ -1,2 +1,12 @@
-//! zgate
-fn main() {}
+//! zgate: a user-space storage gateway for ZFS pools.
+
+mod command;
+mod demo;
+mod lifecycle;
+mod listen;
+mod observe;
+mod serve;
+
+fn main() -> std::process::ExitCode {
+    command::main()
+}

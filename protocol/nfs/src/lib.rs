@@ -1,1 +1,11 @@
-//! placeholder
+//! The NFS server without sockets, clock or threads: NFSv4.0, 4.1 and 4.2
+//! (`v4`), NFSv3 (`v3`) and MOUNT (`mount`) over [`zgate_store::FileStore`].
+
+pub mod limits;
+pub mod mount;
+pub mod namespace;
+pub mod runtime;
+pub mod v3;
+pub mod v4;
+
+pub use runtime::{Call, Now, Peer, Runtime};

@@ -76,6 +76,12 @@ impl<'a> Decoder<'a> {
         self.input.len() - self.at
     }
 
+    /// Length of the whole message in bytes, a spliced body included.
+    #[must_use]
+    pub fn total_len(&self) -> usize {
+        self.input.len() + self.splice.as_ref().map_or(0, |splice| splice.data.len())
+    }
+
     /// The bytes not read yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {

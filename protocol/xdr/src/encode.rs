@@ -121,16 +121,24 @@ impl Encoder {
         self.len() == 0
     }
 
-    /// Remembers this place. Valid as long as no bulk data is written.
+    /// Remembers this place.
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark { segments: self.segments.len(), buffered: self.buffer.len() }
     }
 
-    /// Forgets all that was written after `mark`. Bulk data written since then
-    /// is not forgotten: callers roll back only what they wrote themselves.
+    /// Forgets all that was written after `mark`, bulk data included.
     pub fn rollback(&mut self, mark: Mark) {
-        debug_assert_eq!(mark.segments, self.segments.len(), "rollback across bulk data");
+        if self.segments.len() > mark.segments {
+            // The bytes before the mark were flushed in front of bulk data:
+            // take them back into the buffer.
+            let flushed = self.segments.split_off(mark.segments);
+            self.flushed_bytes = self.segments.iter().map(Segment::len).sum();
+            self.buffer.clear();
+            if let Some(Segment::Bytes(bytes)) = flushed.first() {
+                self.buffer.extend_from_slice(&bytes[..mark.buffered.min(bytes.len())]);
+            }
+        }
         self.buffer.truncate(mark.buffered);
     }
 

@@ -182,6 +182,20 @@ mod tests {
     }
 
     #[test]
+    fn a_rollback_forgets_bulk_data_too() {
+        let mut e = Encoder::new();
+        e.u32(1);
+        let mark = e.mark();
+        e.u32(2);
+        e.bulk(Payload::Bytes(Bytes::from(vec![9; 5])));
+        e.u32(3);
+        e.rollback(mark);
+        e.u32(4);
+        assert_eq!(e.len(), 8);
+        assert_eq!(&e.finish().flatten().unwrap()[..], &[0, 0, 0, 1, 0, 0, 0, 4]);
+    }
+
+    #[test]
     fn a_spliced_body_is_returned_as_it_is() {
         let body = Bytes::from(vec![9; 5]);
         let head = [0, 0, 0, 5, /* padding */ 0, 0, 0, 0, 0, 0, 1];

@@ -1,0 +1,54 @@
+//! The command line: parsing, logging, exit codes. 0: done, 1: it failed,
+//! 2: what was asked makes no sense.
+
+use crate::demo;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A user-space storage gateway for ZFS pools
+#[derive(Debug, Parser)]
+#[command(name = "zgate", version)]
+struct Cli {
+    /// Log as JSON lines instead of text
+    #[arg(long, global = true)]
+    log_json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a scratch directory on loopback, read it back, compare
+    Demo(demo::DemoArgs),
+    /// The reading side of the demo
+    #[command(hide = true)]
+    DemoClient(demo::ClientArgs),
+}
+
+/// Logs go to standard error; RUST_LOG or ZGATE_LOG chooses what.
+fn start_logging(json: bool) {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ZGATE_LOG")
+        .or_else(|_| tracing_subscriber::EnvFilter::try_from_default_env())
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if json { builder.json().init() } else { builder.init() }
+}
+
+/// Runs what the command line asks for.
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(cli.log_json);
+    let result = match &cli.command {
+        Command::Demo(args) => demo::run(args).map_err(Into::into),
+        Command::DemoClient(args) => demo::run_client(args),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("zgate: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

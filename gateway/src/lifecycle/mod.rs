@@ -1,0 +1,5 @@
+//! From settings to a running gateway and back.
+
+pub(crate) mod recovery;
+pub(crate) mod run;
+pub(crate) mod state_dir;

@@ -1,0 +1,288 @@
+//! Cores and their threads: starting, ticking, draining.
+
+use super::recovery::DirRecovery;
+use super::state_dir::{StateDir, random_bytes};
+use crate::listen::accept::{NewConnection, accept_loop, bind};
+use crate::listen::tcp;
+use crate::serve::connections::{ConnectionLimits, Connections};
+use crate::serve::counters::Counters;
+use crate::serve::runtime::GatewayRuntime;
+use crate::serve::service::{Drain, Service, Shared};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+use zgate_nfs::namespace::{Export, Namespace};
+use zgate_nfs::runtime::Runtime;
+use zgate_nfs::v4::guard::StateGuard;
+use zgate_nfs::v4::server::{Identity, ServerOptions};
+use zgate_nfs::v4::state::State;
+use zgate_posix::{PosixOptions, PosixStore};
+use zgate_store::BufferPool;
+
+/// Unused buffer memory kept for the next requests, in bytes.
+const IDLE_BUFFER_BYTES: usize = 256 << 20;
+
+/// What a gateway needs to know to start.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub state_dir: PathBuf,
+    pub nfs: Vec<SocketAddr>,
+    pub cores: usize,
+    pub lease_seconds: u32,
+    pub grace_seconds: u32,
+    pub identity: Identity,
+    pub connections: ConnectionLimits,
+    pub engine: zgate_io::EngineChoice,
+    pub worker_threads: usize,
+    pub fd_cache_entries: usize,
+    pub drain: Duration,
+}
+
+/// An export to be opened.
+#[derive(Clone, Debug)]
+pub(crate) struct ExportSettings {
+    pub path: PathBuf,
+    pub pseudo_path: String,
+    pub id: Option<u32>,
+    pub clients: Vec<zgate_nfs::namespace::ClientRule>,
+    pub read_only: bool,
+    pub max_transfer_bytes: u32,
+    pub versions: zgate_nfs::namespace::export::Versions,
+    pub tcp: bool,
+    pub rdma: bool,
+    pub delegations: bool,
+    pub snapshots_visible: bool,
+}
+
+/// A running gateway.
+pub(crate) struct Gateway {
+    pub shared: Arc<Shared>,
+    pub engine: zgate_io::IoEngine,
+    pub addresses: Vec<SocketAddr>,
+    threads: Vec<JoinHandle<()>>,
+    stop: tokio::sync::watch::Sender<bool>,
+    options: PosixOptions,
+    drain: Duration,
+}
+
+/// Opens the exports of a gateway.
+fn open_exports(
+    exports: &[ExportSettings],
+    options: &PosixOptions,
+    generation: u64,
+) -> io::Result<Namespace> {
+    let mut opened = Vec::new();
+    for export in exports {
+        let options =
+            PosixOptions { snapshots_visible: export.snapshots_visible, ..options.clone() };
+        let store = PosixStore::open(&export.path, options).map_err(|error| {
+            let reason = format!("export {}: {error}", export.pseudo_path);
+            io::Error::new(io::ErrorKind::InvalidInput, reason)
+        })?;
+        let id = match export.id {
+            Some(number) => zgate_nfs::namespace::ExportId(number),
+            None => zgate_nfs::namespace::ExportId::from_pseudo_path(&export.pseudo_path),
+        };
+        opened.push(Arc::new(Export {
+            id,
+            pseudo_path: export.pseudo_path.clone(),
+            source: export.path.display().to_string(),
+            store,
+            clients: export.clients.clone(),
+            read_only: export.read_only,
+            max_transfer_bytes: export.max_transfer_bytes,
+            versions: export.versions,
+            tcp: export.tcp,
+            rdma: export.rdma,
+            delegations: export.delegations,
+        }));
+    }
+    Namespace::new(opened, generation)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))
+}
+
+/// More descriptors than the usual soft limit of 1024: the cache of open
+/// files lives on them.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if setrlimit(Resource::Nofile, limit).is_err() {
+        tracing::warn!("the limit of open files stays as it is; fewer files are kept open");
+    }
+}
+
+impl Gateway {
+    /// Opens everything, then listens: a client that connects is served.
+    ///
+    /// # Errors
+    /// Naming the thing, the reason and the next step.
+    pub(crate) fn start(settings: &Settings, exports: &[ExportSettings]) -> io::Result<Self> {
+        raise_descriptor_limit();
+        let state_dir = Arc::new(StateDir::open(&settings.state_dir)?);
+        let engine = zgate_io::IoEngine::new(settings.engine, settings.worker_threads)?;
+        tracing::info!(engine = ?engine.kind(), reason = engine.reason(), "io engine");
+        let pool = BufferPool::new(IDLE_BUFFER_BYTES);
+        let mut options = PosixOptions::new(engine.clone(), pool.clone());
+        options.fd_cache_entries = settings.fd_cache_entries;
+        options.handle_secret = Some(state_dir.handle_secret()?);
+        let namespace = open_exports(exports, &options, 1)?;
+        let shared = build(settings, state_dir, namespace, pool)?;
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for address in &settings.nfs {
+            let listener = bind(*address)?;
+            addresses.push(listener.local_addr()?);
+            listeners.push(listener);
+        }
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..settings.cores.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
+        let mut threads = Vec::new();
+        let mut listeners = Some(listeners);
+        for (core, incoming) in receivers.into_iter().enumerate() {
+            let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
+            let accept = listeners.take().map(|listeners| (listeners, senders.clone()));
+            let thread = std::thread::Builder::new().name(format!("zgate-core{core}"));
+            threads.push(thread.spawn(move || run_core(shared, incoming, accept, stopped))?);
+        }
+        Ok(Self { shared, engine, addresses, threads, stop, options, drain: settings.drain })
+    }
+
+    /// Replaces the exports; connections and state stay.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; nothing has changed then.
+    pub(crate) fn replace_exports(&self, exports: &[ExportSettings]) -> io::Result<()> {
+        let generation = self.shared.v4.namespace().generation + 1;
+        let namespace = open_exports(exports, &self.options, generation)?;
+        self.shared.v4.replace_namespace(namespace);
+        Ok(())
+    }
+
+    /// Finishes what runs, closes the connections and ends.
+    pub(crate) fn stop(self) {
+        self.shared.drain.begin();
+        let deadline = std::time::Instant::now() + self.drain;
+        while self.shared.connections.len() > 0 && std::time::Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // The cores have gone already when nobody hears this.
+        let _ = self.stop.send(true);
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a core ended by a panic");
+            }
+        }
+    }
+}
+
+fn build(
+    settings: &Settings,
+    state_dir: Arc<StateDir>,
+    namespace: Namespace,
+    pool: BufferPool,
+) -> io::Result<Arc<Shared>> {
+    let boot_epoch = state_dir.next_epoch()?;
+    let connections = Arc::new(Connections::new(settings.connections));
+    let runtime = Arc::new(GatewayRuntime::new(Arc::clone(&connections)));
+    let metrics = Arc::new(Counters::default());
+    let random = random_bytes()?;
+    let mut write_verifier = [0; 8];
+    write_verifier.copy_from_slice(&random[..8]);
+    let state = State::new(
+        boot_epoch,
+        settings.lease_seconds,
+        settings.grace_seconds,
+        Arc::new(DirRecovery::new(state_dir)),
+        runtime.now().seconds(),
+    );
+    let options = ServerOptions {
+        identity: settings.identity.clone(),
+        boot_epoch,
+        write_verifier,
+        lease_seconds: settings.lease_seconds,
+        grace_seconds: settings.grace_seconds,
+        max_minor: 2,
+    };
+    let observer: Arc<dyn zgate_nfs::v4::server::Observer> = Arc::<Counters>::clone(&metrics);
+    let outside: Arc<dyn Runtime> = Arc::<GatewayRuntime>::clone(&runtime);
+    let v4 = Arc::new(zgate_nfs::v4::Server::new(options, state, namespace, outside, observer));
+    let guard = Arc::new(StateGuard::default());
+    guard.connect(&v4);
+    let of_v4 = Arc::clone(&v4);
+    let source: zgate_nfs::v3::NamespaceSource = Arc::new(move || of_v4.namespace());
+    Ok(Arc::new(Shared {
+        v4,
+        v3: zgate_nfs::v3::Server { namespace: Arc::clone(&source), write_verifier, guard },
+        mount: zgate_nfs::mount::Server::new(source),
+        replies: zgate_rpc::drc::ReplyCache::new(),
+        connections,
+        runtime,
+        pool,
+        metrics,
+        drain: Drain::default(),
+    }))
+}
+
+type Accept = (Vec<std::net::TcpListener>, Vec<mpsc::UnboundedSender<NewConnection>>);
+
+/// One core: its runtime, its connections. The first one accepts and ticks.
+fn run_core(
+    shared: Arc<Shared>,
+    mut incoming: mpsc::UnboundedReceiver<NewConnection>,
+    accept: Option<Accept>,
+    mut stopped: tokio::sync::watch::Receiver<bool>,
+) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "a core cannot start");
+            return;
+        }
+    };
+    let local = LocalSet::new();
+    let service = Rc::new(Service { shared });
+    local.block_on(&runtime, async move {
+        if let Some((listeners, cores)) = accept {
+            for listener in listeners {
+                let (service, cores) = (Rc::clone(&service), cores.clone());
+                tokio::task::spawn_local(accept_loop(listener, service, cores));
+            }
+            tokio::task::spawn_local(tick(Rc::clone(&service)));
+        }
+        loop {
+            tokio::select! {
+                Some(connection) = incoming.recv() => begin(connection, &service),
+                _ = stopped.changed() => break,
+            }
+        }
+    });
+}
+
+fn begin(connection: NewConnection, service: &Rc<Service>) {
+    let NewConnection { stream, peer } = connection;
+    match tokio::net::TcpStream::from_std(stream) {
+        Ok(stream) => {
+            tokio::task::spawn_local(tcp::serve(stream, peer, Rc::clone(service)));
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a connection cannot be watched");
+            service.connection_closed(peer.connection);
+        }
+    }
+}
+
+async fn tick(service: Rc<Service>) {
+    let mut every = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        every.tick().await;
+        service.shared.v4.tick(service.shared.runtime.now().seconds());
+    }
+}

@@ -1,0 +1,201 @@
+//! The state directory: what must survive a restart and belongs to no export.
+//!
+//! ```text
+//! epoch          number of the latest start, decimal
+//! handle_secret  16 random bytes that sign file handles
+//! clients/NAME   one file per client that may reclaim; NAME is a digest
+//! ```
+//! Every change is written to a temporary file, synced, renamed over the old
+//! one, and the directory is synced.
+
+use sha2::{Digest, Sha256};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// An opened state directory, held by one gateway at a time.
+#[derive(Debug)]
+pub(crate) struct StateDir {
+    path: PathBuf,
+    /// Holds the lock.
+    _lock: File,
+}
+
+fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display()))
+}
+
+impl StateDir {
+    /// Opens or creates it.
+    ///
+    /// # Errors
+    /// With the path and the reason; also when another gateway uses it.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let clients = path.join("clients");
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&clients)
+            .map_err(|error| named(&clients, "create", &error))?;
+        let lock_path = path.join("lock");
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&lock_path)
+            .map_err(|error| named(&lock_path, "open", &error))?;
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(
+            |_| {
+                let reason = format!(
+                    "{} is in use by another zgate; stop it, or give this one its own state_dir",
+                    path.display()
+                );
+                io::Error::new(io::ErrorKind::AddrInUse, reason)
+            },
+        )?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Counts this start.
+    ///
+    /// # Errors
+    /// With the path and the reason.
+    pub(crate) fn next_epoch(&self) -> io::Result<u32> {
+        let path = self.path.join("epoch");
+        let last = match fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse::<u32>().map_err(|_| {
+                let reason = format!("{} does not hold a number", path.display());
+                io::Error::new(io::ErrorKind::InvalidData, reason)
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(named(&path, "read", &error)),
+        };
+        let epoch = last.wrapping_add(1).max(1);
+        self.replace(&path, epoch.to_string().as_bytes())?;
+        Ok(epoch)
+    }
+
+    /// The secret that signs file handles, made at the first start.
+    ///
+    /// # Errors
+    /// With the path and the reason.
+    pub(crate) fn handle_secret(&self) -> io::Result<[u8; 16]> {
+        let path = self.path.join("handle_secret");
+        let mut secret = [0; 16];
+        match File::open(&path) {
+            Ok(mut file) => {
+                file.read_exact(&mut secret).map_err(|error| named(&path, "read", &error))?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                secret = random_bytes()?;
+                self.replace(&path, &secret)?;
+            }
+            Err(error) => return Err(named(&path, "read", &error)),
+        }
+        Ok(secret)
+    }
+
+    fn client_path(&self, name: &[u8]) -> PathBuf {
+        let digest = Sha256::digest(name);
+        let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        self.path.join("clients").join(hex)
+    }
+
+    /// Keeps a client's record.
+    ///
+    /// # Errors
+    /// With the path and the reason.
+    pub(crate) fn put_client(&self, name: &[u8], content: &[u8]) -> io::Result<()> {
+        self.replace(&self.client_path(name), content)
+    }
+
+    /// Drops a client's record.
+    ///
+    /// # Errors
+    /// With the path and the reason; a missing one is none.
+    pub(crate) fn remove_client(&self, name: &[u8]) -> io::Result<()> {
+        let path = self.client_path(name);
+        match fs::remove_file(&path) {
+            Ok(()) => sync_dir(&self.path.join("clients")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(named(&path, "remove", &error)),
+        }
+    }
+
+    /// All records.
+    ///
+    /// # Errors
+    /// With the path and the reason.
+    pub(crate) fn clients(&self) -> io::Result<Vec<Vec<u8>>> {
+        let dir = self.path.join("clients");
+        let mut records = Vec::new();
+        for entry in fs::read_dir(&dir).map_err(|error| named(&dir, "read", &error))? {
+            let path = entry?.path();
+            if path.extension().is_none() {
+                records.push(fs::read(&path).map_err(|error| named(&path, "read", &error))?);
+            }
+        }
+        Ok(records)
+    }
+
+    fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let temporary = path.with_extension("new");
+        let write = || -> io::Result<()> {
+            let mut file = OpenOptions::new()
+                .create(true)
+                .truncate(true)
+                .write(true)
+                .mode(0o600)
+                .open(&temporary)?;
+            file.write_all(content)?;
+            file.sync_all()?;
+            fs::rename(&temporary, path)?;
+            path.parent().map_or(Ok(()), sync_dir)
+        };
+        write().map_err(|error| named(path, "write", &error))
+    }
+}
+
+fn sync_dir(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Sixteen bytes nobody can guess.
+pub(crate) fn random_bytes() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_grow_and_records_survive() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        assert_eq!(state.next_epoch().unwrap(), 1);
+        let secret = state.handle_secret().unwrap();
+        state.put_client(b"a", b"record a").unwrap();
+        state.put_client(b"b", b"record b").unwrap();
+        assert!(StateDir::open(dir.path()).is_err(), "one gateway at a time");
+        drop(state);
+        let state = StateDir::open(dir.path()).unwrap();
+        assert_eq!(state.next_epoch().unwrap(), 2);
+        assert_eq!(state.handle_secret().unwrap(), secret);
+        state.remove_client(b"a").unwrap();
+        state.remove_client(b"a").unwrap();
+        assert_eq!(state.clients().unwrap(), [b"record b".to_vec()]);
+    }
+
+    #[test]
+    fn a_damaged_epoch_is_an_error_not_a_fresh_start() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("epoch"), "x").unwrap();
+        let error = StateDir::open(dir.path()).unwrap().next_epoch().unwrap_err();
+        assert!(error.to_string().contains("epoch"), "{error}");
+    }
+}

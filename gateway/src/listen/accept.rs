@@ -1,0 +1,105 @@
+//! Accepting connections and spreading them over the cores.
+
+use crate::serve::service::Service;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::rc::Rc;
+use tokio::sync::mpsc;
+use zgate_nfs::Peer;
+
+/// Connections waiting to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A new connection on its way to its core.
+#[derive(Debug)]
+pub(crate) struct NewConnection {
+    pub stream: TcpStream,
+    pub peer: Peer,
+}
+
+/// Opens a listening socket.
+///
+/// # Errors
+/// The system's, with the address named.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let open = || -> io::Result<TcpListener> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    open().map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                "; another server has it: `ss -ltnp` names it, or choose another port"
+            }
+            io::ErrorKind::PermissionDenied => {
+                "; ports below 1024 need root or CAP_NET_BIND_SERVICE"
+            }
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{hint}"))
+    })
+}
+
+/// Accepts connections and hands them to the cores in turn.
+pub(crate) async fn accept_loop(
+    listener: TcpListener,
+    service: Rc<Service>,
+    cores: Vec<mpsc::UnboundedSender<NewConnection>>,
+) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "a listening socket cannot be watched");
+            return;
+        }
+    };
+    let mut next = 0;
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, mostly: waiting is all there is to do.
+                tracing::warn!(%error, "a connection cannot be accepted");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Some(connection) = service.shared.connections.admit(from.ip()) else {
+            tracing::warn!(peer = %from, "refused: too many connections");
+            continue;
+        };
+        let Ok(stream) = stream.into_std() else { continue };
+        if let Err(error) = tune(&stream) {
+            tracing::debug!(%error, "socket options");
+        }
+        let peer = Peer {
+            address: from.ip().to_canonical(),
+            port: from.port(),
+            connection,
+            rdma: false,
+        };
+        if cores[next % cores.len()].send(NewConnection { stream, peer }).is_err() {
+            return;
+        }
+        next += 1;
+    }
+}
+
+/// Small replies leave at once; a peer that vanished is noticed in minutes.
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    let socket = socket2::SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(std::time::Duration::from_secs(60))
+        .with_interval(std::time::Duration::from_secs(15))
+        .with_retries(4);
+    socket.set_tcp_keepalive(&keepalive)
+}

@@ -1,0 +1,6 @@
+//! Bytes arrive on a core and stay there: accepting, receiving, sending.
+
+pub(crate) mod accept;
+pub(crate) mod receive;
+pub(crate) mod send;
+pub(crate) mod tcp;

@@ -1,0 +1,189 @@
+//! One TCP connection: its records in, its replies out, callbacks both ways.
+
+use super::receive::{Progress, Received, Receiver};
+use super::send::Sender;
+use crate::serve::connections::{CallbackCall, Registration};
+use crate::serve::dispatch::{Answer, answer};
+use crate::serve::service::Service;
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use zgate_nfs::Peer;
+
+/// Requests of one connection that run at the same time; further ones stay in
+/// the socket.
+const MAX_REQUESTS_IN_FLIGHT: usize = 256;
+/// Bytes of requests in flight of one connection.
+const MAX_REQUEST_BYTES_IN_FLIGHT: usize = 64 << 20;
+/// Reply bytes waiting for the peer to read; more requests are not read until
+/// it does.
+const MAX_REPLY_BYTES_QUEUED: usize = 16 << 20;
+/// Callbacks waiting for an answer.
+const MAX_CALLBACKS_PENDING: usize = 64;
+
+type InFlight = FuturesUnordered<LocalBoxFuture<'static, (usize, Answer)>>;
+
+struct Connection {
+    stream: TcpStream,
+    peer: Rc<Peer>,
+    service: Rc<Service>,
+    receiver: Receiver,
+    sender: Sender,
+    running: InFlight,
+    running_bytes: usize,
+    callbacks: HashMap<u32, oneshot::Sender<Bytes>>,
+    draining: bool,
+}
+
+/// Serves a connection until either side closes it.
+pub(crate) async fn serve(stream: TcpStream, peer: Peer, service: Rc<Service>) {
+    let registration = service.shared.connections.register(peer.connection);
+    let mut connection = Connection {
+        receiver: Receiver::new(service.shared.pool.clone()),
+        sender: Sender::default(),
+        running: FuturesUnordered::new(),
+        running_bytes: 0,
+        callbacks: HashMap::new(),
+        draining: false,
+        stream,
+        peer: Rc::new(peer),
+        service,
+    };
+    let why = connection.run(registration).await;
+    tracing::debug!(peer = %connection.peer.address, why, "connection closed");
+    connection.close();
+}
+
+impl Connection {
+    async fn run(&mut self, mut registration: Registration) -> &'static str {
+        let service = Rc::clone(&self.service);
+        loop {
+            if let Err(why) = self.take_records().await {
+                return why;
+            }
+            if self.sender.flush(&self.stream).is_err() {
+                return "the peer is gone";
+            }
+            if self.draining && self.running.is_empty() && self.sender.is_empty() {
+                return "draining";
+            }
+            tokio::select! {
+                biased;
+                Some((bytes, answer)) = self.running.next(), if !self.running.is_empty() => {
+                    self.running_bytes -= bytes;
+                    if let Err(why) = self.reply(answer) {
+                        return why;
+                    }
+                }
+                ready = self.stream.writable(), if !self.sender.is_empty() => {
+                    if ready.is_err() {
+                        return "the peer is gone";
+                    }
+                }
+                ready = self.stream.readable(), if self.may_read() => {
+                    if ready.is_err() {
+                        return "the peer is gone";
+                    }
+                    match self.receiver.fill(&self.stream) {
+                        Ok(0) => return "closed by the peer",
+                        Ok(got) => service.shared.metrics.bytes_in(got),
+                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                        Err(_) => return "the peer is gone",
+                    }
+                }
+                Some(call) = registration.calls.recv() => self.send_callback(call),
+                () = service.shared.drain.wait(), if !self.draining => self.draining = true,
+            }
+        }
+    }
+
+    fn may_read(&self) -> bool {
+        !self.draining
+            && self.running.len() < MAX_REQUESTS_IN_FLIGHT
+            && self.running_bytes < MAX_REQUEST_BYTES_IN_FLIGHT
+            && self.sender.queued_bytes() < MAX_REPLY_BYTES_QUEUED
+    }
+
+    /// Starts every request that is complete. One that needs no waiting is
+    /// answered on the spot, so that a burst leaves in one send.
+    async fn take_records(&mut self) -> Result<(), &'static str> {
+        while self.may_read() {
+            let received = match self.receiver.next() {
+                Ok(Progress::Record(received)) => received,
+                Ok(Progress::Wait) => break,
+                Err(error) => {
+                    tracing::warn!(peer = %self.peer.address, %error, "closing the connection");
+                    return Err("bad record marking");
+                }
+            };
+            if self.is_callback_reply(&received) {
+                continue;
+            }
+            let bytes = received.len();
+            let (service, peer) = (Rc::clone(&self.service), Rc::clone(&self.peer));
+            let mut request: LocalBoxFuture<'static, (usize, Answer)> =
+                Box::pin(async move { (bytes, answer(&service, &peer, received).await) });
+            let first = std::future::poll_fn(|task: &mut Context<'_>| {
+                Poll::Ready(request.as_mut().poll(task))
+            });
+            match first.await {
+                Poll::Ready((_, answer)) => self.reply(answer)?,
+                Poll::Pending => {
+                    self.running_bytes += bytes;
+                    self.running.push(request);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, answer: Answer) -> Result<(), &'static str> {
+        match answer {
+            Answer::Reply(message) => {
+                self.service.shared.metrics.bytes_out(message.len());
+                if self.sender.push(message) { Ok(()) } else { Err("reply too long") }
+            }
+            Answer::Nothing => Ok(()),
+            Answer::Close(why) => {
+                tracing::warn!(peer = %self.peer.address, why, "closing the connection");
+                Err(why)
+            }
+        }
+    }
+
+    /// A record that is a reply belongs to a callback of ours.
+    fn is_callback_reply(&mut self, received: &Received) -> bool {
+        let Some((xid, rest)) = received.head.split_first_chunk::<4>() else { return false };
+        if rest.first_chunk::<4>() != Some(&[0, 0, 0, 1]) {
+            return false;
+        }
+        if let Some(waiting) = self.callbacks.remove(&u32::from_be_bytes(*xid)) {
+            // Nobody waits any more when the callback timed out.
+            let _ = waiting.send(received.head.clone());
+        }
+        true
+    }
+
+    fn send_callback(&mut self, call: CallbackCall) {
+        self.callbacks.retain(|_, waiting| !waiting.is_closed());
+        if self.callbacks.len() < MAX_CALLBACKS_PENDING {
+            self.sender.push(call.message);
+            self.callbacks.insert(call.xid, call.reply);
+        }
+    }
+
+    /// Requests that run when the peer goes are finished all the same: what
+    /// they change is changed, and their replies are kept for a retry.
+    fn close(mut self) {
+        self.service.connection_closed(self.peer.connection);
+        if self.running.is_empty() {
+            return;
+        }
+        tokio::task::spawn_local(async move { while self.running.next().await.is_some() {} });
+    }
+}

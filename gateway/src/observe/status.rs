@@ -1,0 +1,87 @@
+//! One look at the gateway, for people and programs.
+
+use crate::serve::service::Shared;
+use serde::Serialize;
+use zgate_nfs::runtime::Runtime;
+
+/// What `/status` answers.
+#[derive(Debug, Serialize)]
+pub(crate) struct Status {
+    version: &'static str,
+    exports: Vec<ExportStatus>,
+    clients: Vec<ClientStatus>,
+    connections: usize,
+    grace_seconds_left: u64,
+    buffers_in_use_bytes: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ExportStatus {
+    pseudo_path: String,
+    source: String,
+    read_only: bool,
+    max_transfer_bytes: u32,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ClientStatus {
+    id: String,
+    name: String,
+    address: String,
+    implementation: String,
+    minor: u8,
+    idle_seconds: u64,
+    courtesy: bool,
+    sessions: usize,
+    opens: usize,
+    locks: usize,
+    delegations: usize,
+}
+
+/// The exports.
+pub(crate) fn exports(shared: &Shared) -> Vec<ExportStatus> {
+    let namespace = shared.v4.namespace();
+    let mut exports: Vec<_> = namespace
+        .exports()
+        .map(|export| ExportStatus {
+            pseudo_path: export.pseudo_path.clone(),
+            source: export.source.clone(),
+            read_only: export.read_only,
+            max_transfer_bytes: export.max_transfer_bytes,
+        })
+        .collect();
+    exports.sort_by(|a, b| a.pseudo_path.cmp(&b.pseudo_path));
+    exports
+}
+
+/// The clients.
+pub(crate) fn clients(shared: &Shared) -> Vec<ClientStatus> {
+    let views = shared.v4.clients(shared.runtime.now().seconds());
+    let show = views.into_iter().map(|view| ClientStatus {
+        id: format!("{:016x}", view.id.0),
+        name: view.name,
+        address: view.address,
+        implementation: view.implementation,
+        minor: view.minor,
+        idle_seconds: view.idle_seconds,
+        courtesy: view.courtesy,
+        sessions: view.sessions,
+        opens: view.opens,
+        locks: view.locks,
+        delegations: view.delegations,
+    });
+    show.collect()
+}
+
+/// Everything.
+pub(crate) fn status(shared: &Shared) -> Status {
+    let totals = shared.v4.totals(shared.runtime.now().seconds());
+    Status {
+        version: env!("CARGO_PKG_VERSION"),
+        exports: exports(shared),
+        clients: clients(shared),
+        connections: shared.connections.len(),
+        grace_seconds_left: totals.grace_seconds,
+        buffers_in_use_bytes: shared.pool.in_use_bytes(),
+    }
+}

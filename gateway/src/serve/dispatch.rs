@@ -1,0 +1,164 @@
+//! A record's way to the program it calls.
+
+use super::service::{Service, Shared};
+use crate::listen::receive::Received;
+use zgate_nfs::runtime::{Now, Runtime};
+use zgate_nfs::{Call, Peer};
+use zgate_rpc::drc::{Begin, Key};
+use zgate_rpc::message::{CallError, encode_rejection, encode_success};
+use zgate_rpc::{AcceptError, CallHeader, Credential, Rejection};
+use zgate_xdr::{Decoder, Encoder, Message};
+
+/// NFS (RFC 1813, RFC 8881).
+const NFS_PROGRAM: u32 = 100_003;
+/// MOUNT (RFC 1813 appendix I).
+const MOUNT_PROGRAM: u32 = 100_005;
+const COMPOUND: u32 = 1;
+
+/// What becomes of a record.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// Send this.
+    Reply(Message),
+    /// A copy of a request that still runs: its answer comes anyway.
+    Nothing,
+    /// The bytes are no call.
+    Close(&'static str),
+}
+
+/// Which server a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    V4,
+    V3,
+    Mount,
+}
+
+fn route(program: u32, version: u32) -> Result<Target, AcceptError> {
+    match (program, version) {
+        (NFS_PROGRAM, 4) => Ok(Target::V4),
+        (NFS_PROGRAM, 3) => Ok(Target::V3),
+        (NFS_PROGRAM, _) => Err(AcceptError::ProgramMismatch(3, 4)),
+        (MOUNT_PROGRAM, 3) => Ok(Target::Mount),
+        (MOUNT_PROGRAM, _) => Err(AcceptError::ProgramMismatch(3, 3)),
+        _ => Err(AcceptError::ProgramUnavailable),
+    }
+}
+
+/// Serves one record.
+pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -> Answer {
+    let shared = &service.shared;
+    let Received { head, bulk } = received;
+    let mut d = match bulk {
+        Some((at, data)) => Decoder::with_splice(&head, at, data),
+        None => Decoder::new(&head),
+    };
+    let header = match CallHeader::decode(&mut d) {
+        Ok(header) => header,
+        Err(CallError::NotACall) => return Answer::Close("what came is no RPC call"),
+        Err(CallError::Reject { xid, why }) => return reject(xid, why),
+    };
+    let target = match route(header.program, header.version) {
+        Ok(target) => target,
+        Err(error) => return reject(header.xid, Rejection::Accept(error)),
+    };
+    if header.procedure == 0 {
+        return success(header.xid, |_| {});
+    }
+    let credential = match Credential::parse(&header.credential) {
+        Ok(credential) => credential,
+        Err(error) => return reject(header.xid, Rejection::Auth(error)),
+    };
+    let call = Call { peer: peer.clone(), credential, xid: header.xid, span_allowed: true };
+    let key = cache_key(target, &call, &header, &d);
+    if let Some(key) = key {
+        match shared.replies.begin(key) {
+            Begin::New => {}
+            Begin::InProgress => return Answer::Nothing,
+            Begin::Replay(message) => return Answer::Reply(with_header(header.xid, message)),
+        }
+    }
+    let result = run(shared, target, &call, &header, &mut d).await;
+    match (&result, key) {
+        (Ok(message), Some(key)) => shared.replies.finish(key, message),
+        (Err(_), Some(key)) => shared.replies.abandon(key),
+        _ => {}
+    }
+    match result {
+        Ok(message) => Answer::Reply(with_header(header.xid, message)),
+        Err(error) => reject(header.xid, Rejection::Accept(error)),
+    }
+}
+
+/// Calls without a session are remembered, so that a repeated one is answered
+/// and not run again.
+fn cache_key(target: Target, call: &Call, header: &CallHeader, d: &Decoder<'_>) -> Option<Key> {
+    let keep = match target {
+        Target::V4 => header.procedure == COMPOUND && is_minor_zero(d),
+        Target::V3 => !zgate_nfs::v3::row(header.procedure).is_none_or(|row| row.idempotent),
+        Target::Mount => false,
+    };
+    keep.then(|| Key::new(call.peer.address, header, d.rest()))
+}
+
+fn is_minor_zero(d: &Decoder<'_>) -> bool {
+    let mut d = d.clone();
+    d.opaque(zgate_nfs::limits::MAX_TAG_BYTES).is_ok() && d.u32() == Ok(0)
+}
+
+async fn run(
+    shared: &Shared,
+    target: Target,
+    call: &Call,
+    header: &CallHeader,
+    d: &mut Decoder<'_>,
+) -> Result<Message, AcceptError> {
+    let now: Now = shared.runtime.now();
+    if target == Target::V4 {
+        if header.procedure != COMPOUND {
+            return Err(AcceptError::ProcedureUnavailable);
+        }
+        return shared.v4.compound(call, now, d).await;
+    }
+    let mut e = Encoder::new();
+    match target {
+        Target::V3 => shared.v3.handle(call, header.procedure, d, &mut e).await?,
+        _ => shared.mount.handle(call, header.procedure, d, &mut e).await?,
+    }
+    Ok(e.finish())
+}
+
+/// Puts the RPC header in front of a result.
+fn with_header(xid: u32, result: Message) -> Message {
+    let mut e = Encoder::with_capacity(32);
+    encode_success(&mut e, xid);
+    let mut message = e.finish();
+    message.segments.extend(result.segments);
+    message
+}
+
+fn success(xid: u32, body: impl FnOnce(&mut Encoder)) -> Answer {
+    let mut e = Encoder::new();
+    encode_success(&mut e, xid);
+    body(&mut e);
+    Answer::Reply(e.finish())
+}
+
+fn reject(xid: u32, why: Rejection) -> Answer {
+    let mut e = Encoder::new();
+    encode_rejection(&mut e, xid, why);
+    Answer::Reply(e.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_and_versions() {
+        assert_eq!(route(100_003, 4), Ok(Target::V4));
+        assert_eq!(route(100_003, 2), Err(AcceptError::ProgramMismatch(3, 4)));
+        assert_eq!(route(100_005, 1), Err(AcceptError::ProgramMismatch(3, 3)));
+        assert_eq!(route(100_000, 2), Err(AcceptError::ProgramUnavailable));
+    }
+}

@@ -1,0 +1,7 @@
+//! From a record to its answer.
+
+pub(crate) mod connections;
+pub(crate) mod counters;
+pub(crate) mod dispatch;
+pub(crate) mod runtime;
+pub(crate) mod service;

@@ -1,0 +1,107 @@
+//! The protocol's outside: clocks, timers, detached work, callbacks.
+
+use super::connections::Connections;
+use bytes::Bytes;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use zgate_nfs::runtime::{
+    CallbackFailure, CallbackPath, ConnectionId, LocalFuture, Now, Runtime,
+};
+use zgate_rpc::record::{MARKER_BYTES, Marker};
+use zgate_store::Timestamp;
+use zgate_xdr::Message;
+
+/// How long a client may take to answer a callback.
+const CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest callback reply taken, in bytes.
+const MAX_CALLBACK_REPLY_BYTES: usize = 64 << 10;
+
+/// The gateway's [`Runtime`].
+#[derive(Debug)]
+pub(crate) struct GatewayRuntime {
+    started: Instant,
+    connections: Arc<Connections>,
+}
+
+impl GatewayRuntime {
+    pub(crate) fn new(connections: Arc<Connections>) -> Self {
+        Self { started: Instant::now(), connections }
+    }
+}
+
+impl Runtime for GatewayRuntime {
+    fn spawn(&self, work: LocalFuture<()>) {
+        tokio::task::spawn_local(work);
+    }
+
+    fn callback(
+        &self,
+        path: CallbackPath,
+        xid: u32,
+        call: Message,
+    ) -> LocalFuture<Result<Bytes, CallbackFailure>> {
+        let connections = Arc::clone(&self.connections);
+        Box::pin(async move {
+            let exchange = async {
+                match path {
+                    CallbackPath::Connection(id) => {
+                        let reply =
+                            connections.call(id, xid, call).ok_or(CallbackFailure::Unreachable)?;
+                        reply.await.map_err(|_| CallbackFailure::Unreachable)
+                    }
+                    CallbackPath::Address(address) => call_address(address, &call)
+                        .await
+                        .map_err(|_| CallbackFailure::Unreachable),
+                }
+            };
+            let timed = tokio::time::timeout(CALLBACK_TIMEOUT, exchange).await;
+            timed.unwrap_or(Err(CallbackFailure::TimedOut))
+        })
+    }
+
+    fn sleep(&self, milliseconds: u64) -> LocalFuture<()> {
+        Box::pin(tokio::time::sleep(Duration::from_millis(milliseconds)))
+    }
+
+    fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now {
+            wall: Timestamp {
+                seconds: wall.as_secs() as i64,
+                nanoseconds: wall.subsec_nanos(),
+            },
+            monotonic_nanos: self.started.elapsed().as_nanos() as u64,
+        }
+    }
+
+    fn connected(&self, connection: ConnectionId) -> bool {
+        self.connections.contains(connection)
+    }
+}
+
+/// One call over a connection of its own: minor version 0's callbacks are rare.
+async fn call_address(address: SocketAddr, call: &Message) -> std::io::Result<Bytes> {
+    let invalid = || std::io::Error::from(std::io::ErrorKind::InvalidData);
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let body = call.flatten().ok_or_else(invalid)?;
+    let marker = Marker::whole(body.len()).ok_or_else(invalid)?;
+    stream.write_all(&[&marker[..], &body].concat()).await?;
+    let mut reply = Vec::new();
+    loop {
+        let mut raw = [0; MARKER_BYTES];
+        stream.read_exact(&mut raw).await?;
+        let marker = Marker::parse(raw);
+        let at = reply.len();
+        if at + marker.len > MAX_CALLBACK_REPLY_BYTES {
+            return Err(invalid());
+        }
+        reply.resize(at + marker.len, 0);
+        stream.read_exact(&mut reply[at..]).await?;
+        if marker.last {
+            return Ok(Bytes::from(reply));
+        }
+    }
+}

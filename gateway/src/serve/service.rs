@@ -1,0 +1,65 @@
+//! What every core shares, and what each has of its own.
+
+use super::connections::Connections;
+use super::counters::Counters;
+use super::runtime::GatewayRuntime;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Notify;
+use zgate_nfs::runtime::ConnectionId;
+use zgate_rpc::drc::ReplyCache;
+use zgate_store::BufferPool;
+
+/// One for the process.
+pub(crate) struct Shared {
+    pub v4: Arc<zgate_nfs::v4::Server>,
+    pub v3: zgate_nfs::v3::Server,
+    pub mount: zgate_nfs::mount::Server,
+    pub replies: ReplyCache,
+    pub connections: Arc<Connections>,
+    pub runtime: Arc<GatewayRuntime>,
+    pub pool: BufferPool,
+    pub metrics: Arc<Counters>,
+    pub drain: Drain,
+}
+
+/// One for each core.
+pub(crate) struct Service {
+    pub shared: Arc<Shared>,
+}
+
+impl Service {
+    /// Forgets a connection everywhere.
+    pub(crate) fn connection_closed(&self, connection: ConnectionId) {
+        self.shared.connections.remove(connection);
+        self.shared.v4.connection_closed(connection);
+    }
+}
+
+/// The wish to stop: new requests are not read any more, those that run are
+/// finished.
+#[derive(Debug, Default)]
+pub(crate) struct Drain {
+    wanted: AtomicBool,
+    changed: Notify,
+}
+
+impl Drain {
+    pub(crate) fn begin(&self) {
+        self.wanted.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    /// Returns once draining has begun.
+    pub(crate) async fn wait(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.wanted.load(Ordering::Acquire) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A session: its slots, and SEQUENCE in front of every COMPOUND.
+
+use crate::compound::{Ops, Results};
+use crate::error::ClientError;
+use crate::transport::tcp::RpcConnection;
+use bytes::Bytes;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::Semaphore;
+use zgate_nfs::v4::op::create_session::{self, ChannelAttrs};
+use zgate_nfs::v4::op::{exchange_id, sequence};
+use zgate_nfs::v4::wire::{OpNum, SessionId, Status};
+use zgate_rpc::auth::OpaqueAuth;
+use zgate_rpc::{CallHeader, Credential};
+use zgate_xdr::{Decoder, Encode, Encoder, Message, Opaque};
+
+const NFS_PROGRAM: u32 = 100_003;
+const COMPOUND: u32 = 1;
+
+/// A slot: the sequence number its next request carries.
+#[derive(Debug)]
+struct Slot {
+    number: u32,
+    sequence: u32,
+}
+
+/// A session with a server.
+#[derive(Debug)]
+pub struct Session {
+    id: SessionId,
+    minor: u32,
+    credential: OpaqueAuth,
+    free: Mutex<Vec<Slot>>,
+    permits: Semaphore,
+    /// What the server allows.
+    pub fore: ChannelAttrs,
+    highest_slot: u32,
+}
+
+/// One RPC call with a COMPOUND.
+fn encode(
+    xid: u32,
+    credential: &OpaqueAuth,
+    minor: u32,
+    first: Option<&sequence::Args>,
+    ops: Ops,
+) -> Message {
+    let mut e = Encoder::with_capacity(256);
+    let header = CallHeader {
+        xid,
+        program: NFS_PROGRAM,
+        version: 4,
+        procedure: COMPOUND,
+        credential: credential.clone(),
+        verifier: OpaqueAuth::none(),
+    };
+    header.encode(&mut e);
+    e.opaque(b"");
+    e.u32(minor);
+    e.u32(ops.count() + u32::from(first.is_some()));
+    if let Some(args) = first {
+        OpNum::Sequence.encode(&mut e);
+        args.encode(&mut e);
+    }
+    e.append(&ops.into_message());
+    e.finish()
+}
+
+fn decode(raw: Bytes) -> Result<Results, ClientError> {
+    let mut d = Decoder::new(&raw);
+    zgate_rpc::message::decode_reply(&mut d)
+        .map_err(|(_, error)| ClientError::Rpc(format!("{error:?}")))?;
+    let at = d.position();
+    Results::parse(raw.slice(at..))
+}
+
+/// A COMPOUND without a session.
+async fn alone(
+    connection: &RpcConnection,
+    credential: &OpaqueAuth,
+    minor: u32,
+    ops: Ops,
+) -> Result<Results, ClientError> {
+    let xid = connection.next_xid();
+    decode(connection.call(xid, encode(xid, credential, minor, None, ops)).await?)
+}
+
+/// How a session is asked for.
+#[derive(Clone, Debug)]
+pub struct SessionRequest {
+    /// The client's own name; the same name continues the same client.
+    pub owner: Vec<u8>,
+    /// Changes when the client restarts.
+    pub verifier: [u8; 8],
+    /// Minor version, 1 or 2.
+    pub minor: u32,
+    /// As whom.
+    pub credential: Credential,
+    /// Slots wanted.
+    pub slots: u32,
+    /// Largest request and response wanted, in bytes.
+    pub max_message_bytes: u32,
+}
+
+impl Session {
+    /// EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE.
+    ///
+    /// # Errors
+    /// What the server or the connection says.
+    pub async fn create(
+        connection: &RpcConnection,
+        request: &SessionRequest,
+    ) -> Result<Self, ClientError> {
+        let credential = request.credential.to_opaque();
+        let introduce = exchange_id::Args {
+            verifier: request.verifier,
+            owner: Opaque(request.owner.clone()),
+            flags: 0,
+            protect: exchange_id::Protect::None,
+            implementation: None,
+        };
+        let ops = Ops::new().op(OpNum::ExchangeId, &introduce);
+        let mut results = alone(connection, &credential, request.minor, ops).await?;
+        let known: exchange_id::Res = results.next(OpNum::ExchangeId)?;
+        let channel = ChannelAttrs {
+            header_pad_bytes: 0,
+            max_request_bytes: request.max_message_bytes,
+            max_response_bytes: request.max_message_bytes,
+            max_cached_bytes: 4096,
+            max_ops: 16,
+            slots: request.slots,
+        };
+        let back = ChannelAttrs {
+            max_request_bytes: 4096,
+            max_response_bytes: 4096,
+            max_cached_bytes: 0,
+            max_ops: 2,
+            slots: 1,
+            ..channel
+        };
+        let create = create_session::Args {
+            clientid: known.clientid,
+            sequence: known.sequenceid,
+            flags: 0,
+            fore: channel,
+            back,
+            callback_program: 0x4000_0000,
+            security: vec![create_session::CallbackSecurity::None],
+        };
+        let ops = Ops::new().op(OpNum::CreateSession, &create);
+        let mut results = alone(connection, &credential, request.minor, ops).await?;
+        let made: create_session::Res = results.next(OpNum::CreateSession)?;
+        let slots = made.fore.slots;
+        let session = Self {
+            id: made.session,
+            minor: request.minor,
+            credential,
+            free: Mutex::new((0..slots).rev().map(|number| Slot { number, sequence: 1 }).collect()),
+            permits: Semaphore::new(slots as usize),
+            fore: made.fore,
+            highest_slot: slots - 1,
+        };
+        let ops = Ops::new().op(OpNum::ReclaimComplete, &false);
+        match session.call(connection, ops, true).await?.skip(OpNum::ReclaimComplete) {
+            Ok(()) => {}
+            Err(error) if error.status() == Some(Status::CompleteAlready) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(session)
+    }
+
+    /// Sends a COMPOUND in a free slot, waiting for one when all are busy. The
+    /// results begin behind SEQUENCE.
+    ///
+    /// # Errors
+    /// What the server or the connection says.
+    pub async fn call(
+        &self,
+        connection: &RpcConnection,
+        ops: Ops,
+        cache_this: bool,
+    ) -> Result<Results, ClientError> {
+        let closed = |_| ClientError::Garbled("SEQUENCE");
+        let _permit = self.permits.acquire().await.map_err(closed)?;
+        let slot = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Some(mut slot) = slot else { return Err(ClientError::Garbled("SEQUENCE")) };
+        let args = sequence::Args {
+            session: self.id,
+            sequence: slot.sequence,
+            slot: slot.number,
+            highest_slot: self.highest_slot,
+            cache_this,
+        };
+        let xid = connection.next_xid();
+        let message = encode(xid, &self.credential, self.minor, Some(&args), ops);
+        let answer = connection.call(xid, message).await.and_then(decode);
+        let result = answer.and_then(|mut results| {
+            results.next::<sequence::Res>(OpNum::Sequence).map(|_| results)
+        });
+        if result.is_ok() {
+            slot.sequence = slot.sequence.wrapping_add(1);
+        }
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        result
+    }
+}

@@ -1,0 +1,3 @@
+//! Carrying RPC messages.
+
+pub mod tcp;

@@ -1,0 +1,63 @@
+//! Every bound on what an NFS peer can push or make the server keep.
+
+/// Longest file handle of NFSv4 in bytes (RFC 8881 §3.1, NFS4_FHSIZE).
+pub const MAX_FH_BYTES: usize = 128;
+/// Longest file handle of NFSv3 in bytes (RFC 1813 §2.4).
+pub const MAX_FH3_BYTES: usize = 64;
+/// Bytes the server puts before a store's node handle.
+pub const FH_PREFIX_BYTES: usize = 8;
+/// Longest opaque owner or client id string (RFC 8881 §3.1, NFS4_OPAQUE_LIMIT).
+pub const MAX_OPAQUE_BYTES: usize = 1024;
+/// Longest path component accepted on the wire, in bytes; the store's own
+/// limit (usually 255) is checked after decoding, so that a longer name gets
+/// NFS4ERR_NAMETOOLONG instead of a refusal to decode.
+pub const MAX_COMPONENT_BYTES: usize = 4096;
+/// Longest symbolic link target in bytes (PATH_MAX).
+pub const MAX_LINK_BYTES: usize = 4096;
+/// Longest COMPOUND tag in bytes.
+pub const MAX_TAG_BYTES: usize = 1024;
+/// Most operations in a COMPOUND of minor version 0.
+pub const MAX_OPS: usize = 128;
+/// Most words of an attribute bitmap.
+pub const MAX_BITMAP_WORDS: usize = 16;
+/// Most bytes of one fattr4 value list (ACLs make it long).
+pub const MAX_FATTR_BYTES: usize = 64 << 10;
+/// Most ACEs in an ACL.
+pub const MAX_ACES: usize = 1024;
+/// Longest owner, group or ACE principal string in bytes.
+pub const MAX_PRINCIPAL_BYTES: usize = 1024;
+/// Largest transfer of one READ or WRITE in bytes.
+pub const MAX_TRANSFER_BYTES: usize = 4 << 20;
+/// Longest extended attribute name in bytes (XATTR_NAME_MAX without `user.`).
+pub const MAX_XATTR_NAME_BYTES: usize = 250;
+/// Largest extended attribute value in bytes (XATTR_SIZE_MAX).
+pub const MAX_XATTR_BYTES: usize = 64 << 10;
+/// Most slots of a fore channel.
+pub const MAX_SLOTS: u32 = 128;
+/// Most slots of a back channel that are used.
+pub const MAX_BACK_SLOTS: u32 = 16;
+/// Most bytes kept in one slot's reply cache.
+pub const MAX_CACHED_REPLY_BYTES: u32 = 8 << 10;
+/// Least usable request or response size of a channel in bytes; smaller ones
+/// are refused with NFS4ERR_TOOSMALL.
+pub const MIN_CHANNEL_BYTES: u32 = 512;
+/// Most sessions of one client.
+pub const MAX_SESSIONS_PER_CLIENT: usize = 64;
+/// Most clients.
+pub const MAX_CLIENTS: usize = 16_384;
+/// Most open, lock and delegation states of one client.
+pub const MAX_STATES_PER_CLIENT: usize = 262_144;
+/// Most bytes of a directory reply.
+pub const MAX_READDIR_BYTES: u32 = 1 << 20;
+/// Most stateids in one TEST_STATEID.
+pub const MAX_TEST_STATEIDS: usize = 4096;
+/// Longest path in MOUNT in bytes (RFC 1813 §5.1.2, MNTPATHLEN).
+pub const MAX_MOUNT_PATH_BYTES: usize = 1024;
+/// Longest host or group name in MOUNT in bytes (RFC 1813 §5.1.2, MNTNAMLEN).
+pub const MAX_MOUNT_NAME_BYTES: usize = 255;
+/// Most mounts remembered for MOUNT's DUMP.
+pub const MAX_MOUNT_RECORDS: usize = 1024;
+
+const _: () = assert!(FH_PREFIX_BYTES + zgate_store::handle::MAX_NODE_HANDLE_BYTES <= MAX_FH3_BYTES);
+const _: () = assert!(MAX_FH3_BYTES <= MAX_FH_BYTES);
+const _: () = assert!(MAX_TRANSFER_BYTES + (16 << 10) < zgate_rpc::limits::MAX_RECORD_BYTES);

@@ -1,0 +1,166 @@
+//! Who may enter an export, and under which identity.
+
+use super::export::Export;
+use crate::runtime::Peer;
+use std::net::IpAddr;
+use std::sync::Arc;
+use zgate_rpc::Credential;
+use zgate_store::Caller;
+
+/// Which identities are replaced by the anonymous one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Squash {
+    /// None.
+    None,
+    /// User 0 and group 0.
+    Root,
+    /// Everyone.
+    All,
+}
+
+/// A network or a single host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Its address.
+    pub address: IpAddr,
+    /// Leading bits that must agree.
+    pub prefix_bits: u8,
+}
+
+impl Network {
+    /// Whether `address` lies in it. IPv4-mapped IPv6 addresses count as IPv4.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        fn bits(a: IpAddr) -> (u128, u8) {
+            match a.to_canonical() {
+                IpAddr::V4(v4) => (u128::from(u32::from(v4)) << 96, 32),
+                IpAddr::V6(v6) => (u128::from(v6), 128),
+            }
+        }
+        let (ours, width) = bits(self.address);
+        let (theirs, their_width) = bits(address);
+        if width != their_width {
+            return false;
+        }
+        let prefix = u32::from(self.prefix_bits.min(width));
+        prefix == 0 || (ours ^ theirs) >> (128 - prefix) == 0
+    }
+}
+
+/// What one set of clients may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientRule {
+    /// Which clients; empty matches everyone.
+    pub networks: Vec<Network>,
+    /// May modify.
+    pub writable: bool,
+    /// Identity mapping.
+    pub squash: Squash,
+    /// Anonymous user.
+    pub anon_uid: u32,
+    /// Anonymous group.
+    pub anon_gid: u32,
+    /// AUTH_SYS is accepted.
+    pub sys: bool,
+    /// AUTH_NONE is accepted (always anonymous).
+    pub none: bool,
+}
+
+impl ClientRule {
+    /// Everyone may read and write as themselves; for tests and the demo.
+    #[must_use]
+    pub fn open_to_all() -> Self {
+        Self {
+            networks: Vec::new(),
+            writable: true,
+            squash: Squash::None,
+            anon_uid: 65_534,
+            anon_gid: 65_534,
+            sys: true,
+            none: true,
+        }
+    }
+}
+
+/// A granted entrance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The identity to act under.
+    pub who: Caller,
+    /// Whether modifications are allowed.
+    pub writable: bool,
+}
+
+/// Why a client may not enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No rule names this client or transport: to it the export does not exist.
+    NotListed,
+    /// The flavour is not accepted here (NFS4ERR_WRONGSEC).
+    WrongFlavor,
+}
+
+impl Export {
+    /// Decides whether and how `peer` with `credential` enters.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn enter(&self, peer: &Peer, credential: &Credential) -> Result<Entry, Refusal> {
+        if if peer.rdma { !self.rdma } else { !self.tcp } {
+            return Err(Refusal::NotListed);
+        }
+        let rule = self
+            .clients
+            .iter()
+            .find(|rule| {
+                rule.networks.is_empty() || rule.networks.iter().any(|n| n.contains(peer.address))
+            })
+            .ok_or(Refusal::NotListed)?;
+        let anonymous = || Caller { uid: rule.anon_uid, gid: rule.anon_gid, groups: Arc::from([]) };
+        let who = match credential {
+            Credential::None if rule.none => anonymous(),
+            Credential::Sys(sys) if rule.sys => match rule.squash {
+                Squash::All => anonymous(),
+                Squash::Root => squash_root(sys, rule),
+                Squash::None => {
+                    Caller { uid: sys.uid, gid: sys.gid, groups: Arc::from(sys.groups.as_slice()) }
+                }
+            },
+            Credential::None | Credential::Sys(_) => return Err(Refusal::WrongFlavor),
+        };
+        Ok(Entry { who, writable: rule.writable && !self.read_only })
+    }
+}
+
+fn squash_root(sys: &zgate_rpc::AuthSys, rule: &ClientRule) -> Caller {
+    let group = |gid: u32| if gid == 0 { rule.anon_gid } else { gid };
+    Caller {
+        uid: if sys.uid == 0 { rule.anon_uid } else { sys.uid },
+        gid: if sys.uid == 0 { rule.anon_gid } else { group(sys.gid) },
+        groups: sys.groups.iter().map(|&gid| group(gid)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_match_by_prefix() {
+        let net = Network { address: "10.1.0.0".parse().unwrap(), prefix_bits: 16 };
+        assert!(net.contains("10.1.200.3".parse().unwrap()));
+        assert!(net.contains("::ffff:10.1.2.3".parse().unwrap()));
+        assert!(!net.contains("10.2.0.1".parse().unwrap()));
+        assert!(!net.contains("fe80::1".parse().unwrap()));
+        let all = Network { address: "0.0.0.0".parse().unwrap(), prefix_bits: 0 };
+        assert!(all.contains("1.2.3.4".parse().unwrap()));
+    }
+
+    #[test]
+    fn root_is_squashed_with_its_groups() {
+        let sys = zgate_rpc::AuthSys { uid: 5, gid: 0, groups: vec![0, 7], ..Default::default() };
+        let who = squash_root(&sys, &ClientRule::open_to_all());
+        assert_eq!((who.uid, who.gid), (5, 65_534));
+        assert_eq!(&*who.groups, &[65_534, 7]);
+    }
+}

@@ -1,0 +1,181 @@
+//! The pseudo file system: directories that join the exports under one root.
+
+use super::export::{Export, ExportId};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Number of a pseudo directory; derived from its path, so that handles
+/// survive restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PseudoId(pub u32);
+
+/// The root of everything.
+pub const ROOT: PseudoId = PseudoId(1);
+
+/// What a pseudo directory's child is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Child {
+    /// Another pseudo directory.
+    Directory(PseudoId),
+    /// The root of an export.
+    Export(ExportId),
+}
+
+#[derive(Debug, Default)]
+struct Directory {
+    parent: Option<PseudoId>,
+    children: BTreeMap<String, Child>,
+}
+
+/// All exports and the tree that joins them. Immutable: a reload builds a new
+/// one.
+#[derive(Debug)]
+pub struct Namespace {
+    exports: HashMap<ExportId, Arc<Export>>,
+    /// The pseudo directory an export hangs in (`None`: it is the root).
+    covered: HashMap<ExportId, PseudoId>,
+    directories: HashMap<PseudoId, Directory>,
+    /// An export with the pseudo path `/`.
+    root_export: Option<ExportId>,
+    /// Counts reloads; the `change` of every pseudo directory.
+    pub generation: u64,
+}
+
+/// Two exports that cannot both exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("export {0}: its pseudo path lies inside or equals that of another export")]
+pub struct PathConflict(pub String);
+
+/// A number for a path: FNV-1a folded to 31 bits, never small.
+fn number_of(path: &str) -> u32 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in path.bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    }
+    (((hash >> 32) ^ hash) as u32 & 0x7fff_ffff).max(16)
+}
+
+impl ExportId {
+    /// The default number of an export with this pseudo path.
+    #[must_use]
+    pub fn from_pseudo_path(path: &str) -> Self {
+        Self(number_of(path))
+    }
+}
+
+impl Namespace {
+    /// Joins `exports` under one root.
+    ///
+    /// # Errors
+    /// [`PathConflict`] when one export's pseudo path is a prefix of another's.
+    pub fn new(exports: Vec<Arc<Export>>, generation: u64) -> Result<Self, PathConflict> {
+        let mut namespace = Self {
+            exports: HashMap::new(),
+            covered: HashMap::new(),
+            directories: HashMap::from([(ROOT, Directory::default())]),
+            root_export: None,
+            generation,
+        };
+        for export in exports {
+            namespace.add(export)?;
+        }
+        if namespace.root_export.is_some() && namespace.exports.len() > 1 {
+            return Err(PathConflict("/".to_owned()));
+        }
+        Ok(namespace)
+    }
+
+    fn add(&mut self, export: Arc<Export>) -> Result<(), PathConflict> {
+        let conflict = || PathConflict(export.pseudo_path.clone());
+        let id = export.id;
+        let components: Vec<&str> =
+            export.pseudo_path.split('/').filter(|part| !part.is_empty()).collect();
+        let Some((last, parents)) = components.split_last() else {
+            self.root_export = Some(id);
+            self.exports.insert(id, export);
+            return Ok(());
+        };
+        let mut at = ROOT;
+        let mut path = String::new();
+        for part in parents {
+            path.push('/');
+            path.push_str(part);
+            let next = PseudoId(number_of(&path));
+            let here = self.directories.entry(at).or_default();
+            match here.children.get(*part) {
+                Some(Child::Directory(id)) => at = *id,
+                Some(Child::Export(_)) => return Err(conflict()),
+                None => {
+                    here.children.insert((*part).to_owned(), Child::Directory(next));
+                    self.directories
+                        .insert(next, Directory { parent: Some(at), children: BTreeMap::new() });
+                    at = next;
+                }
+            }
+        }
+        let here = self.directories.entry(at).or_default();
+        if here.children.insert((*last).to_owned(), Child::Export(id)).is_some() {
+            return Err(conflict());
+        }
+        self.covered.insert(id, at);
+        if self.exports.insert(id, Arc::clone(&export)).is_some() {
+            return Err(conflict());
+        }
+        Ok(())
+    }
+
+    /// An export by number.
+    #[must_use]
+    pub fn export(&self, id: ExportId) -> Option<&Arc<Export>> {
+        self.exports.get(&id)
+    }
+
+    /// All exports.
+    pub fn exports(&self) -> impl Iterator<Item = &Arc<Export>> {
+        self.exports.values()
+    }
+
+    /// What the root file handle names.
+    #[must_use]
+    pub fn root(&self) -> Child {
+        self.root_export.map_or(Child::Directory(ROOT), Child::Export)
+    }
+
+    /// Whether the directory exists (still).
+    #[must_use]
+    pub fn contains(&self, id: PseudoId) -> bool {
+        self.directories.contains_key(&id)
+    }
+
+    /// A child of a pseudo directory.
+    #[must_use]
+    pub fn child(&self, id: PseudoId, name: &str) -> Option<Child> {
+        self.directories.get(&id)?.children.get(name).copied()
+    }
+
+    /// The children of a pseudo directory by name.
+    #[must_use]
+    pub fn children(&self, id: PseudoId) -> Vec<(String, Child)> {
+        self.directories.get(&id).map_or_else(Vec::new, |dir| {
+            dir.children.iter().map(|(name, child)| (name.clone(), *child)).collect()
+        })
+    }
+
+    /// The parent of a pseudo directory; `None` at the root.
+    #[must_use]
+    pub fn parent(&self, id: PseudoId) -> Option<PseudoId> {
+        self.directories.get(&id)?.parent
+    }
+
+    /// The pseudo directory an export hangs in; `None` when it is the root.
+    #[must_use]
+    pub fn parent_of_export(&self, id: ExportId) -> Option<PseudoId> {
+        self.covered.get(&id).copied()
+    }
+
+    /// The number by which the pseudo directory lists an export's root.
+    #[must_use]
+    pub fn mounted_on(id: ExportId) -> u64 {
+        u64::from(id.0) | 1 << 32
+    }
+}

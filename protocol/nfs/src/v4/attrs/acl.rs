@@ -1,0 +1,226 @@
+//! NFSv4 ACLs as seen through POSIX ACLs and back (RFC 8881 §6). Only what
+//! rwx can say is kept.
+
+use crate::limits::{MAX_ACES, MAX_PRINCIPAL_BYTES};
+use crate::v4::wire::Status;
+use zgate_store::file_store::{PosixAcl, PosixAclEntry, PosixAclTag};
+use zgate_store::{Attr, FileKind};
+use zgate_xdr::{Decoder, Opaque, XdrError, xdr_struct};
+
+xdr_struct! {
+    /// nfsace4.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Ace {
+        /// ALLOW 0, DENY 1, AUDIT 2, ALARM 3.
+        pub kind: u32,
+        /// Inheritance, and whether `who` is a group.
+        pub flags: u32,
+        /// Rights.
+        pub mask: u32,
+        /// OWNER@, GROUP@, EVERYONE@ or a numeric id.
+        pub who: Opaque<MAX_PRINCIPAL_BYTES>,
+    }
+}
+
+const ALLOW: u32 = 0;
+const DENY: u32 = 1;
+const FLAG_FILE_INHERIT: u32 = 0x1;
+const FLAG_DIRECTORY_INHERIT: u32 = 0x2;
+const FLAG_INHERIT_ONLY: u32 = 0x8;
+const FLAG_GROUP: u32 = 0x40;
+
+const READ_DATA: u32 = 0x1;
+const WRITE_DATA: u32 = 0x2;
+const APPEND_DATA: u32 = 0x4;
+const EXECUTE: u32 = 0x20;
+const DELETE_CHILD: u32 = 0x40;
+const READ_ATTRIBUTES: u32 = 0x80;
+const WRITE_ATTRIBUTES: u32 = 0x100;
+const READ_ACL: u32 = 0x2_0000;
+const WRITE_ACL: u32 = 0x4_0000;
+const SYNCHRONIZE: u32 = 0x10_0000;
+/// What everyone may do.
+const ALWAYS: u32 = READ_ATTRIBUTES | READ_ACL | SYNCHRONIZE;
+/// What the owner may do besides.
+const OWNER_ALWAYS: u32 = WRITE_ATTRIBUTES | WRITE_ACL;
+
+fn mask_of(perms: u8, is_dir: bool) -> u32 {
+    let mut mask = 0;
+    if perms & 4 != 0 {
+        mask |= READ_DATA;
+    }
+    if perms & 2 != 0 {
+        mask |= WRITE_DATA | APPEND_DATA;
+        if is_dir {
+            mask |= DELETE_CHILD;
+        }
+    }
+    if perms & 1 != 0 {
+        mask |= EXECUTE;
+    }
+    mask
+}
+
+fn perms_of(mask: u32) -> u8 {
+    let mut perms = 0;
+    if mask & READ_DATA != 0 {
+        perms |= 4;
+    }
+    if mask & WRITE_DATA != 0 {
+        perms |= 2;
+    }
+    if mask & EXECUTE != 0 {
+        perms |= 1;
+    }
+    perms
+}
+
+/// The NFSv4 ACL that says what a POSIX ACL says. Denials stand where a later,
+/// wider entry would otherwise allow more than POSIX does.
+#[must_use]
+pub fn from_posix(posix: &PosixAcl, attr: &Attr) -> Vec<Ace> {
+    let is_dir = attr.kind == FileKind::Directory;
+    let mut aces = Vec::new();
+    write_entries(&mut aces, &posix.access, is_dir, 0);
+    let inherit = FLAG_FILE_INHERIT | FLAG_DIRECTORY_INHERIT | FLAG_INHERIT_ONLY;
+    write_entries(&mut aces, &posix.default, is_dir, inherit);
+    aces
+}
+
+fn write_entries(aces: &mut Vec<Ace>, entries: &[PosixAclEntry], is_dir: bool, flags: u32) {
+    let mask = entries.iter().find(|e| e.tag == PosixAclTag::Mask).map_or(7, |e| e.perms);
+    let all = mask_of(7, is_dir);
+    for entry in entries {
+        let (who, group, perms, extra) = match entry.tag {
+            PosixAclTag::UserObj => ("OWNER@".to_owned(), 0, entry.perms, OWNER_ALWAYS),
+            PosixAclTag::User(uid) => (uid.to_string(), 0, entry.perms & mask, 0),
+            PosixAclTag::GroupObj => ("GROUP@".to_owned(), FLAG_GROUP, entry.perms & mask, 0),
+            PosixAclTag::Group(gid) => (gid.to_string(), FLAG_GROUP, entry.perms & mask, 0),
+            PosixAclTag::Mask => continue,
+            PosixAclTag::Other => ("EVERYONE@".to_owned(), 0, entry.perms, 0),
+        };
+        let who = Opaque(who.into_bytes());
+        let allowed = mask_of(perms, is_dir);
+        let ace = |kind, mask| Ace { kind, flags: flags | group, mask, who: who.clone() };
+        aces.push(ace(ALLOW, allowed | ALWAYS | extra));
+        if entry.tag != PosixAclTag::Other && all & !allowed != 0 {
+            aces.push(ace(DENY, all & !allowed));
+        }
+    }
+}
+
+/// Reads an ACL from the wire.
+///
+/// # Errors
+/// [`XdrError`].
+pub fn decode(d: &mut Decoder<'_>) -> Result<Vec<Ace>, XdrError> {
+    d.array(MAX_ACES)
+}
+
+fn tag_of(ace: &Ace) -> Result<PosixAclTag, Status> {
+    let group = ace.flags & FLAG_GROUP != 0;
+    match ace.who.0.as_slice() {
+        b"OWNER@" => Ok(PosixAclTag::UserObj),
+        b"GROUP@" => Ok(PosixAclTag::GroupObj),
+        b"EVERYONE@" => Ok(PosixAclTag::Other),
+        who => {
+            let id = super::settable::parse_id(who)?;
+            Ok(if group { PosixAclTag::Group(id) } else { PosixAclTag::User(id) })
+        }
+    }
+}
+
+/// The POSIX ACL that comes closest without allowing more.
+///
+/// # Errors
+/// [`Status::Badowner`] for a principal that is no number,
+/// [`Status::Attrnotsupp`] for AUDIT and ALARM entries.
+pub fn to_posix(aces: &[Ace]) -> Result<PosixAcl, Status> {
+    if aces.iter().any(|ace| ace.kind > DENY) {
+        return Err(Status::Attrnotsupp);
+    }
+    let applies = |ace: &&Ace| ace.flags & FLAG_INHERIT_ONLY == 0;
+    let inherits =
+        |ace: &&Ace| ace.flags & (FLAG_FILE_INHERIT | FLAG_DIRECTORY_INHERIT) != 0;
+    let access: Vec<&Ace> = aces.iter().filter(applies).collect();
+    let default: Vec<&Ace> = aces.iter().filter(inherits).collect();
+    Ok(PosixAcl {
+        access: entries_of(&access)?,
+        default: if default.is_empty() { Vec::new() } else { entries_of(&default)? },
+    })
+}
+
+/// Walks the entries in order; the first that speaks of a right decides it
+/// (RFC 8881 §6.2.1).
+fn entries_of(aces: &[&Ace]) -> Result<Vec<PosixAclEntry>, Status> {
+    let mut tags = vec![PosixAclTag::UserObj, PosixAclTag::GroupObj, PosixAclTag::Other];
+    for ace in aces {
+        let tag = tag_of(ace)?;
+        if !tags.contains(&tag) {
+            tags.push(tag);
+        }
+    }
+    tags.sort();
+    let mut entries = Vec::new();
+    for tag in tags {
+        let (mut allowed, mut decided) = (0, 0);
+        for ace in aces {
+            let about = tag_of(ace)?;
+            if about == tag || about == PosixAclTag::Other {
+                let fresh = ace.mask & !decided;
+                decided |= fresh;
+                if ace.kind == ALLOW {
+                    allowed |= fresh;
+                }
+            }
+        }
+        entries.push(PosixAclEntry { tag, perms: perms_of(allowed) });
+    }
+    let named = |e: &PosixAclEntry| matches!(e.tag, PosixAclTag::User(_) | PosixAclTag::Group(_));
+    if entries.iter().any(named) {
+        let in_group_class =
+            |e: &&PosixAclEntry| named(e) || e.tag == PosixAclTag::GroupObj;
+        let perms = entries.iter().filter(in_group_class).fold(0, |mask, e| mask | e.perms);
+        entries.push(PosixAclEntry { tag: PosixAclTag::Mask, perms });
+        entries.sort_by_key(|e| e.tag);
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(tag: PosixAclTag, perms: u8) -> PosixAclEntry {
+        PosixAclEntry { tag, perms }
+    }
+
+    #[test]
+    fn a_posix_acl_survives_the_trip() {
+        for access in [
+            vec![
+                entry(PosixAclTag::UserObj, 7),
+                entry(PosixAclTag::GroupObj, 5),
+                entry(PosixAclTag::Other, 0),
+            ],
+            vec![
+                entry(PosixAclTag::UserObj, 2),
+                entry(PosixAclTag::User(7), 4),
+                entry(PosixAclTag::GroupObj, 5),
+                entry(PosixAclTag::Group(9), 1),
+                entry(PosixAclTag::Mask, 5),
+                entry(PosixAclTag::Other, 4),
+            ],
+        ] {
+            let mut aces = Vec::new();
+            write_entries(&mut aces, &access, false, 0);
+            assert_eq!(to_posix(&aces).unwrap().access, access);
+        }
+    }
+
+    #[test]
+    fn audit_entries_are_refused() {
+        let ace = Ace { kind: 2, flags: 0, mask: 1, who: Opaque(b"OWNER@".to_vec()) };
+        assert_eq!(to_posix(&[ace]), Err(Status::Attrnotsupp));
+    }
+}

@@ -1,0 +1,160 @@
+//! Writing attributes, each in the order of its number.
+
+use super::acl;
+use super::facts::Facts;
+use super::number::*;
+use super::table::{settable_at_exclusive_create, supported};
+use crate::v4::cx::{Current, Cx};
+use crate::v4::wire::{Bitmap, Fattr, NfsTime, Status};
+use zgate_store::{Attr, FileKind};
+use zgate_xdr::{Encode, Encoder, Opaque};
+
+/// Attributes of `current`, those of `want` that are supported.
+///
+/// # Errors
+/// The store's.
+pub async fn encode_attrs(
+    cx: &Cx<'_>,
+    current: &Current,
+    want: &Bitmap,
+) -> Result<Fattr, Status> {
+    encode_known(cx, current, None, want).await
+}
+
+/// The same, with attributes that were fetched already.
+///
+/// # Errors
+/// The store's.
+pub async fn encode_known(
+    cx: &Cx<'_>,
+    current: &Current,
+    known: Option<Attr>,
+    want: &Bitmap,
+) -> Result<Fattr, Status> {
+    let facts = Facts::gather(cx, current, known, want).await?;
+    let mask = want.intersection(&supported(cx.minor, &facts.traits));
+    let mut e = Encoder::with_capacity(256);
+    let mut written = Bitmap::default();
+    for attribute in mask.iter() {
+        if write_one(cx, &facts, attribute, &mut e) {
+            written.set(attribute);
+        }
+    }
+    let values = e.finish().flatten().map(|bytes| bytes.to_vec()).unwrap_or_default();
+    Ok(Fattr { mask: written, values: Opaque(values) })
+}
+
+/// READDIR's answer for an entry whose attributes cannot be had.
+#[must_use]
+pub fn encode_error(status: Status) -> Fattr {
+    let values = (status as u32).to_be_bytes().to_vec();
+    Fattr { mask: Bitmap::of(&[RDATTR_ERROR]), values: Opaque(values) }
+}
+
+fn kind_number(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Regular => 1,
+        FileKind::Directory => 2,
+        FileKind::BlockDevice => 3,
+        FileKind::CharDevice => 4,
+        FileKind::Symlink => 5,
+        FileKind::Socket => 6,
+        FileKind::Fifo => 7,
+    }
+}
+
+/// Writes an attribute; false: this object has none.
+fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Encoder) -> bool {
+    let attr = &facts.attr;
+    match attribute {
+        SUPPORTED_ATTRS => supported(cx.minor, &facts.traits).encode(e),
+        SUPPATTR_EXCLCREAT => settable_at_exclusive_create(cx.minor, &facts.traits).encode(e),
+        TYPE => e.u32(kind_number(attr.kind)),
+        // FH4_PERSISTENT is 0; FH4_VOLATILE_ANY is 2 (RFC 8881 §4.2.3).
+        FH_EXPIRE_TYPE => e.u32(if facts.traits.persistent_handles { 0 } else { 2 }),
+        CHANGE => e.u64(attr.change),
+        SIZE => e.u64(attr.size),
+        LINK_SUPPORT | SYMLINK_SUPPORT | UNIQUE_HANDLES | CANSETTIME | CASE_PRESERVING
+        | HOMOGENEOUS | NO_TRUNC => e.u32(1),
+        NAMED_ATTR => e.u32(0),
+        CASE_INSENSITIVE => (!facts.traits.case_sensitive).encode(e),
+        CHOWN_RESTRICTED => facts.traits.chown_restricted.encode(e),
+        XATTR_SUPPORT => facts.traits.xattrs.encode(e),
+        FSID => {
+            e.u64(attr.fsid.major);
+            e.u64(attr.fsid.minor);
+        }
+        LEASE_TIME => e.u32(cx.server.options.lease_seconds),
+        RDATTR_ERROR => e.u32(0),
+        ACL => match &facts.acl {
+            Some(posix) => e.array(&acl::from_posix(posix, attr)),
+            None => return false,
+        },
+        // ACL4_SUPPORT_ALLOW_ACL and DENY_ACL.
+        ACLSUPPORT => e.u32(3),
+        FILEHANDLE => facts.fh.encode(e),
+        FILEID => e.u64(attr.fileid),
+        MOUNTED_ON_FILEID => e.u64(attr.mounted_on_fileid),
+        FS_LOCATIONS => {
+            // No other locations: an empty root path and no servers.
+            e.u32(0);
+            e.u32(0);
+        }
+        MODE => e.u32(attr.mode & 0o7777),
+        NUMLINKS => e.u32(attr.nlink),
+        OWNER => e.opaque(attr.uid.to_string().as_bytes()),
+        OWNER_GROUP => e.opaque(attr.gid.to_string().as_bytes()),
+        RAWDEV => {
+            e.u32(attr.rdev.0);
+            e.u32(attr.rdev.1);
+        }
+        TIME_ACCESS => NfsTime::from(attr.atime).encode(e),
+        TIME_MODIFY => NfsTime::from(attr.mtime).encode(e),
+        TIME_METADATA => NfsTime::from(attr.ctime).encode(e),
+        TIME_CREATE => match attr.btime {
+            Some(time) => NfsTime::from(time).encode(e),
+            None => return false,
+        },
+        TIME_DELTA => NfsTime { seconds: 0, nanoseconds: 1 }.encode(e),
+        CLONE_BLKSIZE => e.u32(facts.traits.clone_block_bytes.unwrap_or(0)),
+        // NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 §12.2.3).
+        CHANGE_ATTR_TYPE => e.u32(0),
+        OPEN_ARGUMENTS => write_open_arguments(e),
+        _ => return write_limit(facts, attribute, e),
+    }
+    true
+}
+
+/// Space and limits.
+fn write_limit(facts: &Facts, attribute: u32, e: &mut Encoder) -> bool {
+    let space = &facts.space;
+    let transfer =
+        facts.export.as_ref().map_or(1 << 20, |export| u64::from(export.max_transfer_bytes));
+    match attribute {
+        FILES_AVAIL => e.u64(space.available_files),
+        FILES_FREE => e.u64(space.free_files),
+        FILES_TOTAL => e.u64(space.total_files),
+        MAXFILESIZE => e.u64(facts.traits.max_file_bytes),
+        MAXLINK => e.u32(facts.traits.max_links),
+        MAXNAME => e.u32(space.max_name_bytes),
+        MAXREAD | MAXWRITE => e.u64(transfer),
+        QUOTA_AVAIL_HARD | QUOTA_AVAIL_SOFT | SPACE_AVAIL => e.u64(space.available_bytes),
+        QUOTA_USED => e.u64(space.total_bytes.saturating_sub(space.free_bytes)),
+        SPACE_FREE => e.u64(space.free_bytes),
+        SPACE_TOTAL => e.u64(space.total_bytes),
+        SPACE_USED => e.u64(facts.attr.used_bytes),
+        _ => return false,
+    }
+    true
+}
+
+/// open_arguments4 (RFC 9754 §3): what OPEN understands here.
+fn write_open_arguments(e: &mut Encoder) {
+    Bitmap::of(&[1, 2, 3]).encode(e);
+    Bitmap::of(&[0, 1, 2, 3]).encode(e);
+    // ANY_DELEG, NO_DELEG, CANCEL, DELEG_TIMESTAMPS.
+    Bitmap::of(&[3, 4, 5, 20]).encode(e);
+    // NULL, PREVIOUS, DELEGATE_CUR, FH, DELEG_CUR_FH.
+    Bitmap::of(&[0, 1, 2, 4, 5]).encode(e);
+    Bitmap::of(&[0, 1, 2, 3]).encode(e);
+}

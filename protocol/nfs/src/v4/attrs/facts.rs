@@ -1,0 +1,157 @@
+//! Gathering what the wanted attributes need, and no more.
+
+use super::number::*;
+use crate::namespace::pseudo::{Child, ROOT};
+use crate::namespace::{Export, Fh, Namespace, Place, PseudoId};
+use crate::v4::cx::{Current, Cx, FileKey};
+use crate::v4::wire::{Bitmap, Status};
+use std::sync::Arc;
+use zgate_store::attr::FsId;
+use zgate_store::file_store::{FsStat, PosixAcl, StoreTraits};
+use zgate_store::{Attr, FileKind, Timestamp};
+
+/// Upper half of the pseudo file system's fsid.
+const PSEUDO_FSID: u64 = 0x7a67_6174_6500;
+
+/// Everything attributes are written from.
+pub struct Facts {
+    /// Attributes of the object.
+    pub attr: Attr,
+    /// Its handle.
+    pub fh: Fh,
+    /// Its export; `None` in the pseudo file system.
+    pub export: Option<Arc<Export>>,
+    /// Abilities of its file system.
+    pub traits: StoreTraits,
+    /// Space, when wanted.
+    pub space: FsStat,
+    /// ACL, when wanted.
+    pub acl: Option<PosixAcl>,
+}
+
+/// Abilities of the pseudo file system.
+const PSEUDO_TRAITS: StoreTraits = StoreTraits {
+    persistent_handles: true,
+    max_file_bytes: 0,
+    max_links: 1,
+    xattrs: false,
+    acls: false,
+    clone_block_bytes: None,
+    case_sensitive: true,
+    chown_restricted: true,
+};
+
+/// Attributes of a pseudo directory.
+#[must_use]
+pub fn pseudo_attr(namespace: &Namespace, id: PseudoId) -> Attr {
+    let when = Timestamp { seconds: namespace.generation as i64, nanoseconds: 0 };
+    let directories = namespace
+        .children(id)
+        .iter()
+        .filter(|(_, child)| matches!(child, Child::Directory(_) | Child::Export(_)))
+        .count();
+    Attr {
+        kind: FileKind::Directory,
+        mode: 0o555,
+        nlink: 2 + directories as u32,
+        uid: 0,
+        gid: 0,
+        size: 4096,
+        used_bytes: 4096,
+        rdev: (0, 0),
+        fsid: FsId { major: PSEUDO_FSID, minor: 0 },
+        fileid: u64::from(id.0),
+        mounted_on_fileid: u64::from(id.0),
+        atime: when,
+        mtime: when,
+        ctime: when,
+        btime: None,
+        change: namespace.generation,
+        preferred_io_bytes: 4096,
+    }
+}
+
+const SPACE: [u32; 12] = [
+    FILES_AVAIL, FILES_FREE, FILES_TOTAL, MAXNAME, QUOTA_AVAIL_HARD, QUOTA_AVAIL_SOFT, QUOTA_USED,
+    SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL, SPACE_USED, NO_TRUNC,
+];
+
+impl Facts {
+    /// Gathers what `want` needs about `current`; `known` saves a look when the
+    /// attributes were fetched already.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn gather(
+        cx: &Cx<'_>,
+        current: &Current,
+        known: Option<Attr>,
+        want: &Bitmap,
+    ) -> Result<Self, Status> {
+        let fh = if want.contains(FILEHANDLE) { current.place().to_fh() } else { Fh(Vec::new()) };
+        let (export, node) = match current {
+            Current::Pseudo(id) => {
+                return Ok(Self {
+                    attr: pseudo_attr(&cx.namespace, *id),
+                    fh,
+                    export: None,
+                    traits: PSEUDO_TRAITS,
+                    space: FsStat { max_name_bytes: 255, read_only: true, ..FsStat::default() },
+                    acl: None,
+                });
+            }
+            Current::Node { export, node, .. } => (export, node),
+        };
+        let store = &export.store;
+        let mut attr = match known {
+            Some(attr) => attr,
+            None => store.getattr(node).await?,
+        };
+        let asks_data = want.contains(SIZE) || want.contains(CHANGE) || want.contains(TIME_MODIFY);
+        if asks_data && attr.kind == FileKind::Regular {
+            let key = FileKey { export: export.id, node: *node };
+            if let Some(said) = cx.server.state.delegated_attributes(cx, key).await {
+                attr.size = said.size;
+                attr.change = attr.change.max(said.change);
+                if let Some(time) = said.time_modify {
+                    attr.mtime = Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds };
+                }
+                if let Some(time) = said.time_access {
+                    attr.atime = Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds };
+                }
+            }
+        }
+        if *node == store.root() && cx.namespace.parent_of_export(export.id).is_some() {
+            attr.mounted_on_fileid = Namespace::mounted_on(export.id);
+        }
+        let traits = store.traits();
+        let space = if SPACE.iter().any(|attribute| want.contains(*attribute)) {
+            store.statfs(node).await?
+        } else {
+            FsStat::default()
+        };
+        let acl = if want.contains(ACL) && traits.acls {
+            store.get_acl(node).await.ok()
+        } else {
+            None
+        };
+        Ok(Self { attr, fh, export: Some(Arc::clone(export)), traits, space, acl })
+    }
+}
+
+/// The handle a pseudo directory's child is listed with.
+#[must_use]
+pub fn place_of_child(namespace: &Namespace, child: Child) -> Option<Place> {
+    match child {
+        Child::Directory(id) => Some(Place::Pseudo(id)),
+        Child::Export(id) => {
+            namespace.export(id).map(|export| Place::Node(id, export.store.root()))
+        }
+    }
+}
+
+/// Where the whole tree begins.
+#[must_use]
+pub fn root_place(namespace: &Namespace) -> Place {
+    place_of_child(namespace, namespace.root()).unwrap_or(Place::Pseudo(ROOT))
+}

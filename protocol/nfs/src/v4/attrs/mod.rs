@@ -1,0 +1,11 @@
+//! File attributes: which exist, how they are written, which may be set
+//! (RFC 8881 §5, RFC 7862 §12, RFC 8275, RFC 8276, RFC 9754).
+
+pub mod acl;
+pub mod encode;
+pub mod facts;
+pub mod number;
+pub mod settable;
+pub mod table;
+
+pub use encode::{encode_attrs, encode_known};

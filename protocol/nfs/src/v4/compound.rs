@@ -1,0 +1,190 @@
+//! COMPOUND (RFC 8881 §16.2): one operation after the other until one fails.
+
+use crate::limits::{MAX_OPS, MAX_TAG_BYTES};
+use crate::runtime::{Call, Now};
+use crate::v4::cx::Cx;
+use crate::v4::op::table::{NoRow, Row, SessionRule, find};
+use crate::v4::server::Server;
+use crate::v4::wire::{OpNum, Status};
+use zgate_rpc::AcceptError;
+use zgate_xdr::{Decoder, Encode, Encoder, Message, Segment};
+
+/// Bytes of the request looked at to tell a retry from a new request.
+const DIGEST_BYTES: usize = 1024;
+
+impl Server {
+    /// Runs a COMPOUND. `d` stands at its arguments; the answer is the
+    /// COMPOUND's result without an RPC header, so that the same answer can be
+    /// sent again over another connection.
+    ///
+    /// # Errors
+    /// [`AcceptError::GarbageArguments`] when not even the frame decodes.
+    pub async fn compound(
+        &self,
+        call: &Call,
+        now: Now,
+        d: &mut Decoder<'_>,
+    ) -> Result<Message, AcceptError> {
+        let garbage = |_| AcceptError::GarbageArguments;
+        let (request_bytes, request_digest) = (d.total_len(), digest(d.rest()));
+        let tag = d.opaque(MAX_TAG_BYTES).map_err(garbage)?;
+        let minor = d.u32().map_err(garbage)?;
+        let count = d.u32().map_err(garbage)? as usize;
+        let mut e = Encoder::new();
+        let status_mark = e.mark();
+        e.u32(0);
+        e.opaque(tag);
+        let count_mark = e.mark();
+        e.u32(0);
+        if minor > u32::from(self.options.max_minor) {
+            e.patch_u32(status_mark, Status::MinorVersMismatch as u32);
+            return Ok(e.finish());
+        }
+        if std::str::from_utf8(tag).is_err() {
+            e.patch_u32(status_mark, Status::Inval as u32);
+            return Ok(e.finish());
+        }
+        let mut cx = Cx {
+            server: self,
+            namespace: self.namespace(),
+            call,
+            now,
+            minor: minor as u8,
+            current: None,
+            saved: None,
+            current_stateid: None,
+            saved_stateid: None,
+            slot: None,
+            op_index: 0,
+            op_count: count,
+            reply_room: usize::MAX,
+            request_bytes,
+            request_digest,
+            replay: None,
+        };
+        // The head is patched at the end; bulk data may split the encoder's
+        // buffer before that, so the operations write into one of their own.
+        let mut body = Encoder::new();
+        let (status, done) = run_ops(&mut cx, d, &mut body).await;
+        if let Some(replay) = cx.replay.take() {
+            return Ok(replay);
+        }
+        e.patch_u32(status_mark, status as u32);
+        e.patch_u32(count_mark, done as u32);
+        let mut message = e.finish();
+        message.segments.extend(body.finish().segments);
+        finish_slot(&mut cx, &message);
+        Ok(message)
+    }
+}
+
+async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Status, usize) {
+    if cx.minor == 0 && cx.op_count > MAX_OPS {
+        return (refuse(e, OpNum::Illegal, Status::Resource), 1);
+    }
+    for index in 0..cx.op_count {
+        cx.op_index = index;
+        let Ok(num) = d.u32() else {
+            return (refuse(e, OpNum::Illegal, Status::Badxdr), index + 1);
+        };
+        let row = match find(num, cx.minor) {
+            Ok(row) => row,
+            Err(NoRow::Illegal) => {
+                let status = session_rule(cx, SessionRule::Inside).err();
+                let status = status.unwrap_or(Status::OpIllegal);
+                return (refuse(e, OpNum::Illegal, status), index + 1);
+            }
+            Err(NoRow::Withdrawn(num)) => {
+                let status = session_rule(cx, SessionRule::Inside).err();
+                return (refuse(e, num, status.unwrap_or(Status::Notsupp)), index + 1);
+            }
+        };
+        if let Err(status) = session_rule(cx, row.session) {
+            return (refuse(e, row.num, status), index + 1);
+        }
+        let status = run_one(cx, row, d, e).await;
+        if status != Status::Ok || cx.replay.is_some() {
+            return (status, index + 1);
+        }
+    }
+    (Status::Ok, cx.op_count)
+}
+
+async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encoder) -> Status {
+    let server = cx.server;
+    let begun = server.observer.begin();
+    let (limit, too_big) = reply_limit(cx);
+    cx.reply_room = limit.saturating_sub(e.len());
+    let mark = e.mark();
+    row.num.encode(e);
+    let mut status = (row.run)(cx, d, e).await;
+    let (limit, late_too_big) = reply_limit(cx);
+    if e.len() > limit {
+        let too_big = if limit == usize::MAX { too_big } else { late_too_big };
+        e.rollback(mark);
+        status = refuse(e, row.num, too_big);
+    }
+    server.observer.end(row.num, status, begun);
+    status
+}
+
+/// How long the operations' answers may become, and what exceeding it is
+/// called (RFC 8881 §2.10.6.4).
+fn reply_limit(cx: &Cx<'_>) -> (usize, Status) {
+    /// RPC and COMPOUND headers count towards the channel's limit too.
+    const HEADER_BYTES: usize = 64;
+    let Some(slot) = &cx.slot else { return (usize::MAX, Status::RepTooBig) };
+    let fore = &slot.session.fore;
+    let (max, error) = if slot.cache_this && fore.max_cached_bytes < fore.max_response_bytes {
+        (fore.max_cached_bytes, Status::RepTooBigToCache)
+    } else {
+        (fore.max_response_bytes, Status::RepTooBig)
+    };
+    ((max as usize).saturating_sub(HEADER_BYTES), error)
+}
+
+fn refuse(e: &mut Encoder, num: OpNum, status: Status) -> Status {
+    num.encode(e);
+    status.encode(e);
+    status
+}
+
+/// Where in a COMPOUND an operation may stand, from minor version 1 on.
+fn session_rule(cx: &Cx<'_>, rule: SessionRule) -> Result<(), Status> {
+    if cx.minor == 0 {
+        return Ok(());
+    }
+    let alone = cx.op_count == 1;
+    match (rule, cx.op_index, &cx.slot) {
+        (SessionRule::First, 0, _) => Ok(()),
+        (SessionRule::First, _, _) => Err(Status::SequencePos),
+        (SessionRule::Alone | SessionRule::InsideOrAlone, 0, None) if alone => Ok(()),
+        (SessionRule::Alone, _, _) => Err(Status::NotOnlyOp),
+        (SessionRule::InsideOrAlone, _, None) => Err(Status::NotOnlyOp),
+        (SessionRule::Inside, _, None) => Err(Status::OpNotInSession),
+        (_, _, Some(_)) => Ok(()),
+    }
+}
+
+/// Ends the slot's request. The reply is kept when the client asked for it,
+/// and for a lone SEQUENCE, whose retry must succeed (RFC 8881 §18.46.3).
+fn finish_slot(cx: &mut Cx<'_>, message: &Message) {
+    let Some(slot) = cx.slot.take() else { return };
+    let keep = slot.cache_this || cx.op_count == 1;
+    let spans = message.segments.iter().any(|segment| {
+        matches!(segment, Segment::Payload(zgate_store::Payload::Span(_)))
+    });
+    // A kept reply must not change under the client: a file span would.
+    slot.finish((keep && !spans).then(|| message.clone()));
+}
+
+/// FNV-1a over the first bytes, eight at a time.
+fn digest(request: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ request.len() as u64;
+    for chunk in request[..request.len().min(DIGEST_BYTES)].chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x100_0000_01b3).rotate_left(23);
+    }
+    hash
+}

@@ -1,0 +1,156 @@
+//! Copies that go on after their COPY was answered (RFC 7862 §4.2).
+
+use crate::namespace::Fh;
+use crate::v4::callback::CallbackOp;
+use crate::v4::cx::Cx;
+use crate::v4::state::ids::StateKey;
+use crate::v4::wire::{ClientId, Stateid, Status};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use zgate_store::FileStore;
+use zgate_store::file_store::OpenFile;
+
+/// Bytes copied between two looks at whether the copy was cancelled.
+const STEP_BYTES: u64 = 16 << 20;
+/// Most copies of one client, finished ones included.
+const MAX_JOBS_PER_CLIENT: usize = 64;
+
+/// A copy within one store.
+pub struct Job {
+    /// The store.
+    pub store: Arc<dyn FileStore>,
+    /// Open for reading.
+    pub source: OpenFile,
+    /// Open for writing.
+    pub target: OpenFile,
+    /// First byte.
+    pub from_offset: u64,
+    /// Where it goes.
+    pub to_offset: u64,
+    /// Bytes.
+    pub count: u64,
+}
+
+/// How far a copy is.
+#[derive(Debug, Default)]
+pub struct Progress {
+    copied: AtomicU64,
+    cancelled: AtomicBool,
+    ended: Mutex<Option<Status>>,
+}
+
+/// All copies by client and stateid.
+#[derive(Debug, Default)]
+pub struct CopyJobs {
+    jobs: Mutex<HashMap<(ClientId, StateKey), Arc<Progress>>>,
+}
+
+impl CopyJobs {
+    fn add(&self, client: ClientId, key: StateKey) -> Result<Arc<Progress>, Status> {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = |progress: &Progress| {
+            progress.ended.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        };
+        if jobs.keys().filter(|(owner, _)| *owner == client).count() >= MAX_JOBS_PER_CLIENT {
+            jobs.retain(|(owner, _), progress| *owner != client || !over(progress));
+        }
+        if jobs.keys().filter(|(owner, _)| *owner == client).count() >= MAX_JOBS_PER_CLIENT {
+            return Err(Status::Delay);
+        }
+        let progress = Arc::new(Progress::default());
+        jobs.insert((client, key), Arc::clone(&progress));
+        Ok(progress)
+    }
+
+    fn get(&self, client: ClientId, stateid: Stateid) -> Result<Arc<Progress>, Status> {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.get(&(client, stateid.into())).cloned().ok_or(Status::BadStateid)
+    }
+
+    /// Bytes copied and, when it ended, how.
+    ///
+    /// # Errors
+    /// [`Status::BadStateid`].
+    pub fn status(&self, client: ClientId, copy: Stateid) -> Result<(u64, Option<Status>), Status> {
+        let progress = self.get(client, copy)?;
+        let ended = *progress.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((progress.copied.load(Ordering::Relaxed), ended))
+    }
+
+    /// Stops a copy and forgets it.
+    ///
+    /// # Errors
+    /// [`Status::BadStateid`].
+    pub fn cancel(&self, client: ClientId, copy: Stateid) -> Result<(), Status> {
+        self.get(client, copy)?.cancelled.store(true, Ordering::Release);
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.remove(&(client, copy.into()));
+        Ok(())
+    }
+
+    /// Stops and forgets all copies of a client that is gone.
+    pub fn forget_client(&self, client: ClientId) {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.retain(|(owner, _), progress| {
+            if *owner == client {
+                progress.cancelled.store(true, Ordering::Release);
+            }
+            *owner != client
+        });
+    }
+}
+
+/// Copies; returns bytes copied. An error after some bytes is their count.
+///
+/// # Errors
+/// The store's, when nothing was copied.
+pub async fn run(job: &Job, progress: Option<&Progress>) -> Result<u64, Status> {
+    let mut copied = 0;
+    while copied < job.count {
+        if progress.is_some_and(|p| p.cancelled.load(Ordering::Acquire)) {
+            break;
+        }
+        let step = STEP_BYTES.min(job.count - copied);
+        let (from, to) = (job.from_offset + copied, job.to_offset + copied);
+        match job.store.copy_range(&job.source, from, &job.target, to, step).await {
+            Ok(0) => break,
+            Ok(bytes) => copied += bytes,
+            Err(error) if copied == 0 => return Err(error.into()),
+            Err(_) => break,
+        }
+        if let Some(progress) = progress {
+            progress.copied.store(copied, Ordering::Relaxed);
+        }
+    }
+    Ok(copied)
+}
+
+/// Starts a copy that tells the client by CB_OFFLOAD when it ends.
+///
+/// # Errors
+/// [`Status::Delay`] when the client has too many.
+pub fn start(cx: &Cx<'_>, job: Job, fh: Fh) -> Result<Stateid, Status> {
+    let client = cx.session_client().ok_or(Status::OpNotInSession)?;
+    let state = &cx.server.state;
+    let key = state.ids.state();
+    let progress = state.copies.add(client, key)?;
+    let stateid = key.stateid(1);
+    let verifier = cx.server.options.write_verifier;
+    let tell = state.back.later(cx.server, &state.lock(), client);
+    cx.server.runtime.spawn(Box::pin(async move {
+        let result = run(&job, Some(&progress)).await;
+        let status = result.err().unwrap_or(Status::Ok);
+        *progress.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+        if progress.cancelled.load(Ordering::Acquire) {
+            return;
+        }
+        let bytes = progress.copied.load(Ordering::Relaxed);
+        let op = CallbackOp::Offload { fh, stateid, status, bytes, committed: 0, verifier };
+        if let Some(tell) = tell {
+            // A client that does not hear it asks by OFFLOAD_STATUS.
+            let _ = tell(vec![op]).await;
+        }
+    }));
+    Ok(stateid)
+}

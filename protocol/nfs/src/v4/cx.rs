@@ -1,0 +1,224 @@
+//! What the operations of one COMPOUND share.
+
+use crate::namespace::policy::Refusal;
+use crate::namespace::{Entry, Export, Namespace, Place};
+use crate::runtime::{Call, Now};
+use crate::v4::server::Server;
+use crate::v4::state::session::SlotUse;
+use crate::v4::wire::{Stateid, Status};
+use std::sync::Arc;
+use zgate_store::{Caller, NodeHandle};
+
+/// A file handle that was looked into: where it leads and as whom.
+#[derive(Clone, Debug)]
+pub enum Current {
+    /// A pseudo directory.
+    Pseudo(crate::namespace::PseudoId),
+    /// An object of an export the caller may enter.
+    Node {
+        /// The export.
+        export: Arc<Export>,
+        /// The object.
+        node: NodeHandle,
+        /// How the caller entered.
+        entry: Arc<Entry>,
+    },
+}
+
+impl Current {
+    /// The place for a file handle.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        match self {
+            Self::Pseudo(id) => Place::Pseudo(*id),
+            Self::Node { export, node, .. } => Place::Node(export.id, *node),
+        }
+    }
+}
+
+/// An object of an export, as operations use it.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// The export.
+    pub export: Arc<Export>,
+    /// The object.
+    pub node: NodeHandle,
+    /// Identity and rights.
+    pub entry: Arc<Entry>,
+}
+
+impl Object {
+    /// The identity.
+    #[must_use]
+    pub fn who(&self) -> &Caller {
+        &self.entry.who
+    }
+
+    /// The key of the object's open, lock and delegation state.
+    #[must_use]
+    pub fn file_key(&self) -> FileKey {
+        FileKey { export: self.export.id, node: self.node }
+    }
+}
+
+/// Names a file across all exports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileKey {
+    /// The export.
+    pub export: crate::namespace::ExportId,
+    /// The object.
+    pub node: NodeHandle,
+}
+
+/// The state of one COMPOUND while its operations run.
+pub struct Cx<'a> {
+    /// The server.
+    pub server: &'a Server,
+    /// The namespace as it was when the COMPOUND began.
+    pub namespace: Arc<Namespace>,
+    /// The RPC call.
+    pub call: &'a Call,
+    /// When it came.
+    pub now: Now,
+    /// Minor version: 0, 1 or 2.
+    pub minor: u8,
+    /// Current file handle.
+    pub current: Option<Current>,
+    /// Saved file handle.
+    pub saved: Option<Current>,
+    /// Current stateid (minor ≥ 1, RFC 8881 §16.2.3.1.2).
+    pub current_stateid: Option<Stateid>,
+    /// Saved stateid.
+    pub saved_stateid: Option<Stateid>,
+    /// The session slot, once SEQUENCE ran.
+    pub slot: Option<SlotUse>,
+    /// Index of the running operation.
+    pub op_index: usize,
+    /// How many operations the COMPOUND says it has.
+    pub op_count: usize,
+    /// Bytes of reply still allowed by the channel (`usize::MAX` without a
+    /// session).
+    pub reply_room: usize,
+    /// Length of the request in bytes.
+    pub request_bytes: usize,
+    /// A digest of the request's operations: tells a retry from a new request
+    /// that wrongly reuses a slot's sequence number (RFC 8881 §2.10.6.1.3.1).
+    pub request_digest: u64,
+    /// A reply that answers the whole COMPOUND (a replayed slot).
+    pub replay: Option<zgate_xdr::Message>,
+}
+
+impl Cx<'_> {
+    /// The current file handle.
+    ///
+    /// # Errors
+    /// [`Status::Nofilehandle`].
+    pub fn current(&self) -> Result<&Current, Status> {
+        self.current.as_ref().ok_or(Status::Nofilehandle)
+    }
+
+    /// The current file handle as an object of an export. In the pseudo file
+    /// system, which holds directories only and is read-only, `otherwise` is
+    /// what the operation answers.
+    ///
+    /// # Errors
+    /// [`Status::Nofilehandle`] or `otherwise`.
+    pub fn object(&self, otherwise: Status) -> Result<Object, Status> {
+        as_object(self.current()?, otherwise)
+    }
+
+    /// The saved file handle as an object; see [`Self::object`].
+    ///
+    /// # Errors
+    /// [`Status::Nofilehandle`] or `otherwise`.
+    pub fn saved_object(&self, otherwise: Status) -> Result<Object, Status> {
+        as_object(self.saved.as_ref().ok_or(Status::Nofilehandle)?, otherwise)
+    }
+
+    /// The current object, which the caller may modify.
+    ///
+    /// # Errors
+    /// [`Status::Nofilehandle`], or [`Status::Rofs`] in the pseudo file system
+    /// and in exports that are read-only to this caller.
+    pub fn writable_object(&self) -> Result<Object, Status> {
+        let object = self.object(Status::Rofs)?;
+        if object.entry.writable { Ok(object) } else { Err(Status::Rofs) }
+    }
+
+    /// Looks into a file handle.
+    ///
+    /// # Errors
+    /// [`Status::Badhandle`] for what was never a handle, [`Status::Stale`]
+    /// for an export that is gone or closed to the caller,
+    /// [`Status::Wrongsec`].
+    pub fn enter(&self, place: Place) -> Result<Current, Status> {
+        match place {
+            Place::Pseudo(id) if self.namespace.contains(id) => Ok(Current::Pseudo(id)),
+            Place::Pseudo(_) => Err(Status::Stale),
+            Place::Node(export, node) => {
+                let export = self.namespace.export(export).ok_or(Status::Stale)?;
+                self.enter_export(Arc::clone(export), node).map_err(|status| match status {
+                    Status::Noent => Status::Stale,
+                    other => other,
+                })
+            }
+        }
+    }
+
+    /// Enters an export at one of its objects.
+    ///
+    /// # Errors
+    /// [`Status::Noent`] when the caller may not know of the export,
+    /// [`Status::Wrongsec`].
+    pub fn enter_export(&self, export: Arc<Export>, node: NodeHandle) -> Result<Current, Status> {
+        if !export.versions.v4.get(usize::from(self.minor)).copied().unwrap_or(false) {
+            return Err(Status::Noent);
+        }
+        match export.enter(&self.call.peer, &self.call.credential) {
+            Ok(entry) => Ok(Current::Node { export, node, entry: Arc::new(entry) }),
+            Err(Refusal::NotListed) => Err(Status::Noent),
+            Err(Refusal::WrongFlavor) => Err(Status::Wrongsec),
+        }
+    }
+
+    /// Makes an object of the same export as `of` the current file handle and
+    /// forgets the current stateid.
+    pub fn set_current_node(&mut self, of: &Object, node: NodeHandle) {
+        self.current = Some(Current::Node {
+            export: Arc::clone(&of.export),
+            node,
+            entry: Arc::clone(&of.entry),
+        });
+        self.current_stateid = None;
+    }
+
+    /// Replaces the special "current stateid" by what it stands for
+    /// (RFC 8881 §16.2.3.1.2); other stateids stay as they are.
+    ///
+    /// # Errors
+    /// [`Status::BadStateid`] when there is no current stateid.
+    pub fn resolve_stateid(&self, stateid: Stateid) -> Result<Stateid, Status> {
+        if self.minor > 0 && stateid == Stateid::CURRENT {
+            self.current_stateid.ok_or(Status::BadStateid)
+        } else {
+            Ok(stateid)
+        }
+    }
+
+    /// The client of the session (minor ≥ 1), once SEQUENCE ran.
+    #[must_use]
+    pub fn session_client(&self) -> Option<crate::v4::wire::ClientId> {
+        self.slot.as_ref().map(|slot| slot.client)
+    }
+}
+
+fn as_object(current: &Current, otherwise: Status) -> Result<Object, Status> {
+    match current {
+        Current::Pseudo(_) => Err(otherwise),
+        Current::Node { export, node, entry } => Ok(Object {
+            export: Arc::clone(export),
+            node: *node,
+            entry: Arc::clone(entry),
+        }),
+    }
+}

@@ -1,0 +1,17 @@
+//! NFSv4.0 (RFC 7530), 4.1 (RFC 8881) and 4.2 (RFC 7862, 8276).
+
+pub mod attrs;
+pub mod bulk;
+pub mod copy_jobs;
+pub mod callback;
+pub mod compound;
+pub mod cx;
+pub mod guard;
+pub mod op;
+pub mod server;
+pub mod state;
+pub mod wire;
+
+pub use cx::{Current, Cx};
+pub use server::Server;
+pub use wire::status::Status;

@@ -1,0 +1,70 @@
+//! CLONE (RFC 7862 §15.13): shares blocks, atomically.
+
+use super::{Failure, Operation};
+use crate::v4::cx::Cx;
+use crate::v4::state::io::{IoAccess, open_for_io};
+use crate::v4::wire::{OpNum, Stateid, Status};
+use zgate_store::FileKind;
+use zgate_xdr::xdr_struct;
+
+xdr_struct! {
+    /// CLONE4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Allows reading the saved file.
+        pub from: Stateid,
+        /// Allows writing the current file.
+        pub to: Stateid,
+        /// First byte to share.
+        pub from_offset: u64,
+        /// Where it goes.
+        pub to_offset: u64,
+        /// Bytes; 0: to the source's end.
+        pub count: u64,
+    }
+}
+
+/// The operation.
+pub struct Clone;
+
+impl Operation for Clone {
+    const NUM: OpNum = OpNum::Clone;
+    type Args = Args;
+    type Res = ();
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
+        cx.current()?;
+        let from = cx.saved_object(Status::Isdir)?;
+        let to = cx.writable_object()?;
+        for object in [&from, &to] {
+            match object.export.store.getattr(&object.node).await?.kind {
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(Status::Isdir.into()),
+                _ => return Err(Status::WrongType.into()),
+            }
+        }
+        let source = open_for_io(cx, &from, args.from, IoAccess::Read).await?;
+        let target = open_for_io(cx, &to, args.to, IoAccess::Write).await?;
+        if from.export.id != to.export.id {
+            return Err(Status::Xdev.into());
+        }
+        let store = &to.export.store;
+        let size = store.getattr(&from.node).await?.size;
+        let end = args.from_offset.checked_add(args.count).ok_or(Status::Inval)?;
+        if args.from_offset > size || end > size {
+            return Err(Status::Inval.into());
+        }
+        let Some(block) = store.traits().clone_block_bytes.map(u64::from) else {
+            return Err(Status::Notsupp.into());
+        };
+        let aligned = args.from_offset.is_multiple_of(block) && args.to_offset.is_multiple_of(block);
+        let whole = args.count.is_multiple_of(block) || end == size;
+        if !aligned || !whole {
+            return Err(Status::Inval.into());
+        }
+        store
+            .clone_range(&source, args.from_offset, &target, args.to_offset, args.count)
+            .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! CLOSE (RFC 8881 §18.2, RFC 7530 §16.2).
+
+use super::{Failure, Operation};
+use crate::v4::cx::Cx;
+use crate::v4::state::sequenced::sequenced;
+use crate::v4::state::tables::StateKind;
+use crate::v4::wire::{OpNum, Stateid, Status};
+use std::sync::Arc;
+use zgate_xdr::xdr_struct;
+
+xdr_struct! {
+    /// CLOSE4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Owner's sequence number (minor version 0).
+        pub seqid: u32,
+        /// The open.
+        pub stateid: Stateid,
+    }
+}
+
+xdr_struct! {
+    /// CLOSE4resok.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Res {
+        /// Of no use any more.
+        pub stateid: Stateid,
+    }
+}
+
+/// The operation.
+pub struct Close;
+
+impl Operation for Close {
+    const NUM: OpNum = OpNum::Close;
+    type Args = Args;
+    type Res = Res;
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
+        cx.current()?;
+        let stateid = cx.resolve_stateid(args.stateid)?;
+        let result = sequenced(cx, stateid, args.seqid, async |cx: &mut Cx<'_>| {
+            close(cx, stateid).map_err(Failure::from)
+        })
+        .await?;
+        if cx.minor > 0 {
+            cx.current_stateid = Some(Stateid::INVALID);
+        }
+        Ok(result)
+    }
+}
+
+fn close(cx: &Cx<'_>, stateid: Stateid) -> Result<Res, Status> {
+    let file = cx.object(Status::BadStateid)?.file_key();
+    let state = &cx.server.state;
+    let now = cx.now.seconds();
+    let mut tables = state.lock();
+    let (key, kind) = state.find_state(&tables, cx, stateid, Some(&file))?;
+    if kind != StateKind::Open {
+        return Err(Status::BadStateid);
+    }
+    let open = tables.opens.get(&key).ok_or(Status::BadStateid)?;
+    let (client, owner, seqid) = (open.client, Arc::clone(&open.owner), open.seqid);
+    // Locks under the open are released with it (RFC 8881 §18.2.3 leaves the
+    // choice to the server; clients unlock first when they care).
+    state.remove_open(&mut tables, key, now);
+    state.wake_waiters(cx.server, &mut tables, &file);
+    if let Some(record) = tables.clients.get_mut(&client) {
+        if cx.minor == 0 {
+            if let Some(entry) = record.open_owners.get_mut(&owner) {
+                entry.last_closed = Some(key);
+            }
+        } else if record.open_owners.get(&owner).is_some_and(|o| o.opens.is_empty()) {
+            record.open_owners.remove(&owner);
+        }
+    }
+    // Minor version 1 wants the invalid stateid back, so that nobody uses it
+    // (RFC 8881 §18.2.4).
+    let next = crate::v4::state::open::next_seqid(seqid);
+    Ok(Res { stateid: if cx.minor == 0 { key.stateid(next) } else { Stateid::INVALID } })
+}

@@ -1,0 +1,318 @@
+//! CREATE_SESSION (RFC 8881 §18.36): confirms a client, makes a session.
+
+use super::{Failure, Operation};
+use crate::limits::{
+    MAX_CACHED_REPLY_BYTES, MAX_OPS, MAX_SESSIONS_PER_CLIENT, MAX_SLOTS, MIN_CHANNEL_BYTES,
+};
+use crate::v4::cx::Cx;
+use crate::v4::state::owner::{LastReply, Verdict, answer_bytes};
+use crate::v4::state::recovery::ClientRecord;
+use crate::v4::state::session::{Channel, Session};
+use crate::v4::state::tables::Principal;
+use crate::v4::wire::{ClientId, OpNum, SessionId, Status};
+use std::sync::Arc;
+use zgate_rpc::limits::MAX_RECORD_BYTES;
+use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError, xdr_struct};
+
+/// CREATE_SESSION4_FLAG_PERSIST.
+pub const PERSIST: u32 = 1;
+/// CREATE_SESSION4_FLAG_CONN_BACK_CHAN.
+pub const BACK_CHANNEL: u32 = 2;
+/// CREATE_SESSION4_FLAG_CONN_RDMA.
+pub const RDMA: u32 = 4;
+
+/// Room in a request or response beside the largest transfer: headers and the
+/// other operations of the COMPOUND.
+const OVERHEAD_BYTES: u32 = 8 << 10;
+
+/// channel_attrs4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelAttrs {
+    /// ca_headerpadsize.
+    pub header_pad_bytes: u32,
+    /// ca_maxrequestsize.
+    pub max_request_bytes: u32,
+    /// ca_maxresponsesize.
+    pub max_response_bytes: u32,
+    /// ca_maxresponsesize_cached.
+    pub max_cached_bytes: u32,
+    /// ca_maxoperations.
+    pub max_ops: u32,
+    /// ca_maxrequests.
+    pub slots: u32,
+}
+
+impl Encode for ChannelAttrs {
+    fn encode(&self, e: &mut Encoder) {
+        for word in [
+            self.header_pad_bytes,
+            self.max_request_bytes,
+            self.max_response_bytes,
+            self.max_cached_bytes,
+            self.max_ops,
+            self.slots,
+            0,
+        ] {
+            e.u32(word);
+        }
+    }
+}
+
+impl Decode for ChannelAttrs {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        let attrs = Self {
+            header_pad_bytes: d.u32()?,
+            max_request_bytes: d.u32()?,
+            max_response_bytes: d.u32()?,
+            max_cached_bytes: d.u32()?,
+            max_ops: d.u32()?,
+            slots: d.u32()?,
+        };
+        // ca_rdma_ird<1>.
+        let _: Vec<u32> = d.array(1)?;
+        Ok(attrs)
+    }
+}
+
+/// callback_sec_parms4; the flavours a server without GSS can use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallbackSecurity {
+    /// AUTH_NONE.
+    None,
+    /// AUTH_SYS as whom.
+    Sys(zgate_rpc::AuthSys),
+    /// RPCSEC_GSS: cannot be used.
+    Gss,
+}
+
+impl Encode for CallbackSecurity {
+    fn encode(&self, e: &mut Encoder) {
+        match self {
+            Self::None | Self::Gss => e.u32(0),
+            Self::Sys(sys) => {
+                e.u32(1);
+                sys.encode(e);
+            }
+        }
+    }
+}
+
+impl Decode for CallbackSecurity {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        match d.u32()? {
+            0 => Ok(Self::None),
+            1 => Decode::decode(d).map(Self::Sys),
+            6 => {
+                d.u32()?;
+                d.opaque(1024)?;
+                d.opaque(1024)?;
+                Ok(Self::Gss)
+            }
+            _ => Err(XdrError::BadValue),
+        }
+    }
+}
+
+/// CREATE_SESSION4args.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Args {
+    /// csa_clientid.
+    pub clientid: ClientId,
+    /// csa_sequence.
+    pub sequence: u32,
+    /// csa_flags.
+    pub flags: u32,
+    /// csa_fore_chan_attrs.
+    pub fore: ChannelAttrs,
+    /// csa_back_chan_attrs.
+    pub back: ChannelAttrs,
+    /// csa_cb_program.
+    pub callback_program: u32,
+    /// csa_sec_parms.
+    pub security: Vec<CallbackSecurity>,
+}
+
+impl Encode for Args {
+    fn encode(&self, e: &mut Encoder) {
+        self.clientid.encode(e);
+        e.u32(self.sequence);
+        e.u32(self.flags);
+        self.fore.encode(e);
+        self.back.encode(e);
+        e.u32(self.callback_program);
+        e.array(&self.security);
+    }
+}
+
+impl Decode for Args {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(Self {
+            clientid: Decode::decode(d)?,
+            sequence: d.u32()?,
+            flags: d.u32()?,
+            fore: Decode::decode(d)?,
+            back: Decode::decode(d)?,
+            callback_program: d.u32()?,
+            security: d.array(16)?,
+        })
+    }
+}
+
+xdr_struct! {
+    /// CREATE_SESSION4resok.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Res {
+        /// csr_sessionid.
+        pub session: SessionId,
+        /// csr_sequence.
+        pub sequence: u32,
+        /// csr_flags.
+        pub flags: u32,
+        /// csr_fore_chan_attrs.
+        pub fore: ChannelAttrs,
+        /// csr_back_chan_attrs.
+        pub back: ChannelAttrs,
+    }
+}
+
+/// The operation.
+pub struct CreateSession;
+
+impl Operation for CreateSession {
+    const NUM: OpNum = OpNum::CreateSession;
+    type Args = Args;
+    type Res = Res;
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
+        let state = &cx.server.state;
+        {
+            let tables = state.lock();
+            let client = tables
+                .clients
+                .get(&args.clientid)
+                .filter(|client| !client.minor_zero)
+                .ok_or(Status::StaleClientid)?;
+            match client.create_sequence.judge(args.sequence) {
+                Verdict::Replay(last) => return Err(last.reply),
+                Verdict::Bad => return Err(Status::SeqMisordered.into()),
+                Verdict::Run => {}
+            }
+            let first = client.create_sequence.judge(client.first_create_sequence) == Verdict::Run;
+            if first && args.sequence != client.first_create_sequence {
+                return Err(Status::SeqMisordered.into());
+            }
+            if client.principal != Principal::of(&cx.call.credential) && !client.confirmed {
+                return Err(Status::ClidInuse.into());
+            }
+        }
+        let result = create(cx, &args).map_err(Failure::from);
+        let mut tables = state.lock();
+        if let Some(client) = tables.clients.get_mut(&args.clientid) {
+            // Refusals that say nothing about the sequence leave it alone: the
+            // client may try again with the same number (RFC 8881 §18.36.4).
+            let keep = match &result {
+                Ok(_) => true,
+                Err(failure) => !matches!(failure.status, Status::Inval | Status::Toosmall | Status::Delay),
+            };
+            if keep {
+                let reply = answer_bytes(&result);
+                client.create_sequence.record(args.sequence, LastReply { reply, current: None });
+                client.first_create_sequence = args.sequence.wrapping_add(1);
+            }
+        }
+        result
+    }
+}
+
+fn negotiate_fore(asked: &ChannelAttrs) -> Result<Channel, Status> {
+    if asked.max_request_bytes < MIN_CHANNEL_BYTES || asked.max_response_bytes < MIN_CHANNEL_BYTES {
+        return Err(Status::Toosmall);
+    }
+    if asked.max_ops == 0 || asked.slots == 0 {
+        return Err(Status::Inval);
+    }
+    let most = MAX_RECORD_BYTES as u32 - OVERHEAD_BYTES;
+    Ok(Channel {
+        header_pad_bytes: 0,
+        max_request_bytes: asked.max_request_bytes.min(most),
+        max_response_bytes: asked.max_response_bytes.min(most),
+        max_cached_bytes: asked.max_cached_bytes.min(MAX_CACHED_REPLY_BYTES),
+        max_ops: asked.max_ops.min(MAX_OPS as u32),
+        slots: asked.slots.min(MAX_SLOTS),
+    })
+}
+
+/// The client's wishes stand: what the server sends it is small.
+fn accept_back(asked: &ChannelAttrs) -> Channel {
+    Channel {
+        header_pad_bytes: 0,
+        max_request_bytes: asked.max_request_bytes,
+        max_response_bytes: asked.max_response_bytes,
+        max_cached_bytes: asked.max_cached_bytes,
+        max_ops: asked.max_ops,
+        slots: asked.slots.clamp(1, crate::limits::MAX_BACK_SLOTS),
+    }
+}
+
+fn attrs_of(channel: &Channel) -> ChannelAttrs {
+    ChannelAttrs {
+        header_pad_bytes: channel.header_pad_bytes,
+        max_request_bytes: channel.max_request_bytes,
+        max_response_bytes: channel.max_response_bytes,
+        max_cached_bytes: channel.max_cached_bytes,
+        max_ops: channel.max_ops,
+        slots: channel.slots,
+    }
+}
+
+fn create(cx: &Cx<'_>, args: &Args) -> Result<Res, Status> {
+    if args.flags & !(PERSIST | BACK_CHANNEL | RDMA) != 0 {
+        return Err(Status::Inval);
+    }
+    let fore = negotiate_fore(&args.fore)?;
+    if args.back.max_request_bytes < 128 || args.back.max_response_bytes < 128 {
+        return Err(Status::Toosmall);
+    }
+    let back = accept_back(&args.back);
+    let state = &cx.server.state;
+    let mut tables = state.lock();
+    let client = tables.clients.get(&args.clientid).ok_or(Status::StaleClientid)?;
+    if client.sessions.len() >= MAX_SESSIONS_PER_CLIENT {
+        return Err(Status::Delay);
+    }
+    if !client.confirmed {
+        // The record must be on stable storage before the client may rely on
+        // reclaiming after a restart (RFC 8881 §8.4.2.1).
+        let record = ClientRecord { name: client.name.clone(), minor_zero: false };
+        if state.recovery.put(&record).is_err() {
+            tracing::error!("a client record cannot be written to the state directory; new clients have to wait");
+            return Err(Status::Delay);
+        }
+        state.confirm_client(&mut tables, args.clientid, cx.now.seconds());
+    }
+    let client = tables.clients.get_mut(&args.clientid).ok_or(Status::StaleClientid)?;
+    client.lease.renew(cx.now.seconds());
+    let id = state.ids.session(args.clientid);
+    let session = Arc::new(Session::new(
+        id,
+        args.clientid,
+        Arc::clone(&client.lease),
+        fore,
+        back,
+        args.callback_program,
+    ));
+    session.bind_fore(cx.call.peer.connection);
+    let with_back = args.flags & BACK_CHANNEL != 0;
+    if with_back {
+        session.bind_back(cx.call.peer.connection);
+    }
+    client.sessions.push(Arc::clone(&session));
+    state.sessions.insert(session);
+    Ok(Res {
+        session: id,
+        sequence: args.sequence,
+        flags: if with_back { BACK_CHANNEL } else { 0 },
+        fore: attrs_of(&fore),
+        back: attrs_of(&back),
+    })
+}

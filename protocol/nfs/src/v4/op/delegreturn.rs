@@ -1,0 +1,50 @@
+//! DELEGRETURN (RFC 8881 §18.6).
+
+use super::{Failure, Operation};
+use crate::v4::cx::Cx;
+use crate::v4::state::ids::StateKey;
+use crate::v4::state::tables::StateKind;
+use crate::v4::wire::{OpNum, Stateid, Status};
+use zgate_xdr::xdr_struct;
+
+xdr_struct! {
+    /// DELEGRETURN4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// The delegation.
+        pub stateid: Stateid,
+    }
+}
+
+/// The operation.
+pub struct Delegreturn;
+
+impl Operation for Delegreturn {
+    const NUM: OpNum = OpNum::Delegreturn;
+    type Args = Args;
+    type Res = ();
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
+        let file = cx.object(Status::BadStateid)?.file_key();
+        let stateid = cx.resolve_stateid(args.stateid)?;
+        let state = &cx.server.state;
+        let mut tables = state.lock();
+        let (key, kind) = match state.find_state(&tables, cx, stateid, Some(&file)) {
+            Ok(found) => found,
+            Err(status @ (Status::DelegRevoked | Status::Expired)) => {
+                // Returning what was revoked acknowledges it.
+                let key = StateKey::from(stateid);
+                for client in tables.clients.values_mut() {
+                    client.revoked.remove(&key);
+                }
+                return Err(status.into());
+            }
+            Err(status) => return Err(status.into()),
+        };
+        if kind != StateKind::Delegation {
+            return Err(Status::BadStateid.into());
+        }
+        state.remove_delegation(&mut tables, key, cx.now.seconds());
+        Ok(())
+    }
+}

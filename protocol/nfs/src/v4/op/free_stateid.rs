@@ -1,0 +1,58 @@
+//! FREE_STATEID (RFC 8881 §18.38).
+
+use super::{Failure, Operation};
+use crate::v4::cx::Cx;
+use crate::v4::state::file::{check_seqid, is_special};
+use crate::v4::state::ids::StateKey;
+use crate::v4::state::tables::StateKind;
+use crate::v4::wire::{OpNum, Stateid, Status};
+use zgate_xdr::xdr_struct;
+
+xdr_struct! {
+    /// FREE_STATEID4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// fsa_stateid.
+        pub stateid: Stateid,
+    }
+}
+
+/// The operation.
+pub struct FreeStateid;
+
+impl Operation for FreeStateid {
+    const NUM: OpNum = OpNum::FreeStateid;
+    type Args = Args;
+    type Res = ();
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
+        let id = cx.session_client().ok_or(Status::OpNotInSession)?;
+        if is_special(args.stateid) {
+            return Err(Status::BadStateid.into());
+        }
+        let key = StateKey::from(args.stateid);
+        let state = &cx.server.state;
+        let mut tables = state.lock();
+        if let Some(client) = tables.clients.get_mut(&id)
+            && client.revoked.remove(&key).is_some()
+        {
+            return Ok(());
+        }
+        let (kind, owner, seqid) = tables.find(key).ok_or(Status::BadStateid)?;
+        if owner != id {
+            return Err(Status::BadStateid.into());
+        }
+        check_seqid(cx.minor, args.stateid.seqid, seqid)?;
+        let held = match kind {
+            StateKind::Lock => tables.locks.get(&key).is_some_and(|lock| {
+                tables.files.get(&lock.file).is_some_and(|f| f.ranges.holds(&lock.owner))
+            }),
+            StateKind::Open | StateKind::Delegation => true,
+        };
+        if held {
+            return Err(Status::LocksHeld.into());
+        }
+        state.remove_lock_state(&mut tables, key);
+        Ok(())
+    }
+}

@@ -1,0 +1,36 @@
+//! LINK (RFC 8881 §18.9).
+
+use super::remove::as_directory;
+use super::{Failure, Operation, names};
+use crate::v4::cx::Cx;
+use crate::v4::wire::{ChangeInfo, Component, OpNum, Status};
+use zgate_store::FileKind;
+
+/// The operation.
+pub struct Link;
+
+impl Operation for Link {
+    const NUM: OpNum = OpNum::Link;
+    type Args = Component;
+    type Res = ChangeInfo;
+
+    async fn run(cx: &mut Cx<'_>, name: Component) -> Result<ChangeInfo, Failure> {
+        cx.current()?;
+        let source = cx.saved_object(Status::Isdir)?;
+        let dir = cx.writable_object()?;
+        let store = &dir.export.store;
+        names::check(&name.0)?;
+        super::lookup::check_directory(&dir).await.map_err(|_| Status::Notdir)?;
+        if source.export.id != dir.export.id {
+            return Err(Status::Xdev.into());
+        }
+        if store.getattr(&source.node).await?.kind == FileKind::Directory {
+            return Err(Status::Isdir.into());
+        }
+        cx.server.state.recall_for_change(cx, source.file_key())?;
+        match store.link(dir.who(), &source.node, &dir.node, &name.0).await {
+            Ok(change) => Ok(change.into()),
+            Err(error) => Err(as_directory(&dir, error).await.into()),
+        }
+    }
+}

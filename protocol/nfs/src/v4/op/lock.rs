@@ -1,0 +1,357 @@
+//! LOCK (RFC 8881 §18.10).
+
+use super::{Failure, Operation};
+use crate::v4::cx::{Cx, FileKey};
+use crate::v4::state::State;
+use crate::v4::state::file::{ACCESS_READ, ACCESS_WRITE};
+use crate::v4::state::ids::StateKey;
+use crate::v4::state::open::next_seqid;
+use crate::v4::state::ranges::{Held, Range};
+use crate::v4::state::sequenced::sequenced;
+use crate::v4::state::tables::{
+    LockOwner, LockOwnerId, LockState, OwnerName, StateKind, Tables, Waiter,
+};
+use crate::v4::wire::{LockType, OpNum, OwnerBytes, StateOwner, Stateid, Status};
+use std::sync::Arc;
+use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError, xdr_struct};
+
+/// locker4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Locker {
+    /// open_to_lock_owner4: the owner's first lock of this file.
+    New {
+        /// Open owner's sequence number.
+        open_seqid: u32,
+        /// The open.
+        open: Stateid,
+        /// Lock owner's sequence number.
+        lock_seqid: u32,
+        /// Whose lock.
+        owner: StateOwner,
+    },
+    /// exist_lock_owner4.
+    Existing {
+        /// The lock stateid.
+        stateid: Stateid,
+        /// Lock owner's sequence number.
+        seqid: u32,
+    },
+}
+
+impl Encode for Locker {
+    fn encode(&self, e: &mut Encoder) {
+        match self {
+            Self::New { open_seqid, open, lock_seqid, owner } => {
+                e.u32(1);
+                e.u32(*open_seqid);
+                open.encode(e);
+                e.u32(*lock_seqid);
+                owner.encode(e);
+            }
+            Self::Existing { stateid, seqid } => {
+                e.u32(0);
+                stateid.encode(e);
+                e.u32(*seqid);
+            }
+        }
+    }
+}
+
+impl Decode for Locker {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        if bool::decode(d)? {
+            Ok(Self::New {
+                open_seqid: d.u32()?,
+                open: Decode::decode(d)?,
+                lock_seqid: d.u32()?,
+                owner: Decode::decode(d)?,
+            })
+        } else {
+            Ok(Self::Existing { stateid: Decode::decode(d)?, seqid: d.u32()? })
+        }
+    }
+}
+
+xdr_struct! {
+    /// LOCK4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Shared or exclusive, waiting or not.
+        pub kind: LockType,
+        /// Taking back what was held before a restart.
+        pub reclaim: bool,
+        /// First byte.
+        pub offset: u64,
+        /// Bytes; all ones: to the end.
+        pub length: u64,
+        /// Whose.
+        pub locker: Locker,
+    }
+}
+
+xdr_struct! {
+    /// LOCK4resok.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Res {
+        /// The lock stateid.
+        pub stateid: Stateid,
+    }
+}
+
+xdr_struct! {
+    /// LOCK4denied: what stands in the way.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Denied {
+        /// First byte.
+        pub offset: u64,
+        /// Bytes; all ones: to the end.
+        pub length: u64,
+        /// Shared or exclusive.
+        pub kind: LockType,
+        /// Whose.
+        pub owner: StateOwner,
+    }
+}
+
+impl Denied {
+    /// Describes a lock.
+    #[must_use]
+    pub fn by(held: &Held<LockOwnerId>) -> Self {
+        Self {
+            offset: held.range.start,
+            length: held.range.length(),
+            kind: if held.write { LockType::Write } else { LockType::Read },
+            owner: StateOwner {
+                clientid: held.owner.client,
+                owner: OwnerBytes::from(&*held.owner.name),
+            },
+        }
+    }
+}
+
+/// The operation.
+pub struct Lock;
+
+impl Operation for Lock {
+    const NUM: OpNum = OpNum::Lock;
+    type Args = Args;
+    type Res = Res;
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
+        super::lockt::check_kind(cx).await?;
+        let result = match args.locker.clone() {
+            Locker::New { open_seqid, open, lock_seqid, owner } => {
+                let open = cx.resolve_stateid(open)?;
+                sequenced(cx, open, open_seqid, async |cx: &mut Cx<'_>| {
+                    first_lock(cx, &args, open, lock_seqid, &owner)
+                })
+                .await
+            }
+            Locker::Existing { stateid, seqid } => {
+                let stateid = cx.resolve_stateid(stateid)?;
+                sequenced(cx, stateid, seqid, async |cx: &mut Cx<'_>| {
+                    next_lock(cx, &args, stateid)
+                })
+                .await
+            }
+        }?;
+        cx.current_stateid = Some(result.stateid);
+        Ok(result)
+    }
+}
+
+/// Checks everything that does not depend on other locks.
+fn check(cx: &Cx<'_>, args: &Args, tables: &Tables, open: StateKey) -> Result<Range, Status> {
+    let range = Range::new(args.offset, args.length).ok_or(Status::Inval)?;
+    let open = tables.opens.get(&open).ok_or(Status::BadStateid)?;
+    let needed = if args.kind.is_write() { ACCESS_WRITE } else { ACCESS_READ };
+    if open.access & needed == 0 {
+        return Err(Status::Openmode);
+    }
+    let client = tables.clients.get(&open.client).ok_or(Status::Expired)?;
+    let grace = cx.server.state.grace.active();
+    if args.reclaim {
+        let open_to_it = grace && client.may_reclaim && !client.reclaim_complete;
+        return if open_to_it { Ok(range) } else { Err(Status::NoGrace) };
+    }
+    if grace { Err(Status::Grace) } else { Ok(range) }
+}
+
+fn first_lock(
+    cx: &Cx<'_>,
+    args: &Args,
+    open: Stateid,
+    lock_seqid: u32,
+    owner: &StateOwner,
+) -> Result<Res, Failure> {
+    let file = cx.object(Status::BadStateid)?.file_key();
+    let state = &cx.server.state;
+    let mut tables = state.lock();
+    let (open_key, kind) = state.find_state(&tables, cx, open, Some(&file))?;
+    if kind != StateKind::Open {
+        return Err(Status::BadStateid.into());
+    }
+    let client = tables.opens.get(&open_key).map(|o| o.client).ok_or(Status::BadStateid)?;
+    if cx.minor == 0 && owner.clientid != client {
+        return Err(Status::BadStateid.into());
+    }
+    let name: OwnerName = Arc::from(owner.owner.0.as_slice());
+    let id = LockOwnerId { client, name: Arc::clone(&name) };
+    if cx.minor == 0 {
+        check_first_seqid(&tables, &id, &file, lock_seqid)?;
+    }
+    let range = check(cx, args, &tables, open_key)?;
+    grant(cx, args, &mut tables, &file, &id, range)?;
+    let key = enter_lock_state(state, &mut tables, open_key, &id, &file)?;
+    if cx.minor == 0 {
+        record_first_seqid(cx, &mut tables, &id, key, lock_seqid);
+    }
+    let lock = tables.locks.get(&key).ok_or(Status::BadStateid)?;
+    Ok(Res { stateid: key.stateid(lock.seqid) })
+}
+
+/// A lock owner known already may not start over with another number
+/// (RFC 7530 §16.10.5).
+fn check_first_seqid(
+    tables: &Tables,
+    id: &LockOwnerId,
+    file: &FileKey,
+    seqid: u32,
+) -> Result<(), Status> {
+    let client = tables.clients.get(&id.client).ok_or(Status::StaleClientid)?;
+    let Some(owner) = client.lock_owners.get(&id.name) else { return Ok(()) };
+    let knows_file =
+        owner.states.iter().filter_map(|key| tables.locks.get(key)).any(|lock| lock.file == *file);
+    match owner.seq.judge(seqid) {
+        crate::v4::state::owner::Verdict::Run if !knows_file => Ok(()),
+        _ => Err(Status::BadSeqid),
+    }
+}
+
+fn record_first_seqid(
+    cx: &Cx<'_>,
+    tables: &mut Tables,
+    id: &LockOwnerId,
+    key: StateKey,
+    seqid: u32,
+) {
+    use crate::v4::state::owner::{LastReply, answer_bytes};
+    let version = tables.locks.get(&key).map_or(1, |lock| lock.seqid);
+    let reply = answer_bytes(&Ok(Res { stateid: key.stateid(version) }));
+    let current = cx.current.as_ref().map(crate::v4::cx::Current::place);
+    if let Some(client) = tables.clients.get_mut(&id.client)
+        && let Some(owner) = client.lock_owners.get_mut(&id.name)
+    {
+        owner.seq.record(seqid, LastReply { reply, current });
+    }
+}
+
+fn next_lock(cx: &Cx<'_>, args: &Args, stateid: Stateid) -> Result<Res, Failure> {
+    let file = cx.object(Status::BadStateid)?.file_key();
+    let state = &cx.server.state;
+    let mut tables = state.lock();
+    let (key, kind) = state.find_state(&tables, cx, stateid, Some(&file))?;
+    if kind != StateKind::Lock {
+        return Err(Status::BadStateid.into());
+    }
+    let lock = tables.locks.get(&key).ok_or(Status::BadStateid)?;
+    let (open, owner) = (lock.open, lock.owner.clone());
+    let range = check(cx, args, &tables, open)?;
+    grant(cx, args, &mut tables, &file, &owner, range)?;
+    bump(state, &mut tables, key).map(|stateid| Res { stateid }).map_err(Failure::from)
+}
+
+/// Moves a lock stateid to its next version.
+pub(super) fn bump(state: &State, tables: &mut Tables, key: StateKey) -> Result<Stateid, Status> {
+    let lock = tables.locks.get_mut(&key).ok_or(Status::BadStateid)?;
+    lock.seqid = next_seqid(lock.seqid);
+    let core = &tables.opens.get(&lock.open).ok_or(Status::BadStateid)?.core;
+    state.index.publish(key, lock.seqid, core);
+    Ok(key.stateid(lock.seqid))
+}
+
+fn grant(
+    cx: &Cx<'_>,
+    args: &Args,
+    tables: &mut Tables,
+    file: &FileKey,
+    owner: &LockOwnerId,
+    range: Range,
+) -> Result<(), Failure> {
+    let write = args.kind.is_write();
+    loop {
+        let ranges = &mut tables.files.entry(*file).or_default().ranges;
+        let Some(held) = ranges.conflict(&range, write, owner).cloned() else {
+            ranges.set(range, write, owner);
+            return Ok(());
+        };
+        if cx.server.state.give_up_if_expired(tables, held.owner.client, cx.now.seconds()) {
+            continue;
+        }
+        if args.kind.waits() && cx.minor > 0 {
+            let waiter = Waiter {
+                owner: owner.clone(),
+                range,
+                kind: args.kind,
+                fh: crate::namespace::Place::Node(file.export, file.node).to_fh(),
+                since_seconds: cx.now.seconds(),
+            };
+            State::add_waiter(tables, *file, waiter);
+        }
+        return Err(Failure::with_body(Status::Denied, &Denied::by(&held)));
+    }
+}
+
+/// The lock owner's stateid for the file, made when it has none.
+fn enter_lock_state(
+    state: &State,
+    tables: &mut Tables,
+    open: StateKey,
+    id: &LockOwnerId,
+    file: &FileKey,
+) -> Result<StateKey, Status> {
+    let client = tables.clients.get_mut(&id.client).ok_or(Status::StaleClientid)?;
+    let owner = client
+        .lock_owners
+        .entry(Arc::clone(&id.name))
+        .or_insert_with(LockOwner::default);
+    let known = owner
+        .states
+        .iter()
+        .copied()
+        .find(|key| tables.locks.get(key).is_some_and(|lock| lock.file == *file));
+    if let Some(key) = known {
+        bump(state, tables, key)?;
+        return Ok(key);
+    }
+    let key = state.ids.state();
+    owner.states.push(key);
+    let record = tables.opens.get_mut(&open).ok_or(Status::BadStateid)?;
+    record.locks.push(key);
+    state.index.publish(key, 1, &record.core);
+    let lock = LockState { key, seqid: 1, owner: id.clone(), open, file: *file };
+    tables.locks.insert(key, lock);
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zgate_xdr::Opaque;
+
+    #[test]
+    fn both_lockers_survive_the_trip() {
+        let stateid = Stateid { seqid: 1, other: [4; 12] };
+        let owner =
+            StateOwner { clientid: crate::v4::wire::ClientId(7), owner: Opaque(b"me".to_vec()) };
+        for locker in [
+            Locker::New { open_seqid: 1, open: stateid, lock_seqid: 0, owner },
+            Locker::Existing { stateid, seqid: 9 },
+        ] {
+            let mut e = Encoder::new();
+            locker.encode(&mut e);
+            let raw = e.finish().flatten().unwrap();
+            assert_eq!(Locker::decode(&mut Decoder::new(&raw)).unwrap(), locker);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! LOCKT (RFC 8881 §18.11): would this lock be granted?
+
+use super::lock::Denied;
+use super::{Failure, Operation};
+use crate::v4::cx::Cx;
+use crate::v4::state::ranges::Range;
+use crate::v4::state::tables::LockOwnerId;
+use crate::v4::wire::{LockType, OpNum, StateOwner, Status};
+use std::sync::Arc;
+use zgate_store::FileKind;
+use zgate_xdr::xdr_struct;
+
+xdr_struct! {
+    /// LOCKT4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Shared or exclusive.
+        pub kind: LockType,
+        /// First byte.
+        pub offset: u64,
+        /// Bytes; all ones: to the end.
+        pub length: u64,
+        /// Whose.
+        pub owner: StateOwner,
+    }
+}
+
+/// The operation.
+pub struct Lockt;
+
+impl Operation for Lockt {
+    const NUM: OpNum = OpNum::Lockt;
+    type Args = Args;
+    type Res = ();
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
+        check_kind(cx).await?;
+        let file = cx.object(Status::Isdir)?.file_key();
+        let range = Range::new(args.offset, args.length).ok_or(Status::Inval)?;
+        let state = &cx.server.state;
+        let mut tables = state.lock();
+        let client = match cx.session_client() {
+            Some(client) => client,
+            None => {
+                state.minor_zero_client(&mut tables, args.owner.clientid, cx.now.seconds())?.id
+            }
+        };
+        if state.grace.active() {
+            return Err(Status::Grace.into());
+        }
+        let owner = LockOwnerId { client, name: Arc::from(args.owner.owner.0.as_slice()) };
+        loop {
+            let held = tables
+                .files
+                .get(&file)
+                .and_then(|f| f.ranges.conflict(&range, args.kind.is_write(), &owner))
+                .cloned();
+            let Some(held) = held else { return Ok(()) };
+            if !state.give_up_if_expired(&mut tables, held.owner.client, cx.now.seconds()) {
+                return Err(Failure::with_body(Status::Denied, &Denied::by(&held)));
+            }
+        }
+    }
+}
+
+/// Locks are for regular files (RFC 8881 §18.10.4).
+pub(super) async fn check_kind(cx: &Cx<'_>) -> Result<(), Failure> {
+    let object = cx.object(Status::Isdir)?;
+    match object.export.store.getattr(&object.node).await?.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Status::Isdir.into()),
+        FileKind::Symlink if cx.minor > 0 => Err(Status::Symlink.into()),
+        _ if cx.minor > 0 => Err(Status::WrongType.into()),
+        _ => Err(Status::Inval.into()),
+    }
+}

@@ -1,0 +1,72 @@
+//! LOCKU (RFC 8881 §18.12).
+
+use super::{Failure, Operation};
+use crate::v4::cx::Cx;
+use crate::v4::state::ranges::Range;
+use crate::v4::state::sequenced::sequenced;
+use crate::v4::state::tables::StateKind;
+use crate::v4::wire::{LockType, OpNum, Stateid, Status};
+use zgate_xdr::xdr_struct;
+
+xdr_struct! {
+    /// LOCKU4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Means nothing; must be legal.
+        pub kind: LockType,
+        /// Lock owner's sequence number (minor version 0).
+        pub seqid: u32,
+        /// The lock stateid.
+        pub stateid: Stateid,
+        /// First byte.
+        pub offset: u64,
+        /// Bytes; all ones: to the end.
+        pub length: u64,
+    }
+}
+
+xdr_struct! {
+    /// LOCKU4resok.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Res {
+        /// Its new version.
+        pub stateid: Stateid,
+    }
+}
+
+/// The operation.
+pub struct Locku;
+
+impl Operation for Locku {
+    const NUM: OpNum = OpNum::Locku;
+    type Args = Args;
+    type Res = Res;
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
+        cx.current()?;
+        let stateid = cx.resolve_stateid(args.stateid)?;
+        let result = sequenced(cx, stateid, args.seqid, async |cx: &mut Cx<'_>| {
+            unlock(cx, &args, stateid).map_err(Failure::from)
+        })
+        .await?;
+        cx.current_stateid = Some(result.stateid);
+        Ok(result)
+    }
+}
+
+fn unlock(cx: &Cx<'_>, args: &Args, stateid: Stateid) -> Result<Res, Status> {
+    let file = cx.object(Status::BadStateid)?.file_key();
+    let range = Range::new(args.offset, args.length).ok_or(Status::Inval)?;
+    let state = &cx.server.state;
+    let mut tables = state.lock();
+    let (key, kind) = state.find_state(&tables, cx, stateid, Some(&file))?;
+    if kind != StateKind::Lock {
+        return Err(Status::BadStateid);
+    }
+    let owner = tables.locks.get(&key).map(|lock| lock.owner.clone()).ok_or(Status::BadStateid)?;
+    if let Some(record) = tables.files.get_mut(&file) {
+        record.ranges.clear(&range, &owner);
+    }
+    state.wake_waiters(cx.server, &mut tables, &file);
+    super::lock::bump(state, &mut tables, key).map(|stateid| Res { stateid })
+}

@@ -1,0 +1,73 @@
+//! LOOKUP (RFC 8881 §18.13).
+
+use super::{Failure, Operation, names};
+use crate::namespace::{PseudoId, pseudo::Child};
+use crate::v4::cx::{Current, Cx, Object};
+use crate::v4::wire::{Component, OpNum, Status};
+use std::sync::Arc;
+use zgate_store::{FileKind, StoreError};
+
+/// The operation.
+pub struct Lookup;
+
+impl Operation for Lookup {
+    const NUM: OpNum = OpNum::Lookup;
+    type Args = Component;
+    type Res = ();
+
+    async fn run(cx: &mut Cx<'_>, name: Component) -> Result<(), Failure> {
+        match cx.current()? {
+            Current::Pseudo(id) => {
+                names::check(&name.0)?;
+                let id = *id;
+                cx.current = Some(lookup_pseudo(cx, id, &name.0)?);
+                cx.current_stateid = None;
+            }
+            Current::Node { .. } => {
+                let dir = cx.object(Status::Serverfault)?;
+                if let Err(status) = names::check(&name.0) {
+                    return Err(check_directory(&dir).await.err().unwrap_or(status).into());
+                }
+                let found = dir.export.store.lookup(dir.who(), &dir.node, &name.0).await;
+                let node = match found {
+                    Ok(node) => node,
+                    Err(StoreError::NotDirectory) => {
+                        let why = check_directory(&dir).await.err().unwrap_or(Status::Notdir);
+                        return Err(why.into());
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                cx.set_current_node(&dir, node.handle);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A child of a pseudo directory. An export closed to the caller does not
+/// exist for it.
+///
+/// # Errors
+/// [`Status::Noent`], [`Status::Wrongsec`].
+pub fn lookup_pseudo(cx: &Cx<'_>, id: PseudoId, name: &[u8]) -> Result<Current, Status> {
+    let name = std::str::from_utf8(name).map_err(|_| Status::Inval)?;
+    match cx.namespace.child(id, name).ok_or(Status::Noent)? {
+        Child::Directory(id) => Ok(Current::Pseudo(id)),
+        Child::Export(id) => {
+            let export = cx.namespace.export(id).ok_or(Status::Noent)?;
+            cx.enter_export(Arc::clone(export), export.store.root())
+        }
+    }
+}
+
+/// What an operation on a directory answers for anything else.
+///
+/// # Errors
+/// [`Status::Symlink`], [`Status::Notdir`] or the store's.
+pub async fn check_directory(object: &Object) -> Result<(), Status> {
+    match object.export.store.getattr(&object.node).await?.kind {
+        FileKind::Directory => Ok(()),
+        FileKind::Symlink => Err(Status::Symlink),
+        _ => Err(Status::Notdir),
+    }
+}

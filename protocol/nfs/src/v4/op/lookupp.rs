@@ -1,0 +1,47 @@
+//! LOOKUPP (RFC 8881 §18.14).
+
+use super::lookup::check_directory;
+use super::{Failure, Operation};
+use crate::v4::cx::{Current, Cx, Object};
+use crate::v4::wire::{OpNum, Status};
+
+/// The operation.
+pub struct Lookupp;
+
+impl Operation for Lookupp {
+    const NUM: OpNum = OpNum::Lookupp;
+    type Args = ();
+    type Res = ();
+
+    async fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
+        let parent = parent_of(cx).await?;
+        cx.current = Some(parent);
+        cx.current_stateid = None;
+        Ok(())
+    }
+}
+
+/// The parent directory: from an export's root it is the pseudo directory the
+/// export hangs in.
+///
+/// # Errors
+/// [`Status::Noent`] at the very root, [`Status::Notdir`], the store's.
+pub async fn parent_of(cx: &Cx<'_>) -> Result<Current, Status> {
+    let dir: Object = match cx.current()? {
+        Current::Pseudo(id) => {
+            return cx.namespace.parent(*id).map(Current::Pseudo).ok_or(Status::Noent);
+        }
+        Current::Node { .. } => cx.object(Status::Serverfault)?,
+    };
+    let store = &dir.export.store;
+    if dir.node == store.root() {
+        let pseudo = cx.namespace.parent_of_export(dir.export.id);
+        return pseudo.map(Current::Pseudo).ok_or(Status::Noent);
+    }
+    match check_directory(&dir).await {
+        Err(Status::Symlink) if cx.minor == 0 => return Err(Status::Notdir),
+        other => other?,
+    }
+    let parent = store.lookup_parent(dir.who(), &dir.node).await?;
+    Ok(Current::Node { export: dir.export.clone(), node: parent.handle, entry: dir.entry })
+}

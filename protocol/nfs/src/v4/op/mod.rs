@@ -1,0 +1,125 @@
+//! The operations, one file each: arguments, result, rule, tests.
+
+pub mod access;
+pub mod allocate;
+pub mod backchannel_ctl;
+pub mod bind_conn_to_session;
+pub mod clone;
+pub mod close;
+pub mod commit;
+pub mod copy;
+pub mod copy_notify;
+pub mod create;
+pub mod create_session;
+pub mod deallocate;
+pub mod delegpurge;
+pub mod delegreturn;
+pub mod destroy_clientid;
+pub mod destroy_session;
+pub mod exchange_id;
+pub mod free_stateid;
+pub mod getattr;
+pub mod getfh;
+pub mod getxattr;
+pub mod io_advise;
+pub mod layout;
+pub mod link;
+pub mod listxattrs;
+pub mod lock;
+pub mod lockt;
+pub mod locku;
+pub mod lookup;
+pub mod lookupp;
+pub mod names;
+pub mod nverify;
+pub mod offload_cancel;
+pub mod offload_status;
+pub mod open;
+pub mod open_confirm;
+pub mod open_downgrade;
+pub mod openattr;
+pub mod putfh;
+pub mod putpubfh;
+pub mod putrootfh;
+pub mod read;
+pub mod read_plus;
+pub mod readdir;
+pub mod readlink;
+pub mod reclaim_complete;
+pub mod release_lockowner;
+pub mod remove;
+pub mod removexattr;
+pub mod rename;
+pub mod renew;
+pub mod restorefh;
+pub mod savefh;
+pub mod secinfo;
+pub mod secinfo_no_name;
+pub mod seek;
+pub mod sequence;
+pub mod setattr;
+pub mod setclientid;
+pub mod setclientid_confirm;
+pub mod setxattr;
+pub mod table;
+pub mod test_stateid;
+pub mod verify;
+pub mod want_delegation;
+pub mod write;
+pub mod write_same;
+
+use crate::v4::cx::Cx;
+use crate::v4::wire::{OpNum, Status};
+use zgate_store::StoreError;
+use zgate_xdr::{Decode, Encode, Encoder, XdrError};
+
+/// An operation of a COMPOUND.
+pub trait Operation {
+    /// Its number.
+    const NUM: OpNum;
+    /// What it takes.
+    type Args: Decode + Encode;
+    /// What it answers when it succeeds.
+    type Res: Decode + Encode;
+
+    /// Runs it.
+    fn run(cx: &mut Cx<'_>, args: Self::Args) -> impl Future<Output = Result<Self::Res, Failure>>;
+}
+
+/// An operation that did not succeed (or answers with bytes it has already,
+/// as a replayed one does).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The status.
+    pub status: Status,
+    /// What follows the status on the wire; nothing for most operations.
+    pub body: Vec<u8>,
+}
+
+impl Failure {
+    /// A failure whose status is followed by a body.
+    pub fn with_body(status: Status, body: &impl Encode) -> Self {
+        let mut e = Encoder::new();
+        body.encode(&mut e);
+        let body = e.finish().flatten().map(|bytes| bytes.to_vec()).unwrap_or_default();
+        Self { status, body }
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self { status, body: Vec::new() }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Status::from(error).into()
+    }
+}
+
+impl From<XdrError> for Failure {
+    fn from(error: XdrError) -> Self {
+        Status::from(error).into()
+    }
+}

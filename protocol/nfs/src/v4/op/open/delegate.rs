@@ -1,0 +1,108 @@
+//! Whether an OPEN comes with a delegation (RFC 8881 §10.4, §18.16.3).
+
+use super::target::Target;
+use super::wire::{Args, Claim, Delegated};
+use crate::v4::cx::Cx;
+use crate::v4::state::delegation::NewDelegation;
+use crate::v4::wire::ClientId;
+use std::sync::atomic::Ordering;
+use zgate_store::file_store::OpenAccess;
+
+const WANT_MASK: u32 = 0xff00;
+const WANT_READ: u32 = 0x0100;
+const WANT_WRITE: u32 = 0x0200;
+const WANT_NO_DELEGATION: u32 = 0x0400;
+const WANT_CANCEL: u32 = 0x0500;
+/// OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS (RFC 9754 §5).
+const WANT_TIMESTAMPS: u32 = 0x10_0000;
+
+/// why_no_delegation4.
+const NOT_WANTED: u32 = 0;
+const CONTENTION: u32 = 1;
+const RESOURCE: u32 = 2;
+const CANCELLED: u32 = 7;
+
+/// How far a file may grow under a write delegation before the client must
+/// ask: no bound, space is found out at WRITE.
+const LIMIT_BYTES: u64 = u64::MAX;
+
+/// Decides and gives.
+pub(super) async fn decide(
+    cx: &Cx<'_>,
+    args: &Args,
+    client: ClientId,
+    target: &Target,
+) -> Delegated {
+    let want = args.access & WANT_MASK;
+    let none = |why: u32| {
+        if cx.minor > 0 && want != 0 { Delegated::NoneBecause(why) } else { Delegated::None }
+    };
+    match want {
+        WANT_NO_DELEGATION => return none(NOT_WANTED),
+        WANT_CANCEL => return none(CANCELLED),
+        _ => {}
+    }
+    let reclaimed = match args.claim {
+        Claim::Previous(kind) => Some(kind),
+        Claim::Null(_) | Claim::Fh => None,
+        _ => return Delegated::None,
+    };
+    let write = match (reclaimed, want) {
+        (Some(0 | 3), _) => return Delegated::None,
+        (Some(kind), _) => matches!(kind, 2 | 5),
+        (None, WANT_READ) => false,
+        (None, WANT_WRITE) => true,
+        (None, _) => args.access & 2 != 0,
+    };
+    if !target.object.export.delegations || !callback_path_up(cx, client) {
+        return none(RESOURCE);
+    }
+    let file = target.object.file_key();
+    let now = cx.now.seconds();
+    if !cx.server.state.may_delegate(&cx.server.state.lock(), &file, client, write, now) {
+        return none(CONTENTION);
+    }
+    let object = &target.object;
+    if write && !object.entry.writable {
+        return none(RESOURCE);
+    }
+    // The client will decide about later opens itself: it must be allowed
+    // everything the delegation lets it do.
+    let rights = OpenAccess { read: true, write, stateless: false };
+    let Ok(opened) = object.export.store.open(object.who(), &object.node, rights).await else {
+        return none(RESOURCE);
+    };
+    let attrs = cx.minor > 1 && args.access & WANT_TIMESTAMPS != 0;
+    let new = NewDelegation {
+        client,
+        object,
+        write,
+        attrs,
+        change: target.attr.change,
+        size: target.attr.size,
+        opened: &opened,
+    };
+    let mut tables = cx.server.state.lock();
+    if !cx.server.state.may_delegate(&tables, &file, client, write, now) {
+        return none(CONTENTION);
+    }
+    let Some(key) = cx.server.state.enter_delegation(&mut tables, &new) else {
+        return none(RESOURCE);
+    };
+    let stateid = key.stateid(1);
+    if write {
+        Delegated::Write { stateid, recall: false, limit_bytes: LIMIT_BYTES, attrs }
+    } else {
+        Delegated::Read { stateid, recall: false, attrs }
+    }
+}
+
+fn callback_path_up(cx: &Cx<'_>, client: ClientId) -> bool {
+    let tables = cx.server.state.lock();
+    let Some(record) = tables.clients.get(&client) else { return false };
+    if cx.minor == 0 {
+        return record.callback.as_ref().is_some_and(|cb| cb.up.load(Ordering::Acquire));
+    }
+    let mut paths = record.sessions.iter().flat_map(|session| session.back_paths());
+    paths.any(|connection| cx.server.runtime.connected(connection))
+}

@@ -1,0 +1,240 @@
+//! OPEN (RFC 8881 §18.16, RFC 7530 §16.16).
+
+mod delegate;
+mod target;
+mod wire;
+
+pub use wire::{Args, Claim, Delegated, DelegationAce, How, Res};
+
+use super::{Failure, Operation};
+use crate::v4::cx::{Cx, Object};
+use crate::v4::state::State;
+use crate::v4::state::open::NewOpen;
+use crate::v4::state::sequenced::SeqOwner;
+use crate::v4::state::tables::{OpenOwner, OwnerName};
+use crate::v4::wire::{ClientId, OpNum, Stateid, Status};
+use std::sync::Arc;
+use target::Target;
+use zgate_store::file_store::{OpenAccess, OpenFile};
+use zgate_store::{FileKind, SetAttr};
+
+/// OPEN4_RESULT_CONFIRM.
+pub const RESULT_CONFIRM: u32 = 2;
+/// OPEN4_RESULT_LOCKTYPE_POSIX.
+pub const RESULT_LOCKTYPE_POSIX: u32 = 4;
+/// OPEN4_RESULT_PRESERVE_UNLINKED.
+pub const RESULT_PRESERVE_UNLINKED: u32 = 8;
+/// OPEN4_RESULT_MAY_NOTIFY_LOCK.
+pub const RESULT_MAY_NOTIFY_LOCK: u32 = 0x20;
+
+/// Bits of share_access that minor version 1 and later know: access, the
+/// WANT kinds, the two signal bits, RFC 9754's WANT_DELEG_TIMESTAMPS and
+/// WANT_OPEN_XOR_DELEGATION.
+const KNOWN_ACCESS_BITS: u32 = 0x3 | 0xff00 | 0x1_0000 | 0x2_0000 | 0x10_0000 | 0x20_0000;
+
+/// The operation.
+pub struct Open;
+
+impl Operation for Open {
+    const NUM: OpNum = OpNum::Open;
+    type Args = Args;
+    type Res = Res;
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
+        let server = cx.server;
+        if cx.minor > 0 {
+            let client = cx.session_client().ok_or(Status::OpNotInSession)?;
+            let owner: OwnerName = Arc::from(args.owner.owner.0.as_slice());
+            server.state.ensure_owner(client, &owner, true, cx.now.seconds())?;
+            return open(cx, &args, client, &owner).await;
+        }
+        let client = args.owner.clientid;
+        let owner: OwnerName = Arc::from(args.owner.owner.0.as_slice());
+        let seq_owner = SeqOwner::Open(client, Arc::clone(&owner));
+        {
+            let mut tables = server.state.lock();
+            server.state.minor_zero_client(&mut tables, client, cx.now.seconds())?;
+        }
+        let judged = server.state.begin_sequenced(cx, &seq_owner, args.seqid);
+        if let Err(failure) = judged {
+            // An owner that never confirmed starts anew with any number
+            // (RFC 7530 §16.16.5); a repeated first OPEN is still a replay.
+            let unconfirmed = !server.state.owner_confirmed(client, &owner);
+            if failure.status != Status::BadSeqid || !unconfirmed {
+                return Err(failure);
+            }
+        }
+        server.state.restart_unconfirmed(client, &owner, cx.now.seconds());
+        server.state.ensure_owner(client, &owner, false, cx.now.seconds())?;
+        let result = open(cx, &args, client, &owner).await;
+        server.state.end_sequenced(cx, &seq_owner, args.seqid, &result);
+        result
+    }
+}
+
+impl State {
+    /// Makes the open owner when it does not exist. `confirmed`: it needs no
+    /// OPEN_CONFIRM.
+    fn ensure_owner(
+        &self,
+        client: ClientId,
+        owner: &OwnerName,
+        confirmed: bool,
+        now_seconds: u64,
+    ) -> Result<(), Status> {
+        let mut tables = self.lock();
+        let record = tables.clients.get_mut(&client).ok_or(Status::StaleClientid)?;
+        let fresh = || OpenOwner { confirmed, ..OpenOwner::default() };
+        let entry = record.open_owners.entry(Arc::clone(owner)).or_insert_with(fresh);
+        entry.used_seconds = now_seconds;
+        Ok(())
+    }
+
+    fn owner_confirmed(&self, client: ClientId, owner: &OwnerName) -> bool {
+        let tables = self.lock();
+        let record = tables.clients.get(&client);
+        record.and_then(|c| c.open_owners.get(owner)).is_none_or(|o| o.confirmed)
+    }
+
+    /// Forgets what an owner opened without confirming.
+    fn restart_unconfirmed(&self, client: ClientId, owner: &OwnerName, now_seconds: u64) {
+        let mut tables = self.lock();
+        let Some(record) = tables.clients.get_mut(&client) else { return };
+        let Some(entry) = record.open_owners.get_mut(owner) else { return };
+        entry.last_closed = None;
+        if entry.confirmed {
+            return;
+        }
+        let opens = std::mem::take(&mut entry.opens);
+        record.open_owners.remove(owner);
+        for key in opens {
+            self.remove_open(&mut tables, key, now_seconds);
+        }
+    }
+}
+
+/// Legal share bits (RFC 8881 §18.16.3).
+fn check_bits(minor: u8, access: u32, deny: u32) -> Result<(), Status> {
+    let known = if minor == 0 { 3 } else { KNOWN_ACCESS_BITS };
+    if access & 3 == 0 || access & !known != 0 || deny > 3 {
+        return Err(Status::Inval);
+    }
+    Ok(())
+}
+
+/// Who may open during grace, and who may reclaim (RFC 8881 §8.4.2,
+/// RFC 7530 §9.6.2).
+fn check_grace(cx: &Cx<'_>, client: ClientId, claim: &Claim) -> Result<(), Status> {
+    let state = &cx.server.state;
+    let (complete, may_reclaim) = {
+        let tables = state.lock();
+        let record = tables.clients.get(&client).ok_or(Status::StaleClientid)?;
+        (record.reclaim_complete, record.may_reclaim)
+    };
+    if claim.is_reclaim() {
+        let open_to_it = state.grace.active() && may_reclaim && !complete;
+        return if open_to_it { Ok(()) } else { Err(Status::NoGrace) };
+    }
+    if state.grace.active() || cx.minor > 0 && !complete {
+        return Err(Status::Grace);
+    }
+    Ok(())
+}
+
+async fn open(
+    cx: &mut Cx<'_>,
+    args: &Args,
+    client: ClientId,
+    owner: &OwnerName,
+) -> Result<Res, Failure> {
+    check_bits(cx.minor, args.access, args.deny)?;
+    cx.current()?;
+    check_grace(cx, client, &args.claim)?;
+    let target = target::find(cx, args, client).await?;
+    let object = &target.object;
+    let access = args.access & 3;
+    if !target.created {
+        let modifies = access & 2 != 0 || args.deny != 0 || target.truncate;
+        cx.server.state.recall_conflicting(cx, &object.file_key(), modifies, Some(client))?;
+    }
+    let opened = open_in_store(&target, args, access).await?;
+    let stateid = remember(cx, args, client, owner, &target, &opened)?;
+    if target.truncate
+        && let Err(error) = truncate(object, &opened, access).await
+    {
+        undo(cx, stateid);
+        return Err(error);
+    }
+    let delegated = delegate::decide(cx, args, client, &target).await;
+    let confirmed = cx.server.state.owner_confirmed(client, owner);
+    let mut flags = RESULT_LOCKTYPE_POSIX;
+    if !confirmed {
+        flags |= RESULT_CONFIRM;
+    }
+    if cx.minor > 0 {
+        flags |= RESULT_MAY_NOTIFY_LOCK | RESULT_PRESERVE_UNLINKED;
+    }
+    let (object, node) = (target.object.clone(), target.object.node);
+    cx.set_current_node(&object, node);
+    cx.current_stateid = Some(stateid);
+    Ok(Res { stateid, change: target.change, flags, attrs_set: target.attrs_set, delegated })
+}
+
+/// Opens the file as the caller, for what is asked; a file created just now
+/// is open already, whatever its mode says.
+async fn open_in_store(target: &Target, args: &Args, access: u32) -> Result<OpenFile, Failure> {
+    if let Some(opened) = &target.opened {
+        return Ok(Arc::clone(opened));
+    }
+    let object = &target.object;
+    if access & 2 != 0 && !object.entry.writable {
+        return Err(Status::Rofs.into());
+    }
+    // A reclaim, and an open under a delegation, was allowed before.
+    let stateless = args.claim.is_reclaim()
+        || matches!(args.claim, Claim::DelegateCurrent(..) | Claim::DelegateCurrentFh(_));
+    let want = OpenAccess { read: access & 1 != 0, write: access & 2 != 0, stateless };
+    Ok(object.export.store.open(object.who(), &object.node, want).await?)
+}
+
+fn remember(
+    cx: &Cx<'_>,
+    args: &Args,
+    client: ClientId,
+    owner: &OwnerName,
+    target: &Target,
+    opened: &OpenFile,
+) -> Result<Stateid, Status> {
+    let state = &cx.server.state;
+    let file = target.object.file_key();
+    let access = args.access & 3;
+    let mut tables = state.lock();
+    let own = State::open_of(&tables, client, owner, &file);
+    state.check_shares(&mut tables, &file, own, access, args.deny, cx.now.seconds())?;
+    let new = NewOpen { client, owner, file, access, deny: args.deny, opened };
+    state.enter_open(&mut tables, &new)
+}
+
+async fn truncate(object: &Object, opened: &OpenFile, access: u32) -> Result<(), Failure> {
+    let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+    let open = (access & 2 != 0).then_some(opened);
+    object.export.store.setattr(object.who(), &object.node, &empty, open).await?;
+    Ok(())
+}
+
+fn undo(cx: &Cx<'_>, stateid: Stateid) {
+    let mut tables = cx.server.state.lock();
+    cx.server.state.remove_open(&mut tables, stateid.into(), cx.now.seconds());
+}
+
+/// What OPEN answers for something that is no regular file
+/// (RFC 8881 §18.16.3; RFC 7530 §16.16.5).
+pub(super) fn not_a_file(kind: FileKind, minor: u8) -> Option<Status> {
+    match kind {
+        FileKind::Regular => None,
+        FileKind::Directory => Some(Status::Isdir),
+        FileKind::Symlink => Some(Status::Symlink),
+        _ if minor == 0 => Some(Status::Inval),
+        _ => Some(Status::WrongType),
+    }
+}

@@ -1,0 +1,216 @@
+//! Finding or creating the file an OPEN is about.
+
+use super::not_a_file;
+use super::wire::{Args, Claim, How};
+use crate::namespace::pseudo::Child;
+use crate::v4::attrs::settable::{self, Settable};
+use crate::v4::cx::{Current, Cx, Object};
+use crate::v4::op::{Failure, names};
+use crate::v4::state::ids::StateKey;
+use crate::v4::wire::{Bitmap, ChangeInfo, ClientId, Fattr, Stateid, Status};
+use zgate_store::file_store::{CreateMode, OpenFile};
+use zgate_store::{Attr, SetAttr};
+
+const SIZE: u32 = 4;
+const TIME_ACCESS: u32 = 47;
+const TIME_MODIFY: u32 = 53;
+
+/// The file of an OPEN.
+pub(super) struct Target {
+    pub object: Object,
+    pub attr: Attr,
+    /// Open for reading and writing, when it was created now.
+    pub opened: Option<OpenFile>,
+    pub created: bool,
+    pub change: ChangeInfo,
+    pub attrs_set: Bitmap,
+    /// An existing file is to be emptied once the open stands.
+    pub truncate: bool,
+}
+
+/// Finds or creates it.
+pub(super) async fn find(cx: &Cx<'_>, args: &Args, client: ClientId) -> Result<Target, Failure> {
+    match &args.claim {
+        Claim::Null(name) => named(cx, args, &name.0).await,
+        Claim::DelegateCurrent(stateid, name) => {
+            if args.how != How::NoCreate {
+                return Err(Status::Inval.into());
+            }
+            check_held(cx, *stateid, client)?;
+            named(cx, args, &name.0).await
+        }
+        Claim::Fh | Claim::Previous(_) => by_handle(cx, args).await,
+        Claim::DelegateCurrentFh(stateid) => {
+            check_held(cx, *stateid, client)?;
+            by_handle(cx, args).await
+        }
+        // Delegations do not outlive their client's lease here
+        // (RFC 8881 §10.2.1 leaves that to the server).
+        Claim::DelegatePrevious(_) | Claim::DelegatePreviousFh => Err(Status::Notsupp.into()),
+    }
+}
+
+fn check_held(cx: &Cx<'_>, stateid: Stateid, client: ClientId) -> Result<(), Status> {
+    let tables = cx.server.state.lock();
+    match tables.delegations.get(&StateKey::from(stateid)) {
+        Some(delegation) if delegation.client == client => Ok(()),
+        Some(_) => Err(Status::BadStateid),
+        None => Err(cx.server.state.why_unknown(&tables, cx, stateid)),
+    }
+}
+
+async fn by_handle(cx: &Cx<'_>, args: &Args) -> Result<Target, Failure> {
+    // Creation needs a name (RFC 8881 §18.16.3); UNCHECKED is tolerated by
+    // nobody.
+    if args.how != How::NoCreate {
+        return Err(Status::Inval.into());
+    }
+    let object = cx.object(Status::Isdir)?;
+    let attr = object.export.store.getattr(&object.node).await?;
+    if let Some(status) = not_a_file(attr.kind, cx.minor) {
+        return Err(status.into());
+    }
+    let change = ChangeInfo { atomic: true, before: attr.change, after: attr.change };
+    Ok(existing(object, attr, change))
+}
+
+fn existing(object: Object, attr: Attr, change: ChangeInfo) -> Target {
+    Target {
+        object,
+        attr,
+        opened: None,
+        created: false,
+        change,
+        attrs_set: Bitmap::default(),
+        truncate: false,
+    }
+}
+
+async fn named(cx: &Cx<'_>, args: &Args, name: &[u8]) -> Result<Target, Failure> {
+    names::check(name)?;
+    let dir = match cx.current()? {
+        Current::Pseudo(id) => return Err(in_pseudo(cx, *id, name, &args.how).into()),
+        Current::Node { .. } => cx.object(Status::Rofs)?,
+    };
+    let create = match &args.how {
+        How::NoCreate => None,
+        How::Unchecked(attrs) => Some((CreateMode::Unchecked, parse(attrs, cx.minor)?)),
+        How::Guarded(attrs) => Some((CreateMode::Guarded, parse(attrs, cx.minor)?)),
+        How::Exclusive(verifier) => Some((CreateMode::Exclusive(*verifier), Settable::default())),
+        How::ExclusiveWithAttrs(verifier, attrs) if cx.minor > 0 => {
+            let settable = parse(attrs, cx.minor)?;
+            // The verifier lives in the time stamps, so these cannot be set
+            // along (suppattr_exclcreat, RFC 8881 §5.8.1.14).
+            if settable.set.atime.is_some() || settable.set.mtime.is_some() {
+                return Err(Status::Attrnotsupp.into());
+            }
+            Some((CreateMode::Exclusive(*verifier), settable))
+        }
+        How::ExclusiveWithAttrs(..) => return Err(Status::Badxdr.into()),
+    };
+    match create {
+        None => lookup(cx, dir, name).await,
+        Some((mode, settable)) => create_file(cx, dir, name, mode, settable).await,
+    }
+}
+
+fn parse(attrs: &Fattr, minor: u8) -> Result<Settable, Status> {
+    settable::parse(attrs, minor)
+}
+
+fn in_pseudo(cx: &Cx<'_>, id: crate::namespace::PseudoId, name: &[u8], how: &How) -> Status {
+    let child = std::str::from_utf8(name).ok().and_then(|name| cx.namespace.child(id, name));
+    match child {
+        Some(Child::Directory(_) | Child::Export(_)) => Status::Isdir,
+        None if *how == How::NoCreate => Status::Noent,
+        None => Status::Rofs,
+    }
+}
+
+async fn lookup(cx: &Cx<'_>, dir: Object, name: &[u8]) -> Result<Target, Failure> {
+    let store = &dir.export.store;
+    let node = match store.lookup(dir.who(), &dir.node, name).await {
+        Ok(node) => node,
+        Err(error) => return Err(dir_error(cx, &dir, error).await),
+    };
+    if let Some(status) = not_a_file(node.attr.kind, cx.minor) {
+        return Err(status.into());
+    }
+    // Nothing changed; clients compare before and after only with each other.
+    let change = store.getattr(&dir.node).await.map_or(0, |attr| attr.change);
+    let change = ChangeInfo { atomic: true, before: change, after: change };
+    Ok(existing(Object { node: node.handle, ..dir }, node.attr, change))
+}
+
+/// A name looked for in something that is no directory.
+async fn dir_error(
+    cx: &Cx<'_>,
+    dir: &Object,
+    error: zgate_store::StoreError,
+) -> Failure {
+    if error == zgate_store::StoreError::NotDirectory
+        && cx.minor > 0
+        && let Ok(attr) = dir.export.store.getattr(&dir.node).await
+        && attr.kind == zgate_store::FileKind::Symlink
+    {
+        return Status::Symlink.into();
+    }
+    error.into()
+}
+
+async fn create_file(
+    cx: &Cx<'_>,
+    dir: Object,
+    name: &[u8],
+    mode: CreateMode,
+    settable: Settable,
+) -> Result<Target, Failure> {
+    let store = dir.export.store.clone();
+    if !dir.entry.writable {
+        // An existing file may still be opened for reading.
+        if mode == CreateMode::Unchecked && settable.set.size.is_none() {
+            let found = lookup(cx, dir, name).await;
+            return found.map_err(|failure| match failure.status {
+                Status::Noent => Status::Rofs.into(),
+                _ => failure,
+            });
+        }
+        return Err(Status::Rofs.into());
+    }
+    // An existing file is emptied only after the share check: the store is
+    // not told of a size of zero, a new file has it anyway.
+    let wants_empty = settable.set.size == Some(0);
+    let attrs = SetAttr { size: settable.set.size.filter(|size| *size != 0), ..settable.set.clone() };
+    let created = match store.create_file(dir.who(), &dir.node, name, mode, &attrs).await {
+        Ok(created) => created,
+        Err(error) => return Err(dir_error(cx, &dir, error).await),
+    };
+    let change = created.dir.into();
+    let object = Object { node: created.node.handle, ..dir };
+    if !created.created && !matches!(mode, CreateMode::Exclusive(_)) {
+        if let Some(status) = not_a_file(created.node.attr.kind, cx.minor) {
+            return Err(status.into());
+        }
+        let mut target = existing(object, created.node.attr, change);
+        target.truncate = wants_empty;
+        if wants_empty {
+            target.attrs_set.set(SIZE);
+        }
+        return Ok(target);
+    }
+    let mut attrs_set = settable.applied.clone();
+    if matches!(mode, CreateMode::Exclusive(_)) {
+        attrs_set.set(TIME_ACCESS);
+        attrs_set.set(TIME_MODIFY);
+    }
+    settable::apply_acl(&object, &settable).await?;
+    Ok(Target {
+        object,
+        attr: created.node.attr,
+        opened: created.open,
+        created: created.created,
+        change,
+        attrs_set,
+        truncate: false,
+    })
+}

@@ -1,0 +1,65 @@
+//! OPEN_CONFIRM (RFC 7530 §16.18), minor version 0 only.
+
+use super::{Failure, Operation};
+use crate::v4::cx::Cx;
+use crate::v4::state::open::next_seqid;
+use crate::v4::state::sequenced::sequenced;
+use crate::v4::state::tables::StateKind;
+use crate::v4::wire::{OpNum, Stateid, Status};
+use zgate_xdr::xdr_struct;
+
+xdr_struct! {
+    /// OPEN_CONFIRM4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// The open.
+        pub stateid: Stateid,
+        /// Owner's sequence number.
+        pub seqid: u32,
+    }
+}
+
+xdr_struct! {
+    /// OPEN_CONFIRM4resok.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Res {
+        /// The open's new version.
+        pub stateid: Stateid,
+    }
+}
+
+/// The operation.
+pub struct OpenConfirm;
+
+impl Operation for OpenConfirm {
+    const NUM: OpNum = OpNum::OpenConfirm;
+    type Args = Args;
+    type Res = Res;
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
+        cx.current()?;
+        sequenced(cx, args.stateid, args.seqid, async |cx: &mut Cx<'_>| {
+            let file = cx.object(Status::BadStateid)?.file_key();
+            let state = &cx.server.state;
+            let mut tables = state.lock();
+            let (key, kind) = state.find_state(&tables, cx, args.stateid, Some(&file))?;
+            if kind != StateKind::Open {
+                return Err(Status::BadStateid.into());
+            }
+            let tables = &mut *tables;
+            let open = tables.opens.get_mut(&key).ok_or(Status::BadStateid)?;
+            let owner = tables
+                .clients
+                .get_mut(&open.client)
+                .and_then(|client| client.open_owners.get_mut(&open.owner))
+                .ok_or(Status::BadStateid)?;
+            if std::mem::replace(&mut owner.confirmed, true) {
+                return Err(Status::BadStateid.into());
+            }
+            open.seqid = next_seqid(open.seqid);
+            state.index.publish(key, open.seqid, &open.core);
+            Ok(Res { stateid: key.stateid(open.seqid) })
+        })
+        .await
+    }
+}

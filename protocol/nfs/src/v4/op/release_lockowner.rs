@@ -1,0 +1,49 @@
+//! RELEASE_LOCKOWNER (RFC 7530 §16.37), minor version 0 only.
+
+use super::{Failure, Operation};
+use crate::v4::cx::Cx;
+use crate::v4::state::tables::{LockOwnerId, OwnerName};
+use crate::v4::wire::{OpNum, StateOwner, Status};
+use std::sync::Arc;
+use zgate_xdr::xdr_struct;
+
+xdr_struct! {
+    /// RELEASE_LOCKOWNER4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Whose state may go.
+        pub owner: StateOwner,
+    }
+}
+
+/// The operation.
+pub struct ReleaseLockowner;
+
+impl Operation for ReleaseLockowner {
+    const NUM: OpNum = OpNum::ReleaseLockowner;
+    type Args = Args;
+    type Res = ();
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
+        let state = &cx.server.state;
+        let mut tables = state.lock();
+        let client = state.minor_zero_client(&mut tables, args.owner.clientid, cx.now.seconds())?;
+        let name: OwnerName = Arc::from(args.owner.owner.0.as_slice());
+        let Some(owner) = client.lock_owners.get(&name) else { return Ok(()) };
+        let keys = owner.states.clone();
+        let id = LockOwnerId { client: client.id, name: Arc::clone(&name) };
+        let holds = keys.iter().filter_map(|key| tables.locks.get(key)).any(|lock| {
+            tables.files.get(&lock.file).is_some_and(|file| file.ranges.holds(&id))
+        });
+        if holds {
+            return Err(Status::LocksHeld.into());
+        }
+        for key in keys {
+            state.remove_lock_state(&mut tables, key);
+        }
+        if let Some(client) = tables.clients.get_mut(&id.client) {
+            client.lock_owners.remove(&name);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! REMOVE (RFC 8881 §18.25).
+
+use super::{Failure, Operation, names};
+use crate::v4::cx::{Cx, FileKey, Object};
+use crate::v4::wire::{ChangeInfo, Component, OpNum, Status};
+use zgate_store::FileKind;
+
+/// The operation.
+pub struct Remove;
+
+impl Operation for Remove {
+    const NUM: OpNum = OpNum::Remove;
+    type Args = Component;
+    type Res = ChangeInfo;
+
+    async fn run(cx: &mut Cx<'_>, name: Component) -> Result<ChangeInfo, Failure> {
+        let dir = cx.writable_object()?;
+        names::check(&name.0)?;
+        recall_named(cx, &dir, &name.0).await?;
+        let store = &dir.export.store;
+        match store.remove(dir.who(), &dir.node, &name.0, None).await {
+            Ok(change) => Ok(change.into()),
+            Err(error) => Err(as_directory(&dir, error).await.into()),
+        }
+    }
+}
+
+/// Recalls the delegations of a name's object before the name changes. While
+/// no file is delegated or open, there is no need to look.
+///
+/// # Errors
+/// [`Status::Delay`] while a recall runs.
+pub(super) async fn recall_named(cx: &Cx<'_>, dir: &Object, name: &[u8]) -> Result<(), Status> {
+    if !cx.server.state.has_delegations() {
+        return Ok(());
+    }
+    let Ok(node) = dir.export.store.lookup(dir.who(), &dir.node, name).await else {
+        return Ok(());
+    };
+    if node.attr.kind != FileKind::Regular {
+        return Ok(());
+    }
+    let key = FileKey { export: dir.export.id, node: node.handle };
+    cx.server.state.recall_for_change(cx, key)
+}
+
+/// The status of a name operation on something that is no directory.
+pub(super) async fn as_directory(dir: &Object, error: zgate_store::StoreError) -> Status {
+    if error == zgate_store::StoreError::NotDirectory
+        && let Ok(attr) = dir.export.store.getattr(&dir.node).await
+        && attr.kind == FileKind::Symlink
+    {
+        return Status::Notdir;
+    }
+    error.into()
+}

@@ -1,0 +1,23 @@
+//! REMOVEXATTR (RFC 8276 §8.4.4).
+
+use super::getxattr::check_name;
+use super::{Failure, Operation};
+use crate::v4::cx::Cx;
+use crate::v4::wire::{ChangeInfo, Component, OpNum};
+
+/// The operation.
+pub struct Removexattr;
+
+impl Operation for Removexattr {
+    const NUM: OpNum = OpNum::Removexattr;
+    type Args = Component;
+    type Res = ChangeInfo;
+
+    async fn run(cx: &mut Cx<'_>, name: Component) -> Result<ChangeInfo, Failure> {
+        let object = cx.writable_object()?;
+        check_name(&name.0)?;
+        cx.server.state.recall_for_change(cx, object.file_key())?;
+        let store = &object.export.store;
+        Ok(store.remove_xattr(object.who(), &object.node, &name.0).await?.into())
+    }
+}

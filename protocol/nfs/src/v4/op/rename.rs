@@ -1,0 +1,67 @@
+//! RENAME (RFC 8881 §18.26).
+
+use super::remove::{as_directory, recall_named};
+use super::{Failure, Operation, names};
+use crate::v4::cx::Cx;
+use crate::v4::wire::{ChangeInfo, Component, OpNum, Status};
+use zgate_store::StoreError;
+use zgate_xdr::xdr_struct;
+
+xdr_struct! {
+    /// RENAME4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Name in the saved directory.
+        pub old: Component,
+        /// Name in the current directory.
+        pub new: Component,
+    }
+}
+
+xdr_struct! {
+    /// RENAME4resok.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Res {
+        /// Of the saved directory.
+        pub source: ChangeInfo,
+        /// Of the current directory.
+        pub target: ChangeInfo,
+    }
+}
+
+/// The operation.
+pub struct Rename;
+
+impl Operation for Rename {
+    const NUM: OpNum = OpNum::Rename;
+    type Args = Args;
+    type Res = Res;
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
+        cx.current()?;
+        let from = cx.saved_object(Status::Rofs)?;
+        let to = cx.writable_object()?;
+        names::check(&args.old.0)?;
+        names::check(&args.new.0)?;
+        if from.export.id != to.export.id {
+            return Err(Status::Xdev.into());
+        }
+        recall_named(cx, &from, &args.old.0).await?;
+        recall_named(cx, &to, &args.new.0).await?;
+        let store = &to.export.store;
+        let done = store.rename(to.who(), &from.node, &args.old.0, &to.node, &args.new.0).await;
+        match done {
+            Ok((source, target)) => Ok(Res { source: source.into(), target: target.into() }),
+            // An existing target of another kind, or a directory in use, is
+            // NFS4ERR_EXIST (RFC 8881 §18.26.3).
+            Err(StoreError::NotEmpty | StoreError::IsDirectory) => Err(Status::Exist.into()),
+            Err(StoreError::NotDirectory) => {
+                for dir in [&from, &to] {
+                    super::lookup::check_directory(dir).await.map_err(|_| Status::Notdir)?;
+                }
+                Err(Status::Exist.into())
+            }
+            Err(error) => Err(as_directory(&to, error).await.into()),
+        }
+    }
+}

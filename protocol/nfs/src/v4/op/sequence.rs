@@ -1,0 +1,113 @@
+//! SEQUENCE (RFC 8881 §18.46): takes a slot, renews the lease.
+
+use super::{Failure, Operation};
+use crate::v4::cx::Cx;
+use crate::v4::state::session::{Session, SlotVerdict};
+use crate::v4::wire::{OpNum, SessionId, Status};
+use zgate_xdr::xdr_struct;
+
+/// SEQ4_STATUS_CB_PATH_DOWN.
+pub const STATUS_CB_PATH_DOWN: u32 = 0x1;
+/// SEQ4_STATUS_RECALLABLE_STATE_REVOKED.
+pub const STATUS_RECALLABLE_STATE_REVOKED: u32 = 0x40;
+
+xdr_struct! {
+    /// SEQUENCE4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// sa_sessionid.
+        pub session: SessionId,
+        /// sa_sequenceid.
+        pub sequence: u32,
+        /// sa_slotid.
+        pub slot: u32,
+        /// sa_highest_slotid.
+        pub highest_slot: u32,
+        /// sa_cachethis.
+        pub cache_this: bool,
+    }
+}
+
+xdr_struct! {
+    /// SEQUENCE4resok.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Res {
+        /// sr_sessionid.
+        pub session: SessionId,
+        /// sr_sequenceid.
+        pub sequence: u32,
+        /// sr_slotid.
+        pub slot: u32,
+        /// sr_highest_slotid.
+        pub highest_slot: u32,
+        /// sr_target_highest_slotid.
+        pub target_highest_slot: u32,
+        /// sr_status_flags.
+        pub status_flags: u32,
+    }
+}
+
+/// The operation.
+pub struct Sequence;
+
+impl Operation for Sequence {
+    const NUM: OpNum = OpNum::Sequence;
+    type Args = Args;
+    type Res = Res;
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
+        let session = cx.server.state.sessions.get(args.session).ok_or(Status::Badsession)?;
+        if args.slot >= session.fore.slots {
+            return Err(Status::Badslot.into());
+        }
+        if args.highest_slot >= session.fore.slots {
+            return Err(Status::BadHighSlot.into());
+        }
+        if cx.request_bytes > session.fore.max_request_bytes as usize {
+            return Err(Status::ReqTooBig.into());
+        }
+        if cx.op_count > session.fore.max_ops as usize {
+            return Err(Status::TooManyOps.into());
+        }
+        match session.take(args.slot, args.sequence, args.cache_this, cx.request_digest)? {
+            SlotVerdict::Replay(message) => {
+                cx.replay = Some(message);
+                return Err(Status::Ok.into());
+            }
+            SlotVerdict::Run(slot) => cx.slot = Some(slot),
+        }
+        session.bind_fore(cx.call.peer.connection);
+        session.lease.renew(cx.now.seconds());
+        cx.reply_room = session.fore.max_response_bytes as usize;
+        Ok(Res {
+            session: session.id,
+            sequence: args.sequence,
+            slot: args.slot,
+            highest_slot: session.fore.slots - 1,
+            target_highest_slot: session.fore.slots - 1,
+            status_flags: status_flags(cx, &session),
+        })
+    }
+}
+
+fn status_flags(cx: &Cx<'_>, session: &Session) -> u32 {
+    let mut flags = 0;
+    let state = &cx.server.state;
+    if session.lease.wants_attention() {
+        let tables = state.lock();
+        if let Some(client) = tables.clients.get(&session.client) {
+            if !client.revoked.is_empty() {
+                flags |= STATUS_RECALLABLE_STATE_REVOKED;
+            }
+            let reachable = client
+                .sessions
+                .iter()
+                .flat_map(|s| s.back_paths())
+                .any(|connection| cx.server.runtime.connected(connection));
+            if !reachable && !client.delegations.is_empty() {
+                flags |= STATUS_CB_PATH_DOWN;
+            }
+        }
+    }
+    flags
+}

@@ -1,0 +1,67 @@
+//! SETATTR (RFC 8881 §18.30).
+
+use super::{Failure, Operation};
+use crate::v4::attrs::number::{TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
+use crate::v4::attrs::settable;
+use crate::v4::cx::Cx;
+use crate::v4::state::io::{IoAccess, open_for_io};
+use crate::v4::wire::{Bitmap, Fattr, OpNum, Stateid, Status};
+use zgate_store::FileKind;
+use zgate_xdr::xdr_struct;
+
+xdr_struct! {
+    /// SETATTR4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Used when the size changes.
+        pub stateid: Stateid,
+        /// What to set.
+        pub attrs: Fattr,
+    }
+}
+
+/// The operation; it answers which attributes were set, also when it fails.
+pub struct Setattr;
+
+impl Operation for Setattr {
+    const NUM: OpNum = OpNum::Setattr;
+    type Args = Args;
+    type Res = Bitmap;
+
+    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Bitmap, Failure> {
+        set(cx, &args).await.map_err(|status| Failure::with_body(status, &Bitmap::default()))
+    }
+}
+
+async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
+    let object = cx.writable_object()?;
+    let mut settable = settable::parse(&args.attrs, cx.minor)?;
+    let store = &object.export.store;
+    let opened = if settable.set.size.is_some() {
+        match store.getattr(&object.node).await?.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Status::Isdir),
+            _ => return Err(Status::Inval),
+        }
+        Some(open_for_io(cx, &object, args.stateid, IoAccess::SetSize).await?)
+    } else {
+        None
+    };
+    let by_delegation = settable.applied.contains(TIME_DELEG_ACCESS)
+        || settable.applied.contains(TIME_DELEG_MODIFY);
+    if !by_delegation {
+        cx.server.state.recall_for_change(cx, object.file_key())?;
+    }
+    if let Some((value, mask)) = settable.masked_mode {
+        let now = store.getattr(&object.node).await?.mode;
+        settable.set.mode = Some((now & !mask | value & mask) & 0o7777);
+    }
+    if !settable.set.is_empty() {
+        store.setattr(object.who(), &object.node, &settable.set, opened.as_ref()).await?;
+    } else if settable.acl.is_none() {
+        // Nothing to set: the object must exist all the same.
+        store.getattr(&object.node).await?;
+    }
+    settable::apply_acl(&object, &settable).await?;
+    Ok(settable.applied)
+}

@@ -1,0 +1,94 @@
+//! One NFSv4 server: what all its COMPOUNDs share.
+
+use crate::namespace::Namespace;
+use crate::runtime::Runtime;
+use crate::v4::state::State;
+use crate::v4::wire::{OpNum, Status};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Who the server is (RFC 8881 §2.10.4). Servers with equal owner and scope
+/// are trunkable; a stable scope lets clients reclaim after a move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// so_major_id.
+    pub owner_major: Vec<u8>,
+    /// so_minor_id.
+    pub owner_minor: u64,
+    /// eir_server_scope.
+    pub scope: Vec<u8>,
+}
+
+/// Hears of every finished operation; the gateway measures and counts.
+pub trait Observer: Send + Sync {
+    /// A moment to measure from, in whatever unit the observer likes.
+    fn begin(&self) -> u64;
+    /// An operation ended.
+    fn end(&self, op: OpNum, status: Status, begun: u64);
+}
+
+/// An observer that does nothing.
+#[derive(Debug, Default)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {
+    fn begin(&self) -> u64 {
+        0
+    }
+    fn end(&self, _: OpNum, _: Status, _: u64) {}
+}
+
+/// Settings that hold while the server runs.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Who it is.
+    pub identity: Identity,
+    /// Number of this start, greater than all before; stands in client ids,
+    /// stateids and session ids, so that older ones are recognized as stale.
+    pub boot_epoch: u32,
+    /// Changes at every start: unstable writes may be lost (RFC 8881 §18.32).
+    pub write_verifier: [u8; 8],
+    /// Lease in seconds.
+    pub lease_seconds: u32,
+    /// Grace period in seconds; 0: none.
+    pub grace_seconds: u32,
+    /// Highest minor version served (0 to 2).
+    pub max_minor: u8,
+}
+
+/// The server.
+pub struct Server {
+    /// Settings.
+    pub options: ServerOptions,
+    /// Clients, sessions, opens, locks, delegations.
+    pub state: State,
+    /// The outside.
+    pub runtime: Arc<dyn Runtime>,
+    /// Measures operations.
+    pub observer: Arc<dyn Observer>,
+    namespace: RwLock<Arc<Namespace>>,
+}
+
+impl Server {
+    /// A server over `namespace`.
+    #[must_use]
+    pub fn new(
+        options: ServerOptions,
+        state: State,
+        namespace: Namespace,
+        runtime: Arc<dyn Runtime>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        Self { options, state, runtime, observer, namespace: RwLock::new(Arc::new(namespace)) }
+    }
+
+    /// The exports as they are now.
+    #[must_use]
+    pub fn namespace(&self) -> Arc<Namespace> {
+        Arc::clone(&self.namespace.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the exports; COMPOUNDs under way keep the old ones.
+    pub fn replace_namespace(&self, namespace: Namespace) {
+        *self.namespace.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(namespace);
+    }
+}

@@ -1,0 +1,141 @@
+//! Making, confirming and removing client records.
+
+use super::State;
+use super::lease::Lease;
+use super::owner::OwnerSeq;
+use super::tables::{Client, Principal, Tables};
+use crate::limits::MAX_CLIENTS;
+use crate::v4::cx::Cx;
+use crate::v4::wire::{ClientId, Status, Verifier};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+impl State {
+    /// A new, unconfirmed record under its name; an older unconfirmed one
+    /// makes room.
+    ///
+    /// # Errors
+    /// [`Status::Delay`] when there are too many clients.
+    pub(crate) fn add_client(
+        &self,
+        tables: &mut Tables,
+        cx: &Cx<'_>,
+        name: &[u8],
+        verifier: Verifier,
+        minor_zero: bool,
+    ) -> Result<ClientId, Status> {
+        if let Some(old) = tables.by_name.get(name).and_then(|slot| slot.unconfirmed) {
+            self.drop_client(tables, old, cx.now.seconds());
+        }
+        if tables.clients.len() >= MAX_CLIENTS {
+            return Err(Status::Delay);
+        }
+        let id = self.ids.client();
+        let client = Client {
+            id,
+            name: name.to_vec(),
+            verifier,
+            principal: Principal::of(&cx.call.credential),
+            minor_zero,
+            confirmed: false,
+            lease: Arc::new(Lease::new(cx.now.seconds())),
+            sessions: Vec::new(),
+            create_sequence: OwnerSeq::default(),
+            first_create_sequence: 1,
+            open_owners: HashMap::new(),
+            lock_owners: HashMap::new(),
+            delegations: HashSet::new(),
+            revoked: HashMap::new(),
+            reclaim_complete: false,
+            may_reclaim: self.grace.may_reclaim(name),
+            callback: None,
+            confirm_verifier: self.ids.verifier(),
+            address: cx.call.peer.address.to_string(),
+            implementation: String::new(),
+        };
+        tables.clients.insert(id, client);
+        tables.by_name.entry(name.to_vec()).or_default().unconfirmed = Some(id);
+        Ok(id)
+    }
+
+    /// Makes a record the confirmed one of its name and removes the one before
+    /// it with all its state: the client has restarted.
+    pub(crate) fn confirm_client(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
+        let Some(client) = tables.clients.get_mut(&id) else { return };
+        client.confirmed = true;
+        client.lease.renew(now_seconds);
+        let name = client.name.clone();
+        let slot = tables.by_name.entry(name).or_default();
+        let before = slot.confirmed.replace(id).filter(|old| *old != id);
+        if slot.unconfirmed == Some(id) {
+            slot.unconfirmed = None;
+        }
+        if let Some(old) = before {
+            self.drop_client(tables, old, now_seconds);
+        }
+    }
+
+    /// Removes a record and everything that hangs on it.
+    pub(crate) fn drop_client(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
+        self.drop_client_state(tables, id, now_seconds);
+        let Some(client) = tables.clients.remove(&id) else { return };
+        client.lease.revoke();
+        for session in &client.sessions {
+            self.sessions.remove(session.id);
+        }
+        self.back.forget(id);
+        self.copies.forget_client(id);
+        if let Some(slot) = tables.by_name.get_mut(&client.name) {
+            if slot.confirmed == Some(id) {
+                slot.confirmed = None;
+            }
+            if slot.unconfirmed == Some(id) {
+                slot.unconfirmed = None;
+            }
+            if slot.confirmed.is_none() && slot.unconfirmed.is_none() {
+                tables.by_name.remove(&client.name);
+            }
+        }
+    }
+
+    /// Removes all opens, locks and delegations of a client; the record stays.
+    pub(crate) fn drop_client_state(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
+        let Some(client) = tables.clients.get_mut(&id) else { return };
+        let opens: Vec<_> =
+            client.open_owners.values().flat_map(|owner| owner.opens.clone()).collect();
+        let delegations: Vec<_> = client.delegations.iter().copied().collect();
+        for key in opens {
+            self.remove_open(tables, key, now_seconds);
+        }
+        for key in delegations {
+            self.remove_delegation(tables, key, now_seconds);
+        }
+        if let Some(client) = tables.clients.get_mut(&id) {
+            client.open_owners.clear();
+            client.lock_owners.clear();
+        }
+    }
+
+    /// The confirmed minor-0 client, its lease renewed.
+    ///
+    /// # Errors
+    /// [`Status::StaleClientid`] when there is none (any more),
+    /// [`Status::Expired`] when its lease ran out and it lost its state.
+    pub(crate) fn minor_zero_client<'t>(
+        &self,
+        tables: &'t mut Tables,
+        id: ClientId,
+        now_seconds: u64,
+    ) -> Result<&'t mut Client, Status> {
+        match tables.clients.get_mut(&id) {
+            Some(client) if client.confirmed && client.minor_zero => {
+                if client.lease.revoked() {
+                    return Err(Status::Expired);
+                }
+                client.lease.renew(now_seconds);
+                Ok(client)
+            }
+            _ => Err(Status::StaleClientid),
+        }
+    }
+}

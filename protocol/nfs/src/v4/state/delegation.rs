@@ -1,0 +1,219 @@
+//! Delegations: who gets one, who must give one back (RFC 8881 §10.4).
+
+use super::State;
+use super::ids::StateKey;
+use super::index::IoCore;
+use super::tables::{Delegation, Tables};
+use crate::v4::cx::{Cx, FileKey, Object};
+use crate::v4::wire::{ClientId, Status};
+use std::sync::Arc;
+use zgate_store::file_store::OpenFile;
+
+/// For how long after a recall no new delegation is given, in seconds: the
+/// file is shared, another one would only be recalled again.
+const QUIET_SECONDS: u64 = 10;
+
+/// A delegation about to be given.
+pub(crate) struct NewDelegation<'a> {
+    pub client: ClientId,
+    pub object: &'a Object,
+    pub write: bool,
+    pub attrs: bool,
+    pub change: u64,
+    pub size: u64,
+    pub opened: &'a OpenFile,
+}
+
+impl State {
+    /// Whether a delegation may be given: nobody else uses the file in a way
+    /// that would have it recalled at once.
+    pub(crate) fn may_delegate(
+        &self,
+        tables: &Tables,
+        file: &FileKey,
+        client: ClientId,
+        write: bool,
+        now_seconds: u64,
+    ) -> bool {
+        let Some(state) = tables.files.get(file) else { return true };
+        if state.no_delegation_before > now_seconds {
+            return false;
+        }
+        let delegated = state.delegations.iter().filter_map(|key| tables.delegations.get(key));
+        for held in delegated {
+            if held.client == client || held.write || write {
+                return false;
+            }
+        }
+        state.opens.iter().filter_map(|key| tables.opens.get(key)).all(|open| {
+            if write { open.client == client } else { open.access & 2 == 0 || open.client == client }
+        })
+    }
+
+    /// Gives a delegation.
+    pub(crate) fn enter_delegation(
+        &self,
+        tables: &mut Tables,
+        new: &NewDelegation<'_>,
+    ) -> Option<StateKey> {
+        let key = self.ids.state();
+        let client = tables.clients.get_mut(&new.client)?;
+        client.delegations.insert(key);
+        client.lease.want_attention();
+        let file = new.object.file_key();
+        let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), file));
+        core.grant(true, new.write, new.opened);
+        self.index.publish(key, 1, &core);
+        tables.files.entry(file).or_default().delegations.push(key);
+        let delegation = Delegation {
+            key,
+            seqid: 1,
+            client: new.client,
+            file,
+            write: new.write,
+            attrs: new.attrs,
+            change: new.change,
+            size: new.size,
+            recalled_seconds: None,
+            core,
+            fh: crate::namespace::Place::Node(file.export, file.node).to_fh(),
+        };
+        tables.delegations.insert(key, delegation);
+        Some(key)
+    }
+
+    /// Forgets a delegation.
+    pub(crate) fn remove_delegation(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
+        let Some(delegation) = tables.delegations.remove(&key) else { return };
+        self.index.remove(key);
+        if let Some(client) = tables.clients.get_mut(&delegation.client) {
+            client.delegations.remove(&key);
+        }
+        if let Some(file) = tables.files.get_mut(&delegation.file) {
+            file.delegations.retain(|k| *k != key);
+        }
+        tables.tidy_file(&delegation.file, now_seconds);
+    }
+
+    /// Takes a delegation away from a client that does not return it; it hears
+    /// of it through SEQUENCE and TEST_STATEID.
+    pub(crate) fn revoke_delegation(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
+        let Some(delegation) = tables.delegations.get(&key) else { return };
+        let holder = delegation.client;
+        self.remove_delegation(tables, key, now_seconds);
+        if let Some(client) = tables.clients.get_mut(&holder) {
+            let status = if client.minor_zero { Status::Expired } else { Status::DelegRevoked };
+            client.revoked.insert(key, status);
+        }
+    }
+
+    /// Recalls what stands in the way of an access: write delegations, and
+    /// read delegations too when the access is a modification. Delegations of
+    /// `except` stay.
+    ///
+    /// # Errors
+    /// [`Status::Delay`] while a delegation is being recalled.
+    pub(crate) fn recall_conflicting(
+        &self,
+        cx: &Cx<'_>,
+        file: &FileKey,
+        modifies: bool,
+        except: Option<ClientId>,
+    ) -> Result<(), Status> {
+        let now_seconds = cx.now.seconds();
+        let mut tables = self.lock();
+        let Some(state) = tables.files.get(file) else { return Ok(()) };
+        if state.delegations.is_empty() {
+            return Ok(());
+        }
+        let standing: Vec<(StateKey, ClientId)> = state
+            .delegations
+            .iter()
+            .filter_map(|key| tables.delegations.get(key))
+            .filter(|d| Some(d.client) != except && (modifies || d.write))
+            .map(|d| (d.key, d.client))
+            .collect();
+        let mut waiting = false;
+        for (key, holder) in standing {
+            if self.give_up_if_expired(&mut tables, holder, now_seconds) {
+                continue;
+            }
+            waiting = true;
+            self.begin_recall(cx.server, &mut tables, key, now_seconds);
+        }
+        if waiting { Err(Status::Delay) } else { Ok(()) }
+    }
+
+    /// Starts the recall of one delegation, once.
+    pub(crate) fn begin_recall(
+        &self,
+        server: &crate::v4::Server,
+        tables: &mut Tables,
+        key: StateKey,
+        now_seconds: u64,
+    ) {
+        let Some(delegation) = tables.delegations.get_mut(&key) else { return };
+        if delegation.recalled_seconds.is_some() {
+            return;
+        }
+        delegation.recalled_seconds = Some(now_seconds);
+        let file = delegation.file;
+        let recall = crate::v4::callback::recall_call(delegation);
+        let holder = delegation.client;
+        if let Some(state) = tables.files.get_mut(&file) {
+            state.no_delegation_before = now_seconds + QUIET_SECONDS;
+        }
+        if let Some(work) = self.back.prepare(server, tables, holder, vec![recall]) {
+            server.runtime.spawn(Box::pin(async move {
+                // No answer is no return: the lease decides (expiry.rs).
+                let _ = work.await;
+            }));
+        }
+    }
+
+    /// Recalls for REMOVE, RENAME, LINK and SETATTR: all delegations of the
+    /// object but the caller's own.
+    ///
+    /// # Errors
+    /// [`Status::Delay`].
+    pub fn recall_for_change(&self, cx: &Cx<'_>, file: FileKey) -> Result<(), Status> {
+        self.recall_conflicting(cx, &file, true, cx.session_client())
+    }
+
+    /// Whether any delegation of the file stands in the way of another
+    /// protocol's access; starts the recall.
+    pub fn foreign_access(
+        &self,
+        server: &crate::v4::Server,
+        file: &FileKey,
+        modifies: bool,
+        now_seconds: u64,
+    ) -> bool {
+        let mut tables = self.lock();
+        let Some(state) = tables.files.get(file) else { return true };
+        let standing: Vec<(StateKey, ClientId)> = state
+            .delegations
+            .iter()
+            .filter_map(|key| tables.delegations.get(key))
+            .filter(|d| modifies || d.write)
+            .map(|d| (d.key, d.client))
+            .collect();
+        let mut free = true;
+        for (key, holder) in standing {
+            if !self.give_up_if_expired(&mut tables, holder, now_seconds) {
+                free = false;
+                self.begin_recall(server, &mut tables, key, now_seconds);
+            }
+        }
+        free
+    }
+}
+
+impl State {
+    /// Whether any file is delegated at all: without one, names need not be
+    /// looked up before they change.
+    #[must_use]
+    pub fn has_delegations(&self) -> bool {
+        !self.lock().delegations.is_empty()
+    }
+}

@@ -1,0 +1,129 @@
+//! Time: leases that run out, recalls nobody answers, grace that ends.
+
+use super::State;
+use super::tables::Tables;
+use crate::v4::Server;
+use crate::v4::wire::{ClientId, Status};
+
+/// How long an expired client keeps its state when nobody else wants it, in
+/// seconds (a day: a laptop may sleep overnight).
+const COURTESY_SECONDS: u64 = 24 * 3600;
+
+impl State {
+    /// When the client's lease ran out, takes its state away and returns true:
+    /// courtesy ends with the first conflict (RFC 8881 §8.4.2.4).
+    pub(crate) fn give_up_if_expired(
+        &self,
+        tables: &mut Tables,
+        client: ClientId,
+        now_seconds: u64,
+    ) -> bool {
+        let Some(record) = tables.clients.get(&client) else { return true };
+        if !record.lease.expired(now_seconds, self.lease_seconds) {
+            return false;
+        }
+        self.expire_client(tables, client, now_seconds);
+        true
+    }
+
+    /// Takes all state from a client whose lease ran out. Minor version 0
+    /// keeps the bare record, so that RENEW answers NFS4ERR_EXPIRED
+    /// (RFC 7530 §16.28.3); later versions lose their sessions.
+    pub(crate) fn expire_client(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
+        let Some(record) = tables.clients.get_mut(&id) else { return };
+        let name = record.name.clone();
+        if record.minor_zero {
+            let keys: Vec<_> = record
+                .open_owners
+                .values()
+                .flat_map(|owner| owner.opens.iter())
+                .chain(record.lock_owners.values().flat_map(|owner| owner.states.iter()))
+                .chain(record.delegations.iter())
+                .copied()
+                .collect();
+            for key in keys {
+                record.revoked.insert(key, Status::Expired);
+            }
+            record.lease.revoke();
+            self.drop_client_state(tables, id, now_seconds);
+        } else {
+            self.drop_client(tables, id, now_seconds);
+        }
+        if self.recovery.remove(&name).is_err() {
+            tracing::error!("the record of an expired client could not be removed from the state directory");
+        }
+    }
+}
+
+impl Server {
+    /// To be called about once a second: ends grace, expires clients,
+    /// revokes delegations that were recalled a lease ago, drops waiters.
+    pub fn tick(&self, now_seconds: u64) {
+        for name in self.state.grace.tick(now_seconds) {
+            if self.state.recovery.remove(&name).is_err() {
+                tracing::error!("the record of a client that did not come back could not be removed");
+            }
+        }
+        let mut tables = self.state.lock();
+        self.expire_clients(&mut tables, now_seconds);
+        self.revoke_unreturned(&mut tables, now_seconds);
+        let idle: Vec<_> = tables
+            .files
+            .iter()
+            .filter(|(_, file)| file.is_idle(now_seconds))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in idle {
+            tables.files.remove(&key);
+        }
+    }
+
+    fn expire_clients(&self, tables: &mut Tables, now_seconds: u64) {
+        let lease = u64::from(self.state.lease_seconds);
+        let gone: Vec<ClientId> = tables
+            .clients
+            .values()
+            .filter(|client| {
+                let silent = now_seconds.saturating_sub(client.lease.renewed_seconds());
+                let patience = if !client.confirmed {
+                    lease
+                } else if client.has_state() {
+                    COURTESY_SECONDS
+                } else {
+                    // Nothing to keep: remembering the record a few leases
+                    // long spares a returning client its EXCHANGE_ID.
+                    lease * 8
+                };
+                silent > patience
+            })
+            .map(|client| client.id)
+            .collect();
+        for id in gone {
+            if tables.clients.get(&id).is_some_and(|client| client.confirmed) {
+                self.state.expire_client(tables, id, now_seconds);
+            }
+            self.state.drop_client(tables, id, now_seconds);
+        }
+    }
+
+    fn revoke_unreturned(&self, tables: &mut Tables, now_seconds: u64) {
+        let lease = u64::from(self.state.lease_seconds);
+        let overdue: Vec<_> = tables
+            .delegations
+            .values()
+            .filter(|d| d.recalled_seconds.is_some_and(|since| now_seconds > since + lease))
+            .map(|d| d.key)
+            .collect();
+        for key in overdue {
+            tracing::warn!("a recalled delegation was not returned within a lease; revoked");
+            self.state.revoke_delegation(tables, key, now_seconds);
+        }
+    }
+}
+
+impl Server {
+    /// A transport connection is gone: no channel of any session uses it.
+    pub fn connection_closed(&self, connection: crate::runtime::ConnectionId) {
+        self.state.sessions.connection_closed(connection);
+    }
+}

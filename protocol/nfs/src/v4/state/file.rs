@@ -1,0 +1,148 @@
+//! Share reservations of a file: which opens exclude each other
+//! (RFC 8881 §9.7), and looking stateids up.
+
+use super::State;
+use super::ids::StateKey;
+use super::tables::{Open, StateKind, Tables};
+use crate::v4::cx::{Cx, FileKey};
+use crate::v4::wire::{ClientId, Stateid, Status};
+
+/// OPEN4_SHARE_ACCESS_READ.
+pub const ACCESS_READ: u32 = 1;
+/// OPEN4_SHARE_ACCESS_WRITE.
+pub const ACCESS_WRITE: u32 = 2;
+
+impl State {
+    /// Checks that nobody else's open excludes this one, giving up clients
+    /// whose lease ran out. `owner` is the opener's own open, which never
+    /// conflicts with itself.
+    ///
+    /// # Errors
+    /// [`Status::ShareDenied`].
+    pub(crate) fn check_shares(
+        &self,
+        tables: &mut Tables,
+        file: &FileKey,
+        own: Option<StateKey>,
+        access: u32,
+        deny: u32,
+        now_seconds: u64,
+    ) -> Result<(), Status> {
+        loop {
+            let Some(client) = conflicting_client(tables, file, own, access, deny) else {
+                return Ok(());
+            };
+            if !self.give_up_if_expired(tables, client, now_seconds) {
+                return Err(Status::ShareDenied);
+            }
+        }
+    }
+
+    /// Looks a stateid up for an operation on state and checks version, owner
+    /// and file.
+    ///
+    /// # Errors
+    /// [`Status::BadStateid`], [`Status::OldStateid`],
+    /// [`Status::StaleStateid`], [`Status::Expired`],
+    /// [`Status::DelegRevoked`] and their kind.
+    pub(crate) fn find_state(
+        &self,
+        tables: &Tables,
+        cx: &Cx<'_>,
+        stateid: Stateid,
+        file: Option<&FileKey>,
+    ) -> Result<(StateKey, StateKind), Status> {
+        if is_special(stateid) {
+            return Err(Status::BadStateid);
+        }
+        let key = StateKey::from(stateid);
+        let Some((kind, client, seqid)) = tables.find(key) else {
+            return Err(self.why_unknown(tables, cx, stateid));
+        };
+        if let Some(session_client) = cx.session_client() {
+            if session_client != client {
+                return Err(Status::BadStateid);
+            }
+        } else if let Some(record) = tables.clients.get(&client) {
+            record.lease.renew(cx.now.seconds());
+        }
+        check_seqid(cx.minor, stateid.seqid, seqid)?;
+        let of = match kind {
+            StateKind::Open => tables.opens.get(&key).map(|open| open.file),
+            StateKind::Lock => tables.locks.get(&key).map(|lock| lock.file),
+            StateKind::Delegation => tables.delegations.get(&key).map(|d| d.file),
+        };
+        if file.is_some() && of.as_ref() != file {
+            return Err(Status::BadStateid);
+        }
+        Ok((key, kind))
+    }
+
+    /// Why a stateid is not known: from before a restart, taken away, or never
+    /// given out.
+    pub(crate) fn why_unknown(&self, tables: &Tables, cx: &Cx<'_>, stateid: Stateid) -> Status {
+        let key = StateKey::from(stateid);
+        let revoked = match cx.session_client() {
+            Some(client) => tables.clients.get(&client).and_then(|c| c.revoked.get(&key)),
+            None => tables.clients.values().find_map(|c| c.revoked.get(&key)),
+        };
+        match revoked {
+            Some(status) => *status,
+            None if cx.minor == 0 && self.ids.is_stale(stateid) && !is_special(stateid) => {
+                Status::StaleStateid
+            }
+            None => Status::BadStateid,
+        }
+    }
+}
+
+/// Anonymous, bypass, current and invalid stateids.
+#[must_use]
+pub fn is_special(stateid: Stateid) -> bool {
+    stateid.other == [0; 12] || stateid.other == [0xff; 12]
+}
+
+/// Compares versions (RFC 8881 §8.2.2): 0 means the newest from minor 1 on.
+///
+/// # Errors
+/// [`Status::OldStateid`] or [`Status::BadStateid`].
+pub fn check_seqid(minor: u8, given: u32, current: u32) -> Result<(), Status> {
+    if minor > 0 && given == 0 || given == current {
+        Ok(())
+    } else if (given.wrapping_sub(current) as i32) < 0 {
+        Err(Status::OldStateid)
+    } else {
+        Err(Status::BadStateid)
+    }
+}
+
+fn conflicting_client(
+    tables: &Tables,
+    file: &FileKey,
+    own: Option<StateKey>,
+    access: u32,
+    deny: u32,
+) -> Option<ClientId> {
+    let state = tables.files.get(file)?;
+    state
+        .opens
+        .iter()
+        .filter(|key| Some(**key) != own)
+        .filter_map(|key| tables.opens.get(key))
+        .find(|open: &&Open| open.access & deny != 0 || open.deny & access != 0)
+        .map(|open| open.client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_with_wraparound() {
+        assert_eq!(check_seqid(1, 0, 7), Ok(()));
+        assert_eq!(check_seqid(0, 0, 7), Err(Status::OldStateid));
+        assert_eq!(check_seqid(0, 7, 7), Ok(()));
+        assert_eq!(check_seqid(0, 8, 7), Err(Status::BadStateid));
+        assert_eq!(check_seqid(1, u32::MAX, 1), Err(Status::OldStateid));
+    }
+}

@@ -1,0 +1,122 @@
+//! From a stateid to its open file, sharded, for READ and WRITE.
+
+use super::ids::StateKey;
+use super::lease::Lease;
+use crate::v4::cx::FileKey;
+use crate::v4::wire::ClientId;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use zgate_store::file_store::OpenFile;
+
+const SHARDS: usize = 64;
+
+/// The files behind an open or a delegation; lock stateids share their open's.
+pub struct IoCore {
+    /// Whose.
+    pub client: ClientId,
+    /// The client's lease.
+    pub lease: Arc<Lease>,
+    /// Which file.
+    pub file: FileKey,
+    read: Mutex<Option<OpenFile>>,
+    write: Mutex<Option<OpenFile>>,
+}
+
+impl IoCore {
+    /// A core without files yet.
+    #[must_use]
+    pub fn new(client: ClientId, lease: Arc<Lease>, file: FileKey) -> Self {
+        Self { client, lease, file, read: Mutex::default(), write: Mutex::default() }
+    }
+
+    /// Grants what `file` was opened for.
+    pub fn grant(&self, read: bool, write: bool, file: &OpenFile) {
+        if read {
+            *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(file));
+        }
+        if write {
+            *self.write.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(file));
+        }
+    }
+
+    /// Takes rights back after OPEN_DOWNGRADE.
+    pub fn restrict(&self, read: bool, write: bool) {
+        if !read {
+            *self.read.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        if !write {
+            *self.write.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    /// The file for reading, when granted.
+    #[must_use]
+    pub fn for_read(&self) -> Option<OpenFile> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The file for writing, when granted.
+    #[must_use]
+    pub fn for_write(&self) -> Option<OpenFile> {
+        self.write.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A stateid's entry.
+pub struct IoHandle {
+    /// Its files.
+    pub core: Arc<IoCore>,
+    seqid: AtomicU32,
+}
+
+impl IoHandle {
+    /// The version clients should hold.
+    #[must_use]
+    pub fn seqid(&self) -> u32 {
+        self.seqid.load(Ordering::Acquire)
+    }
+}
+
+type Shard = RwLock<HashMap<StateKey, Arc<IoHandle>>>;
+
+/// All stateids that allow I/O.
+pub struct IoIndex {
+    shards: Box<[Shard]>,
+}
+
+impl Default for IoIndex {
+    fn default() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+    }
+}
+
+impl IoIndex {
+    fn shard(&self, key: StateKey) -> &Shard {
+        &self.shards[usize::from(key.0[11]) % SHARDS]
+    }
+
+    /// Enters a stateid or moves it to a new version.
+    pub fn publish(&self, key: StateKey, seqid: u32, core: &Arc<IoCore>) {
+        let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
+        match shard.get(&key) {
+            Some(handle) => handle.seqid.store(seqid, Ordering::Release),
+            None => {
+                let handle =
+                    IoHandle { core: Arc::clone(core), seqid: AtomicU32::new(seqid) };
+                shard.insert(key, Arc::new(handle));
+            }
+        }
+    }
+
+    /// Forgets a stateid.
+    pub fn remove(&self, key: StateKey) {
+        self.shard(key).write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+    }
+
+    /// Finds a stateid.
+    #[must_use]
+    pub fn get(&self, key: StateKey) -> Option<Arc<IoHandle>> {
+        self.shard(key).read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+}

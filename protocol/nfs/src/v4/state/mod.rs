@@ -1,0 +1,77 @@
+//! What the server remembers: clients, sessions, opens, locks, delegations.
+//!
+//! Two layers, so that the per-byte path takes no global lock. READ and WRITE
+//! find their session in [`session::SessionTable`] and their open file in
+//! [`index::IoIndex`], both sharded. Everything else (OPEN, CLOSE, LOCK,
+//! EXCHANGE_ID, recalls, expiry) works on [`tables::Tables`] behind one mutex
+//! that is held for microseconds and never across an await.
+
+pub mod client;
+pub mod delegation;
+pub mod expiry;
+pub mod file;
+pub mod ids;
+pub mod index;
+pub mod io;
+pub mod lease;
+pub mod notify;
+pub mod open;
+pub mod owner;
+pub mod ranges;
+pub mod recovery;
+pub(crate) mod sequenced;
+pub mod session;
+pub mod tables;
+pub mod view;
+
+use crate::v4::callback::BackChannels;
+use ids::IdSource;
+use index::IoIndex;
+use recovery::{Grace, RecoveryStore};
+use session::SessionTable;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tables::Tables;
+
+/// All state of one server.
+pub struct State {
+    pub(crate) tables: Mutex<Tables>,
+    pub(crate) index: IoIndex,
+    pub(crate) sessions: SessionTable,
+    pub(crate) recovery: Arc<dyn RecoveryStore>,
+    pub(crate) grace: Grace,
+    pub(crate) ids: IdSource,
+    pub(crate) lease_seconds: u32,
+    pub(crate) back: BackChannels,
+    /// Async copies under way and finished.
+    pub copies: crate::v4::copy_jobs::CopyJobs,
+}
+
+impl State {
+    /// The state of a server that starts now: nothing but the records of the
+    /// clients that may reclaim.
+    #[must_use]
+    pub fn new(
+        boot_epoch: u32,
+        lease_seconds: u32,
+        grace_seconds: u32,
+        recovery: Arc<dyn RecoveryStore>,
+        started_seconds: u64,
+    ) -> Self {
+        let grace = Grace::new(recovery.load(), started_seconds, grace_seconds);
+        Self {
+            tables: Mutex::new(Tables::default()),
+            index: IoIndex::default(),
+            sessions: SessionTable::default(),
+            recovery,
+            grace,
+            ids: IdSource::new(boot_epoch),
+            lease_seconds,
+            back: BackChannels::default(),
+            copies: Default::default(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

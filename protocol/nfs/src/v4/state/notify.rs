@@ -1,0 +1,42 @@
+//! Blocked locks and the word that they may be tried again
+//! (RFC 8881 §20.11): a hint, the client polls all the same.
+
+use super::State;
+use super::tables::{Tables, Waiter};
+use crate::v4::Server;
+use crate::v4::callback::CallbackOp;
+use crate::v4::cx::FileKey;
+
+/// Most blocked locks remembered per file.
+const MAX_WAITERS_PER_FILE: usize = 256;
+
+impl State {
+    /// Remembers a blocked lock.
+    pub(crate) fn add_waiter(tables: &mut Tables, file: FileKey, waiter: Waiter) {
+        let state = tables.files.entry(file).or_default();
+        state.waiters.retain(|w| w.owner != waiter.owner || w.range != waiter.range);
+        if state.waiters.len() < MAX_WAITERS_PER_FILE {
+            state.waiters.push(waiter);
+        }
+    }
+
+    /// Tells every waiter whose lock is free now, once.
+    pub(crate) fn wake_waiters(&self, server: &Server, tables: &mut Tables, file: &FileKey) {
+        let Some(state) = tables.files.get_mut(file) else { return };
+        let ranges = &state.ranges;
+        let (ready, blocked): (Vec<_>, Vec<_>) = state
+            .waiters
+            .drain(..)
+            .partition(|w| ranges.conflict(&w.range, w.kind.is_write(), &w.owner).is_none());
+        state.waiters = blocked;
+        for waiter in ready {
+            let op = CallbackOp::NotifyLock { fh: waiter.fh, owner: waiter.owner.clone() };
+            if let Some(work) = self.back.prepare(server, tables, waiter.owner.client, vec![op]) {
+                server.runtime.spawn(Box::pin(async move {
+                    // A lost hint costs the client one polling interval.
+                    let _ = work.await;
+                }));
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Opens: entering, widening, narrowing and removing them.
+
+use super::State;
+use super::ids::StateKey;
+use super::index::IoCore;
+use super::tables::{Open, OwnerName, Tables};
+use crate::limits::MAX_STATES_PER_CLIENT;
+use crate::v4::cx::FileKey;
+use crate::v4::wire::{ClientId, Stateid, Status};
+use std::sync::Arc;
+use zgate_store::file_store::OpenFile;
+
+/// An OPEN that passed every check and is to be remembered.
+pub(crate) struct NewOpen<'a> {
+    pub client: ClientId,
+    pub owner: &'a OwnerName,
+    pub file: FileKey,
+    pub access: u32,
+    pub deny: u32,
+    pub opened: &'a OpenFile,
+}
+
+/// The place of (access, deny) in an open's history.
+fn history_bit(access: u32, deny: u32) -> u16 {
+    1 << ((access & 3) * 4 + (deny & 3))
+}
+
+impl State {
+    /// The owner's open of a file, when it has one.
+    pub(crate) fn open_of(
+        tables: &Tables,
+        client: ClientId,
+        owner: &OwnerName,
+        file: &FileKey,
+    ) -> Option<StateKey> {
+        let state = tables.files.get(file)?;
+        state.opens.iter().copied().find(|key| {
+            tables.opens.get(key).is_some_and(|open| open.client == client && open.owner == *owner)
+        })
+    }
+
+    /// Remembers an open: widens the owner's open of the file, or makes one.
+    /// The caller has checked shares and the owner exists.
+    ///
+    /// # Errors
+    /// [`Status::Resource`] when the client holds too much,
+    /// [`Status::StaleClientid`] when it is gone.
+    pub(crate) fn enter_open(
+        &self,
+        tables: &mut Tables,
+        new: &NewOpen<'_>,
+    ) -> Result<Stateid, Status> {
+        let (read, write) = (new.access & 1 != 0, new.access & 2 != 0);
+        if let Some(key) = Self::open_of(tables, new.client, new.owner, &new.file)
+            && let Some(open) = tables.opens.get_mut(&key)
+        {
+            open.access |= new.access;
+            open.deny |= new.deny;
+            open.history |= history_bit(new.access, new.deny);
+            open.seqid = next_seqid(open.seqid);
+            open.core.grant(read, write, new.opened);
+            self.index.publish(key, open.seqid, &open.core);
+            return Ok(key.stateid(open.seqid));
+        }
+        let key = self.ids.state();
+        let client = tables.clients.get_mut(&new.client).ok_or(Status::StaleClientid)?;
+        let owner = client.open_owners.get_mut(new.owner).ok_or(Status::StaleClientid)?;
+        if owner.opens.len() >= MAX_STATES_PER_CLIENT {
+            return Err(Status::Resource);
+        }
+        owner.opens.push(key);
+        let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), new.file));
+        core.grant(read, write, new.opened);
+        self.index.publish(key, 1, &core);
+        tables.files.entry(new.file).or_default().opens.push(key);
+        let open = Open {
+            key,
+            seqid: 1,
+            client: new.client,
+            owner: Arc::clone(new.owner),
+            file: new.file,
+            access: new.access,
+            deny: new.deny,
+            history: history_bit(new.access, new.deny),
+            core,
+            locks: Vec::new(),
+        };
+        tables.opens.insert(key, open);
+        Ok(key.stateid(1))
+    }
+
+    /// Narrows an open to rights it was opened with before
+    /// (RFC 8881 §18.18.3).
+    ///
+    /// # Errors
+    /// [`Status::Inval`] for rights that no OPEN asked for.
+    pub(crate) fn downgrade_open(
+        &self,
+        tables: &mut Tables,
+        key: StateKey,
+        access: u32,
+        deny: u32,
+    ) -> Result<Stateid, Status> {
+        let open = tables.opens.get_mut(&key).ok_or(Status::BadStateid)?;
+        let reachable = |bits: u32, shift: u32| {
+            // The union of some of the earlier OPENs must give exactly `bits`.
+            let mut union = 0;
+            for place in 0..16u32 {
+                let value = (place >> shift) & 3;
+                if open.history >> place & 1 == 1 && value & !bits == 0 {
+                    union |= value;
+                }
+            }
+            union == bits
+        };
+        let narrower = access & !open.access == 0 && deny & !open.deny == 0;
+        if access == 0 || !narrower || !reachable(access, 2) || !reachable(deny, 0) {
+            return Err(Status::Inval);
+        }
+        open.access = access;
+        open.deny = deny;
+        open.history &= allowed_history(access, deny);
+        open.history |= history_bit(access, deny);
+        open.core.restrict(access & 1 != 0, access & 2 != 0);
+        open.seqid = next_seqid(open.seqid);
+        self.index.publish(key, open.seqid, &open.core);
+        Ok(key.stateid(open.seqid))
+    }
+
+    /// Forgets an open with its lock stateids and their locks.
+    pub(crate) fn remove_open(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
+        let Some(open) = tables.opens.remove(&key) else { return };
+        self.index.remove(key);
+        for lock in &open.locks {
+            self.remove_lock_state(tables, *lock);
+        }
+        if let Some(client) = tables.clients.get_mut(&open.client)
+            && let Some(owner) = client.open_owners.get_mut(&open.owner)
+        {
+            owner.opens.retain(|k| *k != key);
+        }
+        if let Some(file) = tables.files.get_mut(&open.file) {
+            file.opens.retain(|k| *k != key);
+        }
+        tables.tidy_file(&open.file, now_seconds);
+    }
+
+    /// Forgets a lock stateid and releases its locks.
+    pub(crate) fn remove_lock_state(&self, tables: &mut Tables, key: StateKey) {
+        let Some(lock) = tables.locks.remove(&key) else { return };
+        self.index.remove(key);
+        if let Some(file) = tables.files.get_mut(&lock.file) {
+            file.ranges.clear_owner(&lock.owner);
+        }
+        if let Some(open) = tables.opens.get_mut(&lock.open) {
+            open.locks.retain(|k| *k != key);
+        }
+        if let Some(client) = tables.clients.get_mut(&lock.owner.client)
+            && let Some(owner) = client.lock_owners.get_mut(&lock.owner.name)
+        {
+            owner.states.retain(|k| *k != key);
+        }
+    }
+}
+
+/// The next version of a stateid; 0 is skipped (RFC 8881 §8.2.2).
+#[must_use]
+pub(crate) fn next_seqid(seqid: u32) -> u32 {
+    seqid.checked_add(1).unwrap_or(1)
+}
+
+fn allowed_history(access: u32, deny: u32) -> u16 {
+    let mut mask = 0;
+    for place in 0..16u32 {
+        if (place >> 2) & !access == 0 && (place & 3) & !deny == 0 {
+            mask |= 1 << place;
+        }
+    }
+    mask
+}

@@ -1,0 +1,125 @@
+//! Minor version 0: running an operation under its owner's sequence number.
+
+use super::State;
+use super::ids::StateKey;
+use super::owner::{LastReply, OwnerSeq, Verdict, answer_bytes};
+use super::tables::{OwnerName, Tables};
+use crate::v4::cx::Cx;
+use crate::v4::op::Failure;
+use crate::v4::wire::{ClientId, Stateid, Status};
+use std::sync::Arc;
+use zgate_xdr::Encode;
+
+/// An owner whose operations are numbered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SeqOwner {
+    /// Of opens.
+    Open(ClientId, OwnerName),
+    /// Of locks.
+    Lock(ClientId, OwnerName),
+}
+
+impl State {
+    fn owner_seq<'t>(tables: &'t mut Tables, owner: &SeqOwner) -> Option<&'t mut OwnerSeq> {
+        match owner {
+            SeqOwner::Open(client, name) => {
+                let owners = &mut tables.clients.get_mut(client)?.open_owners;
+                owners.get_mut(name).map(|owner| &mut owner.seq)
+            }
+            SeqOwner::Lock(client, name) => {
+                let owners = &mut tables.clients.get_mut(client)?.lock_owners;
+                owners.get_mut(name).map(|owner| &mut owner.seq)
+            }
+        }
+    }
+
+    /// The owner a stateid belongs to, also when it names the owner's open
+    /// closed last.
+    pub(crate) fn owner_of(tables: &Tables, stateid: Stateid) -> Option<SeqOwner> {
+        let key = StateKey::from(stateid);
+        if let Some(open) = tables.opens.get(&key) {
+            return Some(SeqOwner::Open(open.client, Arc::clone(&open.owner)));
+        }
+        if let Some(lock) = tables.locks.get(&key) {
+            return Some(SeqOwner::Lock(lock.owner.client, Arc::clone(&lock.owner.name)));
+        }
+        tables.clients.values().filter(|client| client.minor_zero).find_map(|client| {
+            let closed = client.open_owners.iter().find(|(_, o)| o.last_closed == Some(key));
+            closed.map(|(name, _)| SeqOwner::Open(client.id, Arc::clone(name)))
+        })
+    }
+
+    /// Judges the sequence number. A replay comes back as the failure that
+    /// repeats the old answer; the current file handle is set as it was.
+    pub(crate) fn begin_sequenced(
+        &self,
+        cx: &mut Cx<'_>,
+        owner: &SeqOwner,
+        seqid: u32,
+    ) -> Result<(), Failure> {
+        let verdict = {
+            let mut tables = self.lock();
+            match Self::owner_seq(&mut tables, owner) {
+                Some(seq) => seq.judge(seqid),
+                None => Verdict::Run,
+            }
+        };
+        match verdict {
+            Verdict::Run => Ok(()),
+            Verdict::Bad => Err(Status::BadSeqid.into()),
+            Verdict::Replay(last) => {
+                if let Some(place) = last.current {
+                    cx.current = Some(cx.enter(place)?);
+                }
+                Err(last.reply)
+            }
+        }
+    }
+
+    /// Remembers the answer.
+    pub(crate) fn end_sequenced<R: Encode>(
+        &self,
+        cx: &Cx<'_>,
+        owner: &SeqOwner,
+        seqid: u32,
+        result: &Result<R, Failure>,
+    ) {
+        let reply = LastReply {
+            reply: answer_bytes(result),
+            current: cx.current.as_ref().map(crate::v4::cx::Current::place),
+        };
+        let mut tables = self.lock();
+        if let Some(seq) = Self::owner_seq(&mut tables, owner) {
+            seq.record(seqid, reply);
+        }
+    }
+}
+
+/// Runs an operation on a stateid under its owner's sequence number in minor
+/// version 0, and as it is in later ones.
+pub(crate) async fn sequenced<R: Encode>(
+    cx: &mut Cx<'_>,
+    stateid: Stateid,
+    seqid: u32,
+    rule: impl AsyncFnOnce(&mut Cx<'_>) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    if cx.minor > 0 {
+        return rule(cx).await;
+    }
+    let server = cx.server;
+    let owner = {
+        let tables = server.state.lock();
+        match State::owner_of(&tables, stateid) {
+            Some(owner) => owner,
+            None => {
+                let special = super::file::is_special(stateid);
+                let why = server.state.why_unknown(&tables, cx, stateid);
+                return Err(if special { Status::BadStateid } else { why }.into());
+            }
+        }
+    };
+    server.state.begin_sequenced(cx, &owner, seqid)?;
+    let result = rule(cx).await;
+    server.state.end_sequenced(cx, &owner, seqid, &result);
+    result
+}

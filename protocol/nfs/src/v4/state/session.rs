@@ -1,0 +1,328 @@
+//! Sessions and their slots (RFC 8881 §2.10): exactly-once execution.
+
+use super::lease::Lease;
+use crate::runtime::ConnectionId;
+use crate::v4::wire::{ClientId, SessionId, Status};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use zgate_xdr::Message;
+
+/// What a channel of a session allows (RFC 8881 §18.36.3, channel_attrs4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// ca_headerpadsize.
+    pub header_pad_bytes: u32,
+    /// ca_maxrequestsize.
+    pub max_request_bytes: u32,
+    /// ca_maxresponsesize.
+    pub max_response_bytes: u32,
+    /// ca_maxresponsesize_cached.
+    pub max_cached_bytes: u32,
+    /// ca_maxoperations.
+    pub max_ops: u32,
+    /// ca_maxrequests: the number of slots.
+    pub slots: u32,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    seqid: u32,
+    busy: bool,
+    used: bool,
+    reply: Option<Message>,
+    request_digest: u64,
+}
+
+/// A session.
+#[derive(Debug)]
+pub struct Session {
+    /// Its id.
+    pub id: SessionId,
+    /// Whose.
+    pub client: ClientId,
+    /// The client's lease.
+    pub lease: Arc<Lease>,
+    /// Requests.
+    pub fore: Channel,
+    /// Callbacks.
+    pub back: Channel,
+    /// Program number of callbacks.
+    pub callback_program: std::sync::atomic::AtomicU32,
+    slots: Vec<Mutex<Slot>>,
+    replays: AtomicU64,
+    /// Connections bound to the fore channel.
+    connections: Mutex<Vec<ConnectionId>>,
+    /// Connections bound to the back channel.
+    pub back_connections: Mutex<Vec<ConnectionId>>,
+}
+
+/// What SEQUENCE found in the slot.
+#[derive(Debug)]
+pub enum SlotVerdict {
+    /// A new request; run it and finish the slot.
+    Run(SlotUse),
+    /// A retry; answer with this.
+    Replay(Message),
+}
+
+/// A slot taken by the COMPOUND that runs in it. Dropping it without
+/// [`SlotUse::finish`] gives the slot back as if the request never came.
+#[derive(Debug)]
+pub struct SlotUse {
+    /// The session.
+    pub session: Arc<Session>,
+    /// Whose.
+    pub client: ClientId,
+    /// Which slot.
+    pub slot: u32,
+    /// The client asked for the reply to be kept.
+    pub cache_this: bool,
+    finished: bool,
+}
+
+impl Session {
+    /// A session with free slots.
+    #[must_use]
+    pub fn new(
+        id: SessionId,
+        client: ClientId,
+        lease: Arc<Lease>,
+        fore: Channel,
+        back: Channel,
+        callback_program: u32,
+    ) -> Self {
+        Self {
+            id,
+            client,
+            lease,
+            fore,
+            back,
+            callback_program: callback_program.into(),
+            slots: (0..fore.slots).map(|_| Mutex::default()).collect(),
+            replays: AtomicU64::new(0),
+            connections: Mutex::default(),
+            back_connections: Mutex::default(),
+        }
+    }
+
+    /// Judges a request by its slot and sequence number
+    /// (RFC 8881 §2.10.6.1).
+    ///
+    /// # Errors
+    /// [`Status::Badslot`], [`Status::SeqMisordered`], [`Status::Delay`] for a
+    /// retry of what still runs, [`Status::RetryUncachedRep`],
+    /// [`Status::SeqFalseRetry`].
+    pub fn take(
+        self: &Arc<Self>,
+        slot: u32,
+        seqid: u32,
+        cache_this: bool,
+        request_digest: u64,
+    ) -> Result<SlotVerdict, Status> {
+        let cell = self.slots.get(slot as usize).ok_or(Status::Badslot)?;
+        let mut state = cell.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.used && seqid == state.seqid {
+            if state.busy {
+                return Err(Status::Delay);
+            }
+            self.replays.fetch_add(1, Ordering::Relaxed);
+            if state.request_digest != request_digest {
+                return Err(Status::SeqFalseRetry);
+            }
+            return state
+                .reply
+                .clone()
+                .map(SlotVerdict::Replay)
+                .ok_or(Status::RetryUncachedRep);
+        }
+        if state.busy {
+            return Err(Status::Delay);
+        }
+        if seqid != state.seqid.wrapping_add(1) {
+            return Err(Status::SeqMisordered);
+        }
+        *state = Slot { seqid, busy: true, used: true, reply: None, request_digest };
+        Ok(SlotVerdict::Run(SlotUse {
+            session: Arc::clone(self),
+            client: self.client,
+            slot,
+            cache_this,
+            finished: false,
+        }))
+    }
+
+    /// Binds a connection to the fore channel.
+    pub fn bind_fore(&self, connection: ConnectionId) {
+        let mut bound = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if !bound.contains(&connection) {
+            bound.push(connection);
+        }
+    }
+
+    /// Whether the connection is bound to the fore channel.
+    #[must_use]
+    pub fn is_bound(&self, connection: ConnectionId) -> bool {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).contains(&connection)
+    }
+
+    /// Binds a connection to the back channel.
+    pub fn bind_back(&self, connection: ConnectionId) {
+        let mut bound = self.back_connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if !bound.contains(&connection) {
+            bound.push(connection);
+        }
+    }
+
+    /// Unbinds a connection that is gone.
+    pub fn unbind(&self, connection: ConnectionId) {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).retain(|c| *c != connection);
+        self.back_connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|c| *c != connection);
+    }
+
+    /// Connections callbacks may use, newest first.
+    #[must_use]
+    pub fn back_paths(&self) -> Vec<ConnectionId> {
+        let bound = self.back_connections.lock().unwrap_or_else(PoisonError::into_inner);
+        bound.iter().rev().copied().collect()
+    }
+
+    /// Slots in which a request runs.
+    #[must_use]
+    pub fn busy_slots(&self) -> usize {
+        self.slots
+            .iter()
+            .filter(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner).busy)
+            .count()
+    }
+
+    /// Retries answered from the reply cache or refused.
+    #[must_use]
+    pub fn replays(&self) -> u64 {
+        self.replays.load(Ordering::Relaxed)
+    }
+}
+
+impl SlotUse {
+    /// Ends the request; `reply` is what a retry gets.
+    pub fn finish(mut self, reply: Option<Message>) {
+        self.finished = true;
+        if let Some(cell) = self.session.slots.get(self.slot as usize) {
+            let mut state = cell.lock().unwrap_or_else(PoisonError::into_inner);
+            state.busy = false;
+            state.reply = reply;
+        }
+    }
+}
+
+impl Drop for SlotUse {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        if let Some(cell) = self.session.slots.get(self.slot as usize) {
+            let mut state = cell.lock().unwrap_or_else(PoisonError::into_inner);
+            state.busy = false;
+            state.seqid = state.seqid.wrapping_sub(1);
+            state.used = false;
+        }
+    }
+}
+
+const SHARDS: usize = 16;
+type Shard = RwLock<HashMap<SessionId, Arc<Session>>>;
+
+/// All sessions, sharded.
+#[derive(Debug)]
+pub struct SessionTable {
+    shards: Box<[Shard]>,
+}
+
+impl Default for SessionTable {
+    fn default() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+    }
+}
+
+impl SessionTable {
+    fn shard(&self, id: SessionId) -> &Shard {
+        &self.shards[usize::from(id.0[15]) % SHARDS]
+    }
+
+    /// Finds a session.
+    #[must_use]
+    pub fn get(&self, id: SessionId) -> Option<Arc<Session>> {
+        self.shard(id).read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Enters a session.
+    pub fn insert(&self, session: Arc<Session>) {
+        let mut shard = self.shard(session.id).write().unwrap_or_else(PoisonError::into_inner);
+        shard.insert(session.id, session);
+    }
+
+    /// Forgets a session.
+    pub fn remove(&self, id: SessionId) {
+        self.shard(id).write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    /// Unbinds a closed connection everywhere.
+    pub fn connection_closed(&self, connection: ConnectionId) {
+        for shard in &self.shards {
+            let sessions: Vec<_> =
+                shard.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+            for session in sessions {
+                session.unbind(connection);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Arc<Session> {
+        let channel = Channel {
+            header_pad_bytes: 0,
+            max_request_bytes: 4096,
+            max_response_bytes: 4096,
+            max_cached_bytes: 4096,
+            max_ops: 8,
+            slots: 2,
+        };
+        Arc::new(Session::new(
+            SessionId::default(),
+            ClientId(1),
+            Arc::new(Lease::new(0)),
+            channel,
+            channel,
+            0,
+        ))
+    }
+
+    #[test]
+    fn a_slot_runs_each_request_once() {
+        let session = session();
+        let Ok(SlotVerdict::Run(used)) = session.take(0, 1, true, 9) else { panic!() };
+        assert_eq!(session.take(0, 1, true, 9).unwrap_err(), Status::Delay);
+        used.finish(Some(Message::default()));
+        assert!(matches!(session.take(0, 1, true, 9), Ok(SlotVerdict::Replay(_))));
+        assert_eq!(session.take(0, 1, true, 8).unwrap_err(), Status::SeqFalseRetry);
+        assert_eq!(session.take(0, 3, true, 9).unwrap_err(), Status::SeqMisordered);
+        assert_eq!(session.take(2, 1, true, 9).unwrap_err(), Status::Badslot);
+        let Ok(SlotVerdict::Run(used)) = session.take(0, 2, false, 9) else { panic!() };
+        used.finish(None);
+        assert_eq!(session.take(0, 2, false, 9).unwrap_err(), Status::RetryUncachedRep);
+    }
+
+    #[test]
+    fn a_dropped_request_never_came() {
+        let session = session();
+        drop(session.take(1, 1, true, 9));
+        assert!(matches!(session.take(1, 1, true, 9), Ok(SlotVerdict::Run(_))));
+    }
+}

@@ -1,0 +1,298 @@
+//! The records behind the one mutex, and the links between them.
+
+use super::ids::StateKey;
+use super::index::IoCore;
+use super::lease::Lease;
+use super::owner::OwnerSeq;
+use super::ranges::RangeTable;
+use super::session::Session;
+use crate::v4::cx::FileKey;
+use crate::v4::wire::{ClientId, LockType, Status, Verifier};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use zgate_rpc::Credential;
+
+/// An owner's name within its client.
+pub type OwnerName = Arc<[u8]>;
+
+/// A lock owner across all clients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LockOwnerId {
+    /// The client; `None` for lock owners of other protocols.
+    pub client: ClientId,
+    /// Its name.
+    pub name: OwnerName,
+}
+
+/// Everything.
+#[derive(Default)]
+pub struct Tables {
+    /// Clients, confirmed or not.
+    pub clients: HashMap<ClientId, Client>,
+    /// Which records a client's own name leads to.
+    pub by_name: HashMap<Vec<u8>, NameSlot>,
+    /// Files with any state.
+    pub files: HashMap<FileKey, FileState>,
+    /// Opens.
+    pub opens: HashMap<StateKey, Open>,
+    /// Lock stateids.
+    pub locks: HashMap<StateKey, LockState>,
+    /// Delegations.
+    pub delegations: HashMap<StateKey, Delegation>,
+}
+
+/// The records of one client name (RFC 8881 §18.35.4 keeps at most one
+/// confirmed and one unconfirmed).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NameSlot {
+    /// The confirmed record.
+    pub confirmed: Option<ClientId>,
+    /// The record waiting for confirmation.
+    pub unconfirmed: Option<ClientId>,
+}
+
+/// Who may act for a client: the credential it introduced itself with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    uid: Option<u32>,
+}
+
+impl Principal {
+    /// The principal of a call.
+    #[must_use]
+    pub fn of(credential: &Credential) -> Self {
+        match credential {
+            Credential::None => Self { uid: None },
+            Credential::Sys(sys) => Self { uid: Some(sys.uid) },
+        }
+    }
+}
+
+/// A client's record.
+pub struct Client {
+    /// Its id.
+    pub id: ClientId,
+    /// co_ownerid or nfs_client_id4.id.
+    pub name: Vec<u8>,
+    /// Changes when the client restarts.
+    pub verifier: Verifier,
+    /// Who introduced it.
+    pub principal: Principal,
+    /// Minor version 0 (SETCLIENTID) or later (EXCHANGE_ID).
+    pub minor_zero: bool,
+    /// Whether it was confirmed.
+    pub confirmed: bool,
+    /// Its lease.
+    pub lease: Arc<Lease>,
+    /// Its sessions.
+    pub sessions: Vec<Arc<Session>>,
+    /// CREATE_SESSION's sequence and last answer.
+    pub create_sequence: OwnerSeq,
+    /// The sequence number EXCHANGE_ID announced.
+    pub first_create_sequence: u32,
+    /// Open owners by name.
+    pub open_owners: HashMap<OwnerName, OpenOwner>,
+    /// Lock owners by name.
+    pub lock_owners: HashMap<OwnerName, LockOwner>,
+    /// Its delegations.
+    pub delegations: HashSet<StateKey>,
+    /// Stateids taken away that it has not freed yet, and why.
+    pub revoked: HashMap<StateKey, Status>,
+    /// RECLAIM_COMPLETE was received.
+    pub reclaim_complete: bool,
+    /// Whether it may reclaim: it had state when the server went down.
+    pub may_reclaim: bool,
+    /// Callback path of minor version 0.
+    pub callback: Option<Callback40>,
+    /// SETCLIENTID's confirm verifier.
+    pub confirm_verifier: Verifier,
+    /// Where it last came from, for people.
+    pub address: String,
+    /// Implementation name it gave, for people.
+    pub implementation: String,
+}
+
+impl Client {
+    /// Opens, locks and delegations it holds.
+    #[must_use]
+    pub fn has_state(&self) -> bool {
+        !self.delegations.is_empty()
+            || self.open_owners.values().any(|o| !o.opens.is_empty())
+            || self.lock_owners.values().any(|o| !o.states.is_empty())
+    }
+}
+
+/// NFSv4.0 callback path.
+#[derive(Clone, Debug)]
+pub struct Callback40 {
+    /// Program number the client chose.
+    pub program: u32,
+    /// callback_ident.
+    pub ident: u32,
+    /// Where it listens.
+    pub address: std::net::SocketAddr,
+    /// Whether CB_NULL was answered.
+    pub up: Arc<std::sync::atomic::AtomicBool>,
+}
+
+/// An open owner.
+#[derive(Default)]
+pub struct OpenOwner {
+    /// Order and replay (minor version 0).
+    pub seq: OwnerSeq,
+    /// OPEN_CONFIRM was received, or is not needed.
+    pub confirmed: bool,
+    /// Its opens.
+    pub opens: Vec<StateKey>,
+    /// The open closed last: a replayed CLOSE still names it.
+    pub last_closed: Option<StateKey>,
+    /// When it was last used, in seconds.
+    pub used_seconds: u64,
+}
+
+/// A lock owner.
+#[derive(Default)]
+pub struct LockOwner {
+    /// Order and replay (minor version 0).
+    pub seq: OwnerSeq,
+    /// Its lock stateids, one per file.
+    pub states: Vec<StateKey>,
+}
+
+/// One owner's open of one file.
+pub struct Open {
+    /// Its stateid.
+    pub key: StateKey,
+    /// Version.
+    pub seqid: u32,
+    /// Whose.
+    pub client: ClientId,
+    /// Which owner.
+    pub owner: OwnerName,
+    /// Which file.
+    pub file: FileKey,
+    /// OPEN4_SHARE_ACCESS bits.
+    pub access: u32,
+    /// OPEN4_SHARE_DENY bits.
+    pub deny: u32,
+    /// Each (access, deny) opened so far, for OPEN_DOWNGRADE: bit `a*4+d`.
+    pub history: u16,
+    /// The open files.
+    pub core: Arc<IoCore>,
+    /// Lock stateids made from it.
+    pub locks: Vec<StateKey>,
+}
+
+/// One lock owner's stateid for one file.
+pub struct LockState {
+    /// Its stateid.
+    pub key: StateKey,
+    /// Version.
+    pub seqid: u32,
+    /// Whose.
+    pub owner: LockOwnerId,
+    /// The open it came from.
+    pub open: StateKey,
+    /// Which file.
+    pub file: FileKey,
+}
+
+/// A delegation.
+pub struct Delegation {
+    /// Its stateid.
+    pub key: StateKey,
+    /// Version.
+    pub seqid: u32,
+    /// Whose.
+    pub client: ClientId,
+    /// Which file.
+    pub file: FileKey,
+    /// Write (else read).
+    pub write: bool,
+    /// With delegated time stamps (RFC 9754).
+    pub attrs: bool,
+    /// The change number when it was given, for CB_GETATTR.
+    pub change: u64,
+    /// Size when it was given.
+    pub size: u64,
+    /// When its recall began, in seconds.
+    pub recalled_seconds: Option<u64>,
+    /// The session it was given on.
+    pub core: Arc<IoCore>,
+    /// The file handle, for callbacks.
+    pub fh: crate::namespace::Fh,
+}
+
+/// A blocked lock whose client wants to hear when it may try again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// Who waits.
+    pub owner: LockOwnerId,
+    /// For what.
+    pub range: super::ranges::Range,
+    /// How.
+    pub kind: LockType,
+    /// The file handle, for the callback.
+    pub fh: crate::namespace::Fh,
+    /// Since when, in seconds.
+    pub since_seconds: u64,
+}
+
+/// A file with state.
+#[derive(Default)]
+pub struct FileState {
+    /// Opens of it.
+    pub opens: Vec<StateKey>,
+    /// Delegations of it.
+    pub delegations: Vec<StateKey>,
+    /// Byte-range locks.
+    pub ranges: RangeTable<LockOwnerId>,
+    /// Blocked locks, first come first.
+    pub waiters: Vec<Waiter>,
+    /// No delegations before this second: one was recalled lately.
+    pub no_delegation_before: u64,
+}
+
+impl FileState {
+    /// Whether nothing is left to remember.
+    #[must_use]
+    pub fn is_idle(&self, now_seconds: u64) -> bool {
+        self.opens.is_empty()
+            && self.delegations.is_empty()
+            && self.ranges.is_empty()
+            && self.waiters.is_empty()
+            && self.no_delegation_before <= now_seconds
+    }
+}
+
+/// What a stateid names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateKind {
+    /// An open.
+    Open,
+    /// A lock stateid.
+    Lock,
+    /// A delegation.
+    Delegation,
+}
+
+impl Tables {
+    /// What the stateid names, whose it is and its version.
+    #[must_use]
+    pub fn find(&self, key: StateKey) -> Option<(StateKind, ClientId, u32)> {
+        if let Some(open) = self.opens.get(&key) {
+            return Some((StateKind::Open, open.client, open.seqid));
+        }
+        if let Some(lock) = self.locks.get(&key) {
+            return Some((StateKind::Lock, lock.owner.client, lock.seqid));
+        }
+        self.delegations.get(&key).map(|d| (StateKind::Delegation, d.client, d.seqid))
+    }
+
+    /// Drops a file's record when nothing hangs on it any more.
+    pub fn tidy_file(&mut self, file: &FileKey, now_seconds: u64) {
+        if self.files.get(file).is_some_and(|state| state.is_idle(now_seconds)) {
+            self.files.remove(file);
+        }
+    }
+}
