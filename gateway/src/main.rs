@@ -1,5 +1,6 @@
 //! zgate: a user-space storage gateway for ZFS pools.
 
+mod admin;
 mod command;
 mod demo;
 mod lifecycle;

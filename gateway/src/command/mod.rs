@@ -1,6 +1,11 @@
 //! The command line: parsing, logging, exit codes. 0: done, 1: it failed,
 //! 2: what was asked makes no sense.
 
+mod config;
+mod live;
+mod serve;
+
+use crate::admin::Request;
 use crate::demo;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -20,6 +25,23 @@ struct Cli {
 enum Command {
     /// Serve a scratch directory on loopback, read it back, compare
     Demo(demo::DemoArgs),
+    /// Serve what a configuration names
+    Serve(serve::ServeArgs),
+    /// Look at a configuration without starting anything
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// A running gateway at a glance
+    Status(live::LiveArgs),
+    /// What a running gateway exports
+    Exports(live::LiveArgs),
+    /// Who uses a running gateway
+    Clients(live::LiveArgs),
+    /// Have a running gateway read its configuration again, all or nothing
+    Reload(live::LiveArgs),
+    /// Have a running gateway finish what runs and end
+    Drain(live::LiveArgs),
+    /// The lines that mount an export
+    MountHint(live::HintArgs),
     /// The reading side of the demo
     #[command(hide = true)]
     DemoClient(demo::ClientArgs),
@@ -42,6 +64,14 @@ pub(crate) fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Demo(args) => demo::run(args).map_err(Into::into),
         Command::DemoClient(args) => demo::run_client(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Config(command) => config::run(command),
+        Command::Status(args) => live::run(args, &Request::Status),
+        Command::Exports(args) => live::run(args, &Request::Exports),
+        Command::Clients(args) => live::run(args, &Request::Clients),
+        Command::Reload(args) => live::run(args, &Request::Reload),
+        Command::Drain(args) => live::run(args, &Request::Drain),
+        Command::MountHint(args) => live::mount_hint(args),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 //! From settings to a running gateway and back.
 
+pub(crate) mod build;
 pub(crate) mod recovery;
 pub(crate) mod run;
 pub(crate) mod state_dir;

@@ -63,9 +63,8 @@ pub(crate) struct ExportSettings {
 /// A running gateway.
 pub(crate) struct Gateway {
     pub shared: Arc<Shared>,
-    pub engine: zgate_io::IoEngine,
     pub addresses: Vec<SocketAddr>,
-    threads: Vec<JoinHandle<()>>,
+    threads: std::sync::Mutex<Vec<JoinHandle<()>>>,
     stop: tokio::sync::watch::Sender<bool>,
     options: PosixOptions,
     drain: Duration,
@@ -152,7 +151,7 @@ impl Gateway {
             let thread = std::thread::Builder::new().name(format!("zgate-core{core}"));
             threads.push(thread.spawn(move || run_core(shared, incoming, accept, stopped))?);
         }
-        Ok(Self { shared, engine, addresses, threads, stop, options, drain: settings.drain })
+        Ok(Self { shared, addresses, threads: threads.into(), stop, options, drain: settings.drain })
     }
 
     /// Replaces the exports; connections and state stay.
@@ -167,7 +166,7 @@ impl Gateway {
     }
 
     /// Finishes what runs, closes the connections and ends.
-    pub(crate) fn stop(self) {
+    pub(crate) fn stop(&self) {
         self.shared.drain.begin();
         let deadline = std::time::Instant::now() + self.drain;
         while self.shared.connections.len() > 0 && std::time::Instant::now() < deadline {
@@ -175,7 +174,10 @@ impl Gateway {
         }
         // The cores have gone already when nobody hears this.
         let _ = self.stop.send(true);
-        for thread in self.threads {
+        let threads = std::mem::take(
+            &mut *self.threads.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+        );
+        for thread in threads {
             if thread.join().is_err() {
                 tracing::error!("a core ended by a panic");
             }

@@ -1,0 +1,98 @@
+//! What a reload would change, and when it takes effect.
+
+use crate::schema::Config;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// When a change takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// At once, by `zgate reload` or SIGHUP.
+    Live,
+    /// After a restart.
+    Restart,
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Live => "live",
+            Self::Restart => "restart",
+        })
+    }
+}
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// Which key.
+    pub key: String,
+    /// Before; empty: it was not there.
+    pub old: String,
+    /// After; empty: it is gone.
+    pub new: String,
+    /// When it takes effect.
+    pub effect: Effect,
+}
+
+fn flatten(config: &Config) -> BTreeMap<String, String> {
+    let mut flat = BTreeMap::new();
+    let mut add = |prefix: &str, value: Result<toml::Value, toml::ser::Error>| {
+        if let Ok(toml::Value::Table(table)) = value {
+            for (key, value) in table {
+                flat.insert(format!("{prefix}.{key}"), value.to_string());
+            }
+        }
+    };
+    add("server", toml::Value::try_from(&config.server));
+    for export in &config.exports {
+        add(&format!("export {}", export.pseudo), toml::Value::try_from(export));
+    }
+    flat
+}
+
+fn effect_of(key: &str) -> Effect {
+    if key.starts_with("server.") { Effect::Restart } else { Effect::Live }
+}
+
+/// All differences, by key.
+#[must_use]
+pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
+    let (old, new) = (flatten(old), flatten(new));
+    let mut keys: Vec<&String> = old.keys().chain(new.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    let value = |map: &BTreeMap<String, String>, key| map.get(key).cloned().unwrap_or_default();
+    keys.into_iter()
+        .filter(|key| old.get(*key) != new.get(*key))
+        .map(|key| Change {
+            key: key.clone(),
+            old: value(&old, key),
+            new: value(&new, key),
+            effect: effect_of(key),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_found_and_labelled() {
+        let old = Config::default();
+        let mut new = old.clone();
+        new.server.lease_seconds = 20;
+        let text = "pseudo = \"/a\"\npath = \"/tank/a\"\n";
+        new.exports.push(toml::from_str(text).unwrap());
+        let changes = diff(&old, &new);
+        let lease = changes.iter().find(|c| c.key == "server.lease_seconds").unwrap();
+        assert_eq!((lease.old.as_str(), lease.new.as_str()), ("90", "20"));
+        assert_eq!(lease.effect, Effect::Restart);
+        let path = changes.iter().find(|c| c.key == "export /a.path").unwrap();
+        assert_eq!((path.old.as_str(), path.effect), ("", Effect::Live));
+        assert!(diff(&new, &new).is_empty());
+    }
+}

@@ -1,0 +1,112 @@
+//! From text to a validated configuration.
+
+use crate::schema::Config;
+use crate::suggest::nearest;
+use crate::validate::problems;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}", path = .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Not TOML, or a key or value that does not belong.
+    #[error("{path}:{line}: {message}", path = .path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+    /// Values that make no sense, all of them.
+    #[error("{path}:\n  {}", .problems.join("\n  "), path = .path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Each names its key, the reason and the next step.
+        problems: Vec<String>,
+    },
+}
+
+/// Reads and checks a file.
+///
+/// # Errors
+/// [`ConfigError`].
+pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+    parse(&text, path)
+}
+
+/// Checks a text; `path` is named in errors.
+///
+/// # Errors
+/// [`ConfigError`].
+pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
+    let config: Config = toml::from_str(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        let line = text.get(..at).unwrap_or(text).matches('\n').count() + 1;
+        let mut message = error.message().to_owned();
+        if let Some(key) = nearest(&message) {
+            let wrong = message.split('`').nth(1).unwrap_or_default().to_owned();
+            message = format!("unknown key \"{wrong}\"; did you mean \"{key}\"?");
+        }
+        ConfigError::Malformed { path: path.to_owned(), line, message }
+    })?;
+    let problems = problems(&config);
+    if problems.is_empty() {
+        Ok(config)
+    } else {
+        Err(ConfigError::Invalid { path: path.to_owned(), problems })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        parse(text, Path::new("zgate.toml")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_shipped_example_is_valid() {
+        let text = include_str!("../../deploy/zgate.example.toml");
+        let config = parse(text, Path::new("example")).unwrap();
+        assert!(!config.exports.is_empty());
+        let shown = toml::to_string(&config).unwrap();
+        assert_eq!(parse(&shown, Path::new("shown")).unwrap(), config);
+    }
+
+    #[test]
+    fn an_unknown_key_names_line_and_neighbour() {
+        let text = "[server]\nlease_seconds = 20\n\n[[export]]\npath = \"/tank\"\npseduo = \"/t\"\n";
+        assert_eq!(
+            error(text),
+            "zgate.toml:6: unknown key \"pseduo\"; did you mean \"pseudo\"?"
+        );
+    }
+
+    #[test]
+    fn an_empty_file_is_a_server_that_exports_nothing() {
+        assert_eq!(parse("", Path::new("x")).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn wrong_values_are_all_reported_at_once() {
+        let text = "[server]\nlease_seconds = 1\n[[export]]\npath = \"tank\"\npseudo = \"t\"\nmax_transfer = 5\n";
+        let message = error(text);
+        for key in ["lease_seconds", "path", "pseudo", "max_transfer"] {
+            assert!(message.contains(key), "{key} missing in {message}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! What may stand in the file, and what holds when it does not.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A size in bytes, written as a number or with a unit: "1MiB".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+impl FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit: u64 = match &text[digits.len()..] {
+            "" | "B" => 1,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            unit => return Err(format!("unknown unit \"{unit}\"; use KiB, MiB or GiB")),
+        };
+        let number: u64 = digits.parse().map_err(|_| format!("\"{text}\" is no size; try \"1MiB\""))?;
+        number.checked_mul(unit).map(Self).ok_or_else(|| format!("\"{text}\" is too large"))
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (unit, name) in [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
+            if self.0 >= unit && self.0.is_multiple_of(unit) {
+                return write!(f, "{}{name}", self.0 / unit);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Raw {
+            Number(u64),
+            Text(String),
+        }
+        match Raw::deserialize(deserializer)? {
+            Raw::Number(number) => Ok(Self(number)),
+            Raw::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+impl Serialize for ByteSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A network: an address and how many leading bits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cidr {
+    /// Its address.
+    pub address: IpAddr,
+    /// Leading bits.
+    pub prefix_bits: u8,
+}
+
+impl FromStr for Cidr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
+        let address: IpAddr = address.parse().map_err(|_| format!("\"{address}\" is no address"))?;
+        let widest = if address.is_ipv4() { 32 } else { 128 };
+        let prefix_bits = match bits {
+            None => widest,
+            Some(bits) => match bits.parse::<u8>() {
+                Ok(bits) if bits <= widest => bits,
+                _ => return Err(format!("\"/{bits}\" is no prefix length of at most {widest}")),
+            },
+        };
+        Ok(Self { address, prefix_bits })
+    }
+}
+
+/// Which clients an entry is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientMatch {
+    /// "*".
+    Everyone,
+    /// An address or network.
+    Network(Cidr),
+    /// A host name, looked up when the configuration is loaded.
+    Host(String),
+}
+
+impl FromStr for ClientMatch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "*" {
+            return Ok(Self::Everyone);
+        }
+        if text.contains('/') || text.parse::<IpAddr>().is_ok() {
+            return text.parse().map(Self::Network);
+        }
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+        if text.is_empty() || !text.chars().all(legal) {
+            return Err(format!("\"{text}\" is no address, network or host name (or \"*\")"));
+        }
+        Ok(Self::Host(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ClientMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everyone => f.write_str("*"),
+            Self::Network(cidr) => write!(f, "{}/{}", cidr.address, cidr.prefix_bits),
+            Self::Host(name) => f.write_str(name),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ClientMatch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl Serialize for ClientMatch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// May modify or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessMode {
+    /// Read only.
+    #[default]
+    Ro,
+    /// Read and write.
+    Rw,
+}
+
+/// Which identities become the anonymous one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SquashMode {
+    /// None.
+    None,
+    /// User and group 0.
+    #[default]
+    Root,
+    /// Everyone.
+    All,
+}
+
+/// How files are read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IoEngineChoice {
+    /// io_uring where the kernel allows it.
+    #[default]
+    Auto,
+    /// io_uring.
+    Uring,
+    /// A pool of threads.
+    Threads,
+}
+
+const fn nobody() -> u32 {
+    65_534
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// Clients of an export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportClient {
+    /// "*", an address, a network or a host name.
+    #[serde(rename = "match")]
+    pub matches: ClientMatch,
+    /// "ro" or "rw".
+    #[serde(default)]
+    pub access: AccessMode,
+    /// "none", "root" or "all".
+    #[serde(default)]
+    pub squash: SquashMode,
+    /// Anonymous user.
+    #[serde(default = "nobody")]
+    pub anon_uid: u32,
+    /// Anonymous group.
+    #[serde(default = "nobody")]
+    pub anon_gid: u32,
+    /// Security flavours: "sys", "none".
+    #[serde(default = "only_sys")]
+    pub security: Vec<String>,
+}
+
+fn only_sys() -> Vec<String> {
+    vec!["sys".to_owned()]
+}
+
+fn all_versions() -> Vec<String> {
+    ["3", "4.0", "4.1", "4.2"].map(str::to_owned).to_vec()
+}
+
+fn both_transports() -> Vec<String> {
+    ["tcp", "rdma"].map(str::to_owned).to_vec()
+}
+
+const fn one_mebibyte() -> ByteSize {
+    ByteSize(1 << 20)
+}
+
+/// One export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportConfig {
+    /// A directory. Either this or `dataset`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// A ZFS dataset, exported where it is mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<String>,
+    /// Where clients find it.
+    pub pseudo: String,
+    /// Number in file handles, when it must differ from the derived one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fsid: Option<u32>,
+    /// Refuses every modification.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Who may enter, first match wins. Empty: nobody.
+    #[serde(default)]
+    pub clients: Vec<ExportClient>,
+    /// Largest READ or WRITE.
+    #[serde(default = "one_mebibyte")]
+    pub max_transfer: ByteSize,
+    /// "3", "4.0", "4.1", "4.2".
+    #[serde(default = "all_versions")]
+    pub versions: Vec<String>,
+    /// "tcp", "rdma".
+    #[serde(default = "both_transports")]
+    pub transports: Vec<String>,
+    /// Show `.zfs/snapshot`.
+    #[serde(default)]
+    pub snapshots_visible: bool,
+    /// Give delegations.
+    #[serde(default = "yes")]
+    pub delegations: bool,
+}
+
+/// The process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// Addresses NFS listens on.
+    pub listen: Vec<SocketAddr>,
+    /// What must survive a restart.
+    pub state_dir: PathBuf,
+    /// Cores to use; 0: all.
+    pub cores: usize,
+    /// Who the server is to clients; empty: this machine's id. Servers with
+    /// the same owner may be used together (session trunking).
+    pub server_owner: String,
+    /// Servers that share state have the same scope; empty: as the owner.
+    pub server_scope: String,
+    /// Lease in seconds.
+    pub lease_seconds: u32,
+    /// Grace period in seconds.
+    pub grace_seconds: u32,
+    /// Where live commands arrive.
+    pub admin_socket: PathBuf,
+    /// Metrics and status over HTTP.
+    pub metrics_listen: SocketAddr,
+    /// How files are read and written.
+    pub io_engine: IoEngineChoice,
+    /// Threads for blocking work.
+    pub worker_threads: usize,
+    /// Files kept open.
+    pub fd_cache_entries: usize,
+    /// Connections in total.
+    pub max_connections: usize,
+    /// Connections from one address.
+    pub max_connections_per_client: usize,
+    /// How long stopping waits for requests that run.
+    pub drain_seconds: u32,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([0, 0, 0, 0], 2049))],
+            state_dir: PathBuf::from("/var/lib/zgate"),
+            cores: 0,
+            server_owner: String::new(),
+            server_scope: String::new(),
+            lease_seconds: 90,
+            grace_seconds: 90,
+            admin_socket: PathBuf::from("/run/zgate/admin.sock"),
+            metrics_listen: SocketAddr::from(([127, 0, 0, 1], 9469)),
+            io_engine: IoEngineChoice::Auto,
+            worker_threads: 8,
+            fd_cache_entries: 16_384,
+            max_connections: 4096,
+            max_connections_per_client: 256,
+            drain_seconds: 10,
+        }
+    }
+}
+
+/// The whole file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// `[server]`.
+    #[serde(default)]
+    pub server: ServerConfig,
+    /// `[[export]]`.
+    #[serde(default, rename = "export")]
+    pub exports: Vec<ExportConfig>,
+}

@@ -1,0 +1,119 @@
+//! Rules between values. Each problem names the key, the reason and what to
+//! do.
+
+use crate::schema::{ByteSize, Config, ExportConfig};
+use std::collections::HashMap;
+
+/// Everything that is wrong.
+pub(crate) fn problems(config: &Config) -> Vec<String> {
+    let mut found = Vec::new();
+    server(config, &mut found);
+    for (index, export) in config.exports.iter().enumerate() {
+        let name = if export.pseudo.is_empty() {
+            format!("export number {}", index + 1)
+        } else {
+            format!("export {}", export.pseudo)
+        };
+        check_export(export, &name, &mut found);
+    }
+    check_paths_apart(config, &mut found);
+    found
+}
+
+fn server(config: &Config, found: &mut Vec<String>) {
+    let server = &config.server;
+    let mut range = |key: &str, value: u64, least: u64, most: u64| {
+        if !(least..=most).contains(&value) {
+            found.push(format!("server.{key} = {value}: must be between {least} and {most}"));
+        }
+    };
+    range("lease_seconds", server.lease_seconds.into(), 5, 600);
+    range("grace_seconds", server.grace_seconds.into(), 0, 600);
+    range("worker_threads", server.worker_threads as u64, 1, 1024);
+    range("fd_cache_entries", server.fd_cache_entries as u64, 64, 10_000_000);
+    range("max_connections", server.max_connections as u64, 1, 1_000_000);
+    range("max_connections_per_client", server.max_connections_per_client as u64, 1, 1_000_000);
+    range("drain_seconds", server.drain_seconds.into(), 0, 600);
+    range("cores", server.cores as u64, 0, 1024);
+    if server.listen.is_empty() {
+        found.push("server.listen is empty: name at least one address, for example \"0.0.0.0:2049\"".into());
+    }
+    if !server.state_dir.is_absolute() {
+        found.push(format!(
+            "server.state_dir = \"{}\": must be absolute, so that it is the same after every start",
+            server.state_dir.display()
+        ));
+    }
+}
+
+fn check_export(export: &ExportConfig, name: &str, found: &mut Vec<String>) {
+    let mut wrong = |text: String| found.push(format!("{name}: {text}"));
+    match (&export.path, &export.dataset) {
+        (None, None) => wrong("path or dataset is missing: name what to export".into()),
+        (Some(_), Some(_)) => wrong("path and dataset are both set: keep one".into()),
+        (Some(path), None) if !path.is_absolute() => {
+            wrong(format!("path = \"{}\": must be absolute", path.display()));
+        }
+        _ => {}
+    }
+    let pseudo = &export.pseudo;
+    let normal = pseudo == "/"
+        || pseudo.starts_with('/')
+            && pseudo[1..].split('/').all(|part| !matches!(part, "" | "." | ".."));
+    if !normal {
+        wrong(format!(
+            "pseudo = \"{pseudo}\": must begin with / and have no empty, . or .. parts"
+        ));
+    }
+    if export.fsid.is_some_and(|fsid| fsid < 16 || fsid > 0x7fff_ffff) {
+        wrong("fsid: must be between 16 and 2147483647".into());
+    }
+    let ByteSize(transfer) = export.max_transfer;
+    if !transfer.is_power_of_two() || !(64 << 10..=4 << 20).contains(&transfer) {
+        wrong(format!(
+            "max_transfer = {}: must be 64KiB, 128KiB, 256KiB, 512KiB, 1MiB, 2MiB or 4MiB",
+            export.max_transfer
+        ));
+    }
+    let mut choice = |key: &str, values: &[String], legal: &[&str]| {
+        for value in values {
+            if !legal.contains(&value.as_str()) {
+                wrong(format!("{key}: \"{value}\" is none of {}", legal.join(", ")));
+            }
+        }
+        if values.is_empty() {
+            wrong(format!("{key} is empty: name at least one of {}", legal.join(", ")));
+        }
+    };
+    choice("versions", &export.versions, &["3", "4.0", "4.1", "4.2"]);
+    choice("transports", &export.transports, &["tcp", "rdma"]);
+    for client in &export.clients {
+        let key = format!("clients entry \"{}\": security", client.matches);
+        choice(&key, &client.security, &["sys", "none"]);
+    }
+}
+
+fn check_paths_apart(config: &Config, found: &mut Vec<String>) {
+    let mut fsids: HashMap<u32, &str> = HashMap::new();
+    for (index, export) in config.exports.iter().enumerate() {
+        if let Some(fsid) = export.fsid
+            && let Some(other) = fsids.insert(fsid, &export.pseudo)
+        {
+            found.push(format!(
+                "export {}: fsid {fsid} is used by {other} already",
+                export.pseudo
+            ));
+        }
+        for other in &config.exports[..index] {
+            let inside = |a: &str, b: &str| {
+                a == b || b == "/" || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'))
+            };
+            if inside(&export.pseudo, &other.pseudo) || inside(&other.pseudo, &export.pseudo) {
+                found.push(format!(
+                    "export {}: its pseudo path lies inside or equals {}; give each a place of its own",
+                    export.pseudo, other.pseudo
+                ));
+            }
+        }
+    }
+}

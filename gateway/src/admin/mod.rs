@@ -1,0 +1,146 @@
+//! Live commands: one JSON line in, one JSON line out, over a unix socket that
+//! only its owner may use.
+
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest request taken, in bytes.
+const MAX_REQUEST_BYTES: u64 = 64 << 10;
+/// How long either side waits for the other.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What can be asked of a running gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "request")]
+pub(crate) enum Request {
+    /// Everything at a glance.
+    Status,
+    /// The exports.
+    Exports,
+    /// The clients.
+    Clients,
+    /// Read the configuration again.
+    Reload,
+    /// Finish what runs and end.
+    Drain,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "reply", content = "value")]
+pub(crate) enum Reply {
+    /// Done; what was asked for.
+    Ok(serde_json::Value),
+    /// Not done, and why.
+    Error(String),
+}
+
+/// Answers requests.
+pub(crate) type Handler = Arc<dyn Fn(Request) -> Reply + Send + Sync>;
+
+fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("admin socket: cannot {what} {}: {error}", path.display()))
+}
+
+/// Opens the socket and answers on a thread of its own.
+///
+/// # Errors
+/// With the path and the reason; also when another gateway answers there.
+pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
+    if let Some(dir) = path.parent()
+        && !dir.exists()
+    {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(|error| named(dir, "create", &error))?;
+    }
+    if UnixStream::connect(path).is_ok() {
+        let reason = format!("admin socket: another gateway answers at {}", path.display());
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, reason));
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(named(path, "replace", &error));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(|error| named(path, "open", &error))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+        .map_err(|error| named(path, "protect", &error))?;
+    std::thread::Builder::new().name("zgate-admin".to_owned()).spawn(move || {
+        for stream in listener.incoming().flatten() {
+            if let Err(error) = answer(&stream, &handler) {
+                tracing::debug!(%error, "admin socket");
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn answer(stream: &UnixStream, handler: &Handler) -> io::Result<()> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(MAX_REQUEST_BYTES)).read_line(&mut line)?;
+    let reply = match serde_json::from_str(&line) {
+        Ok(request) => handler(request),
+        Err(error) => Reply::Error(format!("not a request: {error}")),
+    };
+    let mut stream = stream;
+    stream.write_all(&serde_json::to_vec(&reply)?)?;
+    stream.write_all(b"\n")
+}
+
+/// Asks a running gateway.
+///
+/// # Errors
+/// Naming the socket, the reason and the next step.
+pub(crate) fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
+    let stream = UnixStream::connect(path).map_err(|error| {
+        let hint = "is zgate running? --socket names another one";
+        io::Error::new(error.kind(), format!("cannot reach {}: {error}; {hint}", path.display()))
+    })?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut writer = &stream;
+    writer.write_all(&serde_json::to_vec(request)?)?;
+    writer.write_all(b"\n")?;
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line)?;
+    match serde_json::from_str(&line)? {
+        Reply::Ok(value) => Ok(value),
+        Reply::Error(why) => Err(io::Error::other(why)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_answered_and_the_socket_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sub/admin.sock");
+        let handler: Handler = Arc::new(|request| match request {
+            Request::Status => Reply::Ok(serde_json::json!({"up": true})),
+            _ => Reply::Error("no".to_owned()),
+        });
+        start(&path, Arc::clone(&handler)).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(ask(&path, &Request::Status).unwrap()["up"], true);
+        assert_eq!(ask(&path, &Request::Drain).unwrap_err().to_string(), "no");
+        assert!(start(&path, handler).is_err(), "one gateway a socket");
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"rubbish\n").unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        assert!(answer.contains("not a request"), "{answer}");
+    }
+}

@@ -1,0 +1,165 @@
+//! `zgate serve`: the gateway as a service.
+
+use crate::admin::{self, Handler, Reply, Request};
+use crate::lifecycle::build;
+use crate::lifecycle::run::Gateway;
+use crate::observe::{http, status};
+use clap::Args;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use zgate_config::{Config, Effect};
+
+/// What to serve.
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// What the main thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Reload,
+    Stop,
+}
+
+const NO_CONFIG: &str = "serve needs a configuration: zgate serve --config zgate.toml
+A first one:
+
+    [[export]]
+    path = \"/tank/models\"
+    pseudo = \"/models\"
+    clients = [{ match = \"192.168.1.0/24\", access = \"rw\" }]
+
+`zgate config check --config zgate.toml` reads it without starting anything;
+`zgate demo` shows a gateway at work without any configuration.";
+
+/// Serves until it is told to stop. True: it ended in order.
+///
+/// # Errors
+/// Naming the thing, the reason and the next step.
+pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    let Some(path) = &args.config else {
+        eprintln!("zgate: {NO_CONFIG}");
+        std::process::exit(2);
+    };
+    let config = zgate_config::load(path)?;
+    let gateway = Gateway::start(&build::settings(&config), &build::exports(&config)?)?;
+    let http = http::start(config.server.metrics_listen, Arc::clone(&gateway.shared))?;
+    let (events, happened) = mpsc::channel();
+    let current = Arc::new(Mutex::new(config.clone()));
+    let gateway = Arc::new(gateway);
+    let handler = handler(&gateway, path.clone(), Arc::clone(&current), events.clone());
+    admin::start(&config.server.admin_socket, handler)?;
+    watch_signals(events)?;
+    tracing::info!(
+        addresses = ?gateway.addresses,
+        exports = config.exports.len(),
+        metrics = %http.address,
+        "serving"
+    );
+    if config.exports.is_empty() {
+        tracing::warn!("nothing is exported: name an [[export]] in the configuration");
+    }
+    notify("READY=1");
+    while let Ok(event) = happened.recv() {
+        match event {
+            Event::Stop => break,
+            Event::Reload => match reload(&gateway, path, &current) {
+                Ok(changes) => tracing::info!(changes, "configuration reloaded"),
+                Err(error) => tracing::error!(%error, "configuration not reloaded; nothing changed"),
+            },
+        }
+    }
+    notify("STOPPING=1");
+    gateway.stop();
+    // The socket of a gateway that ended in order leads nowhere any more.
+    let _ = std::fs::remove_file(&config.server.admin_socket);
+    Ok(true)
+}
+
+/// Tells systemd, when it started us.
+fn notify(state: &str) {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let sent = std::os::unix::net::UnixDatagram::unbound()
+        .and_then(|datagram| datagram.send_to(state.as_bytes(), Path::new(&socket)));
+    if let Err(error) = sent {
+        tracing::warn!(%error, "systemd cannot be told");
+    }
+}
+
+/// All or nothing: the new exports are opened before the old ones go.
+fn reload(gateway: &Gateway, path: &Path, current: &Mutex<Config>) -> io::Result<usize> {
+    let invalid = |error: zgate_config::ConfigError| {
+        io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
+    };
+    let new = zgate_config::load(path).map_err(invalid)?;
+    let mut old = current.lock().unwrap_or_else(PoisonError::into_inner);
+    let changes = zgate_config::diff(&old, &new);
+    gateway.replace_exports(&build::exports(&new)?)?;
+    for change in changes.iter().filter(|change| change.effect == Effect::Restart) {
+        tracing::warn!(key = change.key, "takes effect after a restart");
+    }
+    *old = new;
+    Ok(changes.len())
+}
+
+fn handler(
+    gateway: &Arc<Gateway>,
+    path: PathBuf,
+    current: Arc<Mutex<Config>>,
+    events: mpsc::Sender<Event>,
+) -> Handler {
+    let gateway = Arc::clone(gateway);
+    let events = Mutex::new(events);
+    Arc::new(move |request| {
+        let value = match request {
+            Request::Status => serde_json::to_value(status::status(&gateway.shared)),
+            Request::Exports => serde_json::to_value(status::exports(&gateway.shared)),
+            Request::Clients => serde_json::to_value(status::clients(&gateway.shared)),
+            Request::Reload => match reload(&gateway, &path, &current) {
+                Ok(changes) => Ok(serde_json::json!({ "changes": changes })),
+                Err(error) => return Reply::Error(format!("nothing changed: {error}")),
+            },
+            Request::Drain => {
+                let events = events.lock().unwrap_or_else(PoisonError::into_inner);
+                match events.send(Event::Stop) {
+                    Ok(()) => Ok(serde_json::json!({ "draining": true })),
+                    Err(_) => return Reply::Error("it is stopping already".to_owned()),
+                }
+            }
+        };
+        value.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok)
+    })
+}
+
+/// SIGHUP reloads; SIGTERM and Ctrl-C drain.
+fn watch_signals(events: mpsc::Sender<Event>) -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut hangup, mut terminate, mut interrupt) = {
+        let _entered = runtime.enter();
+        (
+            signal(SignalKind::hangup())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        )
+    };
+    std::thread::Builder::new().name("zgate-signals".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            loop {
+                let event = tokio::select! {
+                    _ = hangup.recv() => Event::Reload,
+                    _ = terminate.recv() => Event::Stop,
+                    _ = interrupt.recv() => Event::Stop,
+                };
+                if events.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+    })?;
+    Ok(())
+}

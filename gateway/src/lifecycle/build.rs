@@ -1,0 +1,183 @@
+//! From the configuration to what a gateway is started with.
+
+use super::run::{ExportSettings, Settings};
+use crate::serve::connections::ConnectionLimits;
+use std::io;
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+use zgate_config::{
+    AccessMode, ClientMatch, Config, ExportClient, ExportConfig, IoEngineChoice, SquashMode,
+};
+use zgate_nfs::namespace::export::Versions;
+use zgate_nfs::namespace::policy::Network;
+use zgate_nfs::namespace::{ClientRule, Squash};
+use zgate_nfs::v4::server::Identity;
+
+/// Settings of the process.
+pub(crate) fn settings(config: &Config) -> Settings {
+    let server = &config.server;
+    let owner = if server.server_owner.is_empty() { machine_id() } else { server.server_owner.clone() };
+    let scope =
+        if server.server_scope.is_empty() { owner.clone() } else { server.server_scope.clone() };
+    let all_cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    Settings {
+        state_dir: server.state_dir.clone(),
+        nfs: server.listen.clone(),
+        cores: if server.cores == 0 { all_cores() } else { server.cores },
+        lease_seconds: server.lease_seconds,
+        grace_seconds: server.grace_seconds,
+        identity: Identity {
+            owner_major: owner.into_bytes(),
+            owner_minor: 0,
+            scope: scope.into_bytes(),
+        },
+        connections: ConnectionLimits {
+            total: server.max_connections,
+            per_client: server.max_connections_per_client,
+        },
+        engine: match server.io_engine {
+            IoEngineChoice::Auto => zgate_io::EngineChoice::Auto,
+            IoEngineChoice::Uring => zgate_io::EngineChoice::Uring,
+            IoEngineChoice::Threads => zgate_io::EngineChoice::Threads,
+        },
+        worker_threads: server.worker_threads,
+        fd_cache_entries: server.fd_cache_entries,
+        drain: Duration::from_secs(server.drain_seconds.into()),
+    }
+}
+
+/// A name for this machine that stays when its address changes.
+fn machine_id() -> String {
+    let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let id = id.trim();
+    if id.is_empty() { "zgate".to_owned() } else { format!("zgate-{id}") }
+}
+
+/// Settings of the exports.
+///
+/// # Errors
+/// Naming the export, the reason and the next step.
+pub(crate) fn exports(config: &Config) -> io::Result<Vec<ExportSettings>> {
+    config.exports.iter().map(export).collect()
+}
+
+fn export(export: &ExportConfig) -> io::Result<ExportSettings> {
+    let has = |list: &[String], value: &str| list.iter().any(|item| item == value);
+    let named = |error: io::Error| {
+        io::Error::new(error.kind(), format!("export {}: {error}", export.pseudo))
+    };
+    let clients = export.clients.iter().map(client).collect::<io::Result<_>>().map_err(named)?;
+    let path = match (&export.path, &export.dataset) {
+        (Some(path), _) => path.clone(),
+        (None, Some(dataset)) => mountpoint(dataset).map_err(named)?,
+        (None, None) => return Err(named(io::Error::from(io::ErrorKind::InvalidInput))),
+    };
+    Ok(ExportSettings {
+        path,
+        pseudo_path: export.pseudo.clone(),
+        id: export.fsid,
+        clients,
+        read_only: export.read_only,
+        max_transfer_bytes: export.max_transfer.0 as u32,
+        versions: Versions {
+            v3: has(&export.versions, "3"),
+            v4: ["4.0", "4.1", "4.2"].map(|version| has(&export.versions, version)),
+        },
+        tcp: has(&export.transports, "tcp"),
+        rdma: has(&export.transports, "rdma"),
+        delegations: export.delegations,
+        snapshots_visible: export.snapshots_visible,
+    })
+}
+
+/// Where a dataset is mounted.
+fn mountpoint(dataset: &str) -> io::Result<PathBuf> {
+    let output = Command::new("zfs")
+        .args(["get", "-Hp", "-o", "value", "mounted,mountpoint", dataset])
+        .output()
+        .map_err(|error| {
+            let hint = "install zfsutils-linux, or export a path";
+            io::Error::new(error.kind(), format!("cannot run zfs: {error}; {hint}"))
+        })?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(io::Error::new(io::ErrorKind::NotFound, said));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut lines = text.lines();
+    match (lines.next(), lines.next()) {
+        (Some("yes"), Some(path)) if path.starts_with('/') => Ok(PathBuf::from(path)),
+        _ => {
+            let reason = format!("dataset {dataset} is not mounted; `zfs mount {dataset}` first");
+            Err(io::Error::new(io::ErrorKind::NotFound, reason))
+        }
+    }
+}
+
+fn client(client: &ExportClient) -> io::Result<ClientRule> {
+    let networks = match &client.matches {
+        ClientMatch::Everyone => Vec::new(),
+        ClientMatch::Network(cidr) => {
+            vec![Network { address: cidr.address, prefix_bits: cidr.prefix_bits }]
+        }
+        ClientMatch::Host(name) => resolve(name)?,
+    };
+    let has = |flavor: &str| client.security.iter().any(|item| item == flavor);
+    Ok(ClientRule {
+        networks,
+        writable: client.access == AccessMode::Rw,
+        squash: match client.squash {
+            SquashMode::None => Squash::None,
+            SquashMode::Root => Squash::Root,
+            SquashMode::All => Squash::All,
+        },
+        anon_uid: client.anon_uid,
+        anon_gid: client.anon_gid,
+        sys: has("sys"),
+        none: has("none"),
+    })
+}
+
+/// All addresses of a host. One that has none must not open the export to
+/// everyone, so it is an error.
+fn resolve(name: &str) -> io::Result<Vec<Network>> {
+    let unknown = |error: String| {
+        let hint = "correct the name, or use an address";
+        io::Error::new(io::ErrorKind::NotFound, format!("client {name}: {error}; {hint}"))
+    };
+    let addresses = (name, 0).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+    let networks: Vec<_> = addresses
+        .map(|found| {
+            let prefix_bits = if found.is_ipv4() { 32 } else { 128 };
+            Network { address: found.ip(), prefix_bits }
+        })
+        .collect();
+    if networks.is_empty() { Err(unknown("it has no address".to_owned())) } else { Ok(networks) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_does_not_resolve_is_an_error_not_everyone() {
+        let rule = ExportClient {
+            matches: ClientMatch::Host("no-such-host.invalid".into()),
+            access: AccessMode::Rw,
+            squash: SquashMode::Root,
+            anon_uid: 1,
+            anon_gid: 1,
+            security: vec!["sys".into()],
+        };
+        assert!(client(&rule).is_err());
+    }
+
+    #[test]
+    fn an_export_without_clients_admits_nobody() {
+        let text = "[[export]]\npath = \"/tmp\"\npseudo = \"/t\"\n";
+        let config = zgate_config::parse(text, std::path::Path::new("x")).unwrap();
+        assert!(exports(&config).unwrap()[0].clients.is_empty());
+    }
+}
