@@ -89,11 +89,9 @@ mod tests {
 
     #[test]
     fn an_unknown_key_names_line_and_neighbour() {
-        let text = "[server]\nlease_seconds = 20\n\n[[export]]\npath = \"/tank\"\npseduo = \"/t\"\n";
-        assert_eq!(
-            error(text),
-            "zgate.toml:6: unknown key \"pseduo\"; did you mean \"pseudo\"?"
-        );
+        let text =
+            "[server]\nlease_seconds = 20\n\n[[export]]\npath = \"/tank\"\npseduo = \"/t\"\n";
+        assert_eq!(error(text), "zgate.toml:6: unknown key \"pseduo\"; did you mean \"pseudo\"?");
     }
 
     #[test]

@@ -22,7 +22,8 @@ impl FromStr for ByteSize {
             "GiB" => 1 << 30,
             unit => return Err(format!("unknown unit \"{unit}\"; use KiB, MiB or GiB")),
         };
-        let number: u64 = digits.parse().map_err(|_| format!("\"{text}\" is no size; try \"1MiB\""))?;
+        let number: u64 =
+            digits.parse().map_err(|_| format!("\"{text}\" is no size; try \"1MiB\""))?;
         number.checked_mul(unit).map(Self).ok_or_else(|| format!("\"{text}\" is too large"))
     }
 }
@@ -73,7 +74,8 @@ impl FromStr for Cidr {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
-        let address: IpAddr = address.parse().map_err(|_| format!("\"{address}\" is no address"))?;
+        let address: IpAddr =
+            address.parse().map_err(|_| format!("\"{address}\" is no address"))?;
         let widest = if address.is_ipv4() { 32 } else { 128 };
         let prefix_bits = match bits {
             None => widest,

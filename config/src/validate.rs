@@ -36,7 +36,10 @@ fn server(config: &Config, found: &mut Vec<String>) {
     range("drain_seconds", server.drain_seconds.into(), 0, 600);
     range("cores", server.cores as u64, 0, 1024);
     if server.listen.is_empty() {
-        found.push("server.listen is empty: name at least one address, for example \"0.0.0.0:2049\"".into());
+        found.push(
+            "server.listen is empty: name at least one address, for example \"0.0.0.0:2049\""
+                .into(),
+        );
     }
     if !server.state_dir.is_absolute() {
         found.push(format!(
@@ -61,9 +64,7 @@ fn check_export(export: &ExportConfig, name: &str, found: &mut Vec<String>) {
         || pseudo.starts_with('/')
             && pseudo[1..].split('/').all(|part| !matches!(part, "" | "." | ".."));
     if !normal {
-        wrong(format!(
-            "pseudo = \"{pseudo}\": must begin with / and have no empty, . or .. parts"
-        ));
+        wrong(format!("pseudo = \"{pseudo}\": must begin with / and have no empty, . or .. parts"));
     }
     if export.fsid.is_some_and(|fsid| fsid < 16 || fsid > 0x7fff_ffff) {
         wrong("fsid: must be between 16 and 2147483647".into());
@@ -99,10 +100,7 @@ fn check_paths_apart(config: &Config, found: &mut Vec<String>) {
         if let Some(fsid) = export.fsid
             && let Some(other) = fsids.insert(fsid, &export.pseudo)
         {
-            found.push(format!(
-                "export {}: fsid {fsid} is used by {other} already",
-                export.pseudo
-            ));
+            found.push(format!("export {}: fsid {fsid} is used by {other} already", export.pseudo));
         }
         for other in &config.exports[..index] {
             let inside = |a: &str, b: &str| {

@@ -43,7 +43,10 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn std::error::E
             let config = zgate_config::load(&file.config)?;
             crate::lifecycle::build::exports(&config)?;
             if file.json {
-                println!("{}", serde_json::json!({ "valid": true, "exports": config.exports.len() }));
+                println!(
+                    "{}",
+                    serde_json::json!({ "valid": true, "exports": config.exports.len() })
+                );
             } else {
                 println!("{}: valid, {} exports", file.config.display(), config.exports.len());
             }
@@ -62,7 +65,10 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn std::error::E
                 println!("{}", serde_json::to_string_pretty(&changes)?);
             } else {
                 for change in &changes {
-                    println!("{}: {} -> {} ({})", change.key, change.old, change.new, change.effect);
+                    println!(
+                        "{}: {} -> {} ({})",
+                        change.key, change.old, change.new, change.effect
+                    );
                 }
                 println!("{} changes", changes.len());
             }

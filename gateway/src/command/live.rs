@@ -84,12 +84,16 @@ pub(crate) fn mount_hint(args: &HintArgs) -> Result<bool, Box<dyn std::error::Er
         exports.iter().any(|export| export["pseudo_path"] == args.export.as_str())
     });
     if !known {
-        return Err(format!("there is no export {}; `zgate exports` lists them", args.export).into());
+        return Err(
+            format!("there is no export {}; `zgate exports` lists them", args.export).into()
+        );
     }
     let (server, export) = (&args.server, &args.export);
-    let linux = format!("mount -t nfs -o vers=4.2,proto=tcp,nconnect=4,hard {server}:{export} /mnt");
+    let linux =
+        format!("mount -t nfs -o vers=4.2,proto=tcp,nconnect=4,hard {server}:{export} /mnt");
     let macos = format!("mount_nfs -o vers=4,resvport {server}:{export} /tmp/mnt");
-    let v3 = format!("mount -t nfs -o vers=3,proto=tcp,nolock,mountport=2049 {server}:{export} /mnt");
+    let v3 =
+        format!("mount -t nfs -o vers=3,proto=tcp,nolock,mountport=2049 {server}:{export} /mnt");
     if args.live.json {
         let lines = serde_json::json!({ "linux": linux, "macos": macos, "nfsv3": v3 });
         println!("{}", serde_json::to_string_pretty(&lines)?);

@@ -69,7 +69,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
             Event::Stop => break,
             Event::Reload => match reload(&gateway, path, &current) {
                 Ok(changes) => tracing::info!(changes, "configuration reloaded"),
-                Err(error) => tracing::error!(%error, "configuration not reloaded; nothing changed"),
+                Err(error) => {
+                    tracing::error!(%error, "configuration not reloaded; nothing changed")
+                }
             },
         }
     }

@@ -122,9 +122,10 @@ async fn read_all(
     bar: &ProgressBar,
 ) -> Result<(u64, String), ClientError> {
     let block = u64::from(client.max_transfer_bytes().min(1 << 20));
-    let reads = stream::iter((0..entry.bytes.div_ceil(block)).map(|index| {
-        file.read(client, index * block, block as u32)
-    }));
+    let reads = stream::iter(
+        (0..entry.bytes.div_ceil(block))
+            .map(|index| file.read(client, index * block, block as u32)),
+    );
     let mut reads = std::pin::pin!(reads.buffered(DEPTH));
     let mut hash = Sha256::new();
     let mut bytes = 0;

@@ -171,9 +171,13 @@ fn explain(args: &DemoArgs, address: SocketAddr, http: SocketAddr) {
     }
     let port = address.port();
     println!("\nMount it (as root):");
-    println!("  Linux  mount -t nfs -o vers=4.2,proto=tcp,port={port} 127.0.0.1:{PSEUDO_PATH} /mnt");
+    println!(
+        "  Linux  mount -t nfs -o vers=4.2,proto=tcp,port={port} 127.0.0.1:{PSEUDO_PATH} /mnt"
+    );
     println!("  macOS  mount_nfs -o vers=4,port={port} 127.0.0.1:{PSEUDO_PATH} /tmp/models");
-    println!("  v3     mount -t nfs -o vers=3,nolock,port={port},mountport={port} 127.0.0.1:{PSEUDO_PATH} /mnt");
+    println!(
+        "  v3     mount -t nfs -o vers=3,nolock,port={port},mountport={port} 127.0.0.1:{PSEUDO_PATH} /mnt"
+    );
     println!("Metrics  http://{http}/metrics");
     println!("Status   http://{http}/status");
     println!("Press Ctrl-C to stop; the scratch directory is removed then.");

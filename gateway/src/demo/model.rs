@@ -115,7 +115,8 @@ impl Manifest {
         let mut manifest = Self::default();
         manifest.collect(dir, "")?;
         if manifest.files.is_empty() {
-            let reason = format!("{} holds no files; --model wants a model's directory", dir.display());
+            let reason =
+                format!("{} holds no files; --model wants a model's directory", dir.display());
             return Err(io::Error::new(io::ErrorKind::NotFound, reason));
         }
         Ok(manifest)
@@ -208,9 +209,10 @@ fn write_shard(
 
 /// A progress bar with speed, on standard error.
 pub(crate) fn progress(what: &'static str, bytes: u64) -> ProgressBar {
-    let template = "{msg:>16} {bar:32} {bytes:>10}/{total_bytes:<10} {decimal_bytes_per_sec:>12} {eta:>4}";
-    let style = ProgressStyle::with_template(template)
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let template =
+        "{msg:>16} {bar:32} {bytes:>10}/{total_bytes:<10} {decimal_bytes_per_sec:>12} {eta:>4}";
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(bytes).with_style(style).with_message(what)
 }
 

@@ -18,7 +18,8 @@ use zgate_nfs::v4::server::Identity;
 /// Settings of the process.
 pub(crate) fn settings(config: &Config) -> Settings {
     let server = &config.server;
-    let owner = if server.server_owner.is_empty() { machine_id() } else { server.server_owner.clone() };
+    let owner =
+        if server.server_owner.is_empty() { machine_id() } else { server.server_owner.clone() };
     let scope =
         if server.server_scope.is_empty() { owner.clone() } else { server.server_scope.clone() };
     let all_cores = || std::thread::available_parallelism().map_or(1, usize::from);

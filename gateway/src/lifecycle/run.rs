@@ -151,7 +151,14 @@ impl Gateway {
             let thread = std::thread::Builder::new().name(format!("zgate-core{core}"));
             threads.push(thread.spawn(move || run_core(shared, incoming, accept, stopped))?);
         }
-        Ok(Self { shared, addresses, threads: threads.into(), stop, options, drain: settings.drain })
+        Ok(Self {
+            shared,
+            addresses,
+            threads: threads.into(),
+            stop,
+            options,
+            drain: settings.drain,
+        })
     }
 
     /// Replaces the exports; connections and state stay.

@@ -80,12 +80,8 @@ pub(crate) async fn accept_loop(
         if let Err(error) = tune(&stream) {
             tracing::debug!(%error, "socket options");
         }
-        let peer = Peer {
-            address: from.ip().to_canonical(),
-            port: from.port(),
-            connection,
-            rdma: false,
-        };
+        let peer =
+            Peer { address: from.ip().to_canonical(), port: from.port(), connection, rdma: false };
         if cores[next % cores.len()].send(NewConnection { stream, peer }).is_err() {
             return;
         }

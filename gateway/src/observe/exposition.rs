@@ -86,8 +86,7 @@ fn operations(out: &mut String, shared: &Shared) {
         let mut count = 0;
         for (at, bucket) in op.buckets.iter().enumerate() {
             count += bucket;
-            let bound =
-                LATENCY_BOUNDS_SECONDS.get(at).map_or("+Inf".to_owned(), |b| b.to_string());
+            let bound = LATENCY_BOUNDS_SECONDS.get(at).map_or("+Inf".to_owned(), |b| b.to_string());
             let _ = writeln!(out, "{name}_bucket{{op=\"{label}\",le=\"{bound}\"}} {count}");
         }
         let _ = writeln!(out, "{name}_sum{{op=\"{label}\"}} {}", op.seconds);

@@ -80,10 +80,7 @@ impl Counters {
 
     /// Bytes received and sent.
     pub(crate) fn bytes(&self) -> (u64, u64) {
-        (
-            self.received_bytes.load(Ordering::Relaxed),
-            self.sent_bytes.load(Ordering::Relaxed),
-        )
+        (self.received_bytes.load(Ordering::Relaxed), self.sent_bytes.load(Ordering::Relaxed))
     }
 
     /// Operations that ran at least once.

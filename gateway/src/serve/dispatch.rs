@@ -98,7 +98,7 @@ fn cache_key(target: Target, call: &Call, header: &CallHeader, d: &Decoder<'_>) 
         Target::V3 => !zgate_nfs::v3::row(header.procedure).is_none_or(|row| row.idempotent),
         Target::Mount => false,
     };
-    keep.then(|| Key::new(call.peer.address, header, d.rest()))
+    keep.then(|| Key::new((call.peer.address, call.peer.port).into(), header, d.rest()))
 }
 
 fn is_minor_zero(d: &Decoder<'_>) -> bool {

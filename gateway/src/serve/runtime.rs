@@ -6,9 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use zgate_nfs::runtime::{
-    CallbackFailure, CallbackPath, ConnectionId, LocalFuture, Now, Runtime,
-};
+use zgate_nfs::runtime::{CallbackFailure, CallbackPath, ConnectionId, LocalFuture, Now, Runtime};
 use zgate_rpc::record::{MARKER_BYTES, Marker};
 use zgate_store::Timestamp;
 use zgate_xdr::Message;
@@ -51,9 +49,9 @@ impl Runtime for GatewayRuntime {
                             connections.call(id, xid, call).ok_or(CallbackFailure::Unreachable)?;
                         reply.await.map_err(|_| CallbackFailure::Unreachable)
                     }
-                    CallbackPath::Address(address) => call_address(address, &call)
-                        .await
-                        .map_err(|_| CallbackFailure::Unreachable),
+                    CallbackPath::Address(address) => {
+                        call_address(address, &call).await.map_err(|_| CallbackFailure::Unreachable)
+                    }
                 }
             };
             let timed = tokio::time::timeout(CALLBACK_TIMEOUT, exchange).await;
@@ -68,10 +66,7 @@ impl Runtime for GatewayRuntime {
     fn now(&self) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now {
-            wall: Timestamp {
-                seconds: wall.as_secs() as i64,
-                nanoseconds: wall.subsec_nanos(),
-            },
+            wall: Timestamp { seconds: wall.as_secs() as i64, nanoseconds: wall.subsec_nanos() },
             monotonic_nanos: self.started.elapsed().as_nanos() as u64,
         }
     }

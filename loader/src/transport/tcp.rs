@@ -46,8 +46,7 @@ impl RpcConnection {
     /// # Errors
     /// [`ClientError::Transport`].
     pub async fn connect(address: SocketAddr, pool: BufferPool) -> Result<Self, ClientError> {
-        let failed =
-            |source| ClientError::Transport { address: address.to_string(), source };
+        let failed = |source| ClientError::Transport { address: address.to_string(), source };
         let stream = tokio::net::TcpStream::connect(address).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         let (reader, writer) = stream.into_split();
@@ -62,13 +61,7 @@ impl RpcConnection {
             routes.lock().unwrap_or_else(PoisonError::into_inner).clear();
         });
         let send = tokio::spawn(send(writer, queue));
-        Ok(Self {
-            address,
-            xid: AtomicU32::new(1),
-            waiting,
-            outgoing,
-            tasks: vec![receive, send],
-        })
+        Ok(Self { address, xid: AtomicU32::new(1), waiting, outgoing, tasks: vec![receive, send] })
     }
 
     /// The server.

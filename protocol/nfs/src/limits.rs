@@ -40,7 +40,7 @@ pub const MAX_BACK_SLOTS: u32 = 16;
 pub const MAX_CACHED_REPLY_BYTES: u32 = 8 << 10;
 /// Least usable request or response size of a channel in bytes; smaller ones
 /// are refused with NFS4ERR_TOOSMALL.
-pub const MIN_CHANNEL_BYTES: u32 = 512;
+pub const MIN_CHANNEL_BYTES: u32 = 256;
 /// Most sessions of one client.
 pub const MAX_SESSIONS_PER_CLIENT: usize = 64;
 /// Most clients.
@@ -58,6 +58,7 @@ pub const MAX_MOUNT_NAME_BYTES: usize = 255;
 /// Most mounts remembered for MOUNT's DUMP.
 pub const MAX_MOUNT_RECORDS: usize = 1024;
 
-const _: () = assert!(FH_PREFIX_BYTES + zgate_store::handle::MAX_NODE_HANDLE_BYTES <= MAX_FH3_BYTES);
+const _: () =
+    assert!(FH_PREFIX_BYTES + zgate_store::handle::MAX_NODE_HANDLE_BYTES <= MAX_FH3_BYTES);
 const _: () = assert!(MAX_FH3_BYTES <= MAX_FH_BYTES);
 const _: () = assert!(MAX_TRANSFER_BYTES + (16 << 10) < zgate_rpc::limits::MAX_RECORD_BYTES);

@@ -24,10 +24,7 @@ impl OpaqueAuth {
     /// AUTH_NONE with an empty body.
     #[must_use]
     pub fn none() -> Self {
-        Self {
-            flavor: AUTH_NONE,
-            body: Vec::new(),
-        }
+        Self { flavor: AUTH_NONE, body: Vec::new() }
     }
 }
 
@@ -40,10 +37,7 @@ impl Encode for OpaqueAuth {
 
 impl Decode for OpaqueAuth {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        Ok(Self {
-            flavor: d.u32()?,
-            body: d.opaque(MAX_AUTH_BYTES)?.to_vec(),
-        })
+        Ok(Self { flavor: d.u32()?, body: d.opaque(MAX_AUTH_BYTES)?.to_vec() })
     }
 }
 
@@ -123,10 +117,7 @@ impl Credential {
                 let mut e = Encoder::new();
                 sys.encode(&mut e);
                 let body = e.finish().flatten().map(|b| b.to_vec()).unwrap_or_default();
-                OpaqueAuth {
-                    flavor: AUTH_SYS,
-                    body,
-                }
+                OpaqueAuth { flavor: AUTH_SYS, body }
             }
         }
     }

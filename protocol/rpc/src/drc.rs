@@ -11,16 +11,18 @@ use crate::limits::{
 use crate::message::CallHeader;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zgate_store::Payload;
 use zgate_xdr::{Message, Segment};
 
-/// What makes two calls the same call. The port is not part of it: a client
-/// that reconnects may come from another one.
+/// What makes two calls the same call. The port is part of it: two programs on
+/// one host number their calls alike, and a client that means to retry over a
+/// new connection keeps its port, as kernels do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     client: IpAddr,
+    port: u16,
     xid: u32,
     program: u32,
     version: u32,
@@ -33,9 +35,10 @@ impl Key {
     /// The key of a call; `args` are the bytes after its header, without a
     /// body that was received apart.
     #[must_use]
-    pub fn new(client: IpAddr, call: &CallHeader, args: &[u8]) -> Self {
+    pub fn new(client: SocketAddr, call: &CallHeader, args: &[u8]) -> Self {
         Self {
-            client: client.to_canonical(),
+            client: client.ip().to_canonical(),
+            port: client.port(),
             xid: call.xid,
             program: call.program,
             version: call.version,
@@ -56,11 +59,10 @@ fn checksum(args: &[u8]) -> u64 {
     let seen = &args[..args.len().min(CHECKED_BYTES)];
     let (words, tail) = seen.as_chunks::<8>();
     let step = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(29);
-    let hash = words.iter().fold(0xcbf2_9ce4_8422_2325, |hash, word| {
-        step(hash, u64::from_le_bytes(*word))
-    });
-    tail.iter()
-        .fold(hash, |hash, &byte| step(hash, u64::from(byte)))
+    let hash = words
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, word| step(hash, u64::from_le_bytes(*word)));
+    tail.iter().fold(hash, |hash, &byte| step(hash, u64::from(byte)))
 }
 
 /// What to do with a call.
@@ -117,9 +119,7 @@ impl ReplyCache {
             Some(State::Done { reply, stamp }) => {
                 let (reply, stamp) = (reply.clone(), *stamp);
                 inner.touch(key, stamp);
-                Begin::Replay(Message {
-                    segments: vec![Segment::Bytes(reply)],
-                })
+                Begin::Replay(Message { segments: vec![Segment::Bytes(reply)] })
             }
             None => {
                 // Calls under way are never evicted. Should they ever fill the
@@ -230,9 +230,8 @@ impl Inner {
     /// Evicts until one more entry of `client` with `more` bytes fits.
     fn make_room(&mut self, client: IpAddr, more: usize) {
         while let Some(stamps) = self.clients.get(&client) {
-            let Some(&oldest) = stamps
-                .first()
-                .filter(|_| stamps.len() >= MAX_DRC_ENTRIES_PER_CLIENT)
+            let Some(&oldest) =
+                stamps.first().filter(|_| stamps.len() >= MAX_DRC_ENTRIES_PER_CLIENT)
             else {
                 break;
             };
@@ -262,13 +261,11 @@ mod tests {
             credential: OpaqueAuth::none(),
             verifier: OpaqueAuth::none(),
         };
-        Key::new(IpAddr::from([10, 0, 0, client]), &call, args)
+        Key::new(SocketAddr::from(([10, 0, 0, client], 1000)), &call, args)
     }
 
     fn reply(bytes: &[u8]) -> Message {
-        Message {
-            segments: vec![Segment::Bytes(Bytes::copy_from_slice(bytes))],
-        }
+        Message { segments: vec![Segment::Bytes(Bytes::copy_from_slice(bytes))] }
     }
 
     #[test]
@@ -278,16 +275,9 @@ mod tests {
         assert!(matches!(cache.begin(call), Begin::New));
         assert!(matches!(cache.begin(call), Begin::InProgress));
         cache.finish(call, &reply(b"done"));
-        let Begin::Replay(again) = cache.begin(call) else {
-            panic!()
-        };
+        let Begin::Replay(again) = cache.begin(call) else { panic!() };
         assert_eq!(&again.flatten().unwrap()[..], b"done");
-        for other in [
-            key(2, 5, b"args"),
-            key(1, 6, b"args"),
-            key(1, 5, b"argz"),
-            key(1, 5, b""),
-        ] {
+        for other in [key(2, 5, b"args"), key(1, 6, b"args"), key(1, 5, b"argz"), key(1, 5, b"")] {
             assert!(matches!(cache.begin(other), Begin::New));
         }
     }

@@ -92,10 +92,7 @@ impl CallHeader {
             return Err(CallError::NotACall);
         }
         if d.u32().map_err(|_| CallError::NotACall)? != RPC_VERSION {
-            return Err(CallError::Reject {
-                xid,
-                why: Rejection::RpcMismatch,
-            });
+            return Err(CallError::Reject { xid, why: Rejection::RpcMismatch });
         }
         let garbage = |_: XdrError| CallError::Reject {
             xid,
@@ -104,35 +101,16 @@ impl CallHeader {
         let program = d.u32().map_err(garbage)?;
         let version = d.u32().map_err(garbage)?;
         let procedure = d.u32().map_err(garbage)?;
-        let bad = |why| {
-            move |_: XdrError| CallError::Reject {
-                xid,
-                why: Rejection::Auth(why),
-            }
-        };
+        let bad = |why| move |_: XdrError| CallError::Reject { xid, why: Rejection::Auth(why) };
         let credential = OpaqueAuth::decode(d).map_err(bad(AuthError::BadCredential))?;
         let verifier = OpaqueAuth::decode(d).map_err(bad(AuthError::BadVerifier))?;
-        Ok(Self {
-            xid,
-            program,
-            version,
-            procedure,
-            credential,
-            verifier,
-        })
+        Ok(Self { xid, program, version, procedure, credential, verifier })
     }
 }
 
 impl Encode for CallHeader {
     fn encode(&self, e: &mut Encoder) {
-        for word in [
-            self.xid,
-            CALL,
-            RPC_VERSION,
-            self.program,
-            self.version,
-            self.procedure,
-        ] {
+        for word in [self.xid, CALL, RPC_VERSION, self.program, self.version, self.procedure] {
             e.u32(word);
         }
         self.credential.encode(e);
@@ -240,10 +218,7 @@ mod tests {
         };
         let raw = bytes(|e| call.encode(e));
         assert_eq!(CallHeader::decode(&mut Decoder::new(&raw)), Ok(call));
-        assert_eq!(
-            CallHeader::decode(&mut Decoder::new(&raw[..7])),
-            Err(CallError::NotACall)
-        );
+        assert_eq!(CallHeader::decode(&mut Decoder::new(&raw[..7])), Err(CallError::NotACall));
         assert!(matches!(
             CallHeader::decode(&mut Decoder::new(&raw[..20])),
             Err(CallError::Reject { xid: 9, .. })
@@ -256,30 +231,12 @@ mod tests {
         assert_eq!(decode_reply(&mut Decoder::new(&ok)), Ok(3));
         let table = [
             (Rejection::RpcMismatch, ReplyError::RpcMismatch),
-            (
-                Rejection::Auth(AuthError::TooWeak),
-                ReplyError::AuthRefused(5),
-            ),
-            (
-                Rejection::Accept(AcceptError::ProgramUnavailable),
-                ReplyError::NotRun(1),
-            ),
-            (
-                Rejection::Accept(AcceptError::ProgramMismatch(3, 4)),
-                ReplyError::NotRun(2),
-            ),
-            (
-                Rejection::Accept(AcceptError::ProcedureUnavailable),
-                ReplyError::NotRun(3),
-            ),
-            (
-                Rejection::Accept(AcceptError::GarbageArguments),
-                ReplyError::NotRun(4),
-            ),
-            (
-                Rejection::Accept(AcceptError::SystemError),
-                ReplyError::NotRun(5),
-            ),
+            (Rejection::Auth(AuthError::TooWeak), ReplyError::AuthRefused(5)),
+            (Rejection::Accept(AcceptError::ProgramUnavailable), ReplyError::NotRun(1)),
+            (Rejection::Accept(AcceptError::ProgramMismatch(3, 4)), ReplyError::NotRun(2)),
+            (Rejection::Accept(AcceptError::ProcedureUnavailable), ReplyError::NotRun(3)),
+            (Rejection::Accept(AcceptError::GarbageArguments), ReplyError::NotRun(4)),
+            (Rejection::Accept(AcceptError::SystemError), ReplyError::NotRun(5)),
         ];
         for (sent, seen) in table {
             let raw = bytes(|e| encode_rejection(e, 3, sent));

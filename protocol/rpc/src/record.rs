@@ -28,10 +28,7 @@ impl Marker {
     #[must_use]
     pub fn parse(raw: [u8; MARKER_BYTES]) -> Self {
         let word = u32::from_be_bytes(raw);
-        Self {
-            last: word & LAST != 0,
-            len: (word & !LAST) as usize,
-        }
+        Self { last: word & LAST != 0, len: (word & !LAST) as usize }
     }
 
     /// The marker of a record of `len` bytes in one fragment; `None` when
@@ -130,10 +127,7 @@ pub fn parse(buffer: &[u8]) -> Result<Parsed, RecordError> {
         }
         at = end;
         if marker.last {
-            return Ok(Parsed::Record(Record {
-                consumed: at,
-                fragments,
-            }));
+            return Ok(Parsed::Record(Record { consumed: at, fragments }));
         }
     }
     Err(RecordError::TooManyFragments)
@@ -156,9 +150,7 @@ mod tests {
         raw.extend(fragment(true, b"cde"));
         let len = raw.len();
         raw.extend(b"next");
-        let Ok(Parsed::Record(record)) = parse(&raw) else {
-            panic!()
-        };
+        let Ok(Parsed::Record(record)) = parse(&raw) else { panic!() };
         assert_eq!(record.consumed, len);
         assert_eq!(&*record.body(&raw), b"abcde");
         assert_eq!(record.fragments, [4..6, 14..17]);
@@ -167,9 +159,7 @@ mod tests {
     #[test]
     fn one_fragment_is_borrowed() {
         let raw = [&Marker::whole(3).unwrap()[..], b"xyz"].concat();
-        let Ok(Parsed::Record(record)) = parse(&raw) else {
-            panic!()
-        };
+        let Ok(Parsed::Record(record)) = parse(&raw) else { panic!() };
         assert!(matches!(record.body(&raw), Cow::Borrowed(b"xyz")));
     }
 
@@ -191,14 +181,8 @@ mod tests {
         assert_eq!(parse(&summed), Err(RecordError::TooLong));
         let empties = vec![0; MARKER_BYTES * MAX_FRAGMENTS];
         assert_eq!(parse(&empties), Err(RecordError::TooManyFragments));
-        let most = [
-            vec![0; MARKER_BYTES * (MAX_FRAGMENTS - 1)],
-            fragment(true, b""),
-        ]
-        .concat();
-        let Ok(Parsed::Record(record)) = parse(&most) else {
-            panic!()
-        };
+        let most = [vec![0; MARKER_BYTES * (MAX_FRAGMENTS - 1)], fragment(true, b"")].concat();
+        let Ok(Parsed::Record(record)) = parse(&most) else { panic!() };
         assert!(record.is_empty());
     }
 

@@ -102,11 +102,7 @@ impl Encoder {
     /// An empty encoder with room for `capacity` bytes.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        Self {
-            segments: Vec::new(),
-            buffer: BytesMut::with_capacity(capacity),
-            flushed_bytes: 0,
-        }
+        Self { segments: Vec::new(), buffer: BytesMut::with_capacity(capacity), flushed_bytes: 0 }
     }
 
     /// Bytes written so far, bulk data included.

@@ -151,10 +151,7 @@ mod tests {
         e.u32(u32::MAX);
         let bytes = e.finish().flatten().unwrap();
         assert_eq!(Opaque::<8>::decode(&mut Decoder::new(&bytes)), Err(XdrError::TooLong));
-        assert_eq!(
-            Decoder::new(&bytes).array::<u32>(usize::MAX).unwrap_err(),
-            XdrError::Short
-        );
+        assert_eq!(Decoder::new(&bytes).array::<u32>(usize::MAX).unwrap_err(), XdrError::Short);
     }
 
     #[test]

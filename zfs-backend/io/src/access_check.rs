@@ -53,9 +53,5 @@ pub fn check_access(fd: &OwnedFd, rights: Rights) -> io::Result<()> {
             libc::AT_EACCESS | libc::AT_EMPTY_PATH,
         )
     };
-    if status == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -11,12 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// in memory, or the file system cannot tell; ask the engine.
 pub fn try_read_cached(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
     loop {
-        match preadv2(
-            fd,
-            &mut [IoSliceMut::new(buf)],
-            offset,
-            ReadWriteFlags::NOWAIT,
-        ) {
+        match preadv2(fd, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
             Ok(count) => return Some(Ok(count)),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => return None,
@@ -65,13 +60,7 @@ pub fn is_resident(fd: &OwnedFd, offset: u64, len: u64) -> bool {
     // SAFETY: the call reads `range` and writes `found`, both live and laid
     // out as the kernel's struct cachestat_range and struct cachestat.
     let status = unsafe {
-        libc::syscall(
-            SYS_CACHESTAT,
-            fd.as_raw_fd(),
-            &raw const range,
-            &raw mut found,
-            0,
-        )
+        libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut found, 0)
     };
     if status != 0 {
         if io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
@@ -101,10 +90,7 @@ mod tests {
         if !CACHESTAT_MISSING.load(Ordering::Relaxed) {
             let resident = is_resident(&fd, 1, 90_000);
             assert!(resident || CACHESTAT_MISSING.load(Ordering::Relaxed));
-            assert!(
-                !is_resident(&fd, 0, 1 << 30),
-                "a range beyond the end has no pages"
-            );
+            assert!(!is_resident(&fd, 0, 1 << 30), "a range beyond the end has no pages");
         }
     }
 }

@@ -37,12 +37,7 @@ pub fn can_switch() -> bool {
     *VERDICT.get_or_init(|| {
         process_identity().uid == 0
             && std::thread::spawn(|| {
-                wear(&Caller {
-                    uid: 65_534,
-                    gid: 65_534,
-                    groups: Arc::from([65_534]),
-                })
-                .is_ok()
+                wear(&Caller { uid: 65_534, gid: 65_534, groups: Arc::from([65_534]) }).is_ok()
             })
             .join()
             .unwrap_or(false)
@@ -175,11 +170,7 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-        let who = Caller {
-            uid: 1234,
-            gid: 2345,
-            groups: Arc::from([7, 8]),
-        };
+        let who = Caller { uid: 1234, gid: 2345, groups: Arc::from([7, 8]) };
         let path = dir.path().join("a");
         as_caller(&who, || {
             std::fs::write(&path, b"x").unwrap();
@@ -204,22 +195,14 @@ mod tests {
         let secret = dir.path().join("secret");
         std::fs::write(&secret, b"x").unwrap();
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let who = Caller {
-            uid: 1234,
-            gid: 2345,
-            groups: Arc::from([]),
-        };
+        let who = Caller { uid: 1234, gid: 2345, groups: Arc::from([]) };
         assert!(as_caller(&who, || std::fs::read(&secret).is_err()).unwrap());
         assert!(std::fs::read(&secret).is_ok());
     }
 
     #[test]
     fn the_no_change_value_is_refused() {
-        let who = Caller {
-            uid: u32::MAX,
-            gid: 5,
-            groups: Arc::from([]),
-        };
+        let who = Caller { uid: u32::MAX, gid: 5, groups: Arc::from([]) };
         assert!(as_caller(&who, || ()).is_err());
     }
 }

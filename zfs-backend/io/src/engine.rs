@@ -89,14 +89,8 @@ impl IoEngine {
                 (EngineKind::Uring, "configured".to_owned())
             }
             EngineChoice::Auto => match uring::probe() {
-                Ok(()) => (
-                    EngineKind::Uring,
-                    "auto: the kernel completed a trial".to_owned(),
-                ),
-                Err(error) => (
-                    EngineKind::Threads,
-                    format!("auto: io_uring refused: {error}"),
-                ),
+                Ok(()) => (EngineKind::Uring, "auto: the kernel completed a trial".to_owned()),
+                Err(error) => (EngineKind::Threads, format!("auto: io_uring refused: {error}")),
             },
         };
         Ok(Self {
@@ -159,14 +153,7 @@ impl IoEngine {
         mut filled: usize,
     ) -> (io::Result<usize>, AlignedBuf) {
         while self.inner.kind == EngineKind::Uring && filled < buffer.len() {
-            let answer = match uring::submit(
-                fd,
-                Request::Read {
-                    offset,
-                    buffer,
-                    filled,
-                },
-            ) {
+            let answer = match uring::submit(fd, Request::Read { offset, buffer, filled }) {
                 Ok(answer) => answer.await,
                 Err(Request::Read { buffer: back, .. }) => {
                     buffer = back;
@@ -217,15 +204,7 @@ impl IoEngine {
         let mut done = 0;
         let flags = sync.flags().bits() as i32;
         while done < data.len() && self.writes_by_ring(fd, sync) {
-            let answer = match uring::submit(
-                fd,
-                Request::Write {
-                    offset,
-                    data,
-                    done,
-                    flags,
-                },
-            ) {
+            let answer = match uring::submit(fd, Request::Write { offset, data, done, flags }) {
                 Ok(answer) => answer.await,
                 Err(Request::Write { data: back, .. }) => {
                     data = back;
@@ -239,11 +218,7 @@ impl IoEngine {
             data = back;
             match result {
                 0 => {
-                    return if done > 0 {
-                        Ok(done)
-                    } else {
-                        Err(io::ErrorKind::WriteZero.into())
-                    };
+                    return if done > 0 { Ok(done) } else { Err(io::ErrorKind::WriteZero.into()) };
                 }
                 count if count > 0 => done += count as usize,
                 error if -error == libc::EINTR => {}
@@ -256,12 +231,7 @@ impl IoEngine {
             return Ok(done);
         }
         let file = Arc::clone(fd);
-        self.inner
-            .data
-            .run(None, move || {
-                write_blocking(&file, offset, &data, done, sync)
-            })
-            .await?
+        self.inner.data.run(None, move || write_blocking(&file, offset, &data, done, sync)).await?
     }
 
     /// Whether a write goes to the ring. A plain write to the page cache does
@@ -291,10 +261,7 @@ impl IoEngine {
             }
         }
         let file = Arc::clone(fd);
-        self.inner
-            .data
-            .run(None, move || sync_blocking(&file, data_only))
-            .await?
+        self.inner.data.run(None, move || sync_blocking(&file, data_only)).await?
     }
 
     /// Runs a short blocking call on a metadata worker, under the process's
@@ -353,12 +320,7 @@ fn read_blocking(
 ) -> io::Result<usize> {
     while filled < buf.len() {
         let at = offset.saturating_add(filled as u64);
-        match preadv2(
-            fd,
-            &mut [IoSliceMut::new(&mut buf[filled..])],
-            at,
-            ReadWriteFlags::empty(),
-        ) {
+        match preadv2(fd, &mut [IoSliceMut::new(&mut buf[filled..])], at, ReadWriteFlags::empty()) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(Errno::INTR) => {}
@@ -418,10 +380,7 @@ mod tests {
     }
 
     fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
     }
 
     fn scratch() -> Arc<OwnedFd> {
@@ -458,9 +417,8 @@ mod tests {
             runtime().block_on(async {
                 let dir = tempfile::NamedTempFile::new().unwrap();
                 let fd = Arc::new(OwnedFd::from(std::fs::File::open(dir.path()).unwrap()));
-                let error = engine
-                    .write_from(&fd, 0, Bytes::from_static(b"x"), WriteSync::None)
-                    .await;
+                let error =
+                    engine.write_from(&fd, 0, Bytes::from_static(b"x"), WriteSync::None).await;
                 assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EBADF));
             });
         }
@@ -492,13 +450,9 @@ mod tests {
                     let (engine, fd) = (engine.clone(), Arc::clone(&fd));
                     tasks.push(tokio::spawn(async move {
                         let data = Bytes::from(vec![block as u8; 512]);
-                        engine
-                            .write_from(&fd, block * 512, data, WriteSync::None)
-                            .await
-                            .unwrap();
-                        let (count, buf) = engine
-                            .read_into(&fd, block * 512, AlignedBuf::zeroed(512))
-                            .await;
+                        engine.write_from(&fd, block * 512, data, WriteSync::None).await.unwrap();
+                        let (count, buf) =
+                            engine.read_into(&fd, block * 512, AlignedBuf::zeroed(512)).await;
                         assert_eq!(count.unwrap(), 512);
                         assert!(buf.iter().all(|&byte| byte == block as u8));
                     }));

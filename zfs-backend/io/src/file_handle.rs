@@ -24,12 +24,7 @@ impl KernelHandle {
     pub fn from_parts(handle_type: i32, raw: &[u8]) -> Option<Self> {
         let mut bytes = [0; MAX_KERNEL_HANDLE_BYTES];
         bytes.get_mut(..raw.len())?.copy_from_slice(raw);
-        Some(Self {
-            handle_type,
-            mount_id: 0,
-            len: raw.len(),
-            bytes,
-        })
+        Some(Self { handle_type, mount_id: 0, len: raw.len(), bytes })
     }
 
     /// The opaque bytes.
@@ -61,11 +56,7 @@ pub fn name_to_handle(dir: &OwnedFd, name: &CStr) -> io::Result<KernelHandle> {
         bytes: [0; MAX_KERNEL_HANDLE_BYTES],
     };
     let mut mount_id: libc::c_int = 0;
-    let flags = if name.is_empty() {
-        libc::AT_EMPTY_PATH
-    } else {
-        0
-    };
+    let flags = if name.is_empty() { libc::AT_EMPTY_PATH } else { 0 };
     // SAFETY: `raw` has the layout of struct file_handle followed by
     // `handle_bytes` writable bytes; `name` is NUL-terminated; all are live.
     let status = unsafe {
@@ -82,12 +73,7 @@ pub fn name_to_handle(dir: &OwnedFd, name: &CStr) -> io::Result<KernelHandle> {
         return Err(io::Error::last_os_error());
     }
     let len = (raw.handle_bytes as usize).min(MAX_KERNEL_HANDLE_BYTES);
-    Ok(KernelHandle {
-        handle_type: raw.handle_type,
-        mount_id,
-        len,
-        bytes: raw.bytes,
-    })
+    Ok(KernelHandle { handle_type: raw.handle_type, mount_id, len, bytes: raw.bytes })
 }
 
 /// Opens the object as `O_PATH` in the file system of `mount`, which must be

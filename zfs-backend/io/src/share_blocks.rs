@@ -25,9 +25,5 @@ pub fn clone_range(
     };
     // SAFETY: FICLONERANGE reads a struct file_clone_range, which is live.
     let status = unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONERANGE, &raw const range) };
-    if status == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

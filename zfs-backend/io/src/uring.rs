@@ -36,18 +36,9 @@ pub(crate) enum Lent {
 /// What to do.
 pub(crate) enum Request {
     /// Read into `buffer[filled..]`.
-    Read {
-        offset: u64,
-        buffer: AlignedBuf,
-        filled: usize,
-    },
+    Read { offset: u64, buffer: AlignedBuf, filled: usize },
     /// Write `data[done..]` with RWF_ flags.
-    Write {
-        offset: u64,
-        data: Bytes,
-        done: usize,
-        flags: i32,
-    },
+    Write { offset: u64, data: Bytes, done: usize, flags: i32 },
     /// fsync or fdatasync.
     Sync { data_only: bool },
 }
@@ -129,11 +120,7 @@ impl CoreRing {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         Ok(Self {
-            ring: Mutex::new(Ring {
-                ring,
-                in_flight: Vec::new(),
-                free: Vec::new(),
-            }),
+            ring: Mutex::new(Ring { ring, in_flight: Vec::new(), free: Vec::new() }),
             event,
             driven: AtomicBool::new(false),
         })
@@ -204,11 +191,7 @@ impl Ring {
             self.in_flight.push(None);
             self.in_flight.len() - 1
         });
-        self.in_flight[slot] = Some(InFlight {
-            _file: Arc::clone(file),
-            lent,
-            done,
-        });
+        self.in_flight[slot] = Some(InFlight { _file: Arc::clone(file), lent, done });
         let entry = entry.user_data(slot as u64);
         let pushed = push(&mut self.ring, &entry);
         if pushed.is_err() {
@@ -234,11 +217,8 @@ impl Ring {
 
     fn reap(&mut self) {
         loop {
-            let Some((slot, result)) = self
-                .ring
-                .completion()
-                .next()
-                .map(|entry| (entry.user_data(), entry.result()))
+            let Some((slot, result)) =
+                self.ring.completion().next().map(|entry| (entry.user_data(), entry.result()))
             else {
                 return;
             };
@@ -289,11 +269,7 @@ fn push(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<()> {
 fn prepare(fd: RawFd, request: Request) -> (squeue::Entry, Lent) {
     let fd = types::Fd(fd);
     match request {
-        Request::Read {
-            offset,
-            mut buffer,
-            filled,
-        } => {
+        Request::Read { offset, mut buffer, filled } => {
             let rest = &mut buffer[filled..];
             let len = rest.len().min(i32::MAX as usize) as u32;
             let entry = opcode::Read::new(fd, rest.as_mut_ptr(), len)
@@ -301,12 +277,7 @@ fn prepare(fd: RawFd, request: Request) -> (squeue::Entry, Lent) {
                 .build();
             (entry, Lent::Read(buffer))
         }
-        Request::Write {
-            offset,
-            data,
-            done,
-            flags,
-        } => {
+        Request::Write { offset, data, done, flags } => {
             let rest = &data[done..];
             let len = rest.len().min(i32::MAX as usize) as u32;
             let entry = opcode::Write::new(fd, rest.as_ptr(), len)
@@ -316,11 +287,8 @@ fn prepare(fd: RawFd, request: Request) -> (squeue::Entry, Lent) {
             (entry, Lent::Write(data))
         }
         Request::Sync { data_only } => {
-            let flags = if data_only {
-                types::FsyncFlags::DATASYNC
-            } else {
-                types::FsyncFlags::empty()
-            };
+            let flags =
+                if data_only { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
             (opcode::Fsync::new(fd).flags(flags).build(), Lent::None)
         }
     }

@@ -38,9 +38,7 @@ impl Workers {
     /// Starts all threads at once: a thread inherits the identity of the one
     /// that starts it, and here that is the process's own.
     pub(crate) fn start(name: &str, count: usize) -> io::Result<Self> {
-        let pool = Self {
-            shared: Arc::new(Shared::default()),
-        };
+        let pool = Self { shared: Arc::new(Shared::default()) };
         for index in 0..count.max(1) {
             let shared = Arc::clone(&pool.shared);
             std::thread::Builder::new()
@@ -82,11 +80,7 @@ impl Workers {
 
     fn push(&self, job: Job) {
         let wake = {
-            let mut queue = self
-                .shared
-                .queue
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
             queue.jobs.push_back(job);
             queue.idle_workers > 0
         };
@@ -98,11 +92,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        self.shared
-            .queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .closed = true;
+        self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
         self.shared.arrived.notify_all();
     }
 }
@@ -130,10 +120,7 @@ fn next(shared: &Shared) -> Option<Job> {
             return None;
         }
         queue.idle_workers += 1;
-        queue = shared
-            .arrived
-            .wait(queue)
-            .unwrap_or_else(PoisonError::into_inner);
+        queue = shared.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
         queue.idle_workers -= 1;
     }
 }
@@ -143,10 +130,7 @@ mod tests {
     use super::*;
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap()
-            .block_on(future)
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
     #[test]
@@ -178,23 +162,11 @@ mod tests {
             return;
         }
         let pool = Workers::start("test", 1).unwrap();
-        let who = Caller {
-            uid: 4321,
-            gid: 5,
-            groups: Arc::from([]),
-        };
+        let who = Caller { uid: 4321, gid: 5, groups: Arc::from([]) };
         let fsuid = || {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-            let line = status
-                .lines()
-                .find(|line| line.starts_with("Uid:"))
-                .unwrap()
-                .to_owned();
-            line.split_whitespace()
-                .last()
-                .unwrap()
-                .parse::<u32>()
-                .unwrap()
+            let line = status.lines().find(|line| line.starts_with("Uid:")).unwrap().to_owned();
+            line.split_whitespace().last().unwrap().parse::<u32>().unwrap()
         };
         assert_eq!(block_on(pool.run(Some(who), fsuid)).unwrap(), 4321);
         assert_eq!(block_on(pool.run(None, fsuid)).unwrap(), 0);

@@ -38,51 +38,30 @@ fn main() {
     println!("{engine:?}");
     let options = PosixOptions::new(engine, BufferPool::new(64 << 20));
     let store = PosixStore::open(scratch.path(), options).unwrap();
-    let who = Caller {
-        uid,
-        gid: uid,
-        groups: Arc::from([]),
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let who = Caller { uid, gid: uid, groups: Arc::from([]) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         names(&store, &who).await;
         bytes(&store, &who).await;
-        tokio::task::LocalSet::new()
-            .run_until(deep(&store, &who))
-            .await;
+        tokio::task::LocalSet::new().run_until(deep(&store, &who)).await;
     });
 }
 
 async fn names(store: &PosixStore, who: &Caller) {
     let top = store.root();
     let names: Vec<_> = (0..FILES).map(|n| format!("file{n}")).collect();
-    let attrs = SetAttr {
-        mode: Some(0o644),
-        ..SetAttr::default()
-    };
+    let attrs = SetAttr { mode: Some(0o644), ..SetAttr::default() };
     timed("create", FILES, || async {
         for name in &names {
             let mode = CreateMode::Guarded;
-            store
-                .create_file(who, &top, name.as_bytes(), mode, &attrs)
-                .await
-                .unwrap();
+            store.create_file(who, &top, name.as_bytes(), mode, &attrs).await.unwrap();
         }
     })
     .await;
     let mut handles = Vec::new();
     timed("lookup", FILES, || async {
         for name in &names {
-            handles.push(
-                store
-                    .lookup(who, &top, name.as_bytes())
-                    .await
-                    .unwrap()
-                    .handle,
-            );
+            handles.push(store.lookup(who, &top, name.as_bytes()).await.unwrap().handle);
         }
     })
     .await;
@@ -100,11 +79,7 @@ async fn names(store: &PosixStore, who: &Caller) {
     .await;
     for round in ["open, first", "open, again"] {
         timed(round, FILES, || async {
-            let access = OpenAccess {
-                read: true,
-                write: true,
-                stateless: false,
-            };
+            let access = OpenAccess { read: true, write: true, stateless: false };
             for handle in &handles {
                 store.open(who, handle, access).await.unwrap();
             }
@@ -132,10 +107,7 @@ async fn names(store: &PosixStore, who: &Caller) {
     }
     timed("remove", FILES, || async {
         for name in &names {
-            store
-                .remove(who, &top, name.as_bytes(), None)
-                .await
-                .unwrap();
+            store.remove(who, &top, name.as_bytes(), None).await.unwrap();
         }
     })
     .await;
@@ -143,18 +115,13 @@ async fn names(store: &PosixStore, who: &Caller) {
 
 async fn bytes(store: &PosixStore, who: &Caller) {
     let mode = CreateMode::Guarded;
-    let made = store
-        .create_file(who, &store.root(), b"big", mode, &SetAttr::default())
-        .await
-        .unwrap();
+    let made =
+        store.create_file(who, &store.root(), b"big", mode, &SetAttr::default()).await.unwrap();
     let file = made.open.unwrap();
     let block = bytes::Bytes::from(vec![7; 1 << 20]);
     timed("write 1 MiB", 256, || async {
         for n in 0..256 {
-            store
-                .write(&file, n << 20, block.clone(), Stability::Unstable)
-                .await
-                .unwrap();
+            store.write(&file, n << 20, block.clone(), Stability::Unstable).await.unwrap();
         }
     })
     .await;
@@ -171,10 +138,7 @@ async fn bytes(store: &PosixStore, who: &Caller) {
     for (what, span_allowed) in [("read 1 MiB", false), ("read 1 MiB as a span", true)] {
         timed(what, 256, || async {
             for n in 0..256 {
-                store
-                    .read(&file, n << 20, 1 << 20, ReadHow { span_allowed })
-                    .await
-                    .unwrap();
+                store.read(&file, n << 20, 1 << 20, ReadHow { span_allowed }).await.unwrap();
             }
         })
         .await;
@@ -182,10 +146,7 @@ async fn bytes(store: &PosixStore, who: &Caller) {
     timed("read 4 KiB", 20_000, || async {
         for n in 0..20_000 {
             let how = ReadHow { span_allowed: true };
-            store
-                .read(&file, (n * 7919 % 65_536) << 12, 4096, how)
-                .await
-                .unwrap();
+            store.read(&file, (n * 7919 % 65_536) << 12, 4096, how).await.unwrap();
         }
     })
     .await;
@@ -194,11 +155,7 @@ async fn bytes(store: &PosixStore, who: &Caller) {
 /// 32 requests at a time, from one thread.
 async fn deep(store: &Arc<PosixStore>, who: &Caller) {
     let found = store.lookup(who, &store.root(), b"big").await.unwrap();
-    let access = OpenAccess {
-        read: true,
-        write: true,
-        stateless: true,
-    };
+    let access = OpenAccess { read: true, write: true, stateless: true };
     let file = store.open(who, &found.handle, access).await.unwrap();
     for (what, count, len) in [("4 KiB", 20_000u64, 4096u64), ("256 KiB", 1024, 256 << 10)] {
         let block = bytes::Bytes::from(vec![7; len as usize]);
@@ -220,9 +177,7 @@ async fn deep(store: &Arc<PosixStore>, who: &Caller) {
                                     .await
                                     .unwrap();
                             } else {
-                                let how = ReadHow {
-                                    span_allowed: false,
-                                };
+                                let how = ReadHow { span_allowed: false };
                                 store.read(&file, offset, len as usize, how).await.unwrap();
                             }
                         }

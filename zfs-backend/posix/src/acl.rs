@@ -47,19 +47,11 @@ impl Tree {
             return Err(StoreError::NotSupported);
         }
         // It is the owner's to do, like chmod.
-        let like_chmod = SetAttr {
-            mode: Some(0),
-            ..SetAttr::default()
-        };
+        let like_chmod = SetAttr { mode: Some(0), ..SetAttr::default() };
         self.precheck_setattr(who, &entry, &like_chmod)?;
         let _lock = entry.lock_entries();
-        let result = store(&entry, ACCESS, &acl.access).and_then(|()| {
-            if is_dir {
-                store(&entry, DEFAULT, &acl.default)
-            } else {
-                Ok(())
-            }
-        });
+        let result = store(&entry, ACCESS, &acl.access)
+            .and_then(|()| if is_dir { store(&entry, DEFAULT, &acl.default) } else { Ok(()) });
         entry.mark_modified();
         result
     }

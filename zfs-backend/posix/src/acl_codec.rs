@@ -40,10 +40,7 @@ fn decode_entry(raw: &[u8; 8]) -> StoreResult<PosixAclEntry> {
         OTHER => PosixAclTag::Other,
         _ => return Err(StoreError::Io),
     };
-    Ok(PosixAclEntry {
-        tag,
-        perms: (u16::from_le_bytes([p0, p1]) & 7) as u8,
-    })
+    Ok(PosixAclEntry { tag, perms: (u16::from_le_bytes([p0, p1]) & 7) as u8 })
 }
 
 /// Writes the kernel's form, in canonical order.
@@ -76,10 +73,7 @@ pub(crate) fn encode(entries: &[PosixAclEntry]) -> StoreResult<Vec<u8>> {
 
 /// The ACL a mode stands for.
 pub(crate) fn from_mode(mode: u32) -> Vec<PosixAclEntry> {
-    let entry = |tag, shift: u32| PosixAclEntry {
-        tag,
-        perms: ((mode >> shift) & 7) as u8,
-    };
+    let entry = |tag, shift: u32| PosixAclEntry { tag, perms: ((mode >> shift) & 7) as u8 };
     vec![
         entry(PosixAclTag::UserObj, 6),
         entry(PosixAclTag::GroupObj, 3),
@@ -94,30 +88,12 @@ mod tests {
     #[test]
     fn the_kernels_bytes_round_trip() {
         let entries = vec![
-            PosixAclEntry {
-                tag: PosixAclTag::UserObj,
-                perms: 7,
-            },
-            PosixAclEntry {
-                tag: PosixAclTag::User(1000),
-                perms: 5,
-            },
-            PosixAclEntry {
-                tag: PosixAclTag::GroupObj,
-                perms: 4,
-            },
-            PosixAclEntry {
-                tag: PosixAclTag::Group(77),
-                perms: 6,
-            },
-            PosixAclEntry {
-                tag: PosixAclTag::Mask,
-                perms: 7,
-            },
-            PosixAclEntry {
-                tag: PosixAclTag::Other,
-                perms: 0,
-            },
+            PosixAclEntry { tag: PosixAclTag::UserObj, perms: 7 },
+            PosixAclEntry { tag: PosixAclTag::User(1000), perms: 5 },
+            PosixAclEntry { tag: PosixAclTag::GroupObj, perms: 4 },
+            PosixAclEntry { tag: PosixAclTag::Group(77), perms: 6 },
+            PosixAclEntry { tag: PosixAclTag::Mask, perms: 7 },
+            PosixAclEntry { tag: PosixAclTag::Other, perms: 0 },
         ];
         let raw = encode(&entries).unwrap();
         assert_eq!(raw[..12], [2, 0, 0, 0, 1, 0, 7, 0, 0xff, 0xff, 0xff, 0xff]);
@@ -138,10 +114,7 @@ mod tests {
         ] {
             assert_eq!(decode(raw), Err(StoreError::Io));
         }
-        let wide = [PosixAclEntry {
-            tag: PosixAclTag::Other,
-            perms: 8,
-        }];
+        let wide = [PosixAclEntry { tag: PosixAclTag::Other, perms: 8 }];
         assert_eq!(encode(&wide), Err(StoreError::Invalid));
     }
 

@@ -32,10 +32,7 @@ pub(crate) fn birth_of(stat: &Statx) -> u64 {
 
 /// A time stamp in the store's form.
 pub(crate) fn timestamp(raw: StatxTimestamp) -> Timestamp {
-    Timestamp {
-        seconds: raw.tv_sec,
-        nanoseconds: raw.tv_nsec,
-    }
+    Timestamp { seconds: raw.tv_sec, nanoseconds: raw.tv_nsec }
 }
 
 fn birth_time(stat: &Statx) -> Option<Timestamp> {

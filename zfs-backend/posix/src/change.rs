@@ -43,19 +43,14 @@ impl ChangeTracker {
             Some(last) if modified => last.change.wrapping_add(1),
             Some(last) => last.change,
         };
-        self.last = Some(Observation {
-            ctime_nanoseconds,
-            change,
-        });
+        self.last = Some(Observation { ctime_nanoseconds, change });
         change
     }
 }
 
 /// The change number of an object nothing is remembered of.
 pub(crate) fn from_ctime(ctime: Timestamp) -> u64 {
-    (ctime.seconds as u64)
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(u64::from(ctime.nanoseconds))
+    (ctime.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(u64::from(ctime.nanoseconds))
 }
 
 #[cfg(test)]
@@ -63,10 +58,7 @@ mod tests {
     use super::*;
 
     fn at(nanoseconds: u32) -> Timestamp {
-        Timestamp {
-            seconds: 100,
-            nanoseconds,
-        }
+        Timestamp { seconds: 100, nanoseconds }
     }
 
     #[test]

@@ -40,10 +40,7 @@ impl Tree {
         let bits = syscall::mode_bits(attrs.mode.unwrap_or(DEFAULT_FILE_MODE));
         let mut opened = Err(Errno::EXIST);
         // A name that is there needs no right to write to the directory.
-        if self
-            .precheck(who, &dir, Rights::WRITE | Rights::EXECUTE)
-            .is_ok()
-        {
+        if self.precheck(who, &dir, Rights::WRITE | Rights::EXECUTE).is_ok() {
             opened = rustix::fs::openat(&dir.fd, name.as_c_str(), flags, bits);
         } else if syscall::stat_at(&dir.fd, name.as_c_str()).is_err() {
             opened = Err(Errno::ACCESS);
@@ -61,22 +58,13 @@ impl Tree {
         }
         dir.mark_entries_modified();
         let (entry, attr, writer) = made?;
-        let open: OpenFile = Arc::new(PosixFile::new(
-            self,
-            entry.clone(),
-            None,
-            Some(writer),
-            None,
-        ));
+        let open: OpenFile =
+            Arc::new(PosixFile::new(self, entry.clone(), None, Some(writer), None));
         Ok(CreatedFile {
             node: node(&entry, attr),
             open: Some(open),
             created: true,
-            dir: DirChange {
-                atomic: true,
-                before,
-                after: dir.attr()?.change,
-            },
+            dir: DirChange { atomic: true, before, after: dir.attr()?.change },
         })
     }
 
@@ -95,9 +83,7 @@ impl Tree {
         if !self.switches_identity {
             let own = credentials::process_identity();
             let foreign = attrs.uid.is_some_and(|uid| uid != own.uid)
-                || attrs
-                    .gid
-                    .is_some_and(|gid| !own.in_group(gid) || !who.in_group(gid));
+                || attrs.gid.is_some_and(|gid| !own.in_group(gid) || !who.in_group(gid));
             if foreign {
                 return Err(StoreError::NotPermitted);
             }
@@ -120,14 +106,7 @@ impl Tree {
         match mode {
             CreateMode::Exclusive(verifier) => {
                 let times = verifier_times(verifier);
-                complete_new(
-                    &fd,
-                    FileKind::Regular,
-                    &SetAttr {
-                        size: None,
-                        ..times.over(attrs)
-                    },
-                )?;
+                complete_new(&fd, FileKind::Regular, &SetAttr { size: None, ..times.over(attrs) })?;
                 // The verifier must be found again after a crash.
                 rustix::fs::fsync(&fd).or_store()?;
             }
@@ -135,16 +114,10 @@ impl Tree {
                 complete_new(&fd, FileKind::Regular, attrs)?;
             }
         }
-        let opened = rustix::fs::open(
-            syscall::proc_path(&fd).as_c_str(),
-            own_path(),
-            Mode::empty(),
-        );
+        let opened =
+            rustix::fs::open(syscall::proc_path(&fd).as_c_str(), own_path(), Mode::empty());
         let (entry, _) = self.adopt(opened.or_store()?, Some((dir, name)))?;
-        let writer = Writer {
-            fd: Arc::new(fd),
-            reads: true,
-        };
+        let writer = Writer { fd: Arc::new(fd), reads: true };
         entry.keep_writer(writer.clone());
         entry.mark_modified();
         let attr = entry.attr()?;
@@ -171,11 +144,7 @@ impl Tree {
             node: node(&entry, attr),
             open: None,
             created: false,
-            dir: DirChange {
-                atomic: true,
-                before,
-                after: before,
-            },
+            dir: DirChange { atomic: true, before, after: before },
         };
         let regular = entry.kind == FileKind::Regular;
         match mode {
@@ -192,10 +161,7 @@ impl Tree {
                 found.created = true;
             }
             CreateMode::Unchecked if regular && attrs.size == Some(0) => {
-                let empty = SetAttr {
-                    size: Some(0),
-                    ..SetAttr::default()
-                };
+                let empty = SetAttr { size: Some(0), ..SetAttr::default() };
                 found.node.attr = self.setattr(who, &entry.handle, &empty, None)?;
             }
             CreateMode::Unchecked | CreateMode::Guarded => {}
@@ -222,33 +188,19 @@ impl Tree {
         make(&dir.fd, &name, what, attrs).map_err(|error| self.dir_error(&dir, error))?;
         let made = self.made_node(&dir, &name, attrs);
         if made.is_err() {
-            let dir_flag = if *what == NewNode::Directory {
-                AtFlags::REMOVEDIR
-            } else {
-                AtFlags::empty()
-            };
+            let dir_flag =
+                if *what == NewNode::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             let _ = rustix::fs::unlinkat(&dir.fd, name.as_c_str(), dir_flag);
         }
         dir.mark_entries_modified();
         let made = made?;
-        Ok((
-            made,
-            DirChange {
-                atomic: true,
-                before,
-                after: dir.attr()?.change,
-            },
-        ))
+        Ok((made, DirChange { atomic: true, before, after: dir.attr()?.change }))
     }
 
     fn made_node(&self, dir: &Entry, name: &Name, attrs: &SetAttr) -> StoreResult<Node> {
         let fd = syscall::open_path(&dir.fd, name.as_c_str())?;
         let (entry, attr) = self.adopt(fd, Some((dir, name)))?;
-        let plain = SetAttr {
-            mode: attrs.mode,
-            size: attrs.size,
-            ..SetAttr::default()
-        };
+        let plain = SetAttr { mode: attrs.mode, size: attrs.size, ..SetAttr::default() };
         if *attrs == plain && attrs.mode.is_none_or(|mode| mode & 0o6000 == 0) {
             return Ok(node(&entry, attr));
         }
@@ -279,10 +231,9 @@ fn make(dir: &OwnedFd, name: &Name, what: &NewNode, attrs: &SetAttr) -> StoreRes
         NewNode::BlockDevice(major, minor) => {
             special(FileType::BlockDevice, rustix::fs::makedev(*major, *minor))
         }
-        NewNode::CharDevice(major, minor) => special(
-            FileType::CharacterDevice,
-            rustix::fs::makedev(*major, *minor),
-        ),
+        NewNode::CharDevice(major, minor) => {
+            special(FileType::CharacterDevice, rustix::fs::makedev(*major, *minor))
+        }
         NewNode::Fifo => special(FileType::Fifo, 0),
         NewNode::Socket => special(FileType::Socket, 0),
     }
@@ -306,17 +257,8 @@ fn verifier_times(verifier: [u8; 8]) -> VerifierTimes {
 
 impl VerifierTimes {
     fn over(&self, attrs: &SetAttr) -> SetAttr {
-        let at = |seconds| {
-            Some(SetTime::At(Timestamp {
-                seconds,
-                nanoseconds: 0,
-            }))
-        };
-        SetAttr {
-            atime: at(self.atime),
-            mtime: at(self.mtime),
-            ..attrs.clone()
-        }
+        let at = |seconds| Some(SetTime::At(Timestamp { seconds, nanoseconds: 0 }));
+        SetAttr { atime: at(self.atime), mtime: at(self.mtime), ..attrs.clone() }
     }
 }
 

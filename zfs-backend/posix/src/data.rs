@@ -32,33 +32,20 @@ pub(crate) async fn read(
     let left = size.saturating_sub(offset);
     let want = usize::try_from(left).unwrap_or(usize::MAX).min(len);
     if want == 0 {
-        return Ok(ReadData {
-            data: Payload::Bytes(Bytes::new()),
-            eof: offset >= size,
-        });
+        return Ok(ReadData { data: Payload::Bytes(Bytes::new()), eof: offset >= size });
     }
     let reaches_end = offset + want as u64 >= size;
     if how.span_allowed && want >= MIN_SPAN_BYTES && is_resident(&fd, offset, want as u64) {
         let file: Arc<dyn Any + Send + Sync> = fd;
-        let data = Payload::Span(FileSpan {
-            file,
-            offset,
-            len: want,
-        });
-        return Ok(ReadData {
-            data,
-            eof: reaches_end,
-        });
+        let data = Payload::Span(FileSpan { file, offset, len: want });
+        return Ok(ReadData { data, eof: reaches_end });
     }
     let (count, mut buf) = engine.read(&fd, offset, pool.take(want)).await;
     let count = count.or_store()?;
     buf.truncate(count);
     // Less than the size said: the file has been cut meanwhile.
     let eof = reaches_end || count < want;
-    Ok(ReadData {
-        data: Payload::Bytes(buf.into_bytes()),
-        eof,
-    })
+    Ok(ReadData { data: Payload::Bytes(buf.into_bytes()), eof })
 }
 
 /// Writes all of `data` at `offset`.
@@ -70,10 +57,7 @@ pub(crate) async fn write(
     stability: Stability,
 ) -> StoreResult<(usize, Stability)> {
     let fd = file.writer().ok_or(StoreError::AccessDenied)?;
-    if offset
-        .checked_add(data.len() as u64)
-        .is_none_or(|end| end > MAX_OFFSET)
-    {
+    if offset.checked_add(data.len() as u64).is_none_or(|end| end > MAX_OFFSET) {
         return Err(StoreError::TooLarge);
     }
     if data.is_empty() {
@@ -98,11 +82,7 @@ fn clear_set_id(fd: &OwnedFd) -> StoreResult<()> {
     let mode = u32::from(syscall::stat(fd)?.stx_mode) & 0o7777;
     let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
     let cleared = mode & !(0o4000 | group);
-    if cleared == mode {
-        Ok(())
-    } else {
-        chmod(fd, cleared)
-    }
+    if cleared == mode { Ok(()) } else { chmod(fd, cleared) }
 }
 
 /// Brings all earlier writes to stable storage: data and times, since the

@@ -39,13 +39,7 @@ pub(crate) struct DirStream {
 impl DirStream {
     /// A stream at the start of the directory.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self {
-            fd,
-            position: 0,
-            ahead: Vec::new(),
-            ended: false,
-            read_at: (0, Instant::now()),
-        }
+        Self { fd, position: 0, ahead: Vec::new(), ended: false, read_at: (0, Instant::now()) }
     }
 
     /// Goes to the entry after `cookie`. `generation` counts modifications of
@@ -117,19 +111,11 @@ const COOKIE_SHIFT: u64 = 3;
 /// The largest offset stays as it is: ext4 ends a directory with it, and a
 /// cookie above it would be negative to clients.
 fn cookie_of(offset: u64) -> u64 {
-    if offset >= i64::MAX as u64 - COOKIE_SHIFT {
-        offset
-    } else {
-        offset + COOKIE_SHIFT
-    }
+    if offset >= i64::MAX as u64 - COOKIE_SHIFT { offset } else { offset + COOKIE_SHIFT }
 }
 
 fn offset_of(cookie: u64) -> u64 {
-    if cookie >= i64::MAX as u64 {
-        cookie
-    } else {
-        cookie.saturating_sub(COOKIE_SHIFT)
-    }
+    if cookie >= i64::MAX as u64 { cookie } else { cookie.saturating_sub(COOKIE_SHIFT) }
 }
 
 #[cfg(test)]
@@ -138,16 +124,7 @@ mod tests {
 
     #[test]
     fn cookies_lead_back_to_offsets() {
-        for offset in [
-            0,
-            1,
-            2,
-            3,
-            77,
-            1 << 40,
-            i64::MAX as u64 - 10,
-            i64::MAX as u64,
-        ] {
+        for offset in [0, 1, 2, 3, 77, 1 << 40, i64::MAX as u64 - 10, i64::MAX as u64] {
             let cookie = cookie_of(offset);
             assert!(cookie > 2);
             assert_eq!(offset_of(cookie), offset);

@@ -115,10 +115,7 @@ impl Entry {
         if let Some(writer) = self.cached_writer().filter(|writer| writer.reads) {
             return Some(writer.fd);
         }
-        self.reader
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A descriptor for writing, and reading where possible, opened by the
@@ -134,20 +131,14 @@ impl Entry {
                 opened => Ok((opened?, true)),
             });
         let (fd, reads) = opened.or_store()?;
-        let writer = Writer {
-            fd: Arc::new(fd),
-            reads,
-        };
+        let writer = Writer { fd: Arc::new(fd), reads };
         self.keep_writer(writer.clone());
         Ok(writer)
     }
 
     /// A descriptor for writing if there is one.
     pub(crate) fn cached_writer(&self) -> Option<Writer> {
-        self.writer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Keeps a descriptor for writing for later.
@@ -157,17 +148,8 @@ impl Entry {
 
     /// Closes the descriptors kept for later; open files keep their own.
     pub(crate) fn drop_descriptors(&self) {
-        self.reader
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        self.writer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        self.listing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }

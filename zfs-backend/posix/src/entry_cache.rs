@@ -51,9 +51,7 @@ impl EntryCache {
 
     fn shard(&self, handle: &NodeHandle) -> MutexGuard<'_, Shard> {
         let index = self.hasher.hash_one(handle) as usize % SHARDS;
-        self.shards[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The entry, if it is at hand.
@@ -80,11 +78,7 @@ impl EntryCache {
         }
         let entry = Arc::new(entry);
         let mut shard = self.shard(&handle);
-        if let Some(present) = shard
-            .slots
-            .get(&handle)
-            .and_then(|slot| slot.entry.upgrade())
-        {
+        if let Some(present) = shard.slots.get(&handle).and_then(|slot| slot.entry.upgrade()) {
             return present;
         }
         let slot = Slot {
@@ -126,11 +120,8 @@ impl EntryCache {
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let kept: Vec<_> = shard
-                .slots
-                .values_mut()
-                .filter_map(|slot| slot.kept.take())
-                .collect();
+            let kept: Vec<_> =
+                shard.slots.values_mut().filter_map(|slot| slot.kept.take()).collect();
             shard.kept = 0;
             drop(shard);
             drop(kept);

@@ -79,10 +79,7 @@ mod tests {
 
     #[test]
     fn no_error_number_has_two_meanings() {
-        let numbers: HashSet<_> = MEANINGS
-            .iter()
-            .map(|(errno, _)| errno.raw_os_error())
-            .collect();
+        let numbers: HashSet<_> = MEANINGS.iter().map(|(errno, _)| errno.raw_os_error()).collect();
         assert_eq!(numbers.len(), MEANINGS.len());
     }
 
@@ -90,14 +87,8 @@ mod tests {
     fn unknown_numbers_are_io_errors() {
         assert_eq!(store_error(Errno::NXIO), StoreError::Io);
         assert_eq!(store_error(Errno::IO), StoreError::Io);
-        assert_eq!(
-            io::Result::<()>::Err(io::Error::other("x")).or_store(),
-            Err(StoreError::Io)
-        );
+        assert_eq!(io::Result::<()>::Err(io::Error::other("x")).or_store(), Err(StoreError::Io));
         let denied = io::Error::from_raw_os_error(Errno::ACCESS.raw_os_error());
-        assert_eq!(
-            io::Result::<()>::Err(denied).or_store(),
-            Err(StoreError::AccessDenied)
-        );
+        assert_eq!(io::Result::<()>::Err(denied).or_store(), Err(StoreError::AccessDenied));
     }
 }

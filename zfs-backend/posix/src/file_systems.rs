@@ -23,13 +23,7 @@ const fn local(
     max_links: u32,
     shares_blocks: bool,
 ) -> FileSystemTraits {
-    FileSystemTraits {
-        magic,
-        max_file_bytes,
-        max_links,
-        shares_blocks,
-        remote: false,
-    }
+    FileSystemTraits { magic, max_file_bytes, max_links, shares_blocks, remote: false }
 }
 
 const fn remote(magic: u64) -> FileSystemTraits {

@@ -58,20 +58,13 @@ pub(crate) struct HandleCodec {
 impl HandleCodec {
     /// `generation` tells this process's in-tree handles from earlier ones'.
     pub(crate) fn new(secret: Option<[u8; 16]>, generation: u64) -> Self {
-        Self {
-            secret: secret.map(SipKey::new),
-            generation,
-        }
+        Self { secret: secret.map(SipKey::new), generation }
     }
 
     /// Wraps a kernel handle; `None` when it is too long.
     pub(crate) fn kernel(&self, key: u64, handle: &KernelHandle) -> Option<NodeHandle> {
         let mut raw = Vec::with_capacity(48);
-        raw.push(if self.secret.is_some() {
-            TAG_SIGNED
-        } else {
-            TAG_KERNEL
-        });
+        raw.push(if self.secret.is_some() { TAG_SIGNED } else { TAG_KERNEL });
         raw.extend_from_slice(&key.to_le_bytes());
         if let Some(secret) = self.secret {
             raw.extend_from_slice(&signature(secret, key, handle).to_le_bytes());
@@ -97,11 +90,7 @@ impl HandleCodec {
         match (reader.tag()?, self.secret) {
             (TAG_KERNEL, None) => {
                 let key = reader.number()?;
-                Ok(Parsed::Kernel {
-                    key,
-                    handle: reader.kernel_handle()?,
-                    proven: false,
-                })
+                Ok(Parsed::Kernel { key, handle: reader.kernel_handle()?, proven: false })
             }
             (TAG_SIGNED, Some(secret)) => {
                 let (key, signed) = (reader.number()?, reader.number()?);
@@ -109,21 +98,15 @@ impl HandleCodec {
                 if signature(secret, key, &handle) != signed {
                     return Err(StoreError::BadHandle);
                 }
-                Ok(Parsed::Kernel {
-                    key,
-                    handle,
-                    proven: true,
-                })
+                Ok(Parsed::Kernel { key, handle, proven: true })
             }
             (TAG_IN_TREE, _) => {
                 let (device, inode) = (reader.number()?, reader.number()?);
                 let (birth, generation) = (reader.number()?, reader.number()?);
                 match reader.0 {
-                    [] if generation == self.generation => Ok(Parsed::InTree(InTreeHandle {
-                        device,
-                        inode,
-                        birth,
-                    })),
+                    [] if generation == self.generation => {
+                        Ok(Parsed::InTree(InTreeHandle { device, inode, birth }))
+                    }
                     [] => Err(StoreError::Stale),
                     _ => Err(StoreError::BadHandle),
                 }
@@ -147,10 +130,7 @@ struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
     fn take<const N: usize>(&mut self) -> StoreResult<[u8; N]> {
-        let (head, rest) = self
-            .0
-            .split_first_chunk::<N>()
-            .ok_or(StoreError::BadHandle)?;
+        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(StoreError::BadHandle)?;
         self.0 = rest;
         Ok(*head)
     }
@@ -185,21 +165,12 @@ mod tests {
         for secret in [None, Some([7; 16])] {
             let codec = HandleCodec::new(secret, 9);
             let node = codec.kernel(42, &sample()).unwrap();
-            let Parsed::Kernel {
-                key,
-                handle,
-                proven,
-            } = codec.parse(&node).unwrap()
-            else {
+            let Parsed::Kernel { key, handle, proven } = codec.parse(&node).unwrap() else {
                 panic!("a kernel handle")
             };
             assert_eq!((key, handle.handle_type, proven), (42, 1, secret.is_some()));
             assert_eq!(handle.as_bytes(), sample().as_bytes());
-            let object = InTreeHandle {
-                device: 1,
-                inode: 2,
-                birth: 3,
-            };
+            let object = InTreeHandle { device: 1, inode: 2, birth: 3 };
             let node = codec.in_tree(object).unwrap();
             assert!(matches!(codec.parse(&node), Ok(Parsed::InTree(found)) if found == object));
         }
@@ -213,11 +184,7 @@ mod tests {
         let forged = NodeHandle::new(&raw).unwrap();
         assert_eq!(codec.parse(&forged).unwrap_err(), StoreError::BadHandle);
         let earlier = HandleCodec::new(None, 8);
-        let object = InTreeHandle {
-            device: 1,
-            inode: 2,
-            birth: 3,
-        };
+        let object = InTreeHandle { device: 1, inode: 2, birth: 3 };
         let node = earlier.in_tree(object).unwrap();
         assert_eq!(codec.parse(&node).unwrap_err(), StoreError::Stale);
         let unsigned = earlier.kernel(42, &sample()).unwrap();

@@ -38,9 +38,7 @@ impl Tree {
         dir: &NodeHandle,
         name: &[u8],
     ) -> Option<StoreResult<Node>> {
-        let dir = self
-            .cached(dir)
-            .filter(|dir| dir.kind == FileKind::Directory)?;
+        let dir = self.cached(dir).filter(|dir| dir.kind == FileKind::Directory)?;
         let name = match Name::parse(name) {
             Ok(name) => name,
             Err(error) => return Some(Err(error)),
@@ -70,11 +68,7 @@ impl Tree {
     /// Runs something quick as `who` on this thread; `None` when the identity
     /// cannot be worn.
     pub(crate) fn inline_as<T>(&self, who: &Caller, work: impl FnOnce() -> T) -> Option<T> {
-        if self.switches_identity {
-            credentials::as_caller(who, work).ok()
-        } else {
-            Some(work())
-        }
+        if self.switches_identity { credentials::as_caller(who, work).ok() } else { Some(work()) }
     }
 
     /// Opening with `O_PATH` does not mount what is mounted on demand (a ZFS

@@ -17,9 +17,7 @@ pub(crate) struct MountLine {
 
 /// Reads all lines; one that makes no sense is left out.
 pub(crate) fn parse(text: &[u8]) -> Vec<MountLine> {
-    text.split(|&byte| byte == b'\n')
-        .filter_map(parse_line)
-        .collect()
+    text.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
 }
 
 fn parse_line(line: &[u8]) -> Option<MountLine> {
@@ -30,13 +28,7 @@ fn parse_line(line: &[u8]) -> Option<MountLine> {
     let mut rest = fields.skip_while(|&field| field != b"-").skip(1);
     let kind = rest.next()?.to_vec();
     let source = unescape(rest.next()?);
-    Some(MountLine {
-        id,
-        root,
-        point,
-        kind,
-        source,
-    })
+    Some(MountLine { id, root, point, kind, source })
 }
 
 /// Space, tab, newline and backslash are written as three octal digits.

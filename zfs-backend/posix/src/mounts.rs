@@ -66,10 +66,7 @@ impl MountTable {
     ) -> StoreResult<Self> {
         let id = syscall::stat(root)?.stx_mnt_id;
         let lines = read_lines()?;
-        let line = lines
-            .iter()
-            .find(|line| line.id == id)
-            .ok_or(StoreError::NotSupported)?;
+        let line = lines.iter().find(|line| line.id == id).ok_or(StoreError::NotSupported)?;
         let mount = take_up(line, &root_path, true, policy)?;
         let table = Self {
             policy,
@@ -107,10 +104,7 @@ impl MountTable {
         if let Some(mount) = self.find(|mount| mount.key == key) {
             return Ok(mount);
         }
-        let mut refreshed = self
-            .refreshed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut refreshed = self.refreshed.lock().unwrap_or_else(PoisonError::into_inner);
         if refreshed.is_none_or(|when| when.elapsed() >= REFRESH_INTERVAL) {
             self.refresh();
             *refreshed = Some(Instant::now());
@@ -130,19 +124,13 @@ impl MountTable {
     /// Lets go of all child mounts, so that they can be unmounted; they are
     /// found again when they are asked for.
     pub(crate) fn release(&self) {
-        self.children
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        self.children.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Takes up new mounts and drops those that are gone.
     fn refresh(&self) {
         let Ok(lines) = read_lines() else { return };
-        let mut children = self
-            .children
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut children = self.children.write().unwrap_or_else(PoisonError::into_inner);
         children.retain(|mount| lines.iter().any(|line| line.id == mount.id));
         for line in lines {
             let known = line.id == self.root.id || children.iter().any(|mount| mount.id == line.id);
@@ -171,9 +159,7 @@ pub(crate) fn is_below(path: &[u8], root: &[u8]) -> bool {
 }
 
 fn read_lines() -> StoreResult<Vec<MountLine>> {
-    std::fs::read("/proc/self/mountinfo")
-        .map(|text| mountinfo::parse(&text))
-        .or_store()
+    std::fs::read("/proc/self/mountinfo").map(|text| mountinfo::parse(&text)).or_store()
 }
 
 fn take_up(
@@ -191,15 +177,8 @@ fn take_up(
         return Err(StoreError::NotFound);
     }
     let statfs = rustix::fs::fstatvfs(&root).or_store()?;
-    let key = if statfs.f_fsid == 0 {
-        key_of(line)
-    } else {
-        statfs.f_fsid
-    };
-    let fsid = policy.root_fsid.filter(|_| is_root).unwrap_or(FsId {
-        major: key,
-        minor: 0,
-    });
+    let key = if statfs.f_fsid == 0 { key_of(line) } else { statfs.f_fsid };
+    let fsid = policy.root_fsid.filter(|_| is_root).unwrap_or(FsId { major: key, minor: 0 });
     Ok(Mount {
         id: line.id,
         key,

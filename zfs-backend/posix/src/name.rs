@@ -45,10 +45,7 @@ mod tests {
             assert_eq!(Name::parse(bad).unwrap_err(), StoreError::BadName);
         }
         assert_eq!(Name::parse(b"").unwrap_err(), StoreError::Invalid);
-        assert_eq!(
-            Name::parse(&[b'x'; 256]).unwrap_err(),
-            StoreError::NameTooLong
-        );
+        assert_eq!(Name::parse(&[b'x'; 256]).unwrap_err(), StoreError::NameTooLong);
         assert_eq!(Name::parse(b"...").unwrap().as_bytes(), b"...");
     }
 }

@@ -30,9 +30,8 @@ impl Tree {
         }
         let _lock = dir.lock_entries();
         self.precheck(who, &dir, Rights::EXECUTE)?;
-        let (victim, stat) = self
-            .identify(&dir, &name)
-            .map_err(|error| self.dir_error(&dir, error))?;
+        let (victim, stat) =
+            self.identify(&dir, &name).map_err(|error| self.dir_error(&dir, error))?;
         self.precheck(who, &dir, CHANGES_ENTRIES)?;
         self.precheck_sticky(who, &dir, stat.stx_uid)?;
         let is_dir = crate::attributes::kind_of(&stat) == FileKind::Directory;
@@ -44,19 +43,11 @@ impl Tree {
             _ => {}
         }
         let before = dir.attr()?.change;
-        let flags = if is_dir {
-            AtFlags::REMOVEDIR
-        } else {
-            AtFlags::empty()
-        };
+        let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         rustix::fs::unlinkat(&dir.fd, name.as_c_str(), flags).map_err(not_empty)?;
         self.name_removed(&victim, &dir, &name);
         dir.mark_entries_modified();
-        Ok(DirChange {
-            atomic: true,
-            before,
-            after: dir.attr()?.change,
-        })
+        Ok(DirChange { atomic: true, before, after: dir.attr()?.change })
     }
 
     /// Renames atomically.
@@ -89,14 +80,9 @@ impl Tree {
             self.precheck_sticky(who, &to_dir, stat.stx_uid)?;
         }
         let before = (from_dir.attr()?.change, to_dir.attr()?.change);
-        rustix::fs::renameat(
-            &from_dir.fd,
-            from_name.as_c_str(),
-            &to_dir.fd,
-            to_name.as_c_str(),
-        )
-        .map_err(not_empty)
-        .map_err(|error| self.dir_error(&to_dir, error))?;
+        rustix::fs::renameat(&from_dir.fd, from_name.as_c_str(), &to_dir.fd, to_name.as_c_str())
+            .map_err(not_empty)
+            .map_err(|error| self.dir_error(&to_dir, error))?;
         if replaced.as_ref().is_none_or(|(target, _)| *target != moved) {
             self.renamed(&moved, (&from_dir, &from_name), (&to_dir, &to_name));
             if let Some((target, _)) = replaced {
@@ -106,29 +92,16 @@ impl Tree {
             to_dir.mark_entries_modified();
         }
         let after_from = from_dir.attr()?.change;
-        let after_to = if same(&from_dir, &to_dir) {
-            after_from
-        } else {
-            to_dir.attr()?.change
-        };
+        let after_to = if same(&from_dir, &to_dir) { after_from } else { to_dir.attr()?.change };
         Ok((
-            DirChange {
-                atomic: true,
-                before: before.0,
-                after: after_from,
-            },
-            DirChange {
-                atomic: true,
-                before: before.1,
-                after: after_to,
-            },
+            DirChange { atomic: true, before: before.0, after: after_from },
+            DirChange { atomic: true, before: before.1, after: after_to },
         ))
     }
 
     fn renamed(&self, moved: &NodeHandle, from: (&Entry, &Name), to: (&Entry, &Name)) {
         if !to.0.mount.kernel_handles {
-            self.places
-                .forget_name(moved, &from.0.handle, from.1.as_bytes());
+            self.places.forget_name(moved, &from.0.handle, from.1.as_bytes());
             self.places.remember(moved, &to.0.handle, to.1.as_bytes());
         }
         if let Some(entry) = self.cached(moved) {
@@ -159,25 +132,15 @@ impl Tree {
         self.precheck(who, &dir, CHANGES_ENTRIES)?;
         let before = dir.attr()?.change;
         let path = syscall::proc_path(&entry.fd);
-        rustix::fs::linkat(
-            CWD,
-            path.as_c_str(),
-            &dir.fd,
-            name.as_c_str(),
-            AtFlags::SYMLINK_FOLLOW,
-        )
-        .or_store()
-        .map_err(|error| self.link_error(&entry, &dir, error))?;
+        rustix::fs::linkat(CWD, path.as_c_str(), &dir.fd, name.as_c_str(), AtFlags::SYMLINK_FOLLOW)
+            .or_store()
+            .map_err(|error| self.link_error(&entry, &dir, error))?;
         if !dir.mount.kernel_handles {
             self.places.remember(node, &dir.handle, name.as_bytes());
         }
         entry.mark_modified();
         dir.mark_entries_modified();
-        Ok(DirChange {
-            atomic: true,
-            before,
-            after: dir.attr()?.change,
-        })
+        Ok(DirChange { atomic: true, before, after: dir.attr()?.change })
     }
 
     /// "Not found" without a missing name: one of the two is gone.
@@ -205,11 +168,7 @@ fn same(one: &Entry, other: &Entry) -> bool {
 /// Locks two directories in the order of their handles, so that two renames
 /// never wait for each other.
 fn lock_both<'a>(one: &'a Arc<Entry>, other: &'a Arc<Entry>) -> impl Sized + 'a {
-    let (first, second) = if one.handle <= other.handle {
-        (one, other)
-    } else {
-        (other, one)
-    };
+    let (first, second) = if one.handle <= other.handle { (one, other) } else { (other, one) };
     let first_lock = first.lock_entries();
     let second_lock = (!same(first, second)).then(|| second.lock_entries());
     (first_lock, second_lock)

@@ -36,24 +36,16 @@ impl PosixStore {
     /// # Errors
     /// When `root` is no directory that can be examined.
     pub fn open(root: &Path, options: PosixOptions) -> Result<Arc<Self>, OpenError> {
-        let path = std::fs::canonicalize(root).map_err(|source| OpenError::Unreachable {
-            path: root.to_owned(),
-            source,
-        })?;
+        let path = std::fs::canonicalize(root)
+            .map_err(|source| OpenError::Unreachable { path: root.to_owned(), source })?;
         if !path.is_dir() {
             return Err(OpenError::NotDirectory(path));
         }
         rustix::process::umask(Mode::empty());
-        let fd = rustix::fs::open(&path, PATH_FLAGS, Mode::empty()).map_err(|errno| {
-            OpenError::Unreachable {
-                path: path.clone(),
-                source: errno.into(),
-            }
-        })?;
-        Self::assemble(&path, fd, options).map_err(|error| OpenError::Unexaminable {
-            path: path.clone(),
-            error,
-        })
+        let fd = rustix::fs::open(&path, PATH_FLAGS, Mode::empty())
+            .map_err(|errno| OpenError::Unreachable { path: path.clone(), source: errno.into() })?;
+        Self::assemble(&path, fd, options)
+            .map_err(|error| OpenError::Unexaminable { path: path.clone(), error })
     }
 
     fn assemble(path: &Path, fd: OwnedFd, options: PosixOptions) -> StoreResult<Arc<Self>> {
@@ -64,10 +56,8 @@ impl PosixStore {
         };
         let mounts = MountTable::new(root_path.clone(), &fd, policy)?;
         let mount = Arc::clone(mounts.root());
-        let codec = HandleCodec::new(
-            options.handle_secret,
-            RandomState::new().build_hasher().finish(),
-        );
+        let codec =
+            HandleCodec::new(options.handle_secret, RandomState::new().build_hasher().finish());
         let stat = syscall::stat(&fd)?;
         let handle = root_handle(&codec, &mount, &fd, &stat)?;
         let magic = rustix::fs::fstatfs(&fd).or_store()?.f_type as u64;
@@ -103,9 +93,7 @@ fn root_handle(
 ) -> StoreResult<NodeHandle> {
     if mount.kernel_handles {
         let handle = name_to_handle(fd, c"").or_store()?;
-        return codec
-            .kernel(mount.key, &handle)
-            .ok_or(StoreError::NotSupported);
+        return codec.kernel(mount.key, &handle).ok_or(StoreError::NotSupported);
     }
     in_tree_handle(codec, stat)
 }
@@ -123,9 +111,7 @@ fn store_traits(root: &Entry, magic: u64) -> StoreResult<StoreTraits> {
         max_links: known.max_links,
         xattrs: has(c"user.zgate"),
         acls: has(c"system.posix_acl_access"),
-        clone_block_bytes: known
-            .shares_blocks
-            .then(|| u32::try_from(block_bytes).unwrap_or(4096)),
+        clone_block_bytes: known.shares_blocks.then(|| u32::try_from(block_bytes).unwrap_or(4096)),
         case_sensitive: true,
         chown_restricted: true,
     })

@@ -64,9 +64,7 @@ impl PosixFile {
 
     /// Whichever there is.
     pub(crate) fn any(&self) -> StoreResult<Arc<OwnedFd>> {
-        self.writer()
-            .or_else(|| self.reader())
-            .ok_or(StoreError::AccessDenied)
+        self.writer().or_else(|| self.reader()).ok_or(StoreError::AccessDenied)
     }
 
     /// Whether set-id bits are to be cleared before the next write; asked once.
@@ -87,11 +85,7 @@ impl Drop for PosixFile {
         // Closing the last descriptor frees the file's space, which may take
         // long: not on this thread.
         self.tree.cache.orphan(&self.entry.handle);
-        let closing = (
-            Arc::clone(&self.entry),
-            self.reader.take(),
-            self.writer.take(),
-        );
+        let closing = (Arc::clone(&self.entry), self.reader.take(), self.writer.take());
         self.tree.engine.detach(move || drop(closing));
     }
 }
@@ -106,23 +100,13 @@ impl Tree {
     ) -> StoreResult<OpenFile> {
         let entry = self.entry(node)?;
         let attr = self.may_open(who, &entry, access)?;
-        let writer = if access.write {
-            Some(entry.writer()?)
-        } else {
-            None
-        };
+        let writer = if access.write { Some(entry.writer()?) } else { None };
         let reader = match (&writer, access.read) {
             (_, false) => None,
             (Some(writer), true) if writer.reads => Some(Arc::clone(&writer.fd)),
             (_, true) => Some(entry.reader()?),
         };
-        Ok(Arc::new(PosixFile::new(
-            self,
-            entry,
-            reader,
-            writer,
-            Some((who, &attr)),
-        )))
+        Ok(Arc::new(PosixFile::new(self, entry, reader, writer, Some((who, &attr)))))
     }
 
     /// Opens a file whose descriptors are there already, without waiting;

@@ -29,33 +29,23 @@ pub(crate) struct PlaceTable {
 
 impl PlaceTable {
     pub(crate) fn new() -> Self {
-        Self {
-            hasher: RandomState::new(),
-            shards: Default::default(),
-        }
+        Self { hasher: RandomState::new(), shards: Default::default() }
     }
 
     fn shard(&self, node: &NodeHandle) -> MutexGuard<'_, Shard> {
         let index = self.hasher.hash_one(node) as usize % SHARDS;
-        self.shards[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a name; the latest is tried first.
     pub(crate) fn remember(&self, node: &NodeHandle, parent: &NodeHandle, name: &[u8]) {
         let mut shard = self.shard(node);
         let places = shard.entry(*node).or_default();
-        let known = places
-            .iter()
-            .position(|place| place.parent == *parent && *place.name == *name);
+        let known = places.iter().position(|place| place.parent == *parent && *place.name == *name);
         let place = match known {
             Some(index) if index + 1 == places.len() => return,
             Some(index) => places.remove(index),
-            None => Place {
-                parent: *parent,
-                name: name.into(),
-            },
+            None => Place { parent: *parent, name: name.into() },
         };
         if places.len() == MAX_NAMES {
             places.remove(0);

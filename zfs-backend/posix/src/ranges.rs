@@ -28,22 +28,14 @@ pub(crate) fn deallocate(fd: &OwnedFd, offset: u64, len: u64) -> StoreResult<()>
     if len == 0 {
         return Ok(());
     }
-    fallocate(
-        fd,
-        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-        offset,
-        len,
-    )
+    fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)
 }
 
 fn fallocate(fd: &OwnedFd, flags: FallocateFlags, offset: u64, len: u64) -> StoreResult<()> {
     if len == 0 {
         return Ok(());
     }
-    if offset
-        .checked_add(len)
-        .is_none_or(|end| end > i64::MAX as u64)
-    {
+    if offset.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
         return Err(StoreError::TooLarge);
     }
     loop {
@@ -108,10 +100,7 @@ fn overlaps(from: &OwnedFd, a: u64, to: &OwnedFd, b: u64, len: u64) -> StoreResu
     if a.abs_diff(b) >= len {
         return Ok(false);
     }
-    let (one, other) = (
-        rustix::fs::fstat(from).or_store()?,
-        rustix::fs::fstat(to).or_store()?,
-    );
+    let (one, other) = (rustix::fs::fstat(from).or_store()?, rustix::fs::fstat(to).or_store()?);
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
@@ -125,9 +114,7 @@ fn copy_through_memory(
 ) -> StoreResult<u64> {
     let mut chunk = vec![0; COPY_CHUNK_BYTES.min(usize::try_from(len).unwrap_or(COPY_CHUNK_BYTES))];
     while done < len {
-        let want = usize::try_from(len - done)
-            .unwrap_or(chunk.len())
-            .min(chunk.len());
+        let want = usize::try_from(len - done).unwrap_or(chunk.len()).min(chunk.len());
         let outcome = rustix::io::pread(from, &mut chunk[..want], from_offset + done)
             .and_then(|read| rustix::io::pwrite(to, &chunk[..read], to_offset + done));
         match outcome {

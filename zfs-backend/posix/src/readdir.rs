@@ -36,17 +36,9 @@ impl Tree {
                 (true, false) => Err(StoreError::AccessDenied),
                 (false, _) => Err(StoreError::NotSupported),
             };
-            DirEntry {
-                name: listed.name,
-                cookie: listed.cookie,
-                fileid: listed.fileid,
-                node,
-            }
+            DirEntry { name: listed.name, cookie: listed.cookie, fileid: listed.fileid, node }
         });
-        Ok(DirPage {
-            entries: entries.collect(),
-            end,
-        })
+        Ok(DirPage { entries: entries.collect(), end })
     }
 
     /// Names after `cookie`, and whether the directory ends with them.
@@ -84,15 +76,9 @@ impl Tree {
             self.places.remember(&handle, &dir.handle, name.as_bytes());
         }
         if let Some(entry) = self.cached(&handle) {
-            return Ok(Node {
-                handle,
-                attr: entry.attr()?,
-            });
+            return Ok(Node { handle, attr: entry.attr()? });
         }
         let change = from_ctime(timestamp(stat.stx_ctime));
-        Ok(Node {
-            handle,
-            attr: attr_of(&stat, &mount, change),
-        })
+        Ok(Node { handle, attr: attr_of(&stat, &mount, change) })
     }
 }

@@ -26,11 +26,7 @@ impl Tree {
             return Ok(());
         }
         let mask = mode_mask(who, entry)?;
-        if allows(mask, rights) {
-            Ok(())
-        } else {
-            Err(StoreError::AccessDenied)
-        }
+        if allows(mask, rights) { Ok(()) } else { Err(StoreError::AccessDenied) }
     }
 
     /// Refuses unless `who` has the rights. Runs under `who`'s identity where
@@ -70,9 +66,7 @@ impl Tree {
         }
         let stat = syscall::stat(&entry.fd)?;
         let gives_away = changes.uid.is_some_and(|uid| uid != stat.stx_uid)
-            || changes
-                .gid
-                .is_some_and(|gid| gid != stat.stx_gid && !who.in_group(gid));
+            || changes.gid.is_some_and(|gid| gid != stat.stx_gid && !who.in_group(gid));
         if gives_away {
             return Err(StoreError::NotPermitted);
         }
@@ -126,13 +120,7 @@ fn mode_mask(who: &Caller, entry: &Entry) -> StoreResult<AccessMask> {
     let stat = syscall::stat(&entry.fd)?;
     let is_dir = entry.kind == zgate_store::FileKind::Directory;
     let mode = u32::from(stat.stx_mode);
-    Ok(AccessMask::from_mode(
-        who,
-        mode,
-        stat.stx_uid,
-        stat.stx_gid,
-        is_dir,
-    ))
+    Ok(AccessMask::from_mode(who, mode, stat.stx_uid, stat.stx_gid, is_dir))
 }
 
 fn allows(mask: AccessMask, rights: Rights) -> bool {

@@ -32,10 +32,7 @@ impl Tree {
         let writer = opened.and_then(|file| file.writer());
         // A size set through an open file needs no other right.
         let checked = match (&writer, changes.size) {
-            (Some(_), Some(_)) => SetAttr {
-                size: None,
-                ..changes.clone()
-            },
+            (Some(_), Some(_)) => SetAttr { size: None, ..changes.clone() },
             _ => changes.clone(),
         };
         self.precheck_setattr(who, &entry, &checked)?;
@@ -107,10 +104,7 @@ pub(crate) fn set_owner(fd: &OwnedFd, changes: &SetAttr) -> StoreResult<()> {
     if changes.uid == Some(u32::MAX) || changes.gid == Some(u32::MAX) {
         return Err(StoreError::Invalid);
     }
-    let (uid, gid) = (
-        changes.uid.map(Uid::from_raw),
-        changes.gid.map(Gid::from_raw),
-    );
+    let (uid, gid) = (changes.uid.map(Uid::from_raw), changes.gid.map(Gid::from_raw));
     rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH).or_store()
 }
 
@@ -141,18 +135,11 @@ pub(crate) fn set_times(fd: &OwnedFd, changes: &SetAttr) -> StoreResult<()> {
 
 fn timespec(time: Option<SetTime>) -> StoreResult<Timespec> {
     Ok(match time {
-        None => Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
-        Some(SetTime::Now) => Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_NOW,
-        },
-        Some(SetTime::At(at)) if at.nanoseconds < 1_000_000_000 => Timespec {
-            tv_sec: at.seconds,
-            tv_nsec: at.nanoseconds.into(),
-        },
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(SetTime::At(at)) if at.nanoseconds < 1_000_000_000 => {
+            Timespec { tv_sec: at.seconds, tv_nsec: at.nanoseconds.into() }
+        }
         Some(SetTime::At(_)) => return Err(StoreError::Invalid),
     })
 }
@@ -166,11 +153,7 @@ pub(crate) fn complete_new(fd: &OwnedFd, kind: FileKind, attrs: &SetAttr) -> Sto
     {
         // A set-group-id directory hands its bit down to directories.
         let inherited = u32::from(syscall::stat(fd)?.stx_mode) & 0o2000;
-        let inherited = if kind == FileKind::Directory {
-            inherited
-        } else {
-            0
-        };
+        let inherited = if kind == FileKind::Directory { inherited } else { 0 };
         chmod(fd, mode | inherited)?;
     }
     set_times(fd, attrs)

@@ -26,10 +26,7 @@ impl SipKey {
         }
         let mut last = [0; 8];
         last[..tail.len()].copy_from_slice(tail);
-        absorb(
-            &mut state,
-            u64::from_le_bytes(last) | ((message.len() as u64) << 56),
-        );
+        absorb(&mut state, u64::from_le_bytes(last) | ((message.len() as u64) << 56));
         state[2] ^= 0xff;
         for _ in 0..4 {
             round(&mut state);

@@ -31,11 +31,7 @@ pub struct PosixStore {
 
 impl std::fmt::Debug for PosixStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "PosixStore({})",
-            String::from_utf8_lossy(&self.tree.root_path)
-        )
+        write!(f, "PosixStore({})", String::from_utf8_lossy(&self.tree.root_path))
     }
 }
 
@@ -50,11 +46,7 @@ impl PosixStore {
 
     /// The object, when attributes may be asked for on this thread.
     fn at_hand(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
-        if self.tree.inline_metadata {
-            self.tree.cached(node)
-        } else {
-            None
-        }
+        if self.tree.inline_metadata { self.tree.cached(node) } else { None }
     }
 
     /// Runs on a metadata worker under the process's own identity.
@@ -76,10 +68,7 @@ impl PosixStore {
         if !self.tree.switches_identity {
             return self.by_itself(move |tree| work(tree, &caller)).await;
         }
-        let outcome = self
-            .engine
-            .run_as(who.clone(), move || work(&tree, &caller))
-            .await;
+        let outcome = self.engine.run_as(who.clone(), move || work(&tree, &caller)).await;
         // An identity that cannot be worn has no rights.
         outcome.map_err(|_| StoreError::AccessDenied)?
     }
@@ -124,8 +113,7 @@ impl FileStore for PosixStore {
                 return self.tree.live_attr(&entry);
             }
             let node = *node;
-            self.by_itself(move |tree| tree.live_attr(&*tree.entry(&node)?))
-                .await
+            self.by_itself(move |tree| tree.live_attr(&*tree.entry(&node)?)).await
         })
     }
 
@@ -142,16 +130,14 @@ impl FileStore for PosixStore {
                 return answer;
             }
             let (dir, name) = (*dir, name.to_vec());
-            self.by(who, move |tree, who| tree.lookup(who, &dir, &name))
-                .await
+            self.by(who, move |tree, who| tree.lookup(who, &dir, &name)).await
         })
     }
 
     fn lookup_parent<'a>(&'a self, who: &'a Caller, dir: &'a NodeHandle) -> StoreFuture<'a, Node> {
         Box::pin(async move {
             let dir = *dir;
-            self.by(who, move |tree, who| tree.lookup_parent(who, &dir))
-                .await
+            self.by(who, move |tree, who| tree.lookup_parent(who, &dir)).await
         })
     }
 
@@ -163,8 +149,7 @@ impl FileStore for PosixStore {
                 return answer;
             }
             let node = *node;
-            self.by(who, move |tree, who| tree.access(who, &*tree.entry(&node)?))
-                .await
+            self.by(who, move |tree, who| tree.access(who, &*tree.entry(&node)?)).await
         })
     }
 
@@ -188,8 +173,7 @@ impl FileStore for PosixStore {
     fn readlink<'a>(&'a self, _: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, Vec<u8>> {
         Box::pin(async move {
             let node = *node;
-            self.by_itself(move |tree| tree.readlink(&*tree.entry(&node)?))
-                .await
+            self.by_itself(move |tree| tree.readlink(&*tree.entry(&node)?)).await
         })
     }
 
@@ -203,10 +187,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, CreatedFile> {
         Box::pin(async move {
             let (dir, name, attrs) = (*dir, name.to_vec(), attrs.clone());
-            self.by(who, move |tree, who| {
-                tree.create_file(who, &dir, &name, mode, &attrs)
-            })
-            .await
+            self.by(who, move |tree, who| tree.create_file(who, &dir, &name, mode, &attrs)).await
         })
     }
 
@@ -220,10 +201,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, (Node, DirChange)> {
         Box::pin(async move {
             let (dir, name, what, attrs) = (*dir, name.to_vec(), what.clone(), attrs.clone());
-            self.by(who, move |tree, who| {
-                tree.create_node(who, &dir, &name, &what, &attrs)
-            })
-            .await
+            self.by(who, move |tree, who| tree.create_node(who, &dir, &name, &what, &attrs)).await
         })
     }
 
@@ -240,8 +218,7 @@ impl FileStore for PosixStore {
                 return answer;
             }
             let node = *node;
-            self.by(who, move |tree, who| tree.open(who, &node, access))
-                .await
+            self.by(who, move |tree, who| tree.open(who, &node, access)).await
         })
     }
 
@@ -254,8 +231,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let (dir, name) = (*dir, name.to_vec());
-            self.by(who, move |tree, who| tree.remove(who, &dir, &name, kind))
-                .await
+            self.by(who, move |tree, who| tree.remove(who, &dir, &name, kind)).await
         })
     }
 
@@ -286,8 +262,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let (node, dir, name) = (*node, *dir, name.to_vec());
-            self.by(who, move |tree, who| tree.link(who, &node, &dir, &name))
-                .await
+            self.by(who, move |tree, who| tree.link(who, &node, &dir, &name)).await
         })
     }
 
@@ -301,10 +276,8 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirPage> {
         Box::pin(async move {
             let dir = *dir;
-            self.by(who, move |tree, who| {
-                tree.readdir(who, &dir, cookie, max_entries, with_nodes)
-            })
-            .await
+            self.by(who, move |tree, who| tree.readdir(who, &dir, cookie, max_entries, with_nodes))
+                .await
         })
     }
 
@@ -316,15 +289,7 @@ impl FileStore for PosixStore {
         how: ReadHow,
     ) -> StoreFuture<'a, ReadData> {
         Box::pin(async move {
-            data::read(
-                &self.engine,
-                &self.pool,
-                PosixFile::of(file)?,
-                offset,
-                len,
-                how,
-            )
-            .await
+            data::read(&self.engine, &self.pool, PosixFile::of(file)?, offset, len, how).await
         })
     }
 
@@ -347,24 +312,20 @@ impl FileStore for PosixStore {
     fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let file = PosixFile::of(file)?;
-            self.change_range(file, move |fd| ranges::allocate(fd, offset, len))
-                .await
+            self.change_range(file, move |fd| ranges::allocate(fd, offset, len)).await
         })
     }
 
     fn deallocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let file = PosixFile::of(file)?;
-            self.change_range(file, move |fd| ranges::deallocate(fd, offset, len))
-                .await
+            self.change_range(file, move |fd| ranges::deallocate(fd, offset, len)).await
         })
     }
 
     fn seek<'a>(&'a self, file: &'a OpenFile, offset: u64, what: SeekWhat) -> StoreFuture<'a, u64> {
         Box::pin(async move {
-            let fd = PosixFile::of(file)?
-                .reader()
-                .ok_or(StoreError::AccessDenied)?;
+            let fd = PosixFile::of(file)?.reader().ok_or(StoreError::AccessDenied)?;
             self.long(move || ranges::seek(&fd, offset, what)).await
         })
     }
@@ -378,9 +339,7 @@ impl FileStore for PosixStore {
         len: u64,
     ) -> StoreFuture<'a, u64> {
         Box::pin(async move {
-            let source = PosixFile::of(from)?
-                .reader()
-                .ok_or(StoreError::AccessDenied)?;
+            let source = PosixFile::of(from)?.reader().ok_or(StoreError::AccessDenied)?;
             let copy = move |fd: &OwnedFd| ranges::copy(&source, from_offset, fd, to_offset, len);
             self.change_range(PosixFile::of(to)?, copy).await
         })
@@ -395,9 +354,7 @@ impl FileStore for PosixStore {
         len: u64,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let source = PosixFile::of(from)?
-                .reader()
-                .ok_or(StoreError::AccessDenied)?;
+            let source = PosixFile::of(from)?.reader().ok_or(StoreError::AccessDenied)?;
             let clone = move |fd: &OwnedFd| ranges::clone(&source, from_offset, fd, to_offset, len);
             self.change_range(PosixFile::of(to)?, clone).await
         })
@@ -423,8 +380,7 @@ impl FileStore for PosixStore {
     fn statfs<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, FsStat> {
         Box::pin(async move {
             let node = *node;
-            self.by_itself(move |tree| statfs(&*tree.entry(&node)?))
-                .await
+            self.by_itself(move |tree| statfs(&*tree.entry(&node)?)).await
         })
     }
 
@@ -436,8 +392,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, Vec<u8>> {
         Box::pin(async move {
             let (node, name) = (*node, name.to_vec());
-            self.by(who, move |tree, who| tree.get_xattr(who, &node, &name))
-                .await
+            self.by(who, move |tree, who| tree.get_xattr(who, &node, &name)).await
         })
     }
 
@@ -451,10 +406,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let (node, name, value) = (*node, name.to_vec(), value.to_vec());
-            self.by(who, move |tree, who| {
-                tree.set_xattr(who, &node, &name, &value, how)
-            })
-            .await
+            self.by(who, move |tree, who| tree.set_xattr(who, &node, &name, &value, how)).await
         })
     }
 
@@ -465,8 +417,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, Vec<Vec<u8>>> {
         Box::pin(async move {
             let node = *node;
-            self.by(who, move |tree, who| tree.list_xattrs(who, &node))
-                .await
+            self.by(who, move |tree, who| tree.list_xattrs(who, &node)).await
         })
     }
 
@@ -478,8 +429,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let (node, name) = (*node, name.to_vec());
-            self.by(who, move |tree, who| tree.remove_xattr(who, &node, &name))
-                .await
+            self.by(who, move |tree, who| tree.remove_xattr(who, &node, &name)).await
         })
     }
 
@@ -498,8 +448,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let (node, acl) = (*node, acl.clone());
-            self.by(who, move |tree, who| tree.set_acl(who, &node, &acl))
-                .await
+            self.by(who, move |tree, who| tree.set_acl(who, &node, &acl)).await
         })
     }
 }

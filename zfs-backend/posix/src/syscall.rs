@@ -43,9 +43,7 @@ pub(crate) fn reopen(fd: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd>
 
 /// Where the object is, as the kernel sees it now.
 pub(crate) fn path_of(fd: &OwnedFd) -> StoreResult<Vec<u8>> {
-    rustix::fs::readlink(proc_path(fd).as_c_str(), Vec::new())
-        .or_store()
-        .map(CString::into_bytes)
+    rustix::fs::readlink(proc_path(fd).as_c_str(), Vec::new()).or_store().map(CString::into_bytes)
 }
 
 /// Permission bits for a creating call.

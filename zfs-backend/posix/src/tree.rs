@@ -91,11 +91,9 @@ impl Tree {
 
     fn find(&self, node: &NodeHandle) -> StoreResult<Arc<Entry>> {
         match self.codec.parse(node)? {
-            Parsed::Kernel {
-                key,
-                handle,
-                proven,
-            } => self.find_by_kernel(node, key, &handle, proven),
+            Parsed::Kernel { key, handle, proven } => {
+                self.find_by_kernel(node, key, &handle, proven)
+            }
             Parsed::InTree(object) => self.find_by_place(node, object),
         }
     }
@@ -147,12 +145,7 @@ impl Tree {
             if let Parsed::Kernel { .. } = self.codec.parse(&above)? {
                 break self.find(&above)?;
             }
-            let place = self
-                .places
-                .of(&above)
-                .into_iter()
-                .next()
-                .ok_or(StoreError::Stale)?;
+            let place = self.places.of(&above).into_iter().next().ok_or(StoreError::Stale)?;
             names.push(place.name);
             above = place.parent;
             if names.len() > MAX_CLIMB {
@@ -174,9 +167,7 @@ impl Tree {
         place: Option<(&Entry, &Name)>,
     ) -> StoreResult<(Arc<Entry>, Attr)> {
         let stat = syscall::stat(&fd)?;
-        let near = place
-            .map(|(dir, _)| &dir.mount)
-            .filter(|mount| mount.id == stat.stx_mnt_id);
+        let near = place.map(|(dir, _)| &dir.mount).filter(|mount| mount.id == stat.stx_mnt_id);
         let mount = match near {
             Some(mount) => Arc::clone(mount),
             None => credentials::as_process(|| self.mounts.by_id(stat.stx_mnt_id))?,
@@ -205,10 +196,7 @@ impl Tree {
     ) -> StoreResult<NodeHandle> {
         if mount.kernel_handles {
             let handle = name_to_handle(dir, name).or_store()?;
-            return self
-                .codec
-                .kernel(mount.key, &handle)
-                .ok_or(StoreError::NotSupported);
+            return self.codec.kernel(mount.key, &handle).ok_or(StoreError::NotSupported);
         }
         in_tree_handle(&self.codec, stat)
     }
@@ -217,10 +205,7 @@ impl Tree {
     pub(crate) fn identify(&self, dir: &Entry, name: &Name) -> StoreResult<(NodeHandle, Statx)> {
         let stat = syscall::stat_at(&dir.fd, name.as_c_str())?;
         let mount = self.mount_at(dir, &stat)?;
-        Ok((
-            self.handle_of(&dir.fd, name.as_c_str(), &stat, &mount)?,
-            stat,
-        ))
+        Ok((self.handle_of(&dir.fd, name.as_c_str(), &stat, &mount)?, stat))
     }
 
     /// The mount an entry of `dir` lies in.
@@ -301,8 +286,5 @@ pub(crate) fn only_directory(entry: Arc<Entry>) -> StoreResult<Arc<Entry>> {
 
 /// Handle and attributes.
 pub(crate) fn node(entry: &Entry, attr: Attr) -> Node {
-    Node {
-        handle: entry.handle,
-        attr,
-    }
+    Node { handle: entry.handle, attr }
 }

@@ -63,9 +63,7 @@ impl Tree {
         name: &[u8],
     ) -> StoreResult<DirChange> {
         let name = full_name(name)?;
-        self.change_xattr(who, node, |path| {
-            rustix::fs::removexattr(path, name.as_c_str())
-        })
+        self.change_xattr(who, node, |path| rustix::fs::removexattr(path, name.as_c_str()))
     }
 
     fn change_xattr(
@@ -83,11 +81,7 @@ impl Tree {
         entry.mark_modified();
         // Writes to the same file do not take the lock.
         let atomic = entry.kind == FileKind::Directory;
-        Ok(DirChange {
-            atomic,
-            before,
-            after: entry.attr()?.change,
-        })
+        Ok(DirChange { atomic, before, after: entry.attr()?.change })
     }
 
     /// Names of the attributes, sorted.

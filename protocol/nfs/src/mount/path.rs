@@ -30,15 +30,9 @@ pub fn components(path: &[u8]) -> Result<Vec<&[u8]>, MountStatus> {
     if path.first() != Some(&b'/') || path.contains(&0) {
         return Err(MountStatus::Inval);
     }
-    let names = path
-        .split(|&b| b == b'/')
-        .filter(|name| !name.is_empty() && *name != b".");
+    let names = path.split(|&b| b == b'/').filter(|name| !name.is_empty() && *name != b".");
     let names: Vec<_> = names.collect();
-    if names.iter().any(|name| *name == b"..") {
-        Err(MountStatus::Inval)
-    } else {
-        Ok(names)
-    }
+    if names.iter().any(|name| *name == b"..") { Err(MountStatus::Inval) } else { Ok(names) }
 }
 
 /// Finds the export a path lies in: by pseudo path first, then by the path
@@ -56,10 +50,7 @@ pub fn find<'p>(namespace: &Namespace, names: &[&'p [u8]]) -> Option<Target<'p>>
                 (head == own).then_some((own.len(), export, rest))
             })
             .max_by_key(|(matched, export, _)| (*matched, std::cmp::Reverse(export.id)))
-            .map(|(_, export, rest)| Target {
-                export: Arc::clone(export),
-                rest: rest.to_vec(),
-            })
+            .map(|(_, export, rest)| Target { export: Arc::clone(export), rest: rest.to_vec() })
     };
     by(|export| &export.pseudo_path).or_else(|| by(|export| &export.source))
 }
@@ -67,10 +58,7 @@ pub fn find<'p>(namespace: &Namespace, names: &[&'p [u8]]) -> Option<Target<'p>>
 /// The flavours a caller may use in an export, the preferred one first.
 #[must_use]
 pub fn flavors(export: &Export, call: &Call) -> Vec<u32> {
-    let sys = (
-        zgate_rpc::auth::AUTH_SYS,
-        Credential::Sys(AuthSys::default()),
-    );
+    let sys = (zgate_rpc::auth::AUTH_SYS, Credential::Sys(AuthSys::default()));
     let none = (zgate_rpc::auth::AUTH_NONE, Credential::None);
     [sys, none]
         .into_iter()
@@ -84,11 +72,7 @@ pub fn flavors(export: &Export, call: &Call) -> Vec<u32> {
 /// # Errors
 /// [`MountStatus::Acces`].
 pub fn enter(export: &Export, call: &Call) -> Result<Entry, MountStatus> {
-    let nobody = AuthSys {
-        uid: NOBODY,
-        gid: NOBODY,
-        ..AuthSys::default()
-    };
+    let nobody = AuthSys { uid: NOBODY, gid: NOBODY, ..AuthSys::default() };
     match export.enter(&call.peer, &call.credential) {
         Err(Refusal::WrongFlavor) => export
             .enter(&call.peer, &Credential::Sys(nobody))

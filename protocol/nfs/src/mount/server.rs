@@ -32,30 +32,12 @@ enum Which {
 
 /// The procedures by number. All may run twice without harm.
 static TABLE: [Row; 6] = [
-    Row {
-        name: "NULL",
-        which: Which::Null,
-    },
-    Row {
-        name: "MNT",
-        which: Which::Mnt,
-    },
-    Row {
-        name: "DUMP",
-        which: Which::Dump,
-    },
-    Row {
-        name: "UMNT",
-        which: Which::Umnt,
-    },
-    Row {
-        name: "UMNTALL",
-        which: Which::UmntAll,
-    },
-    Row {
-        name: "EXPORT",
-        which: Which::Export,
-    },
+    Row { name: "NULL", which: Which::Null },
+    Row { name: "MNT", which: Which::Mnt },
+    Row { name: "DUMP", which: Which::Dump },
+    Row { name: "UMNT", which: Which::Umnt },
+    Row { name: "UMNTALL", which: Which::UmntAll },
+    Row { name: "EXPORT", which: Which::Export },
 ];
 
 /// The procedure with a number.
@@ -74,9 +56,7 @@ pub struct Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("mount::Server")
-            .field("records", &self.records)
-            .finish_non_exhaustive()
+        f.debug_struct("mount::Server").field("records", &self.records).finish_non_exhaustive()
     }
 }
 
@@ -84,10 +64,7 @@ impl Server {
     /// A server that knows of no mounts.
     #[must_use]
     pub fn new(namespace: NamespaceSource) -> Self {
-        Self {
-            namespace,
-            records: MountRecords::default(),
-        }
+        Self { namespace, records: MountRecords::default() }
     }
 
     /// Runs one procedure: reads its arguments from `d` and writes its result
@@ -105,10 +82,7 @@ impl Server {
     ) -> Result<(), AcceptError> {
         let path =
             |d: &mut Decoder<'_>| DirPath::decode(d).map_err(|_| AcceptError::GarbageArguments);
-        match row(procedure)
-            .ok_or(AcceptError::ProcedureUnavailable)?
-            .which
-        {
+        match row(procedure).ok_or(AcceptError::ProcedureUnavailable)?.which {
             Which::Null => {}
             Which::Mnt => {
                 let path = path(d)?;
@@ -129,10 +103,7 @@ impl Server {
         let place = path::walk(&target, &entry).await?;
         let flavors = Flavors(path::flavors(&target.export, call));
         self.records.add(record(call, dir_path));
-        Ok(Mounted {
-            fh: Opaque(place.to_fh().0),
-            flavors,
-        })
+        Ok(Mounted { fh: Opaque(place.to_fh().0), flavors })
     }
 
     fn dump(&self) -> Linked<MountBody> {
@@ -149,10 +120,7 @@ fn client(call: &Call) -> IpAddr {
 }
 
 fn record(call: &Call, path: DirPath) -> MountRecord {
-    MountRecord {
-        client: client(call),
-        path: path.0,
-    }
+    MountRecord { client: client(call), path: path.0 }
 }
 
 /// What this caller can mount; what it cannot is none of its business.
@@ -181,11 +149,7 @@ fn groups(export: &Export) -> Linked<Name> {
     }
     let networks = export.clients.iter().flat_map(|rule| &rule.networks);
     let name = |text: String| Opaque(text.into_bytes());
-    Linked(
-        networks
-            .map(|n| name(format!("{}/{}", n.address, n.prefix_bits)))
-            .collect(),
-    )
+    Linked(networks.map(|n| name(format!("{}/{}", n.address, n.prefix_bits))).collect())
 }
 
 #[cfg(test)]
@@ -232,18 +196,11 @@ mod tests {
     fn exports_and_their_directories_are_mounted_by_either_path() {
         let export = an_export();
         let sub = tree(&*export.store);
-        let place = |node| {
-            crate::namespace::Place::Node(an_export().id, node)
-                .to_fh()
-                .0
-        };
+        let place = |node| crate::namespace::Place::Node(an_export().id, node).to_fh().0;
         let root = place(export.store.root());
         let server = Server::new(source_of(vec![export]));
         let mounted = mnt(&server, "/export").unwrap();
-        assert_eq!(
-            (mounted.fh.0, mounted.flavors.0),
-            (root.clone(), vec![1, 0])
-        );
+        assert_eq!((mounted.fh.0, mounted.flavors.0), (root.clone(), vec![1, 0]));
         assert_eq!(mnt(&server, "/tank/data/").unwrap().fh.0, root);
         assert_eq!(mnt(&server, "/export/sub").unwrap().fh.0, place(sub));
         assert_eq!(mnt(&server, "/export/link"), Err(MountStatus::NotDir));
@@ -264,14 +221,8 @@ mod tests {
     #[test]
     fn who_may_not_enter_gets_and_sees_nothing() {
         let mut export = an_export();
-        let network = Network {
-            address: [10, 0, 0, 0].into(),
-            prefix_bits: 8,
-        };
-        export.clients = vec![ClientRule {
-            networks: vec![network],
-            ..ClientRule::open_to_all()
-        }];
+        let network = Network { address: [10, 0, 0, 0].into(), prefix_bits: 8 };
+        export.clients = vec![ClientRule { networks: vec![network], ..ClientRule::open_to_all() }];
         let server = Server::new(source_of(vec![export]));
         assert_eq!(mnt(&server, "/export"), Err(MountStatus::Acces));
         assert_eq!(decoded::<Linked<ExportNode>>(&run(&server, 5, &())).0, []);
@@ -310,14 +261,8 @@ mod tests {
     #[test]
     fn exports_are_listed_with_their_networks() {
         let mut export = an_export();
-        let network = Network {
-            address: [192, 0, 2, 0].into(),
-            prefix_bits: 24,
-        };
-        export.clients = vec![ClientRule {
-            networks: vec![network],
-            ..ClientRule::open_to_all()
-        }];
+        let network = Network { address: [192, 0, 2, 0].into(), prefix_bits: 24 };
+        export.clients = vec![ClientRule { networks: vec![network], ..ClientRule::open_to_all() }];
         let server = Server::new(source_of(vec![export]));
         let listed = decoded::<Linked<ExportNode>>(&run(&server, 5, &())).0;
         assert_eq!(&listed[0].path.0, b"/export");

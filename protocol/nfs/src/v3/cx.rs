@@ -66,11 +66,7 @@ impl Cx<'_> {
     /// As [`Self::enter`], and [`Status::Rofs`].
     pub fn enter_writable(&self, fh: &Fh3) -> Result<Object, Status> {
         let object = self.enter(fh)?;
-        if object.writable {
-            Ok(object)
-        } else {
-            Err(Status::Rofs)
-        }
+        if object.writable { Ok(object) } else { Err(Status::Rofs) }
     }
 
     /// Asks the guard before an object changes.
@@ -108,11 +104,7 @@ impl Cx<'_> {
     /// [`Status::Jukebox`].
     pub async fn before_read(&self, object: &Object) -> Result<(), Status> {
         let guard = &self.server.guard;
-        if guard.idle()
-            || guard
-                .before_read(self.call, object.export.id, object.node)
-                .await
-        {
+        if guard.idle() || guard.before_read(self.call, object.export.id, object.node).await {
             Ok(())
         } else {
             Err(Status::Jukebox)
@@ -151,36 +143,23 @@ impl Object {
     /// [`Status::Inval`] for what is no regular file (RFC 1813 §3.3.6), else
     /// the store's verdict.
     pub async fn open(&self, read: bool, write: bool) -> Result<OpenFile, Status> {
-        let access = OpenAccess {
-            read,
-            write,
-            stateless: true,
-        };
-        self.store()
-            .open(&self.who, &self.node, access)
-            .await
-            .map_err(|error| match error {
-                StoreError::IsDirectory | StoreError::IsSymlink | StoreError::WrongType => {
-                    Status::Inval
-                }
-                other => other.into(),
-            })
+        let access = OpenAccess { read, write, stateless: true };
+        self.store().open(&self.who, &self.node, access).await.map_err(|error| match error {
+            StoreError::IsDirectory | StoreError::IsSymlink | StoreError::WrongType => {
+                Status::Inval
+            }
+            other => other.into(),
+        })
     }
 
     /// Remembers a directory's attributes before it is modified.
     pub async fn before(&self) -> Before<'_> {
-        Before {
-            object: self,
-            attr: self.store().getattr(&self.node).await.ok(),
-        }
+        Before { object: self, attr: self.store().getattr(&self.node).await.ok() }
     }
 
     /// Weak cache consistency data without attributes from before.
     pub async fn wcc_after(&self) -> WccData {
-        WccData {
-            before: None,
-            after: self.post_op_attr().await,
-        }
+        WccData { before: None, after: self.post_op_attr().await }
     }
 }
 
@@ -271,53 +250,32 @@ mod tests {
     fn mkdir(dir: &Object, name: &[u8]) -> DirChange {
         let attrs = SetAttr::default();
         let what = NewNode::Directory;
-        block_on(
-            dir.store()
-                .create_node(&dir.who, &dir.node, name, &what, &attrs),
-        )
-        .unwrap()
-        .1
+        block_on(dir.store().create_node(&dir.who, &dir.node, name, &what, &attrs)).unwrap().1
     }
 
     #[test]
     fn earlier_attributes_are_given_only_when_nothing_came_between() {
         let rig = Rig::new();
         let call = a_call();
-        let cx = Cx {
-            server: &rig.server,
-            namespace: (rig.server.namespace)(),
-            call: &call,
-        };
+        let cx = Cx { server: &rig.server, namespace: (rig.server.namespace)(), call: &call };
         let dir = cx.enter(&rig.root()).unwrap();
 
         let before = block_on(dir.before());
-        let change = DirChange {
-            atomic: true,
-            ..mkdir(&dir, b"a")
-        };
+        let change = DirChange { atomic: true, ..mkdir(&dir, b"a") };
         let wcc = block_on(before.after(Some(change)));
         assert!(wcc.before.is_some() && wcc.after.is_some());
 
         let before = block_on(dir.before());
-        let change = DirChange {
-            atomic: false,
-            ..mkdir(&dir, b"b")
-        };
+        let change = DirChange { atomic: false, ..mkdir(&dir, b"b") };
         assert_eq!(block_on(before.after(Some(change))).before, None);
 
         let before = block_on(dir.before());
         mkdir(&dir, b"stranger");
-        let change = DirChange {
-            atomic: true,
-            ..mkdir(&dir, b"c")
-        };
+        let change = DirChange { atomic: true, ..mkdir(&dir, b"c") };
         assert_eq!(block_on(before.after(Some(change))).before, None);
 
         let before = block_on(dir.before());
-        let change = DirChange {
-            atomic: true,
-            ..mkdir(&dir, b"d")
-        };
+        let change = DirChange { atomic: true, ..mkdir(&dir, b"d") };
         mkdir(&dir, b"another stranger");
         assert_eq!(block_on(before.after(Some(change))).before, None);
         assert_eq!(block_on(block_on(dir.before()).after(None)).before, None);

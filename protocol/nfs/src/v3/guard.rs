@@ -63,79 +63,28 @@ mod tests {
     /// What each procedure answers that touches `file`, which is called
     /// `name`.
     fn answers(rig: &Rig, file: &Fh3, name: &str) -> Vec<(&'static str, Status)> {
-        let at = |name: &str| DirOp {
-            dir: rig.root(),
-            name: Name3::from(name.as_bytes()),
-        };
+        let at = |name: &str| DirOp { dir: rig.root(), name: Name3::from(name.as_bytes()) };
         let file = || file.clone();
         let data = Bytes::from_static(b"x");
-        let write = write::Args {
-            file: file(),
-            offset: 0,
-            count: 1,
-            stable: StableHow::Unstable,
-            data,
-        };
-        let attributes = SetAttributes {
-            size: Some(0),
-            ..Default::default()
-        };
+        let write =
+            write::Args { file: file(), offset: 0, count: 1, stable: StableHow::Unstable, data };
+        let attributes = SetAttributes { size: Some(0), ..Default::default() };
         let how = create::How::Unchecked(attributes.clone());
-        let set = setattr::Args {
-            object: file(),
-            attributes,
-            guard: None,
-        };
-        let away = rename::Args {
-            from: at(name),
-            to: at("new"),
-        };
-        let back = rename::Args {
-            from: at("new"),
-            to: at(name),
-        };
-        let over = rename::Args {
-            from: at("other"),
-            to: at(name),
-        };
+        let set = setattr::Args { object: file(), attributes, guard: None };
+        let away = rename::Args { from: at(name), to: at("new") };
+        let back = rename::Args { from: at("new"), to: at(name) };
+        let over = rename::Args { from: at("other"), to: at(name) };
         macro_rules! answer {
             ($name:literal, $procedure:ty, $args:expr) => {
-                (
-                    $name,
-                    rig.call::<$procedure>(&$args)
-                        .err()
-                        .map_or(Status::Ok, |failed| failed.0),
-                )
+                ($name, rig.call::<$procedure>(&$args).err().map_or(Status::Ok, |failed| failed.0))
             };
         }
         vec![
-            answer!(
-                "READ",
-                read::Read,
-                read::Args {
-                    file: file(),
-                    offset: 0,
-                    count: 1
-                }
-            ),
+            answer!("READ", read::Read, read::Args { file: file(), offset: 0, count: 1 }),
             answer!("WRITE", write::Write, write),
             answer!("SETATTR", setattr::SetAttr, set),
-            answer!(
-                "CREATE",
-                create::Create,
-                create::Args {
-                    place: at(name),
-                    how
-                }
-            ),
-            answer!(
-                "LINK",
-                link::Link,
-                link::Args {
-                    file: file(),
-                    link: at("second")
-                }
-            ),
+            answer!("CREATE", create::Create, create::Args { place: at(name), how }),
+            answer!("LINK", link::Link, link::Args { file: file(), link: at("second") }),
             answer!("RENAME", rename::Rename, away),
             answer!("RENAME back", rename::Rename, back),
             answer!("RENAME over", rename::Rename, over),

@@ -59,22 +59,14 @@ impl Budget {
     #[must_use]
     pub fn plain(count: u32) -> Self {
         let result_bytes = result_room(count);
-        Self {
-            result_bytes,
-            name_bytes: usize::MAX,
-            plus: false,
-        }
+        Self { result_bytes, name_bytes: usize::MAX, plus: false }
     }
 
     /// For READDIRPLUS with this `dircount` and `maxcount`.
     #[must_use]
     pub fn plus(dir_count: u32, max_count: u32) -> Self {
         let result_bytes = result_room(max_count);
-        Self {
-            result_bytes,
-            name_bytes: dir_count as usize,
-            plus: true,
-        }
+        Self { result_bytes, name_bytes: dir_count as usize, plus: true }
     }
 
     /// Takes an entry off the budget; `false` when it does not fit.
@@ -96,14 +88,8 @@ impl Budget {
     /// How many entries to ask the store for, guessing their names' length.
     fn entries_worth_asking(&self) -> usize {
         let names = 4 + 8 + 4 + 16 + 8;
-        let all = if self.plus {
-            names + 4 + ATTRIBUTES_BYTES + 4 + 4 + 40
-        } else {
-            names
-        };
-        (self.result_bytes / all)
-            .min(self.name_bytes / names)
-            .clamp(1, MAX_ENTRIES)
+        let all = if self.plus { names + 4 + ATTRIBUTES_BYTES + 4 + 4 + 40 } else { names };
+        (self.result_bytes / all).min(self.name_bytes / names).clamp(1, MAX_ENTRIES)
     }
 }
 
@@ -139,11 +125,7 @@ pub async fn list(
         let after = if cookie <= AFTER_PARENT { 0 } else { cookie };
         listing.fill(dir, attr, after, &mut budget).await?;
     }
-    if listing.items.is_empty() && !listing.eof {
-        Err(Status::TooSmall)
-    } else {
-        Ok(listing)
-    }
+    if listing.items.is_empty() && !listing.eof { Err(Status::TooSmall) } else { Ok(listing) }
 }
 
 impl Listing {
@@ -164,10 +146,7 @@ impl Listing {
     ) -> Result<(), Status> {
         loop {
             let most = budget.entries_worth_asking();
-            let page = dir
-                .store()
-                .readdir(&dir.who, &dir.node, after, most, budget.plus)
-                .await?;
+            let page = dir.store().readdir(&dir.who, &dir.node, after, most, budget.plus).await?;
             let none = page.entries.is_empty();
             for entry in page.entries {
                 after = entry.cookie;
@@ -189,10 +168,7 @@ impl Listing {
 }
 
 fn dot(dir: &Object, attr: &Attr, plus: bool) -> Item {
-    let node = Node {
-        handle: dir.node,
-        attr: *attr,
-    };
+    let node = Node { handle: dir.node, attr: *attr };
     Item {
         fileid: attr.fileid,
         name: b".".to_vec(),
@@ -215,10 +191,7 @@ async fn dot_dot(dir: &Object, attr: &Attr, plus: bool) -> Result<Item, Status> 
 fn item(dir: &Object, dir_attr: &Attr, entry: DirEntry) -> Item {
     // The root of another file system is left for LOOKUP: its number is not
     // the one listed here, and clients would take it for a different object.
-    let node = entry
-        .node
-        .ok()
-        .filter(|node| node.attr.fsid == dir_attr.fsid);
+    let node = entry.node.ok().filter(|node| node.attr.fsid == dir_attr.fsid);
     Item {
         fileid: entry.fileid,
         name: entry.name,

@@ -45,11 +45,7 @@ impl Server {
         e: &mut Encoder,
     ) -> Result<(), AcceptError> {
         let row = table::row(procedure).ok_or(AcceptError::ProcedureUnavailable)?;
-        let cx = Cx {
-            server: self,
-            namespace: (self.namespace)(),
-            call,
-        };
+        let cx = Cx { server: self, namespace: (self.namespace)(), call };
         let work = (row.run)(&cx, d, e).map_err(|_| AcceptError::GarbageArguments)?;
         work.await;
         Ok(())

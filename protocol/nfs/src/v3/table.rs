@@ -28,12 +28,7 @@ pub struct Row {
 }
 
 const fn entry<P: Procedure>(name: &'static str, idempotent: bool) -> Row {
-    Row {
-        number: P::NUMBER,
-        name,
-        idempotent,
-        run: run::<P>,
-    }
+    Row { number: P::NUMBER, name, idempotent, run: run::<P> }
 }
 
 const AGAIN: bool = true;
@@ -41,12 +36,7 @@ const ONCE: bool = false;
 
 /// The procedures by number.
 pub static TABLE: [Row; 22] = [
-    Row {
-        number: 0,
-        name: "NULL",
-        idempotent: AGAIN,
-        run: proc::null::run,
-    },
+    Row { number: 0, name: "NULL", idempotent: AGAIN, run: proc::null::run },
     entry::<proc::getattr::GetAttr>("GETATTR", AGAIN),
     entry::<proc::setattr::SetAttr>("SETATTR", ONCE),
     entry::<proc::lookup::Lookup>("LOOKUP", AGAIN),

@@ -89,10 +89,10 @@ async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Stat
         };
         let row = match find(num, cx.minor) {
             Ok(row) => row,
+            // A number that is no operation is illegal wherever it stands
+            // (RFC 8881 §15.1.3.4).
             Err(NoRow::Illegal) => {
-                let status = session_rule(cx, SessionRule::Inside).err();
-                let status = status.unwrap_or(Status::OpIllegal);
-                return (refuse(e, OpNum::Illegal, status), index + 1);
+                return (refuse(e, OpNum::Illegal, Status::OpIllegal), index + 1);
             }
             Err(NoRow::Withdrawn(num)) => {
                 let status = session_rule(cx, SessionRule::Inside).err();
@@ -171,9 +171,10 @@ fn session_rule(cx: &Cx<'_>, rule: SessionRule) -> Result<(), Status> {
 fn finish_slot(cx: &mut Cx<'_>, message: &Message) {
     let Some(slot) = cx.slot.take() else { return };
     let keep = slot.cache_this || cx.op_count == 1;
-    let spans = message.segments.iter().any(|segment| {
-        matches!(segment, Segment::Payload(zgate_store::Payload::Span(_)))
-    });
+    let spans = message
+        .segments
+        .iter()
+        .any(|segment| matches!(segment, Segment::Payload(zgate_store::Payload::Span(_))));
     // A kept reply must not change under the client: a file span would.
     slot.finish((keep && !spans).then(|| message.clone()));
 }

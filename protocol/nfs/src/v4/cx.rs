@@ -215,10 +215,8 @@ impl Cx<'_> {
 fn as_object(current: &Current, otherwise: Status) -> Result<Object, Status> {
     match current {
         Current::Pseudo(_) => Err(otherwise),
-        Current::Node { export, node, entry } => Ok(Object {
-            export: Arc::clone(export),
-            node: *node,
-            entry: Arc::clone(entry),
-        }),
+        Current::Node { export, node, entry } => {
+            Ok(Object { export: Arc::clone(export), node: *node, entry: Arc::clone(entry) })
+        }
     }
 }

@@ -2,9 +2,9 @@
 
 pub mod attrs;
 pub mod bulk;
-pub mod copy_jobs;
 pub mod callback;
 pub mod compound;
+pub mod copy_jobs;
 pub mod cx;
 pub mod guard;
 pub mod op;

@@ -8,27 +8,17 @@ use zgate_store::{FileStore, SetAttr, SetTime, StoreError, Timestamp};
 fn attributes_are_set_and_told() {
     in_both_modes(|s| async move {
         let (node, _open) = s.file("f").await;
-        let when = Timestamp {
-            seconds: 1_000_000_000,
-            nanoseconds: 123_456_789,
-        };
+        let when = Timestamp { seconds: 1_000_000_000, nanoseconds: 123_456_789 };
         let changes = SetAttr {
             mode: Some(0o4751),
             uid: is_root().then_some(1000),
             gid: is_root().then_some(1001),
             size: Some(77),
             atime: Some(SetTime::At(when)),
-            mtime: Some(SetTime::At(Timestamp {
-                seconds: -5,
-                nanoseconds: 0,
-            })),
+            mtime: Some(SetTime::At(Timestamp { seconds: -5, nanoseconds: 0 })),
             btime: None,
         };
-        let attr = s
-            .store
-            .setattr(&root(), &node.handle, &changes, None)
-            .await
-            .unwrap();
+        let attr = s.store.setattr(&root(), &node.handle, &changes, None).await.unwrap();
         // A chown clears set-id bits; the mode asked for is set after it.
         assert_eq!((attr.mode, attr.size), (0o4751, 77));
         assert_eq!(attr.atime, when);
@@ -38,26 +28,13 @@ fn attributes_are_set_and_told() {
         }
         assert!(attr.change > node.attr.change);
         assert_eq!(s.store.getattr(&node.handle).await.unwrap(), attr);
-        let now = SetAttr {
-            mtime: Some(SetTime::Now),
-            ..SetAttr::default()
-        };
-        let later = s
-            .store
-            .setattr(&root(), &node.handle, &now, None)
-            .await
-            .unwrap();
+        let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+        let later = s.store.setattr(&root(), &node.handle, &now, None).await.unwrap();
         assert!(later.mtime.seconds > 1_700_000_000);
         assert_eq!(later.atime, when);
-        let nobody = SetAttr {
-            uid: Some(u32::MAX),
-            ..SetAttr::default()
-        };
+        let nobody = SetAttr { uid: Some(u32::MAX), ..SetAttr::default() };
         let refused = s.store.setattr(&root(), &node.handle, &nobody, None).await;
-        assert!(matches!(
-            error_of(refused),
-            StoreError::Invalid | StoreError::NotPermitted
-        ));
+        assert!(matches!(error_of(refused), StoreError::Invalid | StoreError::NotPermitted));
     });
 }
 
@@ -75,10 +52,7 @@ fn every_write_moves_the_change_number() {
         }
         let mut last = s.store.getattr(&s.root()).await.unwrap().change;
         for round in 0..200 {
-            let made = s
-                .create_as(&root(), &s.root(), &format!("x{round}"), 0o600)
-                .await
-                .unwrap();
+            let made = s.create_as(&root(), &s.root(), &format!("x{round}"), 0o600).await.unwrap();
             assert_eq!(made.dir.before, last);
             assert!(made.dir.after > last);
             last = made.dir.after;
@@ -107,52 +81,29 @@ fn extended_attributes() {
         }
         let (node, _open) = s.file("f").await;
         let (store, h) = (&s.store, &node.handle);
-        assert_eq!(
-            error_of(store.get_xattr(&root(), h, b"a").await),
-            StoreError::NoXattr
-        );
-        let set = store
-            .set_xattr(&root(), h, b"b", b"two", XattrSet::Create)
-            .await
-            .unwrap();
+        assert_eq!(error_of(store.get_xattr(&root(), h, b"a").await), StoreError::NoXattr);
+        let set = store.set_xattr(&root(), h, b"b", b"two", XattrSet::Create).await.unwrap();
         assert!(set.after > set.before);
-        store
-            .set_xattr(&root(), h, b"a", b"", XattrSet::Either)
-            .await
-            .unwrap();
-        let twice = store
-            .set_xattr(&root(), h, b"a", b"", XattrSet::Create)
-            .await;
+        store.set_xattr(&root(), h, b"a", b"", XattrSet::Either).await.unwrap();
+        let twice = store.set_xattr(&root(), h, b"a", b"", XattrSet::Create).await;
         assert_eq!(error_of(twice), StoreError::Exists);
-        let absent = store
-            .set_xattr(&root(), h, b"c", b"", XattrSet::Replace)
-            .await;
+        let absent = store.set_xattr(&root(), h, b"c", b"", XattrSet::Replace).await;
         assert_eq!(error_of(absent), StoreError::NoXattr);
         assert_eq!(store.get_xattr(&root(), h, b"b").await.unwrap(), b"two");
         assert_eq!(store.get_xattr(&root(), h, b"a").await.unwrap(), b"");
         let big = vec![9; 2000];
-        store
-            .set_xattr(&root(), h, b"big", &big, XattrSet::Either)
-            .await
-            .unwrap();
+        store.set_xattr(&root(), h, b"big", &big, XattrSet::Either).await.unwrap();
         assert_eq!(store.get_xattr(&root(), h, b"big").await.unwrap(), big);
         let names = store.list_xattrs(&root(), h).await.unwrap();
         assert_eq!(names, [b"a".to_vec(), b"b".to_vec(), b"big".to_vec()]);
         let removed = store.remove_xattr(&root(), h, b"a").await.unwrap();
         assert!(removed.after > removed.before);
-        assert_eq!(
-            error_of(store.remove_xattr(&root(), h, b"a").await),
-            StoreError::NoXattr
-        );
+        assert_eq!(error_of(store.remove_xattr(&root(), h, b"a").await), StoreError::NoXattr);
         let huge = vec![0; 70_000];
-        let set = store
-            .set_xattr(&root(), h, b"h", &huge, XattrSet::Either)
-            .await;
+        let set = store.set_xattr(&root(), h, b"h", &huge, XattrSet::Either).await;
         assert_eq!(error_of(set), StoreError::XattrTooBig);
         let long = [b'n'; 252];
-        let set = store
-            .set_xattr(&root(), h, &long, b"", XattrSet::Either)
-            .await;
+        let set = store.set_xattr(&root(), h, &long, b"", XattrSet::Either).await;
         assert_eq!(error_of(set), StoreError::NameTooLong);
     });
 }
@@ -175,10 +126,7 @@ fn acls() {
             entry(PosixAclTag::Mask, 6),
             entry(PosixAclTag::Other, 0),
         ];
-        let acl = PosixAcl {
-            access: access.clone(),
-            default: vec![],
-        };
+        let acl = PosixAcl { access: access.clone(), default: vec![] };
         s.store.set_acl(&root(), &node.handle, &acl).await.unwrap();
         assert_eq!(s.store.get_acl(&node.handle).await.unwrap(), acl);
         if is_root() {
@@ -187,16 +135,10 @@ fn acls() {
             let other = s.store.access(&user(4243, 1), &node.handle).await.unwrap();
             assert!(!other.read && !other.write);
         }
-        let with_default = PosixAcl {
-            access: plain.access.clone(),
-            default: access,
-        };
+        let with_default = PosixAcl { access: plain.access.clone(), default: access };
         let refused = s.store.set_acl(&root(), &node.handle, &with_default).await;
         assert_eq!(error_of(refused), StoreError::NotSupported);
-        s.store
-            .set_acl(&root(), &s.root(), &with_default)
-            .await
-            .unwrap();
+        s.store.set_acl(&root(), &s.root(), &with_default).await.unwrap();
         assert_eq!(s.store.get_acl(&s.root()).await.unwrap(), with_default);
         s.store.set_acl(&root(), &s.root(), &plain).await.unwrap();
         assert!(s.store.get_acl(&s.root()).await.unwrap().default.is_empty());

@@ -16,11 +16,7 @@ fn bytes_come_back_and_the_end_is_told() {
         assert_eq!(s.read(&file, 6, 500).await, (b"world".to_vec(), true));
         assert_eq!(s.read(&file, 11, 5).await, (vec![], true));
         assert_eq!(s.read(&file, u64::MAX, 5).await, (vec![], true));
-        for stability in [
-            Stability::Unstable,
-            Stability::DataSync,
-            Stability::FileSync,
-        ] {
+        for stability in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
             let data = Bytes::from(vec![7; 200_000]);
             let (count, now) = s.store.write(&file, 100, data, stability).await.unwrap();
             assert_eq!(count, 200_000);
@@ -29,12 +25,7 @@ fn bytes_come_back_and_the_end_is_told() {
         s.store.commit(&file).await.unwrap();
         let (data, eof) = s.read(&file, 0, 1 << 20).await;
         assert_eq!((data.len(), eof), (200_100, true));
-        let far = s.store.write(
-            &file,
-            u64::MAX - 5,
-            Bytes::from(vec![0; 10]),
-            Stability::Unstable,
-        );
+        let far = s.store.write(&file, u64::MAX - 5, Bytes::from(vec![0; 10]), Stability::Unstable);
         assert_eq!(error_of(far.await), StoreError::TooLarge);
     });
 }
@@ -63,31 +54,18 @@ fn an_open_file_outlives_its_name() {
     in_both_modes(|s| async move {
         let (node, file) = s.file("f").await;
         s.write(&file, 0, b"still here").await;
-        s.store
-            .remove(&root(), &s.root(), b"f", None)
-            .await
-            .unwrap();
+        s.store.remove(&root(), &s.root(), b"f", None).await.unwrap();
         s.store.release();
         assert_eq!(s.read(&file, 0, 100).await.0, b"still here");
         let attr = s.store.getattr(&node.handle).await.unwrap();
         assert_eq!((attr.nlink, attr.size), (0, 10));
         // Another client with the handle may still open it.
-        let second = s
-            .store
-            .open(&root(), &node.handle, READ_WRITE)
-            .await
-            .unwrap();
+        let second = s.store.open(&root(), &node.handle, READ_WRITE).await.unwrap();
         drop(file);
         s.write(&second, 0, b"S").await;
         drop(second);
-        assert_eq!(
-            error_of(s.store.getattr(&node.handle).await),
-            StoreError::Stale
-        );
-        assert_eq!(
-            error_of(s.store.open(&root(), &node.handle, READ).await),
-            StoreError::Stale
-        );
+        assert_eq!(error_of(s.store.getattr(&node.handle).await), StoreError::Stale);
+        assert_eq!(error_of(s.store.open(&root(), &node.handle, READ).await), StoreError::Stale);
     });
 }
 
@@ -96,31 +74,12 @@ fn an_open_file_permits_what_was_granted() {
     in_both_modes(|s| async move {
         let (node, _) = s.file("f").await;
         let reader = s.store.open(&root(), &node.handle, READ).await.unwrap();
-        let written = s
-            .store
-            .write(&reader, 0, Bytes::from_static(b"x"), Stability::Unstable);
+        let written = s.store.write(&reader, 0, Bytes::from_static(b"x"), Stability::Unstable);
         assert_eq!(error_of(written.await), StoreError::AccessDenied);
-        let write_only = zgate_store::file_store::OpenAccess {
-            read: false,
-            ..READ_WRITE
-        };
-        let writer = s
-            .store
-            .open(&root(), &node.handle, write_only)
-            .await
-            .unwrap();
+        let write_only = zgate_store::file_store::OpenAccess { read: false, ..READ_WRITE };
+        let writer = s.store.open(&root(), &node.handle, write_only).await.unwrap();
         s.write(&writer, 0, b"x").await;
-        let read = s
-            .store
-            .read(
-                &writer,
-                0,
-                1,
-                ReadHow {
-                    span_allowed: false,
-                },
-            )
-            .await;
+        let read = s.store.read(&writer, 0, 1, ReadHow { span_allowed: false }).await;
         assert_eq!(error_of(read), StoreError::AccessDenied);
         let dir = s.store.open(&root(), &s.root(), READ).await;
         assert_eq!(error_of(dir), StoreError::IsDirectory);
@@ -136,29 +95,14 @@ fn space_and_holes() {
         s.write(&file, 0, &vec![1; 1 << 20]).await;
         s.store.commit(&file).await.unwrap();
         let used = s.store.getattr(&node.handle).await.unwrap();
-        s.store
-            .deallocate(&file, 64 << 10, 512 << 10)
-            .await
-            .unwrap();
+        s.store.deallocate(&file, 64 << 10, 512 << 10).await.unwrap();
         let after = s.store.getattr(&node.handle).await.unwrap();
         assert_eq!(after.size, 1 << 20);
         assert!(after.used_bytes < used.used_bytes && after.change > used.change);
         assert_eq!(s.read(&file, 100 << 10, 10).await.0, vec![0; 10]);
-        assert_eq!(
-            s.store.seek(&file, 0, SeekWhat::Hole).await.unwrap(),
-            64 << 10
-        );
-        assert_eq!(
-            s.store.seek(&file, 64 << 10, SeekWhat::Data).await.unwrap(),
-            576 << 10
-        );
-        assert_eq!(
-            s.store
-                .seek(&file, 600 << 10, SeekWhat::Hole)
-                .await
-                .unwrap(),
-            1 << 20
-        );
+        assert_eq!(s.store.seek(&file, 0, SeekWhat::Hole).await.unwrap(), 64 << 10);
+        assert_eq!(s.store.seek(&file, 64 << 10, SeekWhat::Data).await.unwrap(), 576 << 10);
+        assert_eq!(s.store.seek(&file, 600 << 10, SeekWhat::Hole).await.unwrap(), 1 << 20);
         let beyond = s.store.seek(&file, 1 << 20, SeekWhat::Data).await;
         assert_eq!(error_of(beyond), StoreError::BeyondEnd);
         s.store.deallocate(&file, 2 << 20, u64::MAX).await.unwrap();
@@ -176,29 +120,13 @@ fn copies_inside_the_store() {
         let (_, to) = s.file("to").await;
         let data: Vec<u8> = (0..3_000_000u32).map(|n| (n / 7) as u8).collect();
         s.write(&from, 0, &data).await;
-        let count = s
-            .store
-            .copy_range(&from, 1000, &to, 5, 10_000_000)
-            .await
-            .unwrap();
+        let count = s.store.copy_range(&from, 1000, &to, 5, 10_000_000).await.unwrap();
         assert_eq!(count, 2_999_000);
         assert_eq!(s.read(&to, 5, 3_000_000).await.0, data[1000..]);
-        assert_eq!(
-            s.store
-                .copy_range(&from, 4_000_000, &to, 0, 5)
-                .await
-                .unwrap(),
-            0
-        );
+        assert_eq!(s.store.copy_range(&from, 4_000_000, &to, 0, 5).await.unwrap(), 0);
         let overlap = s.store.copy_range(&from, 0, &from, 100, 1000).await;
         assert_eq!(error_of(overlap), StoreError::Invalid);
-        assert_eq!(
-            s.store
-                .copy_range(&from, 0, &from, 4096, 4096)
-                .await
-                .unwrap(),
-            4096
-        );
+        assert_eq!(s.store.copy_range(&from, 0, &from, 4096, 4096).await.unwrap(), 4096);
         match s.store.clone_range(&from, 0, &to, 0, 0).await {
             Ok(()) => assert_eq!(s.read(&to, 0, 4096).await.0, data[..4096]),
             Err(error) => assert_eq!(error, StoreError::NotSupported),
@@ -211,27 +139,13 @@ fn truncation_and_growth() {
     in_both_modes(|s| async move {
         let (node, file) = s.file("f").await;
         s.write(&file, 0, b"0123456789").await;
-        let size = |size| SetAttr {
-            size: Some(size),
-            ..SetAttr::default()
-        };
-        let attr = s
-            .store
-            .setattr(&root(), &node.handle, &size(4), Some(&file))
-            .await
-            .unwrap();
+        let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+        let attr = s.store.setattr(&root(), &node.handle, &size(4), Some(&file)).await.unwrap();
         assert_eq!(attr.size, 4);
-        let attr = s
-            .store
-            .setattr(&root(), &node.handle, &size(8), None)
-            .await
-            .unwrap();
+        let attr = s.store.setattr(&root(), &node.handle, &size(8), None).await.unwrap();
         assert_eq!(attr.size, 8);
         assert_eq!(s.read(&file, 0, 100).await.0, b"0123\0\0\0\0");
-        let huge = s
-            .store
-            .setattr(&root(), &node.handle, &size(u64::MAX), None)
-            .await;
+        let huge = s.store.setattr(&root(), &node.handle, &size(u64::MAX), None).await;
         assert_eq!(error_of(huge), StoreError::TooLarge);
         let dir = s.store.setattr(&root(), &s.root(), &size(0), None).await;
         assert_eq!(error_of(dir), StoreError::IsDirectory);

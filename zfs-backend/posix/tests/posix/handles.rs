@@ -12,10 +12,7 @@ fn kernel_handles_survive_a_restart_of_the_store() {
     }
     for secret in [None, Some([9; 16])] {
         let open = || {
-            let options = PosixOptions {
-                handle_secret: secret,
-                ..options(HandleMode::Auto)
-            };
+            let options = PosixOptions { handle_secret: secret, ..options(HandleMode::Auto) };
             PosixStore::open(s.dir.path(), options).unwrap()
         };
         let name = format!("f{}", secret.is_some());
@@ -27,16 +24,10 @@ fn kernel_handles_survive_a_restart_of_the_store() {
         std::fs::rename(s.path(&name), s.path("renamed")).unwrap();
         let second = open();
         assert_eq!((second.root(), second.fsid()), (top, fsid));
-        assert_eq!(
-            block_on(second.getattr(&node.handle)).unwrap().fileid,
-            node.attr.fileid
-        );
+        assert_eq!(block_on(second.getattr(&node.handle)).unwrap().fileid, node.attr.fileid);
         std::fs::remove_file(s.path("renamed")).unwrap();
         second.release();
-        assert_eq!(
-            error_of(block_on(second.getattr(&node.handle))),
-            StoreError::Stale
-        );
+        assert_eq!(error_of(block_on(second.getattr(&node.handle))), StoreError::Stale);
     }
 }
 
@@ -47,29 +38,19 @@ fn in_tree_handles_end_with_the_store() {
     std::fs::write(s.path("f"), b"x").unwrap();
     let node = block_on(s.lookup(&s.root(), "f")).unwrap();
     let second = open_store(s.dir.path(), HandleMode::InTree);
-    assert_eq!(
-        error_of(block_on(second.getattr(&node.handle))),
-        StoreError::Stale
-    );
+    assert_eq!(error_of(block_on(second.getattr(&node.handle))), StoreError::Stale);
 }
 
 #[test]
 fn in_tree_handles_are_found_again_after_eviction() {
     let s = scene(HandleMode::InTree);
-    let few = PosixOptions {
-        fd_cache_entries: 1,
-        ..options(HandleMode::InTree)
-    };
+    let few = PosixOptions { fd_cache_entries: 1, ..options(HandleMode::InTree) };
     let store = PosixStore::open(s.dir.path(), few).unwrap();
     std::fs::create_dir_all(s.path("a/b/c")).unwrap();
     block_on(async {
         let mut dir = store.root();
         for name in ["a", "b", "c"] {
-            dir = store
-                .lookup(&root(), &dir, name.as_bytes())
-                .await
-                .unwrap()
-                .handle;
+            dir = store.lookup(&root(), &dir, name.as_bytes()).await.unwrap().handle;
         }
         let mut files = Vec::new();
         for n in 0..400 {
@@ -78,10 +59,7 @@ fn in_tree_handles_are_found_again_after_eviction() {
             files.push(store.lookup(&root(), &dir, name.as_bytes()).await.unwrap());
         }
         for file in files {
-            assert_eq!(
-                store.getattr(&file.handle).await.unwrap().fileid,
-                file.attr.fileid
-            );
+            assert_eq!(store.getattr(&file.handle).await.unwrap().fileid, file.attr.fileid);
         }
     });
 }
@@ -96,10 +74,7 @@ fn an_inode_number_used_again_is_another_object() {
         for n in 0..50 {
             std::fs::write(s.path(&format!("n{n}")), b"").unwrap();
         }
-        assert_eq!(
-            error_of(s.store.getattr(&old.handle).await),
-            StoreError::Stale
-        );
+        assert_eq!(error_of(s.store.getattr(&old.handle).await), StoreError::Stale);
     });
 }
 
@@ -117,10 +92,7 @@ fn nothing_outside_the_export_is_reached() {
     }
     block_on(async {
         let other = wide.lookup(&root(), &wide.root(), b"other").await.unwrap();
-        let secret = wide
-            .lookup(&root(), &other.handle, b"secret")
-            .await
-            .unwrap();
+        let secret = wide.lookup(&root(), &other.handle, b"secret").await.unwrap();
         for handle in [wide.root(), other.handle, secret.handle] {
             assert_eq!(error_of(narrow.getattr(&handle).await), StoreError::Stale);
             let opened = narrow.open(&root(), &handle, READ).await;
@@ -146,10 +118,7 @@ fn signed_handles_cannot_be_made_up() {
     let outer = tempfile::tempdir().unwrap();
     std::fs::create_dir(outer.path().join("export")).unwrap();
     let signed = |path: &std::path::Path, secret| {
-        let options = PosixOptions {
-            handle_secret: Some(secret),
-            ..options(HandleMode::Auto)
-        };
+        let options = PosixOptions { handle_secret: Some(secret), ..options(HandleMode::Auto) };
         PosixStore::open(path, options).unwrap()
     };
     let narrow = signed(&outer.path().join("export"), [1; 16]);
@@ -157,10 +126,7 @@ fn signed_handles_cannot_be_made_up() {
     if !narrow.traits().persistent_handles {
         return;
     }
-    assert_eq!(
-        error_of(block_on(narrow.getattr(&wide.root()))),
-        StoreError::BadHandle
-    );
+    assert_eq!(error_of(block_on(narrow.getattr(&wide.root()))), StoreError::BadHandle);
 }
 
 #[test]

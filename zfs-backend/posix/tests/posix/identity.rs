@@ -12,11 +12,7 @@ fn files_belong_to_their_creator() {
         if !is_root() {
             return;
         }
-        let alice = Caller {
-            uid: 1001,
-            gid: 2001,
-            groups: Arc::from([3001, 3002]),
-        };
+        let alice = Caller { uid: 1001, gid: 2001, groups: Arc::from([3001, 3002]) };
         let made = s.create_as(&alice, &s.root(), "f", 0o600).await.unwrap();
         assert_eq!((made.node.attr.uid, made.node.attr.gid), (1001, 2001));
         let (dir, _) = s
@@ -25,25 +21,12 @@ fn files_belong_to_their_creator() {
             .await
             .unwrap();
         assert_eq!((dir.attr.uid, dir.attr.gid), (1001, 2001));
-        let given = SetAttr {
-            gid: Some(3002),
-            ..SetAttr::default()
-        };
-        let attr = s
-            .store
-            .setattr(&alice, &dir.handle, &given, None)
-            .await
-            .unwrap();
+        let given = SetAttr { gid: Some(3002), ..SetAttr::default() };
+        let attr = s.store.setattr(&alice, &dir.handle, &given, None).await.unwrap();
         assert_eq!(attr.gid, 3002);
         for foreign in [
-            SetAttr {
-                gid: Some(4000),
-                ..SetAttr::default()
-            },
-            SetAttr {
-                uid: Some(0),
-                ..SetAttr::default()
-            },
+            SetAttr { gid: Some(4000), ..SetAttr::default() },
+            SetAttr { uid: Some(0), ..SetAttr::default() },
         ] {
             let refused = s.store.setattr(&alice, &dir.handle, &foreign, None).await;
             assert_eq!(error_of(refused), StoreError::NotPermitted);
@@ -60,19 +43,10 @@ fn others_are_kept_out() {
         let (alice, bob) = (user(1001, 2001), user(1002, 2002));
         let (dir, _) = s
             .store
-            .create_node(
-                &alice,
-                &s.root(),
-                b"private",
-                &NewNode::Directory,
-                &mode(0o700),
-            )
+            .create_node(&alice, &s.root(), b"private", &NewNode::Directory, &mode(0o700))
             .await
             .unwrap();
-        let secret = s
-            .create_as(&alice, &dir.handle, "secret", 0o600)
-            .await
-            .unwrap();
+        let secret = s.create_as(&alice, &dir.handle, "secret", 0o600).await.unwrap();
         // Twice: from the worker and, cached, from this thread.
         for _ in 0..2 {
             let found = s.store.lookup(&bob, &dir.handle, b"secret").await;
@@ -80,27 +54,18 @@ fn others_are_kept_out() {
             assert!(s.store.lookup(&alice, &dir.handle, b"secret").await.is_ok());
         }
         let h = &secret.node.handle;
-        assert_eq!(
-            error_of(s.store.open(&bob, h, READ).await),
-            StoreError::AccessDenied
-        );
+        assert_eq!(error_of(s.store.open(&bob, h, READ).await), StoreError::AccessDenied);
         let listed = s.store.readdir(&bob, &dir.handle, 0, 10, true).await;
         assert_eq!(error_of(listed), StoreError::AccessDenied);
         let made = s.create_as(&bob, &dir.handle, "x", 0o600).await;
         assert_eq!(error_of(made.map(|_| ())), StoreError::AccessDenied);
         let gone = s.store.remove(&bob, &dir.handle, b"secret", None).await;
         assert_eq!(error_of(gone), StoreError::AccessDenied);
-        let moved = s
-            .store
-            .rename(&bob, &dir.handle, b"secret", &s.root(), b"mine")
-            .await;
+        let moved = s.store.rename(&bob, &dir.handle, b"secret", &s.root(), b"mine").await;
         assert_eq!(error_of(moved), StoreError::AccessDenied);
         let chmod = s.store.setattr(&bob, h, &mode(0o666), None).await;
         assert_eq!(error_of(chmod), StoreError::NotPermitted);
-        let cut = SetAttr {
-            size: Some(0),
-            ..SetAttr::default()
-        };
+        let cut = SetAttr { size: Some(0), ..SetAttr::default() };
         let cut = s.store.setattr(&bob, h, &cut, None).await;
         assert_eq!(error_of(cut), StoreError::AccessDenied);
         let mask = s.store.access(&bob, h).await.unwrap();
@@ -108,15 +73,8 @@ fn others_are_kept_out() {
         let mask = s.store.access(&alice, h).await.unwrap();
         assert!(mask.read && mask.write && !mask.execute);
         // Listing needs r, attributes need x.
-        s.store
-            .setattr(&alice, &dir.handle, &mode(0o744), None)
-            .await
-            .unwrap();
-        let page = s
-            .store
-            .readdir(&bob, &dir.handle, 0, 10, true)
-            .await
-            .unwrap();
+        s.store.setattr(&alice, &dir.handle, &mode(0o744), None).await.unwrap();
+        let page = s.store.readdir(&bob, &dir.handle, 0, 10, true).await.unwrap();
         assert_eq!(page.entries[0].node, Err(StoreError::AccessDenied));
     });
 }
@@ -132,43 +90,18 @@ fn the_owner_and_stateless_opens() {
         let h = made.node.handle;
         // The creator's descriptor works whatever the mode.
         s.write(made.open.as_ref().unwrap(), 0, b"data").await;
-        assert_eq!(
-            error_of(s.store.open(&alice, &h, READ_WRITE).await),
-            StoreError::AccessDenied
-        );
-        let stateless = OpenAccess {
-            stateless: true,
-            ..READ_WRITE
-        };
+        assert_eq!(error_of(s.store.open(&alice, &h, READ_WRITE).await), StoreError::AccessDenied);
+        let stateless = OpenAccess { stateless: true, ..READ_WRITE };
         let open = s.store.open(&alice, &h, stateless).await.unwrap();
         s.write(&open, 0, b"more").await;
-        assert_eq!(
-            error_of(s.store.open(&bob, &h, stateless).await),
-            StoreError::AccessDenied
-        );
-        let cut = SetAttr {
-            size: Some(1),
-            ..SetAttr::default()
-        };
-        assert_eq!(
-            s.store.setattr(&alice, &h, &cut, None).await.unwrap().size,
-            1
-        );
+        assert_eq!(error_of(s.store.open(&bob, &h, stateless).await), StoreError::AccessDenied);
+        let cut = SetAttr { size: Some(1), ..SetAttr::default() };
+        assert_eq!(s.store.setattr(&alice, &h, &cut, None).await.unwrap().size, 1);
         // A program may be read by who may execute it.
-        s.store
-            .setattr(&alice, &h, &mode(0o711), None)
-            .await
-            .unwrap();
-        let read = OpenAccess {
-            read: true,
-            write: false,
-            stateless: true,
-        };
+        s.store.setattr(&alice, &h, &mode(0o711), None).await.unwrap();
+        let read = OpenAccess { read: true, write: false, stateless: true };
         assert!(s.store.open(&bob, &h, read).await.is_ok());
-        assert_eq!(
-            error_of(s.store.open(&bob, &h, READ).await),
-            StoreError::AccessDenied
-        );
+        assert_eq!(error_of(s.store.open(&bob, &h, READ).await), StoreError::AccessDenied);
     });
 }
 
@@ -180,22 +113,12 @@ fn writing_clears_set_id_bits_unless_root_writes() {
         }
         let bob = user(1002, 2002);
         let (node, _open) = s.file("f").await;
-        s.store
-            .setattr(&root(), &node.handle, &mode(0o6777), None)
-            .await
-            .unwrap();
-        let open = s
-            .store
-            .open(&root(), &node.handle, READ_WRITE)
-            .await
-            .unwrap();
+        s.store.setattr(&root(), &node.handle, &mode(0o6777), None).await.unwrap();
+        let open = s.store.open(&root(), &node.handle, READ_WRITE).await.unwrap();
         s.write(&open, 0, b"x").await;
         assert_eq!(s.store.getattr(&node.handle).await.unwrap().mode, 0o6777);
         let open = s.store.open(&bob, &node.handle, READ_WRITE).await.unwrap();
-        s.store
-            .write(&open, 0, Bytes::from_static(b"y"), Stability::Unstable)
-            .await
-            .unwrap();
+        s.store.write(&open, 0, Bytes::from_static(b"y"), Stability::Unstable).await.unwrap();
         assert_eq!(s.store.getattr(&node.handle).await.unwrap().mode, 0o777);
     });
 }
@@ -207,30 +130,15 @@ fn sticky_directories_and_existing_names() {
             return;
         }
         let (alice, bob) = (user(1001, 2001), user(1002, 2002));
-        s.store
-            .setattr(&root(), &s.root(), &mode(0o1777), None)
-            .await
-            .unwrap();
+        s.store.setattr(&root(), &s.root(), &mode(0o1777), None).await.unwrap();
         s.create_as(&alice, &s.root(), "f", 0o666).await.unwrap();
         let gone = s.store.remove(&bob, &s.root(), b"f", None).await;
-        assert!(matches!(
-            error_of(gone),
-            StoreError::NotPermitted | StoreError::AccessDenied
-        ));
-        s.store
-            .setattr(&root(), &s.root(), &mode(0o755), None)
-            .await
-            .unwrap();
+        assert!(matches!(error_of(gone), StoreError::NotPermitted | StoreError::AccessDenied));
+        s.store.setattr(&root(), &s.root(), &mode(0o755), None).await.unwrap();
         // A name that is there can be opened where none can be made.
         let found = s
             .store
-            .create_file(
-                &bob,
-                &s.root(),
-                b"f",
-                CreateMode::Unchecked,
-                &SetAttr::default(),
-            )
+            .create_file(&bob, &s.root(), b"f", CreateMode::Unchecked, &SetAttr::default())
             .await
             .unwrap();
         assert!(!found.created);
@@ -274,11 +182,8 @@ fn identities_do_not_mix_under_load() {
                             let h = &made.node.handle;
                             assert!(s.store.open(&other, h, READ).await.is_err());
                             assert!(s.store.open(&who, h, READ).await.is_ok());
-                            let found = s
-                                .store
-                                .lookup(&who, &s.root(), name.as_bytes())
-                                .await
-                                .unwrap();
+                            let found =
+                                s.store.lookup(&who, &s.root(), name.as_bytes()).await.unwrap();
                             assert_eq!(found.attr.gid, uid + 1000);
                         }
                     }));
@@ -302,32 +207,20 @@ fn without_root_the_mode_bits_decide() {
         let made = s.create_as(&me, &s.root(), "f", 0o640).await.unwrap();
         let h = made.node.handle;
         assert!(s.store.open(&me, &h, READ_WRITE).await.is_ok());
-        assert_eq!(
-            error_of(s.store.open(&other, &h, READ).await),
-            StoreError::AccessDenied
-        );
+        assert_eq!(error_of(s.store.open(&other, &h, READ).await), StoreError::AccessDenied);
         let mask = s.store.access(&other, &h).await.unwrap();
         assert!(!mask.read && !mask.write);
         let chmod = s.store.setattr(&other, &h, &mode(0o666), None).await;
         assert_eq!(error_of(chmod), StoreError::NotPermitted);
-        let given = SetAttr {
-            uid: Some(own.uid + 1),
-            ..SetAttr::default()
-        };
+        let given = SetAttr { uid: Some(own.uid + 1), ..SetAttr::default() };
         let given = s.store.setattr(&me, &h, &given, None).await;
         assert_eq!(error_of(given), StoreError::NotPermitted);
-        s.store
-            .setattr(&me, &s.root(), &mode(0o755), None)
-            .await
-            .unwrap();
+        s.store.setattr(&me, &s.root(), &mode(0o755), None).await.unwrap();
         let made = s.create_as(&other, &s.root(), "g", 0o600).await;
         assert_eq!(error_of(made.map(|_| ())), StoreError::AccessDenied);
         let gone = s.store.remove(&other, &s.root(), b"f", None).await;
         assert_eq!(error_of(gone), StoreError::AccessDenied);
-        s.store
-            .setattr(&me, &s.root(), &mode(0o700), None)
-            .await
-            .unwrap();
+        s.store.setattr(&me, &s.root(), &mode(0o700), None).await.unwrap();
         let found = s.store.lookup(&other, &s.root(), b"f").await;
         assert_eq!(error_of(found), StoreError::AccessDenied);
         let listed = s.store.readdir(&other, &s.root(), 0, 5, true).await;

@@ -43,10 +43,7 @@ fn child_mounts_are_crossed_both_ways() {
             assert_ne!(child.attr.fsid, a.attr.fsid);
             assert_eq!(child.attr.mounted_on_fileid, covered);
             assert_ne!(child.attr.fileid, covered);
-            let page = store
-                .readdir(&root(), &a.handle, 0, 10, true)
-                .await
-                .unwrap();
+            let page = store.readdir(&root(), &a.handle, 0, 10, true).await.unwrap();
             assert_eq!(page.entries[0].fileid, covered);
             assert_eq!(page.entries[0].node.unwrap().handle, child.handle);
             let above = store.lookup_parent(&root(), &child.handle).await.unwrap();
@@ -54,9 +51,7 @@ fn child_mounts_are_crossed_both_ways() {
             let f = store.lookup(&root(), &child.handle, b"f").await.unwrap();
             store.release();
             assert_eq!(store.getattr(&f.handle).await.unwrap().size, 6);
-            let moved = store
-                .rename(&root(), &child.handle, b"f", &a.handle, b"f")
-                .await;
+            let moved = store.rename(&root(), &child.handle, b"f", &a.handle, b"f").await;
             assert_eq!(error_of(moved), StoreError::CrossDevice);
             let linked = store.link(&root(), &f.handle, &a.handle, b"f").await;
             assert_eq!(error_of(linked), StoreError::CrossDevice);
@@ -64,10 +59,7 @@ fn child_mounts_are_crossed_both_ways() {
             assert_eq!(error_of(busy), StoreError::Busy);
             if store.traits().persistent_handles {
                 let again = open_store(dir.path(), mode);
-                assert_eq!(
-                    again.getattr(&f.handle).await.unwrap().fileid,
-                    f.attr.fileid
-                );
+                assert_eq!(again.getattr(&f.handle).await.unwrap().fileid, f.attr.fileid);
             }
             // After an unmount the handles name nothing.
             store.release();
@@ -75,10 +67,7 @@ fn child_mounts_are_crossed_both_ways() {
             std::thread::sleep(std::time::Duration::from_millis(300));
             assert_eq!(error_of(store.getattr(&f.handle).await), StoreError::Stale);
             let uncovered = store.lookup(&root(), &a.handle, b"child").await.unwrap();
-            assert_eq!(
-                (uncovered.attr.fileid, uncovered.attr.fsid),
-                (covered, a.attr.fsid)
-            );
+            assert_eq!((uncovered.attr.fileid, uncovered.attr.fsid), (covered, a.attr.fsid));
         });
     }
 }
@@ -111,32 +100,18 @@ fn a_full_file_system_says_so() {
     block_on(async {
         let mode = zgate_store::file_store::CreateMode::Guarded;
         let made = store
-            .create_file(
-                &root(),
-                &store.root(),
-                b"f",
-                mode,
-                &crate::scene::mode(0o600),
-            )
+            .create_file(&root(), &store.root(), b"f", mode, &crate::scene::mode(0o600))
             .await
             .unwrap();
         let open = made.open.unwrap();
         let data = Bytes::from(vec![1; 1 << 20]);
-        let (count, _) = store
-            .write(&open, 0, data.clone(), Stability::Unstable)
-            .await
-            .unwrap();
+        let (count, _) = store.write(&open, 0, data.clone(), Stability::Unstable).await.unwrap();
         assert!(count > 0 && count < data.len());
-        let more = store
-            .write(&open, count as u64, data, Stability::Unstable)
-            .await;
+        let more = store.write(&open, count as u64, data, Stability::Unstable).await;
         assert_eq!(error_of(more), StoreError::NoSpace);
         let grown = store.allocate(&open, 0, 1 << 20).await;
         assert_eq!(error_of(grown), StoreError::NoSpace);
-        assert_eq!(
-            store.statfs(&store.root()).await.unwrap().available_bytes,
-            0
-        );
+        assert_eq!(store.statfs(&store.root()).await.unwrap().available_bytes, 0);
     });
 }
 

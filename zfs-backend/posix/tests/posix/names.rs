@@ -8,10 +8,7 @@ use zgate_store::{FileKind, FileStore, SetAttr, StoreError};
 fn a_tree_is_built_and_taken_down() {
     in_both_modes(|s| async move {
         let dir = s.mkdir(&s.root(), "dir").await;
-        let made = s
-            .create_as(&root(), &dir.handle, "file", 0o640)
-            .await
-            .unwrap();
+        let made = s.create_as(&root(), &dir.handle, "file", 0o640).await.unwrap();
         assert!(made.created && made.dir.atomic && made.dir.after > made.dir.before);
         assert_eq!(made.node.attr.mode, 0o640);
         let found = s.lookup(&dir.handle, "file").await.unwrap();
@@ -20,44 +17,19 @@ fn a_tree_is_built_and_taken_down() {
         assert_eq!(parent.handle, s.root());
         let above = s.store.lookup_parent(&root(), &s.root()).await;
         assert_eq!(error_of(above), StoreError::NotFound);
-        assert_eq!(
-            error_of(s.lookup(&dir.handle, "nothing").await),
-            StoreError::NotFound
-        );
-        assert_eq!(
-            error_of(s.lookup(&made.node.handle, "x").await),
-            StoreError::NotDirectory
-        );
-        let full = s
-            .store
-            .remove(&root(), &s.root(), b"dir", Some(FileKind::Directory))
-            .await;
+        assert_eq!(error_of(s.lookup(&dir.handle, "nothing").await), StoreError::NotFound);
+        assert_eq!(error_of(s.lookup(&made.node.handle, "x").await), StoreError::NotDirectory);
+        let full = s.store.remove(&root(), &s.root(), b"dir", Some(FileKind::Directory)).await;
         assert_eq!(error_of(full), StoreError::NotEmpty);
-        let wrong = s
-            .store
-            .remove(&root(), &s.root(), b"dir", Some(FileKind::Regular))
-            .await;
+        let wrong = s.store.remove(&root(), &s.root(), b"dir", Some(FileKind::Regular)).await;
         assert_eq!(error_of(wrong), StoreError::IsDirectory);
-        let wrong = s
-            .store
-            .remove(&root(), &dir.handle, b"file", Some(FileKind::Directory))
-            .await;
+        let wrong = s.store.remove(&root(), &dir.handle, b"file", Some(FileKind::Directory)).await;
         assert_eq!(error_of(wrong), StoreError::NotDirectory);
-        let change = s
-            .store
-            .remove(&root(), &dir.handle, b"file", None)
-            .await
-            .unwrap();
+        let change = s.store.remove(&root(), &dir.handle, b"file", None).await.unwrap();
         assert!(change.after > change.before);
         drop(made.open);
-        s.store
-            .remove(&root(), &s.root(), b"dir", Some(FileKind::Directory))
-            .await
-            .unwrap();
-        assert_eq!(
-            error_of(s.store.getattr(&dir.handle).await),
-            StoreError::Stale
-        );
+        s.store.remove(&root(), &s.root(), b"dir", Some(FileKind::Directory)).await.unwrap();
+        assert_eq!(error_of(s.store.getattr(&dir.handle).await), StoreError::Stale);
         let orphan = s.create_as(&root(), &dir.handle, "x", 0o600).await;
         assert_eq!(error_of(orphan), StoreError::Stale);
     });
@@ -86,11 +58,7 @@ fn the_three_ways_to_create() {
         let again = s.create_as(&root(), &s.root(), "f", 0o600).await;
         assert_eq!(error_of(again.map(|_| ())), StoreError::Exists);
 
-        let cut = SetAttr {
-            size: Some(0),
-            mode: Some(0o777),
-            ..SetAttr::default()
-        };
+        let cut = SetAttr { size: Some(0), mode: Some(0o777), ..SetAttr::default() };
         let unchecked = s
             .store
             .create_file(&root(), &s.root(), b"f", CreateMode::Unchecked, &cut)
@@ -98,18 +66,13 @@ fn the_three_ways_to_create() {
             .unwrap();
         assert!(!unchecked.created && unchecked.open.is_none());
         assert_eq!(unchecked.node.handle, first.handle);
-        assert_eq!(
-            (unchecked.node.attr.size, unchecked.node.attr.mode),
-            (0, 0o644)
-        );
+        assert_eq!((unchecked.node.attr.size, unchecked.node.attr.mode), (0, 0o644));
 
         let exclusive = |verifier| {
             let s = s.clone();
             async move {
                 let mode = CreateMode::Exclusive(verifier);
-                s.store
-                    .create_file(&root(), &s.root(), b"x", mode, &mode_bits())
-                    .await
+                s.store.create_file(&root(), &s.root(), b"x", mode, &mode_bits()).await
             }
         };
         let one = exclusive([0x91, 2, 3, 4, 5, 6, 7, 8]).await.unwrap();
@@ -149,18 +112,9 @@ fn all_kinds_of_objects() {
         assert_eq!(node.attr.kind, FileKind::Symlink);
         let target = s.store.readlink(&root(), &node.handle).await.unwrap();
         assert_eq!(target, b"../outside/target");
-        assert_eq!(
-            error_of(s.lookup(&node.handle, "x").await),
-            StoreError::IsSymlink
-        );
-        assert_eq!(
-            error_of(s.store.readlink(&root(), &s.root()).await),
-            StoreError::WrongType
-        );
-        let mut kinds = vec![
-            (NewNode::Fifo, FileKind::Fifo),
-            (NewNode::Socket, FileKind::Socket),
-        ];
+        assert_eq!(error_of(s.lookup(&node.handle, "x").await), StoreError::IsSymlink);
+        assert_eq!(error_of(s.store.readlink(&root(), &s.root()).await), StoreError::WrongType);
+        let mut kinds = vec![(NewNode::Fifo, FileKind::Fifo), (NewNode::Socket, FileKind::Socket)];
         if is_root() {
             kinds.push((NewNode::CharDevice(1, 3), FileKind::CharDevice));
             kinds.push((NewNode::BlockDevice(7, 9), FileKind::BlockDevice));
@@ -181,25 +135,13 @@ fn all_kinds_of_objects() {
         }
         let (dir, _) = s
             .store
-            .create_node(
-                &root(),
-                &s.root(),
-                b"sgid",
-                &NewNode::Directory,
-                &mode(0o2775),
-            )
+            .create_node(&root(), &s.root(), b"sgid", &NewNode::Directory, &mode(0o2775))
             .await
             .unwrap();
         assert_eq!(dir.attr.mode, 0o2775);
         let again = s
             .store
-            .create_node(
-                &root(),
-                &s.root(),
-                b"sgid",
-                &NewNode::Directory,
-                &mode(0o755),
-            )
+            .create_node(&root(), &s.root(), b"sgid", &NewNode::Directory, &mode(0o755))
             .await;
         assert_eq!(error_of(again), StoreError::Exists);
     });
@@ -208,21 +150,12 @@ fn all_kinds_of_objects() {
 #[test]
 fn renaming_keeps_handles_and_numbers() {
     in_both_modes(|s| async move {
-        let (one, two) = (
-            s.mkdir(&s.root(), "one").await,
-            s.mkdir(&s.root(), "two").await,
-        );
+        let (one, two) = (s.mkdir(&s.root(), "one").await, s.mkdir(&s.root(), "two").await);
         let inner = s.mkdir(&one.handle, "inner").await;
-        let made = s
-            .create_as(&root(), &inner.handle, "file", 0o644)
-            .await
-            .unwrap();
+        let made = s.create_as(&root(), &inner.handle, "file", 0o644).await.unwrap();
         drop(made.open);
-        let (from, to) = s
-            .store
-            .rename(&root(), &one.handle, b"inner", &two.handle, b"moved")
-            .await
-            .unwrap();
+        let (from, to) =
+            s.store.rename(&root(), &one.handle, b"inner", &two.handle, b"moved").await.unwrap();
         assert!(from.after > from.before && to.after > to.before);
         s.store.release();
         let attr = s.store.getattr(&made.node.handle).await.unwrap();
@@ -236,28 +169,13 @@ fn renaming_keeps_handles_and_numbers() {
         let (victim, victim_open) = s.file("victim").await;
         drop(victim_open);
         let (mover, _open) = s.file("mover").await;
-        s.store
-            .rename(&root(), &s.root(), b"mover", &s.root(), b"victim")
-            .await
-            .unwrap();
-        assert_eq!(
-            error_of(s.store.getattr(&victim.handle).await),
-            StoreError::Stale
-        );
-        assert_eq!(
-            s.lookup(&s.root(), "victim").await.unwrap().handle,
-            mover.handle
-        );
+        s.store.rename(&root(), &s.root(), b"mover", &s.root(), b"victim").await.unwrap();
+        assert_eq!(error_of(s.store.getattr(&victim.handle).await), StoreError::Stale);
+        assert_eq!(s.lookup(&s.root(), "victim").await.unwrap().handle, mover.handle);
 
-        let loop_ = s
-            .store
-            .rename(&root(), &s.root(), b"two", &inner.handle, b"x")
-            .await;
+        let loop_ = s.store.rename(&root(), &s.root(), b"two", &inner.handle, b"x").await;
         assert_eq!(error_of(loop_), StoreError::Invalid);
-        let missing = s
-            .store
-            .rename(&root(), &s.root(), b"no", &s.root(), b"x")
-            .await;
+        let missing = s.store.rename(&root(), &s.root(), b"no", &s.root(), b"x").await;
         assert_eq!(error_of(missing), StoreError::NotFound);
     });
 }
@@ -266,11 +184,7 @@ fn renaming_keeps_handles_and_numbers() {
 fn hard_links() {
     in_both_modes(|s| async move {
         let (file, _open) = s.file("a").await;
-        let change = s
-            .store
-            .link(&root(), &file.handle, &s.root(), b"b")
-            .await
-            .unwrap();
+        let change = s.store.link(&root(), &file.handle, &s.root(), b"b").await.unwrap();
         assert!(change.after > change.before);
         let linked = s.lookup(&s.root(), "b").await.unwrap();
         assert_eq!((linked.handle, linked.attr.nlink), (file.handle, 2));
@@ -278,21 +192,14 @@ fn hard_links() {
         let again = s.store.link(&root(), &file.handle, &s.root(), b"b").await;
         assert_eq!(error_of(again), StoreError::Exists);
         // Renaming onto another link of the same file does nothing.
-        let (from, _) = s
-            .store
-            .rename(&root(), &s.root(), b"a", &s.root(), b"b")
-            .await
-            .unwrap();
+        let (from, _) = s.store.rename(&root(), &s.root(), b"a", &s.root(), b"b").await.unwrap();
         assert_eq!(from.before, from.after);
         assert!(s.lookup(&s.root(), "a").await.is_ok());
         let dir = s.mkdir(&s.root(), "d").await;
         let linked = s.store.link(&root(), &dir.handle, &s.root(), b"e").await;
         assert_eq!(error_of(linked), StoreError::IsDirectory);
         // One name goes, the handle stays.
-        s.store
-            .remove(&root(), &s.root(), b"b", None)
-            .await
-            .unwrap();
+        s.store.remove(&root(), &s.root(), b"b", None).await.unwrap();
         s.store.release();
         assert_eq!(s.store.getattr(&file.handle).await.unwrap().nlink, 1);
         let link = NewNode::Symlink(b"t".to_vec());
@@ -301,10 +208,7 @@ fn hard_links() {
             .create_node(&root(), &s.root(), b"l", &link, &SetAttr::default())
             .await
             .unwrap();
-        s.store
-            .link(&root(), &link.handle, &s.root(), b"l2")
-            .await
-            .unwrap();
+        s.store.link(&root(), &link.handle, &s.root(), b"l2").await.unwrap();
         assert_eq!(s.lookup(&s.root(), "l2").await.unwrap().handle, link.handle);
     });
 }
@@ -325,10 +229,7 @@ fn many_at_once_in_one_directory() {
                             let open = made.open.unwrap();
                             s.write(&open, 0, a.as_bytes()).await;
                             let (from, to) = (a.as_bytes(), b.as_bytes());
-                            s.store
-                                .rename(&root(), &s.root(), from, &s.root(), to)
-                                .await
-                                .unwrap();
+                            s.store.rename(&root(), &s.root(), from, &s.root(), to).await.unwrap();
                             assert_eq!(s.read(&open, 0, 100).await.0, a.as_bytes());
                             let found = s.lookup(&s.root(), &b).await.unwrap();
                             assert_eq!(found.handle, made.node.handle);

@@ -20,27 +20,15 @@ pub(crate) struct Scene {
     pub(crate) mode: HandleMode,
 }
 
-pub(crate) const READ_WRITE: OpenAccess = OpenAccess {
-    read: true,
-    write: true,
-    stateless: false,
-};
-pub(crate) const READ: OpenAccess = OpenAccess {
-    read: true,
-    write: false,
-    stateless: false,
-};
+pub(crate) const READ_WRITE: OpenAccess = OpenAccess { read: true, write: true, stateless: false };
+pub(crate) const READ: OpenAccess = OpenAccess { read: true, write: false, stateless: false };
 
 pub(crate) fn root() -> Caller {
     Caller::root()
 }
 
 pub(crate) fn user(uid: u32, gid: u32) -> Caller {
-    Caller {
-        uid,
-        gid,
-        groups: Arc::from([]),
-    }
+    Caller { uid, gid, groups: Arc::from([]) }
 }
 
 pub(crate) fn is_root() -> bool {
@@ -48,19 +36,12 @@ pub(crate) fn is_root() -> bool {
 }
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(future)
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 pub(crate) fn options(mode: HandleMode) -> PosixOptions {
     let engine = IoEngine::new(EngineChoice::Auto, 4).unwrap();
-    PosixOptions {
-        handle_mode: mode,
-        ..PosixOptions::new(engine, BufferPool::new(16 << 20))
-    }
+    PosixOptions { handle_mode: mode, ..PosixOptions::new(engine, BufferPool::new(16 << 20)) }
 }
 
 pub(crate) fn open_store(path: &Path, mode: HandleMode) -> Arc<PosixStore> {
@@ -82,10 +63,7 @@ pub(crate) fn in_both_modes<F: Future<Output = ()>>(test: impl Fn(Arc<Scene>) ->
 }
 
 pub(crate) fn mode(bits: u32) -> SetAttr {
-    SetAttr {
-        mode: Some(bits),
-        ..SetAttr::default()
-    }
+    SetAttr { mode: Some(bits), ..SetAttr::default() }
 }
 
 impl Scene {
@@ -105,29 +83,18 @@ impl Scene {
         bits: u32,
     ) -> StoreResult<CreatedFile> {
         let attrs = mode(bits);
-        self.store
-            .create_file(who, dir, name.as_bytes(), CreateMode::Guarded, &attrs)
-            .await
+        self.store.create_file(who, dir, name.as_bytes(), CreateMode::Guarded, &attrs).await
     }
 
     pub(crate) async fn file(&self, name: &str) -> (Node, OpenFile) {
-        let made = self
-            .create_as(&root(), &self.root(), name, 0o644)
-            .await
-            .unwrap();
+        let made = self.create_as(&root(), &self.root(), name, 0o644).await.unwrap();
         (made.node, made.open.unwrap())
     }
 
     pub(crate) async fn mkdir(&self, dir: &NodeHandle, name: &str) -> Node {
         let (node, _) = self
             .store
-            .create_node(
-                &root(),
-                dir,
-                name.as_bytes(),
-                &NewNode::Directory,
-                &mode(0o755),
-            )
+            .create_node(&root(), dir, name.as_bytes(), &NewNode::Directory, &mode(0o755))
             .await
             .unwrap();
         node
@@ -138,24 +105,16 @@ impl Scene {
     }
 
     pub(crate) async fn read(&self, file: &OpenFile, offset: u64, len: usize) -> (Vec<u8>, bool) {
-        let how = ReadHow {
-            span_allowed: false,
-        };
+        let how = ReadHow { span_allowed: false };
         let read = self.store.read(file, offset, len, how).await.unwrap();
-        let Payload::Bytes(bytes) = read.data else {
-            panic!("no span was allowed")
-        };
+        let Payload::Bytes(bytes) = read.data else { panic!("no span was allowed") };
         (bytes.to_vec(), read.eof)
     }
 
     pub(crate) async fn write(&self, file: &OpenFile, offset: u64, data: &[u8]) {
         let data = bytes::Bytes::copy_from_slice(data);
         let len = data.len();
-        let (count, _) = self
-            .store
-            .write(file, offset, data, Stability::Unstable)
-            .await
-            .unwrap();
+        let (count, _) = self.store.write(file, offset, data, Stability::Unstable).await.unwrap();
         assert_eq!(count, len);
     }
 }

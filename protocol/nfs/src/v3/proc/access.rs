@@ -59,10 +59,7 @@ impl Procedure for Access {
         let attr = object.store().getattr(&object.node).await?;
         *fail = Some(object.attributes_of(&attr));
         let access = args.access & rights(&object, &attr).await?;
-        Ok(Granted {
-            attributes: fail.take(),
-            access,
-        })
+        Ok(Granted { attributes: fail.take(), access })
     }
 }
 
@@ -93,14 +90,8 @@ mod tests {
     #[test]
     fn rights_follow_the_mode_the_kind_and_the_export() {
         let all = READ | LOOKUP | MODIFY | EXTEND | DELETE | EXECUTE;
-        let ask = |rig: &Rig, object| {
-            rig.call::<Access>(&Args {
-                object,
-                access: all,
-            })
-            .unwrap()
-            .access
-        };
+        let ask =
+            |rig: &Rig, object| rig.call::<Access>(&Args { object, access: all }).unwrap().access;
         let rig = Rig::new();
         assert_eq!(ask(&rig, rig.root()), all & !EXECUTE);
         assert_eq!(ask(&rig, rig.file("f", b"")), READ | MODIFY | EXTEND);

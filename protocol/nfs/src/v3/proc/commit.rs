@@ -43,10 +43,7 @@ impl Procedure for Commit {
         let committed = commit(&object).await;
         *fail = object.wcc_after().await;
         committed?;
-        Ok(Committed {
-            wcc: std::mem::take(fail),
-            verifier: cx.server.write_verifier,
-        })
+        Ok(Committed { wcc: std::mem::take(fail), verifier: cx.server.write_verifier })
     }
 }
 
@@ -64,18 +61,8 @@ mod tests {
     fn the_verifier_is_that_of_the_writes() {
         let rig = Rig::new();
         let file = rig.file("f", b"x");
-        let args = |file| Args {
-            file,
-            offset: 0,
-            count: 0,
-        };
-        assert_eq!(
-            rig.call::<Commit>(&args(file)).unwrap().verifier,
-            rig.verifier()
-        );
-        assert_eq!(
-            rig.call::<Commit>(&args(rig.root())).unwrap_err().0,
-            Status::Inval
-        );
+        let args = |file| Args { file, offset: 0, count: 0 };
+        assert_eq!(rig.call::<Commit>(&args(file)).unwrap().verifier, rig.verifier());
+        assert_eq!(rig.call::<Commit>(&args(rig.root())).unwrap_err().0, Status::Inval);
     }
 }

@@ -97,10 +97,7 @@ async fn create(
         cx.before_change_of_child(dir, name).await?;
     }
     let before = dir.before().await;
-    let made = dir
-        .store()
-        .create_file(&dir.who, &dir.node, name, mode, &attrs)
-        .await;
+    let made = dir.store().create_file(&dir.who, &dir.node, name, mode, &attrs).await;
     *wcc = before.after(made.as_ref().ok().map(|file| file.dir)).await;
     let made = made?;
     if !made.created && made.node.attr.kind != FileKind::Regular {
@@ -116,10 +113,7 @@ mod tests {
     use crate::v3::wire::{Fh3, Name3};
 
     fn create(rig: &Rig, name: &str, how: How) -> Result<Fh3, Status> {
-        let place = DirOp {
-            dir: rig.root(),
-            name: Name3::from(name.as_bytes()),
-        };
+        let place = DirOp { dir: rig.root(), name: Name3::from(name.as_bytes()) };
         match rig.call::<Create>(&Args { place, how }) {
             Ok(created) => Ok(created.fh.unwrap()),
             Err(failed) => Err(failed.0),
@@ -129,33 +123,21 @@ mod tests {
     #[test]
     fn three_ways_to_create() {
         let rig = Rig::new();
-        let plain = SetAttributes {
-            mode: Some(0o640),
-            ..Default::default()
-        };
+        let plain = SetAttributes { mode: Some(0o640), ..Default::default() };
         let file = create(&rig, "f", How::Guarded(plain.clone())).unwrap();
         assert_eq!(rig.attributes(&file).mode, 0o640);
-        assert_eq!(
-            create(&rig, "f", How::Guarded(plain.clone())),
-            Err(Status::Exist)
-        );
+        assert_eq!(create(&rig, "f", How::Guarded(plain.clone())), Err(Status::Exist));
         assert_eq!(create(&rig, "f", How::Unchecked(plain)), Ok(file));
         let once = create(&rig, "x", How::Exclusive(*b"verifier")).unwrap();
         assert_eq!(create(&rig, "x", How::Exclusive(*b"verifier")), Ok(once));
-        assert_eq!(
-            create(&rig, "x", How::Exclusive(*b"another!")),
-            Err(Status::Exist)
-        );
+        assert_eq!(create(&rig, "x", How::Exclusive(*b"another!")), Err(Status::Exist));
     }
 
     #[test]
     fn unchecked_with_size_zero_empties_an_existing_file() {
         let rig = Rig::new();
         let file = rig.file("f", b"full");
-        let empty = SetAttributes {
-            size: Some(0),
-            ..Default::default()
-        };
+        let empty = SetAttributes { size: Some(0), ..Default::default() };
         assert_eq!(create(&rig, "f", How::Unchecked(empty)), Ok(file.clone()));
         assert_eq!(rig.attributes(&file).size, 0);
     }

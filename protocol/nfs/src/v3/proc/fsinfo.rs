@@ -58,10 +58,7 @@ impl Procedure for FsInfo {
     async fn run(cx: &Cx<'_>, fh: Fh3, _: &mut Option<Attributes>) -> Result<Info, Status> {
         let object = cx.enter(&fh)?;
         let attr = object.store().getattr(&object.node).await?;
-        let transfer = object
-            .export
-            .max_transfer_bytes
-            .min(MAX_TRANSFER_BYTES as u32);
+        let transfer = object.export.max_transfer_bytes.min(MAX_TRANSFER_BYTES as u32);
         Ok(Info {
             attributes: Some(object.attributes_of(&attr)),
             read_max: transfer,
@@ -72,10 +69,7 @@ impl Procedure for FsInfo {
             write_multiple: MULTIPLE_BYTES,
             readdir_preferred: DIRECTORY_BYTES,
             max_file_bytes: object.store().traits().max_file_bytes,
-            time_delta: NfsTime {
-                seconds: 0,
-                nanoseconds: 1,
-            },
+            time_delta: NfsTime { seconds: 0, nanoseconds: 1 },
             properties: PROPERTIES,
         })
     }

@@ -35,10 +35,7 @@ mod tests {
         assert_eq!(attributes.kind, FileType::Directory);
         let status = |fh: Vec<u8>| rig.call::<GetAttr>(&Fh3(fh)).unwrap_err().0;
         assert_eq!(status(vec![1, 2, 3]), Status::BadHandle);
-        assert_eq!(
-            status(Place::Pseudo(PseudoId(1)).to_fh().0),
-            Status::BadHandle
-        );
+        assert_eq!(status(Place::Pseudo(PseudoId(1)).to_fh().0), Status::BadHandle);
         let mut other_export = rig.root().0;
         other_export[7] ^= 1;
         assert_eq!(status(other_export), Status::Stale);

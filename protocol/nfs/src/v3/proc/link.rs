@@ -46,15 +46,9 @@ impl Procedure for Link {
         cx.before_change(&dir, dir.node).await?;
         cx.before_change(&file, file.node).await?;
         let before = dir.before().await;
-        let linked = dir
-            .store()
-            .link(&dir.who, &file.node, &dir.node, name)
-            .await;
+        let linked = dir.store().link(&dir.who, &file.node, &dir.node, name).await;
         let dir_wcc = before.after(linked.as_ref().ok().copied()).await;
-        *fail = Linked {
-            attributes: file.post_op_attr().await,
-            dir_wcc,
-        };
+        *fail = Linked { attributes: file.post_op_attr().await, dir_wcc };
         linked?;
         Ok(std::mem::take(fail))
     }
@@ -70,18 +64,9 @@ mod tests {
     fn one_file_has_two_names() {
         let rig = Rig::new();
         let file = rig.file("a", b"A");
-        let link = DirOp {
-            dir: rig.root(),
-            name: Name3::from(&b"b"[..]),
-        };
-        let args = Args {
-            file: file.clone(),
-            link,
-        };
-        assert_eq!(
-            rig.call::<Link>(&args).unwrap().attributes.unwrap().nlink,
-            2
-        );
+        let link = DirOp { dir: rig.root(), name: Name3::from(&b"b"[..]) };
+        let args = Args { file: file.clone(), link };
+        assert_eq!(rig.call::<Link>(&args).unwrap().attributes.unwrap().nlink, 2);
         assert_eq!(rig.lookup(&rig.root(), "b"), Ok(file));
         assert_eq!(rig.call::<Link>(&args).unwrap_err().0, Status::Exist);
     }

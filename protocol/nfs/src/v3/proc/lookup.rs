@@ -56,10 +56,7 @@ async fn this(dir: &Object) -> Result<Node, Status> {
     if attr.kind != FileKind::Directory {
         return Err(Status::NotDir);
     }
-    Ok(Node {
-        handle: dir.node,
-        attr,
-    })
+    Ok(Node { handle: dir.node, attr })
 }
 
 /// The parent of a directory; the root of an export is its own parent.
@@ -81,13 +78,8 @@ mod tests {
         let rig = Rig::new();
         let dir = rig.dir("d");
         let find = |dir: &Fh3, name: &str| {
-            let args = DirOp {
-                dir: dir.clone(),
-                name: Name3::from(name.as_bytes()),
-            };
-            rig.call::<Lookup>(&args)
-                .map(|found| found.fh)
-                .map_err(|failed| failed.0)
+            let args = DirOp { dir: dir.clone(), name: Name3::from(name.as_bytes()) };
+            rig.call::<Lookup>(&args).map(|found| found.fh).map_err(|failed| failed.0)
         };
         let root = rig.root();
         assert_eq!(find(&root, "d"), Ok(dir.clone()));

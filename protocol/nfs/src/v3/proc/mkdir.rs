@@ -47,13 +47,8 @@ pub(super) async fn create_node(
     attrs.size = None;
     cx.before_change(&dir, dir.node).await?;
     let before = dir.before().await;
-    let made = dir
-        .store()
-        .create_node(&dir.who, &dir.node, name, what, &attrs)
-        .await;
-    *wcc = before
-        .after(made.as_ref().ok().map(|(_, change)| *change))
-        .await;
+    let made = dir.store().create_node(&dir.who, &dir.node, name, what, &attrs).await;
+    *wcc = before.after(made.as_ref().ok().map(|(_, change)| *change)).await;
     let (node, _) = made?;
     Ok(Created {
         fh: Some(dir.fh_of(node.handle)),
@@ -71,21 +66,12 @@ mod tests {
     #[test]
     fn a_directory_is_made_once() {
         let rig = Rig::new();
-        let place = DirOp {
-            dir: rig.root(),
-            name: Name3::from(&b"d"[..]),
-        };
-        let attributes = SetAttributes {
-            mode: Some(0o711),
-            ..Default::default()
-        };
+        let place = DirOp { dir: rig.root(), name: Name3::from(&b"d"[..]) };
+        let attributes = SetAttributes { mode: Some(0o711), ..Default::default() };
         let args = Args { place, attributes };
         let made = rig.call::<MkDir>(&args).unwrap();
         let attributes = made.attributes.unwrap();
-        assert_eq!(
-            (attributes.kind, attributes.mode),
-            (FileType::Directory, 0o711)
-        );
+        assert_eq!((attributes.kind, attributes.mode), (FileType::Directory, 0o711));
         assert!(made.dir_wcc.after.is_some());
         assert_eq!(rig.call::<MkDir>(&args).unwrap_err().0, Status::Exist);
     }

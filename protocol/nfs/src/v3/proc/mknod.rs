@@ -119,31 +119,16 @@ mod tests {
     fn special_files_are_made_and_ordinary_ones_refused() {
         let rig = Rig::new();
         let make = |name: &str, what| {
-            let place = DirOp {
-                dir: rig.root(),
-                name: Name3::from(name.as_bytes()),
-            };
+            let place = DirOp { dir: rig.root(), name: Name3::from(name.as_bytes()) };
             rig.call::<MkNod>(&Args { place, what })
         };
         let plain = SetAttributes::default;
         let kind = |created: Created| created.attributes.unwrap().kind;
-        assert_eq!(
-            kind(make("p", What::Fifo(plain())).unwrap()),
-            FileType::Fifo
-        );
-        assert_eq!(
-            kind(make("s", What::Socket(plain())).unwrap()),
-            FileType::Socket
-        );
-        let device = make("b", What::BlockDevice(plain(), 8, 1))
-            .unwrap()
-            .attributes
-            .unwrap();
+        assert_eq!(kind(make("p", What::Fifo(plain())).unwrap()), FileType::Fifo);
+        assert_eq!(kind(make("s", What::Socket(plain())).unwrap()), FileType::Socket);
+        let device = make("b", What::BlockDevice(plain(), 8, 1)).unwrap().attributes.unwrap();
         assert_eq!((device.rdev_major, device.rdev_minor), (8, 1));
-        assert_eq!(
-            kind(make("c", What::CharDevice(plain(), 1, 3)).unwrap()),
-            FileType::CharDevice
-        );
+        assert_eq!(kind(make("c", What::CharDevice(plain(), 1, 3)).unwrap()), FileType::CharDevice);
         let refused = make("d", What::Other(FileType::Directory)).unwrap_err().0;
         assert_eq!(refused, Status::BadType);
     }

@@ -55,11 +55,7 @@ impl Decode for Data {
         if data.len() != count {
             return Err(XdrError::BadValue);
         }
-        Ok(Self {
-            attributes,
-            eof,
-            data: Payload::Bytes(data),
-        })
+        Ok(Self { attributes, eof, data: Payload::Bytes(data) })
     }
 }
 
@@ -74,11 +70,7 @@ impl Procedure for Read {
         let read = read(cx, &object, &args).await;
         *fail = object.post_op_attr().await;
         let ReadData { data, eof } = read?;
-        Ok(Data {
-            attributes: fail.take(),
-            eof,
-            data,
-        })
+        Ok(Data { attributes: fail.take(), eof, data })
     }
 }
 
@@ -87,16 +79,11 @@ async fn read(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<ReadData, Sta
     let open = object.open(true, false).await?;
     // What no file can hold lies beyond the end of each.
     if args.offset >= i64::MAX as u64 {
-        return Ok(ReadData {
-            data: Payload::Bytes(Bytes::new()),
-            eof: true,
-        });
+        return Ok(ReadData { data: Payload::Bytes(Bytes::new()), eof: true });
     }
     let most = (object.export.max_transfer_bytes as usize).min(MAX_TRANSFER_BYTES);
     let len = (args.count as usize).min(most);
-    let how = ReadHow {
-        span_allowed: cx.call.span_allowed,
-    };
+    let how = ReadHow { span_allowed: cx.call.span_allowed };
     Ok(object.store().read(&open, args.offset, len, how).await?)
 }
 
@@ -106,15 +93,9 @@ mod tests {
     use crate::v3::proc::rig::Rig;
 
     fn read(rig: &Rig, file: &Fh3, offset: u64, count: u32) -> (Vec<u8>, bool) {
-        let args = Args {
-            file: file.clone(),
-            offset,
-            count,
-        };
+        let args = Args { file: file.clone(), offset, count };
         let data = rig.call::<Read>(&args).unwrap();
-        let Payload::Bytes(bytes) = data.data else {
-            panic!()
-        };
+        let Payload::Bytes(bytes) = data.data else { panic!() };
         (bytes.to_vec(), data.eof)
     }
 
@@ -138,20 +119,10 @@ mod tests {
     #[test]
     fn directories_and_held_files_are_not_read() {
         let rig = Rig::new();
-        let args = |file| Args {
-            file,
-            offset: 0,
-            count: 1,
-        };
-        assert_eq!(
-            rig.call::<Read>(&args(rig.root())).unwrap_err().0,
-            Status::Inval
-        );
+        let args = |file| Args { file, offset: 0, count: 1 };
+        assert_eq!(rig.call::<Read>(&args(rig.root())).unwrap_err().0, Status::Inval);
         let file = rig.file("f", b"x");
         let rig = rig.held();
-        assert_eq!(
-            rig.call::<Read>(&args(file)).unwrap_err().0,
-            Status::Jukebox
-        );
+        assert_eq!(rig.call::<Read>(&args(file)).unwrap_err().0, Status::Jukebox);
     }
 }

@@ -64,10 +64,7 @@ impl<T: Decode> Decode for DirList<T> {
         while bool::decode(d)? {
             entries.push(T::decode(d)?);
         }
-        Ok(Self {
-            entries,
-            eof: bool::decode(d)?,
-        })
+        Ok(Self { entries, eof: bool::decode(d)? })
     }
 }
 
@@ -104,10 +101,7 @@ impl Procedure for ReadDir {
         Ok(Page {
             attributes: fail.take(),
             verifier: [0; 8],
-            list: DirList {
-                entries: entries.collect(),
-                eof: listing.eof,
-            },
+            list: DirList { entries: entries.collect(), eof: listing.eof },
         })
     }
 }
@@ -119,12 +113,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn page(rig: &Rig, cookie: u64, count: u32) -> Result<Page, Status> {
-        let args = Args {
-            dir: rig.root(),
-            cookie,
-            verifier: [0; 8],
-            count,
-        };
+        let args = Args { dir: rig.root(), cookie, verifier: [0; 8], count };
         rig.call::<ReadDir>(&args).map_err(|failed| failed.0)
     }
 
@@ -144,11 +133,7 @@ mod tests {
                 let mut e = Encoder::new();
                 page.encode(&mut e);
                 assert!(e.len() <= count as usize);
-                cookie = page
-                    .list
-                    .entries
-                    .last()
-                    .map_or(cookie, |entry| entry.cookie);
+                cookie = page.list.entries.last().map_or(cookie, |entry| entry.cookie);
                 seen.extend(page.list.entries.into_iter().map(|entry| entry.name.0));
                 if page.list.eof {
                     break;
@@ -164,12 +149,7 @@ mod tests {
     fn a_count_too_small_and_a_file_are_refused() {
         let rig = Rig::new();
         assert_eq!(page(&rig, 0, 100), Err(Status::TooSmall));
-        let args = Args {
-            dir: rig.file("f", b""),
-            cookie: 0,
-            verifier: [0; 8],
-            count: 4096,
-        };
+        let args = Args { dir: rig.file("f", b""), cookie: 0, verifier: [0; 8], count: 4096 };
         assert_eq!(rig.call::<ReadDir>(&args).unwrap_err().0, Status::NotDir);
     }
 }

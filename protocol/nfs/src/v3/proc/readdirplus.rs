@@ -82,10 +82,7 @@ impl Procedure for ReadDirPlus {
         Ok(Page {
             attributes: fail.take(),
             verifier: [0; 8],
-            list: DirList {
-                entries: entries.collect(),
-                eof: listing.eof,
-            },
+            list: DirList { entries: entries.collect(), eof: listing.eof },
         })
     }
 }
@@ -98,13 +95,7 @@ mod tests {
     use zgate_xdr::{Encode, Encoder};
 
     fn page(rig: &Rig, cookie: u64, dir_count: u32, max_count: u32) -> Result<Page, Status> {
-        let args = Args {
-            dir: rig.root(),
-            cookie,
-            verifier: [0; 8],
-            dir_count,
-            max_count,
-        };
+        let args = Args { dir: rig.root(), cookie, verifier: [0; 8], dir_count, max_count };
         rig.call::<ReadDirPlus>(&args).map_err(|failed| failed.0)
     }
 

@@ -30,10 +30,7 @@ impl Procedure for ReadLink {
         let object = cx.enter(&fh)?;
         let path = object.store().readlink(&object.who, &object.node).await;
         *fail = object.post_op_attr().await;
-        Ok(Target {
-            path: Opaque(path?),
-            attributes: fail.take(),
-        })
+        Ok(Target { path: Opaque(path?), attributes: fail.take() })
     }
 }
 
@@ -47,9 +44,6 @@ mod tests {
         let rig = Rig::new();
         let link = rig.symlink("l", "over/there");
         assert_eq!(rig.call::<ReadLink>(&link).unwrap().path.0, b"over/there");
-        assert_eq!(
-            rig.call::<ReadLink>(&rig.root()).unwrap_err().0,
-            Status::Inval
-        );
+        assert_eq!(rig.call::<ReadLink>(&rig.root()).unwrap_err().0, Status::Inval);
     }
 }

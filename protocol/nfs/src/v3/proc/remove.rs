@@ -32,10 +32,7 @@ pub(super) async fn remove(
     cx.before_change(&dir, dir.node).await?;
     cx.before_change_of_child(&dir, name).await?;
     let before = dir.before().await;
-    let removed = dir
-        .store()
-        .remove(&dir.who, &dir.node, name, Some(kind))
-        .await;
+    let removed = dir.store().remove(&dir.who, &dir.node, name, Some(kind)).await;
     *wcc = before.after(removed.as_ref().ok().copied()).await;
     removed?;
     Ok(std::mem::take(wcc))
@@ -53,13 +50,8 @@ mod tests {
         rig.file("f", b"x");
         rig.dir("d");
         let remove = |name: &str| {
-            let args = DirOp {
-                dir: rig.root(),
-                name: Name3::from(name.as_bytes()),
-            };
-            rig.call::<Remove>(&args)
-                .map(|_| ())
-                .map_err(|failed| failed.0)
+            let args = DirOp { dir: rig.root(), name: Name3::from(name.as_bytes()) };
+            rig.call::<Remove>(&args).map(|_| ()).map_err(|failed| failed.0)
         };
         assert_eq!(remove("f"), Ok(()));
         assert_eq!(remove("f"), Err(Status::NoEnt));
@@ -73,10 +65,7 @@ mod tests {
         let rig = Rig::new();
         rig.file("f", b"x");
         let rig = rig.held();
-        let args = DirOp {
-            dir: rig.root(),
-            name: Name3::from(&b"f"[..]),
-        };
+        let args = DirOp { dir: rig.root(), name: Name3::from(&b"f"[..]) };
         assert_eq!(rig.call::<Remove>(&args).unwrap_err().0, Status::Jukebox);
     }
 }

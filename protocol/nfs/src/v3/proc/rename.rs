@@ -47,9 +47,7 @@ impl Procedure for Rename {
         ask(cx, (&from, from_name), (&to, to_name)).await?;
         let (from_before, to_before) = (from.before().await, to.before().await);
         let store = from.store();
-        let renamed = store
-            .rename(&from.who, &from.node, from_name, &to.node, to_name)
-            .await;
+        let renamed = store.rename(&from.who, &from.node, from_name, &to.node, to_name).await;
         let changes = renamed.as_ref().ok();
         *fail = Both {
             from_wcc: from_before.after(changes.map(|(from, _)| *from)).await,
@@ -87,13 +85,8 @@ mod tests {
                 dir: dir.clone(),
                 name: Name3::from(name.as_bytes()),
             };
-            let args = Args {
-                from: at(&rig.root(), from),
-                to: at(to_dir, to),
-            };
-            rig.call::<Rename>(&args)
-                .map(|_| ())
-                .map_err(|failed| failed.0)
+            let args = Args { from: at(&rig.root(), from), to: at(to_dir, to) };
+            rig.call::<Rename>(&args).map(|_| ()).map_err(|failed| failed.0)
         };
         let root = rig.root();
         assert_eq!(rename("a", &root, "b"), Ok(()));

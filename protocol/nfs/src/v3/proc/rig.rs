@@ -146,10 +146,7 @@ impl Rig {
         let mut d = Decoder::new(args);
         let outcome = block_on(self.server.handle(&call, procedure, &mut d, &mut e));
         let bytes = e.finish().flatten().unwrap().to_vec();
-        assert!(
-            outcome.is_ok() || bytes.is_empty(),
-            "a failure writes nothing"
-        );
+        assert!(outcome.is_ok() || bytes.is_empty(), "a failure writes nothing");
         outcome.map(|()| bytes)
     }
 
@@ -172,18 +169,12 @@ impl Rig {
     }
 
     fn at_root(&self, name: &str) -> DirOp {
-        DirOp {
-            dir: self.root(),
-            name: Name3::from(name.as_bytes()),
-        }
+        DirOp { dir: self.root(), name: Name3::from(name.as_bytes()) }
     }
 
     /// Creates a file with a content in the root.
     pub(crate) fn file(&self, name: &str, content: &[u8]) -> Fh3 {
-        let attributes = SetAttributes {
-            mode: Some(0o644),
-            ..Default::default()
-        };
+        let attributes = SetAttributes { mode: Some(0o644), ..Default::default() };
         let how = create::How::Guarded(attributes);
         let place = self.at_root(name);
         let Ok(created) = self.call::<Create>(&create::Args { place, how }) else {
@@ -208,9 +199,7 @@ impl Rig {
                     data: rest,
                     ..args.clone()
                 };
-                let Ok(written) = self.call::<Write>(&args) else {
-                    panic!("{name} not written")
-                };
+                let Ok(written) = self.call::<Write>(&args) else { panic!("{name} not written") };
                 done += written.count as usize;
             }
         }
@@ -219,14 +208,8 @@ impl Rig {
 
     /// Creates a directory in the root.
     pub(crate) fn dir(&self, name: &str) -> Fh3 {
-        let attributes = SetAttributes {
-            mode: Some(0o755),
-            ..Default::default()
-        };
-        let args = mkdir::Args {
-            place: self.at_root(name),
-            attributes,
-        };
+        let attributes = SetAttributes { mode: Some(0o755), ..Default::default() };
+        let args = mkdir::Args { place: self.at_root(name), attributes };
         self.call::<MkDir>(&args).unwrap().fh.unwrap()
     }
 
@@ -245,28 +228,14 @@ impl Rig {
     }
 
     pub(crate) fn lookup(&self, dir: &Fh3, name: &str) -> Result<Fh3, Status> {
-        let args = DirOp {
-            dir: dir.clone(),
-            name: Name3::from(name.as_bytes()),
-        };
-        self.call::<Lookup>(&args)
-            .map(|found| found.fh)
-            .map_err(|failed| failed.0)
+        let args = DirOp { dir: dir.clone(), name: Name3::from(name.as_bytes()) };
+        self.call::<Lookup>(&args).map(|found| found.fh).map_err(|failed| failed.0)
     }
 
     pub(crate) fn content(&self, file: &Fh3) -> Vec<u8> {
-        let args = read::Args {
-            file: file.clone(),
-            offset: 0,
-            count: 1 << 20,
-        };
-        let data = self
-            .call::<read::Read>(&args)
-            .map_err(|failed| failed.0)
-            .unwrap();
-        let Payload::Bytes(bytes) = data.data else {
-            panic!("bytes were asked for")
-        };
+        let args = read::Args { file: file.clone(), offset: 0, count: 1 << 20 };
+        let data = self.call::<read::Read>(&args).map_err(|failed| failed.0).unwrap();
+        let Payload::Bytes(bytes) = data.data else { panic!("bytes were asked for") };
         bytes.to_vec()
     }
 }

@@ -38,22 +38,11 @@ mod tests {
         let dir = rig.dir("d");
         rig.file("f", b"");
         let rmdir = |dir: &crate::v3::wire::Fh3, name: &str| {
-            let args = DirOp {
-                dir: dir.clone(),
-                name: Name3::from(name.as_bytes()),
-            };
-            rig.call::<RmDir>(&args)
-                .map(|_| ())
-                .map_err(|failed| failed.0)
+            let args = DirOp { dir: dir.clone(), name: Name3::from(name.as_bytes()) };
+            rig.call::<RmDir>(&args).map(|_| ()).map_err(|failed| failed.0)
         };
-        let place = DirOp {
-            dir: dir.clone(),
-            name: Name3::from(&b"sub"[..]),
-        };
-        let args = mkdir::Args {
-            place,
-            attributes: SetAttributes::default(),
-        };
+        let place = DirOp { dir: dir.clone(), name: Name3::from(&b"sub"[..]) };
+        let args = mkdir::Args { place, attributes: SetAttributes::default() };
         rig.call::<MkDir>(&args).unwrap();
         let root = rig.root();
         assert_eq!(rmdir(&root, "d"), Err(Status::NotEmpty));

@@ -31,10 +31,7 @@ impl Procedure for SetAttr {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<WccData, Status> {
         let object = cx.enter_writable(&args.object)?;
         match change(cx, &object, &args).await {
-            Ok(after) => Ok(WccData {
-                before: None,
-                after: Some(after),
-            }),
+            Ok(after) => Ok(WccData { before: None, after: Some(after) }),
             Err(status) => {
                 *fail = object.wcc_after().await;
                 Err(status)
@@ -59,9 +56,7 @@ async fn change(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<Attributes,
         Some(_) => Some(object.open(false, true).await?),
         None => None,
     };
-    let after = store
-        .setattr(&object.who, &object.node, &changes, open.as_ref())
-        .await?;
+    let after = store.setattr(&object.who, &object.node, &changes, open.as_ref()).await?;
     Ok(object.attributes_of(&after))
 }
 
@@ -75,20 +70,10 @@ mod tests {
         let rig = Rig::new();
         let file = rig.file("a", b"hello");
         let set = |guard| {
-            let attributes = SetAttributes {
-                size: Some(2),
-                ..Default::default()
-            };
-            rig.call::<SetAttr>(&Args {
-                object: file.clone(),
-                attributes,
-                guard,
-            })
+            let attributes = SetAttributes { size: Some(2), ..Default::default() };
+            rig.call::<SetAttr>(&Args { object: file.clone(), attributes, guard })
         };
-        let wrong = NfsTime {
-            seconds: 1,
-            nanoseconds: 1,
-        };
+        let wrong = NfsTime { seconds: 1, nanoseconds: 1 };
         let (status, wcc) = *set(Some(wrong)).unwrap_err();
         assert_eq!(status, Status::NotSync);
         let ctime = wcc.after.unwrap().ctime;
@@ -100,44 +85,20 @@ mod tests {
         let rig = Rig::new();
         let file = rig.file("a", b"hello");
         let set = |object: &Fh3, attributes| {
-            rig.call::<SetAttr>(&Args {
-                object: object.clone(),
-                attributes,
-                guard: None,
-            })
+            rig.call::<SetAttr>(&Args { object: object.clone(), attributes, guard: None })
         };
-        set(
-            &file,
-            SetAttributes {
-                mode: Some(0o444),
-                ..Default::default()
-            },
-        )
-        .unwrap();
-        let cut = SetAttributes {
-            size: Some(1),
-            ..Default::default()
-        };
+        set(&file, SetAttributes { mode: Some(0o444), ..Default::default() }).unwrap();
+        let cut = SetAttributes { size: Some(1), ..Default::default() };
         assert_eq!(set(&file, cut.clone()).unwrap().after.unwrap().size, 1);
         assert_eq!(set(&rig.root(), cut).unwrap_err().0, Status::Inval);
     }
 
     #[test]
     fn a_read_only_export_and_a_held_file_stay_as_they_are() {
-        let args = |object| Args {
-            object,
-            attributes: SetAttributes::default(),
-            guard: None,
-        };
+        let args = |object| Args { object, attributes: SetAttributes::default(), guard: None };
         let rig = Rig::with(|export| export.read_only = true);
-        assert_eq!(
-            rig.call::<SetAttr>(&args(rig.root())).unwrap_err().0,
-            Status::Rofs
-        );
+        assert_eq!(rig.call::<SetAttr>(&args(rig.root())).unwrap_err().0, Status::Rofs);
         let held = Rig::new().held();
-        assert_eq!(
-            held.call::<SetAttr>(&args(held.root())).unwrap_err().0,
-            Status::Jukebox
-        );
+        assert_eq!(held.call::<SetAttr>(&args(held.root())).unwrap_err().0, Status::Jukebox);
     }
 }

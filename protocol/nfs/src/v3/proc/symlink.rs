@@ -34,10 +34,7 @@ impl Procedure for Symlink {
             return Err(Status::Inval);
         }
         // A link's own mode means nothing and cannot be set everywhere.
-        let attributes = SetAttributes {
-            mode: None,
-            ..args.attributes
-        };
+        let attributes = SetAttributes { mode: None, ..args.attributes };
         let what = NewNode::Symlink(args.target.0);
         create_node(cx, &args.place, &what, &attributes, fail).await
     }
@@ -55,15 +52,8 @@ mod tests {
         let rig = Rig::new();
         let link = rig.symlink("l", "there");
         assert_eq!(rig.attributes(&link).kind, FileType::Symlink);
-        let place = DirOp {
-            dir: rig.root(),
-            name: Name3::from(&b"m"[..]),
-        };
-        let args = Args {
-            place,
-            attributes: SetAttributes::default(),
-            target: Opaque(vec![]),
-        };
+        let place = DirOp { dir: rig.root(), name: Name3::from(&b"m"[..]) };
+        let args = Args { place, attributes: SetAttributes::default(), target: Opaque(vec![]) };
         assert_eq!(rig.call::<Symlink>(&args).unwrap_err().0, Status::Inval);
     }
 }

@@ -105,20 +105,15 @@ async fn write(cx: &Cx<'_>, object: &Object, args: Args) -> Result<(u32, StableH
     // A short write is the server's right; the client sends the rest again.
     let most = (object.export.max_transfer_bytes as usize).min(MAX_TRANSFER_BYTES);
     let data = args.data.slice(..args.data.len().min(most));
-    let end = args
-        .offset
-        .checked_add(data.len() as u64)
-        .ok_or(Status::FBig)?;
+    let end = args.offset.checked_add(data.len() as u64).ok_or(Status::FBig)?;
     if end > object.store().traits().max_file_bytes {
         return Err(Status::FBig);
     }
     if data.is_empty() {
         return Ok((0, args.stable));
     }
-    let (count, stability) = object
-        .store()
-        .write(&open, args.offset, data, args.stable.into())
-        .await?;
+    let (count, stability) =
+        object.store().write(&open, args.offset, data, args.stable.into()).await?;
     Ok((count as u32, stability.into()))
 }
 
@@ -155,32 +150,18 @@ mod tests {
         let rig = Rig::new();
         let file = rig.file("f", b"");
         let status = |args: &Args| rig.call::<Write>(args).unwrap_err().0;
-        assert_eq!(
-            status(&Args {
-                count: 9,
-                ..args(&file, 0, b"x")
-            }),
-            Status::Inval
-        );
+        assert_eq!(status(&Args { count: 9, ..args(&file, 0, b"x") }), Status::Inval);
         assert_eq!(status(&args(&file, u64::MAX, b"xy")), Status::FBig);
         assert_eq!(status(&args(&rig.root(), 0, b"x")), Status::Inval);
         let held = rig.held();
-        assert_eq!(
-            held.call::<Write>(&args(&file, 0, b"x")).unwrap_err().0,
-            Status::Jukebox
-        );
+        assert_eq!(held.call::<Write>(&args(&file, 0, b"x")).unwrap_err().0, Status::Jukebox);
     }
 
     #[test]
     fn a_long_write_is_cut_at_the_exports_limit() {
         let rig = Rig::with(|export| export.max_transfer_bytes = 4096);
         let file = rig.file("f", b"");
-        assert_eq!(
-            rig.call::<Write>(&args(&file, 0, &[1; 5000]))
-                .unwrap()
-                .count,
-            4096
-        );
+        assert_eq!(rig.call::<Write>(&args(&file, 0, &[1; 5000])).unwrap().count, 4096);
     }
 
     #[test]

@@ -54,15 +54,9 @@ impl From<Timestamp> for NfsTime {
     /// Moments before 1970 or after 2106 become the nearest one there is.
     fn from(time: Timestamp) -> Self {
         match u32::try_from(time.seconds) {
-            Ok(seconds) => Self {
-                seconds,
-                nanoseconds: time.nanoseconds,
-            },
+            Ok(seconds) => Self { seconds, nanoseconds: time.nanoseconds },
             Err(_) if time.seconds < 0 => Self::default(),
-            Err(_) => Self {
-                seconds: u32::MAX,
-                nanoseconds: 0,
-            },
+            Err(_) => Self { seconds: u32::MAX, nanoseconds: 0 },
         }
     }
 }
@@ -76,10 +70,7 @@ impl NfsTime {
         if self.nanoseconds >= 1_000_000_000 {
             return Err(Status::Inval);
         }
-        Ok(Timestamp {
-            seconds: i64::from(self.seconds),
-            nanoseconds: self.nanoseconds,
-        })
+        Ok(Timestamp { seconds: i64::from(self.seconds), nanoseconds: self.nanoseconds })
     }
 }
 
@@ -166,11 +157,7 @@ impl WccAttr {
     /// The part of the attributes a client compares.
     #[must_use]
     pub fn new(attr: &Attr) -> Self {
-        Self {
-            size: attr.size,
-            mtime: attr.mtime.into(),
-            ctime: attr.ctime.into(),
-        }
+        Self { size: attr.size, mtime: attr.mtime.into(), ctime: attr.ctime.into() }
     }
 }
 
@@ -296,48 +283,24 @@ mod tests {
             rdev_minor: 7,
             fsid: 8,
             fileid: 9,
-            atime: NfsTime {
-                seconds: 1,
-                nanoseconds: 2,
-            },
-            mtime: NfsTime {
-                seconds: 3,
-                nanoseconds: 4,
-            },
-            ctime: NfsTime {
-                seconds: 5,
-                nanoseconds: 6,
-            },
+            atime: NfsTime { seconds: 1, nanoseconds: 2 },
+            mtime: NfsTime { seconds: 3, nanoseconds: 4 },
+            ctime: NfsTime { seconds: 5, nanoseconds: 6 },
         };
         assert_eq!(trip(&attributes), (attributes.clone(), 84));
-        let wcc = WccData {
-            before: None,
-            after: Some(attributes),
-        };
+        let wcc = WccData { before: None, after: Some(attributes) };
         assert_eq!(trip(&wcc), (wcc.clone(), 92));
     }
 
     #[test]
     fn times_outside_the_range_are_clamped_and_bad_ones_refused() {
-        let early = Timestamp {
-            seconds: -5,
-            nanoseconds: 9,
-        };
+        let early = Timestamp { seconds: -5, nanoseconds: 9 };
         assert_eq!(NfsTime::from(early), NfsTime::default());
-        let late = Timestamp {
-            seconds: 1 << 33,
-            nanoseconds: 9,
-        };
+        let late = Timestamp { seconds: 1 << 33, nanoseconds: 9 };
         assert_eq!(NfsTime::from(late).seconds, u32::MAX);
-        let bad = NfsTime {
-            seconds: 0,
-            nanoseconds: 1_000_000_000,
-        };
+        let bad = NfsTime { seconds: 0, nanoseconds: 1_000_000_000 };
         assert_eq!(bad.to_timestamp(), Err(Status::Inval));
-        let set = SetAttributes {
-            mtime: SetTimeHow::ClientTime(bad),
-            ..Default::default()
-        };
+        let set = SetAttributes { mtime: SetTimeHow::ClientTime(bad), ..Default::default() };
         assert_eq!(set.to_set_attr(), Err(Status::Inval));
     }
 
@@ -347,10 +310,7 @@ mod tests {
             mode: Some(0o644),
             size: Some(7),
             atime: SetTimeHow::ServerTime,
-            mtime: SetTimeHow::ClientTime(NfsTime {
-                seconds: 1,
-                nanoseconds: 2,
-            }),
+            mtime: SetTimeHow::ClientTime(NfsTime { seconds: 1, nanoseconds: 2 }),
             ..Default::default()
         };
         assert_eq!(trip(&set).0, set);

@@ -28,8 +28,7 @@ impl Encode for Name3 {
 
 impl Decode for Name3 {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        d.opaque(MAX_COMPONENT_BYTES)
-            .map(|bytes| Self(bytes.to_vec()))
+        d.opaque(MAX_COMPONENT_BYTES).map(|bytes| Self(bytes.to_vec()))
     }
 }
 

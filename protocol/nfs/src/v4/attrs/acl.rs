@@ -140,8 +140,7 @@ pub fn to_posix(aces: &[Ace]) -> Result<PosixAcl, Status> {
         return Err(Status::Attrnotsupp);
     }
     let applies = |ace: &&Ace| ace.flags & FLAG_INHERIT_ONLY == 0;
-    let inherits =
-        |ace: &&Ace| ace.flags & (FLAG_FILE_INHERIT | FLAG_DIRECTORY_INHERIT) != 0;
+    let inherits = |ace: &&Ace| ace.flags & (FLAG_FILE_INHERIT | FLAG_DIRECTORY_INHERIT) != 0;
     let access: Vec<&Ace> = aces.iter().filter(applies).collect();
     let default: Vec<&Ace> = aces.iter().filter(inherits).collect();
     Ok(PosixAcl {
@@ -178,8 +177,7 @@ fn entries_of(aces: &[&Ace]) -> Result<Vec<PosixAclEntry>, Status> {
     }
     let named = |e: &PosixAclEntry| matches!(e.tag, PosixAclTag::User(_) | PosixAclTag::Group(_));
     if entries.iter().any(named) {
-        let in_group_class =
-            |e: &&PosixAclEntry| named(e) || e.tag == PosixAclTag::GroupObj;
+        let in_group_class = |e: &&PosixAclEntry| named(e) || e.tag == PosixAclTag::GroupObj;
         let perms = entries.iter().filter(in_group_class).fold(0, |mask, e| mask | e.perms);
         entries.push(PosixAclEntry { tag: PosixAclTag::Mask, perms });
         entries.sort_by_key(|e| e.tag);

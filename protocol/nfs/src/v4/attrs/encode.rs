@@ -13,11 +13,7 @@ use zgate_xdr::{Encode, Encoder, Opaque};
 ///
 /// # Errors
 /// The store's.
-pub async fn encode_attrs(
-    cx: &Cx<'_>,
-    current: &Current,
-    want: &Bitmap,
-) -> Result<Fattr, Status> {
+pub async fn encode_attrs(cx: &Cx<'_>, current: &Current, want: &Bitmap) -> Result<Fattr, Status> {
     encode_known(cx, current, None, want).await
 }
 

@@ -72,8 +72,18 @@ pub fn pseudo_attr(namespace: &Namespace, id: PseudoId) -> Attr {
 }
 
 const SPACE: [u32; 12] = [
-    FILES_AVAIL, FILES_FREE, FILES_TOTAL, MAXNAME, QUOTA_AVAIL_HARD, QUOTA_AVAIL_SOFT, QUOTA_USED,
-    SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL, SPACE_USED, NO_TRUNC,
+    FILES_AVAIL,
+    FILES_FREE,
+    FILES_TOTAL,
+    MAXNAME,
+    QUOTA_AVAIL_HARD,
+    QUOTA_AVAIL_SOFT,
+    QUOTA_USED,
+    SPACE_AVAIL,
+    SPACE_FREE,
+    SPACE_TOTAL,
+    SPACE_USED,
+    NO_TRUNC,
 ];
 
 impl Facts {
@@ -130,11 +140,8 @@ impl Facts {
         } else {
             FsStat::default()
         };
-        let acl = if want.contains(ACL) && traits.acls {
-            store.get_acl(node).await.ok()
-        } else {
-            None
-        };
+        let acl =
+            if want.contains(ACL) && traits.acls { store.get_acl(node).await.ok() } else { None };
         Ok(Self { attr, fh, export: Some(Arc::clone(export)), traits, space, acl })
     }
 }

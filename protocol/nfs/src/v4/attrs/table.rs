@@ -75,9 +75,11 @@ pub static ATTRS: &[(u32, u8, Use)] = &[
     (CHANGE_ATTR_TYPE, 2, Read),
     (MODE_UMASK, 2, Write),
     (XATTR_SUPPORT, 2, Read),
-    (TIME_DELEG_ACCESS, 2, Write),
-    (TIME_DELEG_MODIFY, 2, Write),
-    (OPEN_ARGUMENTS, 2, Read),
+    // RFC 9754 extends minor version 2; offered from 1 on, see
+    // docs/spec-exceptions/open-arguments-in-minor-1.md.
+    (TIME_DELEG_ACCESS, 1, Write),
+    (TIME_DELEG_MODIFY, 1, Write),
+    (OPEN_ARGUMENTS, 1, Read),
 ];
 
 /// The use of an attribute in a minor version; `None`: not offered.

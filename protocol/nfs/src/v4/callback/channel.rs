@@ -5,12 +5,13 @@ use super::message::{BackSlot, CallbackOp, CallbackReply, decode_reply, encode_c
 use crate::limits::MAX_BACK_SLOTS;
 use crate::runtime::{CallbackFailure, CallbackPath, LocalFuture, Runtime};
 use crate::v4::Server;
-use crate::v4::state::session::Session;
+use crate::v4::state::session::{CallbackHeader, Session};
 use crate::v4::state::tables::{Callback40, Tables};
 use crate::v4::wire::{ClientId, SessionId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use zgate_rpc::auth::OpaqueAuth;
 
 /// How often a busy back channel is looked at again, in milliseconds.
 const SLOT_POLL_MILLISECONDS: u64 = 5;
@@ -61,7 +62,11 @@ impl BackChannels {
             let callback = callback.clone();
             return Some(Box::pin(async move {
                 let xid = channels.next_xid();
-                let call = encode_call(xid, callback.program, callback.ident, None, &ops);
+                // SETCLIENTID names no security for callbacks: AUTH_NONE is what
+                // every client takes.
+                let header =
+                    CallbackHeader { program: callback.program, credential: OpaqueAuth::none() };
+                let call = encode_call(xid, &header, callback.ident, None, &ops);
                 let path = CallbackPath::Address(callback.address);
                 let raw = runtime.callback(path, xid, call).await?;
                 decode_reply(&raw).map_err(|_| CallbackFailure::Unreachable)
@@ -117,8 +122,7 @@ impl BackChannels {
                 continue;
             }
             let xid = self.next_xid();
-            let program = session.callback_program.load(Ordering::Relaxed);
-            let call = encode_call(xid, program, 0, Some(slot), ops);
+            let call = encode_call(xid, &session.callback(), 0, Some(slot), ops);
             match runtime.callback(CallbackPath::Connection(connection), xid, call).await {
                 Ok(raw) => {
                     outcome = decode_reply(&raw).map_err(|_| CallbackFailure::Unreachable);
@@ -148,9 +152,8 @@ impl BackChannels {
     fn try_acquire(&self, session: &Arc<Session>) -> Option<BackSlot> {
         let mut all = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let count = session.back.slots.clamp(1, MAX_BACK_SLOTS) as usize;
-        let slots = all
-            .entry((session.client, session.id))
-            .or_insert_with(|| vec![Slot::default(); count]);
+        let slots =
+            all.entry((session.client, session.id)).or_insert_with(|| vec![Slot::default(); count]);
         let free = slots.iter().position(|slot| !slot.busy)?;
         slots[free].busy = true;
         let highest = slots.iter().rposition(|slot| slot.busy).unwrap_or(free);

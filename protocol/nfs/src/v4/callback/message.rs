@@ -1,6 +1,7 @@
 //! CB_COMPOUND on the wire.
 
 use crate::namespace::Fh;
+use crate::v4::state::session::CallbackHeader;
 use crate::v4::state::tables::{Delegation, LockOwnerId};
 use crate::v4::wire::{Bitmap, Fattr, SessionId, Stateid, Status};
 use zgate_rpc::CallHeader;
@@ -120,7 +121,7 @@ pub(super) struct BackSlot {
 /// Builds the RPC call. `minor` 0 has no session and carries `ident`.
 pub(super) fn encode_call(
     xid: u32,
-    program: u32,
+    to: &CallbackHeader,
     ident: u32,
     slot: Option<BackSlot>,
     ops: &[CallbackOp],
@@ -128,10 +129,10 @@ pub(super) fn encode_call(
     let mut e = Encoder::new();
     let header = CallHeader {
         xid,
-        program,
+        program: to.program,
         version: CALLBACK_VERSION,
         procedure: CB_COMPOUND,
-        credential: OpaqueAuth::none(),
+        credential: to.credential.clone(),
         verifier: OpaqueAuth::none(),
     };
     header.encode(&mut e);

@@ -3,8 +3,8 @@
 use super::create_session::CallbackSecurity;
 use super::{Failure, Operation};
 use crate::v4::cx::Cx;
+use crate::v4::state::session::CallbackHeader;
 use crate::v4::wire::{OpNum, Status};
-use std::sync::atomic::Ordering;
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 
 /// BACKCHANNEL_CTL4args.
@@ -39,12 +39,14 @@ impl Operation for BackchannelCtl {
 
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let slot = cx.slot.as_ref().ok_or(Status::OpNotInSession)?;
-        if !args.security.is_empty()
-            && args.security.iter().all(|s| matches!(s, CallbackSecurity::Gss))
-        {
-            return Err(Status::Noent.into());
-        }
-        slot.session.callback_program.store(args.program, Ordering::Relaxed);
+        let credential = match CallbackSecurity::choose(&args.security) {
+            Some(credential) => credential,
+            // Nothing was said about security: it stays as it is.
+            None if args.security.is_empty() => slot.session.callback().credential,
+            // Only GSS handles, none of which exists here (RFC 8881 §18.33.3).
+            None => return Err(Status::Noent.into()),
+        };
+        slot.session.set_callback(CallbackHeader { program: args.program, credential });
         Ok(())
     }
 }

@@ -57,14 +57,13 @@ impl Operation for Clone {
         let Some(block) = store.traits().clone_block_bytes.map(u64::from) else {
             return Err(Status::Notsupp.into());
         };
-        let aligned = args.from_offset.is_multiple_of(block) && args.to_offset.is_multiple_of(block);
+        let aligned =
+            args.from_offset.is_multiple_of(block) && args.to_offset.is_multiple_of(block);
         let whole = args.count.is_multiple_of(block) || end == size;
         if !aligned || !whole {
             return Err(Status::Inval.into());
         }
-        store
-            .clone_range(&source, args.from_offset, &target, args.to_offset, args.count)
-            .await?;
+        store.clone_range(&source, args.from_offset, &target, args.to_offset, args.count).await?;
         Ok(())
     }
 }

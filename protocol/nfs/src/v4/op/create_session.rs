@@ -7,10 +7,12 @@ use crate::limits::{
 use crate::v4::cx::Cx;
 use crate::v4::state::owner::{LastReply, Verdict, answer_bytes};
 use crate::v4::state::recovery::ClientRecord;
-use crate::v4::state::session::{Channel, Session};
+use crate::v4::state::session::{CallbackHeader, Channel, Session};
 use crate::v4::state::tables::Principal;
 use crate::v4::wire::{ClientId, OpNum, SessionId, Status};
 use std::sync::Arc;
+use zgate_rpc::Credential;
+use zgate_rpc::auth::OpaqueAuth;
 use zgate_rpc::limits::MAX_RECORD_BYTES;
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError, xdr_struct};
 
@@ -83,6 +85,19 @@ pub enum CallbackSecurity {
     Sys(zgate_rpc::AuthSys),
     /// RPCSEC_GSS: cannot be used.
     Gss,
+}
+
+impl CallbackSecurity {
+    /// The first of the offered flavours that can be used
+    /// (RFC 8881 §18.36.3: any one of them may be chosen).
+    #[must_use]
+    pub fn choose(offered: &[Self]) -> Option<OpaqueAuth> {
+        offered.iter().find_map(|security| match security {
+            Self::None => Some(OpaqueAuth::none()),
+            Self::Sys(sys) => Some(Credential::Sys(sys.clone()).to_opaque()),
+            Self::Gss => None,
+        })
+    }
 }
 
 impl Encode for CallbackSecurity {
@@ -212,7 +227,9 @@ impl Operation for CreateSession {
             // client may try again with the same number (RFC 8881 §18.36.4).
             let keep = match &result {
                 Ok(_) => true,
-                Err(failure) => !matches!(failure.status, Status::Inval | Status::Toosmall | Status::Delay),
+                Err(failure) => {
+                    !matches!(failure.status, Status::Inval | Status::Toosmall | Status::Delay)
+                }
             };
             if keep {
                 let reply = answer_bytes(&result);
@@ -285,7 +302,9 @@ fn create(cx: &Cx<'_>, args: &Args) -> Result<Res, Status> {
         // reclaiming after a restart (RFC 8881 §8.4.2.1).
         let record = ClientRecord { name: client.name.clone(), minor_zero: false };
         if state.recovery.put(&record).is_err() {
-            tracing::error!("a client record cannot be written to the state directory; new clients have to wait");
+            tracing::error!(
+                "a client record cannot be written to the state directory; new clients have to wait"
+            );
             return Err(Status::Delay);
         }
         state.confirm_client(&mut tables, args.clientid, cx.now.seconds());
@@ -299,7 +318,10 @@ fn create(cx: &Cx<'_>, args: &Args) -> Result<Res, Status> {
         Arc::clone(&client.lease),
         fore,
         back,
-        args.callback_program,
+        CallbackHeader {
+            program: args.callback_program,
+            credential: CallbackSecurity::choose(&args.security).unwrap_or_else(OpaqueAuth::none),
+        },
     ));
     session.bind_fore(cx.call.peer.connection);
     let with_back = args.flags & BACK_CHANNEL != 0;

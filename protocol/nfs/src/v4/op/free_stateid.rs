@@ -27,10 +27,11 @@ impl Operation for FreeStateid {
 
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let id = cx.session_client().ok_or(Status::OpNotInSession)?;
-        if is_special(args.stateid) {
+        let stateid = cx.resolve_stateid(args.stateid)?;
+        if is_special(stateid) {
             return Err(Status::BadStateid.into());
         }
-        let key = StateKey::from(args.stateid);
+        let key = StateKey::from(stateid);
         let state = &cx.server.state;
         let mut tables = state.lock();
         if let Some(client) = tables.clients.get_mut(&id)
@@ -42,7 +43,7 @@ impl Operation for FreeStateid {
         if owner != id {
             return Err(Status::BadStateid.into());
         }
-        check_seqid(cx.minor, args.stateid.seqid, seqid)?;
+        check_seqid(cx.minor, stateid.seqid, seqid)?;
         let held = match kind {
             StateKind::Lock => tables.locks.get(&key).is_some_and(|lock| {
                 tables.files.get(&lock.file).is_some_and(|f| f.ranges.holds(&lock.owner))

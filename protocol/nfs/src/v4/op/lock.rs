@@ -149,10 +149,8 @@ impl Operation for Lock {
             }
             Locker::Existing { stateid, seqid } => {
                 let stateid = cx.resolve_stateid(stateid)?;
-                sequenced(cx, stateid, seqid, async |cx: &mut Cx<'_>| {
-                    next_lock(cx, &args, stateid)
-                })
-                .await
+                sequenced(cx, stateid, seqid, async |cx: &mut Cx<'_>| next_lock(cx, &args, stateid))
+                    .await
             }
         }?;
         cx.current_stateid = Some(result.stateid);
@@ -311,10 +309,7 @@ fn enter_lock_state(
     file: &FileKey,
 ) -> Result<StateKey, Status> {
     let client = tables.clients.get_mut(&id.client).ok_or(Status::StaleClientid)?;
-    let owner = client
-        .lock_owners
-        .entry(Arc::clone(&id.name))
-        .or_insert_with(LockOwner::default);
+    let owner = client.lock_owners.entry(Arc::clone(&id.name)).or_insert_with(LockOwner::default);
     let known = owner
         .states
         .iter()

@@ -41,9 +41,7 @@ impl Operation for Lockt {
         let mut tables = state.lock();
         let client = match cx.session_client() {
             Some(client) => client,
-            None => {
-                state.minor_zero_client(&mut tables, args.owner.clientid, cx.now.seconds())?.id
-            }
+            None => state.minor_zero_client(&mut tables, args.owner.clientid, cx.now.seconds())?.id,
         };
         if state.grace.active() {
             return Err(Status::Grace.into());

@@ -49,7 +49,13 @@ impl Entry {
     fn wire_bytes(&self) -> usize {
         let padded = |len: usize| len.next_multiple_of(4);
         let words = self.attrs.mask.iter().last().map_or(0, |bit| bit as usize / 32 + 1);
-        4 + 8 + 4 + padded(self.name.0.len()) + 4 + 4 * words + 4 + padded(self.attrs.values.0.len())
+        4 + 8
+            + 4
+            + padded(self.name.0.len())
+            + 4
+            + 4 * words
+            + 4
+            + padded(self.attrs.values.0.len())
     }
 }
 
@@ -166,9 +172,11 @@ impl Page {
 
 async fn list(cx: &Cx<'_>, dir: &Object, args: &Args, page: &mut Page) -> Result<bool, Status> {
     let store = &dir.export.store;
-    let with_nodes = args.want.iter().any(|attribute| {
-        !matches!(attribute, FILEID | MOUNTED_ON_FILEID | RDATTR_ERROR)
-    }) || args.want.contains(FILEID);
+    let with_nodes = args
+        .want
+        .iter()
+        .any(|attribute| !matches!(attribute, FILEID | MOUNTED_ON_FILEID | RDATTR_ERROR))
+        || args.want.contains(FILEID);
     let mut cookie = args.cookie;
     loop {
         let guess = (page.room / 32).clamp(1, PAGE_ENTRIES);

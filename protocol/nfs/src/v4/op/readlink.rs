@@ -24,7 +24,8 @@ impl Operation for Readlink {
                 // RFC 8881 §18.24.4 and RFC 7530 §16.25.5 differ.
                 let kind = store.getattr(&object.node).await?.kind;
                 let directory = kind == FileKind::Directory;
-                Err(if cx.minor == 0 || directory { Status::Inval } else { Status::WrongType }.into())
+                Err(if cx.minor == 0 || directory { Status::Inval } else { Status::WrongType }
+                    .into())
             }
             Err(error) => Err(error.into()),
         }

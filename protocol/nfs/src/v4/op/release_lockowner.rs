@@ -32,9 +32,10 @@ impl Operation for ReleaseLockowner {
         let Some(owner) = client.lock_owners.get(&name) else { return Ok(()) };
         let keys = owner.states.clone();
         let id = LockOwnerId { client: client.id, name: Arc::clone(&name) };
-        let holds = keys.iter().filter_map(|key| tables.locks.get(key)).any(|lock| {
-            tables.files.get(&lock.file).is_some_and(|file| file.ranges.holds(&id))
-        });
+        let holds = keys
+            .iter()
+            .filter_map(|key| tables.locks.get(key))
+            .any(|lock| tables.files.get(&lock.file).is_some_and(|file| file.ranges.holds(&id)));
         if holds {
             return Err(Status::LocksHeld.into());
         }

@@ -27,10 +27,8 @@ impl Operation for Renew {
         let state = &cx.server.state;
         let mut tables = state.lock();
         let client = state.minor_zero_client(&mut tables, args.clientid, cx.now.seconds())?;
-        let path_down = client
-            .callback
-            .as_ref()
-            .is_none_or(|callback| !callback.up.load(Ordering::Acquire));
+        let path_down =
+            client.callback.as_ref().is_none_or(|callback| !callback.up.load(Ordering::Acquire));
         if path_down && !client.delegations.is_empty() {
             return Err(Status::CbPathDown.into());
         }

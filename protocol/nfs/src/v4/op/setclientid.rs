@@ -144,8 +144,7 @@ mod tests {
         let six: SocketAddr = "[fe80::1]:1025".parse().unwrap();
         assert_eq!(NetAddress::from_socket(six).to_socket(), Some(six));
         for bad in ["", "1.2.3.4", "0.0.0.0.8.1", "1.2.3.4.0.0", "1.2.3.4.300.1", "a.b.c.d.8.1"] {
-            let address =
-                NetAddress { netid: b"tcp"[..].into(), address: bad.as_bytes().into() };
+            let address = NetAddress { netid: b"tcp"[..].into(), address: bad.as_bytes().into() };
             assert_eq!(address.to_socket(), None, "{bad}");
         }
     }

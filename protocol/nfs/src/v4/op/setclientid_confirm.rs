@@ -51,7 +51,9 @@ impl Operation for SetclientidConfirm {
             }
             let record = ClientRecord { name: client.name.clone(), minor_zero: true };
             if state.recovery.put(&record).is_err() {
-                tracing::error!("a client record cannot be written to the state directory; new clients have to wait");
+                tracing::error!(
+                    "a client record cannot be written to the state directory; new clients have to wait"
+                );
                 return Err(Status::Delay.into());
             }
             state.confirm_client(&mut tables, args.clientid, now);

@@ -7,11 +7,8 @@ use zgate_xdr::Decoder;
 pub type RunFuture<'a> = std::pin::Pin<Box<dyn Future<Output = Status> + 'a>>;
 
 /// Decodes the arguments, runs the rule, writes status and result.
-pub type Run = for<'a, 'b, 'd> fn(
-    &'a mut Cx<'b>,
-    &'a mut Decoder<'d>,
-    &'a mut Encoder,
-) -> RunFuture<'a>;
+pub type Run =
+    for<'a, 'b, 'd> fn(&'a mut Cx<'b>, &'a mut Decoder<'d>, &'a mut Encoder) -> RunFuture<'a>;
 
 /// How an operation relates to sessions (RFC 8881 §2.10.1, §18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! VERIFY (RFC 8881 §18.31).
 
 use super::{Failure, Operation};
-use crate::v4::cx::Cx;
 use crate::v4::attrs::encode_attrs;
 use crate::v4::attrs::number::RDATTR_ERROR;
 use crate::v4::attrs::table::{Use, usage};
+use crate::v4::cx::Cx;
 use crate::v4::wire::{Fattr, OpNum, Status};
 
 /// The operation.

@@ -46,7 +46,11 @@ impl State {
             }
         }
         state.opens.iter().filter_map(|key| tables.opens.get(key)).all(|open| {
-            if write { open.client == client } else { open.access & 2 == 0 || open.client == client }
+            if write {
+                open.client == client
+            } else {
+                open.access & 2 == 0 || open.client == client
+            }
         })
     }
 

@@ -50,7 +50,9 @@ impl State {
             self.drop_client(tables, id, now_seconds);
         }
         if self.recovery.remove(&name).is_err() {
-            tracing::error!("the record of an expired client could not be removed from the state directory");
+            tracing::error!(
+                "the record of an expired client could not be removed from the state directory"
+            );
         }
     }
 }
@@ -61,7 +63,9 @@ impl Server {
     pub fn tick(&self, now_seconds: u64) {
         for name in self.state.grace.tick(now_seconds) {
             if self.state.recovery.remove(&name).is_err() {
-                tracing::error!("the record of a client that did not come back could not be removed");
+                tracing::error!(
+                    "the record of a client that did not come back could not be removed"
+                );
             }
         }
         let mut tables = self.state.lock();

@@ -102,8 +102,7 @@ impl IoIndex {
         match shard.get(&key) {
             Some(handle) => handle.seqid.store(seqid, Ordering::Release),
             None => {
-                let handle =
-                    IoHandle { core: Arc::clone(core), seqid: AtomicU32::new(seqid) };
+                let handle = IoHandle { core: Arc::clone(core), seqid: AtomicU32::new(seqid) };
                 shard.insert(key, Arc::new(handle));
             }
         }

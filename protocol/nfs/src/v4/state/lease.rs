@@ -14,7 +14,11 @@ impl Lease {
     /// A lease renewed now.
     #[must_use]
     pub fn new(now_seconds: u64) -> Self {
-        Self { renewed_seconds: AtomicU64::new(now_seconds), revoked: AtomicBool::new(false), attention: AtomicBool::new(false) }
+        Self {
+            renewed_seconds: AtomicU64::new(now_seconds),
+            revoked: AtomicBool::new(false),
+            attention: AtomicBool::new(false),
+        }
     }
 
     /// The client showed life.

@@ -42,7 +42,9 @@ impl OwnerSeq {
             }
             // The number after the last one wraps to 1, never to 0
             // (RFC 7530 §9.1.3), but clients that wrap to 0 exist.
-            Some((last, _)) if last.wrapping_add(1) == seqid || (*last == u32::MAX && seqid == 1) => {
+            Some((last, _))
+                if last.wrapping_add(1) == seqid || (*last == u32::MAX && seqid == 1) =>
+            {
                 Verdict::Run
             }
             Some(_) => Verdict::Bad,

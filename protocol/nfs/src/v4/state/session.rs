@@ -6,6 +6,7 @@ use crate::v4::wire::{ClientId, SessionId, Status};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use zgate_rpc::auth::OpaqueAuth;
 use zgate_xdr::Message;
 
 /// What a channel of a session allows (RFC 8881 §18.36.3, channel_attrs4).
@@ -34,6 +35,16 @@ struct Slot {
     request_digest: u64,
 }
 
+/// What the RPC header of a callback carries (RFC 8881 §18.36.3,
+/// csa_cb_program and csa_sec_parms).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallbackHeader {
+    /// Program number.
+    pub program: u32,
+    /// The credential the client wants to see.
+    pub credential: OpaqueAuth,
+}
+
 /// A session.
 #[derive(Debug)]
 pub struct Session {
@@ -47,8 +58,8 @@ pub struct Session {
     pub fore: Channel,
     /// Callbacks.
     pub back: Channel,
-    /// Program number of callbacks.
-    pub callback_program: std::sync::atomic::AtomicU32,
+    /// How callbacks are addressed; BACKCHANNEL_CTL changes it.
+    callback: Mutex<CallbackHeader>,
     slots: Vec<Mutex<Slot>>,
     replays: AtomicU64,
     /// Connections bound to the fore channel.
@@ -90,7 +101,7 @@ impl Session {
         lease: Arc<Lease>,
         fore: Channel,
         back: Channel,
-        callback_program: u32,
+        callback: CallbackHeader,
     ) -> Self {
         Self {
             id,
@@ -98,7 +109,7 @@ impl Session {
             lease,
             fore,
             back,
-            callback_program: callback_program.into(),
+            callback: Mutex::new(callback),
             slots: (0..fore.slots).map(|_| Mutex::default()).collect(),
             replays: AtomicU64::new(0),
             connections: Mutex::default(),
@@ -130,11 +141,7 @@ impl Session {
             if state.request_digest != request_digest {
                 return Err(Status::SeqFalseRetry);
             }
-            return state
-                .reply
-                .clone()
-                .map(SlotVerdict::Replay)
-                .ok_or(Status::RetryUncachedRep);
+            return state.reply.clone().map(SlotVerdict::Replay).ok_or(Status::RetryUncachedRep);
         }
         if state.busy {
             return Err(Status::Delay);
@@ -150,6 +157,17 @@ impl Session {
             cache_this,
             finished: false,
         }))
+    }
+
+    /// How callbacks are addressed now.
+    #[must_use]
+    pub fn callback(&self) -> CallbackHeader {
+        self.callback.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Addresses callbacks differently from now on.
+    pub fn set_callback(&self, header: CallbackHeader) {
+        *self.callback.lock().unwrap_or_else(PoisonError::into_inner) = header;
     }
 
     /// Binds a connection to the fore channel.
@@ -176,7 +194,10 @@ impl Session {
 
     /// Unbinds a connection that is gone.
     pub fn unbind(&self, connection: ConnectionId) {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner).retain(|c| *c != connection);
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|c| *c != connection);
         self.back_connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -300,7 +321,7 @@ mod tests {
             Arc::new(Lease::new(0)),
             channel,
             channel,
-            0,
+            CallbackHeader { program: 0, credential: OpaqueAuth::none() },
         ))
     }
 

@@ -72,7 +72,7 @@ pub(super) async fn decide(
     let Ok(opened) = object.export.store.open(object.who(), &object.node, rights).await else {
         return none(RESOURCE);
     };
-    let attrs = cx.minor > 1 && args.access & WANT_TIMESTAMPS != 0;
+    let attrs = cx.minor > 0 && args.access & WANT_TIMESTAMPS != 0;
     let new = NewDelegation {
         client,
         object,

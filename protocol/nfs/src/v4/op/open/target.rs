@@ -143,11 +143,7 @@ async fn lookup(cx: &Cx<'_>, dir: Object, name: &[u8]) -> Result<Target, Failure
 }
 
 /// A name looked for in something that is no directory.
-async fn dir_error(
-    cx: &Cx<'_>,
-    dir: &Object,
-    error: zgate_store::StoreError,
-) -> Failure {
+async fn dir_error(cx: &Cx<'_>, dir: &Object, error: zgate_store::StoreError) -> Failure {
     if error == zgate_store::StoreError::NotDirectory
         && cx.minor > 0
         && let Ok(attr) = dir.export.store.getattr(&dir.node).await
@@ -180,7 +176,8 @@ async fn create_file(
     // An existing file is emptied only after the share check: the store is
     // not told of a size of zero, a new file has it anyway.
     let wants_empty = settable.set.size == Some(0);
-    let attrs = SetAttr { size: settable.set.size.filter(|size| *size != 0), ..settable.set.clone() };
+    let attrs =
+        SetAttr { size: settable.set.size.filter(|size| *size != 0), ..settable.set.clone() };
     let created = match store.create_file(dir.who(), &dir.node, name, mode, &attrs).await {
         Ok(created) => created,
         Err(error) => return Err(dir_error(cx, &dir, error).await),

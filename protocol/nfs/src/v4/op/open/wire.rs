@@ -1,7 +1,7 @@
 //! OPEN's arguments and results (RFC 8881 §18.16, RFC 7530 §16.16).
 
 use crate::limits::MAX_PRINCIPAL_BYTES;
-use crate::v4::wire::{Bitmap, ChangeInfo, Component, Fattr, Stateid, StateOwner, Verifier};
+use crate::v4::wire::{Bitmap, ChangeInfo, Component, Fattr, StateOwner, Stateid, Verifier};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, Opaque, XdrError, xdr_struct};
 
 /// How the file is created.
