@@ -1,0 +1,22 @@
+//! PDUs on a TCP stream: padding and CRC32C digests (RFC 7143 §11.1, §13.1).
+//! iSER does not use this (RFC 7145 §2.4).
+
+mod decoder;
+mod encoder;
+
+pub use decoder::{Decoder, FramingError, Want};
+pub use encoder::{EncodeError, Encoder};
+
+/// Which digests a direction of a connection uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digests {
+    /// CRC32C over the headers.
+    pub header: bool,
+    /// CRC32C over data and padding.
+    pub data: bool,
+}
+
+/// Padding after `len` bytes.
+fn pad_bytes(len: usize) -> usize {
+    len.wrapping_neg() & 3
+}

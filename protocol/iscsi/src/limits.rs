@@ -1,0 +1,80 @@
+//! Every bound that a peer could push against, in one place.
+
+/// Bytes of a basic header segment (RFC 7143 §11.2).
+pub const BHS_BYTES: usize = 48;
+/// Most bytes of additional header segments one PDU may carry: TotalAHSLength
+/// counts 255 words (RFC 7143 §11.2.1.5), of which a CDB and a bidirectional
+/// read length need far fewer.
+pub const MAX_AHS_BYTES: usize = 512;
+/// Longest CDB that is accepted through the extended CDB header, in bytes.
+pub const MAX_CDB_BYTES: usize = 260;
+/// DataSegmentLength has 24 bits (RFC 7143 §11.2.1.6).
+pub const MAX_DATA_SEGMENT_BYTES: u32 = (1 << 24) - 1;
+/// What both sides may send before MaxRecvDataSegmentLength is declared, and
+/// during login (RFC 7143 §13.12).
+pub const DEFAULT_RECV_SEGMENT_BYTES: u32 = 8192;
+/// Smallest value the length keys may take (RFC 7143 §13.12-14).
+pub const MIN_SEGMENT_BYTES: u32 = 512;
+/// Longest text that one negotiation exchange may gather from PDUs with the C
+/// bit, in bytes. RFC 7143 §6.1 asks for at least 8192.
+pub const MAX_TEXT_BYTES: usize = 64 << 10;
+/// Longest answer to SendTargets, in bytes, sent in as many PDUs as it takes.
+pub const MAX_TEXT_ANSWER_BYTES: usize = 4 << 20;
+/// Longest key name in bytes (RFC 7143 §6.1).
+pub const MAX_KEY_NAME_BYTES: usize = 63;
+/// Longest simple text value in bytes (RFC 7143 §6.1).
+pub const MAX_VALUE_BYTES: usize = 255;
+/// Longest binary value in bytes once decoded (RFC 7143 §12.1.3).
+pub const MAX_BINARY_BYTES: usize = 1024;
+/// Most keys in one negotiation exchange.
+pub const MAX_KEYS_PER_EXCHANGE: usize = 128;
+/// Most login requests one connection may send before it must be logged in.
+pub const MAX_LOGIN_REQUESTS: u32 = 64;
+/// Longest iSCSI name in bytes (RFC 7143 §4.2.7.2).
+pub const MAX_NAME_BYTES: usize = 223;
+/// Most connections of one session, whatever the configuration says.
+pub const MAX_CONNECTIONS_PER_SESSION: usize = 32;
+/// Most commands in the CmdSN window of one session.
+pub const MAX_COMMAND_WINDOW: u32 = 1024;
+/// Most immediate commands (I bit) unfinished in one session at once.
+pub const MAX_IMMEDIATE_TASKS: usize = 32;
+/// Most task management functions unfinished in one session at once.
+pub const MAX_TASK_MANAGEMENT: usize = 32;
+/// Most text exchanges open on one connection: RFC 7143 §11.10 allows one.
+pub const MAX_TEXT_EXCHANGES: usize = 1;
+/// Largest MaxBurstLength and FirstBurstLength that are negotiated, in bytes.
+pub const MAX_BURST_BYTES: u32 = (1 << 24) - 1;
+/// Most unsolicited data that one session may have waiting, in bytes.
+pub const MAX_UNSOLICITED_BYTES: usize = 64 << 20;
+/// Most R2Ts outstanding for one task (RFC 7143 §13.17 allows 65535).
+pub const MAX_OUTSTANDING_R2T: u32 = 64;
+/// Data PDUs shorter than this are copied together, so that a peer cannot pin
+/// receive buffers with a few bytes in each.
+pub const SMALL_PIECE_BYTES: usize = 2048;
+/// Size up to which short pieces are copied together.
+pub const COALESCED_PIECE_BYTES: usize = 64 << 10;
+/// How many separate pieces the data of one write may have beyond one per
+/// [`SMALL_PIECE_BYTES`].
+pub const SPARE_PIECES: usize = 256;
+/// Most statuses kept unacknowledged on one connection before the peer is
+/// taken for dead.
+pub const MAX_RETAINED_STATUSES: usize = 4096;
+/// Most attempts to recover data of one task before it is failed.
+pub const MAX_DATA_RECOVERIES: u32 = 16;
+/// Most PDUs that may wait for transmission on one connection because the
+/// peer asked for them (echoes, rejects, resent data) rather than for a task.
+pub const MAX_UNSOLICITED_ANSWERS: usize = 512;
+/// Longest data that a NOP-Out gets echoed, in bytes.
+pub const MAX_PING_BYTES: usize = 32 << 10;
+/// CHAP challenges sent by us, in bytes (RFC 7143 §12.1.3 allows 1..1024).
+pub const CHAP_CHALLENGE_BYTES: usize = 32;
+
+const _: () = assert!(MAX_AHS_BYTES >= 8 + MAX_CDB_BYTES && MAX_AHS_BYTES <= 255 * 4);
+const _: () = assert!(MAX_TEXT_BYTES >= 8192 && MAX_TEXT_ANSWER_BYTES >= MAX_TEXT_BYTES);
+const _: () = assert!(MAX_BURST_BYTES >= MIN_SEGMENT_BYTES && MAX_BURST_BYTES < 1 << 24);
+const _: () = assert!(DEFAULT_RECV_SEGMENT_BYTES <= MAX_DATA_SEGMENT_BYTES);
+const _: () = assert!(MAX_COMMAND_WINDOW < 1 << 31, "serial number arithmetic");
+const _: () = assert!(MAX_RETAINED_STATUSES > MAX_COMMAND_WINDOW as usize);
+const _: () = assert!(SMALL_PIECE_BYTES < COALESCED_PIECE_BYTES);
+const _: () = assert!(CHAP_CHALLENGE_BYTES >= 16 && CHAP_CHALLENGE_BYTES <= MAX_BINARY_BYTES);
+const _: () = assert!(MAX_OUTSTANDING_R2T >= 1 && MAX_OUTSTANDING_R2T <= 65535);
