@@ -4,13 +4,14 @@
 //!   and runs blocking metadata work on its own workers.
 //! * [`cached`] answers from the page cache without leaving the thread.
 //! * [`credentials`] switches one thread to a caller's identity.
-//! * [`access_check`], [`file_handle`] and [`share_blocks`] wrap system calls
-//!   rustix lacks.
+//! * [`access_check`], [`block_ioctl`], [`file_handle`] and [`share_blocks`]
+//!   wrap system calls rustix lacks.
 //!
 //! This is one of the two places of the house where `unsafe` may stand; every
 //! block says why it is sound, and what leaves this crate is safe.
 
 pub mod access_check;
+pub mod block_ioctl;
 pub mod cached;
 pub mod credentials;
 pub mod engine;

@@ -1,0 +1,154 @@
+//! What O_DIRECT demands: aligned offsets, lengths and memory. Parts of blocks
+//! are read, changed and written back.
+
+use crate::backing::Backing;
+use crate::errno::uninterrupted;
+use crate::span::Span;
+use bytes::Bytes;
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use zgate_io::WriteSync;
+use zgate_store::buffer::BUFFER_ALIGNMENT_BYTES;
+
+/// O_DIRECT's demands, in bytes; both powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Alignment {
+    /// Of offsets and lengths.
+    pub(crate) offset_bytes: u32,
+    /// Of memory; at most what every buffer has.
+    pub(crate) memory_bytes: u32,
+}
+
+impl Alignment {
+    /// The demands, if buffers can meet them.
+    pub(crate) fn new(offset_bytes: u32, memory_bytes: u32) -> Option<Self> {
+        let usable = offset_bytes.is_power_of_two()
+            && memory_bytes.is_power_of_two()
+            && memory_bytes as usize <= BUFFER_ALIGNMENT_BYTES;
+        usable.then_some(Self { offset_bytes, memory_bytes })
+    }
+
+    /// Whether the memory may be handed to the device.
+    pub(crate) fn suits(self, data: &[u8]) -> bool {
+        (data.as_ptr() as usize).is_multiple_of(self.memory_bytes as usize)
+    }
+}
+
+/// Number of locks for blocks that are changed in part.
+const EDGE_LOCKS: usize = 64;
+
+/// Locks for blocks that are changed in part: two writers of different bytes
+/// of one block must not both read it before either has written it.
+pub(crate) struct EdgeLocks {
+    locks: [Mutex<()>; EDGE_LOCKS],
+}
+
+impl Default for EdgeLocks {
+    fn default() -> Self {
+        Self { locks: std::array::from_fn(|_| Mutex::new(())) }
+    }
+}
+
+impl EdgeLocks {
+    /// Locks two blocks by number; always in the same order.
+    fn lock(&self, one: u64, other: u64) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
+        let place = |block: u64| (block % EDGE_LOCKS as u64) as usize;
+        let (low, high) = (place(one).min(place(other)), place(one).max(place(other)));
+        let take = |at: usize| self.locks[at].lock().unwrap_or_else(PoisonError::into_inner);
+        let first = take(low);
+        (first, (high != low).then(|| take(high)))
+    }
+}
+
+/// Writes `data`, whose ends may lie inside blocks. Blocks the thread; runs to
+/// the end once begun, so that a request given up half way leaves no old
+/// neighbour bytes on their way to the disk.
+pub(crate) fn write_parts_of_blocks(
+    backing: &Backing,
+    alignment: Alignment,
+    offset: u64,
+    data: &[u8],
+    sync: WriteSync,
+) -> io::Result<()> {
+    let block = u64::from(alignment.offset_bytes);
+    let block_len = alignment.offset_bytes as usize;
+    let wide = Span { offset, len: data.len() as u64 }.widened(block);
+    let last_block = wide.end() - block;
+    let _held = backing.edges.lock(wide.offset / block, last_block / block);
+    let wide_len = usize::try_from(wide.len).map_err(|_| Errno::INVAL)?;
+    let mut buf = backing.pool.take(wide_len);
+    let before = (offset - wide.offset) as usize;
+    if before > 0 || wide_len == block_len {
+        read_exactly(backing, wide.offset, &mut buf[..block_len])?;
+    }
+    if before + data.len() < wide_len && wide_len > block_len {
+        read_exactly(backing, last_block, &mut buf[wide_len - block_len..])?;
+    }
+    buf[before..before + data.len()].copy_from_slice(data);
+    write_exactly(backing, wide.offset, &buf, sync)
+}
+
+fn read_exactly(backing: &Backing, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+    let count = uninterrupted(|| {
+        preadv2(&backing.fd, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::empty())
+    })?;
+    if count == buf.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+fn write_exactly(backing: &Backing, offset: u64, buf: &[u8], sync: WriteSync) -> io::Result<()> {
+    let flags = match sync {
+        WriteSync::None => ReadWriteFlags::empty(),
+        WriteSync::Data => ReadWriteFlags::DSYNC,
+        WriteSync::Full => ReadWriteFlags::SYNC,
+    };
+    let mut done = 0;
+    let mut asked = flags;
+    while done < buf.len() {
+        let rest = [IoSlice::new(&buf[done..])];
+        match pwritev2(&backing.fd, &rest, offset + done as u64, asked) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            // No per-write syncing here: sync at the end.
+            Err(Errno::OPNOTSUPP) if !asked.is_empty() => asked = ReadWriteFlags::empty(),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    if asked != flags {
+        rustix::fs::fdatasync(&backing.fd)?;
+    }
+    Ok(())
+}
+
+/// The same bytes in memory the device can read.
+pub(crate) fn in_suitable_memory(backing: &Backing, alignment: Alignment, data: Bytes) -> Bytes {
+    if alignment.suits(&data) {
+        return data;
+    }
+    let mut buf = backing.pool.take(data.len());
+    buf.copy_from_slice(&data);
+    buf.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_demands_are_refused() {
+        assert!(Alignment::new(512, 4).is_some());
+        assert!(Alignment::new(0, 4).is_none());
+        assert!(Alignment::new(512, 0).is_none());
+        assert!(Alignment::new(4096, 8192).is_none());
+        assert!(Alignment::new(1000, 4).is_none());
+    }
+
+    #[test]
+    fn one_block_is_locked_once() {
+        let locks = EdgeLocks::default();
+        assert!(locks.lock(5, 5).1.is_none());
+        assert!(locks.lock(5, 5 + EDGE_LOCKS as u64).1.is_none());
+        assert!(locks.lock(6, 5).1.is_some());
+    }
+}

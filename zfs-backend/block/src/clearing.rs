@@ -1,0 +1,136 @@
+//! Freeing space and writing zeros.
+
+use crate::backing::{Backing, BackingKind};
+use crate::errno::{is_unsupported, uninterrupted};
+use crate::file::PUNCH;
+use crate::span::Span;
+use crate::volume::BlockVolume;
+use bytes::Bytes;
+use rustix::fs::FallocateFlags;
+use rustix::io::{self, Errno};
+use std::sync::Arc;
+use zgate_io::{WriteSync, block_ioctl};
+use zgate_store::{StoreError, StoreResult};
+
+/// Zeros written at once where nothing cheaper works.
+const ZERO_CHUNK_BYTES: usize = 1 << 20;
+
+/// Aligned for O_DIRECT; never written to, so that it takes no memory.
+#[repr(align(4096))]
+struct Zeros([u8; ZERO_CHUNK_BYTES]);
+static ZEROS: Zeros = Zeros([0; ZERO_CHUNK_BYTES]);
+
+/// Zeroing a range of a file without freeing it.
+const ZERO_RANGE: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
+
+/// One way to clear a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// fallocate(PUNCH_HOLE): zeros, and space may be freed. On a device
+    /// the kernel does it only where the device has a command for it.
+    Punch,
+    /// fallocate(ZERO_RANGE) of a file: zeros, space stays.
+    ZeroRange,
+    /// BLKDISCARD of a device.
+    Discard,
+    /// BLKZEROOUT of a device: zeros, space stays.
+    ZeroOut,
+}
+
+/// The ways to write zeros, best first; when none is supported, zeros are
+/// written as data.
+fn ways_to_zero(kind: BackingKind, may_unmap: bool) -> &'static [Way] {
+    match (kind, may_unmap) {
+        (BackingKind::File, true) => &[Way::Punch, Way::ZeroRange],
+        (BackingKind::File, false) => &[Way::ZeroRange],
+        (BackingKind::Zvol, true) => &[Way::Discard, Way::ZeroOut],
+        (BackingKind::Loop | BackingKind::Device, true) => &[Way::Punch, Way::ZeroOut],
+        (_, false) => &[Way::ZeroOut],
+    }
+}
+
+/// The way to discard.
+fn way_to_discard(kind: BackingKind) -> Way {
+    if kind == BackingKind::File { Way::Punch } else { Way::Discard }
+}
+
+impl Way {
+    /// Boundaries the range must have, in bytes: a device takes whole logical
+    /// blocks, and a zvol ignores parts of volblocks when it discards.
+    fn unit_bytes(self, backing: &Backing) -> u64 {
+        let shape = &backing.shape;
+        u64::from(match (self, shape.kind) {
+            (_, BackingKind::File) => 1,
+            (Self::Discard, BackingKind::Zvol) => shape.physical_block_bytes,
+            _ => shape.logical_block_bytes,
+        })
+    }
+
+    fn clear(self, backing: &Backing, span: Span) -> io::Result<()> {
+        let (fd, offset, len) = (&*backing.fd, span.offset, span.len);
+        match self {
+            Self::Punch => rustix::fs::fallocate(fd, PUNCH, offset, len),
+            Self::ZeroRange => rustix::fs::fallocate(fd, ZERO_RANGE, offset, len),
+            Self::Discard => block_ioctl::discard(fd, offset, len),
+            Self::ZeroOut => block_ioctl::zero_out(fd, offset, len),
+        }
+    }
+}
+
+impl BlockVolume {
+    /// Frees the range; the parts of blocks at its ends are zeroed where
+    /// discarded ranges promise to read as zeros, and left alone elsewhere.
+    pub(crate) async fn free(&self, span: Span) -> StoreResult<()> {
+        if self.backing.shape.discard_granularity_bytes.is_none() {
+            return Err(StoreError::NotSupported);
+        }
+        let way = way_to_discard(self.backing.shape.kind);
+        let cut = span.cut(way.unit_bytes(&self.backing));
+        let cleared = self.clear(way, cut.whole).await;
+        cleared.map_err(|errno| self.fault("discard", span, &errno.into()))?;
+        if self.backing.shape.kind.discard_zeroes() {
+            self.write_zeros(cut.head).await?;
+            self.write_zeros(cut.tail).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the range read as zeros.
+    pub(crate) async fn zero(&self, span: Span, may_unmap: bool) -> StoreResult<()> {
+        for way in ways_to_zero(self.backing.shape.kind, may_unmap) {
+            let cut = span.cut(way.unit_bytes(&self.backing));
+            match self.clear(*way, cut.whole).await {
+                Ok(()) => {
+                    self.write_zeros(cut.head).await?;
+                    return self.write_zeros(cut.tail).await;
+                }
+                Err(errno) if is_unsupported(errno) => {}
+                Err(errno) => return Err(self.fault("write zeros", span, &errno.into())),
+            }
+        }
+        self.write_zeros(span).await
+    }
+
+    async fn clear(&self, way: Way, span: Span) -> io::Result<()> {
+        if span.is_empty() {
+            return Ok(());
+        }
+        let backing = Arc::clone(&self.backing);
+        self.engine
+            .run_long(move || uninterrupted(|| way.clear(&backing, span)))
+            .await
+            .unwrap_or(Err(Errno::IO))
+    }
+
+    /// Writes zeros as data, a chunk at a time.
+    async fn write_zeros(&self, span: Span) -> StoreResult<()> {
+        let mut done = 0;
+        while done < span.len {
+            let chunk = (span.len - done).min(ZERO_CHUNK_BYTES as u64) as usize;
+            let zeros = Bytes::from_static(&ZEROS.0[..chunk]);
+            self.put(span.offset + done, zeros, WriteSync::None).await?;
+            done += chunk as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! The shape of a block device: what ioctl(2) and sysfs say.
+
+use crate::aligned::Alignment;
+use crate::backing::{BackingKind, Shape};
+use rustix::fs::{AtFlags, Statx, StatxFlags, major, minor};
+use rustix::io;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use zgate_io::block_ioctl;
+
+/// Block sizes the kernel may name; anything else is taken for `fallback`.
+const MIN_BLOCK_BYTES: u32 = 512;
+const MAX_BLOCK_BYTES: u32 = 16 << 20;
+/// Preferred transfer size of a device that names none.
+const DEFAULT_OPTIMAL_BYTES: u32 = 1 << 20;
+/// Major number of loop devices (Documentation/admin-guide/devices.txt).
+const LOOP_MAJOR: u32 = 7;
+
+/// A block size as the kernel names it, if it can be one.
+pub(crate) fn plausible_block(bytes: u32, fallback: u32) -> u32 {
+    if bytes.is_power_of_two() && (MIN_BLOCK_BYTES..=MAX_BLOCK_BYTES).contains(&bytes) {
+        bytes
+    } else {
+        fallback
+    }
+}
+
+/// The preferred transfer size: whole physical blocks, at least 1 MiB if the
+/// device names none.
+pub(crate) fn plausible_optimal(bytes: u32, physical_block: u32) -> u32 {
+    let named = if bytes == 0 { DEFAULT_OPTIMAL_BYTES } else { bytes };
+    named.checked_next_multiple_of(physical_block).unwrap_or(physical_block)
+}
+
+/// What an open object demands of O_DIRECT; `None` when the kernel does not
+/// say, `Some(None)` when it says that O_DIRECT is impossible.
+pub(crate) fn direct_demands(stat: &Statx) -> Option<Option<Alignment>> {
+    if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return None;
+    }
+    Some(Alignment::new(stat.stx_dio_offset_align, stat.stx_dio_mem_align))
+}
+
+/// Attributes of an open object, with O_DIRECT's demands where known.
+pub(crate) fn stat(fd: &OwnedFd) -> io::Result<Statx> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+    rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted)
+}
+
+/// A device's place in sysfs.
+pub(crate) struct Sysfs {
+    /// Its own folder.
+    pub(crate) folder: PathBuf,
+    /// The `queue` folder of the disk it is (a part of).
+    queue: PathBuf,
+    /// The disk's name, such as `zd16`.
+    disk: String,
+    major: u32,
+}
+
+impl Sysfs {
+    /// Finds the folders of a device number. Where sysfs is not mounted,
+    /// nothing is found and every question goes unanswered.
+    pub(crate) fn of(device: u64) -> Self {
+        let (major, minor) = (major(device), minor(device));
+        let named = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        let folder = fs::canonicalize(&named).unwrap_or(named);
+        let disk = if folder.join("partition").exists() {
+            folder.parent().map_or_else(|| folder.clone(), Path::to_path_buf)
+        } else {
+            folder.clone()
+        };
+        let name = disk.file_name().map(|name| name.to_string_lossy().into_owned());
+        Self { folder, queue: disk.join("queue"), disk: name.unwrap_or_default(), major }
+    }
+
+    fn queue_text(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.queue.join(name)).ok().map(|text| text.trim().to_owned())
+    }
+
+    fn queue_number(&self, name: &str) -> Option<u64> {
+        self.queue_text(name)?.parse().ok()
+    }
+
+    fn kind(&self) -> BackingKind {
+        let drivers = fs::read_to_string("/proc/devices").unwrap_or_default();
+        if is_zvol_name(&self.disk) || is_zvol_major(&drivers, self.major) {
+            BackingKind::Zvol
+        } else if self.major == LOOP_MAJOR {
+            BackingKind::Loop
+        } else {
+            BackingKind::Device
+        }
+    }
+}
+
+/// Whether a disk is named as OpenZFS names its volumes: `zd` and a number.
+fn is_zvol_name(disk: &str) -> bool {
+    disk.strip_prefix("zd")
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit()))
+}
+
+/// Whether /proc/devices names the major number among block devices `zvol`.
+fn is_zvol_major(drivers: &str, major: u32) -> bool {
+    let blocks = drivers.split_once("Block devices:").map_or("", |(_, blocks)| blocks);
+    blocks.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        words.next().and_then(|number| number.parse().ok()) == Some(major)
+            && words.next() == Some("zvol")
+    })
+}
+
+/// The shape of an open device. `direct`: I/O goes past the page cache.
+pub(crate) fn shape(fd: &OwnedFd, sysfs: &Sysfs, direct: bool) -> io::Result<Shape> {
+    let kind = sysfs.kind();
+    let logical = plausible_block(block_ioctl::logical_block_bytes(fd)?, MIN_BLOCK_BYTES);
+    let physical = plausible_block(block_ioctl::physical_block_bytes(fd)?, logical).max(logical);
+    let optimal = block_ioctl::optimal_io_bytes(fd).unwrap_or(0);
+    let discards = sysfs.queue_number("discard_max_bytes").is_some_and(|bytes| bytes > 0);
+    let granularity = sysfs
+        .queue_number("discard_granularity")
+        .and_then(|bytes| u32::try_from(bytes).ok())
+        .map_or(logical, |bytes| plausible_block(bytes, logical));
+    // A zvol frees whole volblocks, whatever it says.
+    let granularity =
+        if kind == BackingKind::Zvol { granularity.max(physical) } else { granularity };
+    let writes_through = sysfs.queue_text("write_cache").as_deref() == Some("write through");
+    Ok(Shape {
+        kind,
+        logical_block_bytes: logical,
+        physical_block_bytes: physical,
+        optimal_io_bytes: plausible_optimal(optimal, physical),
+        discard_granularity_bytes: discards.then_some(granularity),
+        write_cache: !(direct && writes_through),
+    })
+}
+
+/// What the device demands of O_DIRECT.
+pub(crate) fn alignment(fd: &OwnedFd, sysfs: &Sysfs) -> io::Result<Option<Alignment>> {
+    let logical = plausible_block(block_ioctl::logical_block_bytes(fd)?, MIN_BLOCK_BYTES);
+    if let Some(demands) = direct_demands(&stat(fd)?) {
+        return Ok(demands);
+    }
+    // The queue's value is a mask: 511 means multiples of 512.
+    let memory = sysfs
+        .queue_number("dma_alignment")
+        .and_then(|mask| u32::try_from(mask + 1).ok())
+        .unwrap_or(logical);
+    Ok(Alignment::new(logical, memory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zvols_are_known_by_name_or_by_major_number() {
+        assert!(is_zvol_name("zd0") && is_zvol_name("zd1040"));
+        for other in ["zd", "zda", "zd0p1", "sda", "zram0", ""] {
+            assert!(!is_zvol_name(other), "{other}");
+        }
+        let drivers =
+            "Character devices:\n230 zvol\n\nBlock devices:\n  7 loop\n230 zvol\n259 blkext\n";
+        assert!(is_zvol_major(drivers, 230));
+        assert!(!is_zvol_major(drivers, 7));
+        assert!(!is_zvol_major("Character devices:\n230 zvol\n", 230));
+    }
+
+    #[test]
+    fn nonsense_sizes_are_replaced() {
+        assert_eq!(plausible_block(16384, 512), 16384);
+        assert_eq!(plausible_block(0, 512), 512);
+        assert_eq!(plausible_block(1000, 4096), 4096);
+        assert_eq!(plausible_optimal(0, 16384), 1 << 20);
+        assert_eq!(plausible_optimal(u32::MAX, 512), 512);
+        assert_eq!(plausible_optimal(100_000, 65536), 131_072);
+    }
+}

@@ -1,0 +1,239 @@
+//! Opening a volume: what is it, is it free, how is it to be used.
+
+use crate::aligned::Alignment;
+use crate::backing::{Backing, Shape};
+use crate::device::Sysfs;
+use crate::exclusive::{self, Refusal};
+use crate::options::{BlockOptions, DirectIo, OpenError};
+use crate::size::SECTOR_BYTES;
+use crate::{device, file};
+use rustix::fs::{FileType, Mode, OFlags, Stat, major, minor};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use zgate_io::block_ioctl;
+
+/// Permissions of a file made here.
+const NEW_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// Opens what lies at `path`.
+pub(crate) fn open(path: &Path, options: &BlockOptions) -> Result<Backing, OpenError> {
+    if let Some(size_bytes) = options.create_bytes
+        && (size_bytes < SECTOR_BYTES || !size_bytes.is_multiple_of(SECTOR_BYTES))
+    {
+        let why = "the size to create is not a multiple of 512";
+        return Err(OpenError::BadSize { path: path.to_owned(), size_bytes, why });
+    }
+    match rustix::fs::stat(path) {
+        Ok(found) => match FileType::from_raw_mode(found.st_mode) {
+            FileType::BlockDevice => open_device(path, options, &found),
+            FileType::RegularFile => open_file(path, options, OFlags::empty()),
+            other => Err(wrong_type(path, other)),
+        },
+        Err(Errno::NOENT) if options.create_bytes.is_some() && !options.read_only => {
+            refuse_among_devices(path)?;
+            open_file(path, options, OFlags::CREATE)
+        }
+        Err(errno) => Err(unreachable_because(path, errno)),
+    }
+}
+
+fn unreachable_because(path: &Path, errno: Errno) -> OpenError {
+    OpenError::Unreachable { path: path.to_owned(), source: errno.into() }
+}
+
+fn unexaminable(path: &Path, what: &'static str, source: impl Into<io::Error>) -> OpenError {
+    OpenError::Unexaminable { path: path.to_owned(), what, source: source.into() }
+}
+
+fn wrong_type(path: &Path, found: FileType) -> OpenError {
+    let what = match found {
+        FileType::Directory => "a directory",
+        FileType::CharacterDevice => "a character device",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        _ => "something else",
+    };
+    OpenError::WrongType { path: path.to_owned(), what }
+}
+
+/// A zvol that is not there yet must not become a file in /dev, which would
+/// live in memory and be gone after a restart.
+fn refuse_among_devices(path: &Path) -> Result<(), OpenError> {
+    let folder = path.parent().unwrap_or(path);
+    // An absent folder is looked for further up: /dev/zvol may not exist yet.
+    let nearest = folder.ancestors().find_map(|place| rustix::fs::stat(place).ok());
+    let devices = rustix::fs::stat("/dev").ok();
+    match (nearest, devices) {
+        (Some(place), Some(dev)) if place.st_dev == dev.st_dev && path.starts_with("/dev") => {
+            Err(OpenError::NoSuchDevice(path.to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn access(options: &BlockOptions) -> OFlags {
+    let rights = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    rights | OFlags::CLOEXEC | OFlags::NOCTTY
+}
+
+fn not_writable(path: &Path, why: &'static str) -> OpenError {
+    OpenError::NotWritable { path: path.to_owned(), why }
+}
+
+fn no_direct(path: &Path, why: &'static str) -> OpenError {
+    OpenError::NoDirectIo { path: path.to_owned(), why }
+}
+
+/// Takes the lock; a file system without locks is used without.
+fn hold(fd: &OwnedFd, path: &Path, shared: bool, patient: bool) -> Result<(), OpenError> {
+    match exclusive::lock(fd, shared, patient) {
+        Ok(()) => Ok(()),
+        Err(Refusal::Held) => Err(OpenError::InUse {
+            path: path.to_owned(),
+            by: "another process (or another LUN of this one) holds its lock".to_owned(),
+        }),
+        Err(Refusal::Failed(error)) => {
+            tracing::warn!(path = %path.display(), %error, "cannot lock; a second user would go unnoticed");
+            Ok(())
+        }
+    }
+}
+
+fn open_device(path: &Path, options: &BlockOptions, found: &Stat) -> Result<Backing, OpenError> {
+    let sysfs = Sysfs::of(found.st_rdev);
+    let (fd, past_cache) = open_device_fd(path, options, found, &sysfs)?;
+    let now = rustix::fs::fstat(&fd).map_err(|errno| unexaminable(path, "stat", errno))?;
+    if now.st_rdev != found.st_rdev {
+        return Err(unreachable_because(path, Errno::STALE));
+    }
+    hold(&fd, path, options.read_only, true)?;
+    let ask = |what| move |errno: Errno| unexaminable(path, what, errno);
+    if !options.read_only && block_ioctl::is_read_only(&fd).map_err(ask("query"))? {
+        return Err(not_writable(path, "the device is read-only"));
+    }
+    let direct = match past_cache {
+        true => device::alignment(&fd, &sysfs).map_err(ask("find the alignment of"))?,
+        false => None,
+    };
+    if past_cache && direct.is_none() {
+        if options.direct == DirectIo::Always {
+            return Err(no_direct(path, "its alignment cannot be met"));
+        }
+        stop_direct(&fd).map_err(ask("turn O_DIRECT off for"))?;
+    }
+    let shape = device::shape(&fd, &sysfs, direct.is_some()).map_err(ask("find the shape of"))?;
+    finish(fd, path, options, shape, direct)
+}
+
+/// Opens the device exclusively; tells whether with O_DIRECT.
+fn open_device_fd(
+    path: &Path,
+    options: &BlockOptions,
+    found: &Stat,
+    sysfs: &Sysfs,
+) -> Result<(OwnedFd, bool), OpenError> {
+    let flags = access(options) | OFlags::EXCL;
+    let try_direct = options.direct != DirectIo::Never;
+    let first = if try_direct { flags | OFlags::DIRECT } else { flags };
+    let opened = match rustix::fs::open(path, first, Mode::empty()) {
+        Err(Errno::INVAL | Errno::OPNOTSUPP) if options.direct == DirectIo::Auto => {
+            rustix::fs::open(path, flags, Mode::empty()).map(|fd| (fd, false))
+        }
+        answer => answer.map(|fd| (fd, try_direct)),
+    };
+    opened.map_err(|errno| match errno {
+        Errno::BUSY => {
+            let numbers = format!("{}:{}", major(found.st_rdev), minor(found.st_rdev));
+            let by = exclusive::device_user(&numbers, &sysfs.folder);
+            OpenError::InUse { path: path.to_owned(), by }
+        }
+        Errno::ROFS => not_writable(path, "the device is read-only"),
+        Errno::INVAL | Errno::OPNOTSUPP if try_direct => no_direct(path, "the device refuses it"),
+        other => unreachable_because(path, other),
+    })
+}
+
+fn stop_direct(fd: &OwnedFd) -> rustix::io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    rustix::fs::fcntl_setfl(fd, flags - OFlags::DIRECT)
+}
+
+fn open_file(path: &Path, options: &BlockOptions, create: OFlags) -> Result<Backing, OpenError> {
+    let fd =
+        rustix::fs::open(path, access(options) | create, NEW_FILE_MODE).map_err(
+            |errno| match errno {
+                Errno::ROFS => not_writable(path, "its file system is read-only"),
+                Errno::TXTBSY => not_writable(path, "it is a running program or a swap file"),
+                other => unreachable_because(path, other),
+            },
+        )?;
+    let stat = rustix::fs::fstat(&fd).map_err(|errno| unexaminable(path, "stat", errno))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        other => return Err(wrong_type(path, other)),
+    }
+    hold(&fd, path, options.read_only, false)?;
+    if let (Some(bytes), false) = (options.create_bytes, options.read_only) {
+        give_size(&fd, path, bytes)?;
+    }
+    let direct = match options.direct {
+        DirectIo::Always => Some(start_direct(&fd, path)?),
+        DirectIo::Auto | DirectIo::Never => None,
+    };
+    let ask = |what| move |errno: Errno| unexaminable(path, what, errno);
+    let size = rustix::fs::fstat(&fd).map_err(ask("stat"))?.st_size.max(0) as u64;
+    let shape = file::shape(&fd, size, options.read_only).map_err(ask("find the shape of"))?;
+    finish(fd, path, options, shape, direct)
+}
+
+/// Gives an empty file its size and makes both survive power loss.
+fn give_size(fd: &OwnedFd, path: &Path, bytes: u64) -> Result<(), OpenError> {
+    let ask = |what| move |errno: Errno| unexaminable(path, what, errno);
+    // Looked at under the lock: whoever created the file has set its size.
+    if rustix::fs::fstat(fd).map_err(ask("stat"))?.st_size != 0 {
+        return Ok(());
+    }
+    rustix::fs::ftruncate(fd, bytes).map_err(ask("set the size of"))?;
+    rustix::fs::fsync(fd).map_err(ask("sync"))?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(folder, flags, Mode::empty())
+        .and_then(rustix::fs::fsync)
+        .map_err(ask("sync the directory of"))
+}
+
+fn start_direct(fd: &OwnedFd, path: &Path) -> Result<Alignment, OpenError> {
+    let demands = file::alignment(fd)
+        .map_err(|errno| unexaminable(path, "find the alignment of", errno))?
+        .ok_or_else(|| no_direct(path, "its file system has none, or its alignment is not met"))?;
+    let flags = rustix::fs::fcntl_getfl(fd).map_err(|errno| unexaminable(path, "query", errno))?;
+    rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT)
+        .map_err(|_| no_direct(path, "its file system refuses it"))?;
+    Ok(demands)
+}
+
+fn finish(
+    fd: OwnedFd,
+    path: &Path,
+    options: &BlockOptions,
+    shape: Shape,
+    direct: Option<Alignment>,
+) -> Result<Backing, OpenError> {
+    let (read_only, pool) = (options.read_only, options.pool.clone());
+    let backing = Backing::new(fd, path.to_owned(), shape, direct, read_only, pool);
+    let size_bytes =
+        backing.size_below().map_err(|error| unexaminable(path, "find the size of", error))?;
+    let bad = |why| Err(OpenError::BadSize { path: path.to_owned(), size_bytes, why });
+    if size_bytes < SECTOR_BYTES {
+        return bad("that is less than one block");
+    }
+    if backing.set_capacity(size_bytes) != size_bytes {
+        return bad("O_DIRECT cannot reach its end; make it a multiple of 4096");
+    }
+    Ok(backing)
+}

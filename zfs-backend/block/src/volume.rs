@@ -1,0 +1,333 @@
+//! The volume itself: reading, writing and the rest of a disk's operations.
+
+use crate::aligned::{Alignment, in_suitable_memory, write_parts_of_blocks};
+use crate::backing::{Backing, BackingKind};
+use crate::errno::store_error;
+use crate::options::{BlockOptions, OpenError};
+use crate::span::Span;
+use crate::{extents, open};
+use bytes::Bytes;
+use rustix::fs::Advice;
+use std::fmt;
+use std::io;
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::RwLock;
+use zgate_io::{IoEngine, WriteSync};
+use zgate_store::block_store::{BlockGeometry, Extent, ExtentKind};
+use zgate_store::{BlockStore, Payload, StoreError, StoreFuture, StoreResult};
+
+/// A zvol, another block device or a regular file as a disk. Held exclusively
+/// while it exists.
+pub struct BlockVolume {
+    pub(crate) backing: Arc<Backing>,
+    pub(crate) engine: IoEngine,
+    /// Writers share it; a change of a file's size has it alone, as a write
+    /// that comes too late would make the file longer again.
+    pub(crate) size_gate: RwLock<()>,
+    /// A write that was to be stable failed. The kernel reports lost writes
+    /// once, to whoever asks first: that write may have been told about the
+    /// loss of earlier ones, and the next `sync` must not call them safe.
+    writes_lost: AtomicBool,
+}
+
+impl fmt::Debug for BlockVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockVolume({:?} {})", self.kind(), self.backing.path.display())
+    }
+}
+
+impl BlockVolume {
+    /// Opens what lies at `path`, whatever it is, and locks it. May wait for a
+    /// disk, and up to a second for a device that udev looks at.
+    ///
+    /// # Errors
+    /// See [`OpenError`]: each names the path and what is wrong with it.
+    pub fn open(
+        path: impl AsRef<Path>,
+        options: BlockOptions,
+        engine: IoEngine,
+    ) -> Result<Self, OpenError> {
+        let backing = open::open(path.as_ref(), &options)?;
+        tracing::info!(
+            path = %backing.path.display(),
+            kind = ?backing.shape.kind,
+            capacity_bytes = backing.capacity_bytes(),
+            physical_block_bytes = backing.shape.physical_block_bytes,
+            direct = backing.direct.is_some(),
+            read_only = backing.read_only,
+            "volume opened"
+        );
+        Ok(Self {
+            backing: Arc::new(backing),
+            engine,
+            size_gate: RwLock::new(()),
+            writes_lost: AtomicBool::new(false),
+        })
+    }
+
+    /// What the volume lies on.
+    #[must_use]
+    pub fn kind(&self) -> BackingKind {
+        self.backing.shape.kind
+    }
+
+    /// The path it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.backing.path
+    }
+
+    /// Whether I/O goes past the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.backing.direct.is_some()
+    }
+
+    /// Logical block size of the device below in bytes; 1 for a file. Smaller
+    /// transfers work and cost a read.
+    #[must_use]
+    pub fn unit_bytes(&self) -> u64 {
+        self.backing.unit_bytes()
+    }
+
+    /// Names an error, and says in the log where it happened.
+    pub(crate) fn fault(&self, what: &'static str, span: Span, error: &io::Error) -> StoreError {
+        let named = store_error(error);
+        tracing::warn!(
+            path = %self.backing.path.display(),
+            offset = span.offset,
+            len = span.len,
+            %error,
+            "the storage below failed to {what}"
+        );
+        named
+    }
+
+    fn span(&self, offset: u64, len: u64) -> StoreResult<Span> {
+        Span::within(offset, len, self.backing.capacity_bytes()).ok_or(StoreError::BeyondEnd)
+    }
+
+    /// Checks that a change is allowed. Call it with the gate held: the
+    /// capacity does not shrink then.
+    fn writable_span(&self, offset: u64, len: u64) -> StoreResult<Span> {
+        if self.backing.read_only {
+            return Err(StoreError::ReadOnly);
+        }
+        self.span(offset, len)
+    }
+
+    async fn get(&self, offset: u64, len: usize) -> StoreResult<Payload> {
+        let span = self.span(offset, len as u64)?;
+        if len == 0 {
+            return Ok(Payload::Bytes(Bytes::new()));
+        }
+        let bytes = match self.backing.direct {
+            None => self.fetch(span, true).await?,
+            Some(alignment) => {
+                let wide = span.widened(u64::from(alignment.offset_bytes));
+                let skip = (offset - wide.offset) as usize;
+                let bytes = self.fetch(wide, false).await?;
+                if wide == span { bytes } else { bytes.slice(skip..skip + len) }
+            }
+        };
+        Ok(Payload::Bytes(bytes))
+    }
+
+    /// Reads the whole range; what the page cache holds is read at once.
+    async fn fetch(&self, span: Span, cached: bool) -> StoreResult<Bytes> {
+        let len = usize::try_from(span.len).map_err(|_| StoreError::TooLarge)?;
+        let (fd, buf) = (&self.backing.fd, self.backing.pool.take(len));
+        let (count, mut buf) = if cached {
+            self.engine.read(fd, span.offset, buf).await
+        } else {
+            self.engine.read_into(fd, span.offset, buf).await
+        };
+        let mut count = count.map_err(|error| self.fault("read", span, &error))?;
+        if count < len {
+            // An error behind what was read, or the end: asked again, the
+            // kernel says which.
+            let rest = self.backing.pool.take(len);
+            let (again, rest) = self.engine.read_into(fd, span.offset, rest).await;
+            count = again.map_err(|error| self.fault("read", span, &error))?;
+            buf = rest;
+        }
+        if count < len {
+            return Err(StoreError::BeyondEnd);
+        }
+        Ok(buf.into_bytes())
+    }
+
+    /// Writes all of `data`, wherever its ends lie.
+    pub(crate) async fn put(&self, offset: u64, data: Bytes, sync: WriteSync) -> StoreResult<()> {
+        let span = Span { offset, len: data.len() as u64 };
+        match self.backing.direct {
+            None => self.store(span, data, sync, 1).await,
+            Some(alignment) => {
+                let block = u64::from(alignment.offset_bytes);
+                if span.is_aligned(block) {
+                    let data = in_suitable_memory(&self.backing, alignment, data);
+                    self.store(span, data, sync, block).await
+                } else {
+                    self.change_blocks(span, alignment, data, sync).await
+                }
+            }
+        }
+    }
+
+    async fn change_blocks(
+        &self,
+        span: Span,
+        alignment: Alignment,
+        data: Bytes,
+        sync: WriteSync,
+    ) -> StoreResult<()> {
+        let backing = Arc::clone(&self.backing);
+        self.engine
+            .run_long(move || write_parts_of_blocks(&backing, alignment, span.offset, &data, sync))
+            .await
+            .and_then(|outcome| outcome)
+            .map_err(|error| self.fault("write", span, &error))
+    }
+
+    /// Writes all of `data`; a short write goes on at a multiple of `block`.
+    async fn store(&self, span: Span, data: Bytes, sync: WriteSync, block: u64) -> StoreResult<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = span.offset + done as u64;
+            let rest = data.slice(done..);
+            let count = self
+                .engine
+                .write_from(&self.backing.fd, at, rest, sync)
+                .await
+                .map_err(|error| self.fault("write", span, &error))?;
+            let reached = done + count;
+            // The rest failed; asked again, the kernel says why.
+            let next = reached - if reached < data.len() { reached % block as usize } else { 0 };
+            if next <= done {
+                return Err(self.fault("write", span, &io::ErrorKind::WriteZero.into()));
+            }
+            done = next;
+        }
+        Ok(())
+    }
+
+    fn advise(&self, span: Span) -> impl Future<Output = ()> + '_ {
+        let backing = Arc::clone(&self.backing);
+        async move {
+            // Past the page cache there is nothing to fill.
+            if backing.direct.is_some() || span.is_empty() {
+                return;
+            }
+            let hint = move || {
+                rustix::fs::fadvise(
+                    &backing.fd,
+                    span.offset,
+                    NonZeroU64::new(span.len),
+                    Advice::WillNeed,
+                )
+            };
+            // A hint that is not taken is no error.
+            let _ = self.engine.run_long(hint).await;
+        }
+    }
+}
+
+impl BlockStore for BlockVolume {
+    fn geometry(&self) -> BlockGeometry {
+        let (backing, shape) = (&self.backing, &self.backing.shape);
+        BlockGeometry {
+            capacity_bytes: backing.capacity_bytes(),
+            physical_block_bytes: shape.physical_block_bytes,
+            optimal_io_bytes: shape.optimal_io_bytes,
+            discard_granularity_bytes: shape
+                .discard_granularity_bytes
+                .filter(|_| !backing.read_only),
+            discard_zeroes: shape.kind.discard_zeroes(),
+            write_cache: shape.write_cache,
+            read_only: backing.read_only,
+        }
+    }
+
+    fn read<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
+        Box::pin(self.get(offset, len))
+    }
+
+    fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let _gate = self.size_gate.read().await;
+            self.writable_span(offset, data.len() as u64)?;
+            if !fua {
+                return self.put(offset, data, WriteSync::None).await;
+            }
+            let written = self.put(offset, data, WriteSync::Data).await;
+            if written == Err(StoreError::Io) {
+                self.writes_lost.store(true, Ordering::Release);
+            }
+            written
+        })
+    }
+
+    fn sync<'a>(&'a self) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            if self.backing.read_only {
+                return Ok(());
+            }
+            let whole = Span { offset: 0, len: self.backing.capacity_bytes() };
+            let lost_before = self.writes_lost.swap(false, Ordering::AcqRel);
+            let synced = self.engine.sync(&self.backing.fd, true).await;
+            synced.map_err(|error| self.fault("sync", whole, &error))?;
+            if lost_before { Err(StoreError::Io) } else { Ok(()) }
+        })
+    }
+
+    fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let _gate = self.size_gate.read().await;
+            self.free(self.writable_span(offset, len)?).await
+        })
+    }
+
+    fn write_zeroes<'a>(&'a self, offset: u64, len: u64, may_unmap: bool) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let _gate = self.size_gate.read().await;
+            self.zero(self.writable_span(offset, len)?, may_unmap).await
+        })
+    }
+
+    fn extents<'a>(&'a self, offset: u64, len: u64, max: usize) -> StoreFuture<'a, Vec<Extent>> {
+        Box::pin(async move {
+            let span = self.span(offset, len)?;
+            if span.is_empty() || max == 0 {
+                return Ok(Vec::new());
+            }
+            if self.kind() != BackingKind::File {
+                // Linux has no way to ask a device.
+                return Ok(vec![Extent { offset, len, kind: ExtentKind::Mapped }]);
+            }
+            let backing = Arc::clone(&self.backing);
+            self.engine
+                .run_long(move || Ok(extents::of_file(&backing.fd, span, max)?))
+                .await
+                .and_then(|found| found)
+                .map_err(|error| self.fault("tell its extents", span, &error))
+        })
+    }
+
+    fn prefetch<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.advise(self.span(offset, len)?).await;
+            Ok(())
+        })
+    }
+
+    fn refresh<'a>(&'a self) -> StoreFuture<'a, u64> {
+        Box::pin(async move {
+            let _gate = self.size_gate.write().await;
+            let whole = Span { offset: 0, len: self.backing.capacity_bytes() };
+            self.look_again().await.map_err(|error| self.fault("tell its size", whole, &error))
+        })
+    }
+}

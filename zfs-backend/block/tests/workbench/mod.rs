@@ -1,0 +1,160 @@
+//! Engines, scratch places and loop devices for the tests of this crate.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use bytes::Bytes;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use zgate_block::{BlockOptions, BlockVolume, DirectIo, OpenError};
+use zgate_io::{EngineChoice, IoEngine};
+use zgate_store::{BlockStore, BufferPool, Payload, StoreResult};
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// Every engine this kernel has.
+pub(crate) fn engines() -> Vec<IoEngine> {
+    let mut engines = vec![IoEngine::new(EngineChoice::Threads, 3).unwrap()];
+    match IoEngine::new(EngineChoice::Uring, 3) {
+        Ok(engine) => engines.push(engine),
+        Err(error) => say(&format!("io_uring not tried: {error}")),
+    }
+    engines
+}
+
+pub(crate) fn engine() -> IoEngine {
+    IoEngine::new(EngineChoice::Auto, 2).unwrap()
+}
+
+pub(crate) fn options() -> BlockOptions {
+    BlockOptions::new(BufferPool::new(16 << 20))
+}
+
+pub(crate) fn direct(how: DirectIo) -> BlockOptions {
+    BlockOptions { direct: how, ..options() }
+}
+
+pub(crate) fn run<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, work)
+}
+
+/// Past the test harness, which keeps what passing tests print to itself.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "note: {text}");
+}
+
+/// A scratch directory on a real file system: the build's, where O_DIRECT
+/// works more often than in /tmp.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+pub(crate) fn file_of(dir: &tempfile::TempDir, bytes: u64) -> PathBuf {
+    let path = dir.path().join("disk");
+    File::create(&path).unwrap().set_len(bytes).unwrap();
+    path
+}
+
+/// Runs the work on a fresh 4 MiB file with every engine, through the page
+/// cache and past it.
+pub(crate) fn on_every_file(work: impl AsyncFn(&BlockVolume, &Path)) {
+    for engine in engines() {
+        for how in [DirectIo::Never, DirectIo::Always] {
+            let dir = scratch();
+            let path = file_of(&dir, 4 * MIB);
+            match BlockVolume::open(&path, direct(how), engine.clone()) {
+                Ok(volume) => run(work(&volume, &path)),
+                Err(error @ OpenError::NoDirectIo { .. }) => say(&format!("not tried: {error}")),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+/// Bytes that differ by position and `seed`.
+pub(crate) fn pattern(len: usize, seed: u64) -> Bytes {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8 | 1
+    };
+    (0..len).map(|_| next()).collect::<Vec<_>>().into()
+}
+
+pub(crate) async fn read(volume: &BlockVolume, offset: u64, len: usize) -> StoreResult<Bytes> {
+    match volume.read(offset, len).await? {
+        Payload::Bytes(bytes) => Ok(bytes),
+        Payload::Span(_) => panic!("a disk answers with bytes"),
+    }
+}
+
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
+/// Space a file takes, in bytes.
+pub(crate) fn allocated(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    File::open(path).unwrap().sync_all().unwrap();
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
+/// Runs a program; `Err` says why it failed.
+pub(crate) fn program(name: &str, arguments: &[&str]) -> Result<String, String> {
+    let told = format!("{name} {}", arguments.join(" "));
+    match Command::new(name).args(arguments).output() {
+        Ok(output) if output.status.success() => {
+            Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        }
+        Ok(output) => Err(format!("{told}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Err(format!("{told}: {error}")),
+    }
+}
+
+/// A loop device over a scratch file; both end with it.
+pub(crate) struct LoopDevice {
+    pub(crate) path: PathBuf,
+    pub(crate) below: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl LoopDevice {
+    /// Makes one, or says why that is not possible here. With
+    /// `ZGATE_TEST_LOOP=require` that is a failure; with `off`, none is made.
+    pub(crate) fn new(bytes: u64, arguments: &[&str]) -> Option<Self> {
+        let wish = std::env::var("ZGATE_TEST_LOOP").unwrap_or_default();
+        if wish == "off" {
+            say("loop device test not run: ZGATE_TEST_LOOP=off");
+            return None;
+        }
+        let dir = scratch();
+        let below = file_of(&dir, bytes);
+        let mut all = vec!["--find", "--show"];
+        all.extend(arguments);
+        let name = below.to_string_lossy().into_owned();
+        all.push(&name);
+        match program("losetup", &all) {
+            Ok(path) => Some(Self { path: path.into(), below, _dir: dir }),
+            Err(why) => {
+                assert!(wish != "require", "ZGATE_TEST_LOOP=require, but {why}");
+                say(&format!("loop device test not run: {why} (root and losetup are needed)"));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        if let Err(why) = program("losetup", &["--detach", self.name()]) {
+            say(&why);
+        }
+    }
+}
