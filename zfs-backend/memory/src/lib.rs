@@ -1,1 +1,31 @@
-//! placeholder
+//! Stores without a disk below, for tests, simulations and demos: a complete
+//! model of a tree of files ([`MemoryStore`]) and a disk with a volatile cache
+//! ([`SimDisk`]). Both are deterministic (no clock, no randomness of their
+//! own), can be told to fail or to wait ([`Faults`]), and can lose power, so
+//! that what COMMIT, FILE_SYNC, FUA and SYNCHRONIZE CACHE promise is provable.
+
+mod acl;
+mod attributes;
+mod builder;
+mod content;
+mod create;
+mod directory;
+pub mod disk;
+pub mod faults;
+mod file_data;
+mod inode;
+mod names;
+mod open_file;
+mod page_set;
+mod permission;
+mod ranges;
+#[cfg(test)]
+mod scene;
+mod store;
+mod tree;
+mod xattr;
+
+pub use builder::{EPOCH_SECONDS, MemoryStoreBuilder};
+pub use disk::{DiskOp, SimDisk, SimDiskBuilder};
+pub use faults::{Faults, FileOp, Hold, When};
+pub use store::MemoryStore;

@@ -1,0 +1,9 @@
+//! A disk in memory with a volatile cache, thin provisioning and faults.
+
+mod builder;
+mod media;
+mod overlay;
+mod sim;
+
+pub use builder::SimDiskBuilder;
+pub use sim::{DiskOp, SimDisk};

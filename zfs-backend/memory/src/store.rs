@@ -1,0 +1,378 @@
+//! The store trait on top of the tree: every call passes the faults, then has
+//! its effect at one moment.
+
+use crate::builder::MemoryStoreBuilder;
+use crate::faults::{Faults, FileOp};
+use crate::open_file::MemoryFile;
+use crate::tree::Tree;
+use bytes::Bytes;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zgate_store::attr::FsId;
+use zgate_store::file_store::{
+    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
+    OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
+};
+use zgate_store::{
+    AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreError, StoreFuture,
+    StoreResult,
+};
+
+/// A tree of files in memory. Clones share it.
+///
+/// Name-space and attribute changes are stable at once; data is stable when
+/// written so, or after COMMIT. See [`MemoryStore::crash`].
+#[derive(Clone)]
+pub struct MemoryStore {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What a store and its open files share.
+pub(crate) struct Shared {
+    pub(crate) tree: Mutex<Tree>,
+    pub(crate) faults: Faults<FileOp>,
+    pub(crate) crashes: AtomicU64,
+    pub(crate) root: NodeHandle,
+    pub(crate) traits: StoreTraits,
+    pub(crate) fsid: FsId,
+}
+
+impl Shared {
+    /// The tree; nobody holds it across a wait.
+    pub(crate) fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MemoryStore({:?})", self.shared.fsid)
+    }
+}
+
+impl MemoryStore {
+    /// An unlimited store whose root directory belongs to root with mode 0755.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// To decide otherwise.
+    pub fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder::default()
+    }
+
+    /// What makes calls fail or wait.
+    #[must_use]
+    pub fn faults(&self) -> Faults<FileOp> {
+        self.shared.faults.clone()
+    }
+
+    /// Power fails: data that is not stable falls back to what is. Calls that
+    /// are held fail with [`StoreError::Io`], so that nothing is promised in a
+    /// life that is over. Files that are open stay open. Returns how many files lost something.
+    pub fn crash(&self) -> usize {
+        self.shared.crashes.fetch_add(1, Ordering::AcqRel);
+        self.shared.tree().crash()
+    }
+
+    fn crashes(&self) -> u64 {
+        self.shared.crashes.load(Ordering::Acquire)
+    }
+
+    /// Runs one operation: faults, effect, faults.
+    fn run<'a, T: 'a>(
+        &'a self,
+        op: FileOp,
+        effect: impl FnOnce(&mut Tree) -> StoreResult<T> + 'a,
+    ) -> StoreFuture<'a, T> {
+        Box::pin(async move {
+            let began = self.crashes();
+            self.shared.faults.before(op).await?;
+            if self.crashes() != began {
+                return Err(StoreError::Io);
+            }
+            let result = effect(&mut self.shared.tree());
+            self.shared.faults.after(op).await?;
+            if self.crashes() == began { result } else { Err(StoreError::Io) }
+        })
+    }
+
+    /// Runs one operation on an open file.
+    fn run_on<'a, T: 'a>(
+        &'a self,
+        op: FileOp,
+        file: &'a OpenFile,
+        effect: impl FnOnce(&mut Tree, &MemoryFile) -> StoreResult<T> + 'a,
+    ) -> StoreFuture<'a, T> {
+        self.run(op, move |tree| effect(tree, MemoryFile::of(&self.shared, file)?))
+    }
+}
+
+impl FileStore for MemoryStore {
+    fn root(&self) -> NodeHandle {
+        self.shared.root
+    }
+
+    fn traits(&self) -> StoreTraits {
+        self.shared.traits
+    }
+
+    fn fsid(&self) -> FsId {
+        self.shared.fsid
+    }
+
+    fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr> {
+        self.run(FileOp::GetAttr, |tree| tree.getattr(node))
+    }
+
+    fn lookup<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, Node> {
+        self.run(FileOp::Lookup, move |tree| tree.lookup(who, dir, name))
+    }
+
+    fn lookup_parent<'a>(&'a self, who: &'a Caller, dir: &'a NodeHandle) -> StoreFuture<'a, Node> {
+        self.run(FileOp::LookupParent, move |tree| tree.lookup_parent(who, dir))
+    }
+
+    fn access<'a>(&'a self, who: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, AccessMask> {
+        self.run(FileOp::Access, move |tree| tree.access(who, node))
+    }
+
+    fn setattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        changes: &'a SetAttr,
+        open: Option<&'a OpenFile>,
+    ) -> StoreFuture<'a, Attr> {
+        self.run(FileOp::SetAttr, move |tree| {
+            let open = open.map(|file| MemoryFile::of(&self.shared, file)).transpose()?;
+            let writer = open.and_then(|file| file.writable().ok());
+            tree.setattr(who, node, changes, writer)
+        })
+    }
+
+    fn readlink<'a>(&'a self, _: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, Vec<u8>> {
+        self.run(FileOp::ReadLink, |tree| tree.readlink(node))
+    }
+
+    fn create_file<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        mode: CreateMode,
+        attrs: &'a SetAttr,
+    ) -> StoreFuture<'a, CreatedFile> {
+        self.run(FileOp::CreateFile, move |tree| {
+            let made = tree.create_file(who, dir, name, mode, attrs)?;
+            let open = made
+                .opened
+                .map(|number| MemoryFile::new(&self.shared, number, (true, true), who.uid == 0));
+            Ok(CreatedFile { node: made.node, open, created: made.created, dir: made.dir })
+        })
+    }
+
+    fn create_node<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        what: &'a NewNode,
+        attrs: &'a SetAttr,
+    ) -> StoreFuture<'a, (Node, DirChange)> {
+        self.run(FileOp::CreateNode, move |tree| tree.create_node(who, dir, name, what, attrs))
+    }
+
+    fn open<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        access: OpenAccess,
+    ) -> StoreFuture<'a, OpenFile> {
+        self.run(FileOp::Open, move |tree| {
+            let number = tree.open(who, node, access)?;
+            let rights = (access.read, access.write);
+            Ok(MemoryFile::new(&self.shared, number, rights, who.uid == 0))
+        })
+    }
+
+    fn remove<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        kind: Option<FileKind>,
+    ) -> StoreFuture<'a, DirChange> {
+        self.run(FileOp::Remove, move |tree| tree.remove(who, dir, name, kind))
+    }
+
+    fn rename<'a>(
+        &'a self,
+        who: &'a Caller,
+        from_dir: &'a NodeHandle,
+        from_name: &'a [u8],
+        to_dir: &'a NodeHandle,
+        to_name: &'a [u8],
+    ) -> StoreFuture<'a, (DirChange, DirChange)> {
+        self.run(FileOp::Rename, move |tree| tree.rename(who, from_dir, from_name, to_dir, to_name))
+    }
+
+    fn link<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, DirChange> {
+        self.run(FileOp::Link, move |tree| tree.link(who, node, dir, name))
+    }
+
+    fn readdir<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        cookie: u64,
+        max_entries: usize,
+        with_nodes: bool,
+    ) -> StoreFuture<'a, DirPage> {
+        self.run(FileOp::ReadDir, move |tree| {
+            tree.readdir(who, dir, cookie, max_entries, with_nodes)
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        len: usize,
+        _: ReadHow,
+    ) -> StoreFuture<'a, ReadData> {
+        self.run_on(FileOp::Read, file, move |tree, file| tree.read(file, offset, len))
+    }
+
+    fn write<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        data: Bytes,
+        stability: Stability,
+    ) -> StoreFuture<'a, (usize, Stability)> {
+        self.run_on(FileOp::Write, file, move |tree, file| {
+            tree.write(file, offset, &data, stability)
+        })
+    }
+
+    fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
+        self.run_on(FileOp::Commit, file, |tree, file| tree.commit(file))
+    }
+
+    fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        self.run_on(FileOp::Allocate, file, move |tree, file| tree.allocate(file, offset, len))
+    }
+
+    fn deallocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        self.run_on(FileOp::Deallocate, file, move |tree, file| tree.deallocate(file, offset, len))
+    }
+
+    fn seek<'a>(&'a self, file: &'a OpenFile, offset: u64, what: SeekWhat) -> StoreFuture<'a, u64> {
+        self.run_on(FileOp::Seek, file, move |tree, file| tree.seek(file, offset, what))
+    }
+
+    fn copy_range<'a>(
+        &'a self,
+        from: &'a OpenFile,
+        from_offset: u64,
+        to: &'a OpenFile,
+        to_offset: u64,
+        len: u64,
+    ) -> StoreFuture<'a, u64> {
+        self.run_on(FileOp::CopyRange, from, move |tree, from| {
+            let to = MemoryFile::of(&self.shared, to)?;
+            tree.copy(from, from_offset, to, to_offset, len)
+        })
+    }
+
+    fn clone_range<'a>(
+        &'a self,
+        from: &'a OpenFile,
+        from_offset: u64,
+        to: &'a OpenFile,
+        to_offset: u64,
+        len: u64,
+    ) -> StoreFuture<'a, ()> {
+        self.run_on(FileOp::CloneRange, from, move |tree, from| {
+            let to = MemoryFile::of(&self.shared, to)?;
+            tree.clone(from, from_offset, to, to_offset, len)
+        })
+    }
+
+    fn advise<'a>(&'a self, file: &'a OpenFile, _: u64, _: u64, _: Advice) -> StoreFuture<'a, ()> {
+        self.run_on(FileOp::Advise, file, |_, _| Ok(()))
+    }
+
+    fn statfs<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, FsStat> {
+        self.run(FileOp::StatFs, |tree| tree.statfs(node))
+    }
+
+    fn get_xattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, Vec<u8>> {
+        self.run(FileOp::GetXattr, move |tree| tree.get_xattr(who, node, name))
+    }
+
+    fn set_xattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        name: &'a [u8],
+        value: &'a [u8],
+        how: XattrSet,
+    ) -> StoreFuture<'a, DirChange> {
+        self.run(FileOp::SetXattr, move |tree| tree.set_xattr(who, node, name, value, how))
+    }
+
+    fn list_xattrs<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+    ) -> StoreFuture<'a, Vec<Vec<u8>>> {
+        self.run(FileOp::ListXattrs, move |tree| tree.list_xattrs(who, node))
+    }
+
+    fn remove_xattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, DirChange> {
+        self.run(FileOp::RemoveXattr, move |tree| tree.remove_xattr(who, node, name))
+    }
+
+    fn get_acl<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, PosixAcl> {
+        self.run(FileOp::GetAcl, |tree| tree.get_acl(node))
+    }
+
+    fn set_acl<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        acl: &'a PosixAcl,
+    ) -> StoreFuture<'a, ()> {
+        self.run(FileOp::SetAcl, move |tree| tree.set_acl(who, node, acl))
+    }
+}

@@ -1,0 +1,114 @@
+//! Extended attributes of the `user.` name space (RFC 8276), with Linux's
+//! limits.
+
+use crate::inode::Inode;
+use crate::permission::{READ, WRITE, require};
+use crate::tree::Tree;
+use zgate_store::file_store::{DirChange, XattrSet};
+use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
+
+/// Longest name (XATTR_NAME_MAX without `user.`).
+const MAX_XATTR_NAME_BYTES: usize = 250;
+/// Longest value (XATTR_SIZE_MAX).
+const MAX_XATTR_BYTES: usize = 64 << 10;
+
+impl Tree {
+    /// Reads an attribute.
+    pub(crate) fn get_xattr(
+        &self,
+        who: &Caller,
+        node: &NodeHandle,
+        name: &[u8],
+    ) -> StoreResult<Vec<u8>> {
+        self.check_xattr_name(name)?;
+        let inode = self.inode(node)?;
+        if !holds_xattrs(inode) {
+            return Err(StoreError::NoXattr);
+        }
+        require(who, inode, READ)?;
+        inode.xattrs.get(name).cloned().ok_or(StoreError::NoXattr)
+    }
+
+    /// Sets an attribute.
+    pub(crate) fn set_xattr(
+        &mut self,
+        who: &Caller,
+        node: &NodeHandle,
+        name: &[u8],
+        value: &[u8],
+        how: XattrSet,
+    ) -> StoreResult<DirChange> {
+        self.check_xattr_name(name)?;
+        if value.len() > MAX_XATTR_BYTES {
+            return Err(StoreError::XattrTooBig);
+        }
+        let number = self.may_change_xattrs(who, node)?;
+        let inode = self.at_mut(number)?;
+        match (how, inode.xattrs.contains_key(name)) {
+            (XattrSet::Create, true) => return Err(StoreError::Exists),
+            (XattrSet::Replace, false) => return Err(StoreError::NoXattr),
+            _ => inode.xattrs.insert(name.to_vec(), value.to_vec()),
+        };
+        self.xattrs_changed(number)
+    }
+
+    /// Removes an attribute.
+    pub(crate) fn remove_xattr(
+        &mut self,
+        who: &Caller,
+        node: &NodeHandle,
+        name: &[u8],
+    ) -> StoreResult<DirChange> {
+        self.check_xattr_name(name)?;
+        let number = self.may_change_xattrs(who, node)?;
+        if self.at_mut(number)?.xattrs.remove(name).is_none() {
+            return Err(StoreError::NoXattr);
+        }
+        self.xattrs_changed(number)
+    }
+
+    /// Names of the attributes, sorted.
+    pub(crate) fn list_xattrs(&self, who: &Caller, node: &NodeHandle) -> StoreResult<Vec<Vec<u8>>> {
+        let inode = self.inode(node)?;
+        if !self.traits.xattrs {
+            return Err(StoreError::NotSupported);
+        }
+        if !holds_xattrs(inode) {
+            return Ok(Vec::new());
+        }
+        require(who, inode, READ)?;
+        Ok(inode.xattrs.keys().cloned().collect())
+    }
+
+    fn may_change_xattrs(&self, who: &Caller, node: &NodeHandle) -> StoreResult<u64> {
+        let inode = self.inode(node)?;
+        self.require_writable()?;
+        if !holds_xattrs(inode) {
+            return Err(StoreError::NotPermitted);
+        }
+        require(who, inode, WRITE)?;
+        Ok(inode.number)
+    }
+
+    fn xattrs_changed(&mut self, number: u64) -> StoreResult<DirChange> {
+        let before = self.at(number)?.change;
+        self.attributes_changed(number)?;
+        Ok(DirChange { atomic: true, before, after: self.at(number)?.change })
+    }
+
+    fn check_xattr_name(&self, name: &[u8]) -> StoreResult<()> {
+        match name {
+            _ if !self.traits.xattrs => Err(StoreError::NotSupported),
+            [] => Err(StoreError::Invalid),
+            _ if name.len() > MAX_XATTR_NAME_BYTES => Err(StoreError::NameTooLong),
+            _ if name.contains(&0) => Err(StoreError::BadName),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Linux keeps `user.` attributes on regular files and directories only
+/// (xattr(7)).
+fn holds_xattrs(inode: &Inode) -> bool {
+    matches!(inode.kind(), FileKind::Regular | FileKind::Directory)
+}
