@@ -145,7 +145,7 @@ pub(crate) fn alignment(fd: &OwnedFd, sysfs: &Sysfs) -> io::Result<Option<Alignm
     // The queue's value is a mask: 511 means multiples of 512.
     let memory = sysfs
         .queue_number("dma_alignment")
-        .and_then(|mask| u32::try_from(mask + 1).ok())
+        .and_then(|mask| u32::try_from(mask).ok()?.checked_add(1))
         .unwrap_or(logical);
     Ok(Alignment::new(logical, memory))
 }

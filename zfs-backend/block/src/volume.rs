@@ -12,8 +12,7 @@ use std::fmt;
 use std::io;
 use std::num::NonZeroU64;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::RwLock;
 use zgate_io::{IoEngine, WriteSync};
 use zgate_store::block_store::{BlockGeometry, Extent, ExtentKind};
@@ -27,10 +26,10 @@ pub struct BlockVolume {
     /// Writers share it; a change of a file's size has it alone, as a write
     /// that comes too late would make the file longer again.
     pub(crate) size_gate: RwLock<()>,
-    /// A write that was to be stable failed. The kernel reports lost writes
-    /// once, to whoever asks first: that write may have been told about the
-    /// loss of earlier ones, and the next `sync` must not call them safe.
-    writes_lost: AtomicBool,
+    /// How a write that was to be stable failed. The kernel reports lost
+    /// writes once, to whoever asks first: that write may have been told about
+    /// the loss of earlier ones, and the next `sync` must not call them safe.
+    writes_lost: Mutex<Option<StoreError>>,
 }
 
 impl fmt::Debug for BlockVolume {
@@ -64,7 +63,7 @@ impl BlockVolume {
             backing: Arc::new(backing),
             engine,
             size_gate: RwLock::new(()),
-            writes_lost: AtomicBool::new(false),
+            writes_lost: Mutex::new(None),
         })
     }
 
@@ -214,6 +213,23 @@ impl BlockVolume {
         Ok(())
     }
 
+    /// Remembers a failure that may stand for earlier writes as well: past the
+    /// page cache a lack of space is the write's own.
+    fn remember_loss(&self, error: StoreError) {
+        let lost = match error {
+            StoreError::Io => true,
+            StoreError::NoSpace | StoreError::QuotaExceeded => self.backing.direct.is_none(),
+            _ => false,
+        };
+        if lost {
+            *self.writes_lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+    }
+
+    fn take_loss(&self) -> Option<StoreError> {
+        self.writes_lost.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     fn advise(&self, span: Span) -> impl Future<Output = ()> + '_ {
         let backing = Arc::clone(&self.backing);
         async move {
@@ -263,8 +279,8 @@ impl BlockStore for BlockVolume {
                 return self.put(offset, data, WriteSync::None).await;
             }
             let written = self.put(offset, data, WriteSync::Data).await;
-            if written == Err(StoreError::Io) {
-                self.writes_lost.store(true, Ordering::Release);
+            if let Err(error) = written {
+                self.remember_loss(error);
             }
             written
         })
@@ -276,10 +292,10 @@ impl BlockStore for BlockVolume {
                 return Ok(());
             }
             let whole = Span { offset: 0, len: self.backing.capacity_bytes() };
-            let lost_before = self.writes_lost.swap(false, Ordering::AcqRel);
+            let lost_before = self.take_loss();
             let synced = self.engine.sync(&self.backing.fd, true).await;
             synced.map_err(|error| self.fault("sync", whole, &error))?;
-            if lost_before { Err(StoreError::Io) } else { Ok(()) }
+            lost_before.map_or(Ok(()), Err)
         })
     }
 
@@ -325,7 +341,8 @@ impl BlockStore for BlockVolume {
 
     fn refresh<'a>(&'a self) -> StoreFuture<'a, u64> {
         Box::pin(async move {
-            let _gate = self.size_gate.write().await;
+            // Shared: it must not fall between the two halves of a resize.
+            let _gate = self.size_gate.read().await;
             let whole = Span { offset: 0, len: self.backing.capacity_bytes() };
             self.look_again().await.map_err(|error| self.fault("tell its size", whole, &error))
         })

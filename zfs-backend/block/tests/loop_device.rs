@@ -205,3 +205,36 @@ fn a_device_that_fails_is_named_as_such() {
         });
     }
 }
+
+/// A device whose file system below is full: what it accepts into the page
+/// cache it cannot keep.
+fn on_a_device_that_loses_writes(work: impl AsyncFn(&BlockVolume)) {
+    for engine in engines() {
+        let Some(place) = SmallFileSystem::new() else { return };
+        let below = file_of(&place.0, 4 * MIB);
+        let Some(device) = LoopDevice::over(below, &[], None) else { return };
+        let volume = BlockVolume::open(&device.path, direct(DirectIo::Never), engine).unwrap();
+        run(work(&volume));
+        drop((volume, device));
+    }
+}
+
+#[test]
+fn a_sync_after_lost_writes_fails() {
+    on_a_device_that_loses_writes(async |volume| {
+        volume.write(0, pattern(3 << 20, 1), false).await.unwrap();
+        assert!(volume.sync().await.is_err(), "cached writes that could not be kept");
+    });
+}
+
+#[test]
+fn a_failed_stable_write_makes_the_next_sync_fail_once() {
+    on_a_device_that_loses_writes(async |volume| {
+        volume.write(0, pattern(4096, 1), true).await.unwrap();
+        volume.sync().await.unwrap();
+        let failed = volume.write(0, pattern(3 << 20, 1), true).await;
+        assert!(matches!(failed, Err(StoreError::Io | StoreError::NoSpace)), "{failed:?}");
+        assert_eq!(volume.sync().await, failed, "who knows what else was lost");
+        assert_eq!(volume.sync().await, Ok(()), "it has been told");
+    });
+}

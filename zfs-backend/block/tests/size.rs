@@ -101,31 +101,6 @@ fn a_read_only_file_keeps_its_size() {
     assert_eq!(outcome, Err(ResizeError::Store(StoreError::ReadOnly)));
 }
 
-/// A small tmpfs of our own, unmounted when dropped.
-struct SmallFileSystem(tempfile::TempDir);
-
-impl SmallFileSystem {
-    fn new() -> Option<Self> {
-        let dir = scratch();
-        let place = dir.path().to_str().unwrap();
-        match program("mount", &["-t", "tmpfs", "-o", "size=1m", "zgate-test", place]) {
-            Ok(_) => Some(Self(dir)),
-            Err(why) => {
-                say(&format!("small file system test not run: {why} (root is needed)"));
-                None
-            }
-        }
-    }
-}
-
-impl Drop for SmallFileSystem {
-    fn drop(&mut self) {
-        if let Err(why) = program("umount", &[self.0.path().to_str().unwrap()]) {
-            say(&why);
-        }
-    }
-}
-
 #[test]
 fn a_full_file_system_is_named() {
     let Some(place) = SmallFileSystem::new() else { return };

@@ -118,20 +118,29 @@ pub(crate) fn program(name: &str, arguments: &[&str]) -> Result<String, String> 
 pub(crate) struct LoopDevice {
     pub(crate) path: PathBuf,
     pub(crate) below: PathBuf,
-    _dir: tempfile::TempDir,
+    _dir: Option<tempfile::TempDir>,
 }
 
 impl LoopDevice {
     /// Makes one, or says why that is not possible here. With
     /// `ZGATE_TEST_LOOP=require` that is a failure; with `off`, none is made.
     pub(crate) fn new(bytes: u64, arguments: &[&str]) -> Option<Self> {
+        let dir = scratch();
+        let below = file_of(&dir, bytes);
+        Self::over(below, arguments, Some(dir))
+    }
+
+    /// Makes one over a file that lies elsewhere.
+    pub(crate) fn over(
+        below: PathBuf,
+        arguments: &[&str],
+        dir: Option<tempfile::TempDir>,
+    ) -> Option<Self> {
         let wish = std::env::var("ZGATE_TEST_LOOP").unwrap_or_default();
         if wish == "off" {
             say("loop device test not run: ZGATE_TEST_LOOP=off");
             return None;
         }
-        let dir = scratch();
-        let below = file_of(&dir, bytes);
         let mut all = vec!["--find", "--show"];
         all.extend(arguments);
         let name = below.to_string_lossy().into_owned();
@@ -154,6 +163,31 @@ impl LoopDevice {
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         if let Err(why) = program("losetup", &["--detach", self.name()]) {
+            say(&why);
+        }
+    }
+}
+
+/// A small tmpfs of our own, unmounted when dropped.
+pub(crate) struct SmallFileSystem(pub(crate) tempfile::TempDir);
+
+impl SmallFileSystem {
+    pub(crate) fn new() -> Option<Self> {
+        let dir = scratch();
+        let place = dir.path().to_str().unwrap();
+        match program("mount", &["-t", "tmpfs", "-o", "size=1m", "zgate-test", place]) {
+            Ok(_) => Some(Self(dir)),
+            Err(why) => {
+                say(&format!("small file system test not run: {why} (root is needed)"));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for SmallFileSystem {
+    fn drop(&mut self) {
+        if let Err(why) = program("umount", &[self.0.path().to_str().unwrap()]) {
             say(&why);
         }
     }
