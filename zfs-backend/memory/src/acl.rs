@@ -146,3 +146,116 @@ pub(crate) fn inherit(dir: &Inode, child: &mut Inode) {
         child.default_acl = dir.default_acl.clone();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::scene::*;
+    use std::sync::Arc;
+    use zgate_store::file_store::{NewNode, PosixAcl, PosixAclEntry, PosixAclTag as Tag};
+    use zgate_store::{Caller, FileStore, StoreError};
+
+    fn acl(entries: &[(Tag, u8)]) -> Vec<PosixAclEntry> {
+        entries.iter().map(|&(tag, perms)| PosixAclEntry { tag, perms }).collect()
+    }
+
+    fn extended() -> Vec<PosixAclEntry> {
+        acl(&[
+            (Tag::UserObj, 6),
+            (Tag::User(4242), 6),
+            (Tag::GroupObj, 4),
+            (Tag::Group(50), 2),
+            (Tag::Mask, 6),
+            (Tag::Other, 0),
+        ])
+    }
+
+    fn only(access: Vec<PosixAclEntry>) -> PosixAcl {
+        PosixAcl { access, default: vec![] }
+    }
+
+    #[test]
+    fn acls_are_kept_and_decide() {
+        let s = Scene::new();
+        let (node, _open) = s.file("f");
+        let h = &node.handle;
+        let plain = block_on(s.store.get_acl(h)).unwrap();
+        assert_eq!(plain, only(acl(&[(Tag::UserObj, 6), (Tag::GroupObj, 4), (Tag::Other, 4)])));
+        let mut shuffled = extended();
+        shuffled.reverse();
+        block_on(s.store.set_acl(&root(), h, &only(shuffled))).unwrap();
+        assert_eq!(block_on(s.store.get_acl(h)).unwrap(), only(extended()));
+        let attr = block_on(s.store.getattr(h)).unwrap();
+        assert_eq!(attr.mode, 0o660);
+        assert!(attr.change > node.attr.change);
+        let access = |who: &Caller| {
+            let mask = block_on(s.store.access(who, h)).unwrap();
+            (mask.read, mask.write, mask.execute)
+        };
+        assert_eq!(access(&user(4242, 1)), (true, true, false));
+        assert_eq!(access(&user(4243, 1)), (false, false, false));
+        assert_eq!(access(&user(7, 50)), (false, true, false));
+        // chmod moves the mask.
+        block_on(s.store.setattr(&root(), h, &mode(0o640), None)).unwrap();
+        assert_eq!(access(&user(4242, 1)), (true, false, false));
+        assert_eq!(access(&user(7, 50)), (false, false, false));
+    }
+
+    #[test]
+    fn one_group_entry_has_to_grant_all_that_is_wanted() {
+        let s = Scene::new();
+        let dir = s.mkdir(&s.root(), "d");
+        let mut split = extended();
+        for entry in &mut split {
+            match entry.tag {
+                Tag::GroupObj => entry.perms = 1,
+                Tag::Mask => entry.perms = 7,
+                _ => {}
+            }
+        }
+        block_on(s.store.set_acl(&root(), &dir.handle, &only(split))).unwrap();
+        // One group may search, the other may write: together that is both
+        // rights, but not both at once (IEEE 1003.1e draft 17 §23.1.5).
+        let who = Caller { uid: 7, gid: 50, groups: Arc::from([0]) };
+        let mask = block_on(s.store.access(&who, &dir.handle)).unwrap();
+        assert!(!mask.read && mask.write && mask.execute);
+        let made = s.create_as(&who, &dir.handle, "f", 0o600).map(|_| ());
+        assert_eq!(error_of(made), StoreError::AccessDenied);
+    }
+
+    #[test]
+    fn new_objects_inherit_the_default() {
+        let s = Scene::new();
+        let dir = s.mkdir(&s.root(), "d");
+        let plain = block_on(s.store.get_acl(&dir.handle)).unwrap().access;
+        let both = PosixAcl { access: plain.clone(), default: extended() };
+        block_on(s.store.set_acl(&root(), &dir.handle, &both)).unwrap();
+        let file = s.create_as(&root(), &dir.handle, "f", 0o644).unwrap().node;
+        let own = block_on(s.store.get_acl(&file.handle)).unwrap();
+        let perms: Vec<_> = own.access.iter().map(|entry| entry.perms).collect();
+        assert_eq!((perms, file.attr.mode), (vec![6, 6, 4, 2, 4, 0], 0o640));
+        assert!(own.default.is_empty());
+        let sub = s.make_as(&root(), &dir.handle, "s", &NewNode::Directory, 0o777).unwrap();
+        assert_eq!(block_on(s.store.get_acl(&sub.handle)).unwrap().default, extended());
+        block_on(s.store.set_acl(&root(), &dir.handle, &only(plain))).unwrap();
+        assert!(block_on(s.store.get_acl(&dir.handle)).unwrap().default.is_empty());
+    }
+
+    #[test]
+    fn acls_that_make_no_sense_are_refused() {
+        let s = Scene::new();
+        let (node, _open) = s.file("f");
+        let set = |who: &Caller, acl: &PosixAcl| block_on(s.store.set_acl(who, &node.handle, acl));
+        let mut no_mask = extended();
+        no_mask.retain(|entry| entry.tag != Tag::Mask);
+        let mut twice = extended();
+        twice.push(PosixAclEntry { tag: Tag::User(4242), perms: 1 });
+        let mut wide = extended();
+        wide[0].perms = 8;
+        for bad in [no_mask, twice, wide, acl(&[(Tag::UserObj, 7)])] {
+            assert_eq!(set(&root(), &only(bad)), Err(StoreError::Invalid));
+        }
+        let default = PosixAcl { access: extended(), default: extended() };
+        assert_eq!(set(&root(), &default), Err(StoreError::NotSupported));
+        assert_eq!(set(&user(9, 9), &only(extended())), Err(StoreError::NotPermitted));
+    }
+}

@@ -179,3 +179,124 @@ fn set_times(inode: &mut Inode, changes: &SetAttr) {
         inode.btime = time;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::EPOCH_SECONDS;
+    use crate::MemoryStore;
+    use crate::scene::*;
+    use std::sync::Arc;
+    use zgate_store::{Caller, FileStore, SetAttr, SetTime, StoreError, Timestamp};
+
+    #[test]
+    fn attributes_are_set_and_told() {
+        let s = Scene::new();
+        let (node, _open) = s.file("f");
+        let when = Timestamp { seconds: 1_000_000_000, nanoseconds: 123_456_789 };
+        let changes = SetAttr {
+            mode: Some(0o4751),
+            uid: Some(1000),
+            gid: Some(1001),
+            size: Some(77),
+            atime: Some(SetTime::At(when)),
+            mtime: Some(SetTime::At(Timestamp { seconds: -5, nanoseconds: 0 })),
+            btime: None,
+        };
+        let set =
+            |changes: &SetAttr| block_on(s.store.setattr(&root(), &node.handle, changes, None));
+        let attr = set(&changes).unwrap();
+        // A chown clears set-id bits; the mode asked for is set after it.
+        assert_eq!((attr.mode, attr.size, attr.uid, attr.gid), (0o4751, 77, 1000, 1001));
+        assert_eq!((attr.atime, attr.mtime.seconds), (when, -5));
+        assert!(attr.change > node.attr.change && attr.ctime > node.attr.ctime);
+        assert_eq!(block_on(s.store.getattr(&node.handle)).unwrap(), attr);
+        let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+        let later = set(&now).unwrap();
+        assert_eq!((later.mtime.seconds, later.atime), (EPOCH_SECONDS, when));
+        let given = SetAttr { uid: Some(5), ..SetAttr::default() };
+        assert_eq!(set(&given).unwrap().mode, 0o751);
+        let nobody = SetAttr { uid: Some(u32::MAX), ..SetAttr::default() };
+        assert_eq!(error_of(set(&nobody)), StoreError::Invalid);
+        let bad = SetTime::At(Timestamp { seconds: 0, nanoseconds: 1_000_000_000 });
+        let bad = SetAttr { atime: Some(bad), size: Some(1), ..SetAttr::default() };
+        assert_eq!(error_of(set(&bad)), StoreError::Invalid);
+        assert_eq!(block_on(s.store.getattr(&node.handle)).unwrap().size, 77);
+    }
+
+    #[test]
+    fn every_change_moves_the_change_number() {
+        let s = Scene::new();
+        let (node, file) = s.file("f");
+        let change = || block_on(s.store.getattr(&node.handle)).unwrap().change;
+        let mut last = change();
+        for round in 0..100u32 {
+            s.write(&file, 0, &round.to_le_bytes()).unwrap();
+            assert!(change() > last, "round {round}");
+            last = change();
+        }
+        let mut last = block_on(s.store.getattr(&s.root())).unwrap().change;
+        for round in 0..50 {
+            let made = s.create_as(&root(), &s.root(), &format!("x{round}"), 0o600).unwrap();
+            assert_eq!(made.dir.before, last);
+            assert!(made.dir.after > last);
+            last = made.dir.after;
+        }
+    }
+
+    #[test]
+    fn owners_others_and_their_groups() {
+        let s = Scene::new();
+        let alice = Caller { uid: 1001, gid: 2001, groups: Arc::from([3001]) };
+        let bob = user(1002, 2002);
+        let made = s.create_as(&alice, &s.root(), "f", 0o600).unwrap();
+        let h = &made.node.handle;
+        let set =
+            |who: &Caller, changes: &SetAttr| block_on(s.store.setattr(who, h, changes, None));
+        assert_eq!(error_of(set(&bob, &mode(0o666))), StoreError::NotPermitted);
+        assert_eq!(error_of(set(&bob, &size(0))), StoreError::AccessDenied);
+        let touch =
+            SetAttr { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..SetAttr::default() };
+        assert_eq!(error_of(set(&bob, &touch)), StoreError::AccessDenied);
+        set(&alice, &mode(0o622)).unwrap();
+        set(&bob, &touch).unwrap();
+        let one = SetAttr { atime: None, ..touch };
+        assert_eq!(error_of(set(&bob, &one)), StoreError::NotPermitted);
+        let group = |gid| SetAttr { gid: Some(gid), ..SetAttr::default() };
+        assert_eq!(set(&alice, &group(3001)).unwrap().gid, 3001);
+        assert_eq!(error_of(set(&alice, &group(9))), StoreError::NotPermitted);
+        assert_eq!(error_of(set(&bob, &group(2002))), StoreError::NotPermitted);
+        let away = SetAttr { uid: Some(1002), ..SetAttr::default() };
+        assert_eq!(error_of(set(&alice, &away)), StoreError::NotPermitted);
+        assert_eq!(set(&root(), &away).unwrap().uid, 1002);
+    }
+
+    #[test]
+    fn sizes_of_what_has_none() {
+        let s = Scene::new();
+        let set = |node: &zgate_store::NodeHandle, changes: &SetAttr| {
+            block_on(s.store.setattr(&root(), node, changes, None))
+        };
+        assert_eq!(error_of(set(&s.root(), &size(0))), StoreError::IsDirectory);
+        let (node, _open) = s.file("f");
+        assert_eq!(error_of(set(&node.handle, &size(u64::MAX))), StoreError::TooLarge);
+        let link = zgate_store::file_store::NewNode::Symlink(b"t".to_vec());
+        let link = s.make_as(&root(), &s.root(), "l", &link, 0).unwrap();
+        assert_eq!(error_of(set(&link.handle, &size(0))), StoreError::IsSymlink);
+        assert_eq!(error_of(set(&link.handle, &mode(0))), StoreError::NotSupported);
+    }
+
+    #[test]
+    fn an_injected_clock_tells_the_time() {
+        let mut seconds = 0;
+        let clock = move || {
+            seconds += 10;
+            Timestamp { seconds, nanoseconds: 0 }
+        };
+        let s = Scene { store: MemoryStore::builder().clock(clock).build() };
+        let (node, _open) = s.file("f");
+        let first = node.attr.mtime.seconds;
+        let cut = block_on(s.store.setattr(&root(), &node.handle, &size(1), None)).unwrap();
+        assert!(cut.mtime.seconds > first && cut.mtime.seconds % 10 == 0);
+        assert_eq!(cut.btime, node.attr.btime);
+    }
+}

@@ -216,3 +216,147 @@ fn verifier_times(verifier: [u8; 8]) -> (Timestamp, Timestamp) {
     let at = |bits: u64| Timestamp { seconds: (bits & 0x7fff_ffff) as i64, nanoseconds: 0 };
     (at(whole >> 32), at(whole))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::scene::*;
+    use std::sync::Arc;
+    use zgate_store::file_store::{CreateMode, NewNode};
+    use zgate_store::{Caller, FileKind, FileStore, SetAttr, SetTime, StoreError, Timestamp};
+
+    #[test]
+    fn the_three_ways_to_create() {
+        let s = Scene::new();
+        let (first, open) = s.file("f");
+        s.write(&open, 0, b"content").unwrap();
+        let again = s.create_as(&root(), &s.root(), "f", 0o600);
+        assert_eq!(error_of(again.map(|_| ())), StoreError::Exists);
+
+        let cut = SetAttr { mode: Some(0o777), ..size(0) };
+        let create = |name: &str, mode, attrs: &SetAttr| {
+            block_on(s.store.create_file(&root(), &s.root(), name.as_bytes(), mode, attrs))
+        };
+        let unchecked = create("f", CreateMode::Unchecked, &cut).unwrap();
+        assert!(!unchecked.created && unchecked.open.is_none());
+        assert_eq!(unchecked.node.handle, first.handle);
+        assert_eq!((unchecked.node.attr.size, unchecked.node.attr.mode), (0, 0o644));
+
+        let exclusive = |verifier| create("x", CreateMode::Exclusive(verifier), &mode(0o400));
+        let one = exclusive([0x91, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        assert!(one.created);
+        let replay = exclusive([0x91, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        assert!(replay.created && replay.open.is_some());
+        assert_eq!(replay.node.handle, one.node.handle);
+        assert_eq!(replay.dir.before, replay.dir.after);
+        let other = exclusive([0x11, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(error_of(other.map(|_| ())), StoreError::Exists);
+        // Setting the times overwrites the verifier.
+        let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+        block_on(s.store.setattr(&root(), &one.node.handle, &now, None)).unwrap();
+        let late = exclusive([0x91, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(error_of(late.map(|_| ())), StoreError::Exists);
+
+        s.mkdir(&s.root(), "d");
+        let found = create("d", CreateMode::Unchecked, &cut).unwrap();
+        assert!(!found.created);
+        assert_eq!(found.node.attr.kind, FileKind::Directory);
+    }
+
+    #[test]
+    fn all_kinds_of_objects() {
+        let s = Scene::new();
+        let link = NewNode::Symlink(b"../outside/target".to_vec());
+        let link = s.make_as(&root(), &s.root(), "link", &link, 0o600).unwrap();
+        assert_eq!((link.attr.kind, link.attr.mode), (FileKind::Symlink, 0o777));
+        let target = block_on(s.store.readlink(&root(), &link.handle)).unwrap();
+        assert_eq!(target, b"../outside/target");
+        assert_eq!(error_of(s.lookup(&link.handle, "x")), StoreError::IsSymlink);
+        let not_link = block_on(s.store.readlink(&root(), &s.root()));
+        assert_eq!(error_of(not_link), StoreError::WrongType);
+        let kinds = [
+            (NewNode::Fifo, FileKind::Fifo, (0, 0)),
+            (NewNode::Socket, FileKind::Socket, (0, 0)),
+            (NewNode::CharDevice(1, 3), FileKind::CharDevice, (1, 3)),
+            (NewNode::BlockDevice(7, 9), FileKind::BlockDevice, (7, 9)),
+        ];
+        for (index, (what, kind, rdev)) in kinds.into_iter().enumerate() {
+            let name = format!("node{index}");
+            let node = s.make_as(&root(), &s.root(), &name, &what, 0o620).unwrap();
+            assert_eq!((node.attr.kind, node.attr.mode), (kind, 0o620));
+            assert_eq!(node.attr.rdev, rdev);
+            let opened = block_on(s.store.open(&root(), &node.handle, READ)).map(|_| ());
+            assert_eq!(error_of(opened), StoreError::WrongType);
+        }
+        let device = s.make_as(&user(5, 5), &s.root(), "dev", &NewNode::BlockDevice(1, 1), 0o600);
+        assert_eq!(error_of(device), StoreError::NotPermitted);
+        let nowhere = NewNode::Symlink(Vec::new());
+        let nowhere = s.make_as(&root(), &s.root(), "l", &nowhere, 0o600);
+        assert_eq!(error_of(nowhere), StoreError::Invalid);
+    }
+
+    #[test]
+    fn objects_belong_to_their_creator() {
+        let s = Scene::new();
+        let alice = Caller { uid: 1001, gid: 2001, groups: Arc::from([3001, 3002]) };
+        let made = s.create_as(&alice, &s.root(), "f", 0o600).unwrap();
+        assert_eq!((made.node.attr.uid, made.node.attr.gid), (1001, 2001));
+        let create = |name: &str, attrs: &SetAttr| {
+            let mode = CreateMode::Guarded;
+            block_on(s.store.create_file(&alice, &s.root(), name.as_bytes(), mode, attrs))
+        };
+        let own_group = SetAttr { gid: Some(3002), ..mode(0o2711) };
+        let node = create("g", &own_group).unwrap().node;
+        assert_eq!((node.attr.gid, node.attr.mode), (3002, 0o2711));
+        for foreign in [
+            SetAttr { gid: Some(4000), ..SetAttr::default() },
+            SetAttr { uid: Some(0), ..SetAttr::default() },
+        ] {
+            assert_eq!(error_of(create("h", &foreign).map(|_| ())), StoreError::NotPermitted);
+        }
+        assert_eq!(error_of(s.lookup(&s.root(), "h")), StoreError::NotFound);
+        let nobody = s.create_as(&user(u32::MAX, 5), &s.root(), "h", 0o600);
+        assert!(nobody.is_err());
+    }
+
+    #[test]
+    fn set_group_id_directories_hand_their_group_down() {
+        let s = Scene::new();
+        let shared = s.mkdir(&s.root(), "shared");
+        let group = SetAttr { gid: Some(700), ..mode(0o2777) };
+        block_on(s.store.setattr(&root(), &shared.handle, &group, None)).unwrap();
+        let bob = user(1002, 2002);
+        let file = s.create_as(&bob, &shared.handle, "f", 0o2755).unwrap().node;
+        // Bob is not in the group: no set-group-id program of it.
+        assert_eq!((file.attr.gid, file.attr.mode), (700, 0o755));
+        let dir = s.make_as(&bob, &shared.handle, "d", &NewNode::Directory, 0o755).unwrap();
+        assert_eq!((dir.attr.gid, dir.attr.mode), (700, 0o2755));
+    }
+
+    #[test]
+    fn attributes_asked_for_are_there_at_once() {
+        let s = Scene::new();
+        let at = Timestamp { seconds: -7, nanoseconds: 5 };
+        let attrs = SetAttr {
+            uid: Some(10),
+            size: Some(5000),
+            mtime: Some(SetTime::At(at)),
+            ..mode(0o4755)
+        };
+        let (who, top) = (root(), s.root());
+        let made = s.store.create_file(&who, &top, b"f", CreateMode::Guarded, &attrs);
+        let node = block_on(made).unwrap().node;
+        assert_eq!((node.attr.uid, node.attr.size, node.attr.mtime), (10, 5000, at));
+        assert_eq!((node.attr.mode, node.attr.used_bytes), (0o4755, 0));
+    }
+
+    #[test]
+    fn equal_calls_give_equal_results() {
+        let run = || {
+            let s = Scene::new();
+            let (node, file) = s.file("f");
+            s.write(&file, 0, b"x").unwrap();
+            block_on(s.store.getattr(&node.handle)).unwrap()
+        };
+        assert_eq!(run(), run());
+    }
+}

@@ -18,7 +18,7 @@ pub(crate) struct MemoryFile {
 
 impl MemoryFile {
     /// An open file for an open the tree has counted.
-    pub(crate) fn new(
+    pub(crate) fn open(
         shared: &Arc<Shared>,
         number: u64,
         (read, write): (bool, bool),

@@ -179,7 +179,7 @@ impl FileStore for MemoryStore {
             let made = tree.create_file(who, dir, name, mode, attrs)?;
             let open = made
                 .opened
-                .map(|number| MemoryFile::new(&self.shared, number, (true, true), who.uid == 0));
+                .map(|number| MemoryFile::open(&self.shared, number, (true, true), who.uid == 0));
             Ok(CreatedFile { node: made.node, open, created: made.created, dir: made.dir })
         })
     }
@@ -204,7 +204,7 @@ impl FileStore for MemoryStore {
         self.run(FileOp::Open, move |tree| {
             let number = tree.open(who, node, access)?;
             let rights = (access.read, access.write);
-            Ok(MemoryFile::new(&self.shared, number, rights, who.uid == 0))
+            Ok(MemoryFile::open(&self.shared, number, rights, who.uid == 0))
         })
     }
 
@@ -374,5 +374,110 @@ impl FileStore for MemoryStore {
         acl: &'a PosixAcl,
     ) -> StoreFuture<'a, ()> {
         self.run(FileOp::SetAcl, move |tree| tree.set_acl(who, node, acl))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::When;
+    use crate::scene::*;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    #[test]
+    fn it_is_a_store_like_any_other() {
+        let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new());
+        let attr = block_on(store.getattr(&store.root())).unwrap();
+        assert_eq!((attr.kind, attr.mode, attr.uid), (FileKind::Directory, 0o755, 0));
+        assert_eq!(attr.fsid, store.fsid());
+    }
+
+    #[test]
+    fn a_power_loss_takes_what_was_not_promised() {
+        let s = Scene::new();
+        let (node, file) = s.file("f");
+        s.write_so(&file, 0, b"promised", Stability::FileSync).unwrap();
+        s.write(&file, 8, b" later").unwrap();
+        block_on(s.store.commit(&file)).unwrap();
+        s.write(&file, 0, b"lost").unwrap();
+        s.write(&file, 1 << 20, b"lost").unwrap();
+        let (_, other) = s.file("other");
+        s.write_so(&other, 0, b"kept", Stability::DataSync).unwrap();
+        let before = block_on(s.store.getattr(&node.handle)).unwrap();
+        assert_eq!(s.store.crash(), 1);
+        assert_eq!(s.read(&file, 0, 100).0, b"promised later");
+        assert_eq!(s.read(&other, 0, 100).0, b"kept");
+        let after = block_on(s.store.getattr(&node.handle)).unwrap();
+        assert!(after.change > before.change && after.used_bytes < before.used_bytes);
+        assert!(s.lookup(&s.root(), "other").is_ok());
+        assert_eq!(s.store.crash(), 0);
+    }
+
+    #[test]
+    fn what_fails_has_no_effect() {
+        let s = Scene::new();
+        let (_, file) = s.file("f");
+        s.store.faults().fail_next(FileOp::Write, StoreError::Io);
+        assert_eq!(s.write(&file, 0, b"x"), Err(StoreError::Io));
+        assert_eq!(s.read(&file, 0, 10).0, b"");
+        assert_eq!(s.write(&file, 0, b"x"), Ok(1));
+        // A COMMIT that failed has promised nothing.
+        s.store.faults().fail_next(FileOp::Commit, StoreError::Io);
+        assert_eq!(block_on(s.store.commit(&file)), Err(StoreError::Io));
+        s.store.crash();
+        assert_eq!(s.read(&file, 0, 10).0, b"");
+        assert_eq!(s.store.faults().calls(FileOp::Write), 2);
+    }
+
+    #[test]
+    fn a_held_call_has_its_effect_when_released() {
+        let s = Scene::new();
+        let (_, file) = s.file("f");
+        let hold = s.store.faults().hold(FileOp::Write, When::BeforeEffect);
+        let data = Bytes::from_static(b"x");
+        let mut write = pin!(s.store.write(&file, 0, data.clone(), Stability::Unstable));
+        assert!(poll_once(write.as_mut()).is_pending());
+        assert_eq!((hold.waiting(), s.read(&file, 0, 10).0), (1, vec![]));
+        hold.release();
+        assert_eq!(poll_once(write.as_mut()), Poll::Ready(Ok((1, Stability::Unstable))));
+
+        let hold = s.store.faults().hold_next(FileOp::Write, When::AfterEffect);
+        let mut write = pin!(s.store.write(&file, 1, data, Stability::Unstable));
+        assert!(poll_once(write.as_mut()).is_pending());
+        assert_eq!(s.read(&file, 0, 10).0, b"xx");
+        drop(hold);
+        assert!(poll_once(write.as_mut()).is_ready());
+    }
+
+    #[test]
+    fn calls_under_way_end_with_the_power() {
+        let s = Scene::new();
+        let (_, file) = s.file("f");
+        for when in [When::BeforeEffect, When::AfterEffect] {
+            let hold = s.store.faults().hold(FileOp::Write, when);
+            let data = Bytes::from_static(b"x");
+            let mut write = pin!(s.store.write(&file, 0, data, Stability::Unstable));
+            assert!(poll_once(write.as_mut()).is_pending());
+            s.store.crash();
+            hold.release();
+            assert_eq!(poll_once(write.as_mut()), Poll::Ready(Err(StoreError::Io)));
+            assert_eq!(s.read(&file, 0, 10).0, b"");
+        }
+    }
+
+    #[test]
+    fn a_create_that_nobody_waits_for_leaves_no_open_behind() {
+        let s = Scene::new();
+        let _hold = s.store.faults().hold_next(FileOp::CreateFile, When::AfterEffect);
+        let (who, top, attrs) = (root(), s.root(), SetAttr::default());
+        {
+            let mut create =
+                pin!(s.store.create_file(&who, &top, b"f", CreateMode::Guarded, &attrs));
+            assert!(poll_once(create.as_mut()).is_pending());
+        }
+        let node = s.lookup(&s.root(), "f").unwrap();
+        s.remove(&s.root(), "f").unwrap();
+        assert_eq!(error_of(block_on(s.store.getattr(&node.handle))), StoreError::Stale);
     }
 }

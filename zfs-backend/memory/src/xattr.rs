@@ -112,3 +112,52 @@ impl Tree {
 fn holds_xattrs(inode: &Inode) -> bool {
     matches!(inode.kind(), FileKind::Regular | FileKind::Directory)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::scene::*;
+    use zgate_store::file_store::{NewNode, XattrSet};
+    use zgate_store::{Caller, FileStore, StoreError};
+
+    #[test]
+    fn extended_attributes() {
+        let s = Scene::new();
+        let (node, _open) = s.file("f");
+        let h = &node.handle;
+        let get = |name: &[u8]| block_on(s.store.get_xattr(&root(), h, name));
+        let set = |name: &[u8], value: &[u8], how| {
+            block_on(s.store.set_xattr(&root(), h, name, value, how))
+        };
+        assert_eq!(get(b"a"), Err(StoreError::NoXattr));
+        let change = set(b"b", b"two", XattrSet::Create).unwrap();
+        assert!(change.after > change.before);
+        set(b"a", b"", XattrSet::Either).unwrap();
+        assert_eq!(error_of(set(b"a", b"", XattrSet::Create)), StoreError::Exists);
+        assert_eq!(error_of(set(b"c", b"", XattrSet::Replace)), StoreError::NoXattr);
+        assert_eq!((get(b"b").unwrap(), get(b"a").unwrap()), (b"two".to_vec(), vec![]));
+        let names = block_on(s.store.list_xattrs(&root(), h)).unwrap();
+        assert_eq!(names, [b"a".to_vec(), b"b".to_vec()]);
+        let removed = block_on(s.store.remove_xattr(&root(), h, b"a")).unwrap();
+        assert!(removed.after > removed.before);
+        let again = block_on(s.store.remove_xattr(&root(), h, b"a"));
+        assert_eq!(error_of(again), StoreError::NoXattr);
+        let huge = vec![0; 70_000];
+        assert_eq!(error_of(set(b"h", &huge, XattrSet::Either)), StoreError::XattrTooBig);
+        assert_eq!(error_of(set(&[b'n'; 252], b"", XattrSet::Either)), StoreError::NameTooLong);
+        assert_eq!(error_of(set(b"", b"", XattrSet::Either)), StoreError::Invalid);
+    }
+
+    #[test]
+    fn they_follow_the_mode_and_the_kind() {
+        let s = Scene::new();
+        let (node, _open) = s.file("f");
+        let who: Caller = user(5, 5);
+        let set = |node, how| block_on(s.store.set_xattr(&who, node, b"a", b"", how));
+        assert_eq!(error_of(set(&node.handle, XattrSet::Either)), StoreError::AccessDenied);
+        let fifo = s.make_as(&who, &s.root(), "p", &NewNode::Fifo, 0o600).unwrap();
+        assert_eq!(error_of(set(&fifo.handle, XattrSet::Either)), StoreError::NotPermitted);
+        let got = block_on(s.store.get_xattr(&who, &fifo.handle, b"a"));
+        assert_eq!(error_of(got), StoreError::NoXattr);
+        assert!(block_on(s.store.list_xattrs(&who, &fifo.handle)).unwrap().is_empty());
+    }
+}

@@ -4,6 +4,8 @@ mod builder;
 mod media;
 mod overlay;
 mod sim;
+#[cfg(test)]
+mod tests;
 
 pub use builder::SimDiskBuilder;
 pub use sim::{DiskOp, SimDisk};
