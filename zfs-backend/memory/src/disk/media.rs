@@ -176,10 +176,7 @@ impl Media {
         let (mut at, end) = (offset, offset + len);
         let mut extents = Vec::new();
         while at < end && extents.len() < max {
-            let (kind, until) = match self.run_at(at, end) {
-                (mapped, until) if mapped => (ExtentKind::Mapped, until),
-                (_, until) => (ExtentKind::Deallocated, until),
-            };
+            let (kind, until) = self.run_at(at, end);
             let until = until.min(end);
             extents.push(Extent { offset: at, len: until - at, kind });
             at = until;
@@ -187,9 +184,9 @@ impl Media {
         extents
     }
 
-    /// Whether `at` is mapped, and where that changes (at or after `end`: not
+    /// How `at` is stored, and where that changes (at or after `end`: not
     /// before it).
-    fn run_at(&self, at: u64, end: u64) -> (bool, u64) {
+    fn run_at(&self, at: u64, end: u64) -> (ExtentKind, u64) {
         let block_bytes = self.sectors_per_block * SECTOR_BYTES;
         let first = at / block_bytes;
         let last = end.div_ceil(block_bytes);
@@ -199,10 +196,10 @@ impl Media {
                 while block < last && self.next_mapped_block(block, block + 1).is_some() {
                     block += 1;
                 }
-                (true, block * block_bytes)
+                (ExtentKind::Mapped, block * block_bytes)
             }
-            Some(found) => (false, found * block_bytes),
-            None => (false, end),
+            Some(found) => (ExtentKind::Deallocated, found * block_bytes),
+            None => (ExtentKind::Deallocated, end),
         }
     }
 
