@@ -192,13 +192,19 @@ impl Gateway {
     }
 }
 
+/// Seconds since 1970, as far as 32 bits reach.
+fn unix_seconds() -> u32 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u32::try_from(since.as_secs()).unwrap_or(u32::MAX))
+}
+
 fn build(
     settings: &Settings,
     state_dir: Arc<StateDir>,
     namespace: Namespace,
     pool: BufferPool,
 ) -> io::Result<Arc<Shared>> {
-    let boot_epoch = state_dir.next_epoch()?;
+    let boot_epoch = state_dir.next_epoch(unix_seconds())?;
     let connections = Arc::new(Connections::new(settings.connections));
     let runtime = Arc::new(GatewayRuntime::new(Arc::clone(&connections)));
     let metrics = Arc::new(Counters::default());

@@ -58,11 +58,12 @@ impl StateDir {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    /// Counts this start.
+    /// Counts this start. The number is at least the time in seconds: when the
+    /// directory was lost, ids of the starts before do not come back.
     ///
     /// # Errors
     /// With the path and the reason.
-    pub(crate) fn next_epoch(&self) -> io::Result<u32> {
+    pub(crate) fn next_epoch(&self, now_unix_seconds: u32) -> io::Result<u32> {
         let path = self.path.join("epoch");
         let last = match fs::read_to_string(&path) {
             Ok(text) => text.trim().parse::<u32>().map_err(|_| {
@@ -72,7 +73,7 @@ impl StateDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(named(&path, "read", &error)),
         };
-        let epoch = last.wrapping_add(1).max(1);
+        let epoch = last.saturating_add(1).max(now_unix_seconds);
         self.replace(&path, epoch.to_string().as_bytes())?;
         Ok(epoch)
     }
@@ -177,14 +178,14 @@ mod tests {
     fn epochs_grow_and_records_survive() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path()).unwrap();
-        assert_eq!(state.next_epoch().unwrap(), 1);
+        assert_eq!(state.next_epoch(7).unwrap(), 7);
         let secret = state.handle_secret().unwrap();
         state.put_client(b"a", b"record a").unwrap();
         state.put_client(b"b", b"record b").unwrap();
         assert!(StateDir::open(dir.path()).is_err(), "one gateway at a time");
         drop(state);
         let state = StateDir::open(dir.path()).unwrap();
-        assert_eq!(state.next_epoch().unwrap(), 2);
+        assert_eq!(state.next_epoch(7).unwrap(), 8);
         assert_eq!(state.handle_secret().unwrap(), secret);
         state.remove_client(b"a").unwrap();
         state.remove_client(b"a").unwrap();
@@ -195,7 +196,7 @@ mod tests {
     fn a_damaged_epoch_is_an_error_not_a_fresh_start() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("epoch"), "x").unwrap();
-        let error = StateDir::open(dir.path()).unwrap().next_epoch().unwrap_err();
+        let error = StateDir::open(dir.path()).unwrap().next_epoch(7).unwrap_err();
         assert!(error.to_string().contains("epoch"), "{error}");
     }
 }

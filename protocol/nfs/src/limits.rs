@@ -19,7 +19,7 @@ pub const MAX_TAG_BYTES: usize = 1024;
 /// Most operations in a COMPOUND of minor version 0.
 pub const MAX_OPS: usize = 128;
 /// Most words of an attribute bitmap.
-pub const MAX_BITMAP_WORDS: usize = 16;
+pub const MAX_BITMAP_WORDS: usize = 64;
 /// Most bytes of one fattr4 value list (ACLs make it long).
 pub const MAX_FATTR_BYTES: usize = 64 << 10;
 /// Most ACEs in an ACL.

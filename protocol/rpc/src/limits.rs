@@ -13,8 +13,9 @@ pub const MAX_AUTH_SYS_GROUPS: usize = 16;
 /// 4 MiB WRITE and room for the rest of its COMPOUND.
 pub const MAX_RECORD_BYTES: usize = (4 << 20) + (64 << 10);
 
-/// Most fragments one record may be cut into.
-pub const MAX_FRAGMENTS: usize = 64;
+/// Most fragments one record may be cut into: a peer that cuts the largest
+/// record into pieces of 4 KiB is slow, not hostile.
+pub const MAX_FRAGMENTS: usize = 1056;
 
 const _: () =
     assert!(MAX_AUTH_BYTES >= 4 + 4 + MAX_MACHINE_NAME_BYTES + 1 + 12 + 4 * MAX_AUTH_SYS_GROUPS);

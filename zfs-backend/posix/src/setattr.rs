@@ -108,9 +108,11 @@ pub(crate) fn set_owner(fd: &OwnedFd, changes: &SetAttr) -> StoreResult<()> {
     rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH).or_store()
 }
 
+/// A symbolic link has no mode of its own: setting it is accepted and does
+/// nothing, so that tools which restore the modes of a whole tree go on.
 fn set_mode(entry: &Entry, mode: u32) -> StoreResult<()> {
     if entry.kind == FileKind::Symlink {
-        return Err(StoreError::NotSupported);
+        return Ok(());
     }
     chmod(&entry.fd, mode)
 }

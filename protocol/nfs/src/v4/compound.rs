@@ -3,6 +3,7 @@
 use crate::limits::{MAX_OPS, MAX_TAG_BYTES};
 use crate::runtime::{Call, Now};
 use crate::v4::cx::Cx;
+use crate::v4::op::names::is_text;
 use crate::v4::op::table::{NoRow, Row, SessionRule, find};
 use crate::v4::server::Server;
 use crate::v4::wire::{OpNum, Status};
@@ -40,7 +41,7 @@ impl Server {
             e.patch_u32(status_mark, Status::MinorVersMismatch as u32);
             return Ok(e.finish());
         }
-        if std::str::from_utf8(tag).is_err() {
+        if !is_text(tag) {
             e.patch_u32(status_mark, Status::Inval as u32);
             return Ok(e.finish());
         }
@@ -80,7 +81,9 @@ impl Server {
 
 async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Status, usize) {
     if cx.minor == 0 && cx.op_count > MAX_OPS {
-        return (refuse(e, OpNum::Illegal, Status::Resource), 1);
+        let first =
+            d.u32().ok().and_then(|num| find(num, 0).ok()).map_or(OpNum::Illegal, |row| row.num);
+        return (refuse(e, first, Status::Resource), 1);
     }
     for index in 0..cx.op_count {
         cx.op_index = index;

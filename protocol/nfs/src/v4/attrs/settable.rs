@@ -25,9 +25,12 @@ pub struct Settable {
 /// A numeric id, as a bare number or with a domain.
 ///
 /// # Errors
-/// [`Status::Badowner`].
+/// [`Status::Inval`] for nothing or no text, [`Status::Badowner`].
 pub fn parse_id(text: &[u8]) -> Result<u32, Status> {
     let text = std::str::from_utf8(text).map_err(|_| Status::Inval)?;
+    if text.is_empty() {
+        return Err(Status::Inval);
+    }
     let number = text.split_once('@').map_or(text, |(user, _)| user);
     match number.parse::<u32>() {
         Ok(id) => Ok(id),

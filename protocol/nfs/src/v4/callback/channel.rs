@@ -17,6 +17,8 @@ use zgate_rpc::auth::OpaqueAuth;
 const SLOT_POLL_MILLISECONDS: u64 = 5;
 /// How often at most.
 const SLOT_POLLS: u32 = 400;
+/// How long after CREATE_SESSION the back channel is tried, in milliseconds.
+const GREETING_MILLISECONDS: u64 = 20;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
@@ -62,10 +64,7 @@ impl BackChannels {
             let callback = callback.clone();
             return Some(Box::pin(async move {
                 let xid = channels.next_xid();
-                // SETCLIENTID names no security for callbacks: AUTH_NONE is what
-                // every client takes.
-                let header =
-                    CallbackHeader { program: callback.program, credential: OpaqueAuth::none() };
+                let header = address_header(&callback);
                 let call = encode_call(xid, &header, callback.ident, None, &ops);
                 let path = CallbackPath::Address(callback.address);
                 let raw = runtime.callback(path, xid, call).await?;
@@ -176,6 +175,26 @@ impl BackChannels {
         }
     }
 
+    /// Says CB_NULL over a new session's back channel: a client behind a
+    /// firewall or with another program number is found out now, not at the
+    /// first recall.
+    pub(crate) fn greet(&self, server: &Server, session: Arc<Session>) {
+        let (runtime, xid) = (Arc::clone(&server.runtime), self.next_xid());
+        server.runtime.spawn(Box::pin(async move {
+            // The answer to CREATE_SESSION goes first.
+            runtime.sleep(GREETING_MILLISECONDS).await;
+            let Some(connection) = session.back_paths().first().copied() else { return };
+            let call = encode_null(xid, &session.callback());
+            let path = CallbackPath::Connection(connection);
+            if runtime.callback(path, xid, call).await.is_err() && runtime.connected(connection) {
+                tracing::info!(
+                    client = session.client.0,
+                    "the back channel does not answer: delegations may have to be revoked"
+                );
+            }
+        }));
+    }
+
     /// Asks a minor-0 client's callback address whether anybody is there.
     pub(crate) fn probe(
         &self,
@@ -184,8 +203,15 @@ impl BackChannels {
     ) -> LocalFuture<bool> {
         let xid = self.next_xid();
         Box::pin(async move {
-            let call = encode_null(xid, callback.program);
+            let header = address_header(&callback);
+            let call = encode_null(xid, &header);
             runtime.callback(CallbackPath::Address(callback.address), xid, call).await.is_ok()
         })
     }
+}
+
+/// SETCLIENTID names no security for callbacks: AUTH_NONE is what every client
+/// takes.
+fn address_header(callback: &Callback40) -> CallbackHeader {
+    CallbackHeader { minor: 0, program: callback.program, credential: OpaqueAuth::none() }
 }

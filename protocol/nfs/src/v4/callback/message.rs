@@ -137,7 +137,7 @@ pub(super) fn encode_call(
     };
     header.encode(&mut e);
     e.opaque(b"");
-    e.u32(u32::from(slot.is_some()));
+    e.u32(u32::from(to.minor));
     e.u32(ident);
     e.u32(ops.len() as u32 + u32::from(slot.is_some()));
     if let Some(slot) = slot {
@@ -154,14 +154,14 @@ pub(super) fn encode_call(
 }
 
 /// A CB_NULL call: is anybody there?
-pub(super) fn encode_null(xid: u32, program: u32) -> Message {
+pub(super) fn encode_null(xid: u32, to: &CallbackHeader) -> Message {
     let mut e = Encoder::new();
     let header = CallHeader {
         xid,
-        program,
+        program: to.program,
         version: CALLBACK_VERSION,
         procedure: 0,
-        credential: OpaqueAuth::none(),
+        credential: to.credential.clone(),
         verifier: OpaqueAuth::none(),
     };
     header.encode(&mut e);

@@ -46,7 +46,11 @@ impl Operation for BackchannelCtl {
             // Only GSS handles, none of which exists here (RFC 8881 §18.33.3).
             None => return Err(Status::Noent.into()),
         };
-        slot.session.set_callback(CallbackHeader { program: args.program, credential });
+        slot.session.set_callback(CallbackHeader {
+            minor: cx.minor,
+            program: args.program,
+            credential,
+        });
         Ok(())
     }
 }

@@ -319,6 +319,7 @@ fn create(cx: &Cx<'_>, args: &Args) -> Result<Res, Status> {
         fore,
         back,
         CallbackHeader {
+            minor: cx.minor,
             program: args.callback_program,
             credential: CallbackSecurity::choose(&args.security).unwrap_or_else(OpaqueAuth::none),
         },
@@ -329,7 +330,11 @@ fn create(cx: &Cx<'_>, args: &Args) -> Result<Res, Status> {
         session.bind_back(cx.call.peer.connection);
     }
     client.sessions.push(Arc::clone(&session));
-    state.sessions.insert(session);
+    state.sessions.insert(Arc::clone(&session));
+    if with_back {
+        state.resend_recalls(cx.server, &tables, args.clientid);
+        state.back.greet(cx.server, session);
+    }
     Ok(Res {
         session: id,
         sequence: args.sequence,

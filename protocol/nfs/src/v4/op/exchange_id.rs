@@ -14,10 +14,9 @@ pub const CONFIRMED: u32 = 0x8000_0000;
 /// EXCHGID4_FLAG_USE_NON_PNFS.
 pub const USE_NON_PNFS: u32 = 0x0001_0000;
 /// Flags a client may send: SUPP_MOVED_REFER, SUPP_MOVED_MIGR,
-/// BIND_PRINC_STATEID, the pNFS roles and UPD.
+/// BIND_PRINC_STATEID, the pNFS roles and UPD. SUPP_FENCE_OPS is refused: see
+/// docs/spec-exceptions/exchange-id-fence-ops.md.
 const CLIENT_FLAGS: u32 = 0x0001 | 0x0002 | 0x0100 | 0x0007_0000 | UPDATE;
-/// EXCHGID4_FLAG_SUPP_FENCE_OPS, which minor version 2 added (RFC 7862 §14.1).
-const SUPP_FENCE_OPS: u32 = 0x0004;
 
 xdr_struct! {
     /// nfs_impl_id4.
@@ -151,8 +150,7 @@ impl Operation for ExchangeId {
     type Res = Res;
 
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
-        let known = if cx.minor > 1 { CLIENT_FLAGS | SUPP_FENCE_OPS } else { CLIENT_FLAGS };
-        if args.flags & !known != 0 {
+        if args.flags & !CLIENT_FLAGS != 0 {
             return Err(Status::Inval.into());
         }
         match args.protect {

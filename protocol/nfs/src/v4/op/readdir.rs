@@ -16,6 +16,8 @@ use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError, xdr_struct};
 const PAGE_ENTRIES: usize = 128;
 /// Bytes of the result around the entries.
 const FRAME_BYTES: usize = 8 + 4 + 4;
+/// READDIR4resok of an empty directory.
+const EMPTY_BYTES: u32 = FRAME_BYTES as u32;
 
 xdr_struct! {
     /// READDIR4args.
@@ -112,6 +114,10 @@ impl Operation for Readdir {
         // Cookies 1 and 2 are never given out (RFC 8881 §18.23.3).
         if matches!(args.cookie, 1 | 2) {
             return Err(Status::BadCookie.into());
+        }
+        // Not even an empty directory fits (RFC 7530 §16.24.4).
+        if args.maxcount < EMPTY_BYTES {
+            return Err(Status::Toosmall.into());
         }
         let mut page = Page {
             room: (args.maxcount.min(MAX_READDIR_BYTES) as usize)

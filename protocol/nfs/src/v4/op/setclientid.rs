@@ -85,7 +85,11 @@ impl Operation for Setclientid {
         let now = cx.now.seconds();
         let mut tables = state.lock();
         let slot = tables.by_name.get(&args.name.0).copied().unwrap_or_default();
-        let confirmed = slot.confirmed.and_then(|id| tables.clients.get(&id));
+        // A record that lost its state counts no more: whoever comes begins anew.
+        let confirmed = slot
+            .confirmed
+            .and_then(|id| tables.clients.get(&id))
+            .filter(|client| !client.lease.revoked());
         let mut keep_id = None;
         if let Some(client) = confirmed {
             let other = client.principal != Principal::of(&cx.call.credential);

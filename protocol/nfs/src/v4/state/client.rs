@@ -77,6 +77,11 @@ impl State {
 
     /// Removes a record and everything that hangs on it.
     pub(crate) fn drop_client(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
+        if let Some(client) = tables.clients.get(&id).filter(|client| client.minor_zero) {
+            for key in client.stateids().chain(client.revoked.keys().copied()) {
+                tables.buried.bury(key);
+            }
+        }
         self.drop_client_state(tables, id, now_seconds);
         let Some(client) = tables.clients.remove(&id) else { return };
         client.lease.revoke();

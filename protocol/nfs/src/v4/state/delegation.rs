@@ -7,6 +7,7 @@ use super::tables::{Delegation, Tables};
 use crate::v4::cx::{Cx, FileKey, Object};
 use crate::v4::wire::{ClientId, Status};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use zgate_store::file_store::OpenFile;
 
 /// For how long after a recall no new delegation is given, in seconds: the
@@ -65,7 +66,12 @@ impl State {
         client.delegations.insert(key);
         client.lease.want_attention();
         let file = new.object.file_key();
-        let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), file));
+        let core = Arc::new(IoCore::new(
+            new.client,
+            Arc::clone(&client.lease),
+            file,
+            new.object.who().uid,
+        ));
         core.grant(true, new.write, new.opened);
         self.index.publish(key, 1, &core);
         tables.files.entry(file).or_default().delegations.push(key);
@@ -79,6 +85,7 @@ impl State {
             change: new.change,
             size: new.size,
             recalled_seconds: None,
+            recall_answered: Arc::default(),
             core,
             fh: crate::namespace::Place::Node(file.export, file.node).to_fh(),
         };
@@ -162,16 +169,44 @@ impl State {
         }
         delegation.recalled_seconds = Some(now_seconds);
         let file = delegation.file;
-        let recall = crate::v4::callback::recall_call(delegation);
-        let holder = delegation.client;
         if let Some(state) = tables.files.get_mut(&file) {
             state.no_delegation_before = now_seconds + QUIET_SECONDS;
         }
-        if let Some(work) = self.back.prepare(server, tables, holder, vec![recall]) {
+        self.send_recall(server, tables, key);
+    }
+
+    fn send_recall(&self, server: &crate::v4::Server, tables: &Tables, key: StateKey) {
+        let Some(delegation) = tables.delegations.get(&key) else { return };
+        let recall = crate::v4::callback::recall_call(delegation);
+        let answered = Arc::clone(&delegation.recall_answered);
+        if let Some(work) = self.back.prepare(server, tables, delegation.client, vec![recall]) {
             server.runtime.spawn(Box::pin(async move {
-                // No answer is no return: the lease decides (expiry.rs).
-                let _ = work.await;
+                // No answer is no return: a new back channel is another
+                // chance, and in the end the lease decides (expiry.rs).
+                if work.await.is_ok() {
+                    answered.store(true, Ordering::Release);
+                }
             }));
+        }
+    }
+
+    /// A client has a new back channel: recalls it never acknowledged are sent
+    /// again (RFC 8881 §10.2.1).
+    pub(crate) fn resend_recalls(
+        &self,
+        server: &crate::v4::Server,
+        tables: &Tables,
+        client: ClientId,
+    ) {
+        let Some(record) = tables.clients.get(&client) else { return };
+        for key in &record.delegations {
+            let outstanding = tables.delegations.get(key).is_some_and(|delegation| {
+                delegation.recalled_seconds.is_some()
+                    && !delegation.recall_answered.load(Ordering::Acquire)
+            });
+            if outstanding {
+                self.send_recall(server, tables, *key);
+            }
         }
     }
 

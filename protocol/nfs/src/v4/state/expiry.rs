@@ -33,14 +33,7 @@ impl State {
         let Some(record) = tables.clients.get_mut(&id) else { return };
         let name = record.name.clone();
         if record.minor_zero {
-            let keys: Vec<_> = record
-                .open_owners
-                .values()
-                .flat_map(|owner| owner.opens.iter())
-                .chain(record.lock_owners.values().flat_map(|owner| owner.states.iter()))
-                .chain(record.delegations.iter())
-                .copied()
-                .collect();
+            let keys: Vec<_> = record.stateids().collect();
             for key in keys {
                 record.revoked.insert(key, Status::Expired);
             }

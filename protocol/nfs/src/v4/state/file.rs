@@ -88,6 +88,7 @@ impl State {
         };
         match revoked {
             Some(status) => *status,
+            None if cx.minor == 0 && tables.buried.contains(key) => Status::Expired,
             None if cx.minor == 0 && self.ids.is_stale(stateid) && !is_special(stateid) => {
                 Status::StaleStateid
             }

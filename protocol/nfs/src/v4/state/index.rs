@@ -19,6 +19,8 @@ pub struct IoCore {
     pub lease: Arc<Lease>,
     /// Which file.
     pub file: FileKey,
+    /// Whom the server saw open it; others must show rights of their own.
+    pub uid: u32,
     read: Mutex<Option<OpenFile>>,
     write: Mutex<Option<OpenFile>>,
 }
@@ -26,8 +28,8 @@ pub struct IoCore {
 impl IoCore {
     /// A core without files yet.
     #[must_use]
-    pub fn new(client: ClientId, lease: Arc<Lease>, file: FileKey) -> Self {
-        Self { client, lease, file, read: Mutex::default(), write: Mutex::default() }
+    pub fn new(client: ClientId, lease: Arc<Lease>, file: FileKey, uid: u32) -> Self {
+        Self { client, lease, file, uid, read: Mutex::default(), write: Mutex::default() }
     }
 
     /// Grants what `file` was opened for.

@@ -2,7 +2,7 @@
 
 use super::State;
 use super::file::{ACCESS_READ, ACCESS_WRITE, check_seqid, is_special};
-use super::index::IoHandle;
+use super::index::{IoCore, IoHandle};
 use crate::v4::cx::{Cx, Object};
 use crate::v4::wire::{Stateid, Status};
 use std::sync::Arc;
@@ -45,6 +45,9 @@ pub async fn open_for_io(
     }
     let handle = find(cx, object, stateid)?;
     let core = &handle.core;
+    if core.uid != object.who().uid {
+        return open_for_other(object, core, access).await;
+    }
     let file = if access.modifies() { core.for_write() } else { core.for_read() };
     if let Some(file) = file {
         return Ok(file);
@@ -73,6 +76,23 @@ fn find(cx: &Cx<'_>, object: &Object, stateid: Stateid) -> Result<Arc<IoHandle>,
     }
     check_seqid(cx.minor, stateid.seqid, handle.seqid())?;
     Ok(handle)
+}
+
+/// A stateid in the hands of another user than the one who opened: the share
+/// rules are the stateid's, the rights are the user's own (RFC 8881 §8.2.5
+/// warns of stolen stateids; clients also write dirty pages back this way).
+async fn open_for_other(
+    object: &Object,
+    core: &IoCore,
+    access: IoAccess,
+) -> Result<OpenFile, Status> {
+    let granted = if access.modifies() { core.for_write() } else { core.for_read() };
+    if granted.is_none() && (access.modifies() || core.for_write().is_none()) {
+        return Err(Status::Openmode);
+    }
+    let (read, write) = (!access.modifies(), access.modifies());
+    let want = OpenAccess { read, write, stateless: access != IoAccess::SetSize };
+    Ok(object.export.store.open(object.who(), &object.node, want).await?)
 }
 
 async fn open_anonymous(

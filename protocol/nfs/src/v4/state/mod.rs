@@ -6,6 +6,7 @@
 //! EXCHANGE_ID, recalls, expiry) works on [`tables::Tables`] behind one mutex
 //! that is held for microseconds and never across an await.
 
+pub mod buried;
 pub mod client;
 pub mod delegation;
 pub mod expiry;

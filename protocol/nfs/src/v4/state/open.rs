@@ -18,6 +18,7 @@ pub(crate) struct NewOpen<'a> {
     pub access: u32,
     pub deny: u32,
     pub opened: &'a OpenFile,
+    pub uid: u32,
 }
 
 /// The place of (access, deny) in an open's history.
@@ -69,7 +70,7 @@ impl State {
             return Err(Status::Resource);
         }
         owner.opens.push(key);
-        let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), new.file));
+        let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), new.file, new.uid));
         core.grant(read, write, new.opened);
         self.index.publish(key, 1, &core);
         tables.files.entry(new.file).or_default().opens.push(key);

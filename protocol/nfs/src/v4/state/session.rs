@@ -39,6 +39,8 @@ struct Slot {
 /// csa_cb_program and csa_sec_parms).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallbackHeader {
+    /// Minor version of the session: CB_COMPOUND carries the same.
+    pub minor: u8,
     /// Program number.
     pub program: u32,
     /// The credential the client wants to see.
@@ -321,7 +323,7 @@ mod tests {
             Arc::new(Lease::new(0)),
             channel,
             channel,
-            CallbackHeader { program: 0, credential: OpaqueAuth::none() },
+            CallbackHeader { minor: 1, program: 0, credential: OpaqueAuth::none() },
         ))
     }
 

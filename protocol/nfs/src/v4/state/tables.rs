@@ -1,5 +1,6 @@
 //! The records behind the one mutex, and the links between them.
 
+use super::buried::Buried;
 use super::ids::StateKey;
 use super::index::IoCore;
 use super::lease::Lease;
@@ -10,6 +11,7 @@ use crate::v4::cx::FileKey;
 use crate::v4::wire::{ClientId, LockType, Status, Verifier};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use zgate_rpc::Credential;
 
 /// An owner's name within its client.
@@ -39,6 +41,8 @@ pub struct Tables {
     pub locks: HashMap<StateKey, LockState>,
     /// Delegations.
     pub delegations: HashMap<StateKey, Delegation>,
+    /// Stateids that went with their minor-0 clients.
+    pub buried: Buried,
 }
 
 /// The records of one client name (RFC 8881 §18.35.4 keeps at most one
@@ -113,6 +117,16 @@ pub struct Client {
 }
 
 impl Client {
+    /// The stateids of all its opens, locks and delegations.
+    pub fn stateids(&self) -> impl Iterator<Item = StateKey> + '_ {
+        self.open_owners
+            .values()
+            .flat_map(|owner| owner.opens.iter())
+            .chain(self.lock_owners.values().flat_map(|owner| owner.states.iter()))
+            .chain(self.delegations.iter())
+            .copied()
+    }
+
     /// Opens, locks and delegations it holds.
     #[must_use]
     pub fn has_state(&self) -> bool {
@@ -217,6 +231,8 @@ pub struct Delegation {
     pub size: u64,
     /// When its recall began, in seconds.
     pub recalled_seconds: Option<u64>,
+    /// The client acknowledged the recall.
+    pub recall_answered: Arc<AtomicBool>,
     /// The session it was given on.
     pub core: Arc<IoCore>,
     /// The file handle, for callbacks.

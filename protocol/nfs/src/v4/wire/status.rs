@@ -383,7 +383,9 @@ impl From<StoreError> for Status {
             StoreError::XattrTooBig => Self::Xattr2big,
             StoreError::NotSupported => Self::Notsupp,
             StoreError::BeyondEnd => Self::Nxio,
-            StoreError::Busy => Self::Delay,
+            // A mount point in the way: waiting will not move it, and clients
+            // report this as EBUSY.
+            StoreError::Busy => Self::FileOpen,
             StoreError::OutOfResources => Self::Delay,
             StoreError::Io => Self::Io,
         }

@@ -211,7 +211,15 @@ fn remember(
     let mut tables = state.lock();
     let own = State::open_of(&tables, client, owner, &file);
     state.check_shares(&mut tables, &file, own, access, args.deny, cx.now.seconds())?;
-    let new = NewOpen { client, owner, file, access, deny: args.deny, opened };
+    let new = NewOpen {
+        client,
+        owner,
+        file,
+        access,
+        deny: args.deny,
+        opened,
+        uid: target.object.who().uid,
+    };
     state.enter_open(&mut tables, &new)
 }
 

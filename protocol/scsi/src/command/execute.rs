@@ -1,0 +1,221 @@
+//! The way of a command through a logical unit: unit attention, CDB,
+//! reservations, readiness, write protection, then its family.
+
+use super::table::{Conflict, Family, Lookup, Row, lookup};
+use super::{
+    Command, Cx, Failure, Outcome, Response, alua, capacity, compare_write, copy_results, defects,
+    diagnostic, extended_copy, inquiry, lba_status, log, mode, opcodes, orwrite, persistent,
+    prefetch, read, report_luns, request_sense, reserve6, sanitize, start_stop, sync_cache, token,
+    unmap, verify, write, write_same,
+};
+use crate::disk::config::AccessState;
+use crate::disk::{Disk, State};
+use crate::sense::{Asc, ScsiStatus, Sense, SenseKey, Specific};
+use crate::target::LogicalUnits;
+
+impl Disk {
+    /// Runs one command to its end. Dropping the future aborts the command;
+    /// what it has written so far stays.
+    pub async fn execute(&self, command: Command) -> Response {
+        self.execute_among(None, command).await
+    }
+
+    /// Runs a command for an initiator that sees `luns`.
+    pub(crate) async fn execute_among(
+        &self,
+        luns: Option<&LogicalUnits>,
+        command: Command,
+    ) -> Response {
+        let outcome = match self.admit(&command) {
+            Ok(row) => {
+                let geometry = self.store.geometry();
+                let cx = Cx { disk: self, luns, command: &command, row, geometry };
+                run(&cx).await
+            }
+            Err(failure) => Err(failure),
+        };
+        self.respond(outcome)
+    }
+
+    fn respond(&self, outcome: Outcome) -> Response {
+        match outcome {
+            Ok(reply) => Response {
+                status: reply.status,
+                sense: None,
+                data_in: reply.data,
+                aborts: reply.aborts,
+            },
+            Err(Failure::Check(mut sense)) => {
+                sense.descriptor_format = self.state().mode.descriptor_sense();
+                Response::check(sense)
+            }
+            Err(Failure::Conflict) => Response {
+                status: ScsiStatus::ReservationConflict,
+                sense: None,
+                data_in: None,
+                aborts: Vec::new(),
+            },
+        }
+    }
+
+    /// Everything that is checked before a command runs.
+    fn admit(&self, command: &Command) -> Result<&'static Row, Failure> {
+        let found = lookup(&command.cdb);
+        let mut state = self.state();
+        let nexus = state.nexus(&command.nexus);
+        let exempt = matches!(found, Lookup::Row(row) if row.attention_exempt);
+        if !exempt && let Some(asc) = nexus.attentions.take() {
+            return Err(Sense::new(SenseKey::UnitAttention, asc).into());
+        }
+        let row = match found {
+            Lookup::Row(row) if row.exists(self) => row,
+            Lookup::Row(row) if row.service_action.is_some() => {
+                return Err(Sense::invalid_cdb(1, Some(4)).into());
+            }
+            Lookup::UnknownServiceAction => return Err(Sense::invalid_cdb(1, Some(4)).into()),
+            Lookup::Row(_) | Lookup::UnknownOpcode => return Err(Asc::INVALID_OPCODE.into()),
+        };
+        if let Some((byte, bit)) = row.reserved_bit(&command.cdb) {
+            return Err(Sense::invalid_cdb(byte, Some(bit)).into());
+        }
+        self.check_access_state(&state, command, row)?;
+        check_reservations(&state, command, row)?;
+        check_ready(&state, row)?;
+        if row.writes {
+            self.check_write_protection(&state)?;
+        }
+        Ok(row)
+    }
+
+    fn check_access_state(
+        &self,
+        state: &State,
+        command: &Command,
+        row: &Row,
+    ) -> Result<(), Failure> {
+        if row.in_standby || state.access.iter().all(|(_, access)| is_active(*access)) {
+            return Ok(());
+        }
+        let port = command.nexus.relative_port;
+        let group = self
+            .config
+            .port_groups
+            .iter()
+            .find(|group| group.ports.iter().any(|known| known.relative_id == port));
+        let access = group
+            .and_then(|group| state.access.iter().find(|(id, _)| *id == group.id))
+            .map_or(AccessState::ActiveOptimized, |(_, access)| *access);
+        let asc = match access {
+            AccessState::ActiveOptimized | AccessState::ActiveNonOptimized => return Ok(()),
+            AccessState::Standby => Asc::PORT_STANDBY,
+            AccessState::Unavailable => Asc::PORT_UNAVAILABLE,
+            AccessState::Transitioning => Asc::PORT_TRANSITION,
+        };
+        Err(Sense::new(SenseKey::NotReady, asc).into())
+    }
+
+    fn check_write_protection(&self, state: &State) -> Result<(), Failure> {
+        if self.config.read_only || self.store.geometry().read_only {
+            return Err(Sense::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED).into());
+        }
+        if state.mode.software_write_protect() {
+            return Err(Sense::new(SenseKey::DataProtect, Asc::SOFTWARE_WRITE_PROTECTED).into());
+        }
+        Ok(())
+    }
+}
+
+fn is_active(access: AccessState) -> bool {
+    matches!(access, AccessState::ActiveOptimized | AccessState::ActiveNonOptimized)
+}
+
+fn check_reservations(state: &State, command: &Command, row: &Row) -> Result<(), Failure> {
+    let legacy = state.legacy_holder.is_some_and(|holder| holder != command.nexus.id);
+    if legacy && !row.under_reserve6 {
+        return Err(Failure::Conflict);
+    }
+    let cdb = &command.cdb;
+    let (stopped_by_any, stopped_by_exclusive) = match row.conflict {
+        Conflict::Never => return Ok(()),
+        Conflict::ExclusiveAccess => (false, true),
+        Conflict::Always => (true, true),
+        Conflict::UnlessAllows if cdb.byte(4) & 0x03 == 0 => return Ok(()),
+        Conflict::UnlessStarts if cdb.byte(4) & 0xF1 == 0x01 => return Ok(()),
+        Conflict::UnlessAllows | Conflict::UnlessStarts => (true, true),
+    };
+    let Some(kind) = state.registry.reserved_against(&command.nexus) else {
+        return Ok(());
+    };
+    if stopped_by_any || (stopped_by_exclusive && kind.is_exclusive_access()) {
+        return Err(Failure::Conflict);
+    }
+    Ok(())
+}
+
+fn check_ready(state: &State, row: &Row) -> Result<(), Failure> {
+    if !row.while_sanitizing {
+        match state.sanitize {
+            sanitize::Progress::Idle => {}
+            sanitize::Progress::Running { done } => {
+                let mut sense = Sense::new(SenseKey::NotReady, Asc::SANITIZE_IN_PROGRESS);
+                sense.specific = Specific::Progress(done);
+                return Err(sense.into());
+            }
+            // SBC-4 §4.11.4: only SANITIZE may lead out of this.
+            sanitize::Progress::Failed { .. } if row.medium && row.family != Family::Sanitize => {
+                return Err(Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED).into());
+            }
+            sanitize::Progress::Failed { .. } => {}
+        }
+    }
+    if state.ejected && row.medium {
+        return Err(Sense::new(SenseKey::NotReady, Asc::MEDIUM_NOT_PRESENT).into());
+    }
+    Ok(())
+}
+
+async fn run(cx: &Cx<'_>) -> Outcome {
+    match cx.row.family {
+        Family::TestUnitReady => Ok(super::Reply::GOOD),
+        Family::RequestSense => request_sense::request_sense(cx),
+        Family::Inquiry => inquiry::inquiry(cx),
+        Family::ReportLuns => report_luns::report_luns(cx),
+        Family::ReadCapacity10 => capacity::read_capacity_10(cx),
+        Family::ReadCapacity16 => capacity::read_capacity_16(cx),
+        Family::LbaStatus => lba_status::get_lba_status(cx).await,
+        Family::Read => read::read(cx).await,
+        Family::Write => write::write(cx).await,
+        Family::WriteAtomic => write::write_atomic(cx).await,
+        Family::WriteAndVerify => verify::write_and_verify(cx).await,
+        Family::Verify => verify::verify(cx).await,
+        Family::WriteSame => write_same::write_same(cx).await,
+        Family::Unmap => unmap::unmap(cx).await,
+        Family::CompareAndWrite => compare_write::compare_and_write(cx).await,
+        Family::OrWrite => orwrite::orwrite(cx).await,
+        Family::Prefetch => prefetch::prefetch(cx).await,
+        Family::SyncCache => sync_cache::synchronize_cache(cx).await,
+        Family::Defects => defects::read_defect_data(cx),
+        Family::ModeSense => mode::mode_sense(cx),
+        Family::ModeSelect => mode::mode_select(cx).await,
+        Family::LogSense => log::log_sense(cx),
+        Family::StartStop => start_stop::start_stop(cx).await,
+        Family::PreventAllow => start_stop::prevent_allow(cx),
+        Family::Reserve6 => reserve6::reserve(cx),
+        Family::Release6 => reserve6::release(cx),
+        Family::ReserveIn => persistent::reserve_in(cx),
+        Family::ReserveOut => persistent::reserve_out(cx).await,
+        Family::ReportPortGroups => alua::report_target_port_groups(cx),
+        Family::SetPortGroups => alua::set_target_port_groups(cx),
+        Family::ReportOpcodes => opcodes::report_supported_opcodes(cx),
+        Family::ReportTaskManagement => opcodes::report_task_management(cx),
+        Family::ExtendedCopy => extended_copy::extended_copy(cx).await,
+        Family::CopyAbort => copy_results::copy_operation_abort(cx),
+        Family::CopyResults => copy_results::receive(cx),
+        Family::PopulateToken => token::populate(cx).await,
+        Family::WriteUsingToken => token::write_using(cx).await,
+        Family::ReceiveTokenInformation => token::receive_information(cx),
+        Family::ReportTokens => token::report_all(cx),
+        Family::Sanitize => sanitize::sanitize(cx).await,
+        Family::SendDiagnostic => diagnostic::send_diagnostic(cx),
+    }
+}

@@ -1,0 +1,207 @@
+//! Steps that the commands on the medium share: ranges, reads for
+//! comparison, writes, zeros.
+
+use super::{Cx, Failure};
+use crate::disk::range_lock::BlockRange;
+use crate::limits::{MAX_TRANSFER_BYTES, STRIDE_BYTES};
+use crate::sense::{Asc, Sense, SenseKey};
+use bytes::Bytes;
+use zgate_store::Payload;
+
+/// A run of bytes within the capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+impl Span {
+    /// The span in pieces of at most `stride` bytes.
+    pub(crate) fn strides(self, stride: u64) -> impl Iterator<Item = Self> {
+        let end = self.offset + self.len;
+        let mut at = self.offset;
+        std::iter::from_fn(move || {
+            let len = stride.min(end - at);
+            let piece = Self { offset: at, len };
+            at += len;
+            (len > 0).then_some(piece)
+        })
+    }
+
+    pub(crate) fn size(self) -> usize {
+        usize::try_from(self.len).unwrap_or(usize::MAX)
+    }
+}
+
+impl Cx<'_> {
+    pub(crate) fn block_bytes(&self) -> u64 {
+        u64::from(self.disk.block_bytes())
+    }
+
+    /// Number of logical blocks.
+    pub(crate) fn capacity_blocks(&self) -> u64 {
+        self.geometry.capacity_bytes / self.block_bytes()
+    }
+
+    /// The bytes of `range`, which must lie within the capacity (SBC-3
+    /// §4.5.1). A length of zero may start right behind the last block.
+    pub(crate) fn span(&self, range: BlockRange) -> Result<Span, Failure> {
+        let capacity = self.capacity_blocks();
+        let fits = range.lba.checked_add(range.blocks).is_some_and(|end| end <= capacity);
+        if !fits {
+            let wrong = range.lba.max(capacity);
+            return Err(Sense::illegal(Asc::LBA_OUT_OF_RANGE).with_information(wrong).into());
+        }
+        let block = self.block_bytes();
+        Ok(Span { offset: range.lba * block, len: range.blocks * block })
+    }
+
+    /// As [`Cx::span`], with the MAXIMUM TRANSFER LENGTH checked as well.
+    pub(crate) fn transfer_span(&self, range: BlockRange) -> Result<Span, Failure> {
+        let span = self.span(range)?;
+        if span.len > MAX_TRANSFER_BYTES {
+            return Err(self.invalid_length());
+        }
+        Ok(span)
+    }
+
+    /// INVALID FIELD IN CDB, pointing at the transfer length.
+    pub(crate) fn invalid_length(&self) -> Failure {
+        let byte = match self.row.length {
+            6 => 4,
+            10 => 7,
+            12 => 6,
+            _ => 10,
+        };
+        Sense::invalid_cdb(byte, None).into()
+    }
+
+    /// Refuses the command unless the initiator offers exactly what the CDB
+    /// needs: a shorter or longer buffer would be applied in part.
+    pub(crate) fn exact_data_out(&self, bytes: u64) -> Result<&Bytes, Failure> {
+        let data = &self.command.data_out;
+        if self.command.data_out_offered_bytes != bytes || data.len() as u64 != bytes {
+            return Err(self.invalid_length());
+        }
+        Ok(data)
+    }
+
+    /// Whether a write must be on stable storage before it is answered: FUA,
+    /// or a write cache that is off (SBC-3 §4.15, §6.5.5).
+    pub(crate) fn write_through(&self, fua: bool) -> bool {
+        fua || !self.disk.state().mode.write_cache()
+    }
+
+    /// Reads bytes that this crate itself looks at.
+    pub(crate) async fn read_bytes(&self, span: Span) -> Result<Bytes, Failure> {
+        if span.len == 0 {
+            return Ok(Bytes::new());
+        }
+        match self.disk.store.read(span.offset, span.size()).await {
+            Ok(Payload::Bytes(bytes)) if bytes.len() == span.size() => Ok(bytes),
+            Ok(_) => {
+                debug_assert!(false, "a block store reads exactly, into memory");
+                Err(Sense::new(SenseKey::HardwareError, Asc::INTERNAL_FAILURE).into())
+            }
+            Err(error) => Err(Self::read_failed(error)),
+        }
+    }
+
+    pub(crate) async fn write_bytes(
+        &self,
+        offset: u64,
+        data: Bytes,
+        stable: bool,
+    ) -> Result<(), Failure> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.disk.store.write(offset, data, stable).await.map_err(Self::write_failed)
+    }
+
+    pub(crate) async fn sync(&self) -> Result<(), Failure> {
+        self.disk.store.sync().await.map_err(Self::write_failed)
+    }
+
+    /// Writes `pattern`, a whole number of which fills the span, everywhere.
+    pub(crate) async fn write_pattern(&self, span: Span, pattern: &[u8]) -> Result<(), Failure> {
+        if pattern.is_empty() {
+            return Ok(());
+        }
+        let repeats = usize::try_from(STRIDE_BYTES.min(span.len)).unwrap_or(0) / pattern.len();
+        let stride = Bytes::from(pattern.repeat(repeats.max(1)));
+        for piece in span.strides(stride.len() as u64) {
+            self.write_bytes(piece.offset, stride.slice(..piece.size()), false).await?;
+        }
+        Ok(())
+    }
+
+    /// Unmaps a span. Where unmapped blocks read as zeros (LBPRZ=1), the
+    /// parts the store cannot unmap are zeroed, so that the whole span does.
+    pub(crate) async fn deallocate(&self, span: Span) -> Result<(), Failure> {
+        if span.len == 0 {
+            return Ok(());
+        }
+        let store = &self.disk.store;
+        let granularity =
+            u64::from(self.geometry.discard_granularity_bytes.unwrap_or(1).max(1));
+        let start = span.offset.next_multiple_of(granularity);
+        let end = (span.offset + span.len) / granularity * granularity;
+        if !self.geometry.discard_zeroes {
+            if start < end {
+                store.discard(start, end - start).await.map_err(Self::write_failed)?;
+            }
+            return Ok(());
+        }
+        if start >= end {
+            return store
+                .write_zeroes(span.offset, span.len, true)
+                .await
+                .map_err(Self::write_failed);
+        }
+        if start > span.offset {
+            store
+                .write_zeroes(span.offset, start - span.offset, true)
+                .await
+                .map_err(Self::write_failed)?;
+        }
+        store.discard(start, end - start).await.map_err(Self::write_failed)?;
+        let rest = span.offset + span.len - end;
+        if rest > 0 {
+            store.write_zeroes(end, rest, true).await.map_err(Self::write_failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// The first place where two equally long buffers differ.
+pub(crate) fn first_difference(left: &[u8], right: &[u8]) -> Option<u64> {
+    if left == right {
+        return None;
+    }
+    left.iter().zip(right).position(|(a, b)| a != b).map(|at| at as u64)
+}
+
+/// MISCOMPARE, with the byte that differs (SBC-3 §5.2, §5.24).
+pub(crate) fn miscompare(at: u64) -> Failure {
+    Sense::new(SenseKey::Miscompare, Asc::MISCOMPARE).with_information(at).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strides_cover_a_span() {
+        let pieces: Vec<_> = Span { offset: 3, len: 10 }.strides(4).collect();
+        assert_eq!(pieces.iter().map(|piece| piece.len).collect::<Vec<_>>(), [4, 4, 2]);
+        assert_eq!(pieces[2].offset, 11);
+        assert_eq!(Span { offset: 3, len: 0 }.strides(4).count(), 0);
+    }
+
+    #[test]
+    fn differences_are_located() {
+        assert_eq!(first_difference(b"abc", b"abc"), None);
+        assert_eq!(first_difference(b"abc", b"axc"), Some(1));
+    }
+}

@@ -1,0 +1,65 @@
+//! READ (6), (10), (12) and (16) (SBC-3 §5.9 to §5.12).
+
+use super::{Cx, Outcome, Reply};
+
+/// The store's payload goes through untouched.
+pub(crate) async fn read(cx: &Cx<'_>) -> Outcome {
+    let range = cx.range();
+    let span = cx.transfer_span(range)?;
+    if span.len == 0 {
+        return Ok(Reply::GOOD);
+    }
+    let fua = cx.row.length > 6 && cx.cdb().fua();
+    if fua && cx.disk.state().mode.write_cache() {
+        // SBC-3 §4.15: what is read must be on the medium.
+        cx.sync().await?;
+    }
+    let _shared = cx.disk.ranges.share(range).await;
+    let payload =
+        cx.disk.store.read(span.offset, span.size()).await.map_err(Cx::read_failed)?;
+    Ok(Reply::payload(payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sense::{Asc, ScsiStatus};
+    use crate::testing::Bench;
+
+    #[test]
+    fn reads_what_was_written() {
+        let bench = Bench::new();
+        bench.fill(0, 4, 0xA5);
+        let response = bench.run(&[0x28, 0, 0, 0, 0, 0, 0, 0, 4, 0], b"");
+        assert_eq!(response.status, ScsiStatus::Good);
+        assert_eq!(bench.data(&response), vec![0xA5; 4 * 512]);
+    }
+
+    #[test]
+    fn the_end_of_the_medium_is_a_border() {
+        let bench = Bench::new();
+        let last = u32::try_from(bench.blocks() - 1).unwrap().to_be_bytes();
+        let mut cdb = [0x28, 0, last[0], last[1], last[2], last[3], 0, 0, 1, 0];
+        assert_eq!(bench.run(&cdb, b"").status, ScsiStatus::Good);
+        cdb[8] = 2;
+        bench.refused(&cdb, b"", Asc::LBA_OUT_OF_RANGE);
+        // Nothing to read, but too far out.
+        bench.refused(&[0x28, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0], b"", Asc::LBA_OUT_OF_RANGE);
+    }
+
+    #[test]
+    fn protection_information_and_huge_transfers_are_refused() {
+        let bench = Bench::new();
+        bench.refused(&[0x28, 0x20, 0, 0, 0, 0, 0, 0, 1, 0], b"", Asc::INVALID_FIELD_IN_CDB);
+        let mut cdb = [0u8; 16];
+        cdb[0] = 0x88;
+        cdb[12] = 0x81;
+        bench.refused(&cdb, b"", Asc::INVALID_FIELD_IN_CDB);
+    }
+
+    #[test]
+    fn a_read_with_fua_empties_the_cache_first() {
+        let bench = Bench::new();
+        bench.run(&[0x28, 0x08, 0, 0, 0, 0, 0, 0, 1, 0], b"");
+        assert_eq!(bench.store.syncs(), 1);
+    }
+}

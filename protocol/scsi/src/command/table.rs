@@ -1,0 +1,302 @@
+//! The one table of commands: what is legal, when, and who runs it.
+//!
+//! Reservation rules are those of SPC-4 tables 67 and 68 and SBC-3 table 13;
+//! the usage maps are what REPORT SUPPORTED OPERATION CODES shows, and what a
+//! CDB is checked against.
+
+mod rows;
+
+use super::Cx;
+use super::cdb::{Cdb, Shape};
+use crate::limits::MAX_TRANSFER_BYTES;
+
+pub(crate) use rows::ROWS;
+
+/// Which command file runs a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    TestUnitReady,
+    RequestSense,
+    Inquiry,
+    ReportLuns,
+    ReadCapacity10,
+    ReadCapacity16,
+    LbaStatus,
+    Read,
+    Write,
+    WriteAtomic,
+    WriteAndVerify,
+    Verify,
+    WriteSame,
+    Unmap,
+    CompareAndWrite,
+    OrWrite,
+    Prefetch,
+    SyncCache,
+    Defects,
+    ModeSense,
+    ModeSelect,
+    LogSense,
+    StartStop,
+    PreventAllow,
+    Reserve6,
+    Release6,
+    ReserveIn,
+    ReserveOut,
+    ReportPortGroups,
+    SetPortGroups,
+    ReportOpcodes,
+    ReportTaskManagement,
+    ExtendedCopy,
+    CopyAbort,
+    CopyResults,
+    PopulateToken,
+    WriteUsingToken,
+    ReceiveTokenInformation,
+    ReportTokens,
+    Sanitize,
+    SendDiagnostic,
+}
+
+/// When a persistent reservation of others stops the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conflict {
+    /// Never.
+    Never,
+    /// Under Exclusive Access types.
+    ExclusiveAccess,
+    /// Under every type.
+    Always,
+    /// Unless it only allows removal (PREVENT=0).
+    UnlessAllows,
+    /// Unless it only starts the unit (START=1, POWER CONDITION=0).
+    UnlessStarts,
+}
+
+/// How much data-out a command takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DataOut {
+    /// None.
+    None,
+    /// A parameter list whose length is this byte of the CDB.
+    List8(usize),
+    /// A parameter list whose length starts at this byte of the CDB.
+    List16(usize),
+    /// A parameter list whose length starts at this byte of the CDB.
+    List32(usize),
+    /// The blocks the CDB names.
+    Blocks,
+    /// Those blocks twice.
+    BlocksTwice,
+    /// One block, or none with NDOB=1.
+    OneBlock,
+    /// As BYTCHK says.
+    ByteCheck,
+}
+
+/// What a logical unit must have for the command to exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Nothing,
+    Thin,
+    Sanitize,
+    /// SANITIZE, and blocks that can be unmapped.
+    SanitizeAndThin,
+    ExplicitAlua,
+}
+
+/// One command.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) opcode: u8,
+    pub(crate) service_action: Option<u8>,
+    pub(crate) name: &'static str,
+    /// Length of the CDB in bytes.
+    pub(crate) length: u8,
+    /// Bits of the CDB that mean something.
+    pub(crate) usage: [u8; 16],
+    pub(crate) shape: Shape,
+    pub(crate) data_out: DataOut,
+    pub(crate) conflict: Conflict,
+    /// Runs in spite of a RESERVE (6) of another I_T nexus (SPC-2 table 10).
+    pub(crate) under_reserve6: bool,
+    /// Unit attentions wait until another command comes.
+    pub(crate) attention_exempt: bool,
+    pub(crate) while_sanitizing: bool,
+    /// Runs through ports in standby.
+    pub(crate) in_standby: bool,
+    /// Needs the medium to be there.
+    pub(crate) medium: bool,
+    /// Changes the medium.
+    pub(crate) writes: bool,
+    pub(crate) needs: Needs,
+    /// NOMINAL COMMAND PROCESSING TIMEOUT in seconds.
+    pub(crate) nominal_seconds: u32,
+    /// RECOMMENDED COMMAND TIMEOUT in seconds.
+    pub(crate) recommended_seconds: u32,
+    pub(crate) family: Family,
+}
+
+impl Row {
+    /// Whether this disk has the command.
+    pub(crate) fn exists(&self, disk: &crate::disk::Disk) -> bool {
+        match self.needs {
+            Needs::Nothing => true,
+            Needs::Thin => disk.is_thin(&disk.store.geometry()),
+            Needs::Sanitize => disk.config.sanitize,
+            Needs::SanitizeAndThin => {
+                disk.config.sanitize && disk.is_thin(&disk.store.geometry())
+            }
+            Needs::ExplicitAlua => disk.config.explicit_alua,
+        }
+    }
+
+    /// The first bit set in the CDB that means nothing, as (byte, bit).
+    pub(crate) fn reserved_bit(&self, cdb: &Cdb) -> Option<(u16, u8)> {
+        let bytes = cdb.bytes().iter().zip(&self.usage).enumerate();
+        for (at, (byte, usage)) in bytes.take(usize::from(self.length)).skip(1) {
+            let wrong = byte & !usage;
+            if wrong != 0 {
+                let bit = u8::try_from(wrong.ilog2()).unwrap_or(7);
+                return Some((u16::try_from(at).unwrap_or(u16::MAX), bit));
+            }
+        }
+        None
+    }
+
+    /// Bytes of data-out the CDB asks for.
+    pub(crate) fn data_out_bytes(&self, cdb: &Cdb, block_bytes: u32) -> u64 {
+        let blocks = cdb.range(self.shape).blocks;
+        let block = u64::from(block_bytes);
+        match self.data_out {
+            DataOut::None => 0,
+            DataOut::List8(at) => u64::from(cdb.byte(at)),
+            DataOut::List16(at) => u64::from(cdb.be16(at)),
+            DataOut::List32(at) => u64::from(cdb.be32(at)),
+            DataOut::Blocks => blocks.saturating_mul(block),
+            DataOut::BlocksTwice => blocks.saturating_mul(2 * block),
+            DataOut::OneBlock if self.length == 16 && cdb.byte(1) & 0x01 != 0 => 0,
+            DataOut::OneBlock => block,
+            DataOut::ByteCheck => match (cdb.byte(1) >> 1) & 0x03 {
+                0b01 => blocks.saturating_mul(block),
+                0b11 if blocks > 0 => block,
+                _ => 0,
+            },
+        }
+    }
+}
+
+/// What the table knows of a CDB.
+pub(crate) enum Lookup {
+    /// A row, whether or not the disk has it.
+    Row(&'static Row),
+    /// The operation code is known, the service action is not.
+    UnknownServiceAction,
+    /// Unknown.
+    UnknownOpcode,
+}
+
+/// Finds the row of a CDB.
+pub(crate) fn lookup(cdb: &Cdb) -> Lookup {
+    let mut known = false;
+    // The rows are sorted by operation code.
+    let start = ROWS.partition_point(|row| row.opcode < cdb.opcode());
+    for row in ROWS.iter().skip(start).take_while(|row| row.opcode == cdb.opcode()) {
+        known = true;
+        if row.service_action.is_none_or(|action| action == cdb.service_action()) {
+            return Lookup::Row(row);
+        }
+    }
+    if known { Lookup::UnknownServiceAction } else { Lookup::UnknownOpcode }
+}
+
+/// Bytes of data-out that a CDB asks a transport to gather, 0 for unknown
+/// commands. More than a command may transfer is never asked for.
+#[must_use]
+pub fn expected_data_out(cdb: &Cdb, block_bytes: u32) -> u64 {
+    match lookup(cdb) {
+        Lookup::Row(row) => {
+            let bytes = row.data_out_bytes(cdb, block_bytes);
+            // A longer one is refused; nothing of it is needed for that.
+            if bytes > MAX_TRANSFER_BYTES { 0 } else { bytes }
+        }
+        _ => 0,
+    }
+}
+
+/// The name of the command, for logs and metrics.
+#[must_use]
+pub fn command_name(cdb: &Cdb) -> &'static str {
+    match lookup(cdb) {
+        Lookup::Row(row) => row.name,
+        _ => "UNKNOWN",
+    }
+}
+
+impl Cx<'_> {
+    /// The blocks the CDB names.
+    pub(crate) fn range(&self) -> crate::disk::range_lock::BlockRange {
+        self.cdb().range(self.row.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_sorted_and_unique() {
+        let keys: Vec<_> = ROWS.iter().map(|row| (row.opcode, row.service_action)).collect();
+        let mut sorted = keys.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(keys, sorted);
+    }
+
+    #[test]
+    fn usage_maps_fit_their_commands() {
+        for row in ROWS {
+            assert_eq!(row.usage[0], row.opcode, "{}", row.name);
+            let length = usize::from(row.length);
+            assert!(row.usage[length..].iter().all(|&byte| byte == 0), "{}", row.name);
+            let expected = match row.opcode >> 5 {
+                0 => 6,
+                1 | 2 => 10,
+                4 => 16,
+                5 => 12,
+                _ => 0,
+            };
+            assert_eq!(length, expected, "{}", row.name);
+            if row.service_action.is_some() {
+                assert_eq!(row.usage[1] & 0x1F, 0x1F, "{}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn reserved_bits_are_found() {
+        let Lookup::Row(row) = lookup(&Cdb::new(&[0x28])) else { panic!("READ (10)") };
+        let mut cdb = [0u8; 10];
+        cdb[0] = 0x28;
+        cdb[1] = 0x20;
+        assert_eq!(row.reserved_bit(&Cdb::new(&cdb)), Some((1, 5)));
+        cdb[1] = 0x18;
+        assert_eq!(row.reserved_bit(&Cdb::new(&cdb)), None);
+        // NACA=1.
+        cdb[9] = 0x04;
+        assert_eq!(row.reserved_bit(&Cdb::new(&cdb)), Some((9, 2)));
+    }
+
+    #[test]
+    fn transports_learn_how_much_to_gather() {
+        let write = Cdb::new(&[0x2A, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+        assert_eq!(expected_data_out(&write, 512), 1024);
+        let compare = Cdb::new(&[0x89, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0]);
+        assert_eq!(expected_data_out(&compare, 512), 3072);
+        let huge = Cdb::new(&[0x8A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0]);
+        assert_eq!(expected_data_out(&huge, 512), 0);
+        let no_data = Cdb::new(&[0x93, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+        assert_eq!(expected_data_out(&no_data, 512), 0);
+        assert_eq!(expected_data_out(&Cdb::new(&[0xFF]), 512), 0);
+    }
+}

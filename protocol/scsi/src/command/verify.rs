@@ -1,0 +1,147 @@
+//! VERIFY and WRITE AND VERIFY (SBC-4 §5.37 to §5.43 and §5.51 to §5.53).
+
+use super::medium::{Span, first_difference, miscompare};
+use super::write::store_data;
+use super::{Cx, Failure, Outcome, Reply};
+use crate::limits::STRIDE_BYTES;
+use crate::sense::Sense;
+
+/// BYTCHK (SBC-4 table 127).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ByteCheck {
+    /// Only see whether the medium can be read.
+    Medium,
+    /// Compare with the data-out buffer.
+    Compare,
+    /// Compare every block with the one block sent.
+    CompareOne,
+}
+
+fn byte_check(cx: &Cx<'_>) -> Result<ByteCheck, Failure> {
+    match (cx.cdb().byte(1) >> 1) & 0x03 {
+        0b00 => Ok(ByteCheck::Medium),
+        0b01 => Ok(ByteCheck::Compare),
+        0b11 => Ok(ByteCheck::CompareOne),
+        _ => Err(Sense::invalid_cdb(1, Some(2)).into()),
+    }
+}
+
+pub(crate) async fn verify(cx: &Cx<'_>) -> Outcome {
+    let check = byte_check(cx)?;
+    let range = cx.range();
+    match check {
+        ByteCheck::Medium => {
+            let span = cx.span(range)?;
+            for piece in span.strides(STRIDE_BYTES) {
+                cx.read_bytes(piece).await?;
+            }
+        }
+        ByteCheck::Compare => {
+            let span = cx.transfer_span(range)?;
+            let _shared = cx.disk.ranges.share(range).await;
+            // Compares what was sent; the transport reports the residual.
+            let sent = cx.command.data_out.len() as u64;
+            let sent = sent.min(span.len) / cx.block_bytes() * cx.block_bytes();
+            compare(cx, Span { len: sent, ..span }, &cx.command.data_out).await?;
+        }
+        ByteCheck::CompareOne => {
+            let span = cx.span(range)?;
+            if span.len > 0 {
+                let block = cx.exact_data_out(cx.block_bytes())?;
+                compare_repeated(cx, span, block).await?;
+            }
+        }
+    }
+    Ok(Reply::GOOD)
+}
+
+/// Compares the medium with the front of `data`.
+async fn compare(cx: &Cx<'_>, span: Span, data: &[u8]) -> Result<(), Failure> {
+    let mut rest = data;
+    for piece in span.strides(STRIDE_BYTES) {
+        let stored = cx.read_bytes(piece).await?;
+        let (expected, tail) = rest.split_at_checked(stored.len()).unwrap_or((rest, &[]));
+        rest = tail;
+        if let Some(at) = first_difference(&stored, expected) {
+            return Err(miscompare(piece.offset - span.offset + at));
+        }
+    }
+    Ok(())
+}
+
+async fn compare_repeated(cx: &Cx<'_>, span: Span, block: &[u8]) -> Result<(), Failure> {
+    for piece in span.strides(STRIDE_BYTES) {
+        let stored = cx.read_bytes(piece).await?;
+        for (number, stored) in stored.chunks(block.len()).enumerate() {
+            if let Some(at) = first_difference(stored, block) {
+                let before = piece.offset - span.offset + (number * block.len()) as u64;
+                return Err(miscompare(before + at));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes to the medium, then reads it back; with BYTCHK=01b also compares.
+pub(crate) async fn write_and_verify(cx: &Cx<'_>) -> Outcome {
+    let check = byte_check(cx)?;
+    if check == ByteCheck::CompareOne {
+        return Err(Sense::invalid_cdb(1, Some(2)).into());
+    }
+    let range = cx.range();
+    let span = cx.transfer_span(range)?;
+    let _shared = cx.disk.ranges.share(range).await;
+    // The medium is verified, not the cache (SBC-4 §5.51).
+    let written = store_data(cx, span, true).await?;
+    match check {
+        ByteCheck::Compare => compare(cx, written, &cx.command.data_out).await?,
+        _ => {
+            for piece in written.strides(STRIDE_BYTES) {
+                cx.read_bytes(piece).await?;
+            }
+        }
+    }
+    Ok(Reply::GOOD)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sense::{Asc, ScsiStatus, SenseKey};
+    use crate::testing::Bench;
+
+    #[test]
+    fn differences_are_miscompares() {
+        let bench = Bench::new();
+        bench.fill(0, 2, 7);
+        let cdb = [0x2F, 0x02, 0, 0, 0, 0, 0, 0, 2, 0];
+        let mut data = vec![7; 1024];
+        assert_eq!(bench.run(&cdb, &data).status, ScsiStatus::Good);
+        data[600] = 8;
+        let sense = bench.run(&cdb, &data).sense.unwrap();
+        assert_eq!((sense.key, sense.asc), (SenseKey::Miscompare, Asc::MISCOMPARE));
+        assert_eq!(sense.information, Some(600));
+        // Without BYTCHK the data does not matter.
+        let cdb = [0x2F, 0, 0, 0, 0, 0, 0, 0, 2, 0];
+        assert_eq!(bench.run(&cdb, &data).status, ScsiStatus::Good);
+    }
+
+    #[test]
+    fn one_block_is_compared_with_all() {
+        let bench = Bench::new();
+        bench.fill(0, 4, 7);
+        let cdb = [0x2F, 0x06, 0, 0, 0, 0, 0, 0, 4, 0];
+        assert_eq!(bench.run(&cdb, &[7; 512]).status, ScsiStatus::Good);
+        bench.fill(3, 1, 8);
+        assert_eq!(bench.run(&cdb, &[7; 512]).sense.unwrap().information, Some(3 * 512));
+        bench.refused(&[0x2F, 0x04, 0, 0, 0, 0, 0, 0, 1, 0], b"", Asc::INVALID_FIELD_IN_CDB);
+    }
+
+    #[test]
+    fn write_and_verify_reaches_the_medium() {
+        let bench = Bench::new();
+        let cdb = [0x2E, 0x02, 0, 0, 0, 0, 0, 0, 1, 0];
+        assert_eq!(bench.run(&cdb, &[3; 512]).status, ScsiStatus::Good);
+        assert_eq!(bench.store.stable_writes(), 1);
+        assert_eq!(bench.content(0, 1), vec![3; 512]);
+    }
+}

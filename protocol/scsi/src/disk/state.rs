@@ -1,0 +1,101 @@
+//! What changes in a logical unit, under one lock that is never held across
+//! an await.
+
+use super::ThinSpace;
+use super::attention::Attentions;
+use super::config::AccessState;
+use crate::command::copy_results::CopyResult;
+use crate::command::mode::ModePages;
+use crate::command::persistent::state::Registry;
+use crate::command::sanitize::Progress;
+use crate::command::token::TokenTable;
+use crate::limits::MAX_NEXUSES;
+use crate::nexus::{Nexus, NexusId};
+use crate::sense::Asc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// What a logical unit keeps for one I_T nexus.
+#[derive(Debug)]
+pub(crate) struct NexusState {
+    pub(crate) nexus: Arc<Nexus>,
+    pub(crate) attentions: Attentions,
+    pub(crate) prevents_removal: bool,
+    pub(crate) copies: VecDeque<CopyResult>,
+}
+
+/// Everything that changes.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) nexuses: BTreeMap<NexusId, NexusState>,
+    pub(crate) registry: Registry,
+    /// The I_T nexus that holds a RESERVE (6).
+    pub(crate) legacy_holder: Option<NexusId>,
+    pub(crate) mode: ModePages,
+    pub(crate) ejected: bool,
+    pub(crate) sanitize: Progress,
+    pub(crate) tokens: TokenTable,
+    /// Access state of each target port group.
+    pub(crate) access: Vec<(u16, AccessState)>,
+    pub(crate) thin_space: Option<ThinSpace>,
+}
+
+impl State {
+    pub(crate) fn new(
+        registry: Registry,
+        mode: ModePages,
+        access: Vec<(u16, AccessState)>,
+    ) -> Self {
+        Self {
+            nexuses: BTreeMap::new(),
+            registry,
+            legacy_holder: None,
+            mode,
+            ejected: false,
+            sanitize: Progress::Idle,
+            tokens: TokenTable::default(),
+            access,
+            thin_space: None,
+        }
+    }
+
+    /// The state of the nexus, made when it is new: its first command finds
+    /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+    pub(crate) fn nexus(&mut self, nexus: &Arc<Nexus>) -> &mut NexusState {
+        if !self.nexuses.contains_key(&nexus.id) && self.nexuses.len() >= MAX_NEXUSES {
+            // The oldest session goes; if it still lives it is told again.
+            self.nexuses.pop_first();
+        }
+        self.nexuses.entry(nexus.id).or_insert_with(|| {
+            let mut attentions = Attentions::default();
+            attentions.raise(Asc::POWER_ON_OR_RESET);
+            NexusState {
+                nexus: Arc::clone(nexus),
+                attentions,
+                prevents_removal: false,
+                copies: VecDeque::new(),
+            }
+        })
+    }
+
+    /// Queues a unit attention for every I_T nexus.
+    pub(crate) fn raise_for_all(&mut self, asc: Asc) {
+        for nexus in self.nexuses.values_mut() {
+            nexus.attentions.raise(asc);
+        }
+    }
+
+    /// Queues a unit attention for every I_T nexus but one.
+    pub(crate) fn raise_for_others(&mut self, but: NexusId, asc: Asc) {
+        for (id, nexus) in &mut self.nexuses {
+            if *id != but {
+                nexus.attentions.raise(asc);
+            }
+        }
+    }
+
+    /// Whether some I_T nexus prevents the removal of the medium.
+    pub(crate) fn removal_prevented(&self) -> bool {
+        self.nexuses.values().any(|nexus| nexus.prevents_removal)
+    }
+}
