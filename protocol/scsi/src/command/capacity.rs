@@ -19,10 +19,14 @@ pub(crate) fn read_capacity_16(cx: &Cx<'_>) -> Outcome {
     put(&mut data, 8, &cx.disk.block_bytes().to_be_bytes());
     let thin = cx.disk.is_thin(&cx.geometry);
     let reads_zeros = thin && cx.geometry.discard_zeroes;
-    put(&mut data, 13, &[
-        cx.disk.physical_exponent(&cx.geometry),
-        (u8::from(thin) << 7) | (u8::from(reads_zeros) << 6),
-    ]);
+    put(
+        &mut data,
+        13,
+        &[
+            cx.disk.physical_exponent(&cx.geometry),
+            (u8::from(thin) << 7) | (u8::from(reads_zeros) << 6),
+        ],
+    );
     Ok(Reply::data(data, cx.cdb().be32(10)))
 }
 

@@ -83,6 +83,11 @@ impl Disk {
         check_ready(&state, row)?;
         if row.writes {
             self.check_write_protection(&state)?;
+            // Writes without a range in the CDB tell their ranges themselves.
+            let range = command.cdb.range(row.shape);
+            if range.blocks > 0 {
+                state.tokens.invalidate(range);
+            }
         }
         Ok(row)
     }

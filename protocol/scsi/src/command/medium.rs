@@ -2,11 +2,12 @@
 //! comparison, writes, zeros.
 
 use super::{Cx, Failure};
+use crate::disk::Disk;
 use crate::disk::range_lock::BlockRange;
 use crate::limits::{MAX_TRANSFER_BYTES, STRIDE_BYTES};
 use crate::sense::{Asc, Sense, SenseKey};
 use bytes::Bytes;
-use zgate_store::Payload;
+use zgate_store::{Payload, StoreResult};
 
 /// A run of bytes within the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,50 +126,55 @@ impl Cx<'_> {
 
     /// Writes `pattern`, a whole number of which fills the span, everywhere.
     pub(crate) async fn write_pattern(&self, span: Span, pattern: &[u8]) -> Result<(), Failure> {
+        self.disk.write_pattern(span, pattern).await.map_err(Self::write_failed)
+    }
+
+    /// Unmaps a span, see [`Disk::deallocate`].
+    pub(crate) async fn deallocate(&self, span: Span) -> Result<(), Failure> {
+        self.disk.deallocate(span).await.map_err(Self::write_failed)
+    }
+}
+
+impl Disk {
+    /// Writes `pattern`, a whole number of which fills the span, everywhere.
+    pub(crate) async fn write_pattern(&self, span: Span, pattern: &[u8]) -> StoreResult<()> {
         if pattern.is_empty() {
             return Ok(());
         }
         let repeats = usize::try_from(STRIDE_BYTES.min(span.len)).unwrap_or(0) / pattern.len();
         let stride = Bytes::from(pattern.repeat(repeats.max(1)));
         for piece in span.strides(stride.len() as u64) {
-            self.write_bytes(piece.offset, stride.slice(..piece.size()), false).await?;
+            self.store.write(piece.offset, stride.slice(..piece.size()), false).await?;
         }
         Ok(())
     }
 
     /// Unmaps a span. Where unmapped blocks read as zeros (LBPRZ=1), the
     /// parts the store cannot unmap are zeroed, so that the whole span does.
-    pub(crate) async fn deallocate(&self, span: Span) -> Result<(), Failure> {
+    pub(crate) async fn deallocate(&self, span: Span) -> StoreResult<()> {
         if span.len == 0 {
             return Ok(());
         }
-        let store = &self.disk.store;
-        let granularity =
-            u64::from(self.geometry.discard_granularity_bytes.unwrap_or(1).max(1));
+        let geometry = self.store.geometry();
+        let granularity = u64::from(geometry.discard_granularity_bytes.unwrap_or(1).max(1));
         let start = span.offset.next_multiple_of(granularity);
         let end = (span.offset + span.len) / granularity * granularity;
-        if !self.geometry.discard_zeroes {
+        if !geometry.discard_zeroes {
             if start < end {
-                store.discard(start, end - start).await.map_err(Self::write_failed)?;
+                self.store.discard(start, end - start).await?;
             }
             return Ok(());
         }
         if start >= end {
-            return store
-                .write_zeroes(span.offset, span.len, true)
-                .await
-                .map_err(Self::write_failed);
+            return self.store.write_zeroes(span.offset, span.len, true).await;
         }
         if start > span.offset {
-            store
-                .write_zeroes(span.offset, start - span.offset, true)
-                .await
-                .map_err(Self::write_failed)?;
+            self.store.write_zeroes(span.offset, start - span.offset, true).await?;
         }
-        store.discard(start, end - start).await.map_err(Self::write_failed)?;
+        self.store.discard(start, end - start).await?;
         let rest = span.offset + span.len - end;
         if rest > 0 {
-            store.write_zeroes(end, rest, true).await.map_err(Self::write_failed)?;
+            self.store.write_zeroes(end, rest, true).await?;
         }
         Ok(())
     }

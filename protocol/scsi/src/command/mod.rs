@@ -122,8 +122,7 @@ pub(crate) struct Reply {
 
 impl Reply {
     /// GOOD without data.
-    pub(crate) const GOOD: Self =
-        Self { status: ScsiStatus::Good, data: None, aborts: Vec::new() };
+    pub(crate) const GOOD: Self = Self { status: ScsiStatus::Good, data: None, aborts: Vec::new() };
 
     pub(crate) fn payload(payload: Payload) -> Self {
         Self { data: Some(payload), ..Self::GOOD }

@@ -15,9 +15,7 @@ pub(crate) fn request_sense(cx: &Cx<'_>) -> Outcome {
             sense.specific = Specific::Progress(done);
             sense
         }
-        (None, Progress::Failed { .. }) => {
-            Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED)
-        }
+        (None, Progress::Failed { .. }) => Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED),
         (None, Progress::Idle) if state.ejected => {
             Sense::new(SenseKey::NotReady, Asc::MEDIUM_NOT_PRESENT)
         }

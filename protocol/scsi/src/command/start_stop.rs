@@ -69,10 +69,7 @@ mod tests {
         let bench = Bench::with(|config| config.removable = true);
         let other = bench.another_nexus(2);
         bench.run(&[0x1E, 0, 0, 0, 1, 0], b"");
-        assert_eq!(
-            bench.run_as(&other, &EJECT, b"").sense.unwrap().asc,
-            Asc::REMOVAL_PREVENTED
-        );
+        assert_eq!(bench.run_as(&other, &EJECT, b"").sense.unwrap().asc, Asc::REMOVAL_PREVENTED);
         bench.refused(&LOAD, b"", Asc::REMOVAL_PREVENTED);
         bench.disk.nexus_lost(bench.nexus.id);
         assert_eq!(bench.run_as(&other, &EJECT, b"").status, ScsiStatus::Good);

@@ -144,9 +144,7 @@ impl Row {
             Needs::Nothing => true,
             Needs::Thin => disk.is_thin(&disk.store.geometry()),
             Needs::Sanitize => disk.config.sanitize,
-            Needs::SanitizeAndThin => {
-                disk.config.sanitize && disk.is_thin(&disk.store.geometry())
-            }
+            Needs::SanitizeAndThin => disk.config.sanitize && disk.is_thin(&disk.store.geometry()),
             Needs::ExplicitAlua => disk.config.explicit_alua,
         }
     }

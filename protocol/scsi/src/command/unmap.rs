@@ -41,6 +41,7 @@ pub(crate) async fn unmap(cx: &Cx<'_>) -> Outcome {
     for range in ranges {
         let span = cx.span(range)?;
         let _shared = cx.disk.ranges.share(range).await;
+        cx.disk.blocks_change(range);
         cx.deallocate(span).await?;
     }
     Ok(Reply::GOOD)

@@ -113,6 +113,8 @@ pub struct DiskConfig {
     pub sanitize: bool,
     /// SET TARGET PORT GROUPS is offered.
     pub explicit_alua: bool,
+    /// Makes ROD tokens hard to guess; random, new at every start.
+    pub token_secret: [u8; 16],
     /// Target ports in their groups; at least one group with one port.
     pub port_groups: Vec<PortGroup>,
 }

@@ -9,7 +9,7 @@ pub(crate) mod signal;
 mod state;
 pub(crate) mod store_error;
 
-pub(crate) use state::{NexusState, State};
+pub(crate) use state::State;
 
 use crate::command::mode::ModePages;
 use crate::command::persistent::state::Registry;

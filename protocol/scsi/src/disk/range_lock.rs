@@ -6,15 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A run of logical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockRange {
+pub(crate) struct BlockRange {
     /// First logical block.
-    pub lba: u64,
+    pub(crate) lba: u64,
     /// Number of logical blocks.
-    pub blocks: u64,
+    pub(crate) blocks: u64,
 }
 
 impl BlockRange {
-    fn overlaps(self, other: Self) -> bool {
+    pub(crate) fn overlaps(self, other: Self) -> bool {
         self.lba < other.lba.saturating_add(other.blocks)
             && other.lba < self.lba.saturating_add(self.blocks)
     }

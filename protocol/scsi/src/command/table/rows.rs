@@ -168,8 +168,7 @@ pub(crate) static ROWS: &[Row] = &[
         .reads(S::Ten)
         .conflict(C::Always)
         .seconds(5, 120),
-    row("READ DEFECT DATA (10)", &[0x37, 0, 0x1F, 0, 0, 0, 0, X, X], F::Defects)
-        .reads(S::None),
+    row("READ DEFECT DATA (10)", &[0x37, 0, 0x1F, 0, 0, 0, 0, X, X], F::Defects).reads(S::None),
     row("WRITE SAME (10)", &[0x41, 0x08, X, X, X, X, G, X, X], F::WriteSame)
         .writes(S::Ten, D::OneBlock)
         .seconds(5, 120),
@@ -220,22 +219,14 @@ pub(crate) static ROWS: &[Row] = &[
         .action(0x00)
         .writes(S::None, D::List32(10))
         .seconds(10, 300),
-    row(
-        "POPULATE TOKEN",
-        &[0x83, A, 0, 0, 0, 0, X, X, X, X, X, X, X, X, G],
-        F::PopulateToken,
-    )
-    .action(0x10)
-    .reads(S::None)
-    .list(D::List32(10)),
-    row(
-        "WRITE USING TOKEN",
-        &[0x83, A, 0, 0, 0, 0, X, X, X, X, X, X, X, X, G],
-        F::WriteUsingToken,
-    )
-    .action(0x11)
-    .writes(S::None, D::List32(10))
-    .seconds(10, 300),
+    row("POPULATE TOKEN", &[0x83, A, 0, 0, 0, 0, X, X, X, X, X, X, X, X, G], F::PopulateToken)
+        .action(0x10)
+        .reads(S::None)
+        .list(D::List32(10)),
+    row("WRITE USING TOKEN", &[0x83, A, 0, 0, 0, 0, X, X, X, X, X, X, X, X, G], F::WriteUsingToken)
+        .action(0x11)
+        .writes(S::None, D::List32(10))
+        .seconds(10, 300),
     row("COPY OPERATION ABORT", &[0x83, A, X, X, X, X], F::CopyAbort)
         .action(0x1C)
         .conflict(C::Always),
@@ -255,15 +246,10 @@ pub(crate) static ROWS: &[Row] = &[
     )
     .action(0x07)
     .conflict(C::ExclusiveAccess),
-    row(
-        "REPORT ALL ROD TOKENS",
-        &[0x84, A, 0, 0, 0, 0, 0, 0, 0, 0, X, X, X, X],
-        F::ReportTokens,
-    )
-    .action(0x08)
-    .conflict(C::ExclusiveAccess),
-    row("READ (16)", &[0x88, DF, X, X, X, X, X, X, X, X, X, X, X, X, G], F::Read)
-        .reads(S::Sixteen),
+    row("REPORT ALL ROD TOKENS", &[0x84, A, 0, 0, 0, 0, 0, 0, 0, 0, X, X, X, X], F::ReportTokens)
+        .action(0x08)
+        .conflict(C::ExclusiveAccess),
+    row("READ (16)", &[0x88, DF, X, X, X, X, X, X, X, X, X, X, X, X, G], F::Read).reads(S::Sixteen),
     row(
         "COMPARE AND WRITE",
         &[0x89, DF, X, X, X, X, X, X, X, X, 0, 0, 0, X, G],
@@ -297,27 +283,15 @@ pub(crate) static ROWS: &[Row] = &[
     row("WRITE SAME (16)", &[0x93, 0x09, X, X, X, X, X, X, X, X, X, X, X, X, G], F::WriteSame)
         .writes(S::Sixteen, D::OneBlock)
         .seconds(5, 120),
-    row(
-        "WRITE ATOMIC (16)",
-        &[0x9C, DF, X, X, X, X, X, X, X, X, 0, 0, X, X, G],
-        F::WriteAtomic,
-    )
-    .writes(S::Atomic, D::Blocks),
-    row(
-        "READ CAPACITY (16)",
-        &[0x9E, A, 0, 0, 0, 0, 0, 0, 0, 0, X, X, X, X],
-        F::ReadCapacity16,
-    )
-    .action(0x10)
-    .medium()
-    .under_reserve6(),
-    row(
-        "GET LBA STATUS",
-        &[0x9E, A, X, X, X, X, X, X, X, X, X, X, X, X],
-        F::LbaStatus,
-    )
-    .action(0x12)
-    .reads(S::None),
+    row("WRITE ATOMIC (16)", &[0x9C, DF, X, X, X, X, X, X, X, X, 0, 0, X, X, G], F::WriteAtomic)
+        .writes(S::Atomic, D::Blocks),
+    row("READ CAPACITY (16)", &[0x9E, A, 0, 0, 0, 0, 0, 0, 0, 0, X, X, X, X], F::ReadCapacity16)
+        .action(0x10)
+        .medium()
+        .under_reserve6(),
+    row("GET LBA STATUS", &[0x9E, A, X, X, X, X, X, X, X, X, X, X, X, X], F::LbaStatus)
+        .action(0x12)
+        .reads(S::None),
     row("REPORT LUNS", &[0xA0, 0, X, 0, 0, 0, X, X, X, X], F::ReportLuns).anytime().exempt(),
     row("REPORT TARGET PORT GROUPS", &[0xA3, 0x3F, 0, 0, 0, 0, X, X, X, X], F::ReportPortGroups)
         .action(0x0A)
@@ -351,8 +325,7 @@ pub(crate) static ROWS: &[Row] = &[
         .reads(S::Twelve)
         .list(D::ByteCheck)
         .seconds(1, 120),
-    row("READ DEFECT DATA (12)", &[0xB7, 0x1F, X, X, X, X, X, X, X, X], F::Defects)
-        .reads(S::None),
+    row("READ DEFECT DATA (12)", &[0xB7, 0x1F, X, X, X, X, X, X, X, X], F::Defects).reads(S::None),
 ];
 
 const fn reserve_in(name: &'static str, action: u8) -> Row {

@@ -1,0 +1,60 @@
+//! Moving bytes from one logical unit to another, a stride at a time.
+
+use crate::command::medium::Span;
+use crate::disk::Disk;
+use crate::disk::range_lock::BlockRange;
+use crate::limits::STRIDE_BYTES;
+use zgate_store::{Payload, StoreError, StoreResult};
+
+/// A byte position in a logical unit.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) disk: &'a Disk,
+    pub(crate) offset: u64,
+}
+
+/// Copies `bytes` bytes; both ranges are within their capacities and made of
+/// whole blocks. Overlapping ranges come out as if all was read first.
+pub(crate) async fn copy(from: Place<'_>, to: Place<'_>, bytes: u64) -> StoreResult<()> {
+    let span = Span { offset: 0, len: bytes };
+    let same = std::ptr::eq(from.disk, to.disk);
+    if same && to.offset > from.offset && to.offset - from.offset < bytes {
+        // Moving up over itself: from the end backwards.
+        let pieces: Vec<Span> = span.strides(STRIDE_BYTES).collect();
+        for piece in pieces.into_iter().rev() {
+            copy_piece(from, to, piece).await?;
+        }
+    } else {
+        for piece in span.strides(STRIDE_BYTES) {
+            copy_piece(from, to, piece).await?;
+        }
+    }
+    finish(to.disk).await
+}
+
+async fn copy_piece(from: Place<'_>, to: Place<'_>, piece: Span) -> StoreResult<()> {
+    let payload = from.disk.store.read(from.offset + piece.offset, piece.size()).await?;
+    let Payload::Bytes(data) = payload else {
+        debug_assert!(false, "a block store reads into memory");
+        return Err(StoreError::Io);
+    };
+    let at = Span { offset: to.offset + piece.offset, len: piece.len };
+    // Only the target is locked: holding two ranges could deadlock with an
+    // atomic command that waits for one of them.
+    let _shared = to.disk.ranges.share(blocks(to.disk, at)).await;
+    to.disk.blocks_change(blocks(to.disk, at));
+    to.disk.store.write(at.offset, data, false).await
+}
+
+/// The blocks a span of bytes lies in.
+pub(crate) fn blocks(disk: &Disk, span: Span) -> BlockRange {
+    let block = u64::from(disk.block_bytes());
+    let lba = span.offset / block;
+    BlockRange { lba, blocks: (span.offset + span.len).div_ceil(block) - lba }
+}
+
+/// With the write cache off, what was written is stable before the answer.
+pub(crate) async fn finish(disk: &Disk) -> StoreResult<()> {
+    let cached = disk.state().mode.write_cache();
+    if cached { Ok(()) } else { disk.store.sync().await }
+}

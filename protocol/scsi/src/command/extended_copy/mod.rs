@@ -1,0 +1,247 @@
+//! EXTENDED COPY (LID1) (SPC-4 §6.5): blocks copied between logical units of
+//! this target, as ESXi and Windows ask for it.
+
+mod copier;
+mod parameters;
+
+pub(crate) use copier::{Place, copy};
+
+use super::copy_results::{CopyResult, keep};
+use super::{Cx, Failure, Outcome, Reply};
+use crate::disk::Disk;
+use crate::disk::range_lock::BlockRange;
+use crate::sense::{Asc, Sense, SenseKey};
+use parameters::{Parameters, Segment, parse};
+use std::sync::Arc;
+
+/// A logical unit named by a CSCD descriptor.
+pub(crate) enum Unit<'a> {
+    /// The one the command came to.
+    Own(&'a Disk),
+    /// Another one behind the same target.
+    Other(Arc<Disk>),
+}
+
+impl Unit<'_> {
+    pub(crate) fn disk(&self) -> &Disk {
+        match self {
+            Self::Own(disk) => disk,
+            Self::Other(disk) => disk,
+        }
+    }
+}
+
+pub(crate) async fn extended_copy(cx: &Cx<'_>) -> Outcome {
+    let length = cx.cdb().be32(10);
+    if length == 0 {
+        return Ok(Reply::GOOD);
+    }
+    let parameters = parse(cx, cx.parameter_list(length)?)?;
+    let mut done = Done::default();
+    let outcome = copy_segments(cx, &parameters, &mut done).await;
+    if parameters.keeps_results {
+        let failure = match &outcome {
+            Err(Failure::Check(sense)) => Some(*sense),
+            Err(Failure::Conflict) => Some(Sense::new(SenseKey::CopyAborted, Asc::NONE)),
+            Ok(()) => None,
+        };
+        let result = CopyResult {
+            list: u32::from(parameters.list),
+            action: 0,
+            failure,
+            segments: done.segments,
+            transferred: done.bytes,
+            token: None,
+        };
+        keep(&mut cx.disk.state().nexus(&cx.command.nexus).copies, result);
+    }
+    outcome.map(|()| Reply::GOOD)
+}
+
+#[derive(Default)]
+struct Done {
+    segments: u16,
+    bytes: u64,
+}
+
+async fn copy_segments(
+    cx: &Cx<'_>,
+    parameters: &Parameters<'_>,
+    done: &mut Done,
+) -> Result<(), Failure> {
+    for segment in &parameters.segments {
+        let bytes = copy_segment(cx, parameters, segment).await?;
+        done.segments = done.segments.saturating_add(1);
+        done.bytes += bytes;
+    }
+    Ok(())
+}
+
+/// COPY ABORTED with a code.
+pub(crate) fn aborted(asc: Asc) -> Failure {
+    Sense::new(SenseKey::CopyAborted, asc).into()
+}
+
+async fn copy_segment(
+    cx: &Cx<'_>,
+    parameters: &Parameters<'_>,
+    segment: &Segment,
+) -> Result<u64, Failure> {
+    let unit = |index: u16| {
+        parameters
+            .units
+            .get(usize::from(index))
+            .and_then(Option::as_ref)
+            .ok_or(aborted(Asc::UNREACHABLE_COPY_TARGET))
+    };
+    let source = unit(segment.source)?.disk();
+    let target = unit(segment.target)?.disk();
+    source.check_third_party(cx, false)?;
+    target.check_third_party(cx, true)?;
+    let bytes = segment.bytes(source.block_bytes(), target.block_bytes());
+    let from = place(source, segment.source_lba, segment.source_offset, bytes)?;
+    let to = place(target, segment.target_lba, segment.target_offset, bytes)?;
+    copy(from, to, bytes).await.map_err(|_| aborted(Asc::THIRD_PARTY_FAILURE))?;
+    Ok(bytes)
+}
+
+/// Where a segment reads or writes; it must lie within the capacity.
+fn place(disk: &Disk, lba: u64, byte_offset: u32, bytes: u64) -> Result<Place<'_>, Failure> {
+    let capacity = disk.capacity_blocks() * u64::from(disk.block_bytes());
+    let offset = lba
+        .checked_mul(u64::from(disk.block_bytes()))
+        .and_then(|start| start.checked_add(u64::from(byte_offset)))
+        .filter(|start| start.checked_add(bytes).is_some_and(|end| end <= capacity))
+        .ok_or(aborted(Asc::NONE))?;
+    if !bytes.is_multiple_of(u64::from(disk.block_bytes()))
+        || !offset.is_multiple_of(u64::from(disk.block_bytes()))
+    {
+        return Err(aborted(Asc::INEXACT_SEGMENT));
+    }
+    Ok(Place { disk, offset })
+}
+
+impl Disk {
+    /// Whether a copy manager acting for this initiator may use the unit:
+    /// the checks that a READ or WRITE sent to it would meet.
+    pub(crate) fn check_third_party(&self, cx: &Cx<'_>, writes: bool) -> Result<(), Failure> {
+        let nexus = &cx.command.nexus;
+        let state = self.state();
+        let foreign = state.legacy_holder.is_some_and(|holder| holder != nexus.id);
+        let reserved = state
+            .registry
+            .reserved_against(nexus)
+            .is_some_and(|kind| writes || kind.is_exclusive_access());
+        if foreign || reserved {
+            return Err(Failure::Conflict);
+        }
+        if state.ejected || state.sanitize != super::sanitize::Progress::Idle {
+            return Err(aborted(Asc::COPY_TARGET_NOT_REACHABLE));
+        }
+        let protected = self.config.read_only
+            || self.store.geometry().read_only
+            || state.mode.software_write_protect();
+        if writes && protected {
+            return Err(Sense::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED).into());
+        }
+        Ok(())
+    }
+
+    /// Tells those who hold tokens that a range changes.
+    pub(crate) fn blocks_change(&self, range: BlockRange) {
+        self.state().tokens.invalidate(range);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parameters::tests::{list, own_cscd};
+    use crate::sense::{Asc, ScsiStatus, SenseKey};
+    use crate::testing::Bench;
+    use crate::wire::{be16, be32};
+
+    fn cdb(bytes: usize) -> [u8; 16] {
+        let mut cdb = [0u8; 16];
+        cdb[0] = 0x83;
+        cdb[10..14].copy_from_slice(&u32::try_from(bytes).unwrap().to_be_bytes());
+        cdb
+    }
+
+    fn segment(indices: (u16, u16), blocks: u16, from: u64, to: u64) -> Vec<u8> {
+        let mut data = vec![0x02, 0, 0, 0x18];
+        data.extend(indices.0.to_be_bytes());
+        data.extend(indices.1.to_be_bytes());
+        data.extend([0, 0]);
+        data.extend(blocks.to_be_bytes());
+        data.extend(from.to_be_bytes());
+        data.extend(to.to_be_bytes());
+        data
+    }
+
+    #[test]
+    fn blocks_are_copied_and_the_result_is_kept() {
+        let bench = Bench::new();
+        bench.fill(0, 16, 0x41);
+        let list = list(7, &[own_cscd(&bench)], &[segment((0, 0), 16, 0, 100)]);
+        assert_eq!(bench.run(&cdb(list.len()), &list).status, ScsiStatus::Good);
+        assert_eq!(bench.content(100, 16), vec![0x41; 16 * 512]);
+        let mut status = [0u8; 16];
+        (status[0], status[2], status[13]) = (0x84, 7, 12);
+        let data = bench.data(&bench.run(&status, b""));
+        assert_eq!((data[4], be16(&data, 5), be32(&data, 8)), (1, 1, 16 * 512));
+        status[2] = 8;
+        bench.refused(&status, b"", Asc::INVALID_FIELD_IN_CDB);
+    }
+
+    #[test]
+    fn overlapping_ranges_are_copied_as_if_at_once() {
+        let bench = Bench::new();
+        for block in 0..8 {
+            bench.fill(block, 1, u8::try_from(block).unwrap());
+        }
+        let list = list(0, &[own_cscd(&bench)], &[segment((0, 0), 8, 0, 1)]);
+        assert_eq!(bench.run(&cdb(list.len()), &list).status, ScsiStatus::Good);
+        for block in 0..8 {
+            assert_eq!(bench.content(block + 1, 1)[0], u8::try_from(block).unwrap());
+        }
+    }
+
+    #[test]
+    fn wrong_segments_abort_the_copy() {
+        let bench = Bench::new();
+        for wrong in [segment((0, 1), 8, 0, 100), segment((0, 0), 8, 0, bench.blocks() - 1)] {
+            let list = list(1, &[own_cscd(&bench)], &[wrong]);
+            let sense = bench.run(&cdb(list.len()), &list).sense.unwrap();
+            assert_eq!(sense.key, SenseKey::CopyAborted);
+        }
+    }
+
+    #[test]
+    fn lists_are_measured() {
+        let bench = Bench::new();
+        let whole = list(1, &[own_cscd(&bench)], &[segment((0, 0), 8, 0, 100)]);
+        let short = &whole[..whole.len() - 1];
+        bench.refused(&cdb(short.len()), short, Asc::PARAMETER_LIST_LENGTH);
+        bench.refused(&cdb(47), &whole[..47], Asc::PARAMETER_LIST_LENGTH);
+        assert_eq!(bench.run(&cdb(0), b"").status, ScsiStatus::Good);
+        let cscds = vec![own_cscd(&bench); 9];
+        let many = list(1, &cscds, &[segment((0, 0), 8, 0, 100)]);
+        bench.refused(&cdb(many.len()), &many, Asc::TOO_MANY_TARGETS);
+        let segments = vec![segment((0, 0), 8, 0, 100); 65];
+        let many = list(1, &[own_cscd(&bench)], &segments);
+        bench.refused(&cdb(many.len()), &many, Asc::TOO_MANY_SEGMENTS);
+        let many = list(1, &cscds, &segments);
+        bench.refused(&cdb(many.len()), &many, Asc::PARAMETER_LIST_LENGTH);
+    }
+
+    #[test]
+    fn unknown_descriptors_are_refused() {
+        let bench = Bench::new();
+        let mut fibre = own_cscd(&bench);
+        fibre[0] = 0xE0;
+        let wrong = list(1, &[fibre], &[segment((0, 0), 8, 0, 100)]);
+        bench.refused(&cdb(wrong.len()), &wrong, Asc::UNSUPPORTED_TARGET);
+        let wrong = list(1, &[own_cscd(&bench)], &[vec![0x03, 0, 0, 4, 0, 0, 0, 0]]);
+        bench.refused(&cdb(wrong.len()), &wrong, Asc::UNSUPPORTED_SEGMENT);
+    }
+}

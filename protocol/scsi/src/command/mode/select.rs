@@ -1,0 +1,168 @@
+//! MODE SELECT (6) and (10).
+
+use super::pages::{CACHING, PAGE_CODES};
+use super::{Cx, Outcome, Reply};
+use crate::command::Failure;
+use crate::sense::{Asc, Sense};
+use crate::wire::{be16, be24, byte};
+
+pub(crate) async fn mode_select(cx: &Cx<'_>) -> Outcome {
+    let cdb = cx.cdb();
+    let long = cx.row.length == 10;
+    // SP: nothing can be saved.
+    if cdb.byte(1) & 0x01 != 0 {
+        return Err(Sense::invalid_cdb(1, Some(0)).into());
+    }
+    let length = if long { u32::from(cdb.be16(7)) } else { u32::from(cdb.byte(4)) };
+    if length == 0 {
+        return Ok(Reply::GOOD);
+    }
+    // PF=0 is vendor specific.
+    if cdb.byte(1) & 0x10 == 0 {
+        return Err(Sense::invalid_cdb(1, Some(4)).into());
+    }
+    let list = cx.parameter_list(length)?;
+    let start = check_descriptor(cx, list, long)?;
+    let cached_before = cx.disk.state().mode.write_cache();
+    let wanted = parse(cx, list, start)?;
+    if cached_before && !wanted.write_cache() {
+        // What was cached must not be forgotten (SBC-4 §6.5.6).
+        cx.sync().await?;
+    }
+    let mut state = cx.disk.state();
+    if state.mode != wanted {
+        state.mode = wanted;
+        state.raise_for_others(cx.command.nexus.id, Asc::MODE_PARAMETERS_CHANGED);
+    }
+    Ok(Reply::GOOD)
+}
+
+/// Checks header and block descriptor; gives where the pages start.
+fn check_descriptor(cx: &Cx<'_>, list: &[u8], long: bool) -> Result<usize, Failure> {
+    let header = if long { 8 } else { 4 };
+    if list.len() < header {
+        return Err(Asc::PARAMETER_LIST_LENGTH.into());
+    }
+    let descriptor_bytes =
+        if long { usize::from(be16(list, 6)) } else { usize::from(byte(list, 3)) };
+    let long_lba = long && byte(list, 4) & 0x01 != 0;
+    let Some(descriptor) = list.get(header..header + descriptor_bytes) else {
+        return Err(Asc::PARAMETER_LIST_LENGTH.into());
+    };
+    let block = match (descriptor_bytes, long_lba) {
+        (0, _) => return Ok(header),
+        (8, false) => be24(descriptor, 5),
+        (16, true) => be24(descriptor, 13),
+        _ => {
+            let at = if long { 6 } else { 3 };
+            return Err(Sense::invalid_parameter(at).into());
+        }
+    };
+    // The block size cannot be changed; the number of blocks is ignored, as
+    // capacity is the store's matter.
+    if block != cx.disk.block_bytes() {
+        let at = header + descriptor_bytes - 3;
+        return Err(Sense::invalid_parameter(u16::try_from(at).unwrap_or(0)).into());
+    }
+    Ok(header + descriptor_bytes)
+}
+
+/// Applies every page to a copy of the current ones: all or none.
+fn parse(cx: &Cx<'_>, list: &[u8], start: usize) -> Result<super::ModePages, Failure> {
+    let mut wanted = cx.disk.state().mode;
+    let mut at = start;
+    while at < list.len() {
+        let field = |offset: usize| u16::try_from(at + offset).unwrap_or(u16::MAX);
+        let code = byte(list, at) & 0x3F;
+        // SPF pages are not there, PS is reserved here.
+        if byte(list, at) & 0xC0 != 0 || !PAGE_CODES.contains(&code) {
+            return Err(Sense::invalid_parameter(field(0)).into());
+        }
+        let expected = wanted.page(code, super::Control::Current).len();
+        let length = 2 + usize::from(byte(list, at + 1));
+        if length != expected {
+            return Err(Sense::invalid_parameter(field(1)).into());
+        }
+        let Some(page) = list.get(at..at + length) else {
+            return Err(Asc::PARAMETER_LIST_LENGTH.into());
+        };
+        wanted.apply(page).map_err(|byte| Failure::from(Sense::invalid_parameter(field(byte))))?;
+        if code == CACHING && wanted.write_cache() && !cx.geometry.write_cache {
+            // There is no cache to turn on.
+            return Err(Sense::invalid_parameter(field(2)).into());
+        }
+        at += length;
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sense::{Asc, ScsiStatus};
+    use crate::testing::Bench;
+
+    fn current(bench: &Bench, page: u8) -> Vec<u8> {
+        bench.data(&bench.run(&[0x1A, 0x08, page, 0, 255, 0], b""))
+    }
+
+    fn select(bench: &Bench, mut list: Vec<u8>) -> crate::Response {
+        list[0] = 0;
+        list[2] = 0;
+        let length = u8::try_from(list.len()).unwrap();
+        bench.run(&[0x15, 0x10, 0, 0, length, 0], &list)
+    }
+
+    #[test]
+    fn software_write_protection_comes_and_goes() {
+        let bench = Bench::new();
+        let other = bench.another_nexus(2);
+        let mut list = current(&bench, 0x0A);
+        list[8] |= 0x08;
+        assert_eq!(select(&bench, list.clone()).status, ScsiStatus::Good);
+        let told = bench.run_as(&other, &[0; 6], b"").sense.unwrap();
+        assert_eq!(told.asc, Asc::MODE_PARAMETERS_CHANGED);
+        let write = bench.run(&[0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 512]);
+        assert_eq!(write.sense.unwrap().asc, Asc::SOFTWARE_WRITE_PROTECTED);
+        assert_eq!(current(&bench, 0x0A)[2] & 0x80, 0x80);
+        list[8] &= !0x08;
+        assert_eq!(select(&bench, list).status, ScsiStatus::Good);
+        let write = bench.run(&[0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 512]);
+        assert_eq!(write.status, ScsiStatus::Good);
+    }
+
+    #[test]
+    fn turning_the_cache_off_empties_it() {
+        let bench = Bench::new();
+        let mut list = current(&bench, 0x08);
+        list[6] &= !0x04;
+        assert_eq!(select(&bench, list).status, ScsiStatus::Good);
+        assert_eq!(bench.store.syncs(), 1);
+        bench.run(&[0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 512]);
+        assert_eq!(bench.store.stable_writes(), 1);
+    }
+
+    #[test]
+    fn descriptor_sense_is_obeyed() {
+        let bench = Bench::new();
+        let mut list = current(&bench, 0x0A);
+        list[6] |= 0x04;
+        assert_eq!(select(&bench, list).status, ScsiStatus::Good);
+        let sense = bench.run(&[0xFF], b"").sense.unwrap();
+        assert_eq!(sense.encode()[0], 0x72);
+    }
+
+    #[test]
+    fn wrong_lists_are_refused() {
+        let bench = Bench::new();
+        let mut list = current(&bench, 0x0A);
+        list[7] ^= 0x10;
+        assert_eq!(
+            select(&bench, list.clone()).sense.unwrap().asc,
+            Asc::INVALID_FIELD_IN_PARAMETERS
+        );
+        list.pop();
+        assert_eq!(select(&bench, list).sense.unwrap().asc, Asc::PARAMETER_LIST_LENGTH);
+        bench.refused(&[0x15, 0x11, 0, 0, 4, 0], &[0; 4], Asc::INVALID_FIELD_IN_CDB);
+        bench.refused(&[0x15, 0x10, 0, 0, 3, 0], &[0; 3], Asc::PARAMETER_LIST_LENGTH);
+    }
+}

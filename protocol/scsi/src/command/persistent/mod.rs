@@ -1,0 +1,269 @@
+//! PERSISTENT RESERVE IN and OUT (SPC-4 §6.15, §6.16, §5.13).
+
+mod image;
+mod inquire;
+mod parameters;
+pub(crate) mod state;
+mod types;
+
+pub(crate) use inquire::reserve_in;
+pub(crate) use types::ReservationType;
+
+use super::{Cx, Failure, Outcome, Reply};
+use crate::disk::State;
+use crate::nexus::NexusId;
+use crate::sense::{Asc, Sense, SenseKey};
+use bytes::Bytes;
+use parameters::{Action, parse};
+use state::{Effects, Registry};
+
+/// Changes the registry as one step: a copy is changed, kept on stable
+/// storage where APTPL asks for it, and only then takes effect.
+pub(crate) async fn reserve_out(cx: &Cx<'_>) -> Outcome {
+    let action = parse(cx)?;
+    let _one_at_a_time = cx.disk.reserving.lock().await;
+    let before = cx.disk.state().registry.clone();
+    let mut after = before.clone();
+    let effects = change(cx, &mut after, &action)?;
+    if after != before && (after.aptpl() || before.aptpl()) {
+        keep(cx, &after).await?;
+    }
+    let mut state = cx.disk.state();
+    state.registry = after;
+    let aborted = apply(&mut state, &effects, cx.command.nexus.id);
+    let aborts =
+        if matches!(action, Action::Preempt { abort: true, .. }) { aborted } else { Vec::new() };
+    Ok(Reply { aborts, ..Reply::GOOD })
+}
+
+async fn keep(cx: &Cx<'_>, registry: &Registry) -> Result<(), Failure> {
+    let image = if registry.aptpl() { registry.encode() } else { Bytes::new() };
+    cx.disk
+        .reservation_store
+        .save(image)
+        .await
+        .map_err(|_| Failure::from(Sense::new(SenseKey::HardwareError, Asc::INTERNAL_FAILURE)))
+}
+
+fn change(cx: &Cx<'_>, registry: &mut Registry, action: &Action) -> Result<Effects, Failure> {
+    let nexus = &cx.command.nexus;
+    match action {
+        Action::Register(register) => {
+            let ports: Vec<u16> = if register.all_ports {
+                cx.disk.config.ports().map(|port| port.relative_id).collect()
+            } else {
+                vec![nexus.relative_port]
+            };
+            registry.register(nexus, register, &ports)
+        }
+        Action::Reserve { key, kind } => registry.reserve(nexus, *key, *kind),
+        Action::Release { key, kind } => registry.release(nexus, *key, *kind),
+        Action::Clear { key } => registry.clear(nexus, *key),
+        Action::Preempt { key, victim, kind, .. } => registry.preempt(nexus, *key, *victim, *kind),
+        Action::Move(wanted) => {
+            let known = cx.disk.config.ports().any(|port| port.relative_id == wanted.relative_port);
+            if !known {
+                return Err(Sense::invalid_parameter(18).into());
+            }
+            registry.move_to(nexus, wanted)
+        }
+    }
+}
+
+/// Raises unit attentions; gives the nexuses whose registrations went.
+fn apply(state: &mut State, effects: &Effects, sender: NexusId) -> Vec<NexusId> {
+    let mut removed = Vec::new();
+    for (id, nexus) in &mut state.nexuses {
+        for effect in &effects.told {
+            if *id != sender && effect.who.is(&nexus.nexus) {
+                nexus.attentions.raise(effect.asc);
+                if effect.asc == Asc::REGISTRATIONS_PREEMPTED {
+                    removed.push(*id);
+                }
+            }
+        }
+    }
+    removed
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::nexus::Nexus;
+    use crate::sense::{Asc, ScsiStatus};
+    use crate::testing::Bench;
+    use crate::wire::{be32, be64};
+    use std::sync::Arc;
+
+    const CONFLICT: ScsiStatus = ScsiStatus::ReservationConflict;
+    const GOOD: ScsiStatus = ScsiStatus::Good;
+
+    fn out(
+        bench: &Bench,
+        nexus: &Arc<Nexus>,
+        action: u8,
+        kind: u8,
+        keys: (u64, u64),
+        flags: u8,
+    ) -> crate::Response {
+        let mut list = Vec::new();
+        list.extend(keys.0.to_be_bytes());
+        list.extend(keys.1.to_be_bytes());
+        list.extend([0, 0, 0, 0, flags, 0, 0, 0]);
+        bench.run_as(nexus, &[0x5F, action, kind, 0, 0, 0, 0, 0, 24, 0], &list)
+    }
+
+    fn keys(bench: &Bench) -> (u32, Vec<u64>) {
+        let data = bench.data(&bench.run(&[0x5E, 0, 0, 0, 0, 0, 0, 1, 0, 0], b""));
+        (be32(&data, 0), data[8..].chunks(8).map(|key| be64(key, 0)).collect())
+    }
+
+    fn read(bench: &Bench, nexus: &Arc<Nexus>) -> ScsiStatus {
+        bench.run_as(nexus, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], b"").status
+    }
+
+    fn write(bench: &Bench, nexus: &Arc<Nexus>) -> ScsiStatus {
+        bench.run_as(nexus, &[0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 512]).status
+    }
+
+    #[test]
+    fn each_type_keeps_out_whom_it_should() {
+        // Type, then reads and writes of a registered and of another nexus.
+        for (kind, registered, stranger) in [
+            (1, (true, false), (true, false)),
+            (3, (false, false), (false, false)),
+            (5, (true, true), (true, false)),
+            (6, (true, true), (false, false)),
+            (7, (true, true), (true, false)),
+            (8, (true, true), (false, false)),
+        ] {
+            let bench = Bench::new();
+            let holder = bench.nexus.clone();
+            let (second, third) = (bench.another_nexus(2), bench.another_nexus(3));
+            assert_eq!(out(&bench, &holder, 6, 0, (0, 1), 0).status, GOOD);
+            assert_eq!(out(&bench, &second, 0, 0, (0, 2), 0).status, GOOD);
+            assert_eq!(out(&bench, &holder, 1, kind, (1, 0), 0).status, GOOD);
+            assert_eq!((read(&bench, &holder), write(&bench, &holder)), (GOOD, GOOD));
+            for (nexus, (reads, writes)) in [(&second, registered), (&third, stranger)] {
+                assert_eq!(read(&bench, nexus) == GOOD, reads, "type {kind}");
+                assert_eq!(write(&bench, nexus) == GOOD, writes, "type {kind}");
+            }
+            assert_eq!(out(&bench, &holder, 2, kind, (1, 0), 0).status, GOOD);
+        }
+    }
+
+    #[test]
+    fn unregistering_the_holder_releases() {
+        let bench = Bench::new();
+        let holder = bench.nexus.clone();
+        let second = bench.another_nexus(2);
+        out(&bench, &holder, 6, 0, (0, 1), 0);
+        out(&bench, &second, 6, 0, (0, 2), 0);
+        out(&bench, &holder, 1, 5, (1, 0), 0);
+        assert_eq!(out(&bench, &holder, 0, 0, (9, 0), 0).status, CONFLICT);
+        assert_eq!(out(&bench, &holder, 0, 0, (1, 0), 0).status, GOOD);
+        let told = bench.run_as(&second, &[0; 6], b"").sense.unwrap();
+        assert_eq!(told.asc, Asc::RESERVATIONS_RELEASED);
+        assert_eq!(keys(&bench).1, [2]);
+    }
+
+    #[test]
+    fn preempting_removes_and_tells() {
+        let bench = Bench::new();
+        let (first, second) = (bench.nexus.clone(), bench.another_nexus(2));
+        out(&bench, &first, 6, 0, (0, 1), 0);
+        out(&bench, &second, 6, 0, (0, 2), 0);
+        out(&bench, &first, 1, 1, (1, 0), 0);
+        let (generation, _) = keys(&bench);
+        let response = out(&bench, &second, 5, 3, (2, 1), 0);
+        assert_eq!((response.status, response.aborts), (GOOD, vec![first.id]));
+        let told = bench.run(&[0; 6], b"").sense.unwrap();
+        assert_eq!(told.asc, Asc::REGISTRATIONS_PREEMPTED);
+        assert_eq!(keys(&bench), (generation + 1, vec![2]));
+        assert_eq!(read(&bench, &first), CONFLICT);
+        assert_eq!(out(&bench, &second, 4, 3, (2, 77), 0).status, CONFLICT);
+    }
+
+    #[test]
+    fn clearing_ends_everything() {
+        let bench = Bench::new();
+        let (first, second) = (bench.nexus.clone(), bench.another_nexus(2));
+        out(&bench, &first, 6, 0, (0, 1), 0);
+        out(&bench, &second, 6, 0, (0, 2), 0);
+        out(&bench, &first, 1, 3, (1, 0), 0);
+        assert_eq!(out(&bench, &second, 3, 0, (2, 0), 0).status, GOOD);
+        assert_eq!(bench.run(&[0; 6], b"").sense.unwrap().asc, Asc::RESERVATIONS_PREEMPTED);
+        assert!(keys(&bench).1.is_empty());
+    }
+
+    #[test]
+    fn reservations_move_with_their_holder() {
+        let bench = Bench::new();
+        let (first, second) = (bench.nexus.clone(), bench.another_nexus(2));
+        out(&bench, &first, 6, 0, (0, 1), 0);
+        out(&bench, &first, 1, 3, (1, 0), 0);
+        let id = second.initiator.encode();
+        let mut list = Vec::new();
+        list.extend(1u64.to_be_bytes());
+        list.extend(5u64.to_be_bytes());
+        list.extend([0, 0x02]);
+        list.extend(second.relative_port.to_be_bytes());
+        list.extend(u32::try_from(id.len()).unwrap().to_be_bytes());
+        list.extend(&id);
+        let length = u8::try_from(list.len()).unwrap();
+        let moved = bench.run(&[0x5F, 7, 0, 0, 0, 0, 0, 0, length, 0], &list);
+        assert_eq!(moved.status, GOOD);
+        assert_eq!(keys(&bench).1, [5]);
+        assert_eq!((read(&bench, &second), read(&bench, &first)), (GOOD, CONFLICT));
+    }
+
+    #[test]
+    fn others_can_be_registered_along() {
+        let bench = Bench::new();
+        let second = bench.another_nexus(2);
+        let id = second.initiator.encode();
+        let mut list = vec![0; 8];
+        list.extend(4u64.to_be_bytes());
+        list.extend([0, 0, 0, 0, 0x08, 0, 0, 0]);
+        list.extend(u32::try_from(id.len()).unwrap().to_be_bytes());
+        list.extend(&id);
+        let length = u8::try_from(list.len()).unwrap();
+        let response = bench.run(&[0x5F, 0, 0, 0, 0, 0, 0, 0, length, 0], &list);
+        assert_eq!(response.status, GOOD);
+        assert_eq!(keys(&bench).1, [4, 4]);
+        assert_eq!(out(&bench, &second, 1, 3, (4, 0), 0).status, GOOD);
+        let full = bench.data(&bench.run(&[0x5E, 3, 0, 0, 0, 0, 0, 4, 0, 0], b""));
+        assert_eq!(usize::try_from(be32(&full, 4)).unwrap(), full.len() - 8);
+    }
+
+    #[test]
+    fn aptpl_survives_a_restart() {
+        let bench = Bench::new();
+        let (first, second) = (bench.nexus.clone(), bench.another_nexus(2));
+        out(&bench, &first, 6, 0, (0, 1), 1);
+        out(&bench, &first, 1, 3, (1, 0), 0);
+        let bench = bench.restarted();
+        bench.settle(&first);
+        bench.settle(&second);
+        assert_eq!(keys(&bench).1, [1]);
+        assert_eq!((read(&bench, &first), read(&bench, &second)), (GOOD, CONFLICT));
+        // Registering without APTPL forgets it for the next time.
+        out(&bench, &first, 6, 0, (0, 1), 0);
+        let bench = bench.restarted();
+        bench.settle(&bench.nexus);
+        assert!(keys(&bench).1.is_empty());
+    }
+
+    #[test]
+    fn lists_and_types_are_checked() {
+        let bench = Bench::new();
+        let nexus = bench.nexus.clone();
+        bench.refused(&[0x5F, 0, 0, 0, 0, 0, 0, 0, 23, 0], &[0; 23], Asc::PARAMETER_LIST_LENGTH);
+        out(&bench, &nexus, 6, 0, (0, 1), 0);
+        let response = out(&bench, &nexus, 1, 2, (1, 0), 0);
+        assert_eq!(response.sense.unwrap().asc, Asc::INVALID_FIELD_IN_CDB);
+        out(&bench, &nexus, 1, 1, (1, 0), 0);
+        let response = out(&bench, &nexus, 2, 3, (1, 0), 0);
+        assert_eq!(response.sense.unwrap().asc, Asc::INVALID_RELEASE);
+        bench.refused(&[0x5E, 4, 0, 0, 0, 0, 0, 1, 0, 0], b"", Asc::INVALID_FIELD_IN_CDB);
+    }
+}

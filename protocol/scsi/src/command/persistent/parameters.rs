@@ -1,0 +1,138 @@
+//! The parameter lists of PERSISTENT RESERVE OUT (SPC-4 §6.16.3, §6.16.4).
+
+use super::ReservationType;
+use crate::command::{Cx, Failure};
+use crate::limits::{MAX_PARAMETER_LIST_BYTES, MAX_REGISTRATIONS};
+use crate::nexus::TransportId;
+use crate::sense::{Asc, Sense};
+use crate::wire::{be16, be32, be64, byte};
+
+/// REGISTER, or REGISTER AND IGNORE EXISTING KEY.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Register {
+    /// RESERVATION KEY; `None` when it is ignored.
+    pub(crate) key: Option<u64>,
+    /// SERVICE ACTION RESERVATION KEY; 0 unregisters.
+    pub(crate) new_key: u64,
+    pub(crate) aptpl: bool,
+    pub(crate) all_ports: bool,
+    /// Initiator ports to register as well (SPEC_I_PT).
+    pub(crate) others: Vec<TransportId>,
+    pub(crate) names_others: bool,
+}
+
+/// REGISTER AND MOVE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) key: u64,
+    pub(crate) new_key: u64,
+    pub(crate) unregister: bool,
+    pub(crate) aptpl: bool,
+    pub(crate) relative_port: u16,
+    pub(crate) initiator: TransportId,
+}
+
+/// What a PERSISTENT RESERVE OUT wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Register(Register),
+    Reserve { key: u64, kind: ReservationType },
+    Release { key: u64, kind: ReservationType },
+    Clear { key: u64 },
+    Preempt { key: u64, victim: u64, kind: ReservationType, abort: bool },
+    Move(Move),
+}
+
+const BASIC_BYTES: usize = 24;
+
+pub(crate) fn parse(cx: &Cx<'_>) -> Result<Action, Failure> {
+    let length = cx.cdb().be32(5);
+    if length > MAX_PARAMETER_LIST_BYTES {
+        return Err(Asc::PARAMETER_LIST_LENGTH.into());
+    }
+    let list = cx.parameter_list(length)?;
+    if list.len() < BASIC_BYTES {
+        return Err(Asc::PARAMETER_LIST_LENGTH.into());
+    }
+    let key = be64(list, 0);
+    let new_key = be64(list, 8);
+    let action = cx.cdb().service_action();
+    if action == 0x07 {
+        return parse_move(list).map(Action::Move);
+    }
+    let names_others = byte(list, 20) & 0x08 != 0;
+    // SPC-4 §6.16.3: only SPEC_I_PT makes the list longer.
+    if list.len() > BASIC_BYTES && !(names_others && action == 0x00) {
+        return Err(Asc::PARAMETER_LIST_LENGTH.into());
+    }
+    match action {
+        0x00 | 0x06 => {
+            let ignore = action == 0x06;
+            if ignore && names_others {
+                return Err(Sense::invalid_parameter(20).into());
+            }
+            Ok(Action::Register(Register {
+                key: (!ignore).then_some(key),
+                new_key,
+                aptpl: byte(list, 20) & 0x01 != 0,
+                all_ports: byte(list, 20) & 0x04 != 0,
+                others: if names_others { transport_ids(list)? } else { Vec::new() },
+                names_others,
+            }))
+        }
+        0x01 => Ok(Action::Reserve { key, kind: kind(cx)? }),
+        0x02 => Ok(Action::Release { key, kind: kind(cx)? }),
+        0x03 => Ok(Action::Clear { key }),
+        _ => Ok(Action::Preempt { key, victim: new_key, kind: kind(cx)?, abort: action == 0x05 }),
+    }
+}
+
+/// SCOPE must be the logical unit, TYPE one of the known.
+fn kind(cx: &Cx<'_>) -> Result<ReservationType, Failure> {
+    let byte = cx.cdb().byte(2);
+    if byte >> 4 != 0 {
+        return Err(Sense::invalid_cdb(2, Some(7)).into());
+    }
+    ReservationType::from_bits(byte & 0x0F)
+        .ok_or_else(|| Failure::from(Sense::invalid_cdb(2, Some(3))))
+}
+
+fn transport_ids(list: &[u8]) -> Result<Vec<TransportId>, Failure> {
+    let length = usize::try_from(be32(list, BASIC_BYTES)).unwrap_or(usize::MAX);
+    let start = BASIC_BYTES + 4;
+    if list.len() < start || list.len() - start != length {
+        return Err(Asc::PARAMETER_LIST_LENGTH.into());
+    }
+    let mut ids = Vec::new();
+    let mut at = start;
+    while let Some(rest) = list.get(at..).filter(|rest| !rest.is_empty()) {
+        let wrong = Sense::invalid_parameter(u16::try_from(at).unwrap_or(u16::MAX));
+        let (id, used) = TransportId::parse(rest).ok_or(wrong)?;
+        if ids.len() == MAX_REGISTRATIONS {
+            return Err(Asc::REGISTRATION_RESOURCES.into());
+        }
+        ids.push(id);
+        at += used;
+    }
+    Ok(ids)
+}
+
+fn parse_move(list: &[u8]) -> Result<Move, Failure> {
+    let length = usize::try_from(be32(list, 20)).unwrap_or(usize::MAX);
+    if list.len() - BASIC_BYTES != length {
+        return Err(Asc::PARAMETER_LIST_LENGTH.into());
+    }
+    let wrong = Sense::invalid_parameter(24);
+    let (initiator, used) = TransportId::parse(&list[BASIC_BYTES..]).ok_or(wrong)?;
+    if used != length {
+        return Err(wrong.into());
+    }
+    Ok(Move {
+        key: be64(list, 0),
+        new_key: be64(list, 8),
+        unregister: byte(list, 17) & 0x02 != 0,
+        aptpl: byte(list, 17) & 0x01 != 0,
+        relative_port: be16(list, 18),
+        initiator,
+    })
+}

@@ -1,0 +1,322 @@
+//! Registrations and the reservation of one logical unit (SPC-4 §5.13), as a
+//! value that every service action turns into the next one.
+
+use super::ReservationType;
+use super::parameters::{Move, Register};
+use crate::command::Failure;
+use crate::limits::MAX_REGISTRATIONS;
+use crate::nexus::{Nexus, TransportId};
+use crate::sense::{Asc, Sense};
+
+/// An I_T nexus as reservations know it: by port names, which outlive
+/// sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Registrant {
+    pub(crate) initiator: TransportId,
+    pub(crate) relative_port: u16,
+}
+
+impl Registrant {
+    /// Whether this is (or covers) the nexus of a session.
+    pub(crate) fn is(&self, nexus: &Nexus) -> bool {
+        self.relative_port == nexus.relative_port && self.initiator.covers(&nexus.initiator)
+    }
+
+    fn of(nexus: &Nexus) -> Self {
+        Self { initiator: nexus.initiator.clone(), relative_port: nexus.relative_port }
+    }
+}
+
+/// A registration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Registration {
+    pub(crate) key: u64,
+    pub(crate) who: Registrant,
+}
+
+/// The reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    pub(crate) kind: ReservationType,
+    /// Who holds it; nobody in particular when all registrants do.
+    pub(crate) holder: Option<Registrant>,
+}
+
+/// Somebody who gets a unit attention.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) who: Registrant,
+    pub(crate) asc: Asc,
+}
+
+/// What a service action does to others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Effects {
+    pub(crate) told: Vec<Told>,
+}
+
+impl Effects {
+    fn tell<'a>(&mut self, who: impl IntoIterator<Item = &'a Registration>, asc: Asc) {
+        self.told.extend(who.into_iter().map(|one| Told { who: one.who.clone(), asc }));
+    }
+}
+
+/// All registrations and the reservation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registry {
+    pub(super) generation: u32,
+    pub(super) aptpl: bool,
+    pub(super) registrations: Vec<Registration>,
+    pub(super) reservation: Option<Reservation>,
+}
+
+type Changed = Result<Effects, Failure>;
+
+impl Registry {
+    /// Whether the state survives a loss of power.
+    pub(crate) fn aptpl(&self) -> bool {
+        self.aptpl
+    }
+
+    pub(crate) fn has_registrations(&self) -> bool {
+        !self.registrations.is_empty()
+    }
+
+    fn find(&self, nexus: &Nexus) -> Option<&Registration> {
+        self.registrations.iter().find(|one| one.who.is(nexus))
+    }
+
+    /// The key a nexus has registered.
+    pub(crate) fn key_of(&self, nexus: &Nexus) -> Option<u64> {
+        self.find(nexus).map(|one| one.key)
+    }
+
+    /// Whether the registration holds the reservation.
+    pub(super) fn holds(&self, one: &Registration) -> bool {
+        self.reservation.as_ref().is_some_and(|reservation| {
+            reservation.kind.is_held_by_all() || reservation.holder.as_ref() == Some(&one.who)
+        })
+    }
+
+    /// The reservation that stands between this nexus and the medium.
+    pub(crate) fn reserved_against(&self, nexus: &Nexus) -> Option<ReservationType> {
+        let reservation = self.reservation.as_ref()?;
+        let admitted = self
+            .find(nexus)
+            .is_some_and(|one| reservation.kind.admits_registrants() || self.holds(one));
+        (!admitted).then_some(reservation.kind)
+    }
+
+    /// The registration of the sender, whose key must match.
+    fn sender(&self, nexus: &Nexus, key: u64) -> Result<Registration, Failure> {
+        self.find(nexus).filter(|one| one.key == key).cloned().ok_or(Failure::Conflict)
+    }
+
+    fn others(&self, than: &Registrant) -> impl Iterator<Item = &Registration> {
+        self.registrations.iter().filter(move |one| one.who != *than)
+    }
+
+    pub(crate) fn register(&mut self, nexus: &Nexus, wanted: &Register, ports: &[u16]) -> Changed {
+        match self.find(nexus).cloned() {
+            None => self.register_new(nexus, wanted, ports),
+            Some(mine) => {
+                if wanted.key.is_some_and(|key| key != mine.key) {
+                    return Err(Failure::Conflict);
+                }
+                // SPC-4 §5.13.7: others are registered by new registrants.
+                if wanted.names_others {
+                    return Err(Sense::invalid_parameter(20).into());
+                }
+                self.generation = self.generation.wrapping_add(1);
+                self.aptpl = wanted.aptpl;
+                if wanted.new_key == 0 {
+                    return Ok(self.unregister(&mine, ports));
+                }
+                for one in &mut self.registrations {
+                    let same_port = one.who == mine.who;
+                    let all_ports = one.who.initiator == mine.who.initiator
+                        && ports.contains(&one.who.relative_port);
+                    if same_port || all_ports {
+                        one.key = wanted.new_key;
+                    }
+                }
+                self.add(&mine.who.initiator, wanted.new_key, ports)?;
+                Ok(Effects::default())
+            }
+        }
+    }
+
+    fn register_new(&mut self, nexus: &Nexus, wanted: &Register, ports: &[u16]) -> Changed {
+        if wanted.key.is_some_and(|key| key != 0) {
+            return Err(Failure::Conflict);
+        }
+        if wanted.new_key == 0 {
+            return Ok(Effects::default());
+        }
+        self.add(&nexus.initiator, wanted.new_key, ports)?;
+        for other in &wanted.others {
+            self.add(other, wanted.new_key, ports)?;
+        }
+        self.generation = self.generation.wrapping_add(1);
+        self.aptpl = wanted.aptpl;
+        Ok(Effects::default())
+    }
+
+    /// Registers an initiator port on those ports where it is not yet.
+    fn add(&mut self, initiator: &TransportId, key: u64, ports: &[u16]) -> Result<(), Failure> {
+        for &relative_port in ports {
+            let who = Registrant { initiator: initiator.clone(), relative_port };
+            if self.registrations.iter().any(|one| one.who == who) {
+                continue;
+            }
+            if self.registrations.len() >= MAX_REGISTRATIONS {
+                return Err(Asc::REGISTRATION_RESOURCES.into());
+            }
+            self.registrations.push(Registration { key, who });
+        }
+        Ok(())
+    }
+
+    fn unregister(&mut self, mine: &Registration, ports: &[u16]) -> Effects {
+        let gone = |one: &Registration| {
+            one.who == mine.who
+                || (one.who.initiator == mine.who.initiator
+                    && ports.contains(&one.who.relative_port))
+        };
+        let released = self.registrations.iter().any(|one| {
+            gone(one)
+                && self.reservation.as_ref().is_some_and(|r| r.holder.as_ref() == Some(&one.who))
+        });
+        self.registrations.retain(|one| !gone(one));
+        let mut effects = Effects::default();
+        if released && let Some(reservation) = self.reservation.take() {
+            // SPC-4 §5.13.11.2.3: registrants learn that it is gone.
+            if reservation.kind.admits_registrants() {
+                effects.tell(&self.registrations, Asc::RESERVATIONS_RELEASED);
+            }
+        }
+        self.drop_orphan();
+        effects
+    }
+
+    /// A reservation of all registrants ends with the last of them.
+    fn drop_orphan(&mut self) {
+        if self.registrations.is_empty() {
+            self.reservation = None;
+        }
+    }
+
+    pub(crate) fn reserve(&mut self, nexus: &Nexus, key: u64, kind: ReservationType) -> Changed {
+        let mine = self.sender(nexus, key)?;
+        match &self.reservation {
+            None => {
+                let holder = (!kind.is_held_by_all()).then_some(mine.who);
+                self.reservation = Some(Reservation { kind, holder });
+                Ok(Effects::default())
+            }
+            Some(held) if held.kind == kind && self.holds(&mine) => Ok(Effects::default()),
+            Some(_) => Err(Failure::Conflict),
+        }
+    }
+
+    pub(crate) fn release(&mut self, nexus: &Nexus, key: u64, kind: ReservationType) -> Changed {
+        let mine = self.sender(nexus, key)?;
+        let Some(reservation) = &self.reservation else {
+            return Ok(Effects::default());
+        };
+        if !self.holds(&mine) {
+            return Ok(Effects::default());
+        }
+        if reservation.kind != kind {
+            return Err(Asc::INVALID_RELEASE.into());
+        }
+        self.reservation = None;
+        let mut effects = Effects::default();
+        if kind.admits_registrants() {
+            effects.tell(self.others(&mine.who), Asc::RESERVATIONS_RELEASED);
+        }
+        Ok(effects)
+    }
+
+    pub(crate) fn clear(&mut self, nexus: &Nexus, key: u64) -> Changed {
+        let mine = self.sender(nexus, key)?;
+        let mut effects = Effects::default();
+        effects.tell(self.others(&mine.who), Asc::RESERVATIONS_PREEMPTED);
+        self.registrations.clear();
+        self.reservation = None;
+        self.generation = self.generation.wrapping_add(1);
+        Ok(effects)
+    }
+
+    /// PREEMPT and PREEMPT AND ABORT (SPC-4 §5.13.11.2.4, §5.13.11.2.6).
+    pub(crate) fn preempt(
+        &mut self,
+        nexus: &Nexus,
+        key: u64,
+        victim: u64,
+        kind: ReservationType,
+    ) -> Changed {
+        let mine = self.sender(nexus, key)?;
+        let held_by_all =
+            self.reservation.as_ref().is_some_and(|reservation| reservation.kind.is_held_by_all());
+        if victim == 0 && !held_by_all {
+            return Err(Sense::invalid_parameter(8).into());
+        }
+        let takes_over = if held_by_all {
+            victim == 0
+        } else {
+            self.registrations.iter().any(|one| one.key == victim && self.holds(one))
+        };
+        let everyone = held_by_all && victim == 0;
+        let (gone, kept): (Vec<_>, Vec<_>) = self.registrations.drain(..).partition(|one| {
+            let named = everyone || one.key == victim;
+            // Who takes the reservation over keeps the registration.
+            named && !(takes_over && one.who == mine.who)
+        });
+        self.registrations = kept;
+        if gone.is_empty() && !takes_over {
+            return Err(Failure::Conflict);
+        }
+        let mut effects = Effects::default();
+        effects.tell(gone.iter().filter(|one| one.who != mine.who), Asc::REGISTRATIONS_PREEMPTED);
+        if takes_over {
+            let before = self.reservation.as_ref().map(|reservation| reservation.kind);
+            if before != Some(kind) && before.is_some_and(ReservationType::admits_registrants) {
+                effects.tell(self.others(&mine.who), Asc::RESERVATIONS_RELEASED);
+            }
+            let holder = (!kind.is_held_by_all()).then_some(mine.who);
+            self.reservation = Some(Reservation { kind, holder });
+        }
+        self.drop_orphan();
+        self.generation = self.generation.wrapping_add(1);
+        Ok(effects)
+    }
+
+    /// REGISTER AND MOVE (SPC-4 §5.13.8).
+    pub(crate) fn move_to(&mut self, nexus: &Nexus, wanted: &Move) -> Changed {
+        let mine = self.sender(nexus, wanted.key)?;
+        let kind = match &self.reservation {
+            Some(held) if !held.kind.is_held_by_all() && self.holds(&mine) => held.kind,
+            _ => return Err(Failure::Conflict),
+        };
+        if wanted.new_key == 0 {
+            return Err(Sense::invalid_parameter(8).into());
+        }
+        let target =
+            Registrant { initiator: wanted.initiator.clone(), relative_port: wanted.relative_port };
+        if target == mine.who || target == Registrant::of(nexus) {
+            return Err(Sense::invalid_parameter(24).into());
+        }
+        match self.registrations.iter_mut().find(|one| one.who == target) {
+            Some(one) => one.key = wanted.new_key,
+            None => self.add(&target.initiator, wanted.new_key, &[target.relative_port])?,
+        }
+        if wanted.unregister {
+            self.registrations.retain(|one| one.who != mine.who);
+        }
+        self.reservation = Some(Reservation { kind, holder: Some(target) });
+        self.aptpl = wanted.aptpl;
+        self.generation = self.generation.wrapping_add(1);
+        Ok(Effects::default())
+    }
+}

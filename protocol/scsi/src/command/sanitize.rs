@@ -1,0 +1,289 @@
+//! SANITIZE (SBC-4 §5.30, §4.11). Once begun it cannot be stopped: not by
+//! aborting the command, not by losing the nexus, not by a reset.
+
+use super::medium::Span;
+use super::{Cx, Failure, Outcome, Reply};
+use crate::disk::Disk;
+use crate::disk::background::Pacer;
+use crate::disk::range_lock::BlockRange;
+use crate::limits::{MAX_OVERWRITE_PASSES, STRIDE_BYTES};
+use crate::sense::{Asc, Sense, SenseKey};
+use crate::wire::{be16, byte};
+use zgate_store::StoreResult;
+
+const _: () = assert!(MAX_OVERWRITE_PASSES == 0x1F);
+
+/// How far a SANITIZE has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// None is running.
+    Idle,
+    /// So many 65536ths are done.
+    Running { done: u16 },
+    /// The last one failed; with AUSE=1 hosts may leave it at that.
+    Failed { unrestricted: bool },
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Method {
+    Overwrite { pattern: Vec<u8>, passes: u8, invert: bool },
+    BlockErase,
+    CryptographicErase,
+}
+
+/// A SANITIZE to do in the background.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Job {
+    method: Method,
+    unrestricted: bool,
+}
+
+pub(crate) async fn sanitize(cx: &Cx<'_>) -> Outcome {
+    let unrestricted = cx.cdb().byte(1) & 0x20 != 0;
+    let immediate = cx.cdb().byte(1) & 0x80 != 0;
+    let length = cx.cdb().be16(7);
+    let action = cx.cdb().service_action();
+    if action != 0x01 && length != 0 {
+        return Err(Sense::invalid_cdb(7, None).into());
+    }
+    let method = match action {
+        0x01 => overwrite(cx, length)?,
+        0x02 => Method::BlockErase,
+        0x03 => Method::CryptographicErase,
+        _ => return exit_failure_mode(cx),
+    };
+    cx.disk.state().sanitize = Progress::Running { done: 0 };
+    cx.disk.background.submit(Job { method, unrestricted });
+    cx.disk.help_background().await;
+    if immediate {
+        return Ok(Reply::GOOD);
+    }
+    let end = cx
+        .disk
+        .background
+        .changed
+        .wait_for(|| match cx.disk.state().sanitize {
+            Progress::Running { .. } => None,
+            ended => Some(ended),
+        })
+        .await;
+    match end {
+        Progress::Failed { .. } => {
+            Err(Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED).into())
+        }
+        _ => Ok(Reply::GOOD),
+    }
+}
+
+/// EXIT FAILURE MODE leads out of a failure that allowed it.
+fn exit_failure_mode(cx: &Cx<'_>) -> Outcome {
+    let mut state = cx.disk.state();
+    match state.sanitize {
+        Progress::Failed { unrestricted: false } => {
+            Err(Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED).into())
+        }
+        _ => {
+            state.sanitize = Progress::Idle;
+            Ok(Reply::GOOD)
+        }
+    }
+}
+
+/// The parameter list of OVERWRITE (SBC-4 §5.30.2.2).
+fn overwrite(cx: &Cx<'_>, length: u16) -> Result<Method, Failure> {
+    const HEADER_BYTES: u16 = 4;
+    let block = cx.block_bytes();
+    if length <= HEADER_BYTES || u64::from(length) > block + u64::from(HEADER_BYTES) {
+        return Err(Sense::invalid_cdb(7, None).into());
+    }
+    let list = cx.parameter_list(u32::from(length))?;
+    let passes = byte(list, 0) & 0x1F;
+    // TEST is vendor specific.
+    if passes == 0 || byte(list, 0) & 0x60 != 0 {
+        return Err(Sense::invalid_parameter(0).into());
+    }
+    if be16(list, 2) != length - HEADER_BYTES {
+        return Err(Sense::invalid_parameter(2).into());
+    }
+    let initial = list.get(usize::from(HEADER_BYTES)..).unwrap_or_default();
+    // The pattern starts anew in each block.
+    let size = usize::try_from(block).unwrap_or(usize::MAX);
+    let pattern = initial.iter().copied().cycle().take(size).collect();
+    Ok(Method::Overwrite { pattern, passes, invert: byte(list, 0) & 0x80 != 0 })
+}
+
+/// Does the work and says how it ended.
+pub(crate) async fn work(disk: &Disk, job: Job, pacer: &dyn Pacer) {
+    let blocks = disk.capacity_blocks();
+    let all = BlockRange { lba: 0, blocks };
+    // Commands that were let in before must not write afterwards.
+    drop(disk.ranges.exclude(all).await);
+    disk.blocks_change(all);
+    let span = Span { offset: 0, len: blocks * u64::from(disk.block_bytes()) };
+    let outcome = match &job.method {
+        Method::Overwrite { pattern, passes, invert } => {
+            overwrite_all(disk, span, pattern, (*passes, *invert), pacer).await
+        }
+        Method::BlockErase | Method::CryptographicErase => erase_all(disk, span, pacer).await,
+    };
+    let outcome = match outcome {
+        Ok(()) => disk.store.sync().await,
+        Err(error) => Err(error),
+    };
+    disk.state().sanitize = match outcome {
+        Ok(()) => Progress::Idle,
+        Err(_) => Progress::Failed { unrestricted: job.unrestricted },
+    };
+}
+
+fn report(disk: &Disk, done: u64, total: u64) {
+    let part = u128::from(done) * 65_536 / u128::from(total.max(1));
+    let done = u16::try_from(part).unwrap_or(u16::MAX);
+    disk.state().sanitize = Progress::Running { done };
+}
+
+async fn overwrite_all(
+    disk: &Disk,
+    span: Span,
+    pattern: &[u8],
+    (passes, invert): (u8, bool),
+    pacer: &dyn Pacer,
+) -> StoreResult<()> {
+    let total = span.len * u64::from(passes);
+    let mut done = 0;
+    for pass in 0..passes {
+        // INVERT: every other pass writes the complement.
+        let inverted = invert && pass % 2 == 1;
+        let pattern: Vec<u8> =
+            pattern.iter().map(|byte| if inverted { !byte } else { *byte }).collect();
+        for piece in span.strides(STRIDE_BYTES) {
+            pacer.pace(piece.len).await;
+            disk.write_pattern(piece, &pattern).await?;
+            done += piece.len;
+            report(disk, done, total);
+        }
+        // A pass that stays in a cache has overwritten nothing.
+        disk.store.sync().await?;
+    }
+    Ok(())
+}
+
+/// Unmaps everything, or writes zeros where that is not possible. There is
+/// no key of this layer's to throw away: a cryptographic erase does the same.
+async fn erase_all(disk: &Disk, span: Span, pacer: &dyn Pacer) -> StoreResult<()> {
+    /// Erasing is faster than writing.
+    const ERASE_STRIDE_BYTES: u64 = 256 * STRIDE_BYTES;
+    let geometry = disk.store.geometry();
+    let erases = disk.is_thin(&geometry) && geometry.discard_zeroes;
+    let stride = if erases { ERASE_STRIDE_BYTES } else { STRIDE_BYTES };
+    let mut done = 0;
+    for piece in span.strides(stride) {
+        if erases {
+            disk.deallocate(piece).await?;
+        } else {
+            pacer.pace(piece.len).await;
+            disk.store.write_zeroes(piece.offset, piece.len, false).await?;
+        }
+        done += piece.len;
+        report(disk, done, span.len);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::disk::ResetReason;
+    use crate::disk::background::Unpaced;
+    use crate::sense::{Asc, ScsiStatus};
+    use crate::testing::Bench;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+    use zgate_store::StoreError;
+
+    fn cdb(action: u8, length: u16) -> [u8; 10] {
+        let [high, low] = length.to_be_bytes();
+        [0x48, action, 0, 0, 0, 0, 0, high, low, 0]
+    }
+
+    fn pattern(count: u8, pattern: &[u8]) -> Vec<u8> {
+        let mut list = vec![count, 0];
+        list.extend(u16::try_from(pattern.len()).unwrap().to_be_bytes());
+        list.extend(pattern);
+        list
+    }
+
+    #[test]
+    fn overwriting_leaves_the_pattern() {
+        let bench = Bench::new();
+        bench.fill(3, 9, 1);
+        let list = pattern(1, &[0xAB, 0xCD, 0xEF]);
+        assert_eq!(bench.run(&cdb(0x01, 7), &list).status, ScsiStatus::Good);
+        let last = bench.content(bench.blocks() - 1, 1);
+        assert_eq!((&last[..4], last[511]), (&[0xAB, 0xCD, 0xEF, 0xAB][..], 0xAB ^ 0x66));
+        let inverted = pattern(0x82, &[0x0F]);
+        assert_eq!(bench.run(&cdb(0x01, 5), &inverted).status, ScsiStatus::Good);
+        assert_eq!(bench.content(0, 1), vec![0xF0; 512]);
+    }
+
+    #[test]
+    fn erasing_unmaps() {
+        for action in [0x02, 0x03] {
+            let bench = Bench::new();
+            bench.fill(0, 64, 1);
+            assert_eq!(bench.run(&cdb(action, 0), b"").status, ScsiStatus::Good);
+            assert_eq!(bench.content(0, 64), vec![0; 64 * 512]);
+            assert!(!bench.store.is_mapped(0));
+        }
+    }
+
+    #[test]
+    fn wrong_lists_and_reserved_bits_are_refused() {
+        let bench = Bench::new();
+        let invalid = Asc::INVALID_FIELD_IN_CDB;
+        for length in 0..5 {
+            bench.refused(&cdb(0x01, length), &pattern(1, &[0; 4])[..length.into()], invalid);
+        }
+        bench.refused(&cdb(0x01, 517), &[1; 517], invalid);
+        let parameters = Asc::INVALID_FIELD_IN_PARAMETERS;
+        bench.refused(&cdb(0x01, 8), &pattern(0, &[0; 4]), parameters);
+        bench.refused(&cdb(0x01, 9), &[1, 0, 0, 4, 0, 0, 0, 0, 0], parameters);
+        bench.refused(&cdb(0x02, 8), &[0; 8], invalid);
+        bench.refused(&cdb(0x42, 0), b"", invalid);
+        bench.refused(&cdb(0x05, 0), b"", invalid);
+        bench.refused(&[0x48, 2, 0, 0, 4, 0, 0, 0, 0, 0], b"", invalid);
+    }
+
+    #[test]
+    fn it_goes_on_in_the_background() {
+        let bench = Bench::new();
+        let mut background = pin!(bench.disk.run_background(&Unpaced));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(background.as_mut().poll(&mut context).is_pending());
+        assert_eq!(bench.run(&cdb(0x80 | 0x02, 0), b"").status, ScsiStatus::Good);
+        let progress = bench.run(&[0; 6], b"").sense.unwrap();
+        assert_eq!(progress.asc, Asc::SANITIZE_IN_PROGRESS);
+        assert_eq!(bench.run(&[0x12, 0, 0, 0, 36, 0], b"").status, ScsiStatus::Good);
+        bench.disk.reset_lun(ResetReason::LunReset);
+        bench.settle(&bench.nexus);
+        bench.refused_as_not_ready(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        assert!(background.as_mut().poll(&mut context).is_pending());
+        assert_eq!(bench.run(&[0; 6], b"").status, ScsiStatus::Good);
+    }
+
+    #[test]
+    fn a_failure_is_left_only_when_allowed() {
+        for (unrestricted, exits) in [(0x20, true), (0x00, false)] {
+            let bench = Bench::new();
+            bench.store.fail_writes(Some(StoreError::Io));
+            let failed = bench.run(&cdb(unrestricted | 0x02, 0), b"").sense.unwrap();
+            assert_eq!(failed.asc, Asc::SANITIZE_FAILED);
+            bench.store.fail_writes(None);
+            let read = bench.run(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], b"").sense.unwrap();
+            assert_eq!(read.asc, Asc::SANITIZE_FAILED);
+            let exit = bench.run(&cdb(0x1F, 0), b"");
+            assert_eq!(exit.status == ScsiStatus::Good, exits);
+            assert_eq!(bench.run(&cdb(0x02, 0), b"").status, ScsiStatus::Good);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! POPULATE TOKEN, WRITE USING TOKEN, RECEIVE ROD TOKEN INFORMATION and REPORT
+//! ALL ROD TOKENS (SPC-4 §6.26, §6.29; SBC-4 §5.14, §5.49).
+//!
+//! Without snapshots below, a token stands for a point in time only for as
+//! long as nobody changes its blocks ("change vulnerable").
+
+mod lists;
+mod tokens;
+
+pub(crate) use tokens::{ROD_TYPE_CHANGE_VULNERABLE, TokenTable};
+
+use super::copy_results::{CopyResult, keep};
+use super::extended_copy::{Place, copy};
+use super::{Cx, Failure, Outcome, Reply};
+use crate::command::medium::Span;
+use crate::disk::Disk;
+use crate::disk::range_lock::BlockRange;
+use crate::limits::MAX_TOKEN_BYTES;
+use crate::sense::{Asc, Sense, SenseKey};
+use crate::wire::put;
+use lists::{parse_populate, parse_write_using};
+use std::sync::Arc;
+use tokens::{ROD_TYPE_ZERO, TOKEN_BYTES, rod_type};
+
+/// POPULATE TOKEN.
+pub(crate) async fn populate(cx: &Cx<'_>) -> Outcome {
+    let list = cx.cdb().be32(6);
+    let wanted = parse_populate(cx)?;
+    let mut bytes = 0u64;
+    for range in &wanted.ranges {
+        bytes = bytes.saturating_add(cx.span(*range)?.len);
+    }
+    if bytes > MAX_TOKEN_BYTES {
+        return Err(Sense::invalid_parameter(16).into());
+    }
+    let mut state = cx.disk.state();
+    let token = state.tokens.make(&cx.disk.config, wanted.ranges, bytes);
+    let result = CopyResult {
+        list,
+        action: 0x10,
+        failure: None,
+        segments: 0,
+        transferred: bytes / cx.block_bytes(),
+        token: Some(token),
+    };
+    keep(&mut state.nexus(&cx.command.nexus).copies, result);
+    Ok(Reply::GOOD)
+}
+
+/// WRITE USING TOKEN: copies inside the command.
+pub(crate) async fn write_using(cx: &Cx<'_>) -> Outcome {
+    let list = cx.cdb().be32(6);
+    let wanted = parse_write_using(cx)?;
+    let mut targets = Vec::new();
+    let mut bytes = 0u64;
+    for range in &wanted.ranges {
+        let span = cx.span(*range)?;
+        bytes = bytes.saturating_add(span.len);
+        targets.push(span);
+    }
+    if bytes > MAX_TOKEN_BYTES {
+        return Err(Sense::invalid_parameter(534).into());
+    }
+    let outcome = if rod_type(&wanted.token) == ROD_TYPE_ZERO {
+        write_zeros(cx, &targets).await
+    } else {
+        write_from_token(cx, &wanted.token, wanted.offset_blocks, &targets, bytes).await
+    };
+    let failure = match &outcome {
+        Ok(()) => None,
+        Err(Failure::Check(sense)) => Some(*sense),
+        Err(Failure::Conflict) => Some(Sense::new(SenseKey::CopyAborted, Asc::NONE)),
+    };
+    let mut state = cx.disk.state();
+    let result = CopyResult {
+        list,
+        action: 0x11,
+        failure,
+        segments: 0,
+        transferred: if failure.is_none() { bytes / cx.block_bytes() } else { 0 },
+        token: None,
+    };
+    keep(&mut state.nexus(&cx.command.nexus).copies, result);
+    drop(state);
+    if wanted.delete_token && outcome.is_ok() {
+        for disk in candidates(cx) {
+            disk.as_ref().map_or(cx.disk, |disk| disk).state().tokens.forget(&wanted.token);
+        }
+    }
+    outcome.map(|()| Reply::GOOD)
+}
+
+async fn write_zeros(cx: &Cx<'_>, targets: &[Span]) -> Result<(), Failure> {
+    for span in targets {
+        let range = in_blocks(cx, *span);
+        let _shared = cx.disk.ranges.share(range).await;
+        cx.disk.blocks_change(range);
+        let thin = cx.disk.is_thin(&cx.geometry);
+        cx.disk.store.write_zeroes(span.offset, span.len, thin).await.map_err(Cx::write_failed)?;
+    }
+    if cx.write_through(false) { cx.sync().await } else { Ok(()) }
+}
+
+fn in_blocks(cx: &Cx<'_>, span: Span) -> BlockRange {
+    BlockRange { lba: span.offset / cx.block_bytes(), blocks: span.len / cx.block_bytes() }
+}
+
+/// The disks a token may come from: this one (`None`) and its neighbours.
+fn candidates(cx: &Cx<'_>) -> Vec<Option<Arc<Disk>>> {
+    let mut disks = vec![None];
+    if let Some(luns) = cx.luns {
+        let others = luns.iter().filter(|(_, disk)| !std::ptr::eq(disk.as_ref(), cx.disk));
+        disks.extend(others.map(|(_, disk)| Some(Arc::clone(disk))));
+    }
+    disks
+}
+
+async fn write_from_token(
+    cx: &Cx<'_>,
+    token: &[u8],
+    offset_blocks: u64,
+    targets: &[Span],
+    bytes: u64,
+) -> Result<(), Failure> {
+    let mut unknown = Asc::TOKEN_UNKNOWN;
+    for candidate in candidates(cx) {
+        let disk = candidate.as_ref().map_or(cx.disk, |disk| disk);
+        let found = disk.state().tokens.find(token);
+        let sources = match found {
+            Ok(sources) => sources,
+            Err(asc) => {
+                if asc != Asc::TOKEN_UNKNOWN {
+                    unknown = asc;
+                }
+                continue;
+            }
+        };
+        disk.check_third_party(cx, false)?;
+        let block = u64::from(disk.block_bytes());
+        let spans: Vec<Span> = sources
+            .iter()
+            .map(|range| Span { offset: range.lba * block, len: range.blocks * block })
+            .collect();
+        // OFFSET INTO ROD counts blocks of the unit that is written.
+        let skip =
+            offset_blocks.checked_mul(cx.block_bytes()).ok_or(Sense::invalid_parameter(8))?;
+        let total: u64 = spans.iter().map(|span| span.len).sum();
+        if skip.checked_add(bytes).is_none_or(|end| end > total) {
+            return Err(Sense::invalid_parameter(8).into());
+        }
+        return copy_ranges(cx, disk, token, &skipped(&spans, skip), targets).await;
+    }
+    Err(unknown.into())
+}
+
+/// The spans without their first `skip` bytes.
+fn skipped(spans: &[Span], mut skip: u64) -> Vec<Span> {
+    let mut rest = Vec::new();
+    for span in spans {
+        let cut = skip.min(span.len);
+        skip -= cut;
+        if span.len > cut {
+            rest.push(Span { offset: span.offset + cut, len: span.len - cut });
+        }
+    }
+    rest
+}
+
+async fn copy_ranges(
+    cx: &Cx<'_>,
+    source: &Disk,
+    token: &[u8],
+    sources: &[Span],
+    targets: &[Span],
+) -> Result<(), Failure> {
+    let mut sources = sources.iter().copied();
+    let mut current = sources.next();
+    for target in targets {
+        let mut target = *target;
+        while target.len > 0 {
+            let Some(from) = current else {
+                return Err(Asc::INVALID_TOKEN.into());
+            };
+            let len = from.len.min(target.len);
+            // Writing over the token's own blocks would change it midway.
+            if source.state().tokens.find(token).is_err() {
+                return Err(Asc::TOKEN_REVOKED.into());
+            }
+            copy(
+                Place { disk: source, offset: from.offset },
+                Place { disk: cx.disk, offset: target.offset },
+                len,
+            )
+            .await
+            .map_err(Cx::write_failed)?;
+            target = Span { offset: target.offset + len, len: target.len - len };
+            current = if from.len > len {
+                Some(Span { offset: from.offset + len, len: from.len - len })
+            } else {
+                sources.next()
+            };
+        }
+    }
+    Ok(())
+}
+
+/// RECEIVE ROD TOKEN INFORMATION.
+pub(crate) fn receive_information(cx: &Cx<'_>) -> Outcome {
+    let list = cx.cdb().be32(2);
+    let allocation = cx.cdb().be32(10);
+    let state = cx.disk.state();
+    let result = state
+        .nexuses
+        .get(&cx.command.nexus.id)
+        .and_then(|nexus| nexus.copies.iter().find(|one| one.action != 0 && one.list == list))
+        .ok_or(Sense::invalid_cdb(2, None))?;
+    let sense = result.failure.map(|failure| failure.encode()).unwrap_or_default();
+    let mut data = vec![0; 32];
+    data[4] = result.action;
+    // COPY OPERATION STATUS: completed without, or with errors.
+    data[5] = if result.failure.is_some() { 0x02 } else { 0x01 };
+    data[7] = 1;
+    // ESTIMATED STATUS UPDATE DELAY: it is over.
+    put(&mut data, 8, &u32::MAX.wrapping_sub(1).to_be_bytes());
+    data[12] = if result.failure.is_some() { 0x02 } else { 0x00 };
+    let sense_bytes = u8::try_from(sense.len()).unwrap_or(0);
+    data[13] = sense_bytes;
+    data[14] = sense_bytes;
+    // TRANSFER COUNT UNITS: logical blocks.
+    data[15] = 0xF1;
+    put(&mut data, 16, &result.transferred.to_be_bytes());
+    data.extend(sense);
+    match &result.token {
+        Some(token) => {
+            let bytes = u32::try_from(2 + TOKEN_BYTES).unwrap_or(0);
+            data.extend(bytes.to_be_bytes());
+            data.extend([0, 0]);
+            data.extend(token);
+        }
+        None => data.extend([0; 4]),
+    }
+    let available = u32::try_from(data.len() - 4).unwrap_or(u32::MAX);
+    put(&mut data, 0, &available.to_be_bytes());
+    Ok(Reply::data(data, allocation))
+}
+
+/// REPORT ALL ROD TOKENS: the management part of each.
+pub(crate) fn report_all(cx: &Cx<'_>) -> Outcome {
+    let list = cx.disk.state().tokens.management();
+    let bytes = u32::try_from(list.len() + 4).unwrap_or(u32::MAX);
+    let mut data = bytes.to_be_bytes().to_vec();
+    data.extend([0; 4]);
+    data.extend(list);
+    Ok(Reply::data(data, cx.cdb().be32(10)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sense::ScsiStatus;
+    use crate::testing::Bench;
+
+    fn cdb(action: u8, bytes: usize) -> [u8; 16] {
+        let mut cdb = [0u8; 16];
+        (cdb[0], cdb[1], cdb[9]) = (0x83, action, 5);
+        cdb[10..14].copy_from_slice(&u32::try_from(bytes).unwrap().to_be_bytes());
+        cdb
+    }
+
+    fn ranges(list: &mut Vec<u8>, ranges: &[(u64, u32)]) {
+        list.extend(u16::try_from(ranges.len() * 16).unwrap().to_be_bytes());
+        for (lba, blocks) in ranges {
+            list.extend(lba.to_be_bytes());
+            list.extend(blocks.to_be_bytes());
+            list.extend([0; 4]);
+        }
+        let length = u16::try_from(list.len() - 2).unwrap();
+        list[..2].copy_from_slice(&length.to_be_bytes());
+    }
+
+    fn populate(bench: &Bench, wanted: &[(u64, u32)]) -> Vec<u8> {
+        let mut list = vec![0; 14];
+        ranges(&mut list, wanted);
+        assert_eq!(bench.run(&cdb(0x10, list.len()), &list).status, ScsiStatus::Good);
+        let mut receive = [0u8; 16];
+        (receive[0], receive[1], receive[5], receive[12]) = (0x84, 0x07, 5, 4);
+        let data = bench.data(&bench.run(&receive, b""));
+        assert_eq!((data[4], data[5]), (0x10, 1));
+        data[38..38 + TOKEN_BYTES].to_vec()
+    }
+
+    fn write_using(bench: &Bench, token: &[u8], skip: u64, to: &[(u64, u32)]) -> crate::Response {
+        let mut list = vec![0; 8];
+        list.extend(skip.to_be_bytes());
+        list.extend(token);
+        list.extend([0; 6]);
+        ranges(&mut list, to);
+        bench.run(&cdb(0x11, list.len()), &list)
+    }
+
+    #[test]
+    fn a_token_moves_blocks() {
+        let bench = Bench::new();
+        bench.fill(0, 4, 1);
+        bench.fill(50, 4, 2);
+        let token = populate(&bench, &[(0, 4), (50, 4)]);
+        assert_eq!(token.len(), 512);
+        let written = write_using(&bench, &token, 2, &[(100, 3), (200, 3)]);
+        assert_eq!(written.status, ScsiStatus::Good);
+        let blocks: Vec<u8> =
+            [100, 101, 102, 200, 201, 202].map(|lba| bench.content(lba, 1)[0]).to_vec();
+        assert_eq!(blocks, [1, 1, 2, 2, 2, 2]);
+    }
+
+    #[test]
+    fn changed_blocks_revoke_the_token() {
+        let bench = Bench::new();
+        let token = populate(&bench, &[(0, 8)]);
+        bench.run(&[0x2A, 0, 0, 0, 0, 7, 0, 0, 1, 0], &[9; 512]);
+        let refused = write_using(&bench, &token, 0, &[(100, 8)]);
+        assert_eq!(refused.sense.unwrap().asc, Asc::TOKEN_REVOKED);
+    }
+
+    #[test]
+    fn forged_tokens_are_unknown() {
+        let bench = Bench::new();
+        let mut token = populate(&bench, &[(0, 8)]);
+        token[100] ^= 1;
+        let refused = write_using(&bench, &token, 0, &[(100, 8)]);
+        assert_eq!(refused.sense.unwrap().asc, Asc::TOKEN_UNKNOWN);
+        token[100] ^= 1;
+        let refused = write_using(&bench, &token, 4, &[(100, 8)]);
+        assert_eq!(refused.sense.unwrap().asc, Asc::INVALID_FIELD_IN_PARAMETERS);
+    }
+
+    #[test]
+    fn the_zero_token_writes_zeros() {
+        let bench = Bench::new();
+        bench.fill(10, 4, 7);
+        let mut token = vec![0; 512];
+        token[..4].copy_from_slice(&ROD_TYPE_ZERO.to_be_bytes());
+        token[6..8].copy_from_slice(&0x01F8u16.to_be_bytes());
+        assert_eq!(write_using(&bench, &token, 0, &[(10, 4)]).status, ScsiStatus::Good);
+        assert_eq!(bench.content(10, 4), vec![0; 4 * 512]);
+    }
+}

@@ -1,0 +1,110 @@
+//! Third-party Copy, page 8Fh (SPC-4 §7.8.17).
+
+use crate::command::Cx;
+use crate::command::table::ROWS;
+use crate::command::token::ROD_TYPE_CHANGE_VULNERABLE;
+use crate::limits::{
+    MAX_CSCD_DESCRIPTORS, MAX_DESCRIPTOR_LIST_BYTES, MAX_SEGMENT_BYTES, MAX_SEGMENT_DESCRIPTORS,
+    MAX_TOKEN_BYTES, MAX_TOKEN_RANGES, OPTIMAL_TOKEN_BYTES, TOKEN_INACTIVITY_SECONDS,
+};
+use crate::wire::put;
+
+fn descriptor(data: &mut Vec<u8>, kind: u16, body: &[u8]) {
+    // Descriptors are multiples of four bytes long.
+    let padded = body.len().next_multiple_of(4);
+    data.extend(kind.to_be_bytes());
+    data.extend(u16::try_from(padded).unwrap_or(u16::MAX).to_be_bytes());
+    data.extend(body);
+    data.resize(data.len() + padded - body.len(), 0);
+}
+
+pub(super) fn third_party_copy(cx: &Cx<'_>) -> Vec<u8> {
+    let mut data = Vec::new();
+    descriptor(&mut data, 0x0000, &block_device_rod_limits(cx));
+    descriptor(&mut data, 0x0001, &supported_commands());
+    descriptor(&mut data, 0x0004, &parameter_data());
+    // Supported descriptors: identification CSCD, block to block segments.
+    descriptor(&mut data, 0x0008, &[3, 0x02, 0x0A, 0xE4]);
+    // Supported CSCD descriptor IDs: none but those of the list.
+    descriptor(&mut data, 0x000C, &[0, 0]);
+    descriptor(&mut data, 0x0106, &rod_token_features(cx));
+    descriptor(&mut data, 0x0108, &supported_rod_types());
+    descriptor(&mut data, 0x8001, &general_copy_operations());
+    data
+}
+
+/// Block Device ROD Token Limits, a descriptor of the 0000h kind.
+fn block_device_rod_limits(cx: &Cx<'_>) -> Vec<u8> {
+    let block = cx.block_bytes();
+    let mut body = vec![0; 32];
+    put(&mut body, 6, &MAX_TOKEN_RANGES.to_be_bytes());
+    put(&mut body, 8, &TOKEN_INACTIVITY_SECONDS.to_be_bytes());
+    put(&mut body, 12, &TOKEN_INACTIVITY_SECONDS.to_be_bytes());
+    put(&mut body, 16, &(MAX_TOKEN_BYTES / block).to_be_bytes());
+    put(&mut body, 24, &(OPTIMAL_TOKEN_BYTES / block).to_be_bytes());
+    body
+}
+
+/// Operation codes with their service actions, from the command table.
+fn supported_commands() -> Vec<u8> {
+    let mut list = Vec::new();
+    for opcode in [0x83u8, 0x84] {
+        let actions: Vec<u8> = ROWS
+            .iter()
+            .filter(|row| row.opcode == opcode)
+            .filter_map(|row| row.service_action)
+            .collect();
+        list.push(opcode);
+        list.push(u8::try_from(actions.len()).unwrap_or(u8::MAX));
+        list.extend(actions);
+    }
+    let mut body = vec![u8::try_from(list.len()).unwrap_or(u8::MAX)];
+    body.extend(list);
+    body
+}
+
+fn parameter_data() -> Vec<u8> {
+    let mut body = vec![0; 28];
+    put(&mut body, 4, &MAX_CSCD_DESCRIPTORS.to_be_bytes());
+    put(&mut body, 6, &MAX_SEGMENT_DESCRIPTORS.to_be_bytes());
+    put(&mut body, 8, &MAX_DESCRIPTOR_LIST_BYTES.to_be_bytes());
+    body
+}
+
+fn rod_token_features(cx: &Cx<'_>) -> Vec<u8> {
+    let block = cx.block_bytes();
+    let mut body = vec![0; 44];
+    put(&mut body, 12, &TOKEN_INACTIVITY_SECONDS.to_be_bytes());
+    put(&mut body, 16, &TOKEN_INACTIVITY_SECONDS.to_be_bytes());
+    put(&mut body, 20, &TOKEN_INACTIVITY_SECONDS.to_be_bytes());
+    // One device type specific descriptor: disk.
+    put(&mut body, 42, &48u16.to_be_bytes());
+    let mut disk = vec![0; 48];
+    put(&mut disk, 2, &44u16.to_be_bytes());
+    put(&mut disk, 6, &1u16.to_be_bytes());
+    put(&mut disk, 8, &(MAX_TOKEN_BYTES / block).to_be_bytes());
+    put(&mut disk, 16, &(OPTIMAL_TOKEN_BYTES / block).to_be_bytes());
+    body.extend(disk);
+    body
+}
+
+fn supported_rod_types() -> Vec<u8> {
+    let mut body = vec![0; 68];
+    put(&mut body, 2, &64u16.to_be_bytes());
+    put(&mut body, 4, &ROD_TYPE_CHANGE_VULNERABLE.to_be_bytes());
+    // ECPY_INT, TOKEN_IN, TOKEN_OUT.
+    body[9] = 0x03;
+    // PREFERENCE INDICATOR.
+    put(&mut body, 10, &1u16.to_be_bytes());
+    body
+}
+
+fn general_copy_operations() -> Vec<u8> {
+    let mut body = vec![0; 32];
+    put(&mut body, 0, &1u32.to_be_bytes());
+    put(&mut body, 4, &1u32.to_be_bytes());
+    put(&mut body, 8, &MAX_SEGMENT_BYTES.to_be_bytes());
+    // DATA SEGMENT GRANULARITY: 512 bytes, as a power of two.
+    body[12] = 9;
+    body
+}

@@ -1,0 +1,108 @@
+//! The logical units behind one target, as one initiator sees them.
+
+use crate::command::{Command, Response, inquiry, report_luns};
+use crate::disk::Disk;
+use crate::lun::Lun;
+use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zgate_store::Payload;
+
+/// A map from LUNs to disks. LUN masking is a map with fewer entries.
+#[derive(Clone, Debug, Default)]
+pub struct LogicalUnits {
+    disks: BTreeMap<Lun, Arc<Disk>>,
+}
+
+impl LogicalUnits {
+    /// The map of these logical units.
+    #[must_use]
+    pub fn new(disks: impl IntoIterator<Item = (Lun, Arc<Disk>)>) -> Self {
+        Self { disks: disks.into_iter().collect() }
+    }
+
+    /// The disk behind a LUN.
+    #[must_use]
+    pub fn get(&self, lun: Lun) -> Option<&Arc<Disk>> {
+        self.disks.get(&lun)
+    }
+
+    /// Every logical unit in the order of its LUN.
+    pub fn iter(&self) -> impl Iterator<Item = (Lun, &Arc<Disk>)> {
+        self.disks.iter().map(|(lun, disk)| (*lun, disk))
+    }
+
+    /// The LUNs, ascending.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<Lun> {
+        self.disks.keys().copied().collect()
+    }
+
+    /// Runs a command addressed by the eight LUN bytes of a transport.
+    pub async fn execute(&self, lun: [u8; 8], command: Command) -> Response {
+        match Lun::parse(lun).and_then(|lun| self.disks.get(&lun)) {
+            Some(disk) => disk.execute_among(Some(self), command).await,
+            None => self.absent(&command),
+        }
+    }
+
+    /// What a LUN without a logical unit answers (SPC-4 §6.33, §6.6.2,
+    /// §6.39).
+    fn absent(&self, command: &Command) -> Response {
+        let cdb = &command.cdb;
+        let not_supported = Sense::illegal(Asc::LUN_NOT_SUPPORTED);
+        match cdb.opcode() {
+            0x12 if cdb.byte(1) & 0x01 == 0 && cdb.byte(2) == 0 => {
+                good(inquiry::absent(), u32::from(cdb.be16(3)))
+            }
+            0xA0 => match report_luns::parameter_data(&self.numbers(), cdb.byte(2)) {
+                Ok(data) => good(data, cdb.be32(6)),
+                Err(sense) => Response::check(sense),
+            },
+            // REQUEST SENSE succeeds and tells what is wrong.
+            0x03 => {
+                let sense = Sense {
+                    descriptor_format: cdb.byte(1) & 0x01 != 0,
+                    ..Sense::new(SenseKey::IllegalRequest, Asc::LUN_NOT_SUPPORTED)
+                };
+                good(sense.encode(), u32::from(cdb.byte(4)))
+            }
+            _ => Response::check(not_supported),
+        }
+    }
+}
+
+fn good(mut data: Vec<u8>, allocation_bytes: u32) -> Response {
+    data.truncate(usize::try_from(allocation_bytes).unwrap_or(usize::MAX));
+    Response {
+        status: ScsiStatus::Good,
+        sense: None,
+        data_in: Some(Payload::Bytes(Bytes::from(data))),
+        aborts: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+
+    #[test]
+    fn absent_luns_answer_inquiry_and_report_luns() {
+        let bench = Bench::new();
+        let luns = LogicalUnits::new([(Lun::new(3).unwrap(), Arc::clone(&bench.disk))]);
+        let run = |lun: u8, cdb: &[u8]| {
+            let command = bench.command(&bench.nexus, cdb, b"");
+            bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
+        };
+        assert_eq!(bench.data(&run(0, &[0x12, 0, 0, 0, 36, 0]))[0], 0x7F);
+        assert_eq!(run(0, &[0; 6]).sense.unwrap().asc, Asc::LUN_NOT_SUPPORTED);
+        assert_eq!(bench.data(&run(0, &[0x03, 0, 0, 0, 252, 0]))[12], 0x25);
+        assert_eq!(run(3, &[0; 6]).status, ScsiStatus::Good);
+        for lun in [0, 3] {
+            let list = bench.data(&run(lun, &[0xA0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]));
+            assert_eq!(&list[..10], &[0, 0, 0, 8, 0, 0, 0, 0, 0, 3]);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Runs futures to their end on this thread.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+/// Polls until the future is ready. Everything on a bench makes progress by
+/// polling, so that a future that stays pending has deadlocked.
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..1_000_000 {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+    }
+    panic!("deadlock");
+}

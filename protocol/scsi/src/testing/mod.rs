@@ -1,0 +1,183 @@
+//! A disk on a bench: a store in memory, a nexus, and ways to run commands.
+
+mod executor;
+mod store;
+mod stream;
+
+pub(crate) use store::MemoryStore;
+
+use crate::{
+    AccessState, Asc, Cdb, Command, Disk, DiskConfig, MemoryReservations, Naa, Nexus, NexusId,
+    PortGroup, Response, ScsiStatus, SenseKey, TargetPort, TaskAttribute, TransportId,
+};
+use bytes::Bytes;
+use std::sync::Arc;
+use zgate_store::Payload;
+
+pub(crate) struct Bench {
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) nexus: Arc<Nexus>,
+    reservations: Arc<MemoryReservations>,
+    config: DiskConfig,
+}
+
+fn config() -> DiskConfig {
+    DiskConfig {
+        vendor: "ZGATE".into(),
+        product: "BENCH".into(),
+        revision: "1".into(),
+        serial: "0001".into(),
+        naa: Naa::Long([0x6E, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]),
+        logical_block_bytes: 512,
+        physical_block_bytes: None,
+        read_only: false,
+        removable: false,
+        write_cache: None,
+        thin: true,
+        sanitize: true,
+        explicit_alua: false,
+        token_secret: [7; 16],
+        port_groups: vec![PortGroup {
+            id: 1,
+            preferred: false,
+            state: AccessState::ActiveOptimized,
+            ports: vec![TargetPort {
+                relative_id: 1,
+                target_name: "iqn.2026-01.test:target".into(),
+                portal_group_tag: 1,
+            }],
+        }],
+    }
+}
+
+pub(crate) fn nexus(id: u64) -> Arc<Nexus> {
+    let isid = [0x80, 0, 0, 0, 0, u8::try_from(id).unwrap()];
+    Arc::new(Nexus {
+        id: NexusId(id),
+        initiator: TransportId::iscsi_port("iqn.2026-01.test:initiator", isid),
+        relative_port: 1,
+    })
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut DiskConfig)) -> Self {
+        let mut config = config();
+        change(&mut config);
+        let bench = Self::open(config, Arc::default(), Arc::default());
+        bench.settle(&bench.nexus);
+        bench
+    }
+
+    fn open(
+        config: DiskConfig,
+        store: Arc<MemoryStore>,
+        reservations: Arc<MemoryReservations>,
+    ) -> Self {
+        let opening = Disk::open(
+            config.clone(),
+            Arc::clone(&store) as Arc<dyn zgate_store::BlockStore>,
+            Arc::clone(&reservations) as Arc<dyn crate::ReservationStore>,
+        );
+        let disk = executor::block_on(opening).unwrap();
+        Self { disk: Arc::new(disk), store, nexus: nexus(1), reservations, config }
+    }
+
+    /// The same disk after a loss of power.
+    pub(crate) fn restarted(&self) -> Self {
+        Self::open(self.config.clone(), Arc::clone(&self.store), Arc::clone(&self.reservations))
+    }
+
+    /// A nexus that has been told of its power on.
+    pub(crate) fn another_nexus(&self, id: u64) -> Arc<Nexus> {
+        let nexus = nexus(id);
+        self.settle(&nexus);
+        nexus
+    }
+
+    /// Takes all unit attentions.
+    pub(crate) fn settle(&self, nexus: &Arc<Nexus>) {
+        loop {
+            let sense = self.run_as(nexus, &[0; 6], b"").sense;
+            if sense.is_none_or(|sense| sense.key != SenseKey::UnitAttention) {
+                break;
+            }
+        }
+    }
+
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        executor::block_on(future)
+    }
+
+    pub(crate) fn command(&self, nexus: &Arc<Nexus>, cdb: &[u8], data_out: &[u8]) -> Command {
+        Command {
+            nexus: Arc::clone(nexus),
+            cdb: Cdb::new(cdb),
+            attribute: TaskAttribute::Simple,
+            data_out: Bytes::copy_from_slice(data_out),
+            data_out_offered_bytes: data_out.len() as u64,
+        }
+    }
+
+    pub(crate) fn run_as(&self, nexus: &Arc<Nexus>, cdb: &[u8], data_out: &[u8]) -> Response {
+        executor::block_on(self.disk.execute(self.command(nexus, cdb, data_out)))
+    }
+
+    pub(crate) fn run(&self, cdb: &[u8], data_out: &[u8]) -> Response {
+        self.run_as(&self.nexus, cdb, data_out)
+    }
+
+    /// Runs two commands at once, on a store that pauses in every call.
+    pub(crate) fn run_both(
+        &self,
+        first: (&[u8], &[u8]),
+        second: (&[u8], &[u8]),
+    ) -> (Response, Response) {
+        self.store.pause_calls(true);
+        let first = self.disk.execute(self.command(&self.nexus, first.0, first.1));
+        let second = self.disk.execute(self.command(&self.nexus, second.0, second.1));
+        let both = executor::block_on(futures_util::future::join(first, second));
+        self.store.pause_calls(false);
+        both
+    }
+
+    /// Asserts an ILLEGAL REQUEST with this code.
+    #[track_caller]
+    pub(crate) fn refused(&self, cdb: &[u8], data_out: &[u8], asc: Asc) {
+        let response = self.run(cdb, data_out);
+        assert_eq!(response.status, ScsiStatus::CheckCondition, "{cdb:02x?}");
+        let sense = response.sense.unwrap();
+        assert_eq!((sense.key, sense.asc), (SenseKey::IllegalRequest, asc), "{cdb:02x?}");
+    }
+
+    #[track_caller]
+    pub(crate) fn refused_as_not_ready(&self, cdb: &[u8]) {
+        assert_eq!(self.run(cdb, b"").sense.unwrap().key, SenseKey::NotReady);
+    }
+
+    pub(crate) fn data(&self, response: &Response) -> Vec<u8> {
+        match &response.data_in {
+            Some(Payload::Bytes(bytes)) => bytes.to_vec(),
+            Some(Payload::Span(_)) => panic!("the store reads into memory"),
+            None => Vec::new(),
+        }
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.disk.capacity_blocks()
+    }
+
+    /// Fills blocks in the store.
+    pub(crate) fn fill(&self, lba: u64, blocks: u64, byte: u8) {
+        self.store.fill(lba * 512, blocks * 512, byte);
+    }
+
+    /// Blocks as they are in the store.
+    pub(crate) fn content(&self, lba: u64, blocks: u64) -> Vec<u8> {
+        self.store.content(lba * 512, blocks * 512)
+    }
+}
