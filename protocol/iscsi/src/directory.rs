@@ -3,7 +3,7 @@
 //! (RFC 7143 §6.3.5).
 
 use crate::entropy::Entropy;
-use crate::names::{Cid, Isid, IscsiName, PortalGroup, Tsih};
+use crate::names::{Cid, IscsiName, Isid, PortalGroup, Tsih};
 use std::collections::HashMap;
 
 /// What makes a session: initiator port and target port. Discovery sessions
@@ -70,7 +70,11 @@ impl Directory {
     /// A directory for at most `max_sessions` sessions.
     #[must_use]
     pub fn new(max_sessions: usize) -> Self {
-        Self { by_tsih: HashMap::new(), by_key: HashMap::new(), max_sessions: max_sessions.min(0xfffe) }
+        Self {
+            by_tsih: HashMap::new(),
+            by_key: HashMap::new(),
+            max_sessions: max_sessions.min(0xfffe),
+        }
     }
 
     /// Sessions there are.
@@ -129,7 +133,8 @@ impl Directory {
             self.by_tsih.remove(&old);
         }
         self.by_key.insert(key.clone(), new);
-        self.by_tsih.insert(new, Entry { key: key.clone(), max_connections, connections: vec![cid] });
+        self.by_tsih
+            .insert(new, Entry { key: key.clone(), max_connections, connections: vec![cid] });
         Ok(match old {
             Some(old) => Claim::Reinstates { old, new },
             None => Claim::New(new),
@@ -183,16 +188,27 @@ mod tests {
     fn new_join_reinstate() {
         let mut directory = Directory::new(10);
         let mut entropy = Fixed(0);
-        let Claim::New(first) = directory.claim(&key(1), Tsih(0), Cid(0), 2, &mut entropy).unwrap() else {
+        let Claim::New(first) = directory.claim(&key(1), Tsih(0), Cid(0), 2, &mut entropy).unwrap()
+        else {
             panic!("new")
         };
         assert_ne!(first, Tsih(0));
-        assert_eq!(directory.claim(&key(1), first, Cid(1), 2, &mut entropy), Ok(Claim::Joins(first)));
+        assert_eq!(
+            directory.claim(&key(1), first, Cid(1), 2, &mut entropy),
+            Ok(Claim::Joins(first))
+        );
         let third = directory.claim(&key(1), first, Cid(2), 2, &mut entropy);
         assert_eq!(third, Err(ClaimError::TooManyConnections));
-        assert_eq!(directory.claim(&key(1), first, Cid(1), 2, &mut entropy), Ok(Claim::Joins(first)));
-        assert_eq!(directory.claim(&key(2), first, Cid(1), 2, &mut entropy), Err(ClaimError::NoSuchSession));
-        let Claim::Reinstates { old, new } = directory.claim(&key(1), Tsih(0), Cid(0), 2, &mut entropy).unwrap()
+        assert_eq!(
+            directory.claim(&key(1), first, Cid(1), 2, &mut entropy),
+            Ok(Claim::Joins(first))
+        );
+        assert_eq!(
+            directory.claim(&key(2), first, Cid(1), 2, &mut entropy),
+            Err(ClaimError::NoSuchSession)
+        );
+        let Claim::Reinstates { old, new } =
+            directory.claim(&key(1), Tsih(0), Cid(0), 2, &mut entropy).unwrap()
         else {
             panic!("reinstates")
         };

@@ -18,7 +18,9 @@ impl IscsiName {
             return None;
         }
         let allowed = |c: char| {
-            c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | ':') || (c > '\u{7f}' && c.is_alphanumeric())
+            c.is_ascii_alphanumeric()
+                || matches!(c, '-' | '.' | ':')
+                || (c > '\u{7f}' && c.is_alphanumeric())
         };
         if !text.chars().all(allowed) {
             return None;
@@ -69,7 +71,10 @@ mod tests {
 
     #[test]
     fn names_are_checked_and_folded() {
-        assert_eq!(IscsiName::parse("IQN.2001-04.com.Example:Disk").unwrap().as_str(), "iqn.2001-04.com.example:disk");
+        assert_eq!(
+            IscsiName::parse("IQN.2001-04.com.Example:Disk").unwrap().as_str(),
+            "iqn.2001-04.com.example:disk"
+        );
         assert!(IscsiName::parse("eui.02004567A425678D").is_some());
         for bad in ["", "iqn.", "disk", "iqn.a b", "iqn.a\nb", "iqn.a_b"] {
             assert!(IscsiName::parse(bad).is_none(), "{bad:?}");

@@ -40,11 +40,15 @@ pub fn parse_text(text: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
     Ok(pairs)
 }
 
-/// A standard-label, with the capital letter demanded of keys left unchecked:
-/// unknown keys get NotUnderstood, whatever their case.
+/// A standard-label: begins with a capital letter (RFC 7143 §6.1). `#` is for
+/// the X# keys of older drafts; iSCSIProtocolLevel (RFC 7144 §7.1.1) is the
+/// one registered key that starts otherwise.
 fn is_key(key: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'+' | b'@' | b'_' | b'#');
-    !key.is_empty() && key.len() <= MAX_KEY_NAME_BYTES && key.bytes().all(allowed)
+    let allowed = |byte: u8| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'+' | b'@' | b'_' | b'#')
+    };
+    let starts = key.starts_with(|c: char| c.is_ascii_uppercase()) || key == "iSCSIProtocolLevel";
+    starts && key.len() <= MAX_KEY_NAME_BYTES && key.bytes().all(allowed)
 }
 
 /// Text under construction.
@@ -114,7 +118,10 @@ mod tests {
 
     #[test]
     fn pairs_are_split_and_bounded() {
-        assert_eq!(parse_text(b"A=1\0B=x=y\0C=\0\0").unwrap(), [("A", "1"), ("B", "x=y"), ("C", "")]);
+        assert_eq!(
+            parse_text(b"A=1\0B=x=y\0C=\0\0").unwrap(),
+            [("A", "1"), ("B", "x=y"), ("C", "")]
+        );
         assert_eq!(parse_text(b"novalue\0"), Err(TextError::Malformed));
         assert_eq!(parse_text(b"A=1\0A=2\0"), Err(TextError::Repeated));
         assert_eq!(parse_text(b"A\xff=1\0"), Err(TextError::Malformed));

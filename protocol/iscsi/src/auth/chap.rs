@@ -109,7 +109,11 @@ impl ChapServer {
     ///
     /// # Errors
     /// See [`ChapError`]; the exchange is over.
-    pub fn handle(&mut self, keys: &[(&str, &str)], entropy: &mut dyn Entropy) -> Result<ChapStep, ChapError> {
+    pub fn handle(
+        &mut self,
+        keys: &[(&str, &str)],
+        entropy: &mut dyn Entropy,
+    ) -> Result<ChapStep, ChapError> {
         match std::mem::replace(&mut self.state, State::Done) {
             State::Start => self.choose(keys, entropy),
             State::Challenged { algorithm, identifier, challenge } => {
@@ -119,11 +123,17 @@ impl ChapServer {
         }
     }
 
-    fn choose(&mut self, keys: &[(&str, &str)], entropy: &mut dyn Entropy) -> Result<ChapStep, ChapError> {
+    fn choose(
+        &mut self,
+        keys: &[(&str, &str)],
+        entropy: &mut dyn Entropy,
+    ) -> Result<ChapStep, ChapError> {
         let offered = value(keys, "CHAP_A").ok_or(ChapError::Malformed)?;
         // RFC 7143 §12.1.3: the initiator lists algorithms in its order of
         // preference.
-        let allowed = |text: &str| ChapAlgorithm::from_text(text).filter(|a| self.policy.algorithms.contains(a));
+        let allowed = |text: &str| {
+            ChapAlgorithm::from_text(text).filter(|a| self.policy.algorithms.contains(a))
+        };
         let algorithm = offered.split(',').find_map(allowed).ok_or(ChapError::Algorithm)?;
         let mut identifier = [0];
         let mut challenge = [0; CHAP_CHALLENGE_BYTES];
@@ -145,7 +155,9 @@ impl ChapServer {
         identifier: u8,
         challenge: &[u8],
     ) -> Result<ChapStep, ChapError> {
-        let name = value(keys, "CHAP_N").filter(|n| n.len() <= MAX_VALUE_BYTES).ok_or(ChapError::Malformed)?;
+        let name = value(keys, "CHAP_N")
+            .filter(|n| n.len() <= MAX_VALUE_BYTES)
+            .ok_or(ChapError::Malformed)?;
         let response = value(keys, "CHAP_R").and_then(decode_binary).ok_or(ChapError::Malformed)?;
         let mutual = match (value(keys, "CHAP_I"), value(keys, "CHAP_C")) {
             (None, None) => None,
@@ -155,7 +167,9 @@ impl ChapServer {
             }
             _ => return Err(ChapError::Malformed),
         };
-        let account = self.matching(name, &response, algorithm, identifier, challenge).ok_or(ChapError::Mismatch)?;
+        let account = self
+            .matching(name, &response, algorithm, identifier, challenge)
+            .ok_or(ChapError::Mismatch)?;
         let authenticated = Some(account.name.clone());
         let Some((their_identifier, their_challenge)) = mutual else {
             return Ok(ChapStep { keys: Vec::new(), authenticated });
@@ -168,7 +182,10 @@ impl ChapServer {
             return Err(ChapError::SharedSecret);
         }
         let proof = algorithm.response(their_identifier, &target.secret.0, &their_challenge);
-        Ok(ChapStep { keys: vec![("CHAP_N", target.name.clone()), ("CHAP_R", encode_hex(&proof))], authenticated })
+        Ok(ChapStep {
+            keys: vec![("CHAP_N", target.name.clone()), ("CHAP_R", encode_hex(&proof))],
+            authenticated,
+        })
     }
 
     /// Goes through every account, so that time tells nothing about which
@@ -184,7 +201,8 @@ impl ChapServer {
         let mut found = None;
         for account in &self.policy.initiators {
             let expected = algorithm.response(identifier, &account.secret.0, challenge);
-            let same: Choice = expected.as_slice().ct_eq(response) & account.name.as_bytes().ct_eq(name.as_bytes());
+            let same: Choice = expected.as_slice().ct_eq(response)
+                & account.name.as_bytes().ct_eq(name.as_bytes());
             if same.into() {
                 found = Some(account);
             }
@@ -244,7 +262,12 @@ mod tests {
             let mut server = server(Some(account("tgt", "targetsecret")));
             let (algorithm, id, theirs) = challenge(&mut server, offer);
             let response = encode_hex(&algorithm.response(id, b"secretsecret", &theirs));
-            let keys = [("CHAP_N", "joe"), ("CHAP_R", response.as_str()), ("CHAP_I", "9"), ("CHAP_C", "0x0102")];
+            let keys = [
+                ("CHAP_N", "joe"),
+                ("CHAP_R", response.as_str()),
+                ("CHAP_I", "9"),
+                ("CHAP_C", "0x0102"),
+            ];
             let step = server.handle(&keys, &mut Counter(0)).unwrap();
             assert_eq!(step.authenticated.as_deref(), Some("joe"));
             let proof = encode_hex(&algorithm.response(9, b"targetsecret", &[1, 2]));
@@ -255,8 +278,14 @@ mod tests {
 
     #[test]
     fn what_must_fail_fails() {
-        assert_eq!(server(None).handle(&[("CHAP_A", "")], &mut Counter(0)), Err(ChapError::Algorithm));
-        assert_eq!(server(None).handle(&[("CHAP_A", "56")], &mut Counter(0)), Err(ChapError::Algorithm));
+        assert_eq!(
+            server(None).handle(&[("CHAP_A", "")], &mut Counter(0)),
+            Err(ChapError::Algorithm)
+        );
+        assert_eq!(
+            server(None).handle(&[("CHAP_A", "56")], &mut Counter(0)),
+            Err(ChapError::Algorithm)
+        );
         let attempt = |secret: &[u8], name: &str, mutual: Option<&str>, target| {
             let mut server = server(target);
             let (algorithm, id, theirs) = challenge(&mut server, "5");
@@ -265,7 +294,10 @@ mod tests {
             let mut keys = vec![("CHAP_N", name), ("CHAP_R", response.as_str())];
             if let Some(mutual) = mutual {
                 keys.push(("CHAP_I", "1"));
-                keys.push(("CHAP_C", if mutual == "reflect" { reflected.as_str() } else { mutual }));
+                keys.push((
+                    "CHAP_C",
+                    if mutual == "reflect" { reflected.as_str() } else { mutual },
+                ));
             }
             server.handle(&keys, &mut Counter(0)).unwrap_err()
         };
@@ -273,7 +305,10 @@ mod tests {
         assert_eq!(attempt(b"secretsecret", "jim", None, None), ChapError::Mismatch);
         assert_eq!(attempt(b"secretsecret", "joe", Some("0x11"), None), ChapError::NoTargetSecret);
         let target = || Some(account("t", "targetsecret"));
-        assert_eq!(attempt(b"secretsecret", "joe", Some("reflect"), target()), ChapError::Reflected);
+        assert_eq!(
+            attempt(b"secretsecret", "joe", Some("reflect"), target()),
+            ChapError::Reflected
+        );
         assert_eq!(attempt(b"secretsecret", "joe", Some("zz"), target()), ChapError::Malformed);
         let same = Some(account("t", "secretsecret"));
         assert_eq!(attempt(b"secretsecret", "joe", Some("0x11"), same), ChapError::SharedSecret);

@@ -164,11 +164,13 @@ impl Decoder {
                         *taken += piece.len();
                         data.push(piece);
                     }
-                    let (bhs, ahs, data, crc) = (*bhs, std::mem::take(ahs), std::mem::take(data), *crc);
+                    let (bhs, ahs, data, crc) =
+                        (*bhs, std::mem::take(ahs), std::mem::take(data), *crc);
                     self.state = State::Trailer { bhs, ahs, data, crc };
                 }
                 State::Trailer { bhs, ahs, data, crc } => {
-                    let (bhs, ahs, data, crc) = (*bhs, std::mem::take(ahs), std::mem::take(data), *crc);
+                    let (bhs, ahs, data, crc) =
+                        (*bhs, std::mem::take(ahs), std::mem::take(data), *crc);
                     let Some(data_digest_ok) = self.take_trailer(&bhs, crc) else {
                         self.state = State::Trailer { bhs, ahs, data, crc };
                         return Ok(None);
@@ -315,7 +317,9 @@ mod tests {
         let mut decoder = decoder(Digests::default());
         decoder.feed(stream.slice(..48));
         assert!(decoder.poll().unwrap().is_none());
-        let Want::Data { header, taken: 0, remaining: 4096 } = decoder.wants() else { panic!("wants data") };
+        let Want::Data { header, taken: 0, remaining: 4096 } = decoder.wants() else {
+            panic!("wants data")
+        };
         assert_eq!(DataOut::parse(header).offset, 512);
         let body = stream.slice(48..);
         decoder.feed(body.clone());

@@ -121,8 +121,12 @@ mod tests {
     fn long_data_keeps_its_memory() {
         let data = Bytes::from(vec![7; 1001]);
         let mut pieces = Vec::new();
-        Encoder::new().encode(Outgoing::with_bytes(Bhs::new(Opcode::DATA_IN), data.clone()), &mut pieces).unwrap();
-        let [_, Payload::Bytes(sent), Payload::Bytes(pad)] = pieces.as_slice() else { panic!("three slices") };
+        Encoder::new()
+            .encode(Outgoing::with_bytes(Bhs::new(Opcode::DATA_IN), data.clone()), &mut pieces)
+            .unwrap();
+        let [_, Payload::Bytes(sent), Payload::Bytes(pad)] = pieces.as_slice() else {
+            panic!("three slices")
+        };
         assert_eq!((sent.as_ptr(), pad.len()), (data.as_ptr(), 3));
     }
 

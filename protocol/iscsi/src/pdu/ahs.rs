@@ -28,7 +28,9 @@ pub fn parse_ahs(ahs: &Bytes) -> Result<Ahs, PduError> {
     }
     while at < ahs.len() {
         let rest = ahs.slice(at..);
-        let (&[high, low, kind], Some(body)) = (rest.first_chunk::<3>().ok_or(PduError::Ahs)?, rest.get(3..)) else {
+        let (&[high, low, kind], Some(body)) =
+            (rest.first_chunk::<3>().ok_or(PduError::Ahs)?, rest.get(3..))
+        else {
             return Err(PduError::Ahs);
         };
         let len = usize::from(u16::from_be_bytes([high, low]));
@@ -36,11 +38,14 @@ pub fn parse_ahs(ahs: &Bytes) -> Result<Ahs, PduError> {
             return Err(PduError::Ahs);
         }
         match kind {
-            EXTENDED_CDB if found.extended_cdb.is_empty() && len > 1 && len - 1 + 16 <= MAX_CDB_BYTES => {
+            EXTENDED_CDB
+                if found.extended_cdb.is_empty() && len > 1 && len - 1 + 16 <= MAX_CDB_BYTES =>
+            {
                 found.extended_cdb = rest.slice(4..3 + len);
             }
             BIDIRECTIONAL_READ if found.bidirectional_read_bytes.is_none() && len == 5 => {
-                let value = body.get(1..).and_then(|b| b.first_chunk::<4>()).ok_or(PduError::Ahs)?;
+                let value =
+                    body.get(1..).and_then(|b| b.first_chunk::<4>()).ok_or(PduError::Ahs)?;
                 found.bidirectional_read_bytes = Some(u32::from_be_bytes(*value));
             }
             _ => return Err(PduError::Ahs),
@@ -74,7 +79,10 @@ mod tests {
 
     #[test]
     fn both_segments_survive_a_round_trip() {
-        let ahs = Ahs { extended_cdb: Bytes::from_static(&[9; 17]), bidirectional_read_bytes: Some(4096) };
+        let ahs = Ahs {
+            extended_cdb: Bytes::from_static(&[9; 17]),
+            bidirectional_read_bytes: Some(4096),
+        };
         let wire = encode_ahs(&ahs);
         assert_eq!(wire.len(), 4 + 20 + 8);
         assert_eq!(parse_ahs(&wire), Ok(ahs));
@@ -82,7 +90,13 @@ mod tests {
 
     #[test]
     fn nonsense_is_an_error() {
-        for bad in [&[0u8, 0, 1, 0][..], &[0, 9, 1, 0], &[0, 5, 7, 0, 0, 0, 0, 0], &[0, 2, 2, 0, 0], &[0, 5]] {
+        for bad in [
+            &[0u8, 0, 1, 0][..],
+            &[0, 9, 1, 0],
+            &[0, 5, 7, 0, 0, 0, 0, 0],
+            &[0, 2, 2, 0, 0],
+            &[0, 5],
+        ] {
             assert_eq!(parse_ahs(&Bytes::from_static(bad)), Err(PduError::Ahs), "{bad:?}");
         }
         let twice = [[0u8, 5, 2, 0, 0, 0, 0, 1], [0, 5, 2, 0, 0, 0, 0, 1]].concat();

@@ -219,7 +219,13 @@ impl Bhs {
 impl fmt::Debug for Bhs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Bhs(opcode {:#04x}", self.opcode().0)?;
-        write!(f, ", flags {:#04x}, ITT {:#x}, {} data bytes)", self.flags(), self.itt().0, self.data_bytes())
+        write!(
+            f,
+            ", flags {:#04x}, ITT {:#x}, {} data bytes)",
+            self.flags(),
+            self.itt().0,
+            self.data_bytes()
+        )
     }
 }
 

@@ -88,8 +88,14 @@ mod tests {
 
     #[test]
     fn round_trip() {
-        let out =
-            NopOut { immediate: true, lun: Lun(1), itt: Itt(2), ttt: Ttt(3), cmd_sn: Sn(4), exp_stat_sn: Sn(5) };
+        let out = NopOut {
+            immediate: true,
+            lun: Lun(1),
+            itt: Itt(2),
+            ttt: Ttt(3),
+            cmd_sn: Sn(4),
+            exp_stat_sn: Sn(5),
+        };
         assert_eq!(NopOut::parse(&out.encode(Bytes::new()).bhs), out);
         let back = NopIn { lun: Lun(1), itt: Itt(2), ttt: Ttt(3), stat_sn: Sn(4) };
         assert_eq!(NopIn::parse(&back.encode(Bytes::new()).bhs), back);

@@ -137,7 +137,8 @@ impl ScsiCommand {
     #[must_use]
     pub fn encode(&self, immediate_data: Bytes) -> Outgoing {
         let mut bhs = Bhs::new(Opcode::SCSI_COMMAND).with_immediate(self.immediate);
-        bhs.0[1] = u8::from(self.is_final) << 7 | u8::from(self.read) << 6 | u8::from(self.write) << 5;
+        bhs.0[1] =
+            u8::from(self.is_final) << 7 | u8::from(self.read) << 6 | u8::from(self.write) << 5;
         bhs.0[1] |= match self.attribute {
             TaskAttribute::Untagged => 0,
             TaskAttribute::Simple => 1,

@@ -116,8 +116,14 @@ mod tests {
             exp_stat_sn: Sn(5),
         };
         assert_eq!(TextRequest::parse(&request.encode(Bytes::new()).bhs), request);
-        let response =
-            TextResponse { is_final: true, continues: false, lun: Lun(1), itt: Itt(2), ttt: Ttt::NONE, stat_sn: Sn(5) };
+        let response = TextResponse {
+            is_final: true,
+            continues: false,
+            lun: Lun(1),
+            itt: Itt(2),
+            ttt: Ttt::NONE,
+            stat_sn: Sn(5),
+        };
         assert_eq!(TextResponse::parse(&response.encode(Bytes::new()).bhs), response);
     }
 }

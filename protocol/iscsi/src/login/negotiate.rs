@@ -1,0 +1,305 @@
+//! Settles keys by the table.
+
+use super::keys::{KEYS, KeySpec, Rule, Scope, find};
+use super::params::{Offer, Operational, Transport};
+use crate::limits::MAX_VALUE_BYTES;
+use crate::text::TextWriter;
+
+/// Why a negotiation cannot go on: the fault is the initiator's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NegotiationError {
+    /// A key was negotiated twice (RFC 7143 §6.3).
+    #[error("{0} negotiated twice")]
+    Again(&'static str),
+    /// A session-wide key on a connection that does not lead.
+    #[error("{0} belongs to the leading connection")]
+    NotLeading(&'static str),
+    /// A key that only targets send.
+    #[error("{0} comes from targets only")]
+    TargetOnly(&'static str),
+    /// A key that cannot change in full feature phase.
+    #[error("{0} cannot be negotiated now")]
+    WrongPhase(&'static str),
+    /// A declared value out of its range.
+    #[error("{0} has an illegal value")]
+    Value(&'static str),
+}
+
+/// Where keys are being settled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) leading: bool,
+    pub(crate) discovery: bool,
+    pub(crate) full_feature: bool,
+}
+
+/// The negotiation of one login, or of one connection later.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Negotiation {
+    pub(crate) result: Operational,
+    settled: Vec<bool>,
+    declared: bool,
+}
+
+impl Negotiation {
+    /// A negotiation in full feature phase, on what login agreed.
+    pub(crate) fn resume(result: Operational) -> Self {
+        Self { result, settled: Vec::new(), declared: true }
+    }
+
+    /// Settles keys and writes the answers.
+    pub(crate) fn handle(
+        &mut self,
+        pairs: &[(&str, &str)],
+        offer: &Offer,
+        place: Place,
+        out: &mut TextWriter,
+    ) -> Result<(), NegotiationError> {
+        self.settled.resize(KEYS.len(), false);
+        let mut known = Vec::new();
+        for &(name, value) in pairs {
+            match find(name) {
+                Some((index, spec)) => known.push((index, spec, value)),
+                // RFC 7143 §6.2: what is not known is said to be so.
+                None => out.push(name, "NotUnderstood"),
+            }
+        }
+        known.sort_by_key(|(index, ..)| *index);
+        for (index, spec, value) in known {
+            if let Some(answer) = self.settle(index, spec, value, offer, place)? {
+                out.push(spec.name, &answer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Declares our MaxRecvDataSegmentLength, once.
+    pub(crate) fn declare(&mut self, offer: &Offer, out: &mut TextWriter) {
+        if !std::mem::replace(&mut self.declared, true) && !self.result.rdma_extensions {
+            self.result.target_recv_bytes = offer.max_recv_bytes;
+            out.push("MaxRecvDataSegmentLength", &offer.max_recv_bytes.to_string());
+        }
+    }
+
+    fn settle(
+        &mut self,
+        index: usize,
+        spec: &'static KeySpec,
+        value: &str,
+        offer: &Offer,
+        place: Place,
+    ) -> Result<Option<String>, NegotiationError> {
+        if matches!(spec.rule, Rule::TargetOnly) {
+            return Err(NegotiationError::TargetOnly(spec.name));
+        }
+        if place.full_feature && !spec.in_full_feature {
+            return Err(NegotiationError::WrongPhase(spec.name));
+        }
+        if std::mem::replace(&mut self.settled[index], true) {
+            return Err(NegotiationError::Again(spec.name));
+        }
+        // Answers to our own offers carry these words; nothing follows.
+        if matches!(value, "Irrelevant" | "NotUnderstood" | "Reject")
+            && !matches!(spec.rule, Rule::Note)
+        {
+            return Ok(None);
+        }
+        if place.discovery && !spec.in_discovery {
+            return Ok(Some("Irrelevant".into()));
+        }
+        if spec.scope == Scope::Session && !place.leading {
+            return Err(NegotiationError::NotLeading(spec.name));
+        }
+        if spec.name.ends_with("RecvDataSegmentLength")
+            && self.is_irrelevant_length(spec.name, offer, place)
+        {
+            return Ok(Some("Irrelevant".into()));
+        }
+        self.apply(spec, value, offer)
+    }
+
+    /// RFC 7145 §6: one pair of length keys counts with RDMAExtensions, the
+    /// other without. The RDMA ones are then negotiated per session leader.
+    fn is_irrelevant_length(&self, name: &str, offer: &Offer, place: Place) -> bool {
+        let rdma = offer.transport == Transport::Iser && !place.discovery;
+        match name {
+            "MaxRecvDataSegmentLength" => false,
+            _ => !rdma,
+        }
+    }
+
+    fn apply(
+        &mut self,
+        spec: &'static KeySpec,
+        value: &str,
+        offer: &Offer,
+    ) -> Result<Option<String>, NegotiationError> {
+        let reject = || Ok(Some("Reject".to_owned()));
+        let result = &mut self.result;
+        match &spec.rule {
+            Rule::Choice(ours, store) => {
+                let accepted = value.split(',').find_map(|v| ours(offer).iter().find(|o| **o == v));
+                let Some(chosen) = accepted else { return reject() };
+                store(result, chosen);
+                Ok(Some((*chosen).to_owned()))
+            }
+            Rule::And(ours, store) | Rule::Or(ours, store) => {
+                let Some(theirs) = parse_boolean(value) else { return reject() };
+                let both = match spec.rule {
+                    Rule::And(..) => theirs && ours(offer),
+                    _ => theirs || ours(offer),
+                };
+                store(result, both);
+                Ok(Some(if both { "Yes" } else { "No" }.to_owned()))
+            }
+            Rule::Minimum(low, high, ours, store) | Rule::Maximum(low, high, ours, store) => {
+                let Some(theirs) = parse_number(value, *low, *high) else { return reject() };
+                let ours = ours(offer).clamp(*low, *high);
+                let mut agreed = match spec.rule {
+                    Rule::Minimum(..) => theirs.min(ours),
+                    _ => theirs.max(ours),
+                };
+                // RFC 7143 §13.14: FirstBurstLength must not exceed MaxBurstLength.
+                if spec.name == "FirstBurstLength" {
+                    agreed = agreed.min(result.max_burst_bytes);
+                }
+                store(result, agreed);
+                Ok(Some(agreed.to_string()))
+            }
+            Rule::Declare(low, high, store) => {
+                let theirs =
+                    parse_number(value, *low, *high).ok_or(NegotiationError::Value(spec.name))?;
+                store(result, theirs);
+                Ok(None)
+            }
+            Rule::Note if value.len() > MAX_VALUE_BYTES => Err(NegotiationError::Value(spec.name)),
+            Rule::Note | Rule::TargetOnly => Ok(None),
+            Rule::Fixed(answer) => Ok(Some((*answer).to_owned())),
+        }
+    }
+}
+
+fn parse_boolean(value: &str) -> Option<bool> {
+    match value {
+        "Yes" => Some(true),
+        "No" => Some(false),
+        _ => None,
+    }
+}
+
+/// A numerical value: decimal or hexadecimal (RFC 7143 §6.1).
+fn parse_number(value: &str, low: u32, high: u32) -> Option<u32> {
+    let number = match value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")) {
+        Some(hex) if hex.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            u32::from_str_radix(hex, 16).ok()?
+        }
+        None if value.bytes().all(|b| b.is_ascii_digit()) => value.parse().ok()?,
+        _ => return None,
+    };
+    (low..=high).contains(&number).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEADING: Place = Place { leading: true, discovery: false, full_feature: false };
+
+    fn settle(
+        pairs: &[(&str, &str)],
+        place: Place,
+    ) -> Result<(String, Operational), NegotiationError> {
+        let mut negotiation = Negotiation::default();
+        let mut out = TextWriter::default();
+        negotiation.handle(pairs, &Offer::default(), place, &mut out)?;
+        let text = String::from_utf8(out.take().to_vec()).unwrap().replace('\0', ";");
+        Ok((text, negotiation.result))
+    }
+
+    #[test]
+    fn the_table_answers_by_rule() {
+        let cases = [
+            ("HeaderDigest", "CRC32C,None", "CRC32C"),
+            ("HeaderDigest", "None,CRC32C", "None"),
+            ("DataDigest", "X-other", "Reject"),
+            ("MaxConnections", "9", "4"),
+            ("MaxConnections", "0", "Reject"),
+            ("InitialR2T", "No", "No"),
+            ("InitialR2T", "Yes", "Yes"),
+            ("ImmediateData", "Yes", "Yes"),
+            ("ImmediateData", "maybe", "Reject"),
+            ("MaxBurstLength", "16776192", "1048576"),
+            ("MaxBurstLength", "0x1000", "4096"),
+            ("MaxBurstLength", "511", "Reject"),
+            ("FirstBurstLength", "16776192", "262144"),
+            ("DefaultTime2Wait", "5", "5"),
+            ("DefaultTime2Wait", "0", "2"),
+            ("DefaultTime2Retain", "0", "0"),
+            ("MaxOutstandingR2T", "100", "8"),
+            ("DataPDUInOrder", "No", "Yes"),
+            ("DataSequenceInOrder", "No", "Yes"),
+            ("ErrorRecoveryLevel", "2", "2"),
+            ("ErrorRecoveryLevel", "3", "Reject"),
+            ("iSCSIProtocolLevel", "31", "2"),
+            ("TaskReporting", "FastAbort,RFC3720", "RFC3720"),
+            ("RDMAExtensions", "Yes", "No"),
+            ("InitiatorRecvDataSegmentLength", "8192", "Irrelevant"),
+            ("OFMarker", "Yes", "No"),
+            ("IFMarkInt", "2048~8192", "Reject"),
+            ("X-com.example.thing", "1", "NotUnderstood"),
+        ];
+        for (key, value, answer) in cases {
+            let (text, _) = settle(&[(key, value)], LEADING).unwrap();
+            assert_eq!(text, format!("{key}={answer};"), "{key}={value}");
+        }
+    }
+
+    #[test]
+    fn first_burst_never_exceeds_max_burst() {
+        let (_, result) =
+            settle(&[("FirstBurstLength", "262144"), ("MaxBurstLength", "65536")], LEADING)
+                .unwrap();
+        assert_eq!((result.first_burst_bytes, result.max_burst_bytes), (65536, 65536));
+    }
+
+    #[test]
+    fn declarations_get_no_answer() {
+        let (text, result) =
+            settle(&[("MaxRecvDataSegmentLength", "65536"), ("InitiatorAlias", "me")], LEADING)
+                .unwrap();
+        assert_eq!((text.as_str(), result.initiator_recv_bytes), ("", 65536));
+        let bad = settle(&[("MaxRecvDataSegmentLength", "5")], LEADING);
+        assert_eq!(bad.unwrap_err(), NegotiationError::Value("MaxRecvDataSegmentLength"));
+    }
+
+    #[test]
+    fn place_matters() {
+        let discovery = Place { discovery: true, ..LEADING };
+        assert_eq!(
+            settle(&[("MaxBurstLength", "4096")], discovery).unwrap().0,
+            "MaxBurstLength=Irrelevant;"
+        );
+        let follower = Place { leading: false, ..LEADING };
+        assert!(settle(&[("MaxBurstLength", "4096")], follower).is_err());
+        assert!(settle(&[("HeaderDigest", "None")], follower).is_ok());
+        let later = Place { full_feature: true, ..LEADING };
+        assert!(settle(&[("HeaderDigest", "None")], later).is_err());
+        assert!(settle(&[("MaxRecvDataSegmentLength", "4096")], later).is_ok());
+        assert!(settle(&[("TargetAlias", "x")], LEADING).is_err());
+    }
+
+    #[test]
+    fn twice_is_an_error_across_exchanges() {
+        let mut negotiation = Negotiation::default();
+        let mut once = || {
+            negotiation.handle(
+                &[("InitialR2T", "No")],
+                &Offer::default(),
+                LEADING,
+                &mut TextWriter::default(),
+            )
+        };
+        once().unwrap();
+        assert_eq!(once(), Err(NegotiationError::Again("InitialR2T")));
+    }
+}

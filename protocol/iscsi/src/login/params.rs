@@ -1,0 +1,147 @@
+//! What is offered and what came out.
+
+use crate::limits::{DEFAULT_RECV_SEGMENT_BYTES, MAX_COMMAND_WINDOW};
+
+/// The transport a login runs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP with this crate's framing.
+    #[default]
+    Tcp,
+    /// iSER (RFC 7145): RDMAExtensions=Yes is possible, digests are not.
+    Iser,
+}
+
+/// The target's side of every negotiation.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// Acceptable header digests: `None`, `CRC32C`.
+    pub header_digests: Vec<&'static str>,
+    /// Acceptable data digests: `None`, `CRC32C`.
+    pub data_digests: Vec<&'static str>,
+    /// Most connections of a session.
+    pub max_connections: u32,
+    /// Whether R2T is insisted on for the first burst.
+    pub initial_r2t: bool,
+    /// Whether immediate data is welcome.
+    pub immediate_data: bool,
+    /// Longest data segment accepted, in bytes.
+    pub max_recv_bytes: u32,
+    /// Longest solicited or Data-In burst, in bytes.
+    pub max_burst_bytes: u32,
+    /// Longest unsolicited data of a command, in bytes.
+    pub first_burst_bytes: u32,
+    /// DefaultTime2Wait in seconds (the larger side wins).
+    pub time2wait_seconds: u32,
+    /// DefaultTime2Retain in seconds (the smaller side wins).
+    pub time2retain_seconds: u32,
+    /// Most R2Ts outstanding for a task.
+    pub max_outstanding_r2t: u32,
+    /// Whether data PDUs must come in order.
+    pub data_pdu_in_order: bool,
+    /// Whether data sequences must come in order.
+    pub data_sequence_in_order: bool,
+    /// Highest error recovery level.
+    pub error_recovery_level: u32,
+    /// Highest iSCSIProtocolLevel: 2 for RFC 7144.
+    pub protocol_level: u32,
+    /// Commands that a session may have queued: the CmdSN window.
+    pub command_window: u32,
+    /// Transport.
+    pub transport: Transport,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self {
+            header_digests: vec!["None", "CRC32C"],
+            data_digests: vec!["None", "CRC32C"],
+            max_connections: 4,
+            initial_r2t: false,
+            immediate_data: true,
+            max_recv_bytes: 256 << 10,
+            max_burst_bytes: 1 << 20,
+            first_burst_bytes: 256 << 10,
+            time2wait_seconds: 2,
+            time2retain_seconds: 20,
+            max_outstanding_r2t: 8,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 2,
+            protocol_level: 2,
+            command_window: 128,
+            transport: Transport::Tcp,
+        }
+    }
+}
+
+impl Offer {
+    /// The window, within bounds.
+    #[must_use]
+    pub fn window(&self) -> u32 {
+        self.command_window.clamp(1, MAX_COMMAND_WINDOW)
+    }
+}
+
+/// The outcome of negotiation; starts as the RFC's defaults (RFC 7143 §13).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operational {
+    /// Header digests are CRC32C.
+    pub header_digest: bool,
+    /// Data digests are CRC32C.
+    pub data_digest: bool,
+    /// Most connections of the session.
+    pub max_connections: u32,
+    /// The first burst needs an R2T, too.
+    pub initial_r2t: bool,
+    /// Data may come with the command.
+    pub immediate_data: bool,
+    /// Longest data segment the initiator takes, in bytes.
+    pub initiator_recv_bytes: u32,
+    /// Longest data segment we take, in bytes.
+    pub target_recv_bytes: u32,
+    /// MaxBurstLength in bytes.
+    pub max_burst_bytes: u32,
+    /// FirstBurstLength in bytes.
+    pub first_burst_bytes: u32,
+    /// DefaultTime2Wait in seconds.
+    pub time2wait_seconds: u32,
+    /// DefaultTime2Retain in seconds.
+    pub time2retain_seconds: u32,
+    /// MaxOutstandingR2T.
+    pub max_outstanding_r2t: u32,
+    /// DataPDUInOrder.
+    pub data_pdu_in_order: bool,
+    /// DataSequenceInOrder.
+    pub data_sequence_in_order: bool,
+    /// ErrorRecoveryLevel.
+    pub error_recovery_level: u32,
+    /// iSCSIProtocolLevel.
+    pub protocol_level: u32,
+    /// RDMAExtensions.
+    pub rdma_extensions: bool,
+}
+
+impl Default for Operational {
+    fn default() -> Self {
+        Self {
+            header_digest: false,
+            data_digest: false,
+            max_connections: 1,
+            initial_r2t: true,
+            immediate_data: true,
+            initiator_recv_bytes: DEFAULT_RECV_SEGMENT_BYTES,
+            target_recv_bytes: DEFAULT_RECV_SEGMENT_BYTES,
+            max_burst_bytes: 262_144,
+            first_burst_bytes: 65_536,
+            time2wait_seconds: 2,
+            time2retain_seconds: 20,
+            max_outstanding_r2t: 1,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 0,
+            protocol_level: 1,
+            rdma_extensions: false,
+        }
+    }
+}

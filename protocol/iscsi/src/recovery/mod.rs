@@ -1,0 +1,76 @@
+//! Error recovery levels 1 and 2 (RFC 7143 §7). Damaged and lost Data-Out is
+//! recovered where data is gathered; here is what the initiator asks for again
+//! and what survives a connection.
+
+mod reassign;
+mod snack;
+
+use crate::names::Cid;
+use crate::session::{ConnHandle, Connection, Phase, Retained, Session};
+use crate::time::Timestamp;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A connection that failed and may be recovered.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) handle: ConnHandle,
+    pub(crate) cid: Cid,
+    /// Statuses that never arrived, as far as is known.
+    pub(crate) retained: VecDeque<Retained>,
+    /// When its tasks are given up.
+    pub(crate) deadline: Timestamp,
+}
+
+impl Session {
+    /// Suspends the tasks of a failed connection for Time2Wait plus
+    /// Time2Retain (RFC 7143 §7.5).
+    pub(crate) fn keep_for_recovery(&mut self, conn: Connection) {
+        let seconds =
+            u64::from(self.params.time2wait_seconds) + u64::from(self.params.time2retain_seconds);
+        let deadline = self.now.after(Duration::from_secs(seconds));
+        for task in self.tasks.values_mut().filter(|task| task.conn == conn.handle) {
+            match task.phase {
+                Phase::Aborting => {}
+                Phase::Collecting | Phase::Delivered => {
+                    task.orphaned = true;
+                    task.sequences.clear();
+                    task.to_request.clear();
+                }
+            }
+        }
+        self.lost.push(Lost {
+            handle: conn.handle,
+            cid: conn.cid,
+            retained: conn.retained,
+            deadline,
+        });
+    }
+
+    /// Gives up connections whose time to come back has passed.
+    pub(crate) fn expire_lost(&mut self) {
+        let now = self.now;
+        while let Some(at) = self.lost.iter().position(|lost| lost.deadline <= now) {
+            self.give_up(at);
+        }
+        if self.conns.is_empty() && self.lost.is_empty() {
+            self.end(crate::session::EndReason::ConnectionLost);
+        }
+    }
+
+    /// Gives up a failed connection by its CID; false when there is none.
+    pub(crate) fn forget_lost(&mut self, cid: Cid) -> bool {
+        match self.lost.iter().position(|lost| lost.cid == cid) {
+            Some(at) => {
+                self.give_up(at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn give_up(&mut self, at: usize) {
+        let lost = self.lost.remove(at);
+        self.abort_where(|task| task.orphaned && task.conn == lost.handle);
+    }
+}

@@ -1,0 +1,179 @@
+//! What a PDU means: acknowledgement, numbering, and who handles it.
+
+use super::Session;
+use super::connection::ConnState;
+use super::events::{CloseReason, ConnHandle, Event};
+use super::window::{Early, Turn};
+use crate::pdu::{Frame, Itt, Opcode, Reject, RejectReason, ScsiCommand, TaskRequest, TextRequest};
+use crate::time::Timestamp;
+
+impl Session {
+    /// Takes a PDU that came on a connection.
+    pub fn handle_pdu(&mut self, handle: ConnHandle, frame: Frame, now: Timestamp) {
+        self.now = self.now.max(now);
+        let now = self.now;
+        if self.ended {
+            return;
+        }
+        let Some(conn) = self.conn(handle) else { return };
+        conn.last_heard = now;
+        conn.ping = None;
+        let opcode = frame.bhs.opcode();
+        conn.acknowledge(frame.bhs.exp_sn());
+        if conn.state == ConnState::Open && self.is_within_bounds(handle) {
+            self.dispatch(handle, opcode, frame);
+        }
+        self.progress();
+        self.solicit_acknowledgements();
+    }
+
+    fn dispatch(&mut self, handle: ConnHandle, opcode: Opcode, frame: Frame) {
+        // RFC 7143 §4.3: a discovery session carries text and logout only.
+        let discovery_only = [Opcode::TEXT_REQUEST, Opcode::LOGOUT_REQUEST, Opcode::NOP_OUT];
+        if self.is_discovery() && !discovery_only.contains(&opcode) {
+            self.reject(handle, &frame, RejectReason::PROTOCOL_ERROR);
+            return;
+        }
+        match opcode {
+            Opcode::DATA_OUT => self.data_out(handle, frame),
+            Opcode::SNACK => self.snack(handle, &frame),
+            Opcode::SCSI_COMMAND
+            | Opcode::TASK_REQUEST
+            | Opcode::TEXT_REQUEST
+            | Opcode::LOGOUT_REQUEST
+            | Opcode::NOP_OUT => self.numbered(handle, frame),
+            Opcode::LOGIN_REQUEST => {
+                // RFC 7143 §6.3: no login request after the login phase.
+                self.reject(handle, &frame, RejectReason::PROTOCOL_ERROR);
+                self.cut_off(handle, CloseReason::Protocol);
+            }
+            _ => self.reject(handle, &frame, RejectReason::COMMAND_NOT_SUPPORTED),
+        }
+    }
+
+    /// PDUs that carry a CmdSN.
+    fn numbered(&mut self, handle: ConnHandle, frame: Frame) {
+        let opcode = frame.bhs.opcode();
+        if !frame.data_digest_ok && opcode != Opcode::SCSI_COMMAND {
+            // RFC 7143 §7.8: discarded, so its CmdSN stays open.
+            self.reject(handle, &frame, RejectReason::DATA_DIGEST_ERROR);
+            return;
+        }
+        if frame.bhs.is_immediate() {
+            self.execute(handle, frame, true);
+            return;
+        }
+        if opcode == Opcode::NOP_OUT && frame.bhs.itt() == Itt::NONE {
+            // RFC 7143 §11.18.1: such a NOP-Out must be immediate.
+            self.reject(handle, &frame, RejectReason::PROTOCOL_ERROR);
+            return;
+        }
+        let sn = frame.bhs.sn();
+        match self.window.turn(sn) {
+            // RFC 7143 §4.2.2.1: silently ignored.
+            Turn::Ignore => tracing::debug!(%sn, "CmdSN outside the window or repeated"),
+            Turn::Now => {
+                self.window.advance();
+                self.execute(handle, frame, true);
+                self.drain_early();
+            }
+            Turn::Later if opcode == Opcode::SCSI_COMMAND => {
+                let task = self.scsi_command(handle, frame, false);
+                self.window.keep(sn, task.map_or(Early::Void, Early::Command));
+            }
+            Turn::Later => self.window.keep(sn, Early::Pdu(handle, Box::new(frame))),
+        }
+    }
+
+    /// Executes what waited for the CmdSNs that have come.
+    pub(crate) fn drain_early(&mut self) {
+        while let Some(early) = self.window.pop_ready() {
+            match early {
+                Early::Command(tag) => {
+                    if let Some(task) = self.tasks.get_mut(&tag.itt).filter(|task| task.tag == tag)
+                        && !std::mem::replace(&mut task.ordered, true)
+                    {
+                        self.counted_tasks += 1;
+                        self.pump(tag.itt);
+                    }
+                }
+                Early::Pdu(handle, frame) => self.execute(handle, *frame, true),
+                Early::Void => {}
+            }
+        }
+    }
+
+    fn execute(&mut self, handle: ConnHandle, frame: Frame, ordered: bool) {
+        match frame.bhs.opcode() {
+            Opcode::SCSI_COMMAND => {
+                self.scsi_command(handle, frame, ordered);
+            }
+            Opcode::TASK_REQUEST => {
+                self.task_request(handle, TaskRequest::parse(&frame.bhs), &frame)
+            }
+            Opcode::TEXT_REQUEST => {
+                self.text_request(handle, TextRequest::parse(&frame.bhs), &frame)
+            }
+            Opcode::LOGOUT_REQUEST => self.logout_request(handle, &frame),
+            _ => self.nop_out(handle, &frame),
+        }
+    }
+
+    /// Answers a PDU with Reject.
+    pub(crate) fn reject(&mut self, handle: ConnHandle, frame: &Frame, reason: RejectReason) {
+        self.reject_data(handle, frame, reason, 0);
+    }
+
+    /// Answers a Data SNACK with Reject and the next DataSN or R2TSN.
+    pub(crate) fn reject_data(
+        &mut self,
+        handle: ConnHandle,
+        frame: &Frame,
+        reason: RejectReason,
+        data_sn: u32,
+    ) {
+        let opcode = frame.bhs.opcode().0;
+        tracing::debug!(opcode, reason = reason.0, "iSCSI PDU rejected");
+        if let Some(conn) = self.conn(handle) {
+            let stat_sn = conn.take_stat_sn();
+            let pdu = Reject { reason, stat_sn, data_sn }.encode(&frame.bhs);
+            conn.send_status(stat_sn, Itt::NONE, pdu, None);
+        }
+    }
+
+    /// A peer that sends without reading or acknowledging is cut off.
+    fn is_within_bounds(&mut self, handle: ConnHandle) -> bool {
+        if self.conn(handle).is_none_or(|conn| conn.is_overrun()) {
+            self.cut_off(handle, CloseReason::Overrun);
+            return false;
+        }
+        true
+    }
+
+    /// Closes a connection at once and treats it as failed.
+    pub(crate) fn cut_off(&mut self, handle: ConnHandle, reason: CloseReason) {
+        self.events.push_back(Event::Close(handle, reason));
+        self.connection_failed(handle);
+    }
+
+    /// Moves everything that may have been waiting.
+    pub(crate) fn progress(&mut self) {
+        self.progress_functions();
+        self.progress_logouts();
+    }
+
+    /// The parsed command of a frame; a Reject when it makes no sense.
+    pub(super) fn parse_command(
+        &mut self,
+        handle: ConnHandle,
+        frame: &Frame,
+    ) -> Option<ScsiCommand> {
+        match ScsiCommand::parse(frame) {
+            Ok(command) if command.itt != Itt::NONE => Some(command),
+            _ => {
+                self.reject(handle, frame, RejectReason::INVALID_FIELD);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The data of one write, as it comes in.
+
+use crate::limits::{COALESCED_PIECE_BYTES, SMALL_PIECE_BYTES, SPARE_PIECES};
+use bytes::{Bytes, BytesMut};
+
+/// Why a piece was not taken. The fault is the initiator's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GatherError {
+    /// Some of the bytes are there already.
+    Overlap,
+    /// Past the end of the command's data.
+    PastEnd,
+    /// More pieces than any sane segmentation gives.
+    TooMany,
+}
+
+#[derive(Debug)]
+enum Stored {
+    Shared(Bytes),
+    Coalesced(BytesMut),
+}
+
+impl Stored {
+    fn len(&self) -> usize {
+        match self {
+            Self::Shared(bytes) => bytes.len(),
+            Self::Coalesced(bytes) => bytes.len(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Piece {
+    offset: u32,
+    stored: Stored,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        u64::from(self.offset) + self.stored.len() as u64
+    }
+}
+
+/// Pieces by offset, without overlap.
+#[derive(Debug, Default)]
+pub(crate) struct Gather {
+    expected: u32,
+    received: u32,
+    pieces: Vec<Piece>,
+}
+
+impl Gather {
+    pub(crate) fn new(expected: u32) -> Self {
+        Self { expected, received: 0, pieces: Vec::new() }
+    }
+
+
+    /// Whether everything is there.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.received == self.expected
+    }
+
+    /// Takes the data segment of one PDU.
+    pub(crate) fn insert(&mut self, offset: u32, data: Vec<Bytes>) -> Result<(), GatherError> {
+        let len: usize = data.iter().map(Bytes::len).sum();
+        let end = u64::from(offset) + len as u64;
+        if end > u64::from(self.expected) {
+            return Err(GatherError::PastEnd);
+        }
+        let at = match self.pieces.last() {
+            Some(last) if last.end() <= u64::from(offset) => self.pieces.len(),
+            _ => self.pieces.partition_point(|p| p.end() <= u64::from(offset)),
+        };
+        if self.pieces.get(at).is_some_and(|next| u64::from(next.offset) < end) {
+            return Err(GatherError::Overlap);
+        }
+        if self.pieces.len() + data.len()
+            > SPARE_PIECES + self.expected as usize / SMALL_PIECE_BYTES
+        {
+            return Err(GatherError::TooMany);
+        }
+        self.received += len as u32;
+        if len < SMALL_PIECE_BYTES {
+            self.insert_small(at, offset, &data);
+            return Ok(());
+        }
+        let mut start = offset;
+        let new = data.into_iter().filter(|slice| !slice.is_empty()).map(|slice| {
+            let piece = Piece { offset: start, stored: Stored::Shared(slice) };
+            start += piece.stored.len() as u32;
+            piece
+        });
+        self.pieces.splice(at..at, new);
+        Ok(())
+    }
+
+    fn insert_small(&mut self, at: usize, offset: u32, data: &[Bytes]) {
+        let before = at.checked_sub(1).and_then(|i| self.pieces.get_mut(i));
+        if let Some(piece) = before
+            && piece.end() == u64::from(offset)
+            && let Stored::Coalesced(bytes) = &mut piece.stored
+            && bytes.len() < COALESCED_PIECE_BYTES
+        {
+            data.iter().for_each(|slice| bytes.extend_from_slice(slice));
+            return;
+        }
+        let bytes: BytesMut = data.iter().flat_map(|slice| slice.iter().copied()).collect();
+        if !bytes.is_empty() {
+            self.pieces.insert(at, Piece { offset, stored: Stored::Coalesced(bytes) });
+        }
+    }
+
+    /// What is missing between two offsets, as (offset, length).
+    pub(crate) fn missing(&self, start: u32, end: u32) -> Vec<(u32, u32)> {
+        let mut holes = Vec::new();
+        let mut at = u64::from(start);
+        let end = u64::from(end);
+        for piece in &self.pieces {
+            if at >= end {
+                break;
+            }
+            let from = u64::from(piece.offset);
+            if from > at {
+                holes.push((at as u32, (from.min(end) - at) as u32));
+            }
+            at = at.max(piece.end());
+        }
+        if at < end {
+            holes.push((at as u32, (end - at) as u32));
+        }
+        holes
+    }
+
+    /// All data in order, leaving this empty.
+    pub(crate) fn take(&mut self) -> Vec<Bytes> {
+        let bytes = |piece: Piece| match piece.stored {
+            Stored::Shared(bytes) => bytes,
+            Stored::Coalesced(bytes) => bytes.freeze(),
+        };
+        std::mem::take(&mut self.pieces).into_iter().map(bytes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(len: usize) -> Vec<Bytes> {
+        vec![Bytes::from(vec![1; len])]
+    }
+
+    #[test]
+    fn any_order_and_holes() {
+        let mut gather = Gather::new(16384);
+        gather.insert(8192, data(4096)).unwrap();
+        gather.insert(0, data(4096)).unwrap();
+        assert_eq!(gather.missing(0, 16384), [(4096, 4096), (12288, 4096)]);
+        assert_eq!(gather.missing(0, 5000), [(4096, 904)]);
+        assert_eq!(gather.insert(4000, data(200)), Err(GatherError::Overlap));
+        assert_eq!(gather.insert(12288, data(4097)), Err(GatherError::PastEnd));
+        gather.insert(4096, data(4096)).unwrap();
+        gather.insert(12288, data(4096)).unwrap();
+        assert!(gather.is_complete() && gather.missing(0, 16384).is_empty());
+        assert_eq!(gather.take().len(), 4);
+    }
+
+    #[test]
+    fn tiny_pieces_are_copied_together_and_bounded() {
+        let mut gather = Gather::new(100_000);
+        for i in 0..100_000 {
+            gather.insert(i, data(1)).unwrap();
+        }
+        assert!(gather.is_complete());
+        assert!(gather.take().len() <= 2);
+        let mut backwards = Gather::new(100_000);
+        let refused = (0..50_000).rev().find_map(|i| backwards.insert(i * 2, data(1)).err());
+        assert_eq!(refused, Some(GatherError::TooMany));
+    }
+}

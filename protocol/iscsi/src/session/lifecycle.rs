@@ -1,0 +1,187 @@
+//! Connections come and go; tasks end with them; the session ends.
+
+use super::Session;
+use super::connection::{ConnState, Connection};
+use super::events::{CloseReason, ConnHandle, EndReason, Event};
+use super::task::{Failure, Phase, Task};
+use crate::limits::MAX_CONNECTIONS_PER_SESSION;
+use crate::login::{LoggedIn, Operational};
+use crate::pdu::{Itt, Lun, Outgoing};
+use crate::time::Timestamp;
+
+/// The session cannot take the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttachError {
+    /// It has ended.
+    #[error("the session has ended")]
+    Ended,
+    /// It has as many connections as it may.
+    #[error("too many connections")]
+    TooMany,
+}
+
+impl Session {
+    /// Adds a connection that has logged in. When one with the same CID is
+    /// still there, it is replaced (RFC 7143 §6.3.4).
+    ///
+    /// # Errors
+    /// See [`AttachError`]: close the connection.
+    pub fn attach(&mut self, login: &LoggedIn, now: Timestamp) -> Result<ConnHandle, AttachError> {
+        self.now = self.now.max(now);
+        if self.ended {
+            return Err(AttachError::Ended);
+        }
+        if let Some(old) =
+            self.conns.iter().find(|conn| conn.cid == login.cid).map(|conn| conn.handle)
+        {
+            self.events.push_back(Event::Close(old, CloseReason::Reinstated));
+            self.lose_connection(old);
+        }
+        if self.conns.len() >= MAX_CONNECTIONS_PER_SESSION {
+            return Err(AttachError::TooMany);
+        }
+        let handle = ConnHandle(self.next_handle);
+        self.next_handle += 1;
+        // Session-wide values are the leading connection's.
+        let params = Operational {
+            header_digest: login.params.header_digest,
+            data_digest: login.params.data_digest,
+            initiator_recv_bytes: login.params.initiator_recv_bytes,
+            target_recv_bytes: login.params.target_recv_bytes,
+            ..self.params.clone()
+        };
+        self.conns.push(Connection::new(handle, login.cid, params, login.stat_sn, self.now));
+        self.progress();
+        Ok(handle)
+    }
+
+    /// Puts the session's window into a login response of a joining
+    /// connection.
+    pub fn stamp(&self, response: &mut Outgoing) {
+        response.bhs.put_u32(28, self.window.expected().0);
+        response.bhs.put_u32(32, self.window.max().0);
+    }
+
+    /// The transport of a connection is gone, by whatever cause.
+    pub fn handle_closed(&mut self, handle: ConnHandle, now: Timestamp) {
+        self.now = self.now.max(now);
+        if !self.ended {
+            self.connection_failed(handle);
+            self.progress();
+        }
+    }
+
+    /// The owner ends the session, because a new one takes its place or the
+    /// target goes away: tasks are aborted, connections closed.
+    pub fn terminate(&mut self, reason: CloseReason) {
+        if self.ended {
+            return;
+        }
+        self.abort_where(|_| true);
+        for conn in &self.conns {
+            self.events.push_back(Event::Close(conn.handle, reason));
+        }
+        self.end(EndReason::ConnectionLost);
+    }
+
+    pub(crate) fn connection_failed(&mut self, handle: ConnHandle) {
+        self.lose_connection(handle);
+        if self.conns.is_empty() && self.lost.is_empty() && !self.ended {
+            self.end(EndReason::ConnectionLost);
+        }
+    }
+
+    /// Takes a connection out. What was on it waits for recovery at error
+    /// recovery level 2 and ends otherwise (RFC 7143 §7.2).
+    fn lose_connection(&mut self, handle: ConnHandle) {
+        let Some(at) = self.conns.iter().position(|conn| conn.handle == handle) else { return };
+        let conn = self.conns.remove(at);
+        self.window.drop_connection(handle);
+        self.forget_functions(handle);
+        // A logout that nobody can be told about is done as far as it goes.
+        self.logouts.retain(|logout| !logout.is_from(handle));
+        if self.params.error_recovery_level >= 2 && !conn.is_logged_out() && !self.is_discovery() {
+            self.keep_for_recovery(conn);
+        } else {
+            self.abort_where(|task| task.conn == handle);
+        }
+        self.drain_early();
+    }
+
+    /// Aborts tasks without an answer to the initiator.
+    pub(crate) fn abort_where(&mut self, affected: impl Fn(&Task) -> bool) {
+        let tags: Vec<_> =
+            self.tasks.values().filter(|task| affected(task)).map(|task| task.tag).collect();
+        for tag in tags {
+            self.abort_task(tag.itt, true);
+        }
+    }
+
+    /// Aborts one task. True when the owner has it and must end it.
+    pub(crate) fn abort_task(&mut self, itt: Itt, tell: bool) -> bool {
+        let Some(task) = self.tasks.get_mut(&itt) else { return false };
+        match task.phase {
+            // Its result is there already, waiting for a connection.
+            Phase::Delivered if task.finished.is_some() => {
+                self.remove_task(itt);
+                false
+            }
+            Phase::Delivered => {
+                task.phase = Phase::Aborting;
+                task.orphaned = false;
+                let tag = task.tag;
+                if tell {
+                    self.events.push_back(Event::Abort(tag));
+                }
+                true
+            }
+            Phase::Aborting => true,
+            Phase::Collecting => {
+                self.remove_task(itt);
+                false
+            }
+        }
+    }
+
+    /// Ends the tasks of a logical unit, or all, because another initiator's
+    /// task management said so. With a status (TASK ABORTED, when the control
+    /// mode page's TAS bit is set) undelivered tasks are answered with it, and
+    /// delivered ones are left to the owner to complete with it; without, all
+    /// end silently.
+    pub fn abort_tasks(&mut self, lun: Option<Lun>, status: Option<u8>) {
+        let matches = |task: &Task| lun.is_none_or(|lun| task.command.lun == lun);
+        let Some(status) = status else {
+            self.abort_where(matches);
+            self.progress();
+            return;
+        };
+        let waiting = |task: &&Task| matches(task) && task.phase == Phase::Collecting;
+        let tags: Vec<_> = self.tasks.values().filter(waiting).map(|task| task.tag).collect();
+        for tag in tags {
+            if let Some(task) = self.tasks.get_mut(&tag.itt) {
+                task.fail(Failure::Status(status));
+            }
+            self.pump(tag.itt);
+        }
+        self.progress();
+    }
+
+    pub(crate) fn end(&mut self, reason: EndReason) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.lost.clear();
+            self.events.push_back(Event::Ended(reason));
+        }
+    }
+
+    /// Whether [`Event::Ended`] was issued.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+}
+
+impl Connection {
+    fn is_logged_out(&self) -> bool {
+        self.state == ConnState::LoggedOut
+    }
+}

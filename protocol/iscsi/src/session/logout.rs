@@ -1,0 +1,110 @@
+//! Logout (RFC 7143 §11.14-15).
+
+use super::Session;
+use super::connection::ConnState;
+use super::events::{CloseReason, ConnHandle, EndReason, Event};
+use crate::pdu::{
+    Frame, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, RejectReason,
+};
+
+/// A logout that waits for tasks to end.
+#[derive(Debug)]
+pub(crate) struct PendingLogout {
+    conn: ConnHandle,
+    itt: Itt,
+    /// The connection to be closed; all of them when absent.
+    closes: Option<ConnHandle>,
+}
+
+impl PendingLogout {
+    pub(super) fn is_from(&self, handle: ConnHandle) -> bool {
+        self.conn == handle
+    }
+}
+
+impl Session {
+    pub(super) fn logout_request(&mut self, handle: ConnHandle, frame: &Frame) {
+        let pdu = LogoutRequest::parse(&frame.bhs);
+        let named = self.conns.iter().find(|conn| conn.cid == pdu.cid).map(|conn| conn.handle);
+        match pdu.reason {
+            LogoutReason::CLOSE_SESSION => {
+                self.abort_where(|_| true);
+                self.logouts.push(PendingLogout { conn: handle, itt: pdu.itt, closes: None });
+                self.conns.iter_mut().for_each(|conn| conn.state = ConnState::LoggedOut);
+            }
+            LogoutReason::CLOSE_CONNECTION => match named {
+                Some(closes) => {
+                    self.abort_where(|task| task.conn == closes);
+                    self.logouts.push(PendingLogout {
+                        conn: handle,
+                        itt: pdu.itt,
+                        closes: Some(closes),
+                    });
+                    self.mark(closes, ConnState::LoggedOut);
+                }
+                None if self.forget_lost(pdu.cid) => {
+                    self.logout_response(handle, pdu.itt, LogoutResult::CLOSED)
+                }
+                None => self.logout_response(handle, pdu.itt, LogoutResult::CID_NOT_FOUND),
+            },
+            LogoutReason::REMOVE_FOR_RECOVERY => {
+                let is_lost = self.lost.iter().any(|lost| lost.cid == pdu.cid);
+                let result = match named {
+                    _ if self.params.error_recovery_level < 2 => {
+                        LogoutResult::RECOVERY_NOT_SUPPORTED
+                    }
+                    None if !is_lost => LogoutResult::CID_NOT_FOUND,
+                    _ => LogoutResult::CLOSED,
+                };
+                self.logout_response(handle, pdu.itt, result);
+                if let (LogoutResult::CLOSED, Some(removed)) = (result, named) {
+                    self.events.push_back(Event::Close(removed, CloseReason::Logout));
+                    match removed == handle {
+                        // The response has to get out first.
+                        true => self.mark(removed, ConnState::Closing),
+                        false => self.connection_failed(removed),
+                    }
+                }
+            }
+            _ => self.reject(handle, frame, RejectReason::INVALID_FIELD),
+        }
+    }
+
+    fn mark(&mut self, handle: ConnHandle, state: ConnState) {
+        if let Some(conn) = self.conn(handle) {
+            conn.state = state;
+        }
+    }
+
+    fn logout_response(&mut self, handle: ConnHandle, itt: Itt, result: LogoutResult) {
+        let (time2wait_seconds, time2retain_seconds) = (self.time2wait(), self.time2retain());
+        if let Some(conn) = self.conn(handle) {
+            let stat_sn = conn.take_stat_sn();
+            let pdu =
+                LogoutResponse { result, itt, stat_sn, time2wait_seconds, time2retain_seconds };
+            conn.send_status(stat_sn, itt, pdu.encode(), None);
+        }
+    }
+
+    /// Answers the logouts whose tasks have ended.
+    pub(super) fn progress_logouts(&mut self) {
+        let waits = |session: &Self, logout: &PendingLogout| {
+            session.tasks.values().any(|task| logout.closes.is_none_or(|conn| task.conn == conn))
+        };
+        while let Some(at) = self.logouts.iter().position(|logout| !waits(self, logout)) {
+            let logout = self.logouts.remove(at);
+            self.logout_response(logout.conn, logout.itt, LogoutResult::CLOSED);
+            let closed = |handle: ConnHandle| logout.closes.is_none_or(|conn| conn == handle);
+            let handles: Vec<_> =
+                self.conns.iter().map(|c| c.handle).filter(|h| closed(*h)).collect();
+            for handle in &handles {
+                self.events.push_back(Event::Close(*handle, CloseReason::Logout));
+            }
+            let remaining = self.conns.len() - handles.len();
+            if logout.closes.is_none() || (remaining == 0 && self.lost.is_empty()) {
+                self.end(EndReason::Logout);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! A session in full feature phase: all its connections and tasks.
+//!
+//! Feed [`Session::handle_pdu`], [`Session::handle_closed`] and
+//! [`Session::handle_timeout`]; answer [`Event`]s; send what
+//! [`Session::poll_transmit`] gives for each connection.
+
+mod command;
+mod complete;
+mod connection;
+mod data_out;
+mod dispatch;
+mod events;
+mod gather;
+mod lifecycle;
+mod logout;
+mod nop;
+mod notify;
+mod read;
+mod task;
+mod text_exchange;
+mod window;
+
+pub(crate) use connection::{Connection, Retained};
+pub use events::{
+    CloseReason, Command, Completion, ConnHandle, ConnectionInfo, EndReason, Event, FunctionTag,
+    SendTargets, SessionConfig, TaskTag, TextTag,
+};
+pub(crate) use task::{Phase, Sequence, Task};
+
+pub use lifecycle::AttachError;
+
+use crate::directory::SessionKey;
+use crate::limits::MAX_COMMAND_WINDOW;
+use crate::login::{LoggedIn, Operational};
+use crate::names::Tsih;
+use crate::pdu::{Itt, Outgoing, Ttt};
+use crate::recovery::Lost;
+use crate::serial::Sn;
+use crate::time::Timestamp;
+use crate::tmf::Function;
+use logout::PendingLogout;
+use std::collections::{HashMap, VecDeque};
+use window::Window;
+
+/// A session.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) key: SessionKey,
+    pub(crate) tsih: Tsih,
+    pub(crate) params: Operational,
+    pub(crate) config: SessionConfig,
+    pub(crate) window: Window,
+    pub(crate) conns: Vec<Connection>,
+    pub(crate) lost: Vec<Lost>,
+    pub(crate) tasks: HashMap<Itt, Task>,
+    /// Tasks that take a place in the window.
+    pub(crate) counted_tasks: u32,
+    pub(crate) immediate_tasks: usize,
+    pub(crate) functions: Vec<Function>,
+    pub(crate) logouts: Vec<PendingLogout>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) next_handle: u32,
+    pub(crate) next_serial: u32,
+    pub(crate) next_ttt: u32,
+    pub(crate) ended: bool,
+    pub(crate) now: Timestamp,
+}
+
+impl Session {
+    /// The session that a leading login made. Attach its connection next.
+    #[must_use]
+    pub fn new(login: &LoggedIn, tsih: Tsih, config: SessionConfig, now: Timestamp) -> Self {
+        let params = login.params.clone();
+        Self {
+            key: login.key.clone(),
+            tsih,
+            params,
+            config,
+            window: Window::new(login.cmd_sn, login.command_window.clamp(1, MAX_COMMAND_WINDOW)),
+            conns: Vec::new(),
+            lost: Vec::new(),
+            tasks: HashMap::new(),
+            counted_tasks: 0,
+            immediate_tasks: 0,
+            functions: Vec::new(),
+            logouts: Vec::new(),
+            events: VecDeque::new(),
+            next_handle: 0,
+            next_serial: 0,
+            next_ttt: 0,
+            ended: false,
+            now,
+        }
+    }
+
+    /// What identifies the session.
+    #[must_use]
+    pub fn key(&self) -> &SessionKey {
+        &self.key
+    }
+
+    /// Its handle.
+    #[must_use]
+    pub fn tsih(&self) -> Tsih {
+        self.tsih
+    }
+
+    /// What was negotiated by the leading connection.
+    #[must_use]
+    pub fn params(&self) -> &Operational {
+        &self.params
+    }
+
+    /// Whether it is for discovery only.
+    #[must_use]
+    pub fn is_discovery(&self) -> bool {
+        self.key.target.is_none()
+    }
+
+    /// Tasks unfinished.
+    #[must_use]
+    pub fn task_count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// ExpCmdSN and MaxCmdSN, for the login of a joining connection.
+    #[must_use]
+    pub fn window(&self) -> (Sn, Sn) {
+        (self.window.expected(), self.window.max())
+    }
+
+    /// The open connections.
+    pub fn connections(&self) -> impl Iterator<Item = ConnectionInfo> {
+        self.conns.iter().map(|conn| ConnectionInfo {
+            handle: conn.handle,
+            cid: conn.cid,
+            params: conn.params.clone(),
+            unacknowledged: conn.unacknowledged(),
+        })
+    }
+
+    /// Whether Data-In for this connection must be in memory.
+    #[must_use]
+    pub fn needs_memory(&self, conn: ConnHandle) -> bool {
+        self.conns.iter().any(|c| c.handle == conn && c.params.data_digest)
+    }
+
+    /// Whether [`Self::poll_transmit`] has something for a connection.
+    #[must_use]
+    pub fn has_transmit(&self, conn: ConnHandle) -> bool {
+        self.conns.iter().any(|c| c.handle == conn && !c.is_idle())
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The next PDU to send on a connection.
+    pub fn poll_transmit(&mut self, conn: ConnHandle) -> Option<Outgoing> {
+        let mut pdu = self.conn(conn)?.pop()?;
+        let occupied = self.counted_tasks.saturating_add(self.retained_statuses());
+        let max = self.window.advertise(occupied);
+        pdu.bhs.put_u32(28, self.window.expected().0);
+        pdu.bhs.put_u32(32, max.0);
+        Some(pdu)
+    }
+
+    fn retained_statuses(&self) -> u32 {
+        if self.params.error_recovery_level == 0 {
+            return 0;
+        }
+        self.conns.iter().map(|conn| conn.retained.len() as u32).sum()
+    }
+
+    pub(crate) fn conn(&mut self, handle: ConnHandle) -> Option<&mut Connection> {
+        self.conns.iter_mut().find(|conn| conn.handle == handle)
+    }
+
+    pub(crate) fn fresh_serial(&mut self) -> u32 {
+        self.next_serial = self.next_serial.wrapping_add(1);
+        self.next_serial
+    }
+
+    pub(crate) fn fresh_ttt(&mut self) -> Ttt {
+        self.next_ttt = self.next_ttt.wrapping_add(1);
+        if Ttt(self.next_ttt) == Ttt::NONE {
+            self.next_ttt = 0;
+        }
+        Ttt(self.next_ttt)
+    }
+
+    /// Takes a task out of the table.
+    pub(crate) fn remove_task(&mut self, itt: Itt) -> Option<Task> {
+        let task = self.tasks.remove(&itt)?;
+        if task.command.immediate {
+            self.immediate_tasks -= 1;
+        } else if task.is_counted() {
+            self.counted_tasks -= 1;
+        }
+        Some(task)
+    }
+}

@@ -1,0 +1,107 @@
+//! NOP-Out, NOP-In and liveness (RFC 7143 §11.18-19, §4.8.2).
+
+use super::Session;
+use super::connection::ConnState;
+use super::events::{CloseReason, ConnHandle, Event};
+use crate::limits::MAX_PING_BYTES;
+use crate::pdu::{Frame, Itt, Lun, NopIn, NopOut, Ttt};
+use crate::time::Timestamp;
+use bytes::Bytes;
+
+impl Session {
+    pub(super) fn nop_out(&mut self, handle: ConnHandle, frame: &Frame) {
+        let pdu = NopOut::parse(&frame.bhs);
+        // Without a task tag it answers our ping or just acknowledges.
+        if pdu.itt == Itt::NONE {
+            return;
+        }
+        let Some(conn) = self.conn(handle) else { return };
+        let most = MAX_PING_BYTES.min(conn.params.initiator_recv_bytes as usize);
+        let mut ping = frame.contiguous_data();
+        ping.truncate(most);
+        let stat_sn = conn.take_stat_sn();
+        let answer = NopIn { lun: Lun(0), itt: pdu.itt, ttt: Ttt::NONE, stat_sn }.encode(ping);
+        conn.send_status(stat_sn, pdu.itt, answer, None);
+    }
+
+    /// Sends a ping, unless one is under way. It also asks for the
+    /// acknowledgement of statuses.
+    pub(crate) fn ping(&mut self, handle: ConnHandle) {
+        let (ttt, now) = (self.fresh_ttt(), self.now);
+        let Some(conn) = self.conn(handle) else { return };
+        if conn.ping.is_none() && conn.state == ConnState::Open {
+            conn.ping = Some((ttt, now));
+            let stat_sn = conn.stat_sn;
+            conn.send(NopIn { lun: Lun(0), itt: Itt::NONE, ttt, stat_sn }.encode(Bytes::new()));
+        }
+    }
+
+    /// With statuses retained for recovery, silence about them would close
+    /// the command window.
+    pub(super) fn solicit_acknowledgements(&mut self) {
+        if self.params.error_recovery_level == 0 {
+            return;
+        }
+        let half = (self.window.depth() as usize / 2).max(1);
+        let waiting: Vec<_> =
+            self.conns.iter().filter(|c| c.retained.len() >= half).map(|c| c.handle).collect();
+        waiting.into_iter().for_each(|handle| self.ping(handle));
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called, at the latest.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        if self.ended {
+            return None;
+        }
+        let pings = self.conns.iter().filter_map(|conn| match conn.ping {
+            Some((_, sent)) => Some(sent.after(self.config.ping_timeout)),
+            None if self.config.ping_after.is_zero() => None,
+            None => Some(conn.last_heard.after(self.config.ping_after)),
+        });
+        let logouts = self.conns.iter().filter_map(|conn| conn.logout_deadline);
+        let lost = self.lost.iter().map(|lost| lost.deadline);
+        pings.chain(logouts).chain(lost).min()
+    }
+
+    /// Lets time pass.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+        let now = self.now;
+        if self.ended {
+            return;
+        }
+        let (config, mut quiet, mut dead) = (self.config.clone(), Vec::new(), Vec::new());
+        for conn in &self.conns {
+            match conn.ping {
+                _ if conn.logout_deadline.is_some_and(|at| at <= now) => {
+                    dead.push((conn.handle, CloseReason::Dropped))
+                }
+                Some((_, sent)) if sent.after(config.ping_timeout) <= now => {
+                    dead.push((conn.handle, CloseReason::Silent));
+                }
+                None if !config.ping_after.is_zero()
+                    && conn.last_heard.after(config.ping_after) <= now =>
+                {
+                    quiet.push(conn.handle);
+                }
+                _ => {}
+            }
+        }
+        for handle in quiet {
+            self.ping(handle);
+            // A connection that is closing is not pinged: look again later.
+            if let Some(conn) = self.conn(handle)
+                && conn.ping.is_none()
+            {
+                conn.last_heard = now;
+            }
+        }
+        for (handle, reason) in dead {
+            self.events.push_back(Event::Close(handle, reason));
+            self.connection_failed(handle);
+        }
+        self.expire_lost();
+        self.progress();
+    }
+}

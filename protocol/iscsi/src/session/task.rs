@@ -1,0 +1,143 @@
+//! The task table's entries.
+
+use super::events::{Completion, ConnHandle, TaskTag};
+use super::gather::Gather;
+use crate::pdu::{ScsiCommand, Ttt};
+use std::collections::VecDeque;
+
+/// Sense key, ASC and ASCQ of conditions that iSCSI itself reports
+/// (RFC 7143 §11.4.7.2), all ABORTED COMMAND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Condition(pub(crate) u8, pub(crate) u8);
+
+impl Condition {
+    pub(crate) const UNEXPECTED_UNSOLICITED: Self = Self(0x0c, 0x0c);
+    pub(crate) const INCORRECT_AMOUNT: Self = Self(0x0c, 0x0d);
+    pub(crate) const CRC: Self = Self(0x47, 0x05);
+
+    /// Fixed format sense data.
+    pub(crate) fn sense(self) -> [u8; 18] {
+        let mut sense = [0; 18];
+        sense[0] = 0x70;
+        sense[2] = 0x0b;
+        sense[7] = 10;
+        sense[12] = self.0;
+        sense[13] = self.1;
+        sense
+    }
+}
+
+/// How a task ends without having been executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// CHECK CONDITION.
+    Check(Condition),
+    /// Another status, without sense data.
+    Status(u8),
+}
+
+/// A run of Data-Out PDUs: the unsolicited one, or the answer to an R2T.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sequence {
+    pub(crate) ttt: Ttt,
+    pub(crate) r2t_sn: u32,
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    /// Where the next PDU must start when PDUs are in order.
+    pub(crate) next_offset: u32,
+    pub(crate) next_data_sn: u32,
+    /// A PDU was lost or damaged.
+    pub(crate) lossy: bool,
+}
+
+impl Sequence {
+    pub(crate) fn new(ttt: Ttt, r2t_sn: u32, start: u32, end: u32) -> Self {
+        Self { ttt, r2t_sn, start, end, next_offset: start, next_data_sn: 0, lossy: false }
+    }
+}
+
+/// Where a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Waiting for its turn or its data.
+    Collecting,
+    /// The owner has it.
+    Delivered,
+    /// The owner has it, and nobody wants the result.
+    Aborting,
+}
+
+/// A SCSI task.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) tag: TaskTag,
+    pub(crate) conn: ConnHandle,
+    pub(crate) command: ScsiCommand,
+    pub(crate) phase: Phase,
+    /// Its CmdSN's turn has come.
+    pub(crate) ordered: bool,
+    /// A task management function will end it: no R2Ts, no delivery.
+    pub(crate) doomed: bool,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) gather: Gather,
+    pub(crate) sequences: Vec<Sequence>,
+    /// Ranges to be solicited, as (offset, length).
+    pub(crate) to_request: VecDeque<(u32, u32)>,
+    pub(crate) next_r2t_sn: u32,
+    pub(crate) recoveries: u32,
+    /// Its connection is gone, and it waits for a new allegiance.
+    pub(crate) orphaned: bool,
+    /// A result that waits for a new allegiance.
+    pub(crate) finished: Option<Completion>,
+}
+
+impl Task {
+    pub(crate) fn new(tag: TaskTag, conn: ConnHandle, command: ScsiCommand, ordered: bool) -> Self {
+        let expected = if command.write { command.expected_bytes } else { 0 };
+        Self {
+            tag,
+            conn,
+            command,
+            phase: Phase::Collecting,
+            ordered,
+            doomed: false,
+            failure: None,
+            gather: Gather::new(expected),
+            sequences: Vec::new(),
+            to_request: VecDeque::new(),
+            next_r2t_sn: 0,
+            recoveries: 0,
+            orphaned: false,
+            finished: None,
+        }
+    }
+
+    /// Expected length of the data to the target.
+    pub(crate) fn write_bytes(&self) -> u32 {
+        if self.command.write { self.command.expected_bytes } else { 0 }
+    }
+
+    /// Expected length of the data to the initiator.
+    pub(crate) fn read_bytes(&self) -> u32 {
+        match (self.command.read, self.command.write) {
+            (true, false) => self.command.expected_bytes,
+            (true, true) => self.command.bidirectional_read_bytes.unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn is_bidirectional(&self) -> bool {
+        self.command.read && self.command.write
+    }
+
+    /// Whether it takes a place in the command window.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.ordered && !self.command.immediate
+    }
+
+    /// Notes a failure; the first one counts.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+        self.to_request.clear();
+    }
+}

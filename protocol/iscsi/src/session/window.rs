@@ -1,0 +1,141 @@
+//! Command numbering (RFC 7143 §4.2.2.1).
+
+use crate::pdu::Frame;
+use crate::serial::Sn;
+use crate::session::{ConnHandle, TaskTag};
+use std::collections::HashMap;
+
+/// A numbered PDU that came before its turn.
+#[derive(Debug)]
+pub(crate) enum Early {
+    /// A SCSI command, already in the task table.
+    Command(TaskTag),
+    /// Any other PDU.
+    Pdu(ConnHandle, Box<Frame>),
+    /// One that needs nothing more: rejected, aborted, or taken for received.
+    Void,
+}
+
+/// What to do with a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is next.
+    Now,
+    /// Keep it.
+    Later,
+    /// Outside the window or seen before: ignore it silently.
+    Ignore,
+}
+
+/// The command window of a session.
+#[derive(Debug)]
+pub(crate) struct Window {
+    expected: Sn,
+    max: Sn,
+    depth: u32,
+    early: HashMap<u32, Early>,
+}
+
+impl Window {
+    pub(crate) fn new(first: Sn, depth: u32) -> Self {
+        Self { expected: first, max: first.plus(depth - 1), depth, early: HashMap::new() }
+    }
+
+    pub(crate) fn expected(&self) -> Sn {
+        self.expected
+    }
+
+    /// How many commands it can hold.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// MaxCmdSN as the initiator knows it.
+    pub(crate) fn max(&self) -> Sn {
+        self.max
+    }
+
+    /// MaxCmdSN for the next PDU, with `occupied` places taken by commands
+    /// that are unfinished. Never goes back.
+    pub(crate) fn advertise(&mut self, occupied: u32) -> Sn {
+        let candidate = self.expected.plus(self.depth - self.depth.min(occupied)).plus(u32::MAX);
+        if candidate.after(self.max) {
+            self.max = candidate;
+        }
+        self.max
+    }
+
+    pub(crate) fn turn(&self, sn: Sn) -> Turn {
+        if sn.before(self.expected) || sn.after(self.max) || self.early.contains_key(&sn.0) {
+            Turn::Ignore
+        } else if sn == self.expected {
+            Turn::Now
+        } else {
+            Turn::Later
+        }
+    }
+
+    /// Counts the expected number as received.
+    pub(crate) fn advance(&mut self) {
+        self.expected = self.expected.next();
+    }
+
+    /// Keeps a PDU until its turn; only after [`Turn::Later`].
+    pub(crate) fn keep(&mut self, sn: Sn, early: Early) {
+        debug_assert!(!self.early.contains_key(&sn.0));
+        self.early.insert(sn.0, early);
+    }
+
+    /// The PDU whose turn has come, counted as received.
+    pub(crate) fn pop_ready(&mut self) -> Option<Early> {
+        let early = self.early.remove(&self.expected.0)?;
+        self.advance();
+        Some(early)
+    }
+
+    /// Whether a number has not come yet but may.
+    pub(crate) fn is_awaited(&self, sn: Sn) -> bool {
+        self.turn(sn) != Turn::Ignore
+    }
+
+    /// Takes a number for received, whatever it was.
+    pub(crate) fn plug(&mut self, sn: Sn) {
+        if !sn.before(self.expected) && !sn.after(self.max) {
+            self.early.insert(sn.0, Early::Void);
+        }
+    }
+
+    /// Drops what a closed connection had queued.
+    pub(crate) fn drop_connection(&mut self, conn: ConnHandle) {
+        for early in self.early.values_mut() {
+            if matches!(early, Early::Pdu(from, _) if *from == conn) {
+                *early = Early::Void;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn window_rules_hold_across_the_wrap() {
+        let mut window = Window::new(Sn(u32::MAX), 4);
+        assert_eq!(window.max(), Sn(2));
+        assert_eq!(window.turn(Sn(u32::MAX - 1)), Turn::Ignore);
+        assert_eq!(window.turn(Sn(3)), Turn::Ignore);
+        assert_eq!(window.turn(Sn(0)), Turn::Later);
+        window.keep(Sn(0), Early::Void);
+        assert_eq!(window.turn(Sn(0)), Turn::Ignore);
+        assert_eq!(window.turn(Sn(u32::MAX)), Turn::Now);
+        window.advance();
+        assert!(matches!(window.pop_ready(), Some(Early::Void)));
+        assert!(window.pop_ready().is_none());
+        assert_eq!(window.expected(), Sn(1));
+        assert_eq!(window.advertise(4), Sn(2));
+        assert_eq!(window.advertise(2), Sn(2));
+        assert_eq!(window.advertise(0), Sn(4));
+        assert_eq!(window.advertise(4), Sn(4));
+    }
+}
