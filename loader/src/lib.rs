@@ -2,6 +2,7 @@
 //! connections. It talks to any NFSv4.1 server; the demo, the benchmarks and
 //! the loaders stand on it.
 
+pub mod blocking;
 pub mod client;
 pub mod compound;
 pub mod error;

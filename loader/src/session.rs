@@ -13,7 +13,8 @@ use zgate_rpc::auth::OpaqueAuth;
 use zgate_rpc::{CallHeader, Credential};
 use zgate_xdr::{Decoder, Encode, Encoder, Message, Opaque};
 
-const NFS_PROGRAM: u32 = 100_003;
+/// Program number of NFS.
+pub const NFS_PROGRAM: u32 = 100_003;
 const COMPOUND: u32 = 1;
 
 /// A slot: the sequence number its next request carries.
@@ -37,7 +38,7 @@ pub struct Session {
 }
 
 /// One RPC call with a COMPOUND.
-fn encode(
+pub(crate) fn encode(
     xid: u32,
     credential: &OpaqueAuth,
     minor: u32,
@@ -65,7 +66,7 @@ fn encode(
     e.finish()
 }
 
-fn decode(raw: Bytes) -> Result<Results, ClientError> {
+pub(crate) fn decode(raw: Bytes) -> Result<Results, ClientError> {
     let mut d = Decoder::new(&raw);
     zgate_rpc::message::decode_reply(&mut d)
         .map_err(|(_, error)| ClientError::Rpc(format!("{error:?}")))?;
@@ -101,6 +102,37 @@ pub struct SessionRequest {
     pub max_message_bytes: u32,
 }
 
+impl SessionRequest {
+    /// The arguments of CREATE_SESSION after EXCHANGE_ID's answer.
+    pub(crate) fn create_session(&self, known: &exchange_id::Res) -> create_session::Args {
+        let channel = ChannelAttrs {
+            header_pad_bytes: 0,
+            max_request_bytes: self.max_message_bytes,
+            max_response_bytes: self.max_message_bytes,
+            max_cached_bytes: 4096,
+            max_ops: 16,
+            slots: self.slots,
+        };
+        let back = ChannelAttrs {
+            max_request_bytes: 4096,
+            max_response_bytes: 4096,
+            max_cached_bytes: 0,
+            max_ops: 2,
+            slots: 1,
+            ..channel
+        };
+        create_session::Args {
+            clientid: known.clientid,
+            sequence: known.sequenceid,
+            flags: 0,
+            fore: channel,
+            back,
+            callback_program: 0x4000_0000,
+            security: vec![create_session::CallbackSecurity::None],
+        }
+    }
+}
+
 impl Session {
     /// EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE.
     ///
@@ -121,31 +153,7 @@ impl Session {
         let ops = Ops::new().op(OpNum::ExchangeId, &introduce);
         let mut results = alone(connection, &credential, request.minor, ops).await?;
         let known: exchange_id::Res = results.next(OpNum::ExchangeId)?;
-        let channel = ChannelAttrs {
-            header_pad_bytes: 0,
-            max_request_bytes: request.max_message_bytes,
-            max_response_bytes: request.max_message_bytes,
-            max_cached_bytes: 4096,
-            max_ops: 16,
-            slots: request.slots,
-        };
-        let back = ChannelAttrs {
-            max_request_bytes: 4096,
-            max_response_bytes: 4096,
-            max_cached_bytes: 0,
-            max_ops: 2,
-            slots: 1,
-            ..channel
-        };
-        let create = create_session::Args {
-            clientid: known.clientid,
-            sequence: known.sequenceid,
-            flags: 0,
-            fore: channel,
-            back,
-            callback_program: 0x4000_0000,
-            security: vec![create_session::CallbackSecurity::None],
-        };
+        let create = request.create_session(&known);
         let ops = Ops::new().op(OpNum::CreateSession, &create);
         let mut results = alone(connection, &credential, request.minor, ops).await?;
         let made: create_session::Res = results.next(OpNum::CreateSession)?;

@@ -1,2 +1,70 @@
-//! xtask
-fn main() {}
+//! `cargo xtask`: tests, conformance, benchmarks, tidiness.
+
+mod bench;
+mod servers;
+
+use clap::{Parser, Subcommand};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Tasks of the project.
+#[derive(Parser, Debug)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand, Debug)]
+enum Task {
+    /// Compare speed with peers
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Load generator of `bench nfs`, in a process of its own
+    #[command(hide = true)]
+    NfsLoad {
+        #[arg(long)]
+        address: SocketAddr,
+        #[arg(long, value_enum)]
+        work: bench::nfs::work::Work,
+        #[arg(long)]
+        size: u64,
+        #[arg(long)]
+        operations: u64,
+        #[arg(long)]
+        dir: String,
+    },
+    /// The bare loop that shows the limit
+    #[command(hide = true)]
+    SendfileLoop { port: u16, file: PathBuf },
+}
+
+#[derive(Subcommand, Debug)]
+enum Bench {
+    /// NFS over TCP: zgate, NFS-Ganesha, a bare sendfile loop
+    Nfs(bench::nfs::BenchArgs),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> io::Result<()> {
+    match task {
+        Task::Bench(Bench::Nfs(args)) => bench::nfs::run(&args),
+        Task::NfsLoad { address, work, size, operations, dir } => {
+            let request = bench::nfs::load::LoadRequest { address, work, size, operations, dir };
+            let report = bench::nfs::load::run(&request)?;
+            writeln!(io::stdout(), "{}", serde_json::to_string(&report)?)
+        }
+        Task::SendfileLoop { port, file } => bench::sendfile::serve(port, &file),
+    }
+}

@@ -170,6 +170,7 @@ fn check(cx: &Cx<'_>, args: &Args, tables: &Tables, open: StateKey) -> Result<Ra
     let grace = cx.server.state.grace.active();
     if args.reclaim {
         let open_to_it = grace && client.may_reclaim && !client.reclaim_complete;
+        cx.server.state.grace.reclaiming(cx.now.seconds());
         return if open_to_it { Ok(range) } else { Err(Status::NoGrace) };
     }
     if grace { Err(Status::Grace) } else { Ok(range) }
@@ -196,7 +197,7 @@ fn first_lock(
     let name: OwnerName = Arc::from(owner.owner.0.as_slice());
     let id = LockOwnerId { client, name: Arc::clone(&name) };
     if cx.minor == 0 {
-        check_first_seqid(&tables, &id, &file, lock_seqid)?;
+        check_first_seqid(&tables, &id, lock_seqid)?;
     }
     let range = check(cx, args, &tables, open_key)?;
     grant(cx, args, &mut tables, &file, &id, range)?;
@@ -210,18 +211,11 @@ fn first_lock(
 
 /// A lock owner known already may not start over with another number
 /// (RFC 7530 §16.10.5).
-fn check_first_seqid(
-    tables: &Tables,
-    id: &LockOwnerId,
-    file: &FileKey,
-    seqid: u32,
-) -> Result<(), Status> {
+fn check_first_seqid(tables: &Tables, id: &LockOwnerId, seqid: u32) -> Result<(), Status> {
     let client = tables.clients.get(&id.client).ok_or(Status::StaleClientid)?;
     let Some(owner) = client.lock_owners.get(&id.name) else { return Ok(()) };
-    let knows_file =
-        owner.states.iter().filter_map(|key| tables.locks.get(key)).any(|lock| lock.file == *file);
     match owner.seq.judge(seqid) {
-        crate::v4::state::owner::Verdict::Run if !knows_file => Ok(()),
+        crate::v4::state::owner::Verdict::Run => Ok(()),
         _ => Err(Status::BadSeqid),
     }
 }

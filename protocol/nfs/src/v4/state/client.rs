@@ -47,7 +47,7 @@ impl State {
             delegations: HashSet::new(),
             revoked: HashMap::new(),
             reclaim_complete: false,
-            may_reclaim: self.grace.may_reclaim(name),
+            may_reclaim: self.grace.may_reclaim(name, cx.now.seconds()),
             callback: None,
             confirm_verifier: self.ids.verifier(),
             address: cx.call.peer.address.to_string(),

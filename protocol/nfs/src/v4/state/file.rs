@@ -13,9 +13,9 @@ pub const ACCESS_READ: u32 = 1;
 pub const ACCESS_WRITE: u32 = 2;
 
 impl State {
-    /// Checks that nobody else's open excludes this one, giving up clients
-    /// whose lease ran out. `owner` is the opener's own open, which never
-    /// conflicts with itself.
+    /// Checks that no open excludes this one, giving up clients whose lease
+    /// ran out. The opener's own earlier open counts like anybody's
+    /// (RFC 7530 §9.9, RFC 8881 §9.7).
     ///
     /// # Errors
     /// [`Status::ShareDenied`].
@@ -23,13 +23,12 @@ impl State {
         &self,
         tables: &mut Tables,
         file: &FileKey,
-        own: Option<StateKey>,
         access: u32,
         deny: u32,
         now_seconds: u64,
     ) -> Result<(), Status> {
         loop {
-            let Some(client) = conflicting_client(tables, file, own, access, deny) else {
+            let Some(client) = conflicting_client(tables, file, access, deny) else {
                 return Ok(());
             };
             if !self.give_up_if_expired(tables, client, now_seconds) {
@@ -117,18 +116,11 @@ pub fn check_seqid(minor: u8, given: u32, current: u32) -> Result<(), Status> {
     }
 }
 
-fn conflicting_client(
-    tables: &Tables,
-    file: &FileKey,
-    own: Option<StateKey>,
-    access: u32,
-    deny: u32,
-) -> Option<ClientId> {
+fn conflicting_client(tables: &Tables, file: &FileKey, access: u32, deny: u32) -> Option<ClientId> {
     let state = tables.files.get(file)?;
     state
         .opens
         .iter()
-        .filter(|key| Some(**key) != own)
         .filter_map(|key| tables.opens.get(key))
         .find(|open: &&Open| open.access & deny != 0 || open.deny & access != 0)
         .map(|open| open.client)

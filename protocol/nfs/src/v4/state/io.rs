@@ -126,7 +126,6 @@ impl State {
     ) -> Result<(), Status> {
         let mut tables = self.lock();
         let wanted = if access.modifies() { ACCESS_WRITE } else { ACCESS_READ };
-        self.check_shares(&mut tables, file, None, wanted, 0, now_seconds)
-            .map_err(|_| Status::Locked)
+        self.check_shares(&mut tables, file, wanted, 0, now_seconds).map_err(|_| Status::Locked)
     }
 }

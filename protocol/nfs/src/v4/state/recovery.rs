@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zgate_store::StoreResult;
 
 /// A client's record on stable storage.
@@ -57,8 +57,15 @@ pub struct Grace {
     eligible: HashSet<Vec<u8>>,
     waiting: Mutex<HashSet<Vec<u8>>>,
     ends_seconds: u64,
+    /// However busy clients are reclaiming, it ends then.
+    ends_at_last_seconds: u64,
+    last_reclaim_seconds: AtomicU64,
     over: AtomicBool,
 }
+
+/// Grace goes on while the latest reclaim is no older than this, in seconds: a
+/// client in the middle of many reclaims is not cut off.
+const RECLAIM_PAUSE_SECONDS: u64 = 2;
 
 impl Grace {
     /// Grace for the clients in `records`. With none, there is nothing to wait
@@ -71,6 +78,8 @@ impl Grace {
             waiting: Mutex::new(eligible.clone()),
             eligible,
             ends_seconds: started_seconds + u64::from(grace_seconds),
+            ends_at_last_seconds: started_seconds + 2 * u64::from(grace_seconds),
+            last_reclaim_seconds: AtomicU64::new(0),
             over: AtomicBool::new(over),
         }
     }
@@ -83,8 +92,23 @@ impl Grace {
 
     /// Whether a client of this name held state before the restart.
     #[must_use]
-    pub fn may_reclaim(&self, name: &[u8]) -> bool {
-        self.active() && self.eligible.contains(name)
+    pub fn may_reclaim(&self, name: &[u8], now_seconds: u64) -> bool {
+        let eligible = self.active() && self.eligible.contains(name);
+        if eligible {
+            self.reclaiming(now_seconds);
+        }
+        eligible
+    }
+
+    /// A client is taking back what it held.
+    pub fn reclaiming(&self, now_seconds: u64) {
+        self.last_reclaim_seconds.fetch_max(now_seconds, Ordering::Relaxed);
+    }
+
+    fn due(&self, now_seconds: u64) -> bool {
+        let pause = now_seconds.saturating_sub(self.last_reclaim_seconds.load(Ordering::Relaxed));
+        now_seconds >= self.ends_at_last_seconds
+            || now_seconds >= self.ends_seconds && pause > RECLAIM_PAUSE_SECONDS
     }
 
     /// A client has taken back all it wanted; with the last one grace ends.
@@ -99,7 +123,7 @@ impl Grace {
     /// Ends the period when its time has come. Returns the clients that did
     /// not come back, once.
     pub fn tick(&self, now_seconds: u64) -> Vec<Vec<u8>> {
-        if !self.active() || now_seconds < self.ends_seconds {
+        if !self.active() || !self.due(now_seconds) {
             return Vec::new();
         }
         self.over.store(true, Ordering::Release);
@@ -125,7 +149,7 @@ mod tests {
     #[test]
     fn grace_ends_early_when_all_are_back() {
         let grace = Grace::new(vec![record(b"a"), record(b"b")], 0, 90);
-        assert!(grace.active() && grace.may_reclaim(b"a") && !grace.may_reclaim(b"c"));
+        assert!(grace.active() && grace.may_reclaim(b"a", 1) && !grace.may_reclaim(b"c", 1));
         grace.completed(b"a");
         assert!(grace.active());
         grace.completed(b"b");
@@ -139,5 +163,20 @@ mod tests {
         assert_eq!(grace.tick(100), vec![b"a".to_vec()]);
         assert!(!grace.active());
         assert!(!Grace::new(Vec::new(), 0, 90).active());
+    }
+
+    #[test]
+    fn grace_waits_for_a_client_in_the_middle_of_its_reclaims_but_not_forever() {
+        let grace = Grace::new(vec![record(b"a"), record(b"b")], 0, 10);
+        for now in 9..20 {
+            grace.reclaiming(now);
+            assert!(grace.tick(now).is_empty(), "{now}");
+        }
+        grace.reclaiming(20);
+        assert_eq!(grace.tick(20).len(), 2);
+        let grace = Grace::new(vec![record(b"a")], 0, 10);
+        grace.reclaiming(10);
+        assert!(grace.tick(12).is_empty());
+        assert_eq!(grace.tick(13).len(), 1);
     }
 }

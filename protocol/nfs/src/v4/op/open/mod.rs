@@ -133,6 +133,7 @@ fn check_grace(cx: &Cx<'_>, client: ClientId, claim: &Claim) -> Result<(), Statu
     };
     if claim.is_reclaim() {
         let open_to_it = state.grace.active() && may_reclaim && !complete;
+        state.grace.reclaiming(cx.now.seconds());
         return if open_to_it { Ok(()) } else { Err(Status::NoGrace) };
     }
     if state.grace.active() || cx.minor > 0 && !complete {
@@ -209,8 +210,7 @@ fn remember(
     let file = target.object.file_key();
     let access = args.access & 3;
     let mut tables = state.lock();
-    let own = State::open_of(&tables, client, owner, &file);
-    state.check_shares(&mut tables, &file, own, access, args.deny, cx.now.seconds())?;
+    state.check_shares(&mut tables, &file, access, args.deny, cx.now.seconds())?;
     let new = NewOpen {
         client,
         owner,
@@ -242,7 +242,7 @@ pub(super) fn not_a_file(kind: FileKind, minor: u8) -> Option<Status> {
         FileKind::Regular => None,
         FileKind::Directory => Some(Status::Isdir),
         FileKind::Symlink => Some(Status::Symlink),
-        _ if minor == 0 => Some(Status::Inval),
+        _ if minor == 0 => Some(Status::Symlink),
         _ => Some(Status::WrongType),
     }
 }

@@ -1,0 +1,5 @@
+//! Benchmarks: side by side in one run, interleaved, medians and ratios.
+
+pub(crate) mod nfs;
+pub(crate) mod sendfile;
+pub(crate) mod stats;

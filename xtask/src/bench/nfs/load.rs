@@ -1,0 +1,302 @@
+//! The load generator: a pipelined NFSv4.1 client, one thread, one connection,
+//! in a process of its own so that its CPU time is nobody else's.
+
+use super::work::{LoadReport, Work};
+use crate::bench::stats::percentile;
+use bytes::Bytes;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use zgate_loader::blocking::{Connection, Session};
+use zgate_loader::compound::Ops;
+use zgate_loader::session::SessionRequest;
+use zgate_nfs::namespace::Fh;
+use zgate_nfs::v4::op::{close, open, readdir};
+use zgate_nfs::v4::wire::{Bitmap, ClientId, Fattr, OpNum, StateOwner, Stateid};
+use zgate_rpc::{AuthSys, Credential};
+use zgate_xdr::Opaque;
+
+const LARGE_BYTES: u32 = 1 << 20;
+const SMALL_BYTES: u32 = 4 << 10;
+/// Slot numbers fit into this many low bits of a transaction id.
+const SLOT_BITS: u32 = 8;
+/// type, size, fileid, mode, numlinks, owner, time_modify: what `ls -l` wants.
+const LISTED: &[u32] = &[1, 3, 4, 20, 33, 35, 36, 37, 53];
+const WANT_NO_DELEGATION: u32 = 0x0400;
+
+/// What one run of the generator does.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadRequest {
+    pub(crate) address: SocketAddr,
+    pub(crate) work: Work,
+    /// Bytes of the big file (reads and writes).
+    pub(crate) size: u64,
+    /// Operations (random reads and metadata).
+    pub(crate) operations: u64,
+    /// Directory under `/export`.
+    pub(crate) dir: String,
+}
+
+fn other(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+struct Load {
+    connection: Connection,
+    session: Session,
+    samples: Vec<u32>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the server or the connection says.
+pub(crate) fn run(request: &LoadRequest) -> io::Result<LoadReport> {
+    let mut connection =
+        Connection::connect(request.address, Duration::from_secs(60)).map_err(other)?;
+    let ask = SessionRequest {
+        owner: format!("zgate-bench-{}", std::process::id()).into_bytes(),
+        verifier: u64::from(std::process::id()).to_be_bytes(),
+        minor: 1,
+        credential: Credential::Sys(AuthSys::default()),
+        slots: 64,
+        max_message_bytes: LARGE_BYTES + (16 << 10),
+    };
+    let mut session = Session::create(&mut connection, &ask).map_err(other)?;
+    session.reclaim_complete(&mut connection).map_err(other)?;
+    let mut load = Load { connection, session, samples: Vec::new() };
+    let dir = load.walk(&["export", &request.dir])?;
+    let mut report = match request.work {
+        Work::ReadOne | Work::Read | Work::RandomReadOne | Work::RandomRead => {
+            load.reads(request, &dir)?
+        }
+        Work::Write => load.writes(request, &dir)?,
+        Work::Readdir => load.list(request, &dir)?,
+        _ => load.metadata(request, &dir)?,
+    };
+    load.samples.sort_unstable();
+    report.p50_microseconds = percentile(&load.samples, 0.50);
+    report.p99_microseconds = percentile(&load.samples, 0.99);
+    Ok(report)
+}
+
+fn report(operations: u64, bytes: u64, seconds: f64) -> LoadReport {
+    LoadReport {
+        operations,
+        bytes,
+        seconds,
+        commit_seconds: 0.0,
+        p50_microseconds: 0,
+        p99_microseconds: 0,
+    }
+}
+
+/// Whether a reply is an accepted call whose COMPOUND succeeded.
+fn succeeded(reply: &[u8]) -> io::Result<()> {
+    // xid, reply, accepted, verifier (flavour, length 0), success, status.
+    match reply.get(8..28) {
+        Some(head) if head.iter().all(|byte| *byte == 0) => Ok(()),
+        _ => Err(io::Error::other(format!("refused: {:?}", reply.get(..64)))),
+    }
+}
+
+impl Load {
+    fn walk(&mut self, names: &[&str]) -> io::Result<Fh> {
+        let mut ops = Ops::new().putrootfh();
+        for name in names {
+            ops = ops.lookup(name.as_bytes());
+        }
+        let mut results = self.session.call(&mut self.connection, ops.getfh()).map_err(other)?;
+        results.skip(OpNum::Putrootfh).map_err(other)?;
+        for _ in names {
+            results.skip(OpNum::Lookup).map_err(other)?;
+        }
+        results.next(OpNum::Getfh).map_err(other)
+    }
+
+    fn open_args(name: &str, access: u32, create: bool) -> open::Args {
+        let mode =
+            Fattr { mask: Bitmap::of(&[33]), values: Opaque(0o644u32.to_be_bytes().to_vec()) };
+        open::Args {
+            seqid: 0,
+            access: access | WANT_NO_DELEGATION,
+            deny: 0,
+            owner: StateOwner { clientid: ClientId(0), owner: Opaque(b"bench".to_vec()) },
+            how: if create { open::How::Unchecked(mode) } else { open::How::NoCreate },
+            claim: open::Claim::Null(Opaque(name.as_bytes().to_vec())),
+        }
+    }
+
+    fn open(
+        &mut self,
+        dir: &Fh,
+        name: &str,
+        access: u32,
+        create: bool,
+    ) -> io::Result<(Fh, Stateid)> {
+        let args = Self::open_args(name, access, create);
+        let ops = Ops::new().putfh(dir).op(OpNum::Open, &args).getfh();
+        let mut results = self.session.call(&mut self.connection, ops).map_err(other)?;
+        results.skip(OpNum::Putfh).map_err(other)?;
+        let opened: open::Res = results.next(OpNum::Open).map_err(other)?;
+        Ok((results.next(OpNum::Getfh).map_err(other)?, opened.stateid))
+    }
+
+    /// Keeps `depth` requests under way until `count` were answered.
+    fn pipeline(
+        &mut self,
+        depth: u32,
+        count: u64,
+        mut make: impl FnMut(u64) -> Ops,
+    ) -> io::Result<f64> {
+        let begun = Instant::now();
+        let mut sent_at = vec![begun; depth as usize];
+        let mut next = 0;
+        for slot in 0..depth.min(count.min(u64::from(u32::MAX)) as u32) {
+            self.queue(slot, next, make(next))?;
+            next += 1;
+        }
+        self.connection.flush().map_err(other)?;
+        for _ in 0..count {
+            let reply = self.connection.receive().map_err(other)?;
+            succeeded(reply)?;
+            let slot = u32::from(reply[3]);
+            let now = Instant::now();
+            let sent = &mut sent_at[slot as usize];
+            self.samples.push((now - *sent).as_micros().min(u128::from(u32::MAX)) as u32);
+            *sent = now;
+            if next < count {
+                self.queue(slot, next, make(next))?;
+                next += 1;
+            }
+            if !self.connection.has_reply() {
+                self.connection.flush().map_err(other)?;
+            }
+        }
+        Ok(begun.elapsed().as_secs_f64())
+    }
+
+    fn queue(&mut self, slot: u32, number: u64, ops: Ops) -> io::Result<()> {
+        let xid = (number as u32) << SLOT_BITS | slot;
+        let message = self.session.request(xid, slot, false, ops);
+        self.connection.queue(&message).map_err(other)
+    }
+
+    fn reads(&mut self, request: &LoadRequest, dir: &Fh) -> io::Result<LoadReport> {
+        let (fh, stateid) = self.open(dir, "big", 1, false)?;
+        let random = matches!(request.work, Work::RandomRead | Work::RandomReadOne);
+        let unit = if random { SMALL_BYTES } else { LARGE_BYTES };
+        let blocks = request.size / u64::from(unit);
+        let count = if random { request.operations } else { blocks };
+        let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+        let seconds = self.pipeline(request.work.depth(), count, |number| {
+            let block = if random {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                seed % blocks
+            } else {
+                number
+            };
+            Ops::new().putfh(&fh).read(stateid, block * u64::from(unit), unit)
+        })?;
+        Ok(report(count, count * u64::from(unit), seconds))
+    }
+
+    fn writes(&mut self, request: &LoadRequest, dir: &Fh) -> io::Result<LoadReport> {
+        let (fh, stateid) = self.open(dir, "written", 2, true)?;
+        let count = request.size / u64::from(LARGE_BYTES);
+        let block = Bytes::from((0..LARGE_BYTES).map(|i| (i / 7) as u8).collect::<Vec<u8>>());
+        let seconds = self.pipeline(request.work.depth(), count, |number| {
+            let offset = number * u64::from(LARGE_BYTES);
+            Ops::new().putfh(&fh).write(stateid, offset, 0, block.clone())
+        })?;
+        let mut done = report(count, request.size, seconds);
+        let begun = Instant::now();
+        let ops = Ops::new().putfh(&fh).commit(0, 0);
+        let mut results = self.session.call(&mut self.connection, ops).map_err(other)?;
+        results.skip(OpNum::Putfh).map_err(other)?;
+        results.next::<[u8; 8]>(OpNum::Commit).map_err(other)?;
+        done.commit_seconds = begun.elapsed().as_secs_f64();
+        Ok(done)
+    }
+
+    fn metadata(&mut self, request: &LoadRequest, dir: &Fh) -> io::Result<LoadReport> {
+        let mut close_at = None;
+        let begun = Instant::now();
+        for number in 0..request.operations {
+            let name = format!("file{number:06}");
+            let sent = Instant::now();
+            match request.work {
+                Work::Create | Work::Open => {
+                    let create = request.work == Work::Create;
+                    let access = if create { 3 } else { 1 };
+                    let (fh, stateid) = self.open(dir, &name, access, create)?;
+                    close_at = Some((fh, stateid));
+                }
+                Work::Stat => {
+                    let want = Bitmap::of(LISTED);
+                    let ops = Ops::new().putfh(dir).lookup(name.as_bytes()).getattr(&want);
+                    let call = self.session.call(&mut self.connection, ops);
+                    let mut results = call.map_err(other)?;
+                    results.skip(OpNum::Putfh).map_err(other)?;
+                    results.skip(OpNum::Lookup).map_err(other)?;
+                    results.next::<Fattr>(OpNum::Getattr).map_err(other)?;
+                }
+                _ => {
+                    let ops = Ops::new().putfh(dir).remove(name.as_bytes());
+                    let call = self.session.call(&mut self.connection, ops);
+                    let mut results = call.map_err(other)?;
+                    results.skip(OpNum::Putfh).map_err(other)?;
+                    results
+                        .next::<zgate_nfs::v4::wire::ChangeInfo>(OpNum::Remove)
+                        .map_err(other)?;
+                }
+            }
+            if let Some((fh, stateid)) = close_at.take() {
+                let args = close::Args { seqid: 0, stateid };
+                let ops = Ops::new().putfh(&fh).op(OpNum::Close, &args);
+                let mut results = self.session.call(&mut self.connection, ops).map_err(other)?;
+                results.skip(OpNum::Putfh).map_err(other)?;
+                results.next::<close::Res>(OpNum::Close).map_err(other)?;
+            }
+            self.samples.push(sent.elapsed().as_micros().min(u128::from(u32::MAX)) as u32);
+        }
+        Ok(report(request.operations, 0, begun.elapsed().as_secs_f64()))
+    }
+
+    /// Lists the directory until about `operations` entries were seen.
+    fn list(&mut self, request: &LoadRequest, dir: &Fh) -> io::Result<LoadReport> {
+        let begun = Instant::now();
+        let mut entries = 0;
+        while entries < request.operations {
+            let before = entries;
+            let (mut cookie, mut verifier) = (0, [0; 8]);
+            loop {
+                let args = readdir::Args {
+                    cookie,
+                    verifier,
+                    dircount: 8192,
+                    maxcount: 64 << 10,
+                    want: Bitmap::of(LISTED),
+                };
+                let sent = Instant::now();
+                let ops = Ops::new().putfh(dir).op(OpNum::Readdir, &args);
+                let mut results = self.session.call(&mut self.connection, ops).map_err(other)?;
+                results.skip(OpNum::Putfh).map_err(other)?;
+                let page: readdir::Res = results.next(OpNum::Readdir).map_err(other)?;
+                self.samples.push(sent.elapsed().as_micros().min(u128::from(u32::MAX)) as u32);
+                entries += page.entries.len() as u64;
+                verifier = page.verifier;
+                match page.entries.last() {
+                    Some(last) if !page.eof => cookie = last.cookie,
+                    _ => break,
+                }
+            }
+            if entries == before {
+                return Err(io::Error::other("the directory is empty"));
+            }
+        }
+        Ok(report(entries, 0, begun.elapsed().as_secs_f64()))
+    }
+}

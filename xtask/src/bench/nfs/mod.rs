@@ -1,0 +1,178 @@
+//! `cargo xtask bench nfs`: zgate, NFS-Ganesha and a bare sendfile loop, one
+//! after the other in every round, on one scratch file system.
+
+pub(crate) mod load;
+mod report;
+pub(crate) mod work;
+
+use crate::bench::{sendfile, stats::median};
+use crate::servers::{Scratch, ServerProcess, ganesha, scratch, zgate};
+use clap::Args;
+use report::{Figure, Report};
+use std::fs;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+use work::{LoadReport, Work};
+
+/// What `bench nfs` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// Rounds; every server runs every load in each
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Size of the big file in MiB
+    #[arg(long, default_value_t = 512)]
+    size_mib: u64,
+    /// Random reads per round
+    #[arg(long, default_value_t = 60_000)]
+    random: u64,
+    /// Files created, looked up, opened and removed per round
+    #[arg(long, default_value_t = 2_000)]
+    files: u64,
+    /// Only these loads
+    #[arg(long, value_enum)]
+    only: Vec<Work>,
+    /// Leave the peer out
+    #[arg(long)]
+    alone: bool,
+    /// Where the JSON result goes
+    #[arg(long, default_value = "docs/bench/nfs.json")]
+    out: PathBuf,
+    /// Print JSON instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Naming what is missing or failed.
+pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
+    let binary = zgate::build()?;
+    let scratch = Scratch::new((args.size_mib * 3 + 512) << 20)?;
+    if !args.alone && !scratch.is_mounted() {
+        let need = "the peer needs a file system of its own: run as root, or with --alone";
+        return Err(io::Error::other(need));
+    }
+    let mut servers = vec![zgate::start(&binary, &scratch, &zgate::ZgateOptions::default())?];
+    if !args.alone {
+        servers.push(ganesha::start(&scratch)?);
+    }
+    prepare(args, &scratch, &servers)?;
+    let limit = start_limit(&scratch)?;
+    let mut report = Report::new(args.rounds, args.size_mib);
+    for round in 0..args.rounds {
+        eprintln!("round {} of {}", round + 1, args.rounds);
+        for work in Work::ALL.into_iter().filter(|w| args.only.is_empty() || args.only.contains(w))
+        {
+            // Who goes first changes from round to round.
+            for index in 0..servers.len() {
+                let server = &servers[(index + round) % servers.len()];
+                report.add(work, server.name, measure(args, server, work)?);
+            }
+            if matches!(work, Work::ReadOne | Work::Read) {
+                report.add(work, limit.name, measure_limit(args, &limit, work)?);
+            }
+        }
+        for server in &servers {
+            report.add_cross_check(server.name, cross_check(server, args.size_mib)?);
+        }
+    }
+    for server in servers.iter().chain([&limit]) {
+        report.peak_memory.insert(server.name, server.peak_memory_bytes()?);
+    }
+    let json = report.to_json();
+    if let Some(dir) = args.out.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    fs::write(&args.out, serde_json::to_vec_pretty(&json)?)?;
+    let text = if args.json { serde_json::to_string_pretty(&json)? } else { report.table() };
+    writeln!(io::stdout(), "{text}")
+}
+
+fn prepare(args: &BenchArgs, scratch: &Scratch, servers: &[ServerProcess]) -> io::Result<()> {
+    let mut block = vec![0u8; 1 << 20];
+    for server in servers {
+        let dir = scratch.export().join(server.name);
+        fs::create_dir(&dir)?;
+        let mut big = fs::File::create(dir.join("big"))?;
+        for number in 0..args.size_mib {
+            for (index, byte) in block.iter_mut().enumerate() {
+                *byte = (index as u64 ^ number) as u8;
+            }
+            big.write_all(&block)?;
+        }
+        big.sync_all()?;
+    }
+    Ok(())
+}
+
+fn start_limit(scratch: &Scratch) -> io::Result<ServerProcess> {
+    let port = zgate::free_port()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("sendfile-loop").arg(port.to_string()).arg(scratch.export().join("zgate/big"));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    ServerProcess::start("sendfile", command, address, &scratch.path().join("sendfile.log"))
+}
+
+fn measure(args: &BenchArgs, server: &ServerProcess, work: Work) -> io::Result<Figure> {
+    let operations = match work {
+        Work::RandomRead => args.random,
+        Work::RandomReadOne => args.random / 4,
+        Work::Readdir => args.files * 20,
+        _ => args.files,
+    };
+    let before = server.cpu_seconds()?;
+    let output = Command::new(std::env::current_exe()?)
+        .arg("nfs-load")
+        .args(["--address", &server.address.to_string(), "--dir", server.name])
+        .args(["--size", &(args.size_mib << 20).to_string()])
+        .args(["--operations", &operations.to_string()])
+        .arg("--work")
+        .arg(
+            clap::ValueEnum::to_possible_value(&work)
+                .map_or(String::new(), |v| v.get_name().into()),
+        )
+        .output()?;
+    let cpu_seconds = server.cpu_seconds()? - before;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(io::Error::other(format!("{} on {}: {said}", work.name(), server.name)));
+    }
+    Ok(Figure::new(serde_json::from_slice(&output.stdout)?, cpu_seconds))
+}
+
+fn measure_limit(args: &BenchArgs, limit: &ServerProcess, work: Work) -> io::Result<Figure> {
+    let before = limit.cpu_seconds()?;
+    let size = args.size_mib << 20;
+    let seconds = sendfile::load(limit.address, size, u64::from(work.depth()))?;
+    let report = LoadReport {
+        operations: args.size_mib,
+        bytes: size,
+        seconds,
+        commit_seconds: 0.0,
+        p50_microseconds: 0,
+        p99_microseconds: 0,
+    };
+    Ok(Figure::new(report, limit.cpu_seconds()? - before))
+}
+
+/// The same file through a client we did not write: MB/s of `nfs-cat`.
+fn cross_check(server: &ServerProcess, size_mib: u64) -> io::Result<f64> {
+    let url = format!(
+        "nfs://127.0.0.1/export/{}/big?version=4&nfsport={}",
+        server.name,
+        server.address.port()
+    );
+    let begun = Instant::now();
+    scratch::run(Command::new("sh").args(["-c", "nfs-cat \"$0\" > /dev/null", &url]))?;
+    Ok((size_mib << 20) as f64 / 1e6 / begun.elapsed().as_secs_f64())
+}
+
+/// The medians of some rounds.
+fn medians(figures: &[Figure], of: impl Fn(&Figure) -> f64) -> f64 {
+    median(&figures.iter().map(of).collect::<Vec<_>>())
+}

@@ -1,0 +1,9 @@
+//! Servers that suites and benchmarks start: ours, a peer, a bare loop.
+
+pub(crate) mod ganesha;
+pub(crate) mod process;
+pub(crate) mod scratch;
+pub(crate) mod zgate;
+
+pub(crate) use process::ServerProcess;
+pub(crate) use scratch::Scratch;

@@ -1,0 +1,97 @@
+//! Our own gateway, as an operator would start it.
+
+use super::{Scratch, ServerProcess};
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// How a gateway is set up for a suite.
+#[derive(Clone, Debug)]
+pub(crate) struct ZgateOptions {
+    /// Lease and grace period, in seconds.
+    pub(crate) lease_seconds: u32,
+    /// `ZGATE_LOG`.
+    pub(crate) log: &'static str,
+}
+
+impl Default for ZgateOptions {
+    fn default() -> Self {
+        Self { lease_seconds: 90, log: "warn" }
+    }
+}
+
+/// The release binary, built by cargo first.
+///
+/// # Errors
+/// When it does not build.
+pub(crate) fn build() -> io::Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--quiet", "--package", "zgate"])
+        .status()?;
+    if !status.success() {
+        return Err(io::Error::other("zgate does not build"));
+    }
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    fs::canonicalize(target.join("release/zgate"))
+}
+
+/// A free port on the loopback interface.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn free_port() -> io::Result<u16> {
+    std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr().map(|a| a.port())
+}
+
+/// Starts a gateway that exports the scratch directory as `/export`.
+///
+/// # Errors
+/// With its log when it does not come up.
+pub(crate) fn start(
+    binary: &std::path::Path,
+    scratch: &Scratch,
+    options: &ZgateOptions,
+) -> io::Result<ServerProcess> {
+    let port = free_port()?;
+    restart(binary, scratch, options, port)
+}
+
+/// Starts it on a given port: once more after it was killed.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn restart(
+    binary: &std::path::Path,
+    scratch: &Scratch,
+    options: &ZgateOptions,
+    port: u16,
+) -> io::Result<ServerProcess> {
+    let config = scratch.path().join("zgate.toml");
+    let text = format!(
+        r#"[server]
+listen = ["127.0.0.1:{port}"]
+state_dir = "{state}"
+lease_seconds = {lease}
+grace_seconds = {lease}
+admin_socket = "{admin}"
+
+[[export]]
+path = "{export}"
+pseudo = "/export"
+clients = [{{ match = "127.0.0.0/8", access = "rw", squash = "none", security = ["sys", "none"] }}]
+"#,
+        state = scratch.path().join("state").display(),
+        lease = options.lease_seconds,
+        admin = scratch.path().join("admin.sock").display(),
+        export = scratch.export().display(),
+    );
+    fs::write(&config, text)?;
+    let mut command = Command::new(binary);
+    command.arg("serve").arg("--config").arg(&config).env("ZGATE_LOG", options.log);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    ServerProcess::start("zgate", command, address, &scratch.path().join("zgate.log"))
+}
