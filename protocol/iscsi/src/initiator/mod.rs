@@ -80,6 +80,23 @@ impl Initiator {
         }
     }
 
+    /// What was negotiated, as far as this side knows.
+    #[must_use]
+    pub fn params(&self) -> &Operational {
+        &self.params
+    }
+
+    /// Changes what was negotiated: a joining connection takes session-wide
+    /// values from the leading one.
+    pub fn set_params(&mut self, params: Operational) {
+        self.params = params;
+    }
+
+    /// The tag of the next task: connections of one session share the tags.
+    pub fn start_tags_at(&mut self, itt: Itt) {
+        self.next_itt = itt.0;
+    }
+
     /// The next PDU to send.
     pub fn poll_transmit(&mut self) -> Option<Outgoing> {
         self.out.pop_front()

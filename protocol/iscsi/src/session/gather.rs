@@ -54,7 +54,6 @@ impl Gather {
         Self { expected, received: 0, pieces: Vec::new() }
     }
 
-
     /// Whether everything is there.
     pub(crate) fn is_complete(&self) -> bool {
         self.received == self.expected

@@ -1,0 +1,241 @@
+//! Logins that succeed, and every way in which they fail.
+
+mod rig;
+
+use bytes::Bytes;
+use rig::{INITIATOR, TARGET, Target, plain};
+use zgate_iscsi::auth::ChapAlgorithm;
+use zgate_iscsi::directory::Claim;
+use zgate_iscsi::initiator::LoginScript;
+use zgate_iscsi::login::{Login, LoginState, LoginStatus, Offer};
+use zgate_iscsi::names::{Cid, Isid, PortalGroup, Tsih};
+use zgate_iscsi::pdu::{Itt, LoginRequest, LoginResponse, Stage};
+use zgate_iscsi::serial::Sn;
+
+fn target() -> Target {
+    Target::new(Offer::default())
+}
+
+fn to(name: &str) -> LoginScript {
+    LoginScript::normal(INITIATOR, &format!("iqn.2026-01.test:{name}"))
+}
+
+#[test]
+fn open_login_negotiates() {
+    let script = LoginScript::normal(INITIATOR, TARGET)
+        .with("HeaderDigest", "CRC32C,None")
+        .with("ErrorRecoveryLevel", "1")
+        .with("MaxRecvDataSegmentLength", "65536")
+        .with("X-com.example.thing", "1");
+    let (outcome, done) = target().login_ok(&script);
+    assert_eq!(outcome.status, (0, 0));
+    assert!(done.params.header_digest && outcome.params.header_digest);
+    assert_eq!(done.params.initiator_recv_bytes, 65536);
+    assert_eq!(outcome.params.target_recv_bytes, 256 << 10);
+    let answered = |key: &str, value: &str| outcome.answers.contains(&(key.into(), value.into()));
+    assert!(answered("TargetPortalGroupTag", "1") && answered("AuthMethod", "None"));
+    assert!(answered("TargetAlias", "a disk") && answered("X-com.example.thing", "NotUnderstood"));
+    assert_ne!(outcome.tsih, Tsih(0));
+    assert_eq!(outcome.max_cmd_sn, Sn(128));
+}
+
+#[test]
+fn the_policy_decides() {
+    for (name, status) in [
+        ("nobody", LoginStatus::NOT_FOUND),
+        ("refused", LoginStatus::AUTHORIZATION_FAILED),
+        ("removed", LoginStatus::TARGET_REMOVED),
+        ("busy", LoginStatus::UNAVAILABLE),
+        ("moved", LoginStatus::MOVED_PERMANENTLY),
+        ("chap", LoginStatus::AUTHENTICATION_FAILED),
+    ] {
+        let mut script = to(name);
+        if name == "chap" {
+            script.identity.retain(|(key, _)| key != "AuthMethod");
+            script.identity.push(("AuthMethod".into(), "None".into()));
+        }
+        assert_eq!(target().login_status(&script), status, "{name}");
+    }
+    let stranger = LoginScript::discovery("iqn.2026-01.test:stranger");
+    assert_eq!(target().login_status(&stranger), LoginStatus::AUTHORIZATION_FAILED);
+    target().login_ok(&LoginScript::discovery(INITIATOR).with("MaxBurstLength", "4096"));
+}
+
+#[test]
+fn identity_keys_are_checked() {
+    let without = |key: &str| {
+        let mut script = to("open");
+        script.identity.retain(|(k, _)| k != key);
+        script
+    };
+    assert_eq!(target().login_status(&without("InitiatorName")), LoginStatus::MISSING_PARAMETER);
+    assert_eq!(target().login_status(&without("TargetName")), LoginStatus::MISSING_PARAMETER);
+    let mut script = without("SessionType");
+    script.identity.push(("SessionType".into(), "Other".into()));
+    assert_eq!(target().login_status(&script), LoginStatus::SESSION_TYPE);
+    let mut script = to("open");
+    script.tsih = Tsih(77);
+    assert_eq!(target().login_status(&script), LoginStatus::NO_SUCH_SESSION);
+    let twice = to("open").with("InitiatorName", INITIATOR);
+    assert_eq!(target().login_status(&twice), LoginStatus::INITIATOR_ERROR);
+    let malformed = to("open").with("lowercase", "x");
+    assert_eq!(target().login_status(&malformed), LoginStatus::INITIATOR_ERROR);
+}
+
+#[test]
+fn chap_one_way_and_mutual() {
+    for algorithm in ChapAlgorithm::ALL {
+        let mut script = to("chap");
+        script.chap = Some(("joe".into(), b"joe's long secret".to_vec(), algorithm));
+        let (_, done) = target().login_ok(&script);
+        assert_eq!(done.authenticated.as_deref(), Some("joe"));
+        script.mutual = Some(b"the gate's secret".to_vec());
+        target().login_ok(&script);
+        script.mutual = Some(b"another secret".to_vec());
+        assert!(target().login(&script).0.is_none(), "the initiator notices");
+        script.mutual = None;
+        script.chap = Some(("joe".into(), b"wrong".to_vec(), algorithm));
+        assert_eq!(target().login_status(&script), LoginStatus::AUTHENTICATION_FAILED);
+    }
+}
+
+fn request(current: Stage, transit: Option<Stage>, continues: bool) -> LoginRequest {
+    LoginRequest {
+        continues,
+        current,
+        transit,
+        version_max: 0,
+        version_min: 0,
+        isid: Isid([0; 6]),
+        tsih: Tsih(0),
+        itt: Itt(1),
+        cid: Cid(0),
+        cmd_sn: Sn(1),
+        exp_stat_sn: Sn(0),
+    }
+}
+
+fn fresh() -> Login {
+    Login::new(Offer::default(), None, PortalGroup(1))
+}
+
+#[test]
+fn leaving_out_security_is_no_way_around_it() {
+    let mut target = target();
+    let mut login = fresh();
+    let text = format!("InitiatorName={INITIATOR}\0TargetName=iqn.2026-01.test:chap\0");
+    let pdu = request(Stage::Operational, Some(Stage::FullFeature), false).encode(text.into());
+    target.feed(&mut login, &plain(pdu));
+    assert!(matches!(login.state(), LoginState::Failed(LoginStatus::AUTHENTICATION_FAILED)));
+    // Asking to move on without proof keeps the stage.
+    let mut login = fresh();
+    let text =
+        format!("InitiatorName={INITIATOR}\0TargetName=iqn.2026-01.test:chap\0AuthMethod=CHAP\0");
+    let pdu = request(Stage::Security, Some(Stage::FullFeature), false).encode(text.into());
+    target.feed(&mut login, &plain(pdu));
+    let response = LoginResponse::parse(&login.poll_transmit().unwrap().bhs).unwrap();
+    assert_eq!((response.status, response.transit), ((0, 0), None));
+}
+
+#[test]
+fn straight_to_full_feature_uses_the_defaults() {
+    let mut target = target();
+    let mut login = fresh();
+    let text = format!("InitiatorName={INITIATOR}\0TargetName={TARGET}\0");
+    let pdu = request(Stage::Security, Some(Stage::FullFeature), false).encode(text.into());
+    target.feed(&mut login, &plain(pdu));
+    let LoginState::Done(done) = login.state() else { panic!("done") };
+    assert_eq!(done.params, zgate_iscsi::login::Operational::default());
+}
+
+#[test]
+fn text_in_pieces_is_gathered_within_bounds() {
+    let mut target = target();
+    let mut login = fresh();
+    let text = Bytes::from(format!("InitiatorName={INITIATOR}\0TargetName={TARGET}\0"));
+    let first = request(Stage::Operational, None, true).encode(text.slice(..20));
+    target.feed(&mut login, &plain(first));
+    let empty = login.poll_transmit().unwrap();
+    assert_eq!(empty.data_bytes(), 0);
+    let last =
+        request(Stage::Operational, Some(Stage::FullFeature), false).encode(text.slice(20..));
+    target.feed(&mut login, &plain(last));
+    assert!(matches!(login.state(), LoginState::Done(_)));
+
+    let mut login = fresh();
+    for _ in 0..9 {
+        let more = request(Stage::Operational, None, true).encode(vec![b'a'; 8192].into());
+        target.feed(&mut login, &plain(more));
+    }
+    assert!(matches!(login.state(), LoginState::Failed(LoginStatus::INITIATOR_ERROR)));
+}
+
+#[test]
+fn a_long_answer_goes_in_pieces() {
+    let mut target = target();
+    let mut login = fresh();
+    let mut text = format!("InitiatorName={INITIATOR}\0TargetName={TARGET}\0");
+    for i in 0..120 {
+        text.push_str(&format!("X-com.example.{:a>45}=1\0", i));
+    }
+    let mut bytes = Bytes::from(text);
+    while bytes.len() > 4000 {
+        let part = request(Stage::Operational, None, true).encode(bytes.split_to(4000));
+        target.feed(&mut login, &plain(part));
+        login.poll_transmit().unwrap();
+    }
+    let last = request(Stage::Operational, Some(Stage::FullFeature), false).encode(bytes);
+    target.feed(&mut login, &plain(last));
+    let first = login.poll_transmit().unwrap();
+    assert!(LoginResponse::parse(&first.bhs).unwrap().continues && first.data_bytes() == 8192);
+    let empty = request(Stage::Operational, Some(Stage::FullFeature), false).encode(Bytes::new());
+    target.feed(&mut login, &plain(empty));
+    let second = LoginResponse::parse(&login.poll_transmit().unwrap().bhs).unwrap();
+    assert_eq!((second.continues, second.transit), (false, Some(Stage::FullFeature)));
+}
+
+#[test]
+fn what_is_no_login_is_refused() {
+    let mut target = target();
+    let mut login = fresh();
+    let mut pdu = request(Stage::Security, None, false).encode(Bytes::new());
+    pdu.bhs.0[0] = 1;
+    target.feed(&mut login, &plain(pdu));
+    assert!(matches!(login.state(), LoginState::Failed(LoginStatus::INVALID_DURING_LOGIN)));
+    let mut login = fresh();
+    let mut pdu = request(Stage::Security, None, false);
+    pdu.version_min = 1;
+    target.feed(&mut login, &plain(pdu.encode(Bytes::new())));
+    assert!(matches!(login.state(), LoginState::Failed(LoginStatus::UNSUPPORTED_VERSION)));
+}
+
+#[test]
+fn endless_logins_end() {
+    let mut target = target();
+    let mut login = fresh();
+    let text = Bytes::from(format!("InitiatorName={INITIATOR}\0TargetName={TARGET}\0"));
+    target.feed(&mut login, &plain(request(Stage::Security, None, false).encode(text)));
+    for _ in 0..100 {
+        target.feed(&mut login, &plain(request(Stage::Security, None, false).encode(Bytes::new())));
+    }
+    assert!(matches!(login.state(), LoginState::Failed(LoginStatus::INITIATOR_ERROR)));
+}
+
+#[test]
+fn reinstatement_and_more_connections() {
+    let mut target = target();
+    let script = to("open").with("MaxConnections", "2");
+    let (outcome, first) = target.login_ok(&script);
+    let mut joining = to("open");
+    joining.tsih = outcome.tsih;
+    joining.cid = Cid(1);
+    assert_eq!(target.login_ok(&joining).1.claim, Claim::Joins(outcome.tsih));
+    joining.cid = Cid(2);
+    assert_eq!(target.login_status(&joining), LoginStatus::TOO_MANY_CONNECTIONS);
+    joining.cid = Cid(1);
+    joining.operational.push(("MaxBurstLength".into(), "4096".into()));
+    assert_eq!(target.login_status(&joining), LoginStatus::INITIATOR_ERROR);
+    let (_, again) = target.login_ok(&script);
+    let Claim::New(old) = first.claim else { panic!("new") };
+    assert!(matches!(again.claim, Claim::Reinstates { old: o, .. } if o == old));
+}
