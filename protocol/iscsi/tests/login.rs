@@ -1,4 +1,5 @@
 //! Logins that succeed, and every way in which they fail.
+#![allow(clippy::unwrap_used)]
 
 mod rig;
 

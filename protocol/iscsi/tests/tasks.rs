@@ -1,4 +1,5 @@
 //! Commands, data both ways, the command window, text, NOP, logout.
+#![allow(clippy::unwrap_used)]
 
 mod rig;
 

@@ -15,7 +15,7 @@ impl Session {
         frame: Frame,
         ordered: bool,
     ) -> Option<TaskTag> {
-        let Some(command) = self.parse_command(handle, &frame) else { return None };
+        let command = self.parse_command(handle, &frame)?;
         let itt = command.itt;
         if self.tasks.contains_key(&itt) || self.functions.iter().any(|f| f.itt() == itt) {
             // RFC 7143 §11.17.1: the tag is in use.

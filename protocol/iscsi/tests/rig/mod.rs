@@ -1,5 +1,5 @@
 //! A target and initiators joined by their framing, on virtual time.
-#![allow(dead_code)] // each test binary uses its part
+#![allow(dead_code, clippy::unwrap_used)] // each test binary uses its part
 
 use bytes::Bytes;
 use std::time::Duration;
