@@ -1,8 +1,10 @@
 //! Every bound an initiator can push against. What an initiator may know is
 //! reported in VPD page B0h, RECEIVE COPY RESULTS or VPD page 8Fh.
 
-/// Largest transfer of one command, in bytes (B0h MAXIMUM TRANSFER LENGTH).
-pub const MAX_TRANSFER_BYTES: u64 = 16 << 20;
+/// Largest transfer of one command, in bytes (B0h MAXIMUM TRANSFER LENGTH). No
+/// smaller than the 65536 blocks of 512 bytes that hosts send next to a WRITE
+/// SAME of that length.
+pub const MAX_TRANSFER_BYTES: u64 = 32 << 20;
 /// Most logical blocks one UNMAP command may name (B0h MAXIMUM UNMAP LBA COUNT).
 pub const MAX_UNMAP_BLOCKS: u32 = 1 << 20;
 /// Most descriptors of one UNMAP command (B0h MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT).

@@ -115,6 +115,8 @@ fn overwrite(cx: &Cx<'_>, length: u16) -> Result<Method, Failure> {
 
 /// Does the work and says how it ended.
 pub(crate) async fn work(disk: &Disk, job: Job, pacer: &dyn Pacer) {
+    let end = Progress::Failed { unrestricted: job.unrestricted };
+    let mut unfinished = Unfinished { disk, end };
     let blocks = disk.capacity_blocks();
     let all = BlockRange { lba: 0, blocks };
     // Commands that were let in before must not write afterwards.
@@ -131,10 +133,23 @@ pub(crate) async fn work(disk: &Disk, job: Job, pacer: &dyn Pacer) {
         Ok(()) => disk.store.sync().await,
         Err(error) => Err(error),
     };
-    disk.state().sanitize = match outcome {
-        Ok(()) => Progress::Idle,
-        Err(_) => Progress::Failed { unrestricted: job.unrestricted },
-    };
+    if outcome.is_ok() {
+        unfinished.end = Progress::Idle;
+    }
+}
+
+/// Sets how a SANITIZE ended: as a failure, unless told otherwise. Work that
+/// is dropped halfway must not look as if it went on for ever.
+struct Unfinished<'a> {
+    disk: &'a Disk,
+    end: Progress,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.disk.state().sanitize = self.end;
+        self.disk.background.changed.raise();
+    }
 }
 
 fn report(disk: &Disk, done: u64, total: u64) {
@@ -269,6 +284,21 @@ mod tests {
         bench.refused_as_not_ready(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
         assert!(background.as_mut().poll(&mut context).is_pending());
         assert_eq!(bench.run(&[0; 6], b"").status, ScsiStatus::Good);
+    }
+
+    #[test]
+    fn work_that_is_dropped_has_failed() {
+        let bench = Bench::new();
+        bench.store.pause_calls(true);
+        let command = bench.command(&bench.nexus, &cdb(0x02, 0), b"");
+        let mut execution = Box::pin(bench.disk.execute(command));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(execution.as_mut().poll(&mut context).is_pending());
+        drop(execution);
+        bench.store.pause_calls(false);
+        let read = bench.run(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], b"").sense.unwrap();
+        assert_eq!(read.asc, Asc::SANITIZE_FAILED);
+        assert_eq!(bench.run(&cdb(0x02, 0), b"").status, ScsiStatus::Good);
     }
 
     #[test]

@@ -34,6 +34,13 @@ pub(crate) async fn write_atomic(cx: &Cx<'_>) -> Outcome {
     if span.len > MAX_ATOMIC_BYTES {
         return Err(Sense::invalid_cdb(12, None).into());
     }
+    let (alignment, granularity) = cx.disk.atomic_unit_blocks(&cx.geometry);
+    if !range.lba.is_multiple_of(u64::from(alignment.max(1))) {
+        return Err(Sense::invalid_cdb(2, None).into());
+    }
+    if !range.blocks.is_multiple_of(u64::from(granularity.max(1))) {
+        return Err(Sense::invalid_cdb(12, None).into());
+    }
     let data = cx.exact_data_out(span.len)?.clone();
     let _alone = cx.disk.ranges.exclude(range).await;
     cx.write_bytes(span.offset, data, cx.write_through(cx.cdb().fua())).await?;
@@ -82,10 +89,15 @@ mod tests {
         let bench = Bench::new();
         let mut cdb = [0u8; 16];
         cdb[0] = 0x9C;
-        cdb[13] = 2;
+        cdb[13] = 8;
         bench.refused(&cdb, &[1; 512], Asc::INVALID_FIELD_IN_CDB);
-        assert_eq!(bench.run(&cdb, &[1; 1024]).status, ScsiStatus::Good);
-        assert_eq!(bench.content(0, 2), vec![1; 1024]);
+        assert_eq!(bench.run(&cdb, &[1; 4096]).status, ScsiStatus::Good);
+        assert_eq!(bench.content(0, 8), vec![1; 4096]);
+        // In part of a physical block it could tear.
+        cdb[9] = 1;
+        bench.refused(&cdb, &[1; 4096], Asc::INVALID_FIELD_IN_CDB);
+        (cdb[9], cdb[13]) = (0, 7);
+        bench.refused(&cdb, &[1; 3584], Asc::INVALID_FIELD_IN_CDB);
     }
 
     #[test]

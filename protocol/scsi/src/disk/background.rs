@@ -65,7 +65,6 @@ impl Disk {
         loop {
             let job = self.background.changed.wait_for(|| self.background.take()).await;
             sanitize::work(self, job, pacer).await;
-            self.background.changed.raise();
         }
     }
 
@@ -75,7 +74,6 @@ impl Disk {
             && let Some(job) = self.background.take()
         {
             sanitize::work(self, job, &Unpaced).await;
-            self.background.changed.raise();
         }
     }
 }

@@ -13,7 +13,7 @@ pub(crate) use state::State;
 
 use crate::command::mode::ModePages;
 use crate::command::persistent::state::Registry;
-use crate::limits::MAX_REPORTED_PHYSICAL_BLOCK_BYTES;
+use crate::limits::{MAX_ATOMIC_BYTES, MAX_REPORTED_PHYSICAL_BLOCK_BYTES};
 use crate::nexus::NexusId;
 use crate::sense::Asc;
 use background::Background;
@@ -160,6 +160,15 @@ impl Disk {
         let bytes = self.physical_block_bytes(geometry).min(MAX_REPORTED_PHYSICAL_BLOCK_BYTES);
         let ratio = (bytes / self.block_bytes()).max(1);
         u8::try_from(ratio.ilog2()).unwrap_or(0)
+    }
+
+    /// ATOMIC ALIGNMENT and ATOMIC TRANSFER LENGTH GRANULARITY in logical
+    /// blocks: a write that covers a physical block only in part becomes a
+    /// read-modify-write below, which may tear. 0 means no restriction.
+    pub(crate) fn atomic_unit_blocks(&self, geometry: &BlockGeometry) -> (u32, u32) {
+        let ratio = self.physical_block_bytes(geometry) / self.block_bytes();
+        let largest = MAX_ATOMIC_BYTES / u64::from(self.block_bytes());
+        if ratio < 2 || u64::from(ratio) > largest { (0, 0) } else { (ratio, ratio) }
     }
 
     /// Whether blocks can be unmapped (LBPME).

@@ -34,7 +34,10 @@ pub(super) fn limits(cx: &Cx<'_>) -> Vec<u8> {
     }
     put(&mut body, 32, &(MAX_WRITE_SAME_BYTES / block).to_be_bytes());
     put(&mut body, 40, &blocks(MAX_ATOMIC_BYTES).to_be_bytes());
-    // No alignment, granularity or boundary is asked of atomic writes.
+    let (alignment, granularity) = cx.disk.atomic_unit_blocks(geometry);
+    put(&mut body, 44, &alignment.to_be_bytes());
+    put(&mut body, 48, &granularity.to_be_bytes());
+    // No boundaries within an atomic write.
     body
 }
 

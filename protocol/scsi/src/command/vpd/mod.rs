@@ -70,8 +70,8 @@ mod tests {
         let bench = Bench::new();
         let data = page(&bench, 0xB0);
         assert_eq!(data.len(), 64);
-        // 16 MiB in blocks of 512 bytes; granularity of 4 KiB.
-        assert_eq!(be32(&data, 8), 32768);
+        // 32 MiB in blocks of 512 bytes; granularity of 4 KiB.
+        assert_eq!(be32(&data, 8), 65536);
         assert_eq!(be16(&data, 6), 8);
         assert_eq!(be32(&data, 28), 8);
         assert!(be32(&data, 20) <= 1024 * 1024);
