@@ -1,7 +1,12 @@
 //! `cargo xtask`: tests, conformance, benchmarks, tidiness.
 
 mod bench;
+mod conformance;
+mod packages;
 mod servers;
+mod suite;
+mod tidy;
+mod totals;
 
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
@@ -19,6 +24,13 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Task {
+    /// All suites that need nothing else; ends with one line of totals
+    Test(conformance::TestArgs),
+    /// Suites written by others, against a gateway of their own
+    #[command(subcommand)]
+    Conformance(Conformance),
+    /// Rules of the house that the compiler does not check
+    Tidy,
     /// Compare speed with peers
     #[command(subcommand)]
     Bench(Bench),
@@ -42,6 +54,12 @@ enum Task {
 }
 
 #[derive(Subcommand, Debug)]
+enum Conformance {
+    /// libnfs's tools; with a checkout, pynfs
+    Nfs(conformance::NfsArgs),
+}
+
+#[derive(Subcommand, Debug)]
 enum Bench {
     /// NFS over TCP: zgate, NFS-Ganesha, a bare sendfile loop
     Nfs(bench::nfs::BenchArgs),
@@ -59,6 +77,9 @@ fn main() -> ExitCode {
 
 fn run(task: Task) -> io::Result<()> {
     match task {
+        Task::Test(args) => conformance::test(&args),
+        Task::Conformance(Conformance::Nfs(args)) => conformance::nfs(&args),
+        Task::Tidy => conformance::tidy(),
         Task::Bench(Bench::Nfs(args)) => bench::nfs::run(&args),
         Task::NfsLoad { address, work, size, operations, dir } => {
             let request = bench::nfs::load::LoadRequest { address, work, size, operations, dir };

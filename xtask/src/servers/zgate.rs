@@ -70,6 +70,22 @@ pub(crate) fn restart(
     options: &ZgateOptions,
     port: u16,
 ) -> io::Result<ServerProcess> {
+    let config = write_config(scratch, options, port)?;
+    let mut command = Command::new(binary);
+    command.arg("serve").arg("--config").arg(&config).env("ZGATE_LOG", options.log);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    ServerProcess::start("zgate", command, address, &scratch.path().join("zgate.log"))
+}
+
+/// Writes the configuration.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn write_config(
+    scratch: &Scratch,
+    options: &ZgateOptions,
+    port: u16,
+) -> io::Result<PathBuf> {
     let config = scratch.path().join("zgate.toml");
     let text = format!(
         r#"[server]
@@ -90,8 +106,5 @@ clients = [{{ match = "127.0.0.0/8", access = "rw", squash = "none", security = 
         export = scratch.export().display(),
     );
     fs::write(&config, text)?;
-    let mut command = Command::new(binary);
-    command.arg("serve").arg("--config").arg(&config).env("ZGATE_LOG", options.log);
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    ServerProcess::start("zgate", command, address, &scratch.path().join("zgate.log"))
+    Ok(config)
 }

@@ -1,0 +1,96 @@
+//! `test`, `conformance` and `tidy`: which suites run, and what they add up to.
+
+use crate::packages::{self, NFS_TOOLS, Tool};
+use crate::servers::zgate;
+use crate::suite::{cargo_tests, demo, libnfs, pynfs};
+use crate::totals::{Outcome, Totals};
+use clap::Args;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// What `test` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct TestArgs {
+    /// Print the outcome of every suite as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `conformance nfs` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct NfsArgs {
+    /// A checkout of pynfs: runs its suites for 4.0, 4.1 and 4.2 as well
+    #[arg(long, value_name = "DIR")]
+    pynfs: Option<PathBuf>,
+    /// Print the outcome of every suite as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs everything that needs nothing but this repository, and the judges that
+/// are, or can be, installed.
+///
+/// # Errors
+/// When anything failed.
+pub(crate) fn test(args: &TestArgs) -> io::Result<()> {
+    let binary = zgate::build()?;
+    let mut totals = Totals::default();
+    totals.run("tidy", crate::tidy::run);
+    totals.run("unit and integration tests", cargo_tests::run);
+    totals.run("demo", |outcome| demo::run(&binary, outcome));
+    nfs_judges(&binary, &mut totals);
+    finish(&totals, args.json)
+}
+
+/// Runs the NFS judges.
+///
+/// # Errors
+/// When anything failed.
+pub(crate) fn nfs(args: &NfsArgs) -> io::Result<()> {
+    let binary = zgate::build()?;
+    let mut totals = Totals::default();
+    nfs_judges(&binary, &mut totals);
+    if let Some(dir) = &args.pynfs {
+        pynfs::run(&binary, dir, &mut totals)?;
+    }
+    finish(&totals, args.json)
+}
+
+/// Checks the rules of the house.
+///
+/// # Errors
+/// When one is broken.
+pub(crate) fn tidy() -> io::Result<()> {
+    let mut totals = Totals::default();
+    totals.run("tidy", crate::tidy::run);
+    finish(&totals, false)
+}
+
+fn nfs_judges(binary: &Path, totals: &mut Totals) {
+    judged(totals, "libnfs tools, NFSv3 and NFSv4.0", NFS_TOOLS, |outcome| {
+        libnfs::run(binary, outcome)
+    });
+}
+
+/// Runs a suite that needs tools. Where they cannot be installed for lack of
+/// rights, that is named; where they could, their lack is a failure.
+fn judged(
+    totals: &mut Totals,
+    suite: &str,
+    tools: &[Tool],
+    work: impl FnOnce(&mut Outcome) -> io::Result<()>,
+) {
+    match packages::ensure(tools) {
+        Err(error) if packages::lack_is_a_skip(&error) => totals.skip(suite, &error.to_string()),
+        Err(error) => totals.run(suite, |_| Err(error)),
+        Ok(()) => totals.run(suite, work),
+    }
+}
+
+fn finish(totals: &Totals, json: bool) -> io::Result<()> {
+    if json {
+        writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&totals.json())?)?;
+    }
+    writeln!(io::stderr(), "{}", totals.line())?;
+    if totals.all_passed() { Ok(()) } else { Err(io::Error::other("something failed; see above")) }
+}

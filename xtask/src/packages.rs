@@ -1,0 +1,97 @@
+//! Debian packages of the judges we did not write.
+
+use crate::servers::scratch::run;
+use std::io;
+use std::process::Command;
+
+/// A program a suite needs, and the package it comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tool {
+    /// The program.
+    pub(crate) program: &'static str,
+    /// Its Debian package.
+    pub(crate) package: &'static str,
+}
+
+/// What the NFS suites need.
+pub(crate) const NFS_TOOLS: &[Tool] = &[
+    Tool { program: "nfs-ls", package: "libnfs-utils" },
+    Tool { program: "nfs-cp", package: "libnfs-utils" },
+    Tool { program: "nfs-cat", package: "libnfs-utils" },
+];
+
+/// What `bench nfs` needs beside.
+pub(crate) const NFS_PEERS: &[Tool] = &[
+    Tool { program: "nfs-cat", package: "libnfs-utils" },
+    Tool { program: "ganesha.nfsd", package: "nfs-ganesha" },
+    Tool { program: "ganesha.nfsd", package: "nfs-ganesha-vfs" },
+];
+
+/// What pynfs needs to run.
+pub(crate) const PYTHON_TOOLS: &[Tool] = &[
+    Tool { program: "python3", package: "python3" },
+    Tool { program: "python3", package: "python3-venv" },
+];
+
+fn installed(tool: &Tool) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&paths)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|dir| dir.join(tool.program).is_file())
+}
+
+fn packaged(tool: &Tool) -> bool {
+    let query = Command::new("dpkg-query").args(["-W", "-f=${Status}", tool.package]).output();
+    query.is_ok_and(|output| output.stdout.starts_with(b"install ok installed"))
+}
+
+/// Whether packages can be installed here.
+fn can_install() -> bool {
+    rustix::process::geteuid().is_root()
+        && Command::new("apt-get").arg("--version").output().is_ok()
+}
+
+/// Makes the tools available: installs what is missing when we may.
+///
+/// # Errors
+/// Naming what is missing and how to get it.
+pub(crate) fn ensure(tools: &[Tool]) -> io::Result<()> {
+    let missing = |tools: &[Tool]| -> Vec<&'static str> {
+        let mut packages: Vec<_> = tools
+            .iter()
+            .filter(|tool| !installed(tool) || can_install() && !packaged(tool))
+            .map(|tool| tool.package)
+            .collect();
+        packages.dedup();
+        packages
+    };
+    let wanted = missing(tools);
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let hint = format!("apt-get install {}", wanted.join(" "));
+    if !can_install() {
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("not installed, and only root may install them: {hint}"),
+        ));
+    }
+    eprintln!("   installing {}", wanted.join(" "));
+    let apt = || {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive").args(["-y", "-qq"]);
+        command
+    };
+    // A fresh machine has no package lists yet.
+    if run(apt().args(["install", "--no-install-recommends"]).args(&wanted)).is_err() {
+        run(apt().arg("update"))?;
+        run(apt().args(["install", "--no-install-recommends"]).args(&wanted))?;
+    }
+    let still = missing(tools);
+    if still.is_empty() { Ok(()) } else { Err(io::Error::other(format!("cannot {hint}"))) }
+}
+
+/// Whether the lack of a tool is a skip (we may not install) or a failure.
+pub(crate) fn lack_is_a_skip(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound && !can_install()
+}

@@ -1,0 +1,92 @@
+//! libnfs's tools, a client we did not write, over NFSv3 and NFSv4.0.
+
+use crate::servers::scratch::run as succeed;
+use crate::servers::{Scratch, ServerProcess, zgate};
+use crate::totals::Outcome;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+/// Sizes around what transfers are cut into.
+const SIZES: &[usize] = &[0, 1, 4095, 4096, 65_537, 1 << 20, (3 << 20) + 5];
+
+struct Rig<'a> {
+    scratch: &'a Scratch,
+    server: &'a ServerProcess,
+    version: u32,
+}
+
+impl Rig<'_> {
+    fn url(&self, path: &str) -> String {
+        let port = self.server.address.port();
+        let mount = if self.version == 3 { format!("&mountport={port}") } else { String::new() };
+        format!("nfs://127.0.0.1/export/{path}?version={}&nfsport={port}{mount}", self.version)
+    }
+
+    /// Up with nfs-cp, down with nfs-cat, compared with what lies on disk.
+    fn round_trip(&self, size: usize) -> io::Result<()> {
+        let name = format!("v{}-{size}", self.version);
+        let bytes: Vec<u8> = (0..size).map(|index| (index * 31 / 7) as u8).collect();
+        let local = self.scratch.path().join("upload");
+        fs::write(&local, &bytes)?;
+        succeed(Command::new("nfs-cp").arg(&local).arg(self.url(&name)))?;
+        if fs::read(self.scratch.export().join(&name))? != bytes {
+            return Err(io::Error::other("what nfs-cp wrote is not on disk"));
+        }
+        let output = Command::new("nfs-cat").arg(self.url(&name)).output()?;
+        if !output.status.success() || output.stdout != bytes {
+            return Err(io::Error::other("nfs-cat returned something else"));
+        }
+        Ok(())
+    }
+
+    /// A directory of many names, all listed once.
+    fn listing(&self) -> io::Result<()> {
+        let dir = self.scratch.export().join(format!("many{}", self.version));
+        fs::create_dir_all(&dir)?;
+        for number in 0..1000 {
+            fs::write(dir.join(format!("entry-{number:04}")), b"")?;
+        }
+        let text = succeed(Command::new("nfs-ls").arg(self.url(&format!("many{}", self.version))))?;
+        let mut names: Vec<&str> =
+            text.split_whitespace().filter(|word| word.starts_with("entry-")).collect();
+        names.sort_unstable();
+        let before = names.len();
+        names.dedup();
+        if (before, names.len()) == (1000, 1000) {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("{before} names listed, {} different", names.len())))
+        }
+    }
+
+    fn missing(&self) -> io::Result<()> {
+        let output = Command::new("nfs-cat").arg(self.url("no-such-file")).output()?;
+        if output.status.success() {
+            return Err(io::Error::other("a file that does not exist was read"));
+        }
+        Ok(())
+    }
+}
+
+/// Runs all of it against a gateway of its own.
+///
+/// # Errors
+/// When the gateway does not start.
+pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
+    let scratch = Scratch::new(256 << 20)?;
+    let options = zgate::ZgateOptions { lease_seconds: 10, ..zgate::ZgateOptions::default() };
+    let server = zgate::start(binary, &scratch, &options)?;
+    for version in [3, 4] {
+        let rig = Rig { scratch: &scratch, server: &server, version };
+        let say = |result: io::Result<()>| result.map_err(|error| error.to_string());
+        for size in SIZES {
+            let name = format!("v{version} round trip of {size} bytes");
+            outcome.check(&name, say(rig.round_trip(*size)));
+        }
+        outcome.check(&format!("v{version} listing of 1000 names"), say(rig.listing()));
+        outcome.check(&format!("v{version} missing file"), say(rig.missing()));
+    }
+    server.stop()
+}

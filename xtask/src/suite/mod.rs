@@ -1,0 +1,6 @@
+//! The suites behind `test` and `conformance`.
+
+pub(crate) mod cargo_tests;
+pub(crate) mod demo;
+pub(crate) mod libnfs;
+pub(crate) mod pynfs;

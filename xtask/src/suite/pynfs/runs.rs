@@ -1,0 +1,175 @@
+//! Which tests run together, and against what.
+
+use super::Checkout;
+use super::report::{Verdict, parse};
+use crate::servers::scratch::run as succeed;
+use crate::servers::{Scratch, zgate};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// One invocation of pynfs on a server of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// What reports call it.
+    pub(crate) name: &'static str,
+    /// Minor version.
+    pub(crate) minor: u32,
+    /// Flags or codes.
+    pub(crate) tests: &'static [&'static str],
+    /// Fewer tests than this are a failure.
+    pub(crate) least: usize,
+    /// Lease and grace in seconds.
+    pub(crate) lease_seconds: u32,
+    /// A file system is mounted at tree/special; pynfs makes no tree.
+    pub(crate) special: bool,
+}
+
+const ALL: Run = Run {
+    name: "4.0 all",
+    minor: 0,
+    tests: &["all"],
+    least: 591,
+    lease_seconds: 10,
+    special: false,
+};
+
+/// Minor version 0.
+pub(crate) const MINOR_ZERO: &[Run] = &[ALL];
+
+/// Minor versions 1 and 2, then everything outside `all` that needs no pNFS.
+pub(crate) const MINOR_ONE_AND_TWO: &[Run] = &[
+    Run { name: "4.1 all", minor: 1, least: 183, ..ALL },
+    Run { name: "4.2 all", minor: 2, least: 197, ..ALL },
+    Run {
+        name: "4.2 outside all",
+        minor: 2,
+        tests: &[
+            "COMP3",
+            "COPY5",
+            "COUR1",
+            "COUR7",
+            "CSESS20",
+            "CSESS21",
+            "DSESS9001",
+            "DSESS9002",
+            "DSESS9003",
+            "DSESS9004",
+            "DSESS9005",
+            "DSESS9006",
+            "RNM8",
+            "RNM9",
+        ],
+        least: 14,
+        ..ALL
+    },
+    Run {
+        name: "4.2 another file system",
+        minor: 2,
+        tests: &["LKPP4"],
+        least: 1,
+        special: true,
+        ..ALL
+    },
+    Run {
+        name: "4.2 reboot",
+        minor: 2,
+        tests: &["REBT1", "REBT2a", "REBT2b", "REBT3a", "REBT3b", "REBT4a", "REBT4b", "REBT5"],
+        least: 8,
+        ..ALL
+    },
+    // A thousand clients of one Python process take their time to come back.
+    Run {
+        name: "4.2 reboot with 1000 clients",
+        minor: 2,
+        tests: &["REBT2c", "REBT3c", "REBT4c"],
+        least: 3,
+        lease_seconds: 60,
+        ..ALL
+    },
+];
+
+/// A run made ready.
+pub(crate) struct Plan<'a> {
+    run: &'a Run,
+    checkout: &'a Checkout,
+    scratch: Scratch,
+    helper: PathBuf,
+    port: u16,
+}
+
+impl<'a> Plan<'a> {
+    /// Makes the scratch file system and the script that starts and restarts
+    /// the server.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn new(binary: &Path, checkout: &'a Checkout, run: &'a Run) -> io::Result<Self> {
+        let scratch = Scratch::new(2 << 30)?;
+        let port = zgate::free_port()?;
+        let options = zgate::ZgateOptions { lease_seconds: run.lease_seconds, log: "info" };
+        let config = zgate::write_config(&scratch, &options, port)?;
+        let helper = scratch.path().join("helper.sh");
+        // pynfs calls `helper.sh reboot`; the first start goes the same way.
+        let script = format!(
+            "#!/bin/sh\ncd {dir}\n[ -f pid ] && kill -9 $(cat pid)\nsleep 0.3\n\
+             ZGATE_LOG=info setsid {binary} serve --config {config} >>zgate.log 2>&1 </dev/null &\n\
+             echo $! > pid\nsleep 0.5\n",
+            dir = scratch.path().display(),
+            binary = binary.display(),
+            config = config.display(),
+        );
+        fs::write(&helper, script)?;
+        if run.special {
+            let special = scratch.export().join("tree/special");
+            fs::create_dir_all(&special)?;
+            succeed(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&special))?;
+        }
+        Ok(Self { run, checkout, scratch, helper, port })
+    }
+
+    /// Runs it; what became of each test.
+    ///
+    /// # Errors
+    /// With the end of pynfs's output when it has no summary.
+    pub(crate) fn execute(&self) -> io::Result<Vec<Verdict>> {
+        succeed(Command::new("sh").arg(&self.helper).stdin(Stdio::null()))?;
+        let dir = if self.run.minor == 0 { "nfs4.0" } else { "nfs4.1" };
+        let mut command = Command::new(&self.checkout.python);
+        command
+            .current_dir(self.checkout.dir.join(dir))
+            .arg("testserver.py")
+            .arg(format!("127.0.0.1:{}/export", self.port))
+            .args(["-v", "--showomit"]);
+        if self.run.minor > 0 {
+            command.arg(format!("--minorversion={}", self.run.minor));
+            command.arg(format!("--serverhelper=/bin/sh {}", self.helper.display()));
+        }
+        if !self.run.special {
+            command.arg("--maketree");
+        }
+        let output = command.args(self.run.tests).output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        fs::write(self.scratch.path().join("pynfs.log"), &text)?;
+        let verdicts = parse(&text);
+        if verdicts.is_empty() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let tail: Vec<&str> = said.lines().chain(text.lines()).rev().take(15).collect();
+            return Err(io::Error::other(format!("pynfs has no results: {}", tail.join(" / "))));
+        }
+        Ok(verdicts)
+    }
+}
+
+impl Drop for Plan<'_> {
+    fn drop(&mut self) {
+        let dir = self.scratch.path().display();
+        // The server may be gone; then there is nothing to do.
+        let _ = Command::new("sh").args(["-c", &format!("kill -9 $(cat {dir}/pid)")]).output();
+        if self.run.special {
+            let special = self.scratch.export().join("tree/special");
+            let _ = Command::new("umount").arg("-l").arg(special).output();
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What suites found, and the one line that sums it up.
+
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// The result of one suite.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Outcome {
+    /// Its name.
+    pub(crate) suite: String,
+    /// Tests that passed.
+    pub(crate) passed: usize,
+    /// Tests that failed, by name and reason.
+    pub(crate) failed: Vec<String>,
+    /// Tests that were not run, by name and reason.
+    pub(crate) skipped: Vec<String>,
+    /// How long it took.
+    pub(crate) seconds: f64,
+}
+
+impl Outcome {
+    /// Nothing run yet.
+    pub(crate) fn new(suite: impl Into<String>) -> Self {
+        Self {
+            suite: suite.into(),
+            passed: 0,
+            failed: Vec::new(),
+            skipped: Vec::new(),
+            seconds: 0.0,
+        }
+    }
+
+    /// Counts one check.
+    pub(crate) fn check(&mut self, name: &str, result: Result<(), String>) {
+        match result {
+            Ok(()) => self.passed += 1,
+            Err(reason) => self.failed.push(format!("{name}: {reason}")),
+        }
+    }
+}
+
+/// All suites of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    outcomes: Vec<Outcome>,
+}
+
+impl Totals {
+    /// Runs a suite and says how it went. An error is a failure, never a skip.
+    pub(crate) fn run(
+        &mut self,
+        suite: &str,
+        work: impl FnOnce(&mut Outcome) -> std::io::Result<()>,
+    ) {
+        eprintln!("== {suite}");
+        let begun = Instant::now();
+        let mut outcome = Outcome::new(suite);
+        if let Err(error) = work(&mut outcome) {
+            outcome.failed.push(format!("{suite}: {error}"));
+        }
+        self.add(outcome, begun.elapsed());
+    }
+
+    /// Adds what was run elsewhere.
+    pub(crate) fn add(&mut self, mut outcome: Outcome, took: Duration) {
+        outcome.seconds = took.as_secs_f64();
+        for failure in &outcome.failed {
+            eprintln!("   FAILED {failure}");
+        }
+        for skip in &outcome.skipped {
+            eprintln!("   skipped {skip}");
+        }
+        eprintln!(
+            "   {}: {} passed, {} failed, {} skipped, {:.0} s",
+            outcome.suite,
+            outcome.passed,
+            outcome.failed.len(),
+            outcome.skipped.len(),
+            outcome.seconds
+        );
+        self.outcomes.push(outcome);
+    }
+
+    /// A suite that cannot run here, and how to get it.
+    pub(crate) fn skip(&mut self, suite: &str, reason: &str) {
+        let mut outcome = Outcome::new(suite);
+        outcome.skipped.push(format!("{suite}: {reason}"));
+        self.add(outcome, Duration::ZERO);
+    }
+
+    /// Whether nothing failed.
+    pub(crate) fn all_passed(&self) -> bool {
+        self.outcomes.iter().all(|outcome| outcome.failed.is_empty())
+    }
+
+    /// The one line.
+    pub(crate) fn line(&self) -> String {
+        let sum = |of: fn(&Outcome) -> usize| self.outcomes.iter().map(of).sum::<usize>();
+        format!(
+            "total: {} suites, {} passed, {} failed, {} skipped",
+            self.outcomes.len(),
+            sum(|o| o.passed),
+            sum(|o| o.failed.len()),
+            sum(|o| o.skipped.len())
+        )
+    }
+
+    /// For machines.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::json!({ "passed": self.all_passed(), "suites": self.outcomes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_suite_is_a_failure() {
+        let mut totals = Totals::default();
+        totals.run("good", |outcome| {
+            outcome.check("one", Ok(()));
+            Ok(())
+        });
+        assert!(totals.all_passed());
+        totals.run("bad", |_| Err(std::io::Error::other("did not start")));
+        totals.skip("absent", "not here");
+        assert!(!totals.all_passed());
+        assert_eq!(totals.line(), "total: 3 suites, 1 passed, 1 failed, 1 skipped");
+    }
+}
