@@ -52,6 +52,19 @@ mod tests {
     }
 
     #[test]
+    fn blocks_of_4096_bytes_are_counted_as_such() {
+        let bench = Bench::with(|config| config.logical_block_bytes = 4096);
+        bench.fill(8, 8, 3);
+        let response = bench.run(&[0x28, 0, 0, 0, 0, 1, 0, 0, 1, 0], b"");
+        assert_eq!(bench.data(&response), vec![3; 4096]);
+        let capacity = bench.data(&bench.run(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], b""));
+        assert_eq!(capacity, [0, 0, 1, 0xFF, 0, 0, 0x10, 0]);
+        let write = [0x2A, 0, 0, 0, 0, 2, 0, 0, 1, 0];
+        assert_eq!(bench.run(&write, &[4; 4096]).status, ScsiStatus::Good);
+        assert_eq!(bench.content(16, 8), vec![4; 4096]);
+    }
+
+    #[test]
     fn a_read_with_fua_empties_the_cache_first() {
         let bench = Bench::new();
         bench.run(&[0x28, 0x08, 0, 0, 0, 0, 0, 0, 1, 0], b"");

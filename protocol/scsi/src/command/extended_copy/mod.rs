@@ -159,6 +159,8 @@ mod tests {
     use crate::sense::{Asc, ScsiStatus, SenseKey};
     use crate::testing::Bench;
     use crate::wire::{be16, be32};
+    use crate::{LogicalUnits, Lun, Naa};
+    use std::sync::Arc;
 
     fn cdb(bytes: usize) -> [u8; 16] {
         let mut cdb = [0u8; 16];
@@ -191,6 +193,29 @@ mod tests {
         assert_eq!((data[4], be16(&data, 5), be32(&data, 8)), (1, 1, 16 * 512));
         status[2] = 8;
         bench.refused(&status, b"", Asc::INVALID_FIELD_IN_CDB);
+    }
+
+    #[test]
+    fn blocks_move_between_logical_units() {
+        let source = Bench::new();
+        let target = Bench::with(|config| config.naa = Naa::Short([0x5E, 0, 0, 0, 0, 0, 0, 2]));
+        source.fill(4, 4, 0x42);
+        let luns = LogicalUnits::new([
+            (Lun::ZERO, Arc::clone(&source.disk)),
+            (Lun::new(1).unwrap(), Arc::clone(&target.disk)),
+        ]);
+        let cscds = [own_cscd(&source), own_cscd(&target)];
+        let list = list(1, &cscds, &[segment((0, 1), 4, 4, 20)]);
+        let run = |lun: u8| {
+            let command = source.command(&source.nexus, &cdb(list.len()), &list);
+            source.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
+        };
+        assert_eq!(run(0).status, ScsiStatus::Good);
+        assert_eq!(target.content(20, 4), vec![0x42; 4 * 512]);
+        // A reservation on the target keeps copies away as it does writes.
+        let stranger = target.another_nexus(9);
+        target.run_as(&stranger, &[0x16, 0, 0, 0, 0, 0], b"");
+        assert_eq!(run(0).status, ScsiStatus::ReservationConflict);
     }
 
     #[test]

@@ -236,6 +236,25 @@ mod tests {
     }
 
     #[test]
+    fn all_target_ports_are_registered_at_once() {
+        let bench = Bench::with(|config| {
+            let mut second = config.port_groups[0].ports[0].clone();
+            (second.relative_id, second.portal_group_tag) = (2, 2);
+            config.port_groups[0].ports.push(second);
+        });
+        let first = bench.nexus.clone();
+        let elsewhere =
+            Arc::new(Nexus { id: crate::NexusId(9), relative_port: 2, ..Nexus::clone(&first) });
+        bench.settle(&elsewhere);
+        assert_eq!(out(&bench, &first, 6, 0, (0, 3), 0x04).status, GOOD);
+        assert_eq!(keys(&bench).1, [3, 3]);
+        assert_eq!(out(&bench, &elsewhere, 1, 6, (3, 0), 0).status, GOOD);
+        assert_eq!((write(&bench, &first), write(&bench, &elsewhere)), (GOOD, GOOD));
+        assert_eq!(out(&bench, &first, 6, 0, (0, 0), 0x04).status, GOOD);
+        assert!(keys(&bench).1.is_empty());
+    }
+
+    #[test]
     fn aptpl_survives_a_restart() {
         let bench = Bench::new();
         let (first, second) = (bench.nexus.clone(), bench.another_nexus(2));
