@@ -11,7 +11,8 @@ pub struct IscsiName(Arc<str>);
 impl IscsiName {
     /// Checks and normalises a name: letters become lower case, as the
     /// stringprep profile of RFC 3722 folds them. Returns `None` for a name
-    /// that is empty, too long, or has characters the profile prohibits.
+    /// that is empty, too long, or has characters the profile prohibits; the
+    /// underscore is let through, since host names bring it into real names.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() || text.len() > MAX_NAME_BYTES {
@@ -19,7 +20,7 @@ impl IscsiName {
         }
         let allowed = |c: char| {
             c.is_ascii_alphanumeric()
-                || matches!(c, '-' | '.' | ':')
+                || matches!(c, '-' | '.' | ':' | '_')
                 || (c > '\u{7f}' && c.is_alphanumeric())
         };
         if !text.chars().all(allowed) {
@@ -76,7 +77,7 @@ mod tests {
             "iqn.2001-04.com.example:disk"
         );
         assert!(IscsiName::parse("eui.02004567A425678D").is_some());
-        for bad in ["", "iqn.", "disk", "iqn.a b", "iqn.a\nb", "iqn.a_b"] {
+        for bad in ["", "iqn.", "disk", "iqn.a b", "iqn.a\nb", "iqn.a/b"] {
             assert!(IscsiName::parse(bad).is_none(), "{bad:?}");
         }
         assert!(IscsiName::parse(&format!("iqn.{}", "a".repeat(220))).is_none());

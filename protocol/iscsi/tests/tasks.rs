@@ -514,3 +514,38 @@ fn many_tasks_keep_their_data_apart() {
         assert!(data.len() == 5000 && data.iter().all(|b| *b == data[0]));
     }
 }
+
+#[test]
+fn ordered_tasks_keep_their_place() {
+    let mut rig = Rig::new(&[("ImmediateData", "No")]);
+    rig.initiator().automatic = false;
+    // A write that waits for data, then ORDERED, SIMPLE and HEAD OF QUEUE.
+    rig.initiator().command(LUN, &[0x2a], 0, pattern(4096));
+    rig.run();
+    let Some(Notice::Other(r2t)) = rig.notices(0).pop() else { panic!("R2T") };
+    let attributes = [TaskAttribute::Ordered, TaskAttribute::Simple, TaskAttribute::HeadOfQueue];
+    for (i, attribute) in attributes.into_iter().enumerate() {
+        let (itt, cmd_sn) = (rig.initiator().tag(), rig.initiator().number());
+        let mut command = write_command(itt, cmd_sn, 0, true);
+        command.cdb = Cdb::new(&[i as u8 + 1]).unwrap();
+        command.attribute = attribute;
+        rig.initiator().send(command.encode(Bytes::new()));
+    }
+    assert_eq!(rig.take_command().cdb[0], 3, "only the head of the queue");
+    rig.initiator().answer(R2t::parse(&r2t.bhs));
+    let write = rig.take_command();
+    assert_eq!(write.cdb[0], 0x2a);
+    rig.good(write.task, Bytes::new());
+    let ordered = rig.take_command();
+    assert_eq!(ordered.cdb[0], 1);
+    rig.good(ordered.task, Bytes::new());
+    assert_eq!(rig.take_command().cdb[0], 2);
+}
+
+#[test]
+fn sessions_can_move_between_threads() {
+    fn check<T: Send>() {}
+    check::<Session>();
+    check::<Event>();
+    check::<zgate_iscsi::login::Login>();
+}

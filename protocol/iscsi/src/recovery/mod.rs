@@ -5,6 +5,7 @@
 mod reassign;
 mod snack;
 
+use crate::limits::MAX_CONNECTIONS_PER_SESSION;
 use crate::names::Cid;
 use crate::session::{ConnHandle, Connection, Phase, Retained, Session};
 use crate::time::Timestamp;
@@ -38,6 +39,9 @@ impl Session {
                     task.to_request.clear();
                 }
             }
+        }
+        if self.lost.len() >= MAX_CONNECTIONS_PER_SESSION {
+            self.give_up(0);
         }
         self.lost.push(Lost {
             handle: conn.handle,

@@ -5,7 +5,7 @@ use super::Session;
 use super::events::{Command, ConnHandle, Event, TaskTag};
 use super::task::{Condition, Failure, Phase, Sequence, Task};
 use crate::limits::{MAX_DATA_RECOVERIES, MAX_IMMEDIATE_TASKS};
-use crate::pdu::{Frame, Itt, R2t, RejectReason, ScsiCommand, Ttt};
+use crate::pdu::{Frame, Itt, R2t, RejectReason, ScsiCommand, TaskAttribute, Ttt};
 
 impl Session {
     /// Makes a task of a command; nothing when it was rejected.
@@ -34,6 +34,7 @@ impl Session {
         }
         self.take_immediate_data(&mut task, frame);
         self.immediate_tasks += usize::from(task.command.immediate);
+        self.ordered_tasks += usize::from(task.command.attribute == TaskAttribute::Ordered);
         self.counted_tasks += u32::from(task.is_counted());
         self.tasks.insert(itt, task);
         self.pump(itt);
@@ -85,7 +86,9 @@ impl Session {
             return;
         }
         if task.gather.is_complete() && task.sequences.is_empty() {
-            self.deliver(itt);
+            if self.ordered_tasks == 0 || !self.is_blocked(itt) {
+                self.deliver(itt);
+            }
             return;
         }
         if task.sequences.iter().any(|s| s.ttt == Ttt::NONE) {
@@ -126,6 +129,24 @@ impl Session {
                 let stat_sn = conn.stat_sn;
                 conn.send(R2t { lun, itt, ttt, stat_sn, r2t_sn, offset, desired_bytes }.encode());
             }
+        }
+    }
+
+    /// Whether an ORDERED task stands between this one and its execution.
+    fn is_blocked(&self, itt: Itt) -> bool {
+        let Some(task) = self.tasks.get(&itt) else { return false };
+        self.tasks.values().any(|other| other.tag != task.tag && task.is_behind(other))
+    }
+
+    /// Looks again at the tasks that were complete but blocked.
+    pub(crate) fn pump_unblocked(&mut self) {
+        while std::mem::take(&mut self.unblocked) {
+            let waiting =
+                |task: &&Task| task.phase == Phase::Collecting && task.gather.is_complete();
+            let mut tags: Vec<_> =
+                self.tasks.values().filter(waiting).map(|task| task.tag).collect();
+            tags.sort_by_key(|tag| tag.serial);
+            tags.into_iter().for_each(|tag| self.pump(tag.itt));
         }
     }
 

@@ -64,17 +64,17 @@ impl Session {
         if !frame.data_digest_ok {
             sequence.lossy = true;
             problem = problem.or((!recovers).then_some(Condition::CRC));
-        } else if problem.is_none()
-            && task.failure.is_none()
-            && task.gather.insert(pdu.offset, frame.data).is_err()
-        {
-            problem = Some(Condition::INCORRECT_AMOUNT);
+        } else if problem.is_none() && task.failure.is_none() {
+            sequence.received += (end - u64::from(pdu.offset)) as u32;
+            if task.gather.insert(pdu.offset, frame.data).is_err() {
+                problem = Some(Condition::INCORRECT_AMOUNT);
+            }
         }
         let solicited = pdu.ttt != Ttt::NONE;
-        let whole = task.gather.missing(sequence.start, sequence.end).is_empty();
+        let whole = sequence.received == sequence.end - sequence.start;
         if pdu.is_final {
             task.sequences.remove(at);
-            if solicited && !sequence.lossy && !whole {
+            if solicited && !sequence.lossy && !whole && task.failure.is_none() {
                 problem = problem.or(Some(Condition::INCORRECT_AMOUNT));
             }
         } else if solicited && whole {

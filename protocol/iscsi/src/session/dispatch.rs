@@ -158,6 +158,7 @@ impl Session {
 
     /// Moves everything that may have been waiting.
     pub(crate) fn progress(&mut self) {
+        self.pump_unblocked();
         self.progress_functions();
         self.progress_logouts();
     }

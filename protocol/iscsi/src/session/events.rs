@@ -116,6 +116,8 @@ pub enum EndReason {
     ConnectionLost,
     /// TARGET COLD RESET.
     ColdReset,
+    /// The owner ended it.
+    Terminated,
 }
 
 /// What the owner must do.

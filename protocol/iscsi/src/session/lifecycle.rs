@@ -81,7 +81,7 @@ impl Session {
         for conn in &self.conns {
             self.events.push_back(Event::Close(conn.handle, reason));
         }
-        self.end(EndReason::ConnectionLost);
+        self.end(EndReason::Terminated);
     }
 
     pub(crate) fn connection_failed(&mut self, handle: ConnHandle) {

@@ -1,7 +1,7 @@
 //! Logout (RFC 7143 §11.14-15).
 
 use super::Session;
-use super::connection::ConnState;
+use super::connection::{ConnState, Connection};
 use super::events::{CloseReason, ConnHandle, EndReason, Event};
 use crate::pdu::{
     Frame, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, RejectReason,
@@ -25,7 +25,10 @@ impl PendingLogout {
 impl Session {
     pub(super) fn logout_request(&mut self, handle: ConnHandle, frame: &Frame) {
         let pdu = LogoutRequest::parse(&frame.bhs);
-        let named = self.conns.iter().find(|conn| conn.cid == pdu.cid).map(|conn| conn.handle);
+        // One that is being logged out already is as good as gone.
+        let is_named =
+            |conn: &&Connection| conn.cid == pdu.cid && conn.state != ConnState::LoggedOut;
+        let named = self.conns.iter().find(is_named).map(|conn| conn.handle);
         match pdu.reason {
             LogoutReason::CLOSE_SESSION => {
                 self.abort_where(|_| true);

@@ -33,7 +33,7 @@ use crate::directory::SessionKey;
 use crate::limits::MAX_COMMAND_WINDOW;
 use crate::login::{LoggedIn, Operational};
 use crate::names::Tsih;
-use crate::pdu::{Itt, Outgoing, Ttt};
+use crate::pdu::{Itt, Outgoing, TaskAttribute, Ttt};
 use crate::recovery::Lost;
 use crate::serial::Sn;
 use crate::time::Timestamp;
@@ -56,6 +56,10 @@ pub struct Session {
     /// Tasks that take a place in the window.
     pub(crate) counted_tasks: u32,
     pub(crate) immediate_tasks: usize,
+    /// Unfinished tasks with the ORDERED attribute.
+    pub(crate) ordered_tasks: usize,
+    /// A task ended that others may have waited for.
+    pub(crate) unblocked: bool,
     pub(crate) functions: Vec<Function>,
     pub(crate) logouts: Vec<PendingLogout>,
     pub(crate) events: VecDeque<Event>,
@@ -82,6 +86,8 @@ impl Session {
             tasks: HashMap::new(),
             counted_tasks: 0,
             immediate_tasks: 0,
+            ordered_tasks: 0,
+            unblocked: false,
             functions: Vec::new(),
             logouts: Vec::new(),
             events: VecDeque::new(),
@@ -193,6 +199,8 @@ impl Session {
     /// Takes a task out of the table.
     pub(crate) fn remove_task(&mut self, itt: Itt) -> Option<Task> {
         let task = self.tasks.remove(&itt)?;
+        self.unblocked |= self.ordered_tasks > 0;
+        self.ordered_tasks -= usize::from(task.command.attribute == TaskAttribute::Ordered);
         if task.command.immediate {
             self.immediate_tasks -= 1;
         } else if task.is_counted() {

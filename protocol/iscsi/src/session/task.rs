@@ -2,7 +2,8 @@
 
 use super::events::{Completion, ConnHandle, TaskTag};
 use super::gather::Gather;
-use crate::pdu::{ScsiCommand, Ttt};
+use crate::pdu::{ScsiCommand, TaskAttribute, Ttt};
+use crate::serial::Sn;
 use std::collections::VecDeque;
 
 /// Sense key, ASC and ASCQ of conditions that iSCSI itself reports
@@ -46,13 +47,24 @@ pub(crate) struct Sequence {
     /// Where the next PDU must start when PDUs are in order.
     pub(crate) next_offset: u32,
     pub(crate) next_data_sn: u32,
+    /// Bytes that came and were good.
+    pub(crate) received: u32,
     /// A PDU was lost or damaged.
     pub(crate) lossy: bool,
 }
 
 impl Sequence {
     pub(crate) fn new(ttt: Ttt, r2t_sn: u32, start: u32, end: u32) -> Self {
-        Self { ttt, r2t_sn, start, end, next_offset: start, next_data_sn: 0, lossy: false }
+        Self {
+            ttt,
+            r2t_sn,
+            start,
+            end,
+            next_offset: start,
+            next_data_sn: 0,
+            received: 0,
+            lossy: false,
+        }
     }
 }
 
@@ -133,6 +145,20 @@ impl Task {
     /// Whether it takes a place in the command window.
     pub(crate) fn is_counted(&self) -> bool {
         self.ordered && !self.command.immediate
+    }
+
+    /// Whether SAM-5 §8.8 keeps this task waiting until `other` has ended.
+    pub(crate) fn is_behind(&self, other: &Self) -> bool {
+        let ordered = |task: &Self| task.command.attribute == TaskAttribute::Ordered;
+        let arrived_later = match self.is_counted() && other.is_counted() {
+            true => self.command.cmd_sn.after(other.command.cmd_sn),
+            false => Sn(self.tag.serial).after(Sn(other.tag.serial)),
+        };
+        arrived_later
+            && other.ordered
+            && self.command.lun == other.command.lun
+            && self.command.attribute != TaskAttribute::HeadOfQueue
+            && (ordered(self) || ordered(other))
     }
 
     /// Notes a failure; the first one counts.

@@ -87,11 +87,12 @@ fn is_target_reset(function: TaskFunction) -> bool {
 impl Session {
     /// Takes a task management request.
     pub(crate) fn task_request(&mut self, handle: ConnHandle, request: TaskRequest, frame: &Frame) {
-        if request.itt == Itt::NONE || self.tasks.contains_key(&request.itt) {
+        if request.itt == Itt::NONE {
             self.reject(handle, frame, RejectReason::INVALID_FIELD);
             return;
         }
-        if self.functions.iter().any(|f| f.request.itt == request.itt) {
+        let in_use = |f: &Function| f.request.itt == request.itt;
+        if self.tasks.contains_key(&request.itt) || self.functions.iter().any(in_use) {
             self.reject(handle, frame, RejectReason::TASK_IN_PROGRESS);
             return;
         }
