@@ -385,3 +385,21 @@ fn retained_statuses_are_asked_about_before_they_close_the_window() {
     }
     assert_eq!(rig.notices(0).len(), 100);
 }
+
+#[test]
+fn a_header_digest_error_closes_the_connection() {
+    for erl in ["0", "1", "2"] {
+        let mut rig = level(erl);
+        rig.initiator().command(LUN, &[0x28], 512, Bytes::new());
+        let task = rig.take_command().task;
+        rig.session.handle_framing_error(rig.links[0].handle, rig.now);
+        rig.run();
+        assert!(matches!(rig.events[0], Event::Close(_, CloseReason::Protocol)));
+        if erl == "2" {
+            assert_eq!((rig.events.len(), rig.session.task_count()), (1, 1), "kept for recovery");
+        } else {
+            assert!(matches!(rig.events[1], Event::Abort(t) if t == task));
+            assert!(rig.session.is_ended());
+        }
+    }
+}

@@ -289,6 +289,24 @@ mod tests {
     }
 
     #[test]
+    fn iser_negotiates_its_own_lengths() {
+        let offer = Offer { transport: Transport::Iser, max_recv_bytes: 8192, ..Offer::default() };
+        let mut negotiation = Negotiation::default();
+        let mut out = TextWriter::default();
+        let pairs = [
+            ("RDMAExtensions", "Yes"),
+            ("InitiatorRecvDataSegmentLength", "262144"),
+            ("TargetRecvDataSegmentLength", "65536"),
+        ];
+        negotiation.handle(&pairs, &offer, LEADING, &mut out).unwrap();
+        negotiation.declare(&offer, &mut out);
+        let text = String::from_utf8(out.take().to_vec()).unwrap();
+        assert!(text.contains("RDMAExtensions=Yes") && !text.contains("MaxRecvDataSegmentLength"));
+        let result = negotiation.result;
+        assert_eq!((result.initiator_recv_bytes, result.target_recv_bytes), (262_144, 8192));
+    }
+
+    #[test]
     fn twice_is_an_error_across_exchanges() {
         let mut negotiation = Negotiation::default();
         let mut once = || {

@@ -39,7 +39,7 @@ use crate::serial::Sn;
 use crate::time::Timestamp;
 use crate::tmf::Function;
 use logout::PendingLogout;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use window::Window;
 
 /// A session.
@@ -52,7 +52,7 @@ pub struct Session {
     pub(crate) window: Window,
     pub(crate) conns: Vec<Connection>,
     pub(crate) lost: Vec<Lost>,
-    pub(crate) tasks: HashMap<Itt, Task>,
+    pub(crate) tasks: BTreeMap<Itt, Task>,
     /// Tasks that take a place in the window.
     pub(crate) counted_tasks: u32,
     pub(crate) immediate_tasks: usize,
@@ -83,7 +83,7 @@ impl Session {
             window: Window::new(login.cmd_sn, login.command_window.clamp(1, MAX_COMMAND_WINDOW)),
             conns: Vec::new(),
             lost: Vec::new(),
-            tasks: HashMap::new(),
+            tasks: BTreeMap::new(),
             counted_tasks: 0,
             immediate_tasks: 0,
             ordered_tasks: 0,

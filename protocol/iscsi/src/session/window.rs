@@ -3,7 +3,7 @@
 use crate::pdu::Frame;
 use crate::serial::Sn;
 use crate::session::{ConnHandle, TaskTag};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// A numbered PDU that came before its turn.
 #[derive(Debug)]
@@ -33,12 +33,12 @@ pub(crate) struct Window {
     expected: Sn,
     max: Sn,
     depth: u32,
-    early: HashMap<u32, Early>,
+    early: BTreeMap<u32, Early>,
 }
 
 impl Window {
     pub(crate) fn new(first: Sn, depth: u32) -> Self {
-        Self { expected: first, max: first.plus(depth - 1), depth, early: HashMap::new() }
+        Self { expected: first, max: first.plus(depth - 1), depth, early: BTreeMap::new() }
     }
 
     pub(crate) fn expected(&self) -> Sn {
