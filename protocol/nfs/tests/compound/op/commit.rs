@@ -1,0 +1,34 @@
+//! COMMIT (RFC 8881 §18.3).
+
+use crate::rig::{Ops, every_minor};
+use zgate_nfs::v4::op::commit::{self, Commit};
+use zgate_nfs::v4::op::write::Write;
+use zgate_nfs::v4::wire::{StableHow, Stateid, Status};
+
+#[test]
+fn the_verifier_is_that_of_write() {
+    every_minor(|s| {
+        let ops = Ops::new()
+            .at(&s.file)
+            .write(Stateid::ANONYMOUS, 0, b"data", StableHow::Unstable)
+            .op::<Commit>(&commit::Args { offset: 0, count: 0 });
+        let reply = s.c.run(ops).ok();
+        assert_eq!(reply.get::<Write>().verifier, reply.get::<Commit>());
+    });
+}
+
+#[test]
+fn errors() {
+    every_minor(|s| {
+        let commit = |offset, count| move |ops: Ops| ops.op::<Commit>(&commit::Args { offset, count });
+        s.check_regular_only("commit", commit(0, 0));
+        s.c.check("past the end of all files", commit(u64::MAX, 2)(Ops::new().at(&s.file)), Status::Inval);
+        s.c.check("beyond the file", commit(1 << 40, 10)(Ops::new().at(&s.file)), Status::Ok);
+        s.c.check("a pseudo directory", commit(0, 0)(Ops::new().root()), Status::Isdir);
+        let secret = s.c.file(&s.root, "secret", b"x");
+        s.c.setattr(&secret, Stateid::ANONYMOUS, crate::rig::mode(0)).unwrap();
+        s.c.as_user(1000, || {
+            s.c.check("neither read nor write", commit(0, 0)(Ops::new().at(&secret)), Status::Access);
+        });
+    });
+}

@@ -1,0 +1,91 @@
+//! CREATE (RFC 8881 §18.4).
+
+use super::BAD_NAMES;
+use crate::rig::{Ops, attrs, every_minor, mode, name};
+use zgate_nfs::v4::op::create::{self, Create, Kind};
+use zgate_nfs::v4::wire::{Bitmap, Fattr, Status};
+use zgate_store::file_store::NewNode;
+
+fn make(ops: Ops, text: impl AsRef<[u8]>, node: NewNode, attrs: Fattr) -> Ops {
+    ops.op::<Create>(&create::Args { kind: Kind::Node(node), name: name(text), attrs })
+}
+
+fn dir(ops: Ops, text: impl AsRef<[u8]>) -> Ops {
+    make(ops, text, NewNode::Directory, mode(0o755))
+}
+
+#[test]
+fn every_kind_is_made() {
+    every_minor(|s| {
+        for (text, node, kind) in [
+            ("d", NewNode::Directory, 2),
+            ("b", NewNode::BlockDevice(8, 1), 3),
+            ("c", NewNode::CharDevice(1, 3), 4),
+            ("l", NewNode::Symlink(b"somewhere/else".to_vec()), 5),
+            ("s", NewNode::Socket, 6),
+            ("f", NewNode::Fifo, 7),
+        ] {
+            let before = s.c.number(&s.dir, 3);
+            let ops = make(Ops::new().at(&s.dir), text, node, mode(0o640)).getfh();
+            let reply = s.c.run(ops).ok();
+            let res = reply.get::<Create>();
+            let fh = reply.get::<zgate_nfs::v4::op::getfh::Getfh>();
+            assert_eq!(s.c.number(&fh, 1), kind, "{text}");
+            assert_eq!((res.change.before, res.change.after), (before, s.c.number(&s.dir, 3)));
+            assert_eq!(res.attrs_set, Bitmap::of(&[33]));
+            assert_eq!(s.c.lookup(&s.dir, text), Ok(fh.clone()));
+            if kind != 5 {
+                assert_eq!(s.c.number(&fh, 33), 0o640, "{text}");
+            }
+        }
+    });
+}
+
+#[test]
+fn names_and_places() {
+    every_minor(|s| {
+        s.c.check("no handle", dir(Ops::new(), "x"), Status::Nofilehandle);
+        s.c.check("a file", dir(Ops::new().at(&s.file), "x"), Status::Notdir);
+        s.c.check("a link", dir(Ops::new().at(&s.link), "x"), Status::Notdir);
+        s.c.check("exists", dir(Ops::new().at(&s.root), "file"), Status::Exist);
+        s.c.check("pseudo", dir(Ops::new().root(), "x"), Status::Rofs);
+        let ro = s.rig.root_of("/dir/ro");
+        s.c.check("read-only export", dir(Ops::new().at(&ro), "x"), Status::Rofs);
+        for (text, status) in BAD_NAMES {
+            s.c.check("a bad name", dir(Ops::new().at(&s.root), text), status);
+        }
+        s.c.as_user(1000, || {
+            s.c.check("not mine", dir(Ops::new().at(&s.dir), "x"), Status::Access);
+        });
+        s.c.remove(&s.dir, "inner").unwrap();
+        s.c.remove(&s.root, "dir").unwrap();
+        let gone = s.c.run(dir(Ops::new().at(&s.dir), "x")).status;
+        assert!(matches!(gone, Status::Stale | Status::Notdir), "{gone:?}");
+    });
+}
+
+#[test]
+fn types_and_attributes() {
+    every_minor(|s| {
+        for number in [1, 8, 9, 0, 77] {
+            let kind = Kind::Other(number);
+            let args = create::Args { kind, name: name("x"), attrs: Fattr::default() };
+            let ops = Ops::new().at(&s.root).op::<Create>(&args);
+            s.c.check("no type to create", ops, Status::Badtype);
+        }
+        let link = |to: &[u8]| make(Ops::new().at(&s.root), "x", NewNode::Symlink(to.into()), Fattr::default());
+        s.c.check("an empty link", link(b""), Status::Inval);
+        let with = |attrs| make(Ops::new().at(&s.root), "x", NewNode::Directory, attrs);
+        s.c.check("read-only attribute", with(attrs(&[20], |e| e.u64(1))), Status::Inval);
+        s.c.check("unknown attribute", with(attrs(&[62], |e| e.u64(1))), Status::Attrnotsupp);
+        s.c.check("values missing", with(attrs(&[33], |_| {})), Status::Badxdr);
+        s.c.check("values left over", with(attrs(&[33], |e| e.u64(0))), Status::Badxdr);
+        s.c.check("no such mode", with(attrs(&[33], |e| e.u32(0o200_000))), Status::Inval);
+        s.c.check("no such owner", with(attrs(&[36], |e| e.opaque(b"me@here"))), Status::Badowner);
+        s.c.as_user(1000, || {
+            let device = make(Ops::new().at(&s.root), "x", NewNode::CharDevice(1, 3), mode(0o600));
+            s.c.check("devices are root's", device, Status::Perm);
+        });
+        assert_eq!(s.c.lookup(&s.root, "x"), Err(Status::Noent), "nothing was made");
+    });
+}

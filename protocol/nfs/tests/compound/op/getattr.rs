@@ -1,0 +1,64 @@
+//! GETATTR (RFC 8881 §18.7).
+
+use crate::rig::{Ops, every_minor};
+use zgate_nfs::v4::attrs::table::{ATTRS, Use};
+use zgate_nfs::v4::op::getattr::Getattr;
+use zgate_nfs::v4::wire::{Bitmap, Status};
+use zgate_xdr::{Decode, Decoder};
+
+#[test]
+fn supported_attrs_tells_the_truth() {
+    every_minor(|s| {
+        for fh in [&s.file, &s.dir, &s.link, &s.fifo] {
+            let reply = s.c.run(Ops::new().at(fh).getattr(&[0])).ok();
+            let values = reply.get::<Getattr>().values.0;
+            let supported = Bitmap::decode(&mut Decoder::new(&values)).unwrap();
+            for bit in 0..96 {
+                let known = ATTRS.iter().find(|row| row.0 == bit && row.1 <= s.c.minor);
+                let write_only = known.is_some_and(|row| row.2 == Use::Write);
+                if write_only {
+                    s.c.check("can only be set", Ops::new().at(fh).getattr(&[bit]), Status::Inval);
+                    continue;
+                }
+                let got = s.c.run(Ops::new().at(fh).getattr(&[bit])).ok().get::<Getattr>();
+                assert_eq!(got.mask.contains(bit), supported.contains(bit), "{bit}");
+                assert!(got.mask.contains(bit) || got.values.0.is_empty());
+            }
+        }
+    });
+}
+
+#[test]
+fn what_is_asked_together_is_what_is_asked_apart() {
+    every_minor(|s| {
+        let all: Vec<u32> = ATTRS
+            .iter()
+            .filter(|row| row.1 <= s.c.minor && row.2 != Use::Write)
+            .map(|row| row.0)
+            .collect();
+        let together = s.c.run(Ops::new().at(&s.file).getattr(&all)).ok().get::<Getattr>();
+        let mut apart = Vec::new();
+        let mut sorted = all.clone();
+        sorted.sort_unstable();
+        for bit in sorted {
+            let one = s.c.run(Ops::new().at(&s.file).getattr(&[bit])).ok().get::<Getattr>();
+            apart.extend(one.values.0);
+        }
+        assert_eq!(together.values.0, apart);
+    });
+}
+
+#[test]
+fn errors_and_unknown_attributes() {
+    every_minor(|s| {
+        s.c.check("no handle", Ops::new().getattr(&[1]), Status::Nofilehandle);
+        s.c.check("stale", Ops::new().at(&s.stale).getattr(&[1]), Status::Stale);
+        let odd = s.c.run(Ops::new().at(&s.file).getattr(&[1, 200, 2000])).ok();
+        assert_eq!(odd.get::<Getattr>().mask, Bitmap::of(&[1]), "unknown ones are left out");
+        let mut long = 65_u32.to_be_bytes().to_vec();
+        long.resize(4 + 65 * 4, 0);
+        s.c.check("an endless bitmap", Ops::new().at(&s.file).raw(9, &long), Status::Badxdr);
+        let pseudo = s.c.run(Ops::new().root().getattr(&[1, 3, 8, 20, 33])).ok();
+        assert_eq!(pseudo.get::<Getattr>().mask, Bitmap::of(&[1, 3, 8, 20, 33]));
+    });
+}

@@ -1,0 +1,53 @@
+//! LOOKUP and LOOKUPP (RFC 8881 §18.13, §18.14).
+
+use super::BAD_NAMES;
+use crate::rig::{Ops, every_minor, mode};
+use zgate_nfs::v4::op::getfh::Getfh;
+use zgate_nfs::v4::op::lookupp::Lookupp;
+use zgate_nfs::v4::wire::{Stateid, Status};
+
+// Lookup is run through `Ops::lookup`.
+
+#[test]
+fn down_and_up() {
+    every_minor(|s| {
+        let ops = Ops::new().root().lookup("export").lookup("dir").lookup("inner").getfh();
+        assert_eq!(s.c.run(ops).ok().get::<Getfh>(), s.inner);
+        let up = s.c.run(Ops::new().at(&s.dir).op::<Lookupp>(&()).getfh()).ok();
+        assert_eq!(up.get::<Getfh>(), s.root);
+    });
+}
+
+#[test]
+fn lookup_errors() {
+    every_minor(|s| {
+        s.c.check("no handle", Ops::new().lookup("x"), Status::Nofilehandle);
+        s.c.check("no such name", Ops::new().at(&s.root).lookup("x"), Status::Noent);
+        s.c.check("in a file", Ops::new().at(&s.file).lookup("x"), Status::Notdir);
+        s.c.check("in a fifo", Ops::new().at(&s.fifo).lookup("x"), Status::Notdir);
+        s.c.check("in a link", Ops::new().at(&s.link).lookup("x"), Status::Symlink);
+        s.c.check("stale", Ops::new().at(&s.stale).lookup("x"), Status::Stale);
+        for (text, status) in BAD_NAMES {
+            s.c.check("a bad name", Ops::new().at(&s.root).lookup(text), status);
+            s.c.check("a bad pseudo name", Ops::new().root().lookup(text), status);
+        }
+        s.c.check("longer than decoded", Ops::new().at(&s.root).lookup([b'x'; 4097]), Status::Badxdr);
+        s.c.setattr(&s.dir, Stateid::ANONYMOUS, mode(0o600)).unwrap();
+        s.c.as_user(1000, || {
+            s.c.check("no right to search", Ops::new().at(&s.dir).lookup("inner"), Status::Access);
+        });
+    });
+}
+
+#[test]
+fn lookupp_errors() {
+    every_minor(|s| {
+        let up = |ops: Ops| ops.op::<Lookupp>(&());
+        s.c.check("no handle", up(Ops::new()), Status::Nofilehandle);
+        s.c.check("a file", up(Ops::new().at(&s.file)), Status::Notdir);
+        let link = if s.c.minor == 0 { Status::Notdir } else { Status::Symlink };
+        s.c.check("a link", up(Ops::new().at(&s.link)), link);
+        s.c.check("the root of all", up(Ops::new().root()), Status::Noent);
+        s.c.check("stale", up(Ops::new().at(&s.stale)), Status::Stale);
+    });
+}

@@ -1,0 +1,258 @@
+//! One server over stores in memory, its clients, and the time they live in.
+
+mod callbacks;
+mod client;
+mod files;
+mod ops;
+mod scene;
+mod world;
+
+pub(crate) use callbacks::{Heard, Manner};
+pub(crate) use client::{Client, address_of};
+pub(crate) use files::{Locked, Opened, Wish, attrs, mode};
+pub(crate) use ops::{Ops, Reply, name};
+pub(crate) use scene::{Scene, each, every_minor, sessions};
+pub(crate) use world::World;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use world::Outside;
+use zgate_memory::MemoryStore;
+use zgate_nfs::namespace::export::Versions;
+use zgate_nfs::namespace::policy::Network;
+use zgate_nfs::namespace::{ClientRule, Export, ExportId, Fh, Namespace, Place};
+use zgate_nfs::v4::Server;
+use zgate_nfs::v4::server::{Identity, NoObserver, ServerOptions};
+use zgate_nfs::v4::state::State;
+use zgate_nfs::v4::state::recovery::{ClientRecord, RecoveryStore};
+use zgate_store::attr::FsId;
+use zgate_store::{FileStore, StoreError, StoreResult};
+
+/// The lease of every server here, in seconds.
+pub(crate) const LEASE: u64 = 20;
+/// The grace period, in seconds.
+pub(crate) const GRACE: u64 = 30;
+
+/// Client records on a shelf that survives the server.
+#[derive(Debug, Default)]
+pub(crate) struct Shelf {
+    records: Mutex<BTreeMap<Vec<u8>, ClientRecord>>,
+    broken: AtomicBool,
+}
+
+impl Shelf {
+    pub(crate) fn names(&self) -> Vec<Vec<u8>> {
+        self.records.lock().unwrap().keys().cloned().collect()
+    }
+
+    pub(crate) fn set_broken(&self, broken: bool) {
+        self.broken.store(broken, Ordering::Release);
+    }
+
+    fn check(&self) -> StoreResult<()> {
+        if self.broken.load(Ordering::Acquire) { Err(StoreError::NoSpace) } else { Ok(()) }
+    }
+}
+
+impl RecoveryStore for Shelf {
+    fn load(&self) -> Vec<ClientRecord> {
+        self.records.lock().unwrap().values().cloned().collect()
+    }
+
+    fn put(&self, record: &ClientRecord) -> StoreResult<()> {
+        self.check()?;
+        self.records.lock().unwrap().insert(record.name.clone(), record.clone());
+        Ok(())
+    }
+
+    fn remove(&self, name: &[u8]) -> StoreResult<()> {
+        self.check()?;
+        self.records.lock().unwrap().remove(name);
+        Ok(())
+    }
+}
+
+/// A server, its stores and the world around it.
+pub(crate) struct Rig {
+    pub(crate) world: Arc<World>,
+    server: RefCell<Arc<Server>>,
+    pub(crate) shelf: Arc<Shelf>,
+    /// The tree behind `/export`.
+    pub(crate) store: MemoryStore,
+    /// The tree behind `/dir/second`.
+    pub(crate) second: MemoryStore,
+    exports: Vec<Arc<Export>>,
+    epoch: Cell<u32>,
+    generation: Cell<u64>,
+    connections: Cell<u64>,
+}
+
+fn export(path: &str, store: MemoryStore) -> Export {
+    Export {
+        id: ExportId::from_pseudo_path(path),
+        pseudo_path: path.to_owned(),
+        source: format!("/tank{path}"),
+        store: Arc::new(store),
+        clients: vec![ClientRule::open_to_all()],
+        read_only: false,
+        max_transfer_bytes: 1 << 20,
+        versions: Versions::ALL,
+        tcp: true,
+        rdma: true,
+        delegations: true,
+    }
+}
+
+fn store(minor: u64) -> MemoryStore {
+    let fsid = FsId { major: 7, minor };
+    MemoryStore::builder().fsid(fsid).root_mode(0o777).build()
+}
+
+impl Rig {
+    /// The exports: `/export` and `/dir/second` are open, `/dir/ro` is
+    /// read-only (the same tree as `/export`), `/closed` is for others,
+    /// `/weak` takes AUTH_NONE only, `/old` knows minor version 0 only.
+    pub(crate) fn new() -> Rc<Self> {
+        Self::over(store(1))
+    }
+
+    /// The same with a tree for `/export`.
+    pub(crate) fn over(store_one: MemoryStore) -> Rc<Self> {
+        let second = store(2);
+        let mut read_only = export("/dir/ro", store_one.clone());
+        read_only.read_only = true;
+        let mut closed = export("/closed", store(3));
+        closed.clients[0].networks =
+            vec![Network { address: [198, 51, 100, 0].into(), prefix_bits: 24 }];
+        let mut weak = export("/weak", store(4));
+        weak.clients[0].sys = false;
+        let mut old = export("/old", store(5));
+        old.versions.v4 = [true, false, false];
+        let exports = [
+            export("/export", store_one.clone()),
+            export("/dir/second", second.clone()),
+            read_only,
+            closed,
+            weak,
+            old,
+        ];
+        let exports: Vec<_> = exports.into_iter().map(Arc::new).collect();
+        let (world, shelf) = (World::new(), Arc::<Shelf>::default());
+        let server = serve(&world, &shelf, &exports, 1, GRACE as u32);
+        Rc::new(Self {
+            world,
+            server: RefCell::new(server),
+            shelf,
+            store: store_one,
+            second,
+            exports,
+            epoch: Cell::new(1),
+            generation: Cell::new(1),
+            connections: Cell::new(0),
+        })
+    }
+
+    pub(crate) fn server(&self) -> Arc<Server> {
+        Arc::clone(&self.server.borrow())
+    }
+
+    /// The server goes down and comes up again over the same stores; all
+    /// connections are lost.
+    pub(crate) fn restart(&self) {
+        self.restart_with_grace(GRACE);
+    }
+
+    pub(crate) fn restart_with_grace(&self, grace_seconds: u64) {
+        for number in 0..=self.connections.get() {
+            self.world.cut(zgate_nfs::runtime::ConnectionId(number));
+        }
+        self.epoch.set(self.epoch.get() + 1);
+        let server = serve(
+            &self.world,
+            &self.shelf,
+            &self.exports,
+            self.epoch.get(),
+            grace_seconds as u32,
+        );
+        *self.server.borrow_mut() = server;
+    }
+
+    /// Exports only those whose pseudo path `keep` likes, from now on.
+    pub(crate) fn reload(&self, keep: impl Fn(&str) -> bool) {
+        self.generation.set(self.generation.get() + 1);
+        let kept = self.exports.iter().filter(|e| keep(&e.pseudo_path)).cloned().collect();
+        let namespace = Namespace::new(kept, self.generation.get()).unwrap();
+        self.server().replace_namespace(namespace);
+    }
+
+    /// Lets time pass; the server is ticked every second.
+    pub(crate) fn pass_seconds(&self, seconds: u64) {
+        for _ in 0..seconds {
+            self.world.one_second();
+            self.server().tick(self.world.clock().seconds());
+            self.world.settle();
+        }
+    }
+
+    /// The root of an export as a file handle, made without the server.
+    pub(crate) fn root_of(&self, path: &str) -> Fh {
+        let export = self.exports.iter().find(|e| e.pseudo_path == path).unwrap();
+        Place::Node(export.id, export.store.root()).to_fh()
+    }
+
+    fn new_connection(&self) -> u64 {
+        self.connections.set(self.connections.get() + 1);
+        self.connections.get()
+    }
+
+    /// A client that said nothing yet.
+    pub(crate) fn stranger(self: &Rc<Self>, name: &str, minor: u8) -> Client {
+        Client::new(self, name, minor)
+    }
+
+    /// A client ready to work, without callbacks: nothing is delegated to it.
+    pub(crate) fn client(self: &Rc<Self>, name: &str, minor: u8) -> Client {
+        let client = self.stranger(name, minor);
+        client.introduce(false);
+        client
+    }
+
+    /// A client ready to work that takes callbacks.
+    pub(crate) fn reachable(self: &Rc<Self>, name: &str, minor: u8) -> Client {
+        let client = self.stranger(name, minor);
+        client.introduce(true);
+        client
+    }
+}
+
+fn serve(
+    world: &Arc<World>,
+    shelf: &Arc<Shelf>,
+    exports: &[Arc<Export>],
+    boot_epoch: u32,
+    grace_seconds: u32,
+) -> Arc<Server> {
+    let recovery: Arc<dyn RecoveryStore> = Arc::<Shelf>::clone(shelf);
+    let now = world.clock().seconds();
+    let state = State::new(boot_epoch, LEASE as u32, grace_seconds, recovery, now);
+    let mut write_verifier = *b"verifier";
+    write_verifier[7] = boot_epoch as u8;
+    let options = ServerOptions {
+        identity: Identity {
+            owner_major: b"rig".to_vec(),
+            owner_minor: 0,
+            scope: b"rig".to_vec(),
+        },
+        boot_epoch,
+        write_verifier,
+        lease_seconds: LEASE as u32,
+        grace_seconds,
+        max_minor: 2,
+    };
+    let namespace = Namespace::new(exports.to_vec(), 1).unwrap();
+    let outside = Arc::new(Outside(Arc::clone(world)));
+    Arc::new(Server::new(options, state, namespace, outside, Arc::new(NoObserver)))
+}
