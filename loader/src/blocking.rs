@@ -306,13 +306,36 @@ impl Session {
         self.request(xid, slot, cache_this, ops)
     }
 
-    /// Runs a COMPOUND in slot 0; the results begin behind SEQUENCE.
+    /// Runs a COMPOUND in slot 0 and has its reply kept; the results begin
+    /// behind SEQUENCE.
     ///
     /// # Errors
     /// What the server or the connection says.
     pub fn call(&mut self, connection: &mut Connection, ops: Ops) -> Result<Results, ClientError> {
+        self.run(connection, ops, true)
+    }
+
+    /// The same without having the reply kept: for READ, whose answer may be
+    /// larger than what a slot keeps.
+    ///
+    /// # Errors
+    /// What the server or the connection says.
+    pub fn call_uncached(
+        &mut self,
+        connection: &mut Connection,
+        ops: Ops,
+    ) -> Result<Results, ClientError> {
+        self.run(connection, ops, false)
+    }
+
+    fn run(
+        &mut self,
+        connection: &mut Connection,
+        ops: Ops,
+        cache_this: bool,
+    ) -> Result<Results, ClientError> {
         let xid = connection.next_xid();
-        let message = self.request(xid, 0, true, ops);
+        let message = self.request(xid, 0, cache_this, ops);
         let mut results = decode(connection.exchange(&message)?)?;
         results.next::<sequence::Res>(OpNum::Sequence)?;
         Ok(results)
