@@ -2,8 +2,8 @@
 
 use crate::attributes::{attr_of, kind_of, timestamp};
 use crate::change::ChangeTracker;
-use crate::dir_stream::DirStream;
 use crate::errno::OrStoreError;
+use crate::listing::{LISTING_LIFE, Listing};
 use crate::mounts::Mount;
 use crate::syscall;
 use rustix::fs::{OFlags, Statx};
@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use zgate_io::credentials;
 use zgate_store::{Attr, FileKind, NodeHandle, StoreResult};
 
@@ -29,14 +30,24 @@ pub(crate) struct Entry {
     pub(crate) opens: AtomicUsize,
     /// Counts modifications of a directory's entries.
     pub(crate) generation: AtomicU64,
-    change: Mutex<ChangeTracker>,
+    seen: Mutex<Seen>,
     modified: AtomicBool,
+    /// Counts modifications of anything in the store.
+    modifications: Arc<AtomicU64>,
     /// Held around modifications of a directory's entries.
     modify: Mutex<()>,
     reader: Mutex<Option<Arc<OwnedFd>>>,
     writer: Mutex<Option<Writer>>,
-    /// Where the last listing of this directory stopped.
-    pub(crate) listing: Mutex<Option<DirStream>>,
+    /// What is remembered of this directory's names.
+    pub(crate) listing: Listing,
+}
+
+/// What the last look at an object saw.
+#[derive(Default)]
+struct Seen {
+    change: ChangeTracker,
+    /// The attributes and the time before that look.
+    recent: Option<(Attr, Instant)>,
 }
 
 /// A descriptor for writing.
@@ -49,7 +60,14 @@ pub(crate) struct Writer {
 }
 
 impl Entry {
-    pub(crate) fn new(handle: NodeHandle, fd: OwnedFd, mount: Arc<Mount>, stat: &Statx) -> Self {
+    /// An object with nothing known of its past.
+    pub(crate) fn new(
+        handle: NodeHandle,
+        fd: OwnedFd,
+        mount: Arc<Mount>,
+        stat: &Statx,
+        modifications: &Arc<AtomicU64>,
+    ) -> Self {
         Self {
             handle,
             fd,
@@ -57,12 +75,13 @@ impl Entry {
             kind: kind_of(stat),
             opens: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
-            change: Mutex::default(),
+            seen: Mutex::default(),
             modified: AtomicBool::new(false),
+            modifications: Arc::clone(modifications),
             modify: Mutex::default(),
             reader: Mutex::default(),
             writer: Mutex::default(),
-            listing: Mutex::default(),
+            listing: Listing::default(),
         }
     }
 
@@ -76,16 +95,49 @@ impl Entry {
         // The lock and the order matter: the mark is taken before the look, so
         // that a modification finished before this call is in both or, if it
         // comes between, still marked for the next call.
-        let mut tracker = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.recent = None;
+        let now = Instant::now();
         let modified = self.modified.swap(false, Ordering::AcqRel);
-        let stat = syscall::stat(&self.fd)?;
-        let change = tracker.observe(timestamp(stat.stx_ctime), modified);
-        Ok((stat, attr_of(&stat, &self.mount, change)))
+        let stat = match syscall::stat(&self.fd) {
+            Ok(stat) => stat,
+            Err(error) => {
+                self.modified.fetch_or(modified, Ordering::AcqRel);
+                return Err(error);
+            }
+        };
+        let change = seen.change.observe(timestamp(stat.stx_ctime), modified);
+        let attr = attr_of(&stat, &self.mount, change);
+        seen.recent = Some((attr, now));
+        Ok((stat, attr))
+    }
+
+    /// What the last look saw, unless that is long ago or a modification has
+    /// been made since. One made by another program may be missing.
+    pub(crate) fn recent_attr(&self, now: Instant) -> Option<Attr> {
+        self.recent_attr_and_time(now).map(|(attr, _)| attr)
+    }
+
+    /// The same, with the time of that look.
+    pub(crate) fn recent_attr_and_time(&self, now: Instant) -> Option<(Attr, Instant)> {
+        // A look takes the mark away and replaces what was seen before while
+        // it holds the lock: without the mark, what is here is from after the
+        // last modification that has finished.
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (attr, at) = seen.recent?;
+        let young = now.saturating_duration_since(at) < LISTING_LIFE;
+        (young && !self.modified.load(Ordering::Acquire)).then_some((attr, at))
     }
 
     /// Says that a modification has been made.
     pub(crate) fn mark_modified(&self) {
-        self.modified.store(true, Ordering::Release);
+        // Attributes are taken with the mark away and the store's count noted
+        // before. So they are told from later ones by the mark, and by the
+        // count, which moves when the mark is set: it need not move again for
+        // what follows before the next look.
+        if !self.modified.swap(true, Ordering::AcqRel) {
+            self.modifications.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Says that the directory's entries have been modified.
@@ -150,6 +202,7 @@ impl Entry {
     pub(crate) fn drop_descriptors(&self) {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.listing.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // One that is being read is let go of with the entry.
+        let _ = self.listing.forget();
     }
 }

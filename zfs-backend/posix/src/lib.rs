@@ -6,6 +6,9 @@
 //!   identity; one hop per operation. What is in memory (attributes, names,
 //!   file pages) is answered on the core's own thread.
 //! * Objects at hand are kept open as `O_PATH` in a bounded cache.
+//! * READDIR remembers what it read for up to a second, as `listing` says:
+//!   what clients do shows at once; what other programs on the server do may
+//!   show a second late there, and there only.
 //!
 //! One file per group of operations: `lookup`, `create`, `names`, `setattr`,
 //! `readdir`, `open_file`, `data`, `ranges`, `xattr`, `acl`, `statfs`; what
@@ -23,6 +26,7 @@ mod entry_cache;
 mod errno;
 mod file_systems;
 mod handle;
+mod listing;
 mod lookup;
 mod mountinfo;
 mod mounts;

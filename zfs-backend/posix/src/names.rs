@@ -7,6 +7,7 @@ use crate::syscall;
 use crate::tree::Tree;
 use rustix::fs::{AtFlags, CWD};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use zgate_io::access_check::Rights;
 use zgate_store::file_store::DirChange;
 use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
@@ -104,8 +105,11 @@ impl Tree {
             self.places.forget_name(moved, &from.0.handle, from.1.as_bytes());
             self.places.remember(moved, &to.0.handle, to.1.as_bytes());
         }
-        if let Some(entry) = self.cached(moved) {
-            entry.mark_modified();
+        match self.cached(moved) {
+            Some(entry) => entry.mark_modified(),
+            None => {
+                self.modifications.fetch_add(1, Ordering::AcqRel);
+            }
         }
     }
 

@@ -61,7 +61,8 @@ impl PosixStore {
         let stat = syscall::stat(&fd)?;
         let handle = root_handle(&codec, &mount, &fd, &stat)?;
         let magic = rustix::fs::fstatfs(&fd).or_store()?.f_type as u64;
-        let root = Arc::new(Entry::new(handle, fd, mount, &stat));
+        let modifications = Arc::default();
+        let root = Arc::new(Entry::new(handle, fd, mount, &stat, &modifications));
         let traits = store_traits(&root, magic)?;
         report(path, &traits, &root.mount, &options);
         let tree = Tree {
@@ -72,6 +73,8 @@ impl PosixStore {
             places: PlaceTable::new(),
             codec,
             engine: options.engine.clone(),
+            listings: Arc::default(),
+            modifications,
             snapshots_visible: options.snapshots_visible,
             switches_identity: credentials::can_switch(),
             inline_metadata: !traits_of(magic).remote,

@@ -1,23 +1,36 @@
-//! READDIR.
+//! READDIR: from what is remembered where that holds (see [`crate::listing`]),
+//! else from the directory.
 
 use crate::attributes::{attr_of, timestamp};
 use crate::change::from_ctime;
-use crate::dir_stream::{DirStream, Listed};
+use crate::dir_stream::DirStream;
 use crate::entry::Entry;
 use crate::errno::OrStoreError;
+use crate::listing::{DirState, Known, MAX_WINDOW_NAMES, Slot, Window};
 use crate::name::Name;
 use crate::syscall;
 use crate::tree::Tree;
 use rustix::fs::OFlags;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 use zgate_io::access_check::Rights;
 use zgate_io::credentials;
+use zgate_io::file_handle::name_to_handle;
 use zgate_store::file_store::{DirEntry, DirPage, Node};
-use zgate_store::{Caller, NodeHandle, StoreError, StoreResult};
+use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
+
+/// What entries carry besides names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nodes {
+    Wanted,
+    /// The caller may list the directory but not search it.
+    Refused,
+    Unwanted,
+}
 
 impl Tree {
-    /// Entries after `cookie`, at most `max_entries`.
+    /// Entries after `cookie`, at most `max_entries`; may wait for a disk.
     pub(crate) fn readdir(
         &self,
         who: &Caller,
@@ -27,48 +40,206 @@ impl Tree {
         with_nodes: bool,
     ) -> StoreResult<DirPage> {
         let dir = self.directory(dir)?;
-        self.require(who, &dir, Rights::READ)?;
-        let (listed, end) = self.list(&dir, cookie, max_entries)?;
-        let searchable = with_nodes && self.precheck(who, &dir, Rights::EXECUTE).is_ok();
-        let entries = listed.into_iter().map(|listed| {
-            let node = match (with_nodes, searchable) {
-                (true, true) => self.listed_node(&dir, &listed.name),
-                (true, false) => Err(StoreError::AccessDenied),
-                (false, _) => Err(StoreError::NotSupported),
-            };
-            DirEntry { name: listed.name, cookie: listed.cookie, fileid: listed.fileid, node }
-        });
-        Ok(DirPage { entries: entries.collect(), end })
+        let nodes = self.may_list(who, &dir, with_nodes)?;
+        // Names and attributes are the same for everybody who may see them.
+        credentials::as_process(|| self.list(&dir, cookie, max_entries, nodes))
     }
 
-    /// Names after `cookie`, and whether the directory ends with them.
-    fn list(&self, dir: &Entry, cookie: u64, max: usize) -> StoreResult<(Vec<Listed>, bool)> {
-        let mut listing = dir.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut stream = match listing.take() {
+    /// The same from memory, without waiting; `None` when that is not enough.
+    pub(crate) fn readdir_in_memory(
+        &self,
+        who: &Caller,
+        dir: &NodeHandle,
+        cookie: u64,
+        max_entries: usize,
+        with_nodes: bool,
+    ) -> Option<StoreResult<DirPage>> {
+        let dir = self.cached(dir).filter(|dir| dir.kind == FileKind::Directory)?;
+        dir.listing.window.read().unwrap_or_else(PoisonError::into_inner).as_ref()?;
+        let nodes = match self.inline_as(who, || self.may_list(who, &dir, with_nodes))? {
+            Ok(nodes) => nodes,
+            Err(error) => return Some(Err(error)),
+        };
+        let now = Instant::now();
+        let state = dir_state(&dir).ok()?;
+        let guard = dir.listing.window.read().unwrap_or_else(PoisonError::into_inner);
+        let window = guard.as_ref().filter(|window| window.holds(&state, now))?;
+        let start = window.start_of(cookie)?;
+        let slots = page_of(window, start, max_entries);
+        if slots.is_empty() && !window.end {
+            return None;
+        }
+        let modifications = self.modifications.load(Ordering::Acquire);
+        let mut entries = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let node = match nodes {
+                Nodes::Wanted => Ok(self.believed(slot, modifications, now)?),
+                other => Err(other.why_none()),
+            };
+            entries.push(entry_of(slot, node));
+        }
+        let end = window.end && start + entries.len() == window.names.len();
+        Some(Ok(DirPage { entries, end }))
+    }
+
+    fn may_list(&self, who: &Caller, dir: &Entry, with_nodes: bool) -> StoreResult<Nodes> {
+        if with_nodes && self.require(who, dir, Rights::READ | Rights::EXECUTE).is_ok() {
+            return Ok(Nodes::Wanted);
+        }
+        self.require(who, dir, Rights::READ)?;
+        Ok(if with_nodes { Nodes::Refused } else { Nodes::Unwanted })
+    }
+
+    /// What is remembered of an entry, if it still holds.
+    fn believed(&self, slot: &Slot, modifications: u64, now: Instant) -> Option<Node> {
+        let known = slot.known.as_ref()?;
+        let node = known.node.ok()?;
+        if known.holds(modifications, now) {
+            return Some(node);
+        }
+        let attr = self.cached(&node.handle)?.recent_attr(now)?;
+        Some(Node { attr, ..node })
+    }
+
+    fn list(
+        &self,
+        dir: &Arc<Entry>,
+        cookie: u64,
+        max: usize,
+        nodes: Nodes,
+    ) -> StoreResult<DirPage> {
+        let mut stream = dir.listing.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = match &mut *stream {
             Some(stream) => stream,
-            None => {
+            none => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-                let fd = credentials::as_process(|| syscall::reopen(&dir.fd, flags));
-                DirStream::new(fd.or_store()?)
+                none.insert(DirStream::new(syscall::reopen(&dir.fd, flags).or_store()?))
             }
         };
-        stream.go_to(cookie, dir.generation.load(Ordering::Acquire))?;
-        let mut listed = Vec::with_capacity(max.min(1024));
-        while listed.len() < max {
-            match stream.next()? {
-                Some(entry) if self.hides(dir, &entry.name) => {}
-                Some(entry) => listed.push(entry),
-                None => break,
-            }
+        let start = self.read_names(dir, stream, cookie, max)?;
+        if nodes == Nodes::Wanted {
+            self.look_at(dir, start, max);
         }
-        let end = stream.at_end()?;
-        *listing = Some(stream);
-        Ok((listed, end))
+        let guard = dir.listing.window.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(window) = guard.as_ref() else { return Ok(DirPage::default()) };
+        let entry = |slot: &Slot| {
+            let node = match (&slot.known, nodes) {
+                (Some(known), Nodes::Wanted) => known.node,
+                (_, other) => Err(other.why_none()),
+            };
+            entry_of(slot, node)
+        };
+        let entries: Vec<_> = page_of(window, start, max).iter().map(entry).collect();
+        let end = window.end && start + entries.len() == window.names.len();
+        Ok(DirPage { entries, end })
     }
 
-    /// Handle and attributes of a listed name, without opening it.
-    fn listed_node(&self, dir: &Entry, name: &[u8]) -> StoreResult<Node> {
+    /// Sees to it that the window holds names after `cookie`, `max` of them
+    /// where it has room, and returns the index of the first. Nobody else
+    /// changes the window meanwhile: the caller has the stream.
+    fn read_names(
+        &self,
+        dir: &Arc<Entry>,
+        stream: &DirStream,
+        cookie: u64,
+        max: usize,
+    ) -> StoreResult<usize> {
+        let now = Instant::now();
+        let state = dir_state(dir)?;
+        let mut fresh = Some(Window::new(cookie, state, now, &self.listings));
+        let start = {
+            let mut window = dir.listing.window.write().unwrap_or_else(PoisonError::into_inner);
+            let held = window.as_ref().filter(|window| window.holds(&state, now));
+            let start = held.and_then(|window| {
+                let start = window.start_of(cookie)?;
+                let full = start == window.names.len() && start >= MAX_WINDOW_NAMES;
+                (!full || window.end).then_some(start)
+            });
+            // What was remembered is dropped without the lock.
+            if start.is_none() {
+                std::mem::swap(&mut *window, &mut fresh);
+            }
+            start
+        };
+        if start.is_none() {
+            drop(fresh);
+            stream.go_to(cookie)?;
+        }
+        let start = start.unwrap_or(0);
+        loop {
+            {
+                let window = dir.listing.window.read().unwrap_or_else(PoisonError::into_inner);
+                let Some(window) = window.as_ref() else { return Ok(start) };
+                let have = window.names.len();
+                if window.end || have >= start.saturating_add(max) || have >= MAX_WINDOW_NAMES {
+                    break;
+                }
+            }
+            let read = stream.next_piece();
+            let mut window = dir.listing.window.write().unwrap_or_else(PoisonError::into_inner);
+            let mut piece = match read {
+                Ok(piece) => piece,
+                Err(error) => {
+                    // The stream's position is not the window's any more.
+                    window.take();
+                    return Err(error);
+                }
+            };
+            piece.names.retain(|listed| !self.hides(dir, &listed.name));
+            if let Some(window) = &mut *window {
+                window.append(piece);
+            }
+        }
+        self.listings.keep(dir);
+        Ok(start)
+    }
+
+    /// Looks at what the names of a page name, where that is not known.
+    fn look_at(&self, dir: &Entry, start: usize, max: usize) {
+        let now = Instant::now();
+        let modifications = self.modifications.load(Ordering::Acquire);
+        let unknown: Vec<(usize, Box<[u8]>)> = {
+            let window = dir.listing.window.read().unwrap_or_else(PoisonError::into_inner);
+            let Some(window) = window.as_ref() else { return };
+            let slots = page_of(window, start, max).iter().enumerate();
+            let unknown = slots.filter(|(_, slot)| {
+                !self.inline_metadata
+                    || !slot.known.is_some_and(|known| known.holds(modifications, now))
+            });
+            unknown.map(|(index, slot)| (start + index, slot.listed.name.clone())).collect()
+        };
+        let found: Vec<(usize, Known)> = unknown
+            .into_iter()
+            .map(|(index, name)| {
+                let (node, at) = match self.listed_node(dir, &name, now) {
+                    Ok((node, at)) => (Ok(node), at),
+                    Err(error) => (Err(error), now),
+                };
+                (index, Known { node, at, modifications })
+            })
+            .collect();
+        let mut window = dir.listing.window.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(window) = &mut *window else { return };
+        for (index, known) in found {
+            if let Some(slot) = window.names.get_mut(index) {
+                slot.known = Some(known);
+            }
+        }
+    }
+
+    /// Handle and attributes of a listed name, without opening it, and since
+    /// when they are known.
+    fn listed_node(&self, dir: &Entry, name: &[u8], now: Instant) -> StoreResult<(Node, Instant)> {
         let name = Name::parse(name)?;
+        if let Some(handle) = self.handle_nearby(dir, &name)
+            && let Some(entry) = self.cached(&handle)
+        {
+            let (attr, at) = match entry.recent_attr_and_time(now) {
+                Some(recent) if self.inline_metadata => recent,
+                _ => (entry.attr()?, now),
+            };
+            return Ok((Node { handle, attr }, at));
+        }
         let stat = syscall::stat_at(&dir.fd, name.as_c_str())?;
         let mount = self.mount_at(dir, &stat)?;
         let handle = self.handle_of(&dir.fd, name.as_c_str(), &stat, &mount)?;
@@ -76,9 +247,40 @@ impl Tree {
             self.places.remember(&handle, &dir.handle, name.as_bytes());
         }
         if let Some(entry) = self.cached(&handle) {
-            return Ok(Node { handle, attr: entry.attr()? });
+            return Ok((Node { handle, attr: entry.attr()? }, now));
         }
         let change = from_ctime(timestamp(stat.stx_ctime));
-        Ok(Node { handle, attr: attr_of(&stat, &mount, change) })
+        Ok((Node { handle, attr: attr_of(&stat, &mount, change) }, now))
     }
+
+    /// The handle of an entry of the directory's own file system.
+    fn handle_nearby(&self, dir: &Entry, name: &Name) -> Option<NodeHandle> {
+        if !dir.mount.kernel_handles {
+            return None;
+        }
+        let handle = name_to_handle(&dir.fd, name.as_c_str()).ok()?;
+        let near = u64::try_from(handle.mount_id).is_ok_and(|id| id == dir.mount.id);
+        if near { self.codec.kernel(dir.mount.key, &handle) } else { None }
+    }
+}
+
+impl Nodes {
+    fn why_none(self) -> StoreError {
+        if self == Self::Refused { StoreError::AccessDenied } else { StoreError::NotSupported }
+    }
+}
+
+fn dir_state(dir: &Entry) -> StoreResult<DirState> {
+    let generation = dir.generation.load(Ordering::Acquire);
+    Ok(DirState::new(generation, &syscall::stat(&dir.fd)?))
+}
+
+fn page_of(window: &Window, start: usize, max: usize) -> &[Slot] {
+    let end = start.saturating_add(max).min(window.names.len());
+    window.names.get(start..end).unwrap_or_default()
+}
+
+fn entry_of(slot: &Slot, node: StoreResult<Node>) -> DirEntry {
+    let listed = &slot.listed;
+    DirEntry { name: listed.name.to_vec(), cookie: listed.cookie, fileid: listed.fileid, node }
 }

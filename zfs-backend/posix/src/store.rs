@@ -275,6 +275,12 @@ impl FileStore for PosixStore {
         with_nodes: bool,
     ) -> StoreFuture<'a, DirPage> {
         Box::pin(async move {
+            if self.tree.inline_metadata
+                && let Some(answer) =
+                    self.tree.readdir_in_memory(who, dir, cookie, max_entries, with_nodes)
+            {
+                return answer;
+            }
             let dir = *dir;
             self.by(who, move |tree, who| tree.readdir(who, &dir, cookie, max_entries, with_nodes))
                 .await

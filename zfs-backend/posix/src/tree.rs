@@ -5,6 +5,7 @@ use crate::entry::Entry;
 use crate::entry_cache::EntryCache;
 use crate::errno::OrStoreError;
 use crate::handle::{HandleCodec, InTreeHandle, Parsed};
+use crate::listing::Budget;
 use crate::mounts::{Mount, MountTable, is_below};
 use crate::name::Name;
 use crate::places::PlaceTable;
@@ -13,7 +14,7 @@ use rustix::fs::Statx;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use zgate_io::IoEngine;
 use zgate_io::credentials;
@@ -35,6 +36,10 @@ pub(crate) struct Tree {
     pub(crate) places: PlaceTable,
     pub(crate) codec: HandleCodec,
     pub(crate) engine: IoEngine,
+    /// Bounds what is remembered of directories.
+    pub(crate) listings: Arc<Budget>,
+    /// Counts modifications made through the store.
+    pub(crate) modifications: Arc<AtomicU64>,
     pub(crate) snapshots_visible: bool,
     /// Callers' identities are worn; otherwise the store checks rights itself.
     pub(crate) switches_identity: bool,
@@ -114,7 +119,7 @@ impl Tree {
         if stat.stx_nlink == 0 {
             return Err(StoreError::Stale);
         }
-        Ok(self.cache.insert(Entry::new(*node, fd, mount, &stat)))
+        Ok(self.cache.insert(Entry::new(*node, fd, mount, &stat, &self.modifications)))
     }
 
     /// Whether the kernel's path of the object leads through the root.
@@ -180,7 +185,7 @@ impl Tree {
         }
         let entry = match self.cached(&handle) {
             Some(entry) => entry,
-            None => self.cache.insert(Entry::new(handle, fd, mount, &stat)),
+            None => self.cache.insert(Entry::new(handle, fd, mount, &stat, &self.modifications)),
         };
         let attr = entry.attr()?;
         Ok((entry, attr))
@@ -223,6 +228,8 @@ impl Tree {
     pub(crate) fn name_removed(&self, node: &NodeHandle, dir: &Entry, name: &Name) {
         self.places.forget_name(node, &dir.handle, name.as_bytes());
         let Some(entry) = self.cached(node) else {
+            // It may have other names, in directories listed lately.
+            self.modifications.fetch_add(1, Ordering::AcqRel);
             return;
         };
         entry.mark_modified();

@@ -8,6 +8,7 @@ mod data;
 mod handles;
 mod identity;
 mod listing;
+mod listing_cache;
 mod mounts;
 mod names;
 mod scene;
