@@ -90,7 +90,7 @@ impl Operation for Create {
         cx.current()?;
         let Kind::Node(kind) = args.kind else { return Err(Status::Badtype.into()) };
         let dir = cx.writable_object()?;
-        super::lookup::check_directory(&dir).await.map_err(|_| Status::Notdir)?;
+        super::lookup::require_directory(&dir).await?;
         names::check(&args.name.0)?;
         if matches!(&kind, NewNode::Symlink(target) if target.is_empty()) {
             return Err(Status::Inval.into());

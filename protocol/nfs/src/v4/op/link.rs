@@ -20,7 +20,7 @@ impl Operation for Link {
         let dir = cx.writable_object()?;
         let store = &dir.export.store;
         names::check(&name.0)?;
-        super::lookup::check_directory(&dir).await.map_err(|_| Status::Notdir)?;
+        super::lookup::require_directory(&dir).await?;
         if source.export.id != dir.export.id {
             return Err(Status::Xdev.into());
         }

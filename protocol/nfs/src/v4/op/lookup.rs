@@ -71,3 +71,14 @@ pub async fn check_directory(object: &Object) -> Result<(), Status> {
         _ => Err(Status::Notdir),
     }
 }
+
+/// The same for operations that may not answer [`Status::Symlink`].
+///
+/// # Errors
+/// [`Status::Notdir`] or the store's.
+pub async fn require_directory(object: &Object) -> Result<(), Status> {
+    match check_directory(object).await {
+        Err(Status::Symlink) => Err(Status::Notdir),
+        other => other,
+    }
+}

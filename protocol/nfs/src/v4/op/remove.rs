@@ -46,7 +46,8 @@ pub(super) async fn recall_named(cx: &Cx<'_>, dir: &Object, name: &[u8]) -> Resu
 
 /// The status of a name operation on something that is no directory.
 pub(super) async fn as_directory(dir: &Object, error: zgate_store::StoreError) -> Status {
-    if error == zgate_store::StoreError::NotDirectory
+    use zgate_store::StoreError::{IsSymlink, NotDirectory};
+    if matches!(error, NotDirectory | IsSymlink)
         && let Ok(attr) = dir.export.store.getattr(&dir.node).await
         && attr.kind == FileKind::Symlink
     {

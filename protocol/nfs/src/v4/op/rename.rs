@@ -55,9 +55,9 @@ impl Operation for Rename {
             // An existing target of another kind, or a directory in use, is
             // NFS4ERR_EXIST (RFC 8881 §18.26.3).
             Err(StoreError::NotEmpty | StoreError::IsDirectory) => Err(Status::Exist.into()),
-            Err(StoreError::NotDirectory) => {
+            Err(StoreError::NotDirectory | StoreError::IsSymlink) => {
                 for dir in [&from, &to] {
-                    super::lookup::check_directory(dir).await.map_err(|_| Status::Notdir)?;
+                    super::lookup::require_directory(dir).await?;
                 }
                 Err(Status::Exist.into())
             }

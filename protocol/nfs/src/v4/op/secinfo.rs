@@ -1,6 +1,6 @@
 //! SECINFO (RFC 8881 §18.29).
 
-use super::lookup::{check_directory, lookup_pseudo};
+use super::lookup::{lookup_pseudo, require_directory};
 use super::{Failure, Operation, names};
 use crate::v4::cx::{Current, Cx};
 use crate::v4::wire::{Component, OpNum, Status};
@@ -62,7 +62,7 @@ impl Operation for Secinfo {
             }
             Current::Node { .. } => {
                 let dir = cx.object(Status::Serverfault)?;
-                check_directory(&dir).await.map_err(|_| Status::Notdir)?;
+                require_directory(&dir).await?;
                 names::check(&name.0)?;
                 let node = dir.export.store.lookup(dir.who(), &dir.node, &name.0).await?;
                 Current::Node { export: dir.export, node: node.handle, entry: dir.entry }

@@ -1,1 +1,106 @@
-//! later
+//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW (RFC 7530 §16.28, §16.33,
+//! §16.34): minor version 0's way to be a client.
+
+use crate::rig::{Client, LEASE, Ops, Rig, Wish, each};
+use zgate_nfs::v4::op::open::How;
+use zgate_nfs::v4::op::renew::{self, Renew};
+use zgate_nfs::v4::op::setclientid::{NetAddress, Setclientid};
+use zgate_nfs::v4::op::setclientid_confirm::SetclientidConfirm;
+use zgate_nfs::v4::op::{setclientid, setclientid_confirm};
+use zgate_nfs::v4::wire::{ClientId, Status};
+
+fn renew(c: &Client) -> Status {
+    let args = renew::Args { clientid: c.id.get() };
+    c.run(Ops::new().op::<Renew>(&args)).status
+}
+
+#[test]
+fn a_client_introduces_itself_and_renews() {
+    each([0], |s| {
+        assert_eq!(renew(&s.c), Status::Ok);
+        s.c.id.set(ClientId(77));
+        assert_eq!(renew(&s.c), Status::StaleClientid);
+    });
+}
+
+#[test]
+fn an_unconfirmed_client_may_do_nothing() {
+    let rig = Rig::new();
+    let c = rig.stranger("c", 0);
+    let made = c.set_clientid(false).unwrap();
+    c.id.set(made.clientid);
+    assert_eq!(renew(&c), Status::StaleClientid);
+    let wish = Wish::name(&c.export(), "f").how(How::Unchecked(Default::default()));
+    assert_eq!(c.open(&wish).unwrap_err(), Status::StaleClientid);
+    let wrong = setclientid::Res { confirm: [9; 8], ..made.clone() };
+    assert_eq!(c.confirm_clientid(&wrong), Err(Status::StaleClientid));
+    assert_eq!(c.confirm_clientid(&made), Ok(()));
+    // A repeated confirmation is harmless (RFC 7530 §16.34.5).
+    assert_eq!(c.confirm_clientid(&made), Ok(()));
+    assert!(rig.shelf.names().contains(&b"c".to_vec()));
+}
+
+#[test]
+fn the_same_client_changes_its_callback_and_keeps_its_id() {
+    let rig = Rig::new();
+    let c = rig.client("c", 0);
+    let opened = c.create("f");
+    let id = c.id.get();
+    let made = c.set_clientid(true).unwrap();
+    assert_eq!(made.clientid, id);
+    c.confirm_clientid(&made).unwrap();
+    assert_eq!(c.write(&opened.fh, opened.stateid, 0, b"x"), Ok(1));
+}
+
+#[test]
+fn a_rebooted_client_loses_what_it_held_when_it_confirms() {
+    let rig = Rig::new();
+    let c = rig.client("c", 0);
+    let opened = c.create("f");
+    c.reboot();
+    let made = c.set_clientid(false).unwrap();
+    assert_ne!(made.clientid, c.id.get());
+    assert_eq!(c.write(&opened.fh, opened.stateid, 0, b"x"), Ok(1), "not confirmed yet");
+    c.confirm_clientid(&made).unwrap();
+    assert_eq!(c.write(&opened.fh, opened.stateid, 0, b"x"), Err(Status::Expired));
+}
+
+#[test]
+fn another_principal_may_not_take_a_name_in_use() {
+    let rig = Rig::new();
+    let c = rig.client("c", 0);
+    c.create("f");
+    let thief = rig.stranger("c", 0);
+    thief.become_user(1000, 1000);
+    let ops = |client: &Client| {
+        let args = setclientid::Args {
+            verifier: [3; 8],
+            name: client.name.as_slice().into(),
+            callback_program: 1,
+            callback_address: NetAddress::default(),
+            callback_ident: 0,
+        };
+        Ops::new().op::<Setclientid>(&args)
+    };
+    let reply = thief.bare(ops(&thief));
+    assert_eq!(reply.status, Status::ClidInuse);
+    assert_eq!(reply.failure::<NetAddress>().address.0, b"192.0.2.7");
+    let made = c.bare(ops(&c)).ok().get::<Setclientid>();
+    let args = setclientid_confirm::Args { clientid: made.clientid, confirm: made.confirm };
+    let confirm = Ops::new().op::<SetclientidConfirm>(&args);
+    assert_eq!(thief.bare(confirm).status, Status::ClidInuse);
+    // When nobody renews it any more the name is free.
+    rig.pass_seconds(LEASE + 1);
+    assert_eq!(thief.bare(ops(&thief)).status, Status::Ok);
+}
+
+#[test]
+fn a_shelf_that_does_not_keep_records_makes_clients_wait() {
+    let rig = Rig::new();
+    rig.shelf.set_broken(true);
+    let c = rig.stranger("c", 0);
+    let made = c.set_clientid(false).unwrap();
+    assert_eq!(c.confirm_clientid(&made), Err(Status::Delay));
+    rig.shelf.set_broken(false);
+    assert_eq!(c.confirm_clientid(&made), Ok(()));
+}

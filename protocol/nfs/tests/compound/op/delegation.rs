@@ -1,1 +1,67 @@
-//! later
+//! DELEGPURGE, DELEGRETURN, WANT_DELEGATION and GET_DIR_DELEGATION
+//! (RFC 8881 §18.5, §18.6, §18.49, §18.39).
+
+use crate::rig::{Client, Ops, Rig, Wish, every_minor, sessions};
+use zgate_nfs::v4::op::delegpurge::{self, Delegpurge};
+use zgate_nfs::v4::op::delegreturn::{self, Delegreturn};
+use zgate_nfs::v4::op::want_delegation::{GetDirArgs, GetDirDelegation, GetDirRes, WantArgs, WantDelegation};
+use zgate_nfs::v4::wire::{Bitmap, Stateid, Status};
+
+fn give_back(ops: Ops, stateid: Stateid) -> Ops {
+    ops.op::<Delegreturn>(&delegreturn::Args { stateid })
+}
+
+#[test]
+fn a_delegation_goes_back_once() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let c: Client = rig.reachable("c", minor);
+        let root = c.export();
+        c.file(&root, "f", b"x");
+        rig.pass_seconds(1);
+        let opened = c.open(&Wish::name(&root, "f").access(1)).unwrap();
+        let held = opened.delegation();
+        let at = || Ops::new().at(&opened.fh);
+        c.check("no handle", give_back(Ops::new(), held), Status::Nofilehandle);
+        c.check("another file's", give_back(Ops::new().at(&root), held), Status::BadStateid);
+        c.check("an open's", give_back(at(), opened.stateid), Status::BadStateid);
+        let ahead = Stateid { seqid: held.seqid + 1, ..held };
+        c.check("a version to come", give_back(at(), ahead), Status::BadStateid);
+        c.check("anonymous", give_back(at(), Stateid::ANONYMOUS), Status::BadStateid);
+        c.check("pseudo", give_back(Ops::new().root(), held), Status::BadStateid);
+        assert_eq!(c.read(&opened.fh, held, 0, 9).unwrap().1, "x");
+        c.check("back", give_back(at(), held), Status::Ok);
+        c.check("twice", give_back(at(), held), Status::BadStateid);
+        assert_eq!(c.read(&opened.fh, opened.stateid, 0, 9).unwrap().1, "x");
+    }
+}
+
+#[test]
+fn nothing_to_purge() {
+    every_minor(|s| {
+        let args = delegpurge::Args { clientid: s.c.id.get() };
+        s.c.check("purge", Ops::new().op::<Delegpurge>(&args), Status::Notsupp);
+    });
+}
+
+#[test]
+fn delegations_on_request_are_not_given() {
+    sessions(|s| {
+        let want = WantArgs { want: 0x100, claim: 4, previous: None };
+        let ops = Ops::new().at(&s.file).op::<WantDelegation>(&want);
+        s.c.check("want", ops, Status::Notsupp);
+        let dir = GetDirArgs {
+            signal: false,
+            notifications: Bitmap::default(),
+            child_delay: Default::default(),
+            dir_delay: Default::default(),
+            child_attributes: Bitmap::default(),
+            dir_attributes: Bitmap::default(),
+        };
+        let reply = s.c.run(Ops::new().at(&s.dir).op::<GetDirDelegation>(&dir)).ok();
+        let unavailable = GetDirRes { status: 1, will_signal: false };
+        assert_eq!(reply.get::<GetDirDelegation>(), unavailable, "GDD4_UNAVAIL");
+        let bare = Ops::new().op::<GetDirDelegation>(&dir);
+        s.c.check("no handle", bare, Status::Nofilehandle);
+    });
+}

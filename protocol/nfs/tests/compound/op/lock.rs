@@ -1,1 +1,198 @@
-//! later
+//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881 §18.10-§18.12,
+//! RFC 7530 §16.37).
+
+use crate::rig::{Ops, Scene, Wish, each, every_minor};
+use zgate_nfs::v4::op::lock::{self, Denied, Lock, Locker};
+use zgate_nfs::v4::op::lockt::{self, Lockt};
+use zgate_nfs::v4::op::locku::{self, Locku};
+use zgate_nfs::v4::op::release_lockowner::{self, ReleaseLockowner};
+use zgate_nfs::v4::wire::{LockType, Stateid, Status};
+
+const ALL: u64 = u64::MAX;
+
+#[test]
+fn locks_exclude_other_owners_and_say_by_what() {
+    every_minor(|s| {
+        let opened = s.open();
+        let mut held = s.c.lock(&opened, "a", LockType::Write, (10, 10)).unwrap();
+        for range in [(0, 11), (19, 1), (10, 10), (0, ALL), (15, ALL)] {
+            assert_eq!(s.c.lock(&opened, "b", LockType::Read, range).unwrap_err(), Status::Denied);
+            assert_eq!(s.c.lockt(&s.file, "b", LockType::Read, range), Err(Status::Denied));
+            assert_eq!(s.c.lockt(&s.file, "a", LockType::Write, range), Ok(()));
+        }
+        for range in [(0, 10), (20, 5), (20, ALL)] {
+            assert_eq!(s.c.lockt(&s.file, "b", LockType::Write, range), Ok(()));
+        }
+        let args = lockt::Args { kind: LockType::Read, offset: 0, length: ALL, owner: s.c.owner("b") };
+        let reply = s.c.run(Ops::new().at(&s.file).op::<Lockt>(&args));
+        let expected =
+            Denied { offset: 10, length: 10, kind: LockType::Write, owner: s.c.owner("a") };
+        assert_eq!(reply.failure::<Denied>(), expected);
+        let before = held.stateid;
+        s.c.lock_more(&mut held, LockType::Read, (10, 10)).unwrap();
+        assert_eq!(held.stateid.seqid, before.seqid + 1, "each change is a new version");
+        assert_eq!(s.c.lockt(&s.file, "b", LockType::Read, (0, ALL)), Ok(()), "downgraded");
+        s.c.unlock(&mut held, (12, 3)).unwrap();
+        assert_eq!(s.c.lockt(&s.file, "b", LockType::Write, (12, 3)), Ok(()));
+        assert_eq!(s.c.lockt(&s.file, "b", LockType::Write, (11, 2)), Err(Status::Denied));
+        assert_eq!(s.c.lockt(&s.file, "b", LockType::Write, (14, 2)), Err(Status::Denied));
+        s.c.unlock(&mut held, (0, ALL)).unwrap();
+        assert_eq!(s.c.lockt(&s.file, "b", LockType::Write, (0, ALL)), Ok(()));
+    });
+}
+
+#[test]
+fn ranges() {
+    every_minor(|s| {
+        let opened = s.open();
+        let mut held = s.c.lock(&opened, "a", LockType::Read, (0, 1)).unwrap();
+        for range in [(0, 0), (1, ALL - 1 + 1 - 1), (ALL, 2), (ALL - 5, 7)] {
+            let legal = range == (1, ALL - 1);
+            let expected = if legal { Ok(()) } else { Err(Status::Inval) };
+            assert_eq!(s.c.lock_more(&mut held, LockType::Read, range), expected, "{range:?}");
+            let expected = if legal { Ok(()) } else { Err(Status::Inval) };
+            assert_eq!(s.c.lockt(&s.file, "a", LockType::Read, range), expected, "{range:?}");
+            if !legal {
+                assert_eq!(s.c.unlock(&mut held, range), Err(Status::Inval), "{range:?}");
+            }
+        }
+        assert_eq!(s.c.lock_more(&mut held, LockType::Write, (ALL - 1, 1)), Ok(()));
+        assert_eq!(s.c.unlock(&mut held, (3, ALL)), Ok(()));
+    });
+}
+
+#[test]
+fn kinds_of_objects_and_opens() {
+    every_minor(|s| {
+        let opened = s.open();
+        let test = |ops: Ops| {
+            let args = lockt::Args { kind: LockType::Read, offset: 0, length: 1, owner: s.c.owner("a") };
+            ops.op::<Lockt>(&args)
+        };
+        s.check_regular_only("LOCKT", test);
+        let lock = |ops: Ops| ops.op::<Lock>(&s.c.lock_args(&opened, "a", LockType::Read, (0, 1)));
+        s.check_regular_only("LOCK", lock);
+        s.c.check("pseudo", lock(Ops::new().root()), Status::Isdir);
+        s.c.check("no such type", Ops::new().at(&s.file).raw(13, &[0; 40]), Status::Badxdr);
+        let wish = Wish::name(&s.root, "file").owner("reader").access(1);
+        let reader = s.c.open(&wish).unwrap();
+        let refused = s.c.lock(&reader, "a", LockType::Write, (0, 1));
+        assert_eq!(refused.unwrap_err(), Status::Openmode);
+        let wish = Wish::name(&s.root, "file").owner("writer").access(2);
+        let writer = s.c.open(&wish).unwrap();
+        let refused = s.c.lock(&writer, "a", LockType::Read, (0, 1));
+        assert_eq!(refused.unwrap_err(), Status::Openmode);
+        assert!(s.c.lock(&writer, "a", LockType::WriteWait, (0, 1)).is_ok());
+    });
+}
+
+fn more(s: &Scene, stateid: Stateid) -> Ops {
+    let locker = Locker::Existing { stateid, seqid: s.c.seqid("a") };
+    let args = lock::Args { kind: LockType::Read, reclaim: false, offset: 0, length: 1, locker };
+    Ops::new().at(&s.file).op::<Lock>(&args)
+}
+
+fn unlock(s: &Scene, stateid: Stateid) -> Ops {
+    let seqid = s.c.seqid("a");
+    let args = locku::Args { kind: LockType::Read, seqid, stateid, offset: 0, length: 1 };
+    Ops::new().at(&s.file).op::<Locku>(&args)
+}
+
+#[test]
+fn stateids_that_do_not_lock() {
+    every_minor(|s| {
+        let opened = s.open();
+        let held = s.c.lock(&opened, "a", LockType::Read, (0, 1)).unwrap();
+        for op in [more, unlock] {
+            for bad in [Stateid::ANONYMOUS, Stateid::READ_BYPASS, Stateid::INVALID] {
+                s.c.check("special", op(s, bad), Status::BadStateid);
+            }
+            let ahead = Stateid { seqid: held.stateid.seqid + 1, ..held.stateid };
+            s.c.check("a version to come", op(s, ahead), Status::BadStateid);
+        }
+        // An open's stateid unlocks nothing; minor version 0 judges the
+        // number of the open's owner first.
+        if s.c.minor > 0 {
+            s.c.check("an open's", unlock(s, opened.stateid), Status::BadStateid);
+            s.c.check("an open's", more(s, opened.stateid), Status::BadStateid);
+        }
+        let new = |stateid| {
+            let fake = crate::rig::Opened { stateid, ..opened.clone() };
+            let args = s.c.lock_args(&fake, "fresh", LockType::Read, (5, 1));
+            Ops::new().at(&s.file).op::<Lock>(&args)
+        };
+        s.c.check("first lock by nothing", new(Stateid::ANONYMOUS), Status::BadStateid);
+        let inner = s.c.open(&Wish::name(&s.dir, "inner").owner("i")).unwrap();
+        let args = s.c.lock_args(&inner, "fresh", LockType::Read, (5, 1));
+        let ops = Ops::new().at(&s.file).op::<Lock>(&args);
+        s.c.check("another file's open", ops, Status::BadStateid);
+        let bare = Ops::new().op::<Locku>(&locku::Args {
+            kind: LockType::Read,
+            seqid: 0,
+            stateid: held.stateid,
+            offset: 0,
+            length: 1,
+        });
+        s.c.check("no handle", bare, Status::Nofilehandle);
+    });
+}
+
+#[test]
+fn reclaims_outside_grace() {
+    every_minor(|s| {
+        let opened = s.open();
+        let args = lock::Args {
+            reclaim: true,
+            ..s.c.lock_args(&opened, "a", LockType::Read, (0, 1))
+        };
+        s.c.check("no grace", Ops::new().at(&s.file).op::<Lock>(&args), Status::NoGrace);
+    });
+}
+
+#[test]
+fn minor_zero_numbers_and_replays() {
+    each([0], |s| {
+        let opened = s.open();
+        let args = s.c.lock_args(&opened, "a", LockType::Write, (0, 4));
+        let ops = || Ops::new().at(&s.file).op::<Lock>(&args);
+        let first = s.c.run(ops()).ok();
+        assert_eq!(s.c.run(ops()).ok().raw, first.raw, "a repeated LOCK");
+        s.c.advance("owner", Status::Ok);
+        s.c.advance("a", Status::Ok);
+        let stateid = first.get::<Lock>().stateid;
+        let again = || unlock(s, stateid);
+        let done = s.c.run(again()).ok();
+        assert_eq!(s.c.run(again()).ok().raw, done.raw, "a repeated LOCKU");
+        s.c.advance("a", Status::Ok);
+        s.c.advance("a", Status::Ok);
+        s.c.check("a number left out", unlock(s, stateid), Status::BadSeqid);
+        s.c.check("an unknown client", {
+            let mut owner = s.c.owner("a");
+            owner.clientid.0 ^= 99;
+            let args = lockt::Args { kind: LockType::Read, offset: 0, length: 1, owner };
+            Ops::new().at(&s.file).op::<Lockt>(&args)
+        }, Status::StaleClientid);
+    });
+}
+
+#[test]
+fn lock_owners_are_released_when_they_hold_nothing() {
+    each([0], |s| {
+        let release = |owner| {
+            let args = release_lockowner::Args { owner };
+            Ops::new().op::<ReleaseLockowner>(&args)
+        };
+        s.c.check("unknown owner", release(s.c.owner("nobody")), Status::Ok);
+        let mut stranger = s.c.owner("a");
+        stranger.clientid.0 ^= 99;
+        s.c.check("unknown client", release(stranger), Status::StaleClientid);
+        let opened = s.open();
+        let mut held = s.c.lock(&opened, "a", LockType::Read, (0, 1)).unwrap();
+        s.c.check("holds a lock", release(s.c.owner("a")), Status::LocksHeld);
+        s.c.unlock(&mut held, (0, ALL)).unwrap();
+        s.c.check("holds nothing", release(s.c.owner("a")), Status::Ok);
+        s.c.owners.borrow_mut().remove("a");
+        s.c.check("released", unlock(s, held.stateid), Status::BadStateid);
+        assert!(s.c.lock(&opened, "a", LockType::Read, (0, 1)).is_ok(), "starts anew");
+    });
+}

@@ -1,1 +1,202 @@
-//! later
+//! READ, READ_PLUS, SEEK and IO_ADVISE (RFC 8881 §18.22, RFC 7862 §15.5,
+//! §15.10, §15.11).
+
+use crate::rig::{Ops, Scene, Wish, each, every_minor, mode};
+use zgate_nfs::v4::op::io_advise::{self, IoAdvise};
+use zgate_nfs::v4::op::read::Read;
+use zgate_nfs::v4::op::read_plus::{self, Content, ReadPlus};
+use zgate_nfs::v4::op::seek::{self, Seek};
+use zgate_nfs::v4::wire::{Bitmap, LockType, Stateid, Status};
+use zgate_store::Payload;
+
+#[test]
+fn every_kind_of_stateid_reads() {
+    every_minor(|s| {
+        let opened = s.open();
+        let locked = s.c.lock(&opened, "l", LockType::Read, (0, 1)).unwrap();
+        for (what, stateid) in [
+            ("anonymous", Stateid::ANONYMOUS),
+            ("bypass", Stateid::READ_BYPASS),
+            ("open", opened.stateid),
+            ("lock", locked.stateid),
+        ] {
+            assert_eq!(s.c.read(&s.file, stateid, 0, 3), Ok((false, "con".into())), "{what}");
+            assert_eq!(s.c.read(&s.file, stateid, 3, 100), Ok((true, "tent".into())), "{what}");
+            assert_eq!(s.c.read(&s.file, stateid, 7, 1), Ok((true, "".into())), "{what}");
+            assert_eq!(s.c.read(&s.file, stateid, u64::MAX, 1), Ok((true, "".into())), "{what}");
+            assert_eq!(s.c.read(&s.file, stateid, 0, 0), Ok((false, "".into())), "{what}");
+        }
+        let wish = Wish::name(&s.root, "file").owner("writer").access(2);
+        let writer = s.c.open(&wish).unwrap();
+        // Clients read around what they write (RFC 8881 §18.22.3).
+        assert!(s.c.read(&s.file, writer.stateid, 0, 3).is_ok());
+        if s.c.minor > 0 {
+            let newest = Stateid { seqid: 0, ..opened.stateid };
+            assert!(s.c.read(&s.file, newest, 0, 1).is_ok());
+            s.c.check("no current stateid", Ops::new().at(&s.file).read(Stateid::CURRENT, 0, 1), Status::BadStateid);
+        }
+    });
+}
+
+#[test]
+fn no_more_than_an_export_transfers_at_once() {
+    every_minor(|s| {
+        let big = s.c.file(&s.root, "big", &vec![7; 1 << 20]);
+        let opened = s.c.open(&Wish::name(&s.root, "big")).unwrap();
+        s.c.write(&big, opened.stateid, 1 << 20, &[8; 100]).unwrap();
+        let (eof, data) = s.c.read(&big, opened.stateid, 0, u32::MAX).unwrap();
+        assert!(!eof && data.len() == 1 << 20);
+    });
+}
+
+/// What READ and its kin refuse in the same way.
+fn check_refusals(s: &Scene, what: &str, op: &dyn Fn(Ops, Stateid) -> Ops) {
+    s.check_regular_only(what, |ops| op(ops, Stateid::ANONYMOUS));
+    s.c.check(what, op(Ops::new().root(), Stateid::ANONYMOUS), Status::Isdir);
+    let opened = s.open();
+    let at = || Ops::new().at(&s.file);
+    s.c.check(what, op(at(), Stateid::INVALID), Status::BadStateid);
+    let mut unknown = opened.stateid;
+    unknown.other[11] ^= 0x70;
+    s.c.check(what, op(at(), unknown), Status::BadStateid);
+    let ahead = Stateid { seqid: opened.stateid.seqid + 1, ..opened.stateid };
+    s.c.check(what, op(at(), ahead), Status::BadStateid);
+    s.c.check(what, op(Ops::new().at(&s.inner), opened.stateid), Status::BadStateid);
+    let wish = Wish::name(&s.dir, "inner").owner("denier").deny(1);
+    let denier = s.c.open(&wish).unwrap();
+    let inner = || Ops::new().at(&s.inner);
+    s.c.check(what, op(inner(), Stateid::ANONYMOUS), Status::Locked);
+    s.c.close(&denier).unwrap();
+    s.c.check(what, op(inner(), Stateid::ANONYMOUS), Status::Ok);
+    let secret = s.c.file(&s.root, "secret", b"x");
+    s.c.setattr(&secret, Stateid::ANONYMOUS, mode(0)).unwrap();
+    s.c.as_user(1000, || {
+        s.c.check(what, op(Ops::new().at(&secret), Stateid::ANONYMOUS), Status::Access);
+    });
+}
+
+#[test]
+fn read_refusals() {
+    every_minor(|s| {
+        check_refusals(s, "READ", &|ops, stateid| ops.read(stateid, 0, 1));
+        // An old version of an open.
+        let first = s.c.open(&Wish::name(&s.root, "file").access(1)).unwrap();
+        s.open();
+        let old = Stateid { seqid: first.stateid.seqid, ..first.stateid };
+        assert_eq!(s.c.read(&s.file, old, 0, 1).unwrap_err(), Status::OldStateid);
+    });
+    each([2], |s| {
+        check_refusals(s, "READ_PLUS", &|ops, stateid| {
+            ops.op::<ReadPlus>(&read_plus::Args { stateid, offset: 0, count: 1 })
+        });
+    });
+    each([2], |s| {
+        check_refusals(s, "SEEK", &|ops, stateid| {
+            ops.op::<Seek>(&seek::Args { stateid, offset: 0, what: 1 })
+        });
+    });
+}
+
+#[test]
+fn another_users_stateid_gives_no_rights() {
+    every_minor(|s| {
+        let secret = s.c.file(&s.root, "secret", b"x");
+        s.c.setattr(&secret, Stateid::ANONYMOUS, mode(0o600)).unwrap();
+        let opened = s.c.open(&Wish::name(&s.root, "secret")).unwrap();
+        s.c.as_user(1000, || {
+            let stolen = s.c.read(&secret, opened.stateid, 0, 1);
+            assert_eq!(stolen.unwrap_err(), Status::Access);
+            assert_eq!(s.c.write(&secret, opened.stateid, 0, b"y"), Err(Status::Access));
+        });
+    });
+}
+
+/// A file with data at 0..4096 and 8192..8292, size 20000.
+fn holey(s: &Scene) -> crate::rig::Opened {
+    let opened = s.c.create("holey");
+    s.c.write(&opened.fh, opened.stateid, 0, &[1; 4096]).unwrap();
+    s.c.write(&opened.fh, opened.stateid, 8192, &[2; 100]).unwrap();
+    s.c.truncate(&opened.fh, opened.stateid, 20_000).unwrap();
+    opened
+}
+
+#[test]
+fn read_plus_tells_data_from_holes() {
+    each([2], |s| {
+        let opened = holey(s);
+        let (expected, size) = (s.c.content(&opened.fh), 20_000);
+        for (offset, count) in [(0, 30_000), (100, 5000), (4096, 10), (9000, 50_000), (0, 0), (30_000, 9)] {
+            let args = read_plus::Args { stateid: opened.stateid, offset, count };
+            let ops = Ops::new().at(&opened.fh).op::<ReadPlus>(&args);
+            let res = s.c.run(ops).ok().get::<ReadPlus>();
+            let mut at = offset;
+            for content in &res.contents {
+                let (start, end) = match content {
+                    Content::Data(start, Payload::Bytes(data)) => {
+                        let from = *start as usize;
+                        assert_eq!(&expected[from..from + data.len()], &data[..]);
+                        (*start, start + data.len() as u64)
+                    }
+                    Content::Data(..) => panic!("bytes were asked for"),
+                    Content::Hole(start, length) => {
+                        let range = *start as usize..(start + length) as usize;
+                        assert!(expected[range].iter().all(|byte| *byte == 0));
+                        (*start, start + length)
+                    }
+                };
+                assert_eq!(start, at, "in order, without gaps");
+                assert!(end > start && end <= size && end <= offset + u64::from(count));
+                at = end;
+            }
+            assert_eq!(res.eof, at >= size, "{offset} {count}");
+            if offset == 0 && count == 30_000 {
+                assert!(res.contents.iter().any(|c| matches!(c, Content::Hole(..))));
+            }
+        }
+    });
+}
+
+#[test]
+fn seek_finds_edges() {
+    each([2], |s| {
+        let opened = holey(s);
+        let ask = |offset, what| {
+            let args = seek::Args { stateid: opened.stateid, offset, what };
+            s.c.run(Ops::new().at(&opened.fh).op::<Seek>(&args)).result()
+        };
+        let found = |offset, what| {
+            let res = ask(offset, what).unwrap().get::<Seek>();
+            (res.eof, res.offset)
+        };
+        assert_eq!(found(0, 0), (false, 0));
+        assert_eq!(found(0, 1), (false, 4096));
+        assert_eq!(found(4096, 0), (false, 8192));
+        assert_eq!(found(5000, 1), (false, 5000));
+        assert!(found(19_000, 0).0, "only a hole is left");
+        assert_eq!(ask(20_000, 0).unwrap_err(), Status::Nxio);
+        assert_eq!(ask(u64::MAX, 1).unwrap_err(), Status::Nxio);
+        assert_eq!(ask(0, 7).unwrap_err(), Status::UnionNotsupp);
+    });
+}
+
+#[test]
+fn advice_is_taken_or_not() {
+    each([2], |s| {
+        let ask = |ops: Ops, hints: &[u32]| {
+            let hints = Bitmap::of(hints);
+            let stateid = Stateid::ANONYMOUS;
+            ops.op::<IoAdvise>(&io_advise::Args { stateid, offset: 0, count: 0, hints })
+        };
+        let reply = s.c.run(ask(Ops::new().at(&s.file), &[1, 4, 30])).ok();
+        assert_eq!(reply.get::<IoAdvise>(), Bitmap::of(&[1, 4]));
+        s.c.check("no handle", ask(Ops::new(), &[]), Status::Nofilehandle);
+        s.c.check("a directory", ask(Ops::new().at(&s.dir), &[1]), Status::Isdir);
+        s.c.check("stale", ask(Ops::new().at(&s.stale), &[1]), Status::Stale);
+        s.c.check("pseudo", ask(Ops::new().root(), &[1]), Status::Isdir);
+    });
+    // A plain READ stays what it is beside the others.
+    each([2], |s| {
+        let both = Ops::new().at(&s.file).read(Stateid::ANONYMOUS, 0, 1);
+        assert_eq!(s.c.run(both).ok().get::<Read>().data.len(), 1);
+    });
+}

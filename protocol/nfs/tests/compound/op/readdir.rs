@@ -1,1 +1,101 @@
-//! later
+//! READDIR (RFC 8881 §18.23).
+
+use crate::rig::{Ops, Scene, every_minor, mode};
+use std::collections::HashSet;
+use zgate_nfs::namespace::Fh;
+use zgate_nfs::v4::op::readdir::{self, Readdir, Res};
+use zgate_nfs::v4::wire::{Bitmap, Stateid, Status};
+
+fn list(fh: &Fh, cookie: u64, verifier: [u8; 8], maxcount: u32, want: &[u32]) -> Ops {
+    let want = Bitmap::of(want);
+    let args = readdir::Args { cookie, verifier, dircount: 1000, maxcount, want };
+    Ops::new().at(fh).op::<Readdir>(&args)
+}
+
+/// The whole directory in pages of `maxcount` bytes.
+fn walk(s: &Scene, fh: &Fh, maxcount: u32, want: &[u32]) -> Vec<Vec<u8>> {
+    let (mut cookie, mut verifier, mut names) = (0, [0; 8], Vec::new());
+    let mut cookies = HashSet::new();
+    loop {
+        let reply = s.c.run(list(fh, cookie, verifier, maxcount, want)).ok();
+        let body = reply.answers.last().unwrap().body.len();
+        assert!(body <= maxcount as usize, "{body} bytes for {maxcount}");
+        let res: Res = reply.get::<Readdir>();
+        for entry in &res.entries {
+            assert!(entry.cookie > 2 && cookies.insert(entry.cookie), "cookies are unique");
+            names.push(entry.name.0.clone());
+            cookie = entry.cookie;
+        }
+        verifier = res.verifier;
+        if res.eof {
+            return names;
+        }
+        assert!(!res.entries.is_empty(), "a page without entries that is not the last");
+    }
+}
+
+#[test]
+fn every_page_size_lists_the_same_names_once() {
+    every_minor(|s| {
+        for at in 0..40 {
+            s.c.mkdir(&s.dir, &format!("{at:0>width$}", width = 1 + at * 5));
+        }
+        let all = walk(s, &s.dir, 1 << 20, &[1, 20]);
+        assert_eq!(all.len(), 41);
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), 41);
+        assert!(!all.iter().any(|name| name == b"." || name == b".."), "RFC 8881 §18.23.3");
+        for maxcount in [300, 512, 1000, 4096, 8192] {
+            assert_eq!(walk(s, &s.dir, maxcount, &[1, 20]), all, "{maxcount}");
+            assert_eq!(walk(s, &s.dir, maxcount, &[]), all, "{maxcount} without attributes");
+        }
+    });
+}
+
+#[test]
+fn entries_removed_between_pages_do_not_hide_others() {
+    every_minor(|s| {
+        for at in 0..20 {
+            s.c.mkdir(&s.dir, &format!("entry{at:02}"));
+        }
+        let first = s.c.run(list(&s.dir, 0, [0; 8], 400, &[])).ok().get::<Readdir>();
+        for entry in &first.entries {
+            let text = String::from_utf8(entry.name.0.clone()).unwrap();
+            s.c.remove(&s.dir, &text).unwrap();
+        }
+        let cookie = first.entries.last().unwrap().cookie;
+        let rest = s.c.run(list(&s.dir, cookie, first.verifier, 1 << 16, &[])).ok().get::<Readdir>();
+        assert!(rest.eof);
+        assert_eq!(first.entries.len() + rest.entries.len(), 21);
+    });
+}
+
+#[test]
+fn errors() {
+    every_minor(|s| {
+        let args = readdir::Args {
+            cookie: 0,
+            verifier: [0; 8],
+            dircount: 0,
+            maxcount: 4096,
+            want: Bitmap::default(),
+        };
+        s.c.check("no handle", Ops::new().op::<Readdir>(&args), Status::Nofilehandle);
+        for fh in [&s.file, &s.link, &s.fifo] {
+            s.c.check("no directory", list(fh, 0, [0; 8], 4096, &[]), Status::Notdir);
+        }
+        s.c.check("stale", list(&s.stale, 0, [0; 8], 4096, &[]), Status::Stale);
+        for cookie in [1, 2] {
+            s.c.check("a reserved cookie", list(&s.dir, cookie, [0; 8], 4096, &[]), Status::BadCookie);
+        }
+        for maxcount in [0, 15, 20, 40] {
+            s.c.check("too small", list(&s.dir, 0, [0; 8], maxcount, &[1]), Status::Toosmall);
+        }
+        s.c.check("can only be set", list(&s.dir, 0, [0; 8], 4096, &[48]), Status::Inval);
+        s.c.check("a strange verifier", list(&s.dir, 3, [1; 8], 4096, &[]), Status::NotSame);
+        s.c.check("far cookie", list(&s.dir, u64::MAX >> 1, [0; 8], 4096, &[]), Status::Ok);
+        s.c.setattr(&s.dir, Stateid::ANONYMOUS, mode(0o311)).unwrap();
+        s.c.as_user(1000, || {
+            s.c.check("no right", list(&s.dir, 0, [0; 8], 4096, &[]), Status::Access);
+        });
+    });
+}

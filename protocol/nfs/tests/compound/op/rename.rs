@@ -62,6 +62,8 @@ fn errors() {
         s.c.check("none saved", Ops::new().at(&s.root).rename("a", "b"), Status::Nofilehandle);
         s.c.check("no such name", mv(&s.root, "x", &s.root, "y"), Status::Noent);
         s.c.check("from a file", mv(&s.file, "x", &s.root, "y"), Status::Notdir);
+        s.c.check("from a link", mv(&s.link, "x", &s.root, "y"), Status::Notdir);
+        s.c.check("into a link", mv(&s.root, "dir", &s.link, "y"), Status::Notdir);
         s.c.check("into a file", mv(&s.root, "dir", &s.file, "y"), Status::Notdir);
         s.c.check("stale source", mv(&s.stale, "x", &s.root, "y"), Status::Stale);
         s.c.check("stale target", mv(&s.root, "file", &s.stale, "y"), Status::Stale);

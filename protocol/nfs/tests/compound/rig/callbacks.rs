@@ -137,7 +137,9 @@ impl Ears {
 
     fn listen(&mut self, path: &CallbackPath, op: u32, d: &mut Decoder<'_>) {
         let heard = match op {
-            3 => Heard::GetAttr { fh: Decode::decode(d).unwrap(), want: Decode::decode(d).unwrap() },
+            3 => {
+                Heard::GetAttr { fh: Decode::decode(d).unwrap(), want: Decode::decode(d).unwrap() }
+            }
             4 => Heard::Recall {
                 stateid: Decode::decode(d).unwrap(),
                 truncate: Decode::decode(d).unwrap(),

@@ -1,9 +1,9 @@
 //! A client of any minor version: its identity, its session, its sequence
 //! numbers.
 
+use super::Rig;
 use super::callbacks::{Heard, Manner};
 use super::ops::{Ops, Reply};
-use super::Rig;
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -244,8 +244,7 @@ impl Client {
 
     /// Sends the arguments of a COMPOUND as they are.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<Bytes, AcceptError> {
-        let (server, call, now) =
-            (self.rig.server(), self.rpc_call(), self.rig.world.clock());
+        let (server, call, now) = (self.rig.server(), self.rpc_call(), self.rig.world.clock());
         let work = Box::pin(async move {
             let mut d = Decoder::new(bytes);
             server.compound(&call, now, &mut d).await

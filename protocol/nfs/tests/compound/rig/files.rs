@@ -6,9 +6,7 @@ use bytes::Bytes;
 use zgate_nfs::namespace::Fh;
 use zgate_nfs::v4::op::open::{Claim, Delegated, How};
 use zgate_nfs::v4::op::*;
-use zgate_nfs::v4::wire::{
-    Bitmap, ChangeInfo, Fattr, LockType, StableHow, Stateid, Status,
-};
+use zgate_nfs::v4::wire::{Bitmap, ChangeInfo, Fattr, LockType, StableHow, Stateid, Status};
 use zgate_store::Payload;
 use zgate_store::file_store::NewNode;
 use zgate_xdr::{Encoder, Opaque};
@@ -135,8 +133,7 @@ impl Client {
             delegated: res.delegated,
         };
         if res.flags & open::RESULT_CONFIRM != 0 {
-            let args =
-                open_confirm::Args { stateid: res.stateid, seqid: self.seqid(wish.owner) };
+            let args = open_confirm::Args { stateid: res.stateid, seqid: self.seqid(wish.owner) };
             let ops = Ops::new().at(&opened.fh).op::<open_confirm::OpenConfirm>(&args);
             let reply = self.run(ops).ok();
             self.advance(wish.owner, Status::Ok);
@@ -335,7 +332,12 @@ impl Client {
         Ok(reply.get::<remove::Remove>())
     }
 
-    pub(crate) fn setattr(&self, fh: &Fh, stateid: Stateid, attrs: Fattr) -> Result<Bitmap, Status> {
+    pub(crate) fn setattr(
+        &self,
+        fh: &Fh,
+        stateid: Stateid,
+        attrs: Fattr,
+    ) -> Result<Bitmap, Status> {
         let args = setattr::Args { stateid, attrs };
         let reply = self.run(Ops::new().at(fh).op::<setattr::Setattr>(&args)).result()?;
         Ok(reply.get::<setattr::Setattr>())

@@ -170,13 +170,8 @@ impl Rig {
             self.world.cut(zgate_nfs::runtime::ConnectionId(number));
         }
         self.epoch.set(self.epoch.get() + 1);
-        let server = serve(
-            &self.world,
-            &self.shelf,
-            &self.exports,
-            self.epoch.get(),
-            grace_seconds as u32,
-        );
+        let server =
+            serve(&self.world, &self.shelf, &self.exports, self.epoch.get(), grace_seconds as u32);
         *self.server.borrow_mut() = server;
     }
 
@@ -241,11 +236,7 @@ fn serve(
     let mut write_verifier = *b"verifier";
     write_verifier[7] = boot_epoch as u8;
     let options = ServerOptions {
-        identity: Identity {
-            owner_major: b"rig".to_vec(),
-            owner_minor: 0,
-            scope: b"rig".to_vec(),
-        },
+        identity: Identity { owner_major: b"rig".to_vec(), owner_minor: 0, scope: b"rig".to_vec() },
         boot_epoch,
         write_verifier,
         lease_seconds: LEASE as u32,
