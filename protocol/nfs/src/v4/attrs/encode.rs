@@ -60,7 +60,7 @@ fn kind_number(kind: FileKind) -> u32 {
 }
 
 /// Writes an attribute; false: this object has none.
-fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Encoder) -> bool {
+pub(super) fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Encoder) -> bool {
     let attr = &facts.attr;
     match attribute {
         SUPPORTED_ATTRS => supported(cx.minor, &facts.traits).encode(e),
@@ -98,8 +98,8 @@ fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Encoder) -> boo
         }
         MODE => e.u32(attr.mode & 0o7777),
         NUMLINKS => e.u32(attr.nlink),
-        OWNER => e.opaque(attr.uid.to_string().as_bytes()),
-        OWNER_GROUP => e.opaque(attr.gid.to_string().as_bytes()),
+        OWNER => write_id(attr.uid, e),
+        OWNER_GROUP => write_id(attr.gid, e),
         RAWDEV => {
             e.u32(attr.rdev.0);
             e.u32(attr.rdev.1);
@@ -119,6 +119,22 @@ fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Encoder) -> boo
         _ => return write_limit(facts, attribute, e),
     }
     true
+}
+
+/// A uid or gid as the decimal string clients take it as (RFC 8881 §5.9).
+fn write_id(id: u32, e: &mut Encoder) {
+    // u32::MAX has ten digits.
+    let mut digits = [0; 10];
+    let (mut first, mut rest) = (digits.len(), id);
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    e.opaque(&digits[first..]);
 }
 
 /// Space and limits.
@@ -153,4 +169,19 @@ fn write_open_arguments(e: &mut Encoder) {
     // NULL, PREVIOUS, DELEGATE_CUR, FH, DELEG_CUR_FH.
     Bitmap::of(&[0, 1, 2, 4, 5]).encode(e);
     Bitmap::of(&[0, 1, 2, 3]).encode(e);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_decimal_strings() {
+        for id in [0, 7, 10, 65_534, 1_000_000, u32::MAX] {
+            let (mut e, mut expected) = (Encoder::new(), Encoder::new());
+            write_id(id, &mut e);
+            expected.opaque(id.to_string().as_bytes());
+            assert_eq!(e.finish().flatten(), expected.finish().flatten());
+        }
+    }
 }

@@ -71,7 +71,8 @@ pub fn pseudo_attr(namespace: &Namespace, id: PseudoId) -> Attr {
     }
 }
 
-const SPACE: [u32; 12] = [
+/// What only statfs knows; SPACE_USED is the object's own.
+const SPACE: [u32; 10] = [
     FILES_AVAIL,
     FILES_FREE,
     FILES_TOTAL,
@@ -82,9 +83,19 @@ const SPACE: [u32; 12] = [
     SPACE_AVAIL,
     SPACE_FREE,
     SPACE_TOTAL,
-    SPACE_USED,
-    NO_TRUNC,
 ];
+
+/// Whether `want` names anything about the file system's space.
+#[must_use]
+pub fn asks_space(want: &Bitmap) -> bool {
+    SPACE.iter().any(|attribute| want.contains(*attribute))
+}
+
+/// Whether `want` names what the holder of a write delegation may know better.
+#[must_use]
+pub fn asks_data(want: &Bitmap) -> bool {
+    want.contains(SIZE) || want.contains(CHANGE) || want.contains(TIME_MODIFY)
+}
 
 impl Facts {
     /// Gathers what `want` needs about `current`; `known` saves a look when the
@@ -117,8 +128,7 @@ impl Facts {
             Some(attr) => attr,
             None => store.getattr(node).await?,
         };
-        let asks_data = want.contains(SIZE) || want.contains(CHANGE) || want.contains(TIME_MODIFY);
-        if asks_data && attr.kind == FileKind::Regular {
+        if asks_data(want) && attr.kind == FileKind::Regular {
             let key = FileKey { export: export.id, node: *node };
             if let Some(said) = cx.server.state.delegated_attributes(cx, key).await {
                 attr.size = said.size;
@@ -135,11 +145,7 @@ impl Facts {
             attr.mounted_on_fileid = Namespace::mounted_on(export.id);
         }
         let traits = store.traits();
-        let space = if SPACE.iter().any(|attribute| want.contains(*attribute)) {
-            store.statfs(node).await?
-        } else {
-            FsStat::default()
-        };
+        let space = if asks_space(want) { store.statfs(node).await? } else { FsStat::default() };
         let acl =
             if want.contains(ACL) && traits.acls { store.get_acl(node).await.ok() } else { None };
         Ok(Self { attr, fh, export: Some(Arc::clone(export)), traits, space, acl })

@@ -4,6 +4,7 @@
 pub mod acl;
 pub mod encode;
 pub mod facts;
+pub mod listed;
 pub mod number;
 pub mod settable;
 pub mod table;

@@ -144,6 +144,6 @@ mod tests {
         assert_eq!(parse_id(b"1000"), Ok(1000));
         assert_eq!(parse_id(b"1000@example.org"), Ok(1000));
         assert_eq!(parse_id(b"somebody@example.org"), Err(Status::Badowner));
-        assert_eq!(parse_id(b""), Err(Status::Badowner));
+        assert_eq!(parse_id(b""), Err(Status::Inval));
     }
 }

@@ -5,15 +5,20 @@ use crate::limits::MAX_READDIR_BYTES;
 use crate::namespace::{Namespace, Place, PseudoId};
 use crate::v4::attrs::encode::{encode_error, encode_known};
 use crate::v4::attrs::facts::place_of_child;
+use crate::v4::attrs::listed::ListedAttrs;
 use crate::v4::attrs::number::{FILEID, MOUNTED_ON_FILEID, RDATTR_ERROR};
 use crate::v4::attrs::table::only_readable;
 use crate::v4::cx::{Current, Cx, Object};
 use crate::v4::wire::{Bitmap, Component, Fattr, OpNum, Status, Verifier};
+use bytes::Bytes;
 use zgate_store::file_store::DirEntry;
-use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError, xdr_struct};
+use zgate_xdr::{Decode, Decoder, Encode, Encoder, Mark, XdrError, xdr_struct};
 
-/// Entries asked of the store at a time.
-const PAGE_ENTRIES: usize = 128;
+/// Entries asked of the store at a time, at most.
+const PAGE_ENTRIES: usize = 1024;
+/// Bytes of a usual entry without its attributes, and of an attribute.
+const ENTRY_BYTES: usize = 48;
+const ATTRIBUTE_BYTES: usize = 8;
 /// Bytes of the result around the entries.
 const FRAME_BYTES: usize = 8 + 4 + 4;
 /// READDIR4resok of an empty directory.
@@ -47,20 +52,6 @@ pub struct Entry {
     pub attrs: Fattr,
 }
 
-impl Entry {
-    fn wire_bytes(&self) -> usize {
-        let padded = |len: usize| len.next_multiple_of(4);
-        let words = self.attrs.mask.iter().last().map_or(0, |bit| bit as usize / 32 + 1);
-        4 + 8
-            + 4
-            + padded(self.name.0.len())
-            + 4
-            + 4 * words
-            + 4
-            + padded(self.attrs.values.0.len())
-    }
-}
-
 /// READDIR4resok.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Res {
@@ -68,19 +59,29 @@ pub struct Res {
     pub verifier: Verifier,
     /// Entries.
     pub entries: Vec<Entry>,
+    /// Further entries as they are on the wire: how a server answers. None
+    /// after decoding.
+    pub encoded: Bytes,
     /// Whether these are the last.
     pub eof: bool,
+}
+
+impl Encode for Entry {
+    fn encode(&self, e: &mut Encoder) {
+        e.u32(1);
+        e.u64(self.cookie);
+        self.name.encode(e);
+        self.attrs.encode(e);
+    }
 }
 
 impl Encode for Res {
     fn encode(&self, e: &mut Encoder) {
         self.verifier.encode(e);
         for entry in &self.entries {
-            e.u32(1);
-            e.u64(entry.cookie);
-            entry.name.encode(e);
-            entry.attrs.encode(e);
+            entry.encode(e);
         }
+        e.raw(&self.encoded);
         e.u32(0);
         self.eof.encode(e);
     }
@@ -94,7 +95,7 @@ impl Decode for Res {
             let cookie = d.u64()?;
             entries.push(Entry { cookie, name: Decode::decode(d)?, attrs: Decode::decode(d)? });
         }
-        Ok(Self { verifier, entries, eof: Decode::decode(d)? })
+        Ok(Self { verifier, entries, encoded: Bytes::new(), eof: Decode::decode(d)? })
     }
 }
 
@@ -119,13 +120,10 @@ impl Operation for Readdir {
         if args.maxcount < EMPTY_BYTES {
             return Err(Status::Toosmall.into());
         }
-        let mut page = Page {
-            room: (args.maxcount.min(MAX_READDIR_BYTES) as usize)
-                .min(cx.reply_room.saturating_sub(64))
-                .saturating_sub(FRAME_BYTES),
-            entries: Vec::new(),
-            full: false,
-        };
+        let room = (args.maxcount.min(MAX_READDIR_BYTES) as usize)
+            .min(cx.reply_room.saturating_sub(64))
+            .saturating_sub(FRAME_BYTES);
+        let mut page = Page { room, entries: Encoder::with_capacity(room), full: false };
         let eof = match &current {
             Current::Pseudo(id) => {
                 check_verifier(&args, pseudo_verifier(cx))?;
@@ -133,7 +131,7 @@ impl Operation for Readdir {
             }
             Current::Node { .. } => {
                 let dir = cx.object(Status::Serverfault)?;
-                super::lookup::check_directory(&dir).await.map_err(|_| Status::Notdir)?;
+                super::lookup::require_directory(&dir).await?;
                 check_verifier(&args, [0; 8])?;
                 list(cx, &dir, &args, &mut page).await?
             }
@@ -146,7 +144,8 @@ impl Operation for Readdir {
             // Cookies stay good as long as the directory lives.
             Current::Node { .. } => [0; 8],
         };
-        Ok(Res { verifier, entries: page.entries, eof })
+        let encoded = page.entries.finish().flatten().unwrap_or_default();
+        Ok(Res { verifier, entries: Vec::new(), encoded, eof })
     }
 }
 
@@ -158,21 +157,52 @@ fn check_verifier(args: &Args, verifier: Verifier) -> Result<(), Status> {
     if args.cookie != 0 && args.verifier != verifier { Err(Status::NotSame) } else { Ok(()) }
 }
 
+/// Entries as they go on the wire, as many as there is room for.
 struct Page {
     room: usize,
-    entries: Vec<Entry>,
+    entries: Encoder,
     full: bool,
 }
 
 impl Page {
-    fn push(&mut self, entry: Entry) {
-        let bytes = entry.wire_bytes();
-        if self.full || bytes > self.room {
+    fn left(&self) -> usize {
+        self.room - self.entries.len()
+    }
+
+    fn push(&mut self, entry: &Entry) {
+        let mark = self.entries.mark();
+        entry.encode(&mut self.entries);
+        self.fit(mark);
+    }
+
+    /// Takes back what was written after `mark` if it is too much.
+    fn fit(&mut self, mark: Mark) {
+        if self.entries.len() > self.room {
+            self.entries.rollback(mark);
             self.full = true;
-            return;
         }
-        self.room -= bytes;
-        self.entries.push(entry);
+    }
+
+    /// Writes an entry of a store; false, and nothing is written, when it has
+    /// to be encoded by itself.
+    fn push_listed(
+        &mut self,
+        cx: &Cx<'_>,
+        dir: &Object,
+        attrs: &mut ListedAttrs,
+        entry: &DirEntry,
+    ) -> bool {
+        let Ok(node) = &entry.node else { return false };
+        let mark = self.entries.mark();
+        self.entries.u32(1);
+        self.entries.u64(entry.cookie);
+        self.entries.opaque(&entry.name);
+        if !attrs.write(cx, dir, node, &mut self.entries) {
+            self.entries.rollback(mark);
+            return false;
+        }
+        self.fit(mark);
+        true
     }
 }
 
@@ -183,14 +213,19 @@ async fn list(cx: &Cx<'_>, dir: &Object, args: &Args, page: &mut Page) -> Result
         .iter()
         .any(|attribute| !matches!(attribute, FILEID | MOUNTED_ON_FILEID | RDATTR_ERROR))
         || args.want.contains(FILEID);
+    let usual_bytes = ENTRY_BYTES + ATTRIBUTE_BYTES * args.want.iter().count();
     let mut cookie = args.cookie;
     loop {
-        let guess = (page.room / 32).clamp(1, PAGE_ENTRIES);
+        let guess = (page.left() / usual_bytes).clamp(1, PAGE_ENTRIES);
         let batch = store.readdir(dir.who(), &dir.node, cookie, guess, with_nodes).await?;
+        let first = batch.entries.iter().find_map(|entry| entry.node.as_ref().ok());
+        let mut listed = first.and_then(|node| ListedAttrs::new(cx, dir, node, &args.want));
         for entry in batch.entries {
             cookie = entry.cookie;
-            if let Some(entry) = encode_entry(cx, dir, entry, &args.want).await? {
-                page.push(entry);
+            let written =
+                listed.as_mut().is_some_and(|attrs| page.push_listed(cx, dir, attrs, &entry));
+            if !written && let Some(entry) = encode_entry(cx, dir, entry, &args.want).await? {
+                page.push(&entry);
             }
             if page.full {
                 return Ok(false);
@@ -268,7 +303,7 @@ async fn list_pseudo(
                 _ => return Err(status),
             },
         };
-        page.push(Entry { cookie, name: name.as_bytes().into(), attrs });
+        page.push(&Entry { cookie, name: name.as_bytes().into(), attrs });
         if page.full {
             return Ok(false);
         }
