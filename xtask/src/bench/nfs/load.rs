@@ -11,7 +11,7 @@ use zgate_loader::blocking::{Connection, Session};
 use zgate_loader::compound::Ops;
 use zgate_loader::session::SessionRequest;
 use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::{close, open, readdir};
+use zgate_nfs::v4::op::open;
 use zgate_nfs::v4::wire::{Bitmap, ClientId, Fattr, OpNum, StateOwner, Stateid};
 use zgate_rpc::{AuthSys, Credential};
 use zgate_xdr::Opaque;
@@ -20,8 +20,6 @@ const LARGE_BYTES: u32 = 1 << 20;
 const SMALL_BYTES: u32 = 4 << 10;
 /// Slot numbers fit into this many low bits of a transaction id.
 const SLOT_BITS: u32 = 8;
-/// type, size, fileid, mode, numlinks, owner, time_modify: what `ls -l` wants.
-const LISTED: &[u32] = &[1, 3, 4, 20, 33, 35, 36, 37, 53];
 const WANT_NO_DELEGATION: u32 = 0x0400;
 
 /// What one run of the generator does.
@@ -37,14 +35,14 @@ pub(crate) struct LoadRequest {
     pub(crate) dir: String,
 }
 
-fn other(error: impl std::fmt::Display) -> io::Error {
+pub(super) fn other(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-struct Load {
-    connection: Connection,
-    session: Session,
-    samples: Vec<u32>,
+pub(super) struct Load {
+    pub(super) connection: Connection,
+    pub(super) session: Session,
+    pub(super) samples: Vec<u32>,
 }
 
 /// Runs it.
@@ -72,7 +70,10 @@ pub(crate) fn run(request: &LoadRequest) -> io::Result<LoadReport> {
         }
         Work::Write => load.writes(request, &dir)?,
         Work::Readdir => load.list(request, &dir)?,
-        _ => load.metadata(request, &dir)?,
+        Work::Create | Work::Stat | Work::Open | Work::Remove => load.one_by_one(request, &dir)?,
+        Work::CreateMany | Work::StatMany | Work::OpenMany | Work::RemoveMany => {
+            load.many(request, &dir)?
+        }
     };
     load.samples.sort_unstable();
     report.p50_microseconds = percentile(&load.samples, 0.50);
@@ -80,7 +81,7 @@ pub(crate) fn run(request: &LoadRequest) -> io::Result<LoadReport> {
     Ok(report)
 }
 
-fn report(operations: u64, bytes: u64, seconds: f64) -> LoadReport {
+pub(super) fn report(operations: u64, bytes: u64, seconds: f64) -> LoadReport {
     LoadReport {
         operations,
         bytes,
@@ -114,7 +115,7 @@ impl Load {
         results.next(OpNum::Getfh).map_err(other)
     }
 
-    fn open_args(name: &str, access: u32, create: bool) -> open::Args {
+    pub(super) fn open_args(name: &str, access: u32, create: bool) -> open::Args {
         let mode =
             Fattr { mask: Bitmap::of(&[33]), values: Opaque(0o644u32.to_be_bytes().to_vec()) };
         open::Args {
@@ -127,7 +128,7 @@ impl Load {
         }
     }
 
-    fn open(
+    pub(super) fn open(
         &mut self,
         dir: &Fh,
         name: &str,
@@ -142,18 +143,21 @@ impl Load {
         Ok((results.next(OpNum::Getfh).map_err(other)?, opened.stateid))
     }
 
-    /// Keeps `depth` requests under way until `count` were answered.
-    fn pipeline(
+    /// Keeps `depth` requests under way until `count` were answered. With
+    /// `keep`, the server keeps the replies, as clients ask for what must not
+    /// be done twice.
+    pub(super) fn pipeline(
         &mut self,
         depth: u32,
         count: u64,
+        keep: bool,
         mut make: impl FnMut(u64) -> Ops,
     ) -> io::Result<f64> {
         let begun = Instant::now();
         let mut sent_at = vec![begun; depth as usize];
         let mut next = 0;
         for slot in 0..depth.min(count.min(u64::from(u32::MAX)) as u32) {
-            self.queue(slot, next, make(next))?;
+            self.queue(slot, next, keep, make(next))?;
             next += 1;
         }
         self.connection.flush().map_err(other)?;
@@ -166,7 +170,7 @@ impl Load {
             self.samples.push((now - *sent).as_micros().min(u128::from(u32::MAX)) as u32);
             *sent = now;
             if next < count {
-                self.queue(slot, next, make(next))?;
+                self.queue(slot, next, keep, make(next))?;
                 next += 1;
             }
             if !self.connection.has_reply() {
@@ -176,9 +180,9 @@ impl Load {
         Ok(begun.elapsed().as_secs_f64())
     }
 
-    fn queue(&mut self, slot: u32, number: u64, ops: Ops) -> io::Result<()> {
+    fn queue(&mut self, slot: u32, number: u64, keep: bool, ops: Ops) -> io::Result<()> {
         let xid = (number as u32) << SLOT_BITS | slot;
-        let message = self.session.request(xid, slot, false, ops);
+        let message = self.session.request(xid, slot, keep, ops);
         self.connection.queue(&message).map_err(other)
     }
 
@@ -189,7 +193,7 @@ impl Load {
         let blocks = request.size / u64::from(unit);
         let count = if random { request.operations } else { blocks };
         let mut seed = 0x2545_f491_4f6c_dd1d_u64;
-        let seconds = self.pipeline(request.work.depth(), count, |number| {
+        let seconds = self.pipeline(request.work.depth(), count, false, |number| {
             let block = if random {
                 seed ^= seed << 13;
                 seed ^= seed >> 7;
@@ -207,7 +211,7 @@ impl Load {
         let (fh, stateid) = self.open(dir, "written", 2, true)?;
         let count = request.size / u64::from(LARGE_BYTES);
         let block = Bytes::from((0..LARGE_BYTES).map(|i| (i / 7) as u8).collect::<Vec<u8>>());
-        let seconds = self.pipeline(request.work.depth(), count, |number| {
+        let seconds = self.pipeline(request.work.depth(), count, false, |number| {
             let offset = number * u64::from(LARGE_BYTES);
             Ops::new().putfh(&fh).write(stateid, offset, 0, block.clone())
         })?;
@@ -219,84 +223,5 @@ impl Load {
         results.next::<[u8; 8]>(OpNum::Commit).map_err(other)?;
         done.commit_seconds = begun.elapsed().as_secs_f64();
         Ok(done)
-    }
-
-    fn metadata(&mut self, request: &LoadRequest, dir: &Fh) -> io::Result<LoadReport> {
-        let mut close_at = None;
-        let begun = Instant::now();
-        for number in 0..request.operations {
-            let name = format!("file{number:06}");
-            let sent = Instant::now();
-            match request.work {
-                Work::Create | Work::Open => {
-                    let create = request.work == Work::Create;
-                    let access = if create { 3 } else { 1 };
-                    let (fh, stateid) = self.open(dir, &name, access, create)?;
-                    close_at = Some((fh, stateid));
-                }
-                Work::Stat => {
-                    let want = Bitmap::of(LISTED);
-                    let ops = Ops::new().putfh(dir).lookup(name.as_bytes()).getattr(&want);
-                    let call = self.session.call(&mut self.connection, ops);
-                    let mut results = call.map_err(other)?;
-                    results.skip(OpNum::Putfh).map_err(other)?;
-                    results.skip(OpNum::Lookup).map_err(other)?;
-                    results.next::<Fattr>(OpNum::Getattr).map_err(other)?;
-                }
-                _ => {
-                    let ops = Ops::new().putfh(dir).remove(name.as_bytes());
-                    let call = self.session.call(&mut self.connection, ops);
-                    let mut results = call.map_err(other)?;
-                    results.skip(OpNum::Putfh).map_err(other)?;
-                    results
-                        .next::<zgate_nfs::v4::wire::ChangeInfo>(OpNum::Remove)
-                        .map_err(other)?;
-                }
-            }
-            if let Some((fh, stateid)) = close_at.take() {
-                let args = close::Args { seqid: 0, stateid };
-                let ops = Ops::new().putfh(&fh).op(OpNum::Close, &args);
-                let mut results = self.session.call(&mut self.connection, ops).map_err(other)?;
-                results.skip(OpNum::Putfh).map_err(other)?;
-                results.next::<close::Res>(OpNum::Close).map_err(other)?;
-            }
-            self.samples.push(sent.elapsed().as_micros().min(u128::from(u32::MAX)) as u32);
-        }
-        Ok(report(request.operations, 0, begun.elapsed().as_secs_f64()))
-    }
-
-    /// Lists the directory until about `operations` entries were seen.
-    fn list(&mut self, request: &LoadRequest, dir: &Fh) -> io::Result<LoadReport> {
-        let begun = Instant::now();
-        let mut entries = 0;
-        while entries < request.operations {
-            let before = entries;
-            let (mut cookie, mut verifier) = (0, [0; 8]);
-            loop {
-                let args = readdir::Args {
-                    cookie,
-                    verifier,
-                    dircount: 8192,
-                    maxcount: 64 << 10,
-                    want: Bitmap::of(LISTED),
-                };
-                let sent = Instant::now();
-                let ops = Ops::new().putfh(dir).op(OpNum::Readdir, &args);
-                let mut results = self.session.call(&mut self.connection, ops).map_err(other)?;
-                results.skip(OpNum::Putfh).map_err(other)?;
-                let page: readdir::Res = results.next(OpNum::Readdir).map_err(other)?;
-                self.samples.push(sent.elapsed().as_micros().min(u128::from(u32::MAX)) as u32);
-                entries += page.entries.len() as u64;
-                verifier = page.verifier;
-                match page.entries.last() {
-                    Some(last) if !page.eof => cookie = last.cookie,
-                    _ => break,
-                }
-            }
-            if entries == before {
-                return Err(io::Error::other("the directory is empty"));
-            }
-        }
-        Ok(report(entries, 0, begun.elapsed().as_secs_f64()))
     }
 }

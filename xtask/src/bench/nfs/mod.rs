@@ -2,6 +2,7 @@
 //! after the other in every round, on one scratch file system.
 
 pub(crate) mod load;
+mod metadata;
 mod report;
 pub(crate) mod work;
 

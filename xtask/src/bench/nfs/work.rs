@@ -21,12 +21,20 @@ pub(crate) enum Work {
     RandomRead,
     /// Create and close empty files, one at a time.
     Create,
+    /// The same on other names, 16 under way, each in one COMPOUND.
+    CreateMany,
     /// Look a path up and get its attributes, one at a time.
     Stat,
+    /// The same, 16 under way.
+    StatMany,
     /// Open and close, one at a time.
     Open,
+    /// The same, 16 under way, each in one COMPOUND.
+    OpenMany,
     /// Remove, one at a time.
     Remove,
+    /// The same, 16 under way: what `CreateMany` made.
+    RemoveMany,
     /// List a directory with attributes; an operation is an entry.
     Readdir,
 }
@@ -42,17 +50,21 @@ pub(crate) enum Unit {
 
 impl Work {
     /// All, in the order they run: files are created before they are removed.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::ReadOne,
         Self::Read,
         Self::Write,
         Self::RandomReadOne,
         Self::RandomRead,
         Self::Create,
+        Self::CreateMany,
         Self::Stat,
+        Self::StatMany,
         Self::Open,
+        Self::OpenMany,
         Self::Readdir,
         Self::Remove,
+        Self::RemoveMany,
     ];
 
     /// What reports call it.
@@ -63,10 +75,14 @@ impl Work {
             Self::Write => "1 MiB write, 8 under way",
             Self::RandomReadOne => "4 KiB random read, 1",
             Self::RandomRead => "4 KiB random read, 32",
-            Self::Create => "create + close",
-            Self::Stat => "lookup + getattr",
-            Self::Open => "open + close",
-            Self::Remove => "remove",
+            Self::Create => "create + close, 1",
+            Self::CreateMany => "create + close, 16",
+            Self::Stat => "lookup + getattr, 1",
+            Self::StatMany => "lookup + getattr, 16",
+            Self::Open => "open + close, 1",
+            Self::OpenMany => "open + close, 16",
+            Self::Remove => "remove, 1",
+            Self::RemoveMany => "remove, 16",
             Self::Readdir => "readdir entries",
         }
     }
@@ -76,6 +92,7 @@ impl Work {
         match self {
             Self::Read | Self::Write => 8,
             Self::RandomRead => 32,
+            Self::CreateMany | Self::StatMany | Self::OpenMany | Self::RemoveMany => 16,
             _ => 1,
         }
     }
