@@ -1,0 +1,208 @@
+//! An iSCSI initiator on a blocking TCP socket, for tests and load generators.
+//! One connection, one thread; commands may be pipelined.
+
+use bytes::{Bytes, BytesMut};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+use zgate_iscsi::framing::{Decoder, Digests, Encoder};
+use zgate_iscsi::initiator::{Initiator, LoginOutcome, Notice};
+use zgate_iscsi::pdu::{Frame, Itt, Outgoing};
+use zgate_store::Payload;
+
+pub use zgate_iscsi::initiator::LoginScript;
+pub use zgate_iscsi::pdu::Lun;
+
+/// Largest data segment taken, in bytes.
+const MAX_DATA_BYTES: u32 = 1 << 24;
+/// Received in one go, in bytes.
+const RECEIVE_BYTES: usize = 1 << 20;
+
+/// A finished command.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// Its tag.
+    pub itt: Itt,
+    /// SCSI status; 0 is GOOD.
+    pub status: u8,
+    /// Sense data.
+    pub sense: Bytes,
+    /// Data read.
+    pub data: Bytes,
+}
+
+struct Stream {
+    socket: TcpStream,
+    encoder: Encoder,
+    decoder: Decoder,
+    buffer: BytesMut,
+}
+
+impl Stream {
+    fn send(&mut self, pdu: Outgoing, into: &mut Vec<u8>) -> io::Result<()> {
+        let mut pieces = Vec::new();
+        let encoded = self.encoder.encode(pdu, &mut pieces);
+        encoded.map_err(|error| io::Error::other(format!("{error:?}")))?;
+        for piece in pieces {
+            let Payload::Bytes(bytes) = piece else {
+                return Err(io::Error::other("an initiator sends memory"));
+            };
+            into.extend_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> io::Result<Frame> {
+        loop {
+            let polled = self.decoder.poll();
+            if let Some(frame) = polled.map_err(|error| io::Error::other(format!("{error:?}")))? {
+                return Ok(frame);
+            }
+            self.buffer.resize(RECEIVE_BYTES, 0);
+            let count = self.socket.read(&mut self.buffer)?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.decoder.feed(self.buffer.split_to(count).freeze());
+        }
+    }
+}
+
+/// A session in full feature phase.
+pub struct Session {
+    stream: Stream,
+    /// The protocol's side.
+    pub initiator: Initiator,
+    outgoing: Vec<u8>,
+}
+
+impl Session {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// When there is no connection; [`io::ErrorKind::PermissionDenied`] with
+    /// status class and detail when the target refuses.
+    pub fn login(address: SocketAddr, script: &LoginScript) -> io::Result<Self> {
+        let socket = TcpStream::connect(address)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let mut stream = Stream {
+            socket,
+            encoder: Encoder::new(),
+            decoder: Decoder::new(MAX_DATA_BYTES),
+            buffer: BytesMut::new(),
+        };
+        let mut lost = None;
+        let outcome: Option<LoginOutcome> = script.run(|pdu| {
+            let mut raw = Vec::new();
+            let exchanged = stream
+                .send(pdu, &mut raw)
+                .and_then(|()| stream.socket.write_all(&raw))
+                .and_then(|()| stream.receive());
+            exchanged.map_err(|error| lost = Some(error)).ok()
+        });
+        let Some(outcome) = outcome else {
+            return Err(lost.unwrap_or_else(|| io::Error::other("the login makes no sense")));
+        };
+        if outcome.status != (0, 0) {
+            let (class, detail) = outcome.status;
+            let reason = format!("login refused: {class:02x}{detail:02x}");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        }
+        let digests =
+            Digests { header: outcome.params.header_digest, data: outcome.params.data_digest };
+        stream.encoder.configure(digests);
+        stream.decoder.configure(digests, MAX_DATA_BYTES);
+        Ok(Self { stream, initiator: Initiator::new(&outcome), outgoing: Vec::new() })
+    }
+
+    /// Starts a command; [`Self::flush`] sends it.
+    pub fn start(&mut self, lun: Lun, cdb: &[u8], read_bytes: u32, write: Bytes) -> Itt {
+        self.initiator.command(lun, cdb, read_bytes, write)
+    }
+
+    /// Sends what was started.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn flush(&mut self) -> io::Result<()> {
+        while let Some(pdu) = self.initiator.poll_transmit() {
+            self.stream.send(pdu, &mut self.outgoing)?;
+        }
+        let sent = self.stream.socket.write_all(&self.outgoing);
+        self.outgoing.clear();
+        sent
+    }
+
+    /// Waits for the next command to end.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn wait(&mut self) -> io::Result<Done> {
+        loop {
+            while let Some(notice) = self.initiator.poll_notice() {
+                if let Notice::Done { itt, status, sense, data, .. } = notice {
+                    return Ok(Done { itt, status, sense, data });
+                }
+            }
+            self.flush()?;
+            let frame = self.stream.receive()?;
+            self.initiator.handle_pdu(frame);
+        }
+    }
+
+    /// Runs one command. A unit attention is told once and swallowed.
+    ///
+    /// # Errors
+    /// The connection's, and any other SCSI status than GOOD.
+    pub fn run(
+        &mut self,
+        lun: Lun,
+        cdb: &[u8],
+        read_bytes: u32,
+        write: &Bytes,
+    ) -> io::Result<Bytes> {
+        for _ in 0..4 {
+            self.start(lun, cdb, read_bytes, write.clone());
+            let done = self.wait()?;
+            let attention = done.status == 2 && done.sense.get(2).is_some_and(|key| key & 15 == 6);
+            if !attention {
+                return match done.status {
+                    0 => Ok(done.data),
+                    status => {
+                        let sense = &done.sense;
+                        Err(io::Error::other(format!("status {status:#x}, sense {sense:?}")))
+                    }
+                };
+            }
+        }
+        Err(io::Error::other("unit attentions without end"))
+    }
+}
+
+/// READ(16).
+#[must_use]
+pub fn read16(lba: u64, blocks: u32) -> [u8; 16] {
+    transfer16(0x88, 0, lba, blocks)
+}
+
+/// WRITE(16), with FUA when asked.
+#[must_use]
+pub fn write16(lba: u64, blocks: u32, fua: bool) -> [u8; 16] {
+    transfer16(0x8a, if fua { 0x08 } else { 0 }, lba, blocks)
+}
+
+/// SYNCHRONIZE CACHE(16) of the whole disk.
+#[must_use]
+pub fn synchronize16() -> [u8; 16] {
+    transfer16(0x91, 0, 0, 0)
+}
+
+fn transfer16(opcode: u8, flags: u8, lba: u64, blocks: u32) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[0] = opcode;
+    cdb[1] = flags;
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
+    cdb
+}
