@@ -50,11 +50,24 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
     for export in &config.exports {
         add(&format!("export {}", export.pseudo), toml::Value::try_from(export));
     }
+    add("iscsi", toml::Value::try_from(&config.iscsi));
+    for target in &config.targets {
+        let name = format!("target {}", target.name);
+        let mut bare = target.clone();
+        for lun in std::mem::take(&mut bare.luns) {
+            add(&format!("{name} lun {}", lun.number), toml::Value::try_from(&lun));
+        }
+        add(&name, toml::Value::try_from(&bare));
+    }
     flat
 }
 
 fn effect_of(key: &str) -> Effect {
-    if key.starts_with("server.") { Effect::Restart } else { Effect::Live }
+    if key.starts_with("server.") || key.starts_with("iscsi.") {
+        Effect::Restart
+    } else {
+        Effect::Live
+    }
 }
 
 /// All differences, by key.

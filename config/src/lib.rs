@@ -5,7 +5,9 @@ mod diff;
 mod parse;
 mod schema;
 mod suggest;
+mod target;
 mod validate;
+mod validate_target;
 
 pub use diff::{Change, Effect, diff};
 pub use parse::{ConfigError, load, parse};
@@ -13,3 +15,14 @@ pub use schema::{
     AccessMode, ByteSize, Cidr, ClientMatch, Config, ExportClient, ExportConfig, IoEngineChoice,
     ServerConfig, SquashMode,
 };
+pub use target::{
+    ChapConfig, DirectChoice, InitiatorConfig, IscsiConfig, LunConfig, NaaId, NamePattern,
+    TargetConfig,
+};
+
+/// What is wrong with one logical unit of a target: the rules of the file for
+/// one that comes by a live command. Empty: nothing.
+#[must_use]
+pub fn lun_problems(target: &str, lun: &LunConfig) -> Vec<String> {
+    validate_target::lun_problems(target, lun)
+}

@@ -1,5 +1,6 @@
 //! What may stand in the file, and what holds when it does not.
 
+use crate::target::{IscsiConfig, TargetConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +21,8 @@ impl FromStr for ByteSize {
             "KiB" => 1 << 10,
             "MiB" => 1 << 20,
             "GiB" => 1 << 30,
-            unit => return Err(format!("unknown unit \"{unit}\"; use KiB, MiB or GiB")),
+            "TiB" => 1 << 40,
+            unit => return Err(format!("unknown unit \"{unit}\"; use KiB, MiB, GiB or TiB")),
         };
         let number: u64 =
             digits.parse().map_err(|_| format!("\"{text}\" is no size; try \"1MiB\""))?;
@@ -85,6 +87,40 @@ impl FromStr for Cidr {
             },
         };
         Ok(Self { address, prefix_bits })
+    }
+}
+
+impl Cidr {
+    /// Whether an address is in the network.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let (ours, theirs, widest) = match (self.address, address.to_canonical()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                (u128::from(u32::from(a)), u128::from(u32::from(b)), 32)
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => (u128::from(a), u128::from(b), 128),
+            _ => return false,
+        };
+        let host_bits = widest - u32::from(self.prefix_bits).min(widest);
+        ours.checked_shr(host_bits) == theirs.checked_shr(host_bits)
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix_bits)
+    }
+}
+
+impl<'de> Deserialize<'de> for Cidr {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl Serialize for Cidr {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -331,4 +367,10 @@ pub struct Config {
     /// `[[export]]`.
     #[serde(default, rename = "export")]
     pub exports: Vec<ExportConfig>,
+    /// `[iscsi]`.
+    #[serde(default)]
+    pub iscsi: IscsiConfig,
+    /// `[[target]]`.
+    #[serde(default, rename = "target")]
+    pub targets: Vec<TargetConfig>,
 }

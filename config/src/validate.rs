@@ -17,6 +17,7 @@ pub(crate) fn problems(config: &Config) -> Vec<String> {
         check_export(export, &name, &mut found);
     }
     check_paths_apart(config, &mut found);
+    crate::validate_target::problems(config, &mut found);
     found
 }
 

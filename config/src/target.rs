@@ -1,0 +1,285 @@
+//! iSCSI in the file: portals, targets, logical units, who may use them.
+
+use crate::schema::{ByteSize, Cidr};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+const fn yes() -> bool {
+    true
+}
+
+/// A CHAP name and where its secret lies; the secret itself never stands in
+/// the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChapConfig {
+    /// CHAP name.
+    pub user: String,
+    /// A file with the secret on one line.
+    pub secret_file: PathBuf,
+}
+
+/// `[iscsi]`: the portals.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IscsiConfig {
+    /// Addresses of the portals; all are in one portal group.
+    pub listen: Vec<SocketAddr>,
+    /// Portal group tag.
+    pub portal_group: u16,
+    /// What a discovery session must prove.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discovery_chap: Option<ChapConfig>,
+    /// Sessions in total.
+    pub max_sessions: usize,
+}
+
+impl Default for IscsiConfig {
+    fn default() -> Self {
+        Self { listen: Vec::new(), portal_group: 1, discovery_chap: None, max_sessions: 256 }
+    }
+}
+
+/// Whether I/O goes past the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DirectChoice {
+    /// Devices past it where they can, files through it.
+    #[default]
+    Auto,
+    /// Past it, or the LUN does not start.
+    Always,
+    /// Through it.
+    Never,
+}
+
+const fn sector() -> u32 {
+    512
+}
+
+/// One logical unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LunConfig {
+    /// Its number.
+    pub number: u16,
+    /// A zvol, another block device, or a file.
+    pub path: PathBuf,
+    /// Of a file that is created when missing or empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<ByteSize>,
+    /// Refuses every modification.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Hosts may eject and load the medium.
+    #[serde(default)]
+    pub removable: bool,
+    /// Logical block size: 512 or 4096.
+    #[serde(default = "sector")]
+    pub block_bytes: u32,
+    /// Physical block size, when it must differ from the store's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub physical_block_bytes: Option<u32>,
+    /// Unit serial number; derived from target and LUN when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// NAA identifier, 16 or 32 hexadecimal digits; derived when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub naa: Option<NaaId>,
+    /// Write cache at start; absent: as the store has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cache: Option<bool>,
+    /// UNMAP frees space, where the store can.
+    #[serde(default = "yes")]
+    pub thin: bool,
+    /// "auto", "always" or "never".
+    #[serde(default)]
+    pub direct: DirectChoice,
+}
+
+/// An NAA identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NaaId {
+    /// Eight bytes, first digit 2, 3 or 5.
+    Short([u8; 8]),
+    /// Sixteen bytes, first digit 6.
+    Long([u8; 16]),
+}
+
+impl FromStr for NaaId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "\"{text}\" is no NAA identifier: 32 hexadecimal digits that start with 6, \
+                 or 16 that start with 2, 3 or 5"
+            )
+        };
+        let digits = text.strip_prefix("naa.").unwrap_or(text);
+        if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        match (digits.len(), digits.bytes().next()) {
+            (32, Some(b'6')) => {
+                let value = u128::from_str_radix(digits, 16).map_err(|_| wrong())?;
+                Ok(Self::Long(value.to_be_bytes()))
+            }
+            (16, Some(b'2' | b'3' | b'5')) => {
+                let value = u64::from_str_radix(digits, 16).map_err(|_| wrong())?;
+                Ok(Self::Short(value.to_be_bytes()))
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for NaaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes: &[u8] = match self {
+            Self::Short(bytes) => bytes,
+            Self::Long(bytes) => bytes,
+        };
+        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Which initiators a rule is about: one name, or all that start alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamePattern {
+    /// The name, or its beginning; lower case.
+    pub text: String,
+    /// Whether more may follow.
+    pub prefix: bool,
+}
+
+impl NamePattern {
+    /// Whether it is about this initiator.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        let name = name.to_lowercase();
+        if self.prefix { name.starts_with(&self.text) } else { name == self.text }
+    }
+}
+
+impl FromStr for NamePattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, prefix) = text.strip_suffix('*').map_or((text, false), |start| (start, true));
+        if name.contains('*') {
+            return Err(format!("\"{text}\": * may only stand at the end"));
+        }
+        if name.is_empty() {
+            return Err(format!(
+                "\"{text}\" names everybody; say allow_any_initiator = true on the target instead"
+            ));
+        }
+        Ok(Self { text: name.to_lowercase(), prefix })
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.text, if self.prefix { "*" } else { "" })
+    }
+}
+
+/// Values written as text.
+macro_rules! as_text {
+    ($($kind:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $kind {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+        impl Serialize for $kind {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    )*};
+}
+
+as_text!(NaaId, NamePattern);
+
+/// Who may use a target, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InitiatorConfig {
+    /// An initiator's name, or its beginning and a `*`.
+    pub name: NamePattern,
+    /// Networks it may come from; empty: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<Cidr>,
+    /// What it must prove.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chap: Option<ChapConfig>,
+    /// What the target proves to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutual_chap: Option<ChapConfig>,
+    /// LUNs it sees; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub luns: Option<Vec<u16>>,
+}
+
+const fn four() -> u32 {
+    4
+}
+
+const fn two() -> u32 {
+    2
+}
+
+/// One target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetConfig {
+    /// Its iSCSI name.
+    pub name: String,
+    /// What people call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// Lets initiators in that no rule names.
+    #[serde(default)]
+    pub allow_any_initiator: bool,
+    /// Most connections of a session.
+    #[serde(default = "four")]
+    pub max_connections: u32,
+    /// Highest error recovery level: 0, 1 or 2.
+    #[serde(default = "two")]
+    pub error_recovery_level: u32,
+    /// Its logical units.
+    #[serde(default, rename = "lun", skip_serializing_if = "Vec::is_empty")]
+    pub luns: Vec<LunConfig>,
+    /// Who may use it, first match wins.
+    #[serde(default, rename = "initiator", skip_serializing_if = "Vec::is_empty")]
+    pub initiators: Vec<InitiatorConfig>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_exactly_or_by_their_beginning() {
+        let exact: NamePattern = "iqn.2026-01.test:A".parse().unwrap();
+        assert!(exact.matches("iqn.2026-01.test:a") && !exact.matches("iqn.2026-01.test:ab"));
+        let start: NamePattern = "iqn.2026-01.test:*".parse().unwrap();
+        assert!(start.matches("iqn.2026-01.test:ab") && !start.matches("iqn.2026-01.tes"));
+        assert!("*".parse::<NamePattern>().is_err() && "a*b".parse::<NamePattern>().is_err());
+    }
+
+    #[test]
+    fn naa_identifiers_are_checked() {
+        let long = "6025a470000000000000000000000001";
+        assert_eq!(long.parse::<NaaId>().unwrap().to_string(), long);
+        assert!("naa.5000000000000001".parse::<NaaId>().is_ok());
+        for wrong in ["6025", "5025a470000000000000000000000001", "x", ""] {
+            assert!(wrong.parse::<NaaId>().is_err(), "{wrong}");
+        }
+    }
+}
