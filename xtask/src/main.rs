@@ -48,6 +48,22 @@ enum Task {
         #[arg(long)]
         dir: String,
     },
+    /// Load generator of `bench iscsi`, in a process of its own
+    #[command(hide = true)]
+    IscsiLoad {
+        #[arg(long)]
+        address: SocketAddr,
+        #[arg(long)]
+        target: String,
+        #[arg(long)]
+        lun: u64,
+        #[arg(long, value_enum)]
+        work: bench::iscsi::load::Work,
+        #[arg(long)]
+        size: u64,
+        #[arg(long)]
+        operations: u64,
+    },
     /// The bare loop that shows the limit
     #[command(hide = true)]
     SendfileLoop { port: u16, file: PathBuf },
@@ -63,6 +79,8 @@ enum Conformance {
 enum Bench {
     /// NFS over TCP: zgate, NFS-Ganesha, a bare sendfile loop
     Nfs(bench::nfs::BenchArgs),
+    /// iSCSI over TCP: zgate and tgt
+    Iscsi(bench::iscsi::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -84,6 +102,13 @@ fn run(task: Task) -> io::Result<()> {
         Task::NfsLoad { address, work, size, operations, dir } => {
             let request = bench::nfs::load::LoadRequest { address, work, size, operations, dir };
             let report = bench::nfs::load::run(&request)?;
+            writeln!(io::stdout(), "{}", serde_json::to_string(&report)?)
+        }
+        Task::Bench(Bench::Iscsi(args)) => bench::iscsi::run(&args),
+        Task::IscsiLoad { address, target, lun, work, size, operations } => {
+            let request =
+                bench::iscsi::load::LoadRequest { address, target, lun, work, size, operations };
+            let report = bench::iscsi::load::run(&request)?;
             writeln!(io::stdout(), "{}", serde_json::to_string(&report)?)
         }
         Task::SendfileLoop { port, file } => bench::sendfile::serve(port, &file),

@@ -1,5 +1,6 @@
 //! Benchmarks: side by side in one run, interleaved, medians and ratios.
 
+pub(crate) mod iscsi;
 pub(crate) mod nfs;
 pub(crate) mod sendfile;
 pub(crate) mod stats;

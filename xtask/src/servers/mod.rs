@@ -3,6 +3,7 @@
 pub(crate) mod ganesha;
 pub(crate) mod process;
 pub(crate) mod scratch;
+pub(crate) mod tgt;
 pub(crate) mod zgate;
 
 pub(crate) use process::ServerProcess;

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,6 @@ pub(crate) struct ServerProcess {
     pub(crate) name: &'static str,
     /// Where it listens.
     pub(crate) address: SocketAddr,
-    /// Its output.
-    pub(crate) log: PathBuf,
     child: Child,
 }
 
@@ -42,7 +40,7 @@ impl ServerProcess {
             .stderr(out)
             .spawn()
             .map_err(|error| io::Error::other(format!("cannot start {name}: {error}")))?;
-        let mut server = Self { name, address, log: log.to_owned(), child };
+        let mut server = Self { name, address, child };
         let deadline = Instant::now() + START_PATIENCE;
         while TcpStream::connect(address).is_err() {
             let gone = server.child.try_wait()?;
@@ -98,15 +96,6 @@ impl ServerProcess {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
-    }
-
-    /// `kill -9`.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub(crate) fn kill(&mut self) -> io::Result<()> {
-        self.child.kill()?;
-        self.child.wait().map(|_| ())
     }
 }
 

@@ -52,6 +52,7 @@ pub(crate) struct BenchArgs {
 /// # Errors
 /// Naming what is missing or failed.
 pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
+    crate::packages::ensure(crate::packages::NFS_PEERS)?;
     let binary = zgate::build()?;
     let scratch = Scratch::new((args.size_mib * 3 + 512) << 20)?;
     if !args.alone && !scratch.is_mounted() {

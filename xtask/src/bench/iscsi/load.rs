@@ -1,0 +1,163 @@
+//! The load generator: one session, one thread, in a process of its own.
+
+use crate::bench::stats::percentile;
+use bytes::Bytes;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+use zgate_test_initiator::{LoginScript, Lun, Session, read16, synchronize16, write16};
+
+const BLOCK_BYTES: u64 = 512;
+
+/// One kind of load.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Work {
+    /// Sequential 1 MiB reads, eight under way.
+    Read,
+    /// Sequential 1 MiB writes, eight under way.
+    Write,
+    /// 4 KiB reads at random places, 32 under way.
+    RandomRead,
+    /// 4 KiB writes at random places, 32 under way.
+    RandomWrite,
+}
+
+impl Work {
+    /// All, in the order they run.
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Read, Self::Write, Self::RandomRead, Self::RandomWrite];
+
+    /// What reports call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "1 MiB read, 8 under way",
+            Self::Write => "1 MiB write, 8 under way",
+            Self::RandomRead => "4 KiB random read, 32",
+            Self::RandomWrite => "4 KiB random write, 32",
+        }
+    }
+
+    /// Whether MB/s (else operations) are compared.
+    pub(crate) fn is_bulk(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
+    fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::RandomWrite)
+    }
+
+    fn bytes(self) -> u64 {
+        if self.is_bulk() { 1 << 20 } else { 4 << 10 }
+    }
+
+    fn depth(self) -> u64 {
+        if self.is_bulk() { 8 } else { 32 }
+    }
+}
+
+/// What a load process reports.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LoadReport {
+    /// Commands.
+    pub(crate) operations: u64,
+    /// Bytes of data.
+    pub(crate) bytes: u64,
+    /// From the first command to the last answer.
+    pub(crate) seconds: f64,
+    /// Latency in microseconds.
+    pub(crate) p50_microseconds: u32,
+    /// Latency in microseconds.
+    pub(crate) p99_microseconds: u32,
+}
+
+/// What one run of the generator does.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadRequest {
+    pub(crate) address: SocketAddr,
+    pub(crate) target: String,
+    pub(crate) lun: u64,
+    pub(crate) work: Work,
+    /// Bytes of the disk.
+    pub(crate) size: u64,
+    /// Random commands.
+    pub(crate) operations: u64,
+}
+
+fn script(target: &str) -> LoginScript {
+    let script = LoginScript::normal("iqn.2026-11.test.zgate:load", target);
+    [
+        ("HeaderDigest", "None"),
+        ("DataDigest", "None"),
+        ("InitialR2T", "No"),
+        ("ImmediateData", "Yes"),
+        ("MaxRecvDataSegmentLength", "1048576"),
+        ("MaxBurstLength", "1048576"),
+        ("FirstBurstLength", "262144"),
+        ("MaxOutstandingR2T", "1"),
+    ]
+    .into_iter()
+    .fold(script, |script, (key, value)| script.with(key, value))
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the target or the connection says.
+pub(crate) fn run(request: &LoadRequest) -> io::Result<LoadReport> {
+    let mut session = Session::login(request.address, &script(&request.target))?;
+    let (work, lun) = (request.work, Lun(request.lun << 48));
+    // Takes the unit attentions of a fresh session.
+    session.run(lun, &[0; 6], 0, &Bytes::new())?;
+    let places = request.size / work.bytes();
+    let count = if work.is_bulk() { places } else { request.operations };
+    let data = Bytes::from_iter((0..work.bytes()).map(|at| (at * 31 / 7) as u8));
+    let blocks = (work.bytes() / BLOCK_BYTES) as u32;
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut begin = |session: &mut Session, number: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        let place = if work.is_bulk() { number } else { seed % places };
+        let lba = place * u64::from(blocks);
+        if work.writes() {
+            session.start(lun, &write16(lba, blocks, false), 0, data.clone())
+        } else {
+            session.start(lun, &read16(lba, blocks), work.bytes() as u32, Bytes::new())
+        }
+    };
+    let mut sent = HashMap::new();
+    let mut samples: Vec<u32> = Vec::new();
+    let begun = Instant::now();
+    let mut next = 0;
+    for _ in 0..count {
+        while next < count && (sent.len() as u64) < work.depth() {
+            sent.insert(begin(&mut session, next), Instant::now());
+            next += 1;
+        }
+        let done = session.wait()?;
+        if done.status != 0 {
+            return Err(io::Error::other(format!("status {:#x}: {:?}", done.status, done.sense)));
+        }
+        if let Some(at) = sent.remove(&done.itt) {
+            samples.push(at.elapsed().as_micros().min(u128::from(u32::MAX)) as u32);
+        }
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    if work.writes() {
+        session.run(lun, &synchronize16(), 0, &Bytes::new())?;
+    }
+    samples.sort_unstable();
+    Ok(LoadReport {
+        operations: count,
+        bytes: count * work.bytes(),
+        seconds,
+        p50_microseconds: percentile(&samples, 0.50),
+        p99_microseconds: percentile(&samples, 0.99),
+    })
+}

@@ -1,0 +1,160 @@
+//! `cargo xtask bench iscsi`: zgate and tgt, one after the other in every
+//! round, each on a file in memory.
+
+pub(crate) mod load;
+mod report;
+
+use crate::packages::{self, Tool};
+use crate::servers::{Scratch, ServerProcess, process, scratch, tgt, zgate};
+use clap::{Args, ValueEnum};
+use load::{LoadReport, Work};
+use report::{Figure, Report};
+use std::fs;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TOOLS: &[Tool] = &[
+    Tool { program: "iscsi-perf", package: "libiscsi-bin" },
+    Tool { program: "tgtd", package: "tgt" },
+];
+
+const OURS: &str = "iqn.2026-11.test.zgate:disk";
+
+/// What `bench iscsi` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// Rounds; every server runs every load in each
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Size of the disk in MiB
+    #[arg(long, default_value_t = 512)]
+    size_mib: u64,
+    /// Random commands per round
+    #[arg(long, default_value_t = 60_000)]
+    random: u64,
+    /// Where the JSON result goes
+    #[arg(long, default_value = "docs/bench/iscsi.json")]
+    out: PathBuf,
+    /// Print JSON instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// A server with the place of its disk.
+struct Bed {
+    server: ServerProcess,
+    target: &'static str,
+    lun: u64,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Naming what is missing or failed.
+pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
+    packages::ensure(TOOLS)?;
+    let binary = zgate::build()?;
+    let scratch = Scratch::new(64 << 20)?;
+    let memory = tempfile::Builder::new().prefix("zgate-bench-").tempdir_in("/dev/shm")?;
+    let disks = ["zgate.img", "tgt.img"].map(|name| memory.path().join(name));
+    for disk in &disks {
+        fill(disk, args.size_mib)?;
+    }
+    let beds = [
+        Bed { server: start_zgate(&binary, &scratch, &disks[0])?, target: OURS, lun: 0 },
+        Bed { server: tgt::start(&scratch, &disks[1])?, target: tgt::TARGET, lun: 1 },
+    ];
+    let mut report = Report::new(args.rounds, args.size_mib);
+    for round in 0..args.rounds {
+        eprintln!("round {} of {}", round + 1, args.rounds);
+        for work in Work::ALL {
+            for index in 0..beds.len() {
+                let bed = &beds[(index + round) % beds.len()];
+                report.add(work, bed.server.name, measure(args, bed, work)?);
+            }
+        }
+        for bed in &beds {
+            for random in [false, true] {
+                let rate = cross_check(bed, random)?;
+                report.add_cross_check(random, bed.server.name, rate);
+            }
+        }
+    }
+    for bed in &beds {
+        report.peak_memory.insert(bed.server.name, bed.server.peak_memory_bytes()?);
+    }
+    let json = report.to_json();
+    if let Some(dir) = args.out.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    fs::write(&args.out, serde_json::to_vec_pretty(&json)?)?;
+    let text = if args.json { serde_json::to_string_pretty(&json)? } else { report.table() };
+    writeln!(io::stdout(), "{text}")
+}
+
+fn fill(disk: &Path, size_mib: u64) -> io::Result<()> {
+    let mut file = fs::File::create(disk)?;
+    for number in 0..size_mib {
+        let block: Vec<u8> = (0..1u64 << 20).map(|index| (index ^ number) as u8).collect();
+        file.write_all(&block)?;
+    }
+    Ok(())
+}
+
+fn start_zgate(binary: &Path, scratch: &Scratch, disk: &Path) -> io::Result<ServerProcess> {
+    let port = zgate::free_port()?;
+    let config = scratch.path().join("zgate.toml");
+    let text = format!(
+        "[server]\nlisten = [\"127.0.0.1:{nfs}\"]\nstate_dir = \"{dir}/state\"\n\
+         admin_socket = \"{dir}/admin.sock\"\nmetrics_listen = \"127.0.0.1:0\"\n\
+         [iscsi]\nlisten = [\"127.0.0.1:{port}\"]\n\
+         [[target]]\nname = \"{OURS}\"\nallow_any_initiator = true\n\
+         [[target.lun]]\nnumber = 0\npath = \"{disk}\"\n",
+        nfs = zgate::free_port()?,
+        dir = scratch.path().display(),
+        disk = disk.display(),
+    );
+    fs::write(&config, text)?;
+    let mut command = Command::new(binary);
+    command.arg("serve").arg("--config").arg(&config).env("ZGATE_LOG", "warn");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let log = scratch.path().join("zgate.log");
+    ServerProcess::start("zgate", command, address, &log)
+        .map_err(|error| io::Error::other(format!("{error}\n{}", process::tail_of(&log))))
+}
+
+fn measure(args: &BenchArgs, bed: &Bed, work: Work) -> io::Result<Figure> {
+    let before = bed.server.cpu_seconds()?;
+    let name = work.to_possible_value().map_or(String::new(), |value| value.get_name().into());
+    let output = Command::new(std::env::current_exe()?)
+        .arg("iscsi-load")
+        .args(["--address", &bed.server.address.to_string(), "--target", bed.target])
+        .args(["--lun", &bed.lun.to_string(), "--work", &name])
+        .args(["--size", &(args.size_mib << 20).to_string()])
+        .args(["--operations", &args.random.to_string()])
+        .output()?;
+    let cpu_seconds = bed.server.cpu_seconds()? - before;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(io::Error::other(format!("{} on {}: {said}", work.name(), bed.server.name)));
+    }
+    let load: LoadReport = serde_json::from_slice(&output.stdout)?;
+    Ok(Figure { load, cpu_seconds })
+}
+
+/// Reads through libiscsi's own load generator: transfers a second and server
+/// CPU seconds per transfer.
+fn cross_check(bed: &Bed, random: bool) -> io::Result<(f64, f64)> {
+    let url = format!("iscsi://{}/{}/{}", bed.server.address, bed.target, bed.lun);
+    let shape: &[&str] =
+        if random { &["-r", "-b", "8", "-m", "32"] } else { &["-b", "2048", "-m", "8"] };
+    let before = bed.server.cpu_seconds()?;
+    let text = scratch::run(Command::new("iscsi-perf").args(shape).args(["-t", "2", &url]))?;
+    let cpu = bed.server.cpu_seconds()? - before;
+    let average = text.rsplit("iops average ").next().and_then(|rest| rest.split(' ').next());
+    let average = average.and_then(|word| word.parse::<f64>().ok());
+    let rate = average.ok_or_else(|| io::Error::other(format!("iscsi-perf said: {text}")))?;
+    Ok((rate, cpu / (rate * 2.0)))
+}
