@@ -3,7 +3,7 @@
 use super::State;
 use super::ids::StateKey;
 use super::index::IoCore;
-use super::tables::{Open, OwnerName, Tables};
+use super::tables::{Open, OpenOwner, OwnerName, Tables};
 use crate::limits::MAX_STATES_PER_CLIENT;
 use crate::v4::cx::FileKey;
 use crate::v4::wire::{ClientId, Stateid, Status};
@@ -65,7 +65,13 @@ impl State {
         }
         let key = self.ids.state();
         let client = tables.clients.get_mut(&new.client).ok_or(Status::StaleClientid)?;
-        let owner = client.open_owners.get_mut(new.owner).ok_or(Status::StaleClientid)?;
+        // With sessions an owner goes with its last open, which may be closed
+        // while this OPEN waits for storage.
+        let confirmed = !client.minor_zero;
+        let owner = client
+            .open_owners
+            .entry(Arc::clone(new.owner))
+            .or_insert_with(|| OpenOwner { confirmed, ..OpenOwner::default() });
         if owner.opens.len() >= MAX_STATES_PER_CLIENT {
             return Err(Status::Resource);
         }
