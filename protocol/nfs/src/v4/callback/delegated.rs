@@ -55,6 +55,10 @@ impl State {
             return None;
         }
         let attrs = reply.attrs?;
+        // Half an answer is none: the store knows better than a guess.
+        if !attrs.mask.contains(CHANGE) || !attrs.mask.contains(SIZE) {
+            return None;
+        }
         let mut d = Decoder::new(&attrs.values.0);
         let mut said = DelegatedAttributes {
             change: given_change,

@@ -1,1 +1,192 @@
-//! later
+//! COPY, COPY_NOTIFY, CLONE, OFFLOAD_CANCEL and OFFLOAD_STATUS
+//! (RFC 7862 §15.2, §15.3, §15.8, §15.9, §15.13).
+
+use crate::rig::{Heard, Ops, Rig, Scene, Wish, each};
+use zgate_nfs::namespace::Fh;
+use zgate_nfs::v4::op::clone::{self, Clone as CloneOp};
+use zgate_nfs::v4::op::copy::{self, Copy, NetLocation};
+use zgate_nfs::v4::op::copy_notify::{self, CopyNotify};
+use zgate_nfs::v4::op::offload_cancel::{self, OffloadCancel};
+use zgate_nfs::v4::op::offload_status::{self, OffloadStatus};
+use zgate_nfs::v4::wire::{Stateid, Status};
+use zgate_xdr::Opaque;
+
+// Clone is imported under another name, not to hide the trait.
+
+const ANY: Stateid = Stateid::ANONYMOUS;
+
+fn copy_args(from_offset: u64, to_offset: u64, count: u64) -> copy::Args {
+    copy::Args {
+        from: ANY,
+        to: ANY,
+        from_offset,
+        to_offset,
+        count,
+        consecutive: true,
+        synchronous: true,
+        servers: Vec::new(),
+    }
+}
+
+fn clone_args(from_offset: u64, to_offset: u64, count: u64) -> clone::Args {
+    clone::Args { from: ANY, to: ANY, from_offset, to_offset, count }
+}
+
+fn between(from: &Fh, to: &Fh) -> Ops {
+    Ops::new().at(from).save().at(to)
+}
+
+#[test]
+fn bytes_are_copied() {
+    each([2], |s| {
+        let to = s.c.file(&s.root, "to", b"0123456789");
+        let ops = between(&s.file, &to).op::<Copy>(&copy_args(3, 5, 2));
+        let res = s.c.run(ops).ok().get::<Copy>();
+        assert_eq!((res.count, res.synchronous, res.callback), (2, true, None));
+        assert_eq!(s.c.content(&to), b"01234te789");
+        s.c.check("to the end", between(&s.file, &to).op::<Copy>(&copy_args(3, 9, 0)), Status::Ok);
+        assert_eq!(s.c.content(&to), b"01234te78tent");
+        let within = between(&s.file, &s.file).op::<Copy>(&copy_args(0, 7, 7));
+        s.c.check("within one file", within, Status::Ok);
+        assert_eq!(s.c.content(&s.file), b"contentcontent");
+        let overlap = between(&s.file, &s.file).op::<Copy>(&copy_args(0, 3, 7));
+        s.c.check("onto itself", overlap, Status::Inval);
+    });
+}
+
+#[test]
+fn blocks_are_shared() {
+    each([2], |s| {
+        let from = s.c.file(&s.root, "from", &[7; 10_000]);
+        let to = s.c.file(&s.root, "to", b"");
+        let run = |args| s.c.run(between(&from, &to).op::<CloneOp>(&args)).status;
+        assert_eq!(run(clone_args(0, 4096, 0)), Status::Ok);
+        assert_eq!(s.c.number(&to, 4), 14_096);
+        assert_eq!(&s.c.content(&to)[4096..], &[7; 10_000]);
+        assert_eq!(run(clone_args(4096, 0, 4096)), Status::Ok);
+        assert_eq!(&s.c.content(&to)[..4096], &[7; 4096]);
+        assert_eq!(run(clone_args(1, 0, 4096)), Status::Inval, "not at a block");
+        assert_eq!(run(clone_args(0, 100, 4096)), Status::Inval, "not to a block");
+        assert_eq!(run(clone_args(0, 0, 100)), Status::Inval, "no whole block");
+        assert_eq!(run(clone_args(8192, 0, 4096)), Status::Inval, "beyond the end");
+        assert_eq!(run(clone_args(u64::MAX, 0, 4096)), Status::Inval);
+    });
+}
+
+/// What both refuse in the same way.
+fn check_refusals(s: &Scene, what: &str, op: &dyn Fn(Ops, Stateid, Stateid) -> Ops) {
+    let to = s.c.file(&s.root, "to", b"0123");
+    let plain = |ops| op(ops, ANY, ANY);
+    s.c.check(what, plain(Ops::new()), Status::Nofilehandle);
+    s.c.check(what, plain(Ops::new().at(&to)), Status::Nofilehandle);
+    s.c.check(what, plain(between(&s.stale, &to)), Status::Stale);
+    s.c.check(what, plain(between(&s.file, &s.stale)), Status::Stale);
+    s.c.check(what, plain(between(&s.dir, &to)), Status::Isdir);
+    s.c.check(what, plain(between(&s.file, &s.dir)), Status::Isdir);
+    s.c.check(what, plain(between(&s.fifo, &to)), Status::WrongType);
+    s.c.check(what, plain(between(&s.file, &s.link)), Status::WrongType);
+    let ro = s.c.lookup(&s.rig.root_of("/dir/ro"), "to").unwrap();
+    s.c.check(what, plain(between(&s.file, &ro)), Status::Rofs);
+    let second = s.c.file(&s.rig.root_of("/dir/second"), "there", b"");
+    s.c.check(what, plain(between(&s.file, &second)), Status::Xdev);
+    s.c.check(what, op(between(&s.file, &to), Stateid::INVALID, ANY), Status::BadStateid);
+    s.c.check(what, op(between(&s.file, &to), ANY, Stateid::INVALID), Status::BadStateid);
+    let reader = s.c.open(&Wish::name(&s.root, "to").access(1)).unwrap();
+    s.c.check(what, op(between(&s.file, &to), ANY, reader.stateid), Status::Openmode);
+    s.c.as_user(1000, || s.c.check(what, plain(between(&s.file, &to)), Status::Access));
+}
+
+#[test]
+fn refusals() {
+    each([2], |s| {
+        check_refusals(s, "COPY", &|ops, from, to| {
+            ops.op::<Copy>(&copy::Args { from, to, ..copy_args(0, 0, 0) })
+        });
+    });
+    each([2], |s| {
+        check_refusals(s, "CLONE", &|ops, from, to| {
+            ops.op::<CloneOp>(&clone::Args { from, to, ..clone_args(0, 0, 0) })
+        });
+    });
+    each([2], |s| {
+        let to = s.c.file(&s.root, "to", b"");
+        for (from, count) in [(8, 0), (0, 8), (7, 1), (u64::MAX, 1)] {
+            let ops = between(&s.file, &to).op::<Copy>(&copy_args(from, 0, count));
+            s.c.check("beyond the source", ops, Status::Inval);
+        }
+        let servers = vec![NetLocation::Text(Opaque(b"elsewhere".to_vec()))];
+        let args = copy::Args { servers, ..copy_args(0, 0, 0) };
+        s.c.check("other servers", between(&s.file, &to).op::<Copy>(&args), Status::Notsupp);
+        let notify = copy_notify::Args {
+            stateid: ANY,
+            destination: NetLocation::Address(Opaque(b"tcp".to_vec()), Opaque(b"x".to_vec())),
+        };
+        s.c.check("to others", Ops::new().at(&to).op::<CopyNotify>(&notify), Status::Notsupp);
+        s.c.check("no handle", Ops::new().op::<CopyNotify>(&notify), Status::Nofilehandle);
+    });
+}
+
+/// A large hole: copied in steps of its own.
+fn large(c: &crate::rig::Client) -> (Fh, Fh) {
+    let root = c.export();
+    let from = c.create_in(&root, "from");
+    c.truncate(&from.fh, from.stateid, 100 << 20).unwrap();
+    let to = c.create_in(&root, "to");
+    (from.fh, to.fh)
+}
+
+#[test]
+fn a_long_copy_goes_on_after_its_answer() {
+    let rig = Rig::new();
+    let c = rig.reachable("c", 2);
+    let maker = rig.client("maker", 2);
+    let (from, to) = large(&maker);
+    let hold = rig.store.faults().hold_next(zgate_memory::FileOp::CopyRange, zgate_memory::When::BeforeEffect);
+    let args = copy::Args { synchronous: false, ..copy_args(0, 0, 0) };
+    let res = c.run(between(&from, &to).op::<Copy>(&args)).ok().get::<Copy>();
+    assert!(!res.synchronous && res.count == 0);
+    let stateid = res.callback.unwrap();
+    let ask = || {
+        let ops = Ops::new().at(&to).op::<OffloadStatus>(&offload_status::Args { stateid });
+        c.run(ops).result().map(|reply| reply.get::<OffloadStatus>())
+    };
+    assert_eq!(ask().unwrap(), offload_status::Res { count: 0, complete: None });
+    hold.release();
+    rig.world.settle();
+    let done = offload_status::Res { count: 100 << 20, complete: Some(Status::Ok) };
+    assert_eq!(ask().unwrap(), done);
+    let told = Heard::Offload { fh: to.clone(), stateid, status: Status::Ok, bytes: 100 << 20 };
+    assert_eq!(c.heard(), [told]);
+    assert_eq!(c.number(&to, 4), 100 << 20);
+    let cancel = |stateid| Ops::new().at(&to).op::<OffloadCancel>(&offload_cancel::Args { stateid });
+    let other = rig.client("other", 2);
+    other.check("another client's", cancel(stateid), Status::BadStateid);
+    c.check("known until cancelled", cancel(stateid), Status::Ok);
+    c.check("forgotten", cancel(stateid), Status::BadStateid);
+    assert_eq!(ask().unwrap_err(), Status::BadStateid);
+}
+
+#[test]
+fn a_cancelled_copy_stops_and_tells_nothing() {
+    let rig = Rig::new();
+    let c = rig.reachable("c", 2);
+    let (from, to) = large(&rig.client("maker", 2));
+    let hold = rig.store.faults().hold_next(zgate_memory::FileOp::CopyRange, zgate_memory::When::BeforeEffect);
+    let args = copy::Args { synchronous: false, ..copy_args(0, 0, 0) };
+    let res = c.run(between(&from, &to).op::<Copy>(&args)).ok().get::<Copy>();
+    let stateid = res.callback.unwrap();
+    let cancel = Ops::new().at(&to).op::<OffloadCancel>(&offload_cancel::Args { stateid });
+    c.check("under way", cancel, Status::Ok);
+    hold.release();
+    rig.world.settle();
+    assert!(c.number(&to, 4) < 100 << 20);
+    assert_eq!(c.heard(), []);
+    for op in [false, true] {
+        let ops = if op {
+            Ops::new().op::<OffloadStatus>(&offload_status::Args { stateid })
+        } else {
+            Ops::new().op::<OffloadCancel>(&offload_cancel::Args { stateid })
+        };
+        c.check("no handle", ops, Status::Nofilehandle);
+    }
+}

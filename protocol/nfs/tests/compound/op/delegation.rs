@@ -17,8 +17,7 @@ fn a_delegation_goes_back_once() {
         let rig = Rig::new();
         let c: Client = rig.reachable("c", minor);
         let root = c.export();
-        c.file(&root, "f", b"x");
-        rig.pass_seconds(1);
+        rig.client("maker", minor).file(&root, "f", b"x");
         let opened = c.open(&Wish::name(&root, "f").access(1)).unwrap();
         let held = opened.delegation();
         let at = || Ops::new().at(&opened.fh);

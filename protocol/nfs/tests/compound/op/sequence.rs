@@ -1,1 +1,131 @@
-//! later
+//! SEQUENCE (RFC 8881 §18.46, §2.10.6): exactly once.
+
+use crate::rig::{Ops, Rig, Scene, sessions};
+use zgate_memory::{FileOp, When};
+use zgate_nfs::v4::op::read::Read;
+use zgate_nfs::v4::op::sequence::{self, Sequence};
+use zgate_nfs::v4::wire::{SessionId, Status};
+use zgate_nfs::v4::wire::{StableHow, Stateid};
+
+fn lone(s: &Scene, slot: u32, sequence: u32) -> Ops {
+    Ops::new().op::<Sequence>(&s.c.sequence_args(slot, sequence))
+}
+
+#[test]
+fn a_retry_gets_the_same_answer_and_runs_once() {
+    sessions(|s| {
+        s.c.cache.set(true);
+        let next = s.c.slots.borrow()[0] + 1;
+        let ops = || Ops::new().at(&s.root).remove("link");
+        let first = s.c.run_as(0, next, ops()).ok();
+        let again = s.c.run_as(0, next, ops()).ok();
+        assert_eq!(first.raw, again.raw);
+        s.c.check("a new request", ops(), Status::Noent);
+    });
+}
+
+#[test]
+fn a_retry_of_a_failure_fails_the_same_way() {
+    sessions(|s| {
+        s.c.cache.set(true);
+        let next = s.c.slots.borrow()[0] + 1;
+        let ops = || Ops::new().at(&s.root).lookup("nothing").getfh();
+        let first = s.c.run_as(0, next, ops());
+        s.c.mkdir_elsewhere("nothing");
+        assert_eq!(s.c.run_as(0, next, ops()).raw, first.raw);
+    });
+}
+
+#[test]
+fn what_was_not_to_be_kept_is_not_repeated() {
+    sessions(|s| {
+        let next = s.c.slots.borrow()[0] + 1;
+        let ops = || Ops::new().at(&s.root).remove("link");
+        s.c.run_as(0, next, ops()).ok();
+        assert_eq!(s.c.run_as(0, next, ops()).status, Status::RetryUncachedRep);
+        // A lone SEQUENCE is always repeated (RFC 8881 §18.46.3).
+        let first = s.c.bare(lone(s, 1, 1)).ok();
+        assert_eq!(s.c.bare(lone(s, 1, 1)).ok().raw, first.raw);
+    });
+}
+
+#[test]
+fn another_request_with_an_old_number_is_found_out() {
+    sessions(|s| {
+        s.c.cache.set(true);
+        let next = s.c.slots.borrow()[0] + 1;
+        s.c.run_as(0, next, Ops::new().at(&s.root).remove("link")).ok();
+        let other = s.c.run_as(0, next, Ops::new().at(&s.root).remove("fifo"));
+        assert_eq!(other.status, Status::SeqFalseRetry);
+        assert!(s.c.lookup(&s.root, "fifo").is_ok());
+    });
+}
+
+#[test]
+fn numbers_and_slots_out_of_order() {
+    sessions(|s| {
+        let next = s.c.slots.borrow()[0] + 1;
+        for wrong in [next + 1, next - 2, next.wrapping_add(1 << 31), u32::MAX] {
+            assert_eq!(s.c.bare(lone(s, 0, wrong)).status, Status::SeqMisordered, "{wrong}");
+        }
+        assert_eq!(s.c.bare(lone(s, 3, 1)).status, Status::Ok, "each slot counts for itself");
+        assert_eq!(s.c.bare(lone(s, 4, 1)).status, Status::Badslot);
+        let high = sequence::Args { highest_slot: 4, ..s.c.sequence_args(2, 1) };
+        assert_eq!(s.c.bare(Ops::new().op::<Sequence>(&high)).status, Status::BadHighSlot);
+        let none = sequence::Args { session: SessionId([9; 16]), ..s.c.sequence_args(2, 1) };
+        assert_eq!(s.c.bare(Ops::new().op::<Sequence>(&none)).status, Status::Badsession);
+        // None of these moved the slot.
+        s.c.check("the next one", Ops::new().root(), Status::Ok);
+    });
+}
+
+#[test]
+fn a_retry_while_the_first_runs_waits() {
+    sessions(|s| {
+        s.c.cache.set(true);
+        let next = s.c.slots.borrow()[0] + 1;
+        let hold = s.rig.store.faults().hold_next(FileOp::Remove, When::AfterEffect);
+        let ops = || Ops::new().at(&s.root).remove("link");
+        let pending = s.c.begin(0, next, ops());
+        s.rig.world.settle();
+        assert!(pending.borrow().is_none());
+        assert_eq!(s.c.run_as(0, next, ops()).status, Status::Delay);
+        assert_eq!(s.c.run_as(0, next + 1, ops()).status, Status::Delay);
+        hold.release();
+        s.rig.world.settle();
+        let first = pending.borrow_mut().take().unwrap();
+        assert_eq!(s.c.run_as(0, next, ops()).ok().raw, first);
+    });
+}
+
+#[test]
+fn limits_of_the_session() {
+    sessions(|s| {
+        let rig: &std::rc::Rc<Rig> = &s.rig;
+        let small = rig.stranger("small", s.c.minor);
+        let made = small.exchange_id().unwrap();
+        let mut args = small.session_args(made.sequenceid, false);
+        args.fore.max_request_bytes = 600;
+        args.fore.max_response_bytes = 700;
+        args.fore.max_cached_bytes = 400;
+        args.fore.max_ops = 8;
+        small.create_session_with(&args).unwrap();
+        small.reclaim_complete().unwrap();
+        let many = (0..8).fold(Ops::new(), |ops, _| ops.root());
+        small.check("many operations", many, Status::TooManyOps);
+        let big = Ops::new().at(&s.file).write(Stateid::ANONYMOUS, 0, &[1; 700], StableHow::Unstable);
+        small.check("a big request", big, Status::ReqTooBig);
+        let content = s.c.file(&s.root, "kilobyte", &[5; 1024]);
+        // READ shortens itself rather than failing.
+        let read = small.run(Ops::new().at(&content).read(Stateid::ANONYMOUS, 0, 1024)).ok();
+        assert!(read.raw.len() <= 700 && read.get::<Read>().data.len() > 300);
+        let all: Vec<u32> = (0..56).filter(|bit| ![48, 54].contains(bit)).collect();
+        let wide = || Ops::new().at(&content).getattr(&all).getattr(&all);
+        small.check("a big answer", wide(), Status::RepTooBig);
+        small.cache.set(true);
+        let half = || Ops::new().at(&content).getattr(&all);
+        small.check("too big to keep", half(), Status::RepTooBigToCache);
+        let kept = small.run(Ops::new().at(&content).getattr(&[1, 4])).ok();
+        assert!(kept.raw.len() <= 400);
+    });
+}

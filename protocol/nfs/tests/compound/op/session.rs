@@ -1,1 +1,250 @@
-//! later
+//! EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION, DESTROY_CLIENTID,
+//! BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, RECLAIM_COMPLETE and SET_SSV
+//! (RFC 8881 §18.33-§18.37, §18.47, §18.50, §18.51).
+
+use crate::rig::{Client, LEASE, Ops, Rig, sessions};
+use zgate_nfs::v4::op::backchannel_ctl::{self, BackchannelCtl};
+use zgate_nfs::v4::op::bind_conn_to_session::{self, BindConnToSession, Direction};
+use zgate_nfs::v4::op::create_session::{self, CallbackSecurity, CreateSession};
+use zgate_nfs::v4::op::destroy_clientid::{self, DestroyClientid};
+use zgate_nfs::v4::op::destroy_session::{self, DestroySession};
+use zgate_nfs::v4::op::exchange_id::{self, CONFIRMED, ExchangeId, UPDATE};
+use zgate_nfs::v4::op::reclaim_complete::{self, ReclaimComplete};
+use zgate_nfs::v4::op::want_delegation::{SetSsv, SsvArgs};
+use zgate_nfs::v4::wire::{ClientId, SessionId, Status};
+
+fn destroy(session: SessionId) -> Ops {
+    Ops::new().op::<DestroySession>(&destroy_session::Args { session })
+}
+
+fn destroy_client(clientid: ClientId) -> Ops {
+    Ops::new().op::<DestroyClientid>(&destroy_clientid::Args { clientid })
+}
+
+#[test]
+fn exchange_id_keeps_one_record_per_name() {
+    sessions(|s| {
+        let again = s.c.exchange_id().unwrap();
+        assert_eq!(again.clientid, s.c.id.get());
+        assert_ne!(again.flags & CONFIRMED, 0);
+        let update = exchange_id::Args { flags: UPDATE, ..s.c.exchange_args() };
+        assert_eq!(s.c.exchange_id_with(&update).unwrap().clientid, again.clientid);
+        let restarted = exchange_id::Args { verifier: [7; 8], ..update.clone() };
+        assert_eq!(s.c.exchange_id_with(&restarted), Err(Status::NotSame));
+        let nobody = exchange_id::Args { owner: b"nobody"[..].into(), ..update.clone() };
+        assert_eq!(s.c.exchange_id_with(&nobody), Err(Status::Noent));
+        s.c.as_user(1000, || {
+            assert_eq!(s.c.exchange_id_with(&update), Err(Status::Perm));
+        });
+        let odd = exchange_id::Args { flags: 0x8, ..s.c.exchange_args() };
+        assert_eq!(s.c.exchange_id_with(&odd), Err(Status::Inval));
+        let confirmed = exchange_id::Args { flags: CONFIRMED, ..s.c.exchange_args() };
+        assert_eq!(s.c.exchange_id_with(&confirmed), Err(Status::Inval));
+        let inside = Ops::new().op::<ExchangeId>(&s.c.exchange_args());
+        s.c.check("behind SEQUENCE too", inside, Status::Ok);
+    });
+}
+
+#[test]
+fn another_principal_and_a_name_in_use() {
+    sessions(|s| {
+        s.open();
+        let thief = s.rig.stranger("scene", s.c.minor);
+        thief.become_user(1000, 1000);
+        assert_eq!(thief.exchange_id(), Err(Status::ClidInuse));
+        s.rig.pass_seconds(LEASE + 1);
+        assert!(thief.exchange_id().is_ok(), "the lease ran out");
+    });
+}
+
+#[test]
+fn a_restarted_client_loses_its_state_when_it_confirms() {
+    sessions(|s| {
+        let opened = s.open();
+        let old = s.c.session.get();
+        let reborn = s.rig.stranger("scene", s.c.minor);
+        reborn.verifier.set(2);
+        let made = reborn.exchange_id().unwrap();
+        assert_eq!(made.flags & CONFIRMED, 0);
+        assert!(s.c.read(&opened.fh, opened.stateid, 0, 1).is_ok(), "not confirmed yet");
+        reborn.create_session(made.sequenceid, false).unwrap();
+        assert_eq!(s.c.session.get(), old);
+        assert_eq!(s.c.run(Ops::new().root()).status, Status::Badsession);
+        reborn.reclaim_complete().unwrap();
+        assert!(reborn.open(&crate::rig::Wish::name(&s.root, "file").deny(3)).is_ok());
+    });
+}
+
+#[test]
+fn protection_needs_gss() {
+    sessions(|s| {
+        let mut e = zgate_xdr::Encoder::new();
+        e.u64(1);
+        e.opaque(b"protected");
+        for word in [0, 1, 0, 0, 0] {
+            e.u32(word);
+        }
+        let machine = e.finish().flatten().unwrap();
+        assert_eq!(s.c.bare(Ops::new().raw(42, &machine)).status, Status::Inval);
+    });
+}
+
+#[test]
+fn create_session_counts_and_repeats() {
+    sessions(|s| {
+        let c = s.rig.stranger("c", s.c.minor);
+        let made = c.exchange_id().unwrap();
+        let args = c.session_args(made.sequenceid, false);
+        let ops = |args: &create_session::Args| Ops::new().op::<CreateSession>(args);
+        let ahead = create_session::Args { sequence: made.sequenceid + 1, ..args.clone() };
+        assert_eq!(c.bare(ops(&ahead)).status, Status::SeqMisordered);
+        let unknown = create_session::Args { clientid: ClientId(1), ..args.clone() };
+        assert_eq!(c.bare(ops(&unknown)).status, Status::StaleClientid);
+        c.as_user(1000, || assert_eq!(c.bare(ops(&args)).status, Status::ClidInuse));
+        let first = c.bare(ops(&args)).ok();
+        assert_eq!(c.bare(ops(&args)).ok().raw, first.raw, "a retry");
+        let second = create_session::Args { sequence: made.sequenceid + 1, ..args.clone() };
+        let other = c.bare(ops(&second)).ok().get::<CreateSession>();
+        assert_ne!(other.session, first.get::<CreateSession>().session);
+        assert_eq!(c.bare(ops(&args)).status, Status::SeqMisordered, "an older retry");
+        assert_eq!(c.exchange_id().unwrap().sequenceid, made.sequenceid + 2);
+    });
+}
+
+#[test]
+fn channels_are_negotiated() {
+    sessions(|s| {
+        let c = s.rig.stranger("c", s.c.minor);
+        let made = c.exchange_id().unwrap();
+        let args = c.session_args(made.sequenceid, true);
+        let refused = |change: &dyn Fn(&mut create_session::Args)| {
+            let mut args = args.clone();
+            change(&mut args);
+            c.create_session_with(&args).unwrap_err()
+        };
+        assert_eq!(refused(&|a| a.fore.max_request_bytes = 20), Status::Toosmall);
+        assert_eq!(refused(&|a| a.fore.max_response_bytes = 0), Status::Toosmall);
+        assert_eq!(refused(&|a| a.back.max_request_bytes = 10), Status::Toosmall);
+        assert_eq!(refused(&|a| a.fore.slots = 0), Status::Inval);
+        assert_eq!(refused(&|a| a.fore.max_ops = 0), Status::Inval);
+        assert_eq!(refused(&|a| a.flags = 0x80), Status::Inval);
+        let mut greedy = args.clone();
+        greedy.fore = create_session::ChannelAttrs {
+            header_pad_bytes: u32::MAX,
+            max_request_bytes: u32::MAX,
+            max_response_bytes: u32::MAX,
+            max_cached_bytes: u32::MAX,
+            max_ops: u32::MAX,
+            slots: u32::MAX,
+        };
+        greedy.flags = 7;
+        let res = c.create_session_with(&greedy).unwrap();
+        assert!(res.fore.slots <= 128 && res.fore.max_ops <= 128);
+        assert!(res.fore.max_request_bytes < 8 << 20 && res.fore.max_cached_bytes <= 8 << 10);
+        assert_eq!(res.flags, create_session::BACK_CHANNEL, "neither persistent nor RDMA");
+    });
+}
+
+#[test]
+fn sessions_and_clients_end() {
+    sessions(|s| {
+        let (c, other) = (&s.c, s.rig.client("other", s.c.minor));
+        assert_eq!(c.bare(destroy(SessionId([1; 16]))).status, Status::Badsession);
+        let foreign = c.bare(destroy(other.session.get())).status;
+        assert_eq!(foreign, Status::ConnNotBoundToSession);
+        c.check("not the last operation", destroy(c.session.get()).root(), Status::NotOnlyOp);
+        c.check("in use", destroy_client(c.id.get()), Status::ClientidBusy);
+        assert_eq!(c.bare(destroy_client(ClientId(5))).status, Status::StaleClientid);
+        let opened = s.open();
+        c.check_last("its own", destroy(c.session.get()), Status::Ok);
+        assert_eq!(c.run(Ops::new().root()).status, Status::Badsession);
+        assert_eq!(c.bare(destroy_client(c.id.get())).status, Status::ClientidBusy, "an open");
+        let sequence = c.exchange_id().unwrap().sequenceid;
+        c.create_session(sequence, false).unwrap();
+        c.close(&opened).unwrap();
+        assert_eq!(c.bare(destroy(c.session.get())).status, Status::Ok, "alone");
+        assert_eq!(c.bare(destroy_client(c.id.get())).status, Status::Ok);
+        assert_eq!(c.bare(destroy_client(c.id.get())).status, Status::StaleClientid);
+        assert_eq!(s.rig.shelf.names(), [b"other".to_vec()]);
+        other.check("the other stays", Ops::new().root(), Status::Ok);
+    });
+}
+
+#[test]
+fn connections_are_bound() {
+    sessions(|s| {
+        let c: &Client = &s.c;
+        let bind = |session, direction| {
+            let args = bind_conn_to_session::Args { session, direction, rdma_mode: true };
+            c.bare(Ops::new().op::<BindConnToSession>(&args)).result()
+        };
+        assert_eq!(bind(SessionId([3; 16]), Direction::Fore).unwrap_err(), Status::Badsession);
+        for (asked, answered) in [
+            (Direction::Fore, 1),
+            (Direction::Back, 2),
+            (Direction::ForeOrBoth, 3),
+            (Direction::BackOrBoth, 3),
+        ] {
+            c.reconnect();
+            let res = bind(c.session.get(), asked).unwrap().get::<BindConnToSession>();
+            assert_eq!((res.direction, res.session), (answered, c.session.get()));
+            assert!(!res.rdma_mode);
+        }
+        let odd = Ops::new().raw(41, &[[0; 16].as_slice(), &[0, 0, 0, 9], &[0; 4]].concat());
+        assert_eq!(c.bare(odd).status, Status::Badxdr);
+    });
+}
+
+#[test]
+fn callbacks_are_addressed_anew() {
+    sessions(|s| {
+        let control = |security| {
+            let args = backchannel_ctl::Args { program: 0x4000_0001, security };
+            Ops::new().op::<BackchannelCtl>(&args)
+        };
+        s.c.check("as before", control(Vec::new()), Status::Ok);
+        s.c.check("by AUTH_SYS", control(vec![CallbackSecurity::Sys(Default::default())]), Status::Ok);
+        let mut gss = 0x4000_0001_u32.to_be_bytes().to_vec();
+        for word in [1_u32, 6, 1, 0, 0] {
+            gss.extend(word.to_be_bytes());
+        }
+        s.c.check("no GSS here", Ops::new().raw(40, &gss), Status::Noent);
+    });
+}
+
+#[test]
+fn reclaims_are_complete_once() {
+    sessions(|s| {
+        let rig: &std::rc::Rc<Rig> = &s.rig;
+        let done = |one_fs| Ops::new().op::<ReclaimComplete>(&reclaim_complete::Args { one_fs });
+        s.c.check("twice", done(false), Status::CompleteAlready);
+        s.c.check("one file system", done(true), Status::Nofilehandle);
+        let c = rig.stranger("c", s.c.minor);
+        c.introduce_for_reclaim(false);
+        // RFC 8881 §18.51.3: nothing is opened before it.
+        let wish = crate::rig::Wish::name(&s.root, "file");
+        assert_eq!(c.open(&wish).unwrap_err(), Status::Grace);
+        c.check("once", done(false), Status::Ok);
+        assert!(c.open(&wish).is_ok());
+    });
+}
+
+#[test]
+fn ssv_is_not_offered() {
+    sessions(|s| {
+        let args = SsvArgs { ssv: b"key"[..].into(), digest: b"digest"[..].into() };
+        s.c.check("no SSV", Ops::new().op::<SetSsv>(&args), Status::Inval);
+    });
+}
+
+#[test]
+fn a_shelf_that_does_not_keep_records_makes_clients_wait() {
+    sessions(|s| {
+        let c = s.rig.stranger("c", s.c.minor);
+        let made = c.exchange_id().unwrap();
+        s.rig.shelf.set_broken(true);
+        assert_eq!(c.create_session(made.sequenceid, false).unwrap_err(), Status::Delay);
+        s.rig.shelf.set_broken(false);
+        assert!(c.create_session(made.sequenceid, false).is_ok(), "with the same number");
+    });
+}

@@ -329,3 +329,32 @@ impl Client {
         }
     }
 }
+
+/// What becomes of a request that was begun.
+pub(crate) type Pending = Rc<RefCell<Option<Bytes>>>;
+
+impl Client {
+    /// Begins a request in a slot; it goes on as the world does.
+    pub(crate) fn begin(&self, slot: u32, sequence: u32, ops: Ops) -> Pending {
+        let first = Ops::new().op::<sequence::Sequence>(&self.sequence_args(slot, sequence));
+        let (bytes, _) = ops.after(first).encode(b"", u32::from(self.minor));
+        let (server, call, now) = (self.rig.server(), self.rpc_call(), self.rig.world.clock());
+        let pending = Pending::default();
+        let slot = Rc::clone(&pending);
+        self.rig.world.spawn(Box::pin(async move {
+            let mut d = Decoder::new(&bytes);
+            let message = server.compound(&call, now, &mut d).await.unwrap();
+            *slot.borrow_mut() = message.flatten();
+        }));
+        pending
+    }
+
+    /// A directory in the root of `/export`, made in another slot.
+    pub(crate) fn mkdir_elsewhere(&self, text: &str) {
+        let kind = create::Kind::Node(zgate_store::file_store::NewNode::Directory);
+        let args = create::Args { kind, name: text.as_bytes().into(), attrs: Default::default() };
+        let next = self.slots.borrow()[1] + 1;
+        let ops = Ops::new().at(&self.rig.root_of("/export")).op::<create::Create>(&args);
+        self.run_as(1, next, ops).ok();
+    }
+}

@@ -104,6 +104,11 @@ impl World {
         }
     }
 
+    /// Work of the test's own beside the server's.
+    pub(crate) fn spawn(&self, work: LocalFuture<()>) {
+        TASKS.with_borrow_mut(|tasks| tasks.push_back((self.id, work)));
+    }
+
     /// Lets all tasks run until each of them waits for time or for a hold.
     pub(crate) fn settle(&self) {
         while self.pass() {}

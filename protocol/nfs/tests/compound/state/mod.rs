@@ -1,1 +1,8 @@
-//! placeholder
+//! State and time: what clients hold, lose and take back.
+
+mod delegations;
+mod grace;
+mod leases;
+mod locks;
+mod shares;
+mod stability;

@@ -4,7 +4,7 @@ use super::not_a_file;
 use super::wire::{Args, Claim, How};
 use crate::namespace::pseudo::Child;
 use crate::v4::attrs::settable::{self, Settable};
-use crate::v4::cx::{Current, Cx, Object};
+use crate::v4::cx::{Current, Cx, FileKey, Object};
 use crate::v4::op::{Failure, names};
 use crate::v4::state::ids::StateKey;
 use crate::v4::wire::{Bitmap, ChangeInfo, ClientId, Fattr, Stateid, Status};
@@ -36,13 +36,13 @@ pub(super) async fn find(cx: &Cx<'_>, args: &Args, client: ClientId) -> Result<T
             if args.how != How::NoCreate {
                 return Err(Status::Inval.into());
             }
-            check_held(cx, *stateid, client)?;
-            named(cx, args, &name.0).await
+            let held = check_held(cx, *stateid, client)?;
+            only(held, named(cx, args, &name.0).await?)
         }
         Claim::Fh | Claim::Previous(_) => by_handle(cx, args).await,
         Claim::DelegateCurrentFh(stateid) => {
-            check_held(cx, *stateid, client)?;
-            by_handle(cx, args).await
+            let held = check_held(cx, *stateid, client)?;
+            only(held, by_handle(cx, args).await?)
         }
         // Delegations do not outlive their client's lease here
         // (RFC 8881 §10.2.1 leaves that to the server).
@@ -50,13 +50,19 @@ pub(super) async fn find(cx: &Cx<'_>, args: &Args, client: ClientId) -> Result<T
     }
 }
 
-fn check_held(cx: &Cx<'_>, stateid: Stateid, client: ClientId) -> Result<(), Status> {
+/// The file a delegation of the client is for.
+fn check_held(cx: &Cx<'_>, stateid: Stateid, client: ClientId) -> Result<FileKey, Status> {
     let tables = cx.server.state.lock();
     match tables.delegations.get(&StateKey::from(stateid)) {
-        Some(delegation) if delegation.client == client => Ok(()),
+        Some(delegation) if delegation.client == client => Ok(delegation.file),
         Some(_) => Err(Status::BadStateid),
         None => Err(cx.server.state.why_unknown(&tables, cx, stateid)),
     }
+}
+
+/// A delegation opens its own file and no other (RFC 8881 §18.16.3).
+fn only(held: FileKey, target: Target) -> Result<Target, Failure> {
+    if target.object.file_key() == held { Ok(target) } else { Err(Status::BadStateid.into()) }
 }
 
 async fn by_handle(cx: &Cx<'_>, args: &Args) -> Result<Target, Failure> {
@@ -144,12 +150,12 @@ async fn lookup(cx: &Cx<'_>, dir: Object, name: &[u8]) -> Result<Target, Failure
 
 /// A name looked for in something that is no directory.
 async fn dir_error(cx: &Cx<'_>, dir: &Object, error: zgate_store::StoreError) -> Failure {
-    if error == zgate_store::StoreError::NotDirectory
-        && cx.minor > 0
+    use zgate_store::StoreError::{IsSymlink, NotDirectory};
+    if matches!(error, NotDirectory | IsSymlink)
         && let Ok(attr) = dir.export.store.getattr(&dir.node).await
         && attr.kind == zgate_store::FileKind::Symlink
     {
-        return Status::Symlink.into();
+        return if cx.minor > 0 { Status::Symlink } else { Status::Notdir }.into();
     }
     error.into()
 }

@@ -1,0 +1,321 @@
+//! Delegations: given, asked about, recalled, revoked (RFC 8881 §10.2-§10.4).
+
+use crate::rig::{Client, Heard, LEASE, Manner, Opened, Ops, Rig, Wish, attrs, mode};
+use std::rc::Rc;
+use zgate_nfs::v4::op::free_stateid::{self, FreeStateid};
+use zgate_nfs::v4::op::open::{Claim, Delegated, How};
+use zgate_nfs::v4::op::sequence;
+use zgate_nfs::v4::op::test_stateid::{self, TestStateid};
+use zgate_nfs::v4::wire::{Bitmap, Fattr, Stateid, Status};
+
+/// A file with a holder and somebody else.
+struct Scene {
+    rig: Rc<Rig>,
+    holder: Client,
+    other: Client,
+    root: zgate_nfs::namespace::Fh,
+}
+
+impl Scene {
+    fn new(minor: u8) -> Self {
+        Self::of(minor, minor)
+    }
+
+    fn of(one: u8, two: u8) -> Self {
+        let rig = Rig::new();
+        let (holder, other) = (rig.reachable("holder", one), rig.client("other", two));
+        let root = holder.export();
+        other.file(&root, "f", b"content");
+        other.file(&root, "g", b"content");
+        Self { rig, holder, other, root }
+    }
+
+    fn take(&self, access: u32) -> Opened {
+        self.holder.open(&Wish::name(&self.root, "f").access(access)).unwrap()
+    }
+
+    fn wish(&self) -> Wish {
+        Wish::name(&self.root, "f")
+    }
+
+    fn recalled(&self) -> usize {
+        self.holder.heard().iter().filter(|op| matches!(op, Heard::Recall { .. })).count()
+    }
+
+    fn test(&self, stateid: Stateid) -> Status {
+        let args = test_stateid::Args { stateids: vec![stateid] };
+        let reply = self.holder.run(Ops::new().op::<TestStateid>(&args)).ok();
+        reply.get::<TestStateid>().statuses[0]
+    }
+}
+
+#[test]
+fn what_is_opened_decides_what_is_delegated() {
+    for minor in 0..=2 {
+        let s = Scene::new(minor);
+        let read = s.take(1);
+        assert!(matches!(read.delegated, Delegated::Read { recall: false, .. }));
+        s.holder.delegreturn(&read.fh, read.delegation()).unwrap();
+        s.holder.close(&read).unwrap();
+        let write = s.take(3);
+        assert!(matches!(write.delegated, Delegated::Write { recall: false, .. }));
+        let held = write.delegation();
+        assert_eq!(s.holder.write(&write.fh, held, 0, b"C"), Ok(1));
+        assert_eq!(s.holder.read(&write.fh, held, 0, 1).unwrap().1, "C");
+    }
+}
+
+#[test]
+fn readers_share_and_a_writer_recalls_them_all() {
+    for minor in 0..=2 {
+        let s = Scene::new(minor);
+        let second = s.rig.reachable("second", minor);
+        let (x, y) = (s.take(1), second.open(&s.wish().access(1)).unwrap());
+        assert_ne!(x.delegation(), y.delegation());
+        assert!(s.other.open(&s.wish().access(1)).is_ok(), "a reader disturbs nobody");
+        assert_eq!(s.recalled(), 0);
+        assert_eq!(s.other.open(&s.wish().access(2)).unwrap_err(), Status::Delay);
+        assert_eq!((s.recalled(), second.heard().len()), (1, 1));
+        assert_eq!(s.other.open(&s.wish().access(2)).unwrap_err(), Status::Delay);
+        assert_eq!(s.recalled(), 1, "recalled once");
+        s.holder.delegreturn(&x.fh, x.delegation()).unwrap();
+        assert_eq!(s.other.open(&s.wish().access(2)).unwrap_err(), Status::Delay);
+        second.delegreturn(&y.fh, y.delegation()).unwrap();
+        assert!(s.other.open(&s.wish().access(2)).is_ok());
+    }
+}
+
+/// Everything that collides with a write delegation: DELAY, then done.
+#[test]
+fn conflicting_operations_wait_for_the_return() {
+    for (one, two) in [(0, 0), (1, 1), (2, 2), (0, 2), (2, 0)] {
+        type Act = fn(&Scene, &zgate_nfs::namespace::Fh) -> Status;
+        let acts: [(&str, Act); 9] = [
+            ("OPEN", |s, _| s.other.open(&s.wish().access(1)).err().unwrap_or(Status::Ok)),
+            ("READ", |s, f| s.other.run(Ops::new().at(f).read(Stateid::ANONYMOUS, 0, 1)).status),
+            ("WRITE", |s, f| {
+                s.other.write(f, Stateid::ANONYMOUS, 0, b"x").err().unwrap_or(Status::Ok)
+            }),
+            ("SETATTR", |s, f| {
+                s.other.setattr(f, Stateid::ANONYMOUS, mode(0o600)).err().unwrap_or(Status::Ok)
+            }),
+            ("truncation", |s, f| {
+                s.other.truncate(f, Stateid::ANONYMOUS, 0).err().unwrap_or(Status::Ok)
+            }),
+            ("REMOVE", |s, _| s.other.run(Ops::new().at(&s.root).remove("f")).status),
+            ("RENAME", |s, _| {
+                s.other.run(Ops::new().at(&s.root).save().at(&s.root).rename("f", "h")).status
+            }),
+            ("RENAME onto", |s, _| {
+                s.other.run(Ops::new().at(&s.root).save().at(&s.root).rename("g", "f")).status
+            }),
+            ("LINK", |s, f| {
+                s.other.run(Ops::new().at(f).save().at(&s.root).link("second")).status
+            }),
+        ];
+        for (what, act) in acts {
+            let s = Scene::of(one, two);
+            let opened = s.take(3);
+            s.holder.close(&opened).unwrap();
+            assert_eq!(act(&s, &opened.fh), Status::Delay, "{what}");
+            let Some(Heard::Recall { stateid, fh, .. }) = s.holder.heard().first().cloned() else {
+                panic!("{what}: {:?}", s.holder.heard());
+            };
+            assert_eq!((stateid, &fh), (opened.delegation(), &opened.fh), "{what}");
+            s.holder.delegreturn(&fh, stateid).unwrap();
+            assert_eq!(act(&s, &opened.fh), Status::Ok, "{what} after the return");
+        }
+    }
+}
+
+#[test]
+fn the_holder_disturbs_nobody() {
+    for minor in 1..=2 {
+        let s = Scene::new(minor);
+        let opened = s.take(3);
+        assert!(s.holder.open(&s.wish().owner("second")).is_ok());
+        s.holder.setattr(&opened.fh, Stateid::ANONYMOUS, mode(0o600)).unwrap();
+        s.holder.truncate(&opened.fh, opened.stateid, 3).unwrap();
+        let local = s.wish().claim(Claim::DelegateCurrentFh(opened.delegation()));
+        let local = Wish { fh: opened.fh.clone(), ..local };
+        assert!(s.holder.open(&local.owner("third")).is_ok());
+        s.holder.run(Ops::new().at(&s.root).remove("f")).ok();
+        assert_eq!(s.holder.heard(), []);
+    }
+}
+
+#[test]
+fn a_delegation_opens_its_own_file_only() {
+    for minor in 0..=2 {
+        let s = Scene::new(minor);
+        let opened = s.take(1);
+        let name = |text: &str| Claim::DelegateCurrent(opened.delegation(), text.as_bytes().into());
+        let wish = |claim| s.wish().access(1).owner("local").claim(claim);
+        assert!(s.holder.open(&wish(name("f"))).is_ok());
+        assert_eq!(s.holder.open(&wish(name("g"))).unwrap_err(), Status::BadStateid);
+        if minor > 0 {
+            let g = s.holder.lookup(&s.root, "g").unwrap();
+            let by_handle = Claim::DelegateCurrentFh(opened.delegation());
+            let other = Wish { fh: g, ..wish(by_handle) };
+            assert_eq!(s.holder.open(&other).unwrap_err(), Status::BadStateid);
+        }
+    }
+}
+
+#[test]
+fn no_delegation_where_it_would_be_recalled_at_once() {
+    for minor in 1..=2 {
+        let s = Scene::new(minor);
+        let writer = s.other.open(&s.wish()).unwrap();
+        let none = |opened: &Opened| matches!(opened.delegated, Delegated::None);
+        assert!(none(&s.take(1)), "somebody writes");
+        s.other.close(&writer).unwrap();
+        let unwanted = s.wish().access(1 | 0x400).owner("unwanted");
+        let opened = s.holder.open(&unwanted).unwrap();
+        assert_eq!(opened.delegated, Delegated::NoneBecause(0));
+        let cut = s.holder.open(&s.wish().access(1 | 0x500).owner("cancel")).unwrap();
+        assert_eq!(cut.delegated, Delegated::NoneBecause(7));
+        let deaf = s.other.open(&s.wish().access(1 | 0x100)).unwrap();
+        assert_eq!(deaf.delegated, Delegated::NoneBecause(2), "no way to recall it");
+        let wanted = s.holder.open(&s.wish().access(1 | 0x100).owner("wanted")).unwrap();
+        let held = wanted.delegation();
+        let again = s.holder.open(&s.wish().access(1 | 0x100).owner("again")).unwrap();
+        assert_eq!(again.delegated, Delegated::NoneBecause(1), "it has one");
+        assert_eq!(s.other.open(&s.wish().access(3)).unwrap_err(), Status::Delay);
+        s.holder.delegreturn(&wanted.fh, held).unwrap();
+        let soon = s.holder.open(&s.wish().access(1 | 0x100).owner("soon")).unwrap();
+        assert_eq!(soon.delegated, Delegated::NoneBecause(1), "recalled just now");
+        s.rig.pass_seconds(11);
+        let later = s.holder.open(&s.wish().access(1 | 0x100).owner("later")).unwrap();
+        assert!(matches!(later.delegated, Delegated::Read { .. }));
+    }
+}
+
+fn knows(change: u64, size: u64) -> Fattr {
+    attrs(&[3, 4], |e| {
+        e.u64(change);
+        e.u64(size);
+    })
+}
+
+#[test]
+fn the_holder_is_asked_about_size_and_change() {
+    for (one, two) in [(0, 0), (1, 1), (2, 2), (1, 0)] {
+        let s = Scene::of(one, two);
+        let opened = s.take(3);
+        let change = s.holder.number(&opened.fh, 3);
+        s.holder.answers_callbacks(Manner::Knows(knows(change + 1, 4711)));
+        assert_eq!(s.other.number(&opened.fh, 4), 4711);
+        assert!(s.other.number(&opened.fh, 3) > change, "RFC 8881 §10.4.3");
+        assert!(matches!(s.holder.heard()[0], Heard::GetAttr { .. }));
+        assert_eq!(s.recalled(), 0, "nothing has to come back");
+        // What does not depend on the data is not asked about.
+        let asked = s.holder.heard().len();
+        s.other.number(&opened.fh, 20);
+        assert_eq!(s.holder.heard().len(), asked);
+        // An answer that leaves the size out is no answer.
+        s.holder.answers_callbacks(Manner::Knows(attrs(&[3], |e| e.u64(change))));
+        assert_eq!(s.other.number(&opened.fh, 4), 7);
+        s.holder.answers_callbacks(Manner::Refuses(Status::Badhandle));
+        assert_eq!(s.other.number(&opened.fh, 4), 7);
+        let garbled = Fattr { mask: Bitmap::of(&[3, 4]), values: vec![1, 2, 3][..].into() };
+        s.holder.answers_callbacks(Manner::Knows(garbled));
+        assert_eq!(s.other.number(&opened.fh, 4), 7);
+        let before = s.rig.world.clock().seconds();
+        s.holder.answers_callbacks(Manner::Silent);
+        assert_eq!(s.other.number(&opened.fh, 4), 7);
+        let waited = s.rig.world.clock().seconds() - before;
+        assert!(waited <= 60, "waited {waited} seconds for a silent client");
+    }
+}
+
+#[test]
+fn a_delegation_that_is_not_returned_is_revoked_after_a_lease() {
+    for minor in 1..=2 {
+        let s = Scene::new(minor);
+        let opened = s.take(3);
+        let held = opened.delegation();
+        s.holder.answers_callbacks(Manner::Silent);
+        assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
+        for _ in 0..2 * LEASE {
+            s.rig.pass_seconds(1);
+            s.holder.run(Ops::new().root()).ok();
+            s.other.run(Ops::new().root()).ok();
+        }
+        assert!(s.other.open(&s.wish()).is_ok());
+        let news = s.holder.run(Ops::new().root()).ok().sequence.unwrap();
+        let revoked = sequence::STATUS_RECALLABLE_STATE_REVOKED;
+        assert_ne!(news.status_flags & revoked, 0);
+        assert_eq!(s.test(held), Status::DelegRevoked);
+        assert_eq!(s.holder.read(&opened.fh, held, 0, 1).unwrap_err(), Status::DelegRevoked);
+        let free = Ops::new().op::<FreeStateid>(&free_stateid::Args { stateid: held });
+        s.holder.check("acknowledged", free, Status::Ok);
+        assert_eq!(s.test(held), Status::BadStateid);
+        let news = s.holder.run(Ops::new().root()).ok().sequence.unwrap();
+        assert_eq!(news.status_flags & revoked, 0);
+        assert!(s.holder.read(&opened.fh, opened.stateid, 0, 1).is_ok(), "the open stays");
+    }
+}
+
+#[test]
+fn minor_zero_hears_of_a_revocation_too() {
+    let s = Scene::new(0);
+    let opened = s.take(3);
+    let held = opened.delegation();
+    s.holder.answers_callbacks(Manner::Silent);
+    assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
+    for _ in 0..2 * LEASE {
+        s.rig.pass_seconds(1);
+        s.holder.read(&opened.fh, opened.stateid, 0, 1).unwrap();
+    }
+    assert!(s.other.open(&s.wish()).is_ok());
+    assert_eq!(s.holder.read(&opened.fh, held, 0, 1).unwrap_err(), Status::Expired);
+    assert_eq!(s.holder.delegreturn(&opened.fh, held), Err(Status::Expired));
+}
+
+#[test]
+fn a_recall_is_repeated_over_a_new_back_channel() {
+    for minor in 1..=2 {
+        let s = Scene::new(minor);
+        let opened = s.take(3);
+        s.holder.answers_callbacks(Manner::Unreachable);
+        assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
+        assert_eq!(s.recalled(), 0);
+        s.holder.reconnect();
+        use zgate_nfs::v4::op::bind_conn_to_session as bind;
+        let args = bind::Args {
+            session: s.holder.session.get(),
+            direction: bind::Direction::BackOrBoth,
+            rdma_mode: false,
+        };
+        s.holder.bare(Ops::new().op::<bind::BindConnToSession>(&args)).ok();
+        s.rig.world.settle();
+        assert_eq!(s.recalled(), 1);
+        s.holder.delegreturn(&opened.fh, opened.delegation()).unwrap();
+        assert!(s.other.open(&s.wish()).is_ok());
+    }
+}
+
+#[test]
+fn a_lost_back_channel_is_told() {
+    for minor in 1..=2 {
+        let s = Scene::new(minor);
+        s.take(3);
+        let connection = s.holder.connection.get();
+        s.rig.world.cut(zgate_nfs::runtime::ConnectionId(connection));
+        s.rig.server().connection_closed(zgate_nfs::runtime::ConnectionId(connection));
+        s.holder.reconnect();
+        let news = s.holder.run(Ops::new().root()).ok().sequence.unwrap();
+        assert_ne!(news.status_flags & sequence::STATUS_CB_PATH_DOWN, 0);
+    }
+}
+
+#[test]
+fn a_new_file_may_be_delegated_to_its_maker() {
+    for minor in 0..=2 {
+        let s = Scene::new(minor);
+        let wish = Wish::name(&s.root, "new").how(How::Guarded(mode(0o600)));
+        let opened = s.holder.open(&wish).unwrap();
+        assert!(matches!(opened.delegated, Delegated::Write { .. }));
+    }
+}

@@ -1,0 +1,183 @@
+//! A restarted server: grace, reclaims, and its end (RFC 8881 §8.4.2,
+//! RFC 7530 §9.6.2).
+
+use crate::rig::{Client, GRACE, Ops, Rig, Wish};
+use std::rc::Rc;
+use zgate_nfs::namespace::Fh;
+use zgate_nfs::v4::op::lock::{self, Lock};
+use zgate_nfs::v4::op::open::{Claim, Delegated};
+use zgate_nfs::v4::wire::{LockType, Stateid, Status};
+
+fn reclaim(fh: &Fh, delegation: u32) -> Wish {
+    let wish = Wish::name(fh, "").claim(Claim::Previous(delegation));
+    Wish { fh: fh.clone(), ..wish }
+}
+
+/// Two clients with an open file each, and the server gone.
+fn gone(minor: u8) -> (Rc<Rig>, [(Client, Fh); 2]) {
+    let rig = Rig::new();
+    let clients = ["a", "b"].map(|name| {
+        let c = rig.client(name, minor);
+        let fh = c.create(name).fh;
+        (c, fh)
+    });
+    rig.restart();
+    (rig, clients)
+}
+
+fn come_back(c: &Client) {
+    c.reconnect();
+    c.introduce_for_reclaim(false);
+}
+
+#[test]
+fn ids_of_the_old_server_are_stale() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let c = rig.client("c", minor);
+        let opened = c.create("f");
+        rig.restart();
+        c.reconnect();
+        if minor == 0 {
+            use zgate_nfs::v4::op::renew::{Args, Renew};
+            let args = Args { clientid: c.id.get() };
+            c.check("client id", Ops::new().op::<Renew>(&args), Status::StaleClientid);
+            let read = c.read(&opened.fh, opened.stateid, 0, 1);
+            assert_eq!(read.unwrap_err(), Status::StaleStateid);
+        } else {
+            c.check("session", Ops::new().root(), Status::Badsession);
+            let sequence = c.create_session(1, false);
+            assert_eq!(sequence.unwrap_err(), Status::StaleClientid);
+        }
+    }
+}
+
+#[test]
+fn what_was_held_is_taken_back_and_nothing_else() {
+    for minor in 0..=2 {
+        let (rig, [(a, fa), (b, fb)]) = gone(minor);
+        come_back(&a);
+        let root = a.export();
+        assert_eq!(a.open(&Wish::name(&root, "b")).unwrap_err(), Status::Grace);
+        let anonymous = a.read(&fb, Stateid::ANONYMOUS, 0, 1);
+        assert_eq!(anonymous.unwrap_err(), Status::Grace);
+        let opened = a.open(&reclaim(&fa, 0)).unwrap();
+        assert_eq!(opened.delegated, Delegated::None);
+        assert_eq!(a.write(&fa, opened.stateid, 0, b"mine"), Ok(4));
+        let args = lock::Args {
+            reclaim: true,
+            ..a.lock_args(&opened, "l", LockType::Write, (0, 4))
+        };
+        let reply = a.run(Ops::new().at(&fa).op::<Lock>(&args)).ok();
+        a.advance("owner", Status::Ok);
+        a.advance("l", Status::Ok);
+        let mut held =
+            crate::rig::Locked { fh: fa.clone(), stateid: reply.get::<Lock>().stateid, owner: "l" };
+        assert_eq!(a.lock_more(&mut held, LockType::Read, (9, 1)), Err(Status::Grace));
+        assert_eq!(a.lockt(&fa, "x", LockType::Read, (9, 1)), Err(Status::Grace));
+        // A client the old server did not know reclaims nothing.
+        let new = rig.stranger("new", minor);
+        new.introduce_for_reclaim(false);
+        assert_eq!(new.open(&reclaim(&fb, 0)).unwrap_err(), Status::NoGrace);
+        come_back(&b);
+        assert!(b.open(&reclaim(&fb, 0)).is_ok());
+        if minor > 0 {
+            a.reclaim_complete().unwrap();
+            assert_eq!(a.open(&reclaim(&fa, 0)).unwrap_err(), Status::NoGrace, "it said it was done");
+            assert_eq!(a.open(&Wish::name(&root, "b")).unwrap_err(), Status::Grace);
+            b.reclaim_complete().unwrap();
+            assert!(a.open(&Wish::name(&root, "b")).is_ok(), "all are back: grace ends early");
+        } else {
+            rig.pass_seconds(GRACE + 5);
+            assert!(a.open(&Wish::name(&root, "b")).is_ok());
+        }
+        let c = rig.client("late", minor);
+        let theirs = c.open(&Wish::name(&root, "a")).unwrap();
+        let refused = c.lock(&theirs, "l", LockType::Read, (0, 1));
+        assert_eq!(refused.unwrap_err(), Status::Denied, "the reclaimed lock holds");
+    }
+}
+
+#[test]
+fn grace_ends_in_time_and_forgets_who_stayed_away() {
+    for minor in 0..=2 {
+        let (rig, [(a, fa), (b, fb)]) = gone(minor);
+        come_back(&a);
+        a.open(&reclaim(&fa, 0)).unwrap();
+        if minor > 0 {
+            a.reclaim_complete().unwrap();
+        }
+        for _ in 0..GRACE + 1 {
+            rig.pass_seconds(1);
+            a.run(Ops::new().root());
+        }
+        assert!(a.open(&Wish::name(&a.export(), "b")).is_ok());
+        if minor > 0 {
+            assert!(!rig.shelf.names().contains(&b"b".to_vec()));
+        }
+        come_back(&b);
+        assert_eq!(b.open(&reclaim(&fb, 0)).unwrap_err(), Status::NoGrace);
+    }
+}
+
+#[test]
+fn a_second_restart_in_grace_does_not_let_in_who_did_not_come() {
+    // RFC 8881 §8.4.3: an edge condition. A client that lost its locks in one
+    // life of the server may not reclaim them in the next.
+    for minor in 1..=2 {
+        let (rig, [(a, fa), (b, fb)]) = gone(minor);
+        come_back(&a);
+        a.open(&reclaim(&fa, 0)).unwrap();
+        a.reclaim_complete().unwrap();
+        rig.pass_seconds(GRACE + 5);
+        rig.restart();
+        come_back(&b);
+        assert_eq!(b.open(&reclaim(&fb, 0)).unwrap_err(), Status::NoGrace);
+        come_back(&a);
+        assert!(a.open(&reclaim(&fa, 0)).is_ok());
+    }
+}
+
+#[test]
+fn delegations_are_reclaimed() {
+    for minor in 1..=2 {
+        let rig = Rig::new();
+        let c = rig.reachable("c", minor);
+        rig.client("maker", minor).file(&c.export(), "f", b"x");
+        let held = c.open(&Wish::name(&c.export(), "f").access(1)).unwrap();
+        assert!(matches!(held.delegated, Delegated::Read { .. }));
+        rig.restart();
+        c.reconnect();
+        c.introduce_for_reclaim(true);
+        let back = c.open(&reclaim(&held.fh, 1).access(1)).unwrap();
+        assert!(matches!(back.delegated, Delegated::Read { .. }), "{:?}", back.delegated);
+    }
+}
+
+#[test]
+fn shares_are_reclaimed_with_their_denials() {
+    for minor in 0..=2 {
+        let (_rig, [(a, fa), (b, _)]) = gone(minor);
+        come_back(&a);
+        come_back(&b);
+        a.open(&reclaim(&fa, 0).deny(3)).unwrap();
+        let conflict = b.open(&reclaim(&fa, 0)).unwrap_err();
+        assert!(
+            matches!(conflict, Status::ShareDenied | Status::ReclaimConflict | Status::ReclaimBad),
+            "{conflict:?}"
+        );
+    }
+}
+
+#[test]
+fn nobody_to_wait_for_is_no_grace() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        rig.restart();
+        let c = rig.client("c", minor);
+        c.create("f");
+        rig.restart_with_grace(0);
+        let d = rig.client("d", minor);
+        assert!(d.open(&Wish::name(&d.export(), "f")).is_ok());
+    }
+}

@@ -1,0 +1,128 @@
+//! Leases that run out, and courtesy (RFC 8881 §8.4.2.4, RFC 7530 §9.6.3).
+
+use crate::rig::{Client, LEASE, Ops, Rig, Wish};
+use zgate_nfs::v4::op::renew::{self, Renew};
+use zgate_nfs::v4::wire::{LockType, Stateid, Status};
+
+fn alive(c: &Client) -> Status {
+    if c.minor > 0 {
+        return c.run(Ops::new().root()).status;
+    }
+    c.run(Ops::new().op::<Renew>(&renew::Args { clientid: c.id.get() })).status
+}
+
+#[test]
+fn a_silent_client_keeps_its_state_until_somebody_needs_it() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+        let root = a.export();
+        let opened = a.create("f");
+        a.lock(&opened, "l", LockType::Write, (0, 5)).unwrap();
+        rig.pass_seconds(5 * LEASE);
+        assert_eq!(alive(&a), Status::Ok, "nobody asked for anything of it");
+        assert_eq!(a.write(&opened.fh, opened.stateid, 0, b"x"), Ok(1));
+        rig.pass_seconds(LEASE + 1);
+        // No conflict: an open that excludes nobody.
+        alive(&b);
+        let beside = b.open(&Wish::name(&root, "f")).unwrap();
+        assert_eq!(alive(&a), Status::Ok);
+        rig.pass_seconds(LEASE + 1);
+        alive(&b);
+        b.lock(&beside, "l", LockType::Write, (3, 1)).unwrap();
+        if minor == 0 {
+            assert_eq!(alive(&a), Status::Expired);
+            assert_eq!(a.write(&opened.fh, opened.stateid, 0, b"x"), Err(Status::Expired));
+        } else {
+            assert_eq!(alive(&a), Status::Badsession);
+        }
+        assert_eq!(b.lockt(&opened.fh, "other", LockType::Write, (0, 3)), Ok(()));
+    }
+}
+
+#[test]
+fn every_kind_of_conflict_ends_courtesy() {
+    for minor in 0..=2 {
+        type Act = fn(&Client, &zgate_nfs::namespace::Fh, &zgate_nfs::namespace::Fh) -> Status;
+        let acts: [(&str, Act); 5] = [
+            ("OPEN", |b, root, _| {
+                b.open(&Wish::name(root, "f")).err().unwrap_or(Status::Ok)
+            }),
+            ("READ", |b, _, f| b.run(Ops::new().at(f).read(Stateid::ANONYMOUS, 0, 1)).status),
+            ("WRITE", |b, _, f| {
+                b.write(f, Stateid::ANONYMOUS, 0, b"x").err().unwrap_or(Status::Ok)
+            }),
+            ("truncation", |b, _, f| {
+                b.truncate(f, Stateid::ANONYMOUS, 0).err().unwrap_or(Status::Ok)
+            }),
+            ("LOCKT", |b, _, f| {
+                b.lockt(f, "t", LockType::Write, (0, 9)).err().unwrap_or(Status::Ok)
+            }),
+        ];
+        for (what, act) in acts {
+            let rig = Rig::new();
+            let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+            let root = a.export();
+            a.file(&root, "f", b"x");
+            let opened = a.open(&Wish::name(&root, "f").deny(3)).unwrap();
+            a.lock(&opened, "l", LockType::Write, (0, 5)).unwrap();
+            assert_ne!(act(&b, &root, &opened.fh), Status::Ok, "{what} too early");
+            rig.pass_seconds(LEASE + 1);
+            alive(&b);
+            assert_eq!(act(&b, &root, &opened.fh), Status::Ok, "{what}");
+            assert_ne!(alive(&a), Status::Ok, "{what}");
+        }
+    }
+}
+
+#[test]
+fn courtesy_does_not_last_for_ever() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let a = rig.client("a", minor);
+        a.create("f");
+        let now = rig.world.clock().seconds();
+        rig.server().tick(now + 25 * 3600);
+        assert_ne!(alive(&a), Status::Ok);
+        assert!(rig.shelf.names().is_empty(), "nothing to reclaim for it either");
+    }
+}
+
+#[test]
+fn whatever_a_client_does_renews_its_lease() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+        let opened = a.create("f");
+        let mut held = a.lock(&opened, "l", LockType::Write, (0, 5)).unwrap();
+        let theirs = b.open(&Wish::name(&a.export(), "f")).unwrap();
+        for round in 0..9 {
+            rig.pass_seconds(LEASE - 1);
+            match round % 3 {
+                0 => assert!(a.read(&opened.fh, opened.stateid, 0, 1).is_ok()),
+                1 => a.lock_more(&mut held, LockType::Write, (0, 5)).unwrap(),
+                _ => assert_eq!(alive(&a), Status::Ok),
+            }
+            alive(&b);
+            let refused = b.lock(&theirs, "l", LockType::Read, (0, 1));
+            assert_eq!(refused.unwrap_err(), Status::Denied, "round {round}");
+        }
+    }
+}
+
+#[test]
+fn an_expired_client_starts_anew() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+        let root = a.export();
+        a.file(&root, "f", b"x");
+        a.open(&Wish::name(&root, "f").deny(3)).unwrap();
+        rig.pass_seconds(LEASE + 1);
+        alive(&b);
+        let opened = b.open(&Wish::name(&root, "f")).unwrap();
+        b.close(&opened).unwrap();
+        a.introduce(false);
+        assert!(a.open(&Wish::name(&root, "f").deny(3)).is_ok());
+    }
+}

@@ -1,0 +1,61 @@
+//! What COMMIT and FILE_SYNC4 promise, over a loss of power
+//! (RFC 8881 §18.3, §18.32).
+
+use crate::rig::{Client, Ops, Rig};
+use zgate_nfs::v4::op::commit::{self, Commit};
+use zgate_nfs::v4::op::write::Write;
+use zgate_nfs::v4::wire::{StableHow, Stateid};
+
+fn write(c: &Client, fh: &zgate_nfs::namespace::Fh, text: &[u8], stable: StableHow) -> [u8; 8] {
+    let ops = Ops::new().at(fh).write(Stateid::ANONYMOUS, 0, text, stable);
+    c.run(ops).ok().get::<Write>().verifier
+}
+
+fn crash(rig: &Rig, c: &Client) {
+    rig.store.crash();
+    rig.restart_with_grace(0);
+    c.reconnect();
+    c.introduce(false);
+}
+
+#[test]
+fn stable_writes_survive_and_the_verifier_tells() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let c = rig.client("c", minor);
+        let root = c.export();
+        let [lost, synced, data, committed] =
+            ["lost", "synced", "data", "committed"].map(|name| c.create_in(&root, name).fh);
+        let before = write(&c, &lost, b"lost", StableHow::Unstable);
+        write(&c, &synced, b"synced", StableHow::FileSync);
+        write(&c, &data, b"data", StableHow::DataSync);
+        write(&c, &committed, b"committed", StableHow::Unstable);
+        let commit = Ops::new().at(&committed).op::<Commit>(&commit::Args { offset: 0, count: 0 });
+        assert_eq!(c.run(commit).ok().get::<Commit>(), before, "one verifier per life");
+        crash(&rig, &c);
+        assert_eq!(c.content(&synced), b"synced");
+        assert_eq!(c.content(&data), b"data");
+        assert_eq!(c.content(&committed), b"committed");
+        assert_ne!(c.content(&lost), b"lost");
+        let after = write(&c, &lost, b"lost", StableHow::Unstable);
+        assert_ne!(before, after, "the client must send its unstable data again");
+    }
+}
+
+#[test]
+fn names_and_attributes_survive() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let c = rig.client("c", minor);
+        let root = c.export();
+        let dir = c.mkdir(&root, "dir");
+        let file = c.create_in(&dir, "file").fh;
+        c.setattr(&file, Stateid::ANONYMOUS, crate::rig::mode(0o604)).unwrap();
+        c.remove(&dir, "file").unwrap();
+        let kept = c.create_in(&dir, "kept").fh;
+        crash(&rig, &c);
+        assert_eq!(c.lookup(&root, "dir"), Ok(dir.clone()));
+        assert_eq!(c.lookup(&dir, "kept"), Ok(kept), "handles survive too");
+        assert!(c.lookup(&dir, "file").is_err());
+    }
+}
