@@ -19,7 +19,7 @@ const BLOCKS: u64 = 64;
 const ROUNDS: u64 = 8;
 
 fn block(seed: u64) -> Vec<u8> {
-    (0..BLOCK_BYTES as u64).map(|at| (seed.wrapping_mul(0x9e37_79b9) ^ at * 31) as u8).collect()
+    (0..BLOCK_BYTES as u64).map(|at| (seed.wrapping_mul(0x9e37_79b9) ^ (at * 31)) as u8).collect()
 }
 
 /// What a writer knows: the seed of each block that is stable, and of each

@@ -4,3 +4,4 @@ pub(crate) mod build;
 pub(crate) mod recovery;
 pub(crate) mod run;
 pub(crate) mod state_dir;
+mod stores;

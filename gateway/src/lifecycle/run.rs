@@ -2,6 +2,7 @@
 
 use super::recovery::DirRecovery;
 use super::state_dir::{StateDir, random_bytes};
+use super::stores::{OpenStores, open_store};
 use crate::listen::accept::{NewConnection, accept_loop, bind};
 use crate::listen::tcp;
 use crate::serve::connections::{ConnectionLimits, Connections};
@@ -22,7 +23,7 @@ use zgate_nfs::runtime::Runtime;
 use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, ServerOptions};
 use zgate_nfs::v4::state::State;
-use zgate_posix::{PosixOptions, PosixStore};
+use zgate_posix::PosixOptions;
 use zgate_store::BufferPool;
 
 /// Unused buffer memory kept for the next requests, in bytes.
@@ -67,6 +68,7 @@ pub(crate) struct Gateway {
     threads: std::sync::Mutex<Vec<JoinHandle<()>>>,
     stop: tokio::sync::watch::Sender<bool>,
     options: PosixOptions,
+    stores: std::sync::Mutex<OpenStores>,
     drain: Duration,
 }
 
@@ -75,19 +77,20 @@ fn open_exports(
     exports: &[ExportSettings],
     options: &PosixOptions,
     generation: u64,
-) -> io::Result<Namespace> {
+    kept: &OpenStores,
+) -> io::Result<(Namespace, OpenStores)> {
     let mut opened = Vec::new();
+    let mut now = OpenStores::default();
     for export in exports {
-        let options =
-            PosixOptions { snapshots_visible: export.snapshots_visible, ..options.clone() };
-        let store = PosixStore::open(&export.path, options).map_err(|error| {
-            let reason = format!("export {}: {error}", export.pseudo_path);
-            io::Error::new(io::ErrorKind::InvalidInput, reason)
-        })?;
         let id = match export.id {
             Some(number) => zgate_nfs::namespace::ExportId(number),
             None => zgate_nfs::namespace::ExportId::from_pseudo_path(&export.pseudo_path),
         };
+        let store = match kept.find(id, export) {
+            Some(store) => store,
+            None => open_store(export, id, options, exports.len())?,
+        };
+        now.add(id, export, &store);
         opened.push(Arc::new(Export {
             id,
             pseudo_path: export.pseudo_path.clone(),
@@ -102,8 +105,9 @@ fn open_exports(
             delegations: export.delegations,
         }));
     }
-    Namespace::new(opened, generation)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))
+    let namespace = Namespace::new(opened, generation)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
+    Ok((namespace, now))
 }
 
 /// More descriptors than the usual soft limit of 1024: the cache of open
@@ -131,7 +135,7 @@ impl Gateway {
         let mut options = PosixOptions::new(engine.clone(), pool.clone());
         options.fd_cache_entries = settings.fd_cache_entries;
         options.handle_secret = Some(state_dir.handle_secret()?);
-        let namespace = open_exports(exports, &options, 1)?;
+        let (namespace, stores) = open_exports(exports, &options, 1, &OpenStores::default())?;
         let shared = build(settings, state_dir, namespace, pool)?;
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
@@ -157,6 +161,7 @@ impl Gateway {
             threads: threads.into(),
             stop,
             options,
+            stores: stores.into(),
             drain: settings.drain,
         })
     }
@@ -167,8 +172,10 @@ impl Gateway {
     /// As [`Self::start`]; nothing has changed then.
     pub(crate) fn replace_exports(&self, exports: &[ExportSettings]) -> io::Result<()> {
         let generation = self.shared.v4.namespace().generation + 1;
-        let namespace = open_exports(exports, &self.options, generation)?;
+        let mut stores = self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (namespace, now) = open_exports(exports, &self.options, generation, &stores)?;
         self.shared.v4.replace_namespace(namespace);
+        *stores = now;
         Ok(())
     }
 
@@ -190,6 +197,13 @@ impl Gateway {
             }
         }
     }
+}
+
+/// A quarter of the machine's memory, at least 256 MiB.
+fn buffer_bytes() -> usize {
+    let machine = rustix::system::sysinfo();
+    let total = machine.totalram as usize * machine.mem_unit as usize;
+    (total / 4).max(256 << 20)
 }
 
 /// Seconds since 1970, as far as 32 bits reach.
@@ -234,13 +248,18 @@ fn build(
     let of_v4 = Arc::clone(&v4);
     let source: zgate_nfs::v3::NamespaceSource = Arc::new(move || of_v4.namespace());
     Ok(Arc::new(Shared {
+        v3: zgate_nfs::v3::Server {
+            namespace: Arc::clone(&source),
+            write_verifier: v4.write_verifier.clone(),
+            guard,
+        },
         v4,
-        v3: zgate_nfs::v3::Server { namespace: Arc::clone(&source), write_verifier, guard },
         mount: zgate_nfs::mount::Server::new(source),
         replies: zgate_rpc::drc::ReplyCache::new(),
         connections,
         runtime,
         pool,
+        buffer_bytes: buffer_bytes(),
         metrics,
         drain: Drain::default(),
     }))

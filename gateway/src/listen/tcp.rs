@@ -102,8 +102,13 @@ impl Connection {
         }
     }
 
+    /// Whether another request may be taken in. When buffers run short,
+    /// a connection with requests under way waits for one of them to end.
     fn may_read(&self) -> bool {
-        !self.draining
+        let shared = &self.service.shared;
+        let short = shared.pool.in_use_bytes() > shared.buffer_bytes;
+        let waiting_helps = !self.running.is_empty() || !self.sender.is_empty();
+        !(self.draining || short && waiting_helps)
             && self.running.len() < MAX_REQUESTS_IN_FLIGHT
             && self.running_bytes < MAX_REQUEST_BYTES_IN_FLIGHT
             && self.sender.queued_bytes() < MAX_REPLY_BYTES_QUEUED

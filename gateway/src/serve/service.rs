@@ -19,6 +19,9 @@ pub(crate) struct Shared {
     pub connections: Arc<Connections>,
     pub runtime: Arc<GatewayRuntime>,
     pub pool: BufferPool,
+    /// Above this many bytes of buffers in use, connections take in one
+    /// request at a time.
+    pub buffer_bytes: usize,
     pub metrics: Arc<Counters>,
     pub drain: Drain,
 }

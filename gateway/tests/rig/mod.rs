@@ -30,6 +30,12 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Starts one with this lease and grace period.
     pub(crate) fn start(lease_seconds: u32) -> Self {
+        Self::start_with(lease_seconds, "")
+    }
+
+    /// The same with more configuration; `{dir}` in it is the scratch
+    /// directory.
+    pub(crate) fn start_with(lease_seconds: u32, more: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("export")).unwrap();
         let port =
@@ -42,6 +48,7 @@ impl Gateway {
              clients = [{{ match = \"127.0.0.1\", access = \"rw\", squash = \"none\" }}]\n",
             dir.path().display()
         );
+        let config = config + &more.replace("{dir}", &dir.path().display().to_string());
         fs::write(dir.path().join("zgate.toml"), config).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let child = spawn(dir.path().join("zgate.toml"), address);
@@ -62,6 +69,16 @@ impl Gateway {
     /// Starts it again on the same port, state and export.
     pub(crate) fn restart(&mut self) {
         self.child = spawn(self.dir.path().join("zgate.toml"), self.address);
+    }
+
+    /// Runs a live command against it.
+    pub(crate) fn command(&self, args: &[&str]) -> std::process::Output {
+        Command::new(env!("CARGO_BIN_EXE_zgate"))
+            .args(args)
+            .arg("--socket")
+            .arg(self.dir.path().join("admin.sock"))
+            .output()
+            .unwrap()
     }
 
     /// Whether it still runs.

@@ -7,5 +7,6 @@ pub mod namespace;
 pub mod runtime;
 pub mod v3;
 pub mod v4;
+pub mod write_verifier;
 
 pub use runtime::{Call, Now, Peer, Runtime};

@@ -18,6 +18,9 @@ pub const MAX_LINK_BYTES: usize = 4096;
 pub const MAX_TAG_BYTES: usize = 1024;
 /// Most operations in a COMPOUND of minor version 0.
 pub const MAX_OPS: usize = 128;
+/// Largest COMPOUND answer of minor version 0 in bytes; later ones negotiate
+/// theirs.
+pub const MAX_REPLY_BYTES: usize = MAX_TRANSFER_BYTES + (64 << 10);
 /// Most words of an attribute bitmap.
 pub const MAX_BITMAP_WORDS: usize = 64;
 /// Most bytes of one fattr4 value list (ACLs make it long).

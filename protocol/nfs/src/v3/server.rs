@@ -5,6 +5,7 @@ use super::guard::ConflictGuard;
 use super::table;
 use crate::namespace::Namespace;
 use crate::runtime::Call;
+use crate::write_verifier::WriteVerifier;
 use std::sync::Arc;
 use zgate_rpc::AcceptError;
 use zgate_xdr::{Decoder, Encoder};
@@ -17,8 +18,8 @@ pub type NamespaceSource = Arc<dyn Fn() -> Arc<Namespace> + Send + Sync>;
 pub struct Server {
     /// The exports.
     pub namespace: NamespaceSource,
-    /// Changes at every start: unstable writes may be lost (RFC 1813 §3.3.7).
-    pub write_verifier: [u8; 8],
+    /// How clients learn that unstable data may be lost.
+    pub write_verifier: WriteVerifier,
     /// Asked before an object is touched.
     pub guard: Arc<dyn ConflictGuard>,
 }

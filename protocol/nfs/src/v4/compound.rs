@@ -1,6 +1,6 @@
 //! COMPOUND (RFC 8881 §16.2): one operation after the other until one fails.
 
-use crate::limits::{MAX_OPS, MAX_TAG_BYTES};
+use crate::limits::{MAX_OPS, MAX_REPLY_BYTES, MAX_TAG_BYTES};
 use crate::runtime::{Call, Now};
 use crate::v4::cx::Cx;
 use crate::v4::op::names::is_text;
@@ -58,7 +58,7 @@ impl Server {
             slot: None,
             op_index: 0,
             op_count: count,
-            reply_room: usize::MAX,
+            reply_room: MAX_REPLY_BYTES,
             request_bytes,
             request_digest,
             replay: None,
@@ -116,6 +116,7 @@ async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Stat
 async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encoder) -> Status {
     let server = cx.server;
     let begun = server.observer.begin();
+    let begun_in_session = cx.slot.is_some();
     let (limit, too_big) = reply_limit(cx);
     cx.reply_room = limit.saturating_sub(e.len());
     let mark = e.mark();
@@ -123,7 +124,8 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
     let mut status = (row.run)(cx, d, e).await;
     let (limit, late_too_big) = reply_limit(cx);
     if e.len() > limit {
-        let too_big = if limit == usize::MAX { too_big } else { late_too_big };
+        // SEQUENCE brings the session's limits while it runs.
+        let too_big = if begun_in_session { too_big } else { late_too_big };
         e.rollback(mark);
         status = refuse(e, row.num, too_big);
     }
@@ -136,7 +138,7 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
 fn reply_limit(cx: &Cx<'_>) -> (usize, Status) {
     /// RPC and COMPOUND headers count towards the channel's limit too.
     const HEADER_BYTES: usize = 64;
-    let Some(slot) = &cx.slot else { return (usize::MAX, Status::RepTooBig) };
+    let Some(slot) = &cx.slot else { return (MAX_REPLY_BYTES, Status::Resource) };
     let fore = &slot.session.fore;
     let (max, error) = if slot.cache_this && fore.max_cached_bytes < fore.max_response_bytes {
         (fore.max_cached_bytes, Status::RepTooBigToCache)

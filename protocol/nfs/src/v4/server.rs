@@ -4,6 +4,7 @@ use crate::namespace::Namespace;
 use crate::runtime::Runtime;
 use crate::v4::state::State;
 use crate::v4::wire::{OpNum, Status};
+use crate::write_verifier::WriteVerifier;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Who the server is (RFC 8881 §2.10.4). Servers with equal owner and scope
@@ -65,6 +66,8 @@ pub struct Server {
     pub runtime: Arc<dyn Runtime>,
     /// Measures operations.
     pub observer: Arc<dyn Observer>,
+    /// How clients learn that unstable data may be lost.
+    pub write_verifier: WriteVerifier,
     namespace: RwLock<Arc<Namespace>>,
 }
 
@@ -78,7 +81,14 @@ impl Server {
         runtime: Arc<dyn Runtime>,
         observer: Arc<dyn Observer>,
     ) -> Self {
-        Self { options, state, runtime, observer, namespace: RwLock::new(Arc::new(namespace)) }
+        Self {
+            write_verifier: WriteVerifier::new(options.write_verifier),
+            options,
+            state,
+            runtime,
+            observer,
+            namespace: RwLock::new(Arc::new(namespace)),
+        }
     }
 
     /// The exports as they are now.

@@ -40,16 +40,18 @@ impl Procedure for Commit {
 
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Committed, Status> {
         let object = cx.enter_writable(&args.file)?;
-        let committed = commit(&object).await;
+        let verifier = cx.server.write_verifier.get();
+        let committed = commit(cx, &object).await;
         *fail = object.wcc_after().await;
         committed?;
-        Ok(Committed { wcc: std::mem::take(fail), verifier: cx.server.write_verifier })
+        Ok(Committed { wcc: std::mem::take(fail), verifier })
     }
 }
 
-async fn commit(object: &Object) -> Result<(), Status> {
+async fn commit(cx: &Cx<'_>, object: &Object) -> Result<(), Status> {
     let open = object.open(false, true).await?;
-    Ok(object.store().commit(&open).await?)
+    let committed = object.store().commit(&open).await;
+    Ok(committed.inspect_err(|error| cx.server.write_verifier.note(*error))?)
 }
 
 #[cfg(test)]

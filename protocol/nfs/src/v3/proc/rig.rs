@@ -12,6 +12,7 @@ use crate::runtime::{Call, ConnectionId, Peer};
 use crate::v3::guard::{ConflictGuard, LocalBox, NoConflicts};
 use crate::v3::wire::{Attributes, DirOp, Fh3, Name3, SetAttributes, StableHow, Status};
 use crate::v3::{NamespaceSource, Server};
+use crate::write_verifier::WriteVerifier;
 use bytes::Bytes;
 use std::pin::pin;
 use std::sync::Arc;
@@ -113,7 +114,7 @@ impl Rig {
         let root = Fh3(Place::Node(export.id, export.store.root()).to_fh().0);
         let server = Server {
             namespace: source_of(vec![export]),
-            write_verifier: *b"verifier",
+            write_verifier: WriteVerifier::new(*b"verifier"),
             guard: Arc::new(NoConflicts),
         };
         Self { server, root }
@@ -136,7 +137,7 @@ impl Rig {
     }
 
     pub(crate) fn verifier(&self) -> [u8; 8] {
-        self.server.write_verifier
+        self.server.write_verifier.get()
     }
 
     /// Sends bytes as arguments and returns the bytes of the result.

@@ -84,6 +84,7 @@ impl Procedure for Write {
 
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Written, Status> {
         let object = cx.enter_writable(&args.file)?;
+        let verifier = cx.server.write_verifier.get();
         let written = write(cx, &object, args).await;
         *fail = object.wcc_after().await;
         let (count, committed) = written?;
@@ -91,7 +92,7 @@ impl Procedure for Write {
             wcc: std::mem::take(fail),
             count,
             committed,
-            verifier: cx.server.write_verifier,
+            verifier,
         })
     }
 }

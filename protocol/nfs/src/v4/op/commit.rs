@@ -48,7 +48,8 @@ impl Operation for Commit {
             Ok(file) => file,
             Err(_) => store.open(object.who(), &object.node, read).await?,
         };
-        store.commit(&file).await?;
-        Ok(cx.server.options.write_verifier)
+        let verifier = cx.server.write_verifier.get();
+        store.commit(&file).await.inspect_err(|error| cx.server.write_verifier.note(*error))?;
+        Ok(verifier)
     }
 }

@@ -153,7 +153,7 @@ impl Operation for Copy {
         if from.node == to.node && overlap {
             return Err(Status::Inval.into());
         }
-        let verifier = cx.server.options.write_verifier;
+        let verifier = cx.server.write_verifier.get();
         let job = Job {
             store: to.export.store.clone(),
             source,

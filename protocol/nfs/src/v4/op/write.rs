@@ -98,7 +98,7 @@ impl Operation for Write {
             Ok(file) => file,
             Err(status) => return Err(kind_first(cx, &object, status).await.into()),
         };
-        let verifier = cx.server.options.write_verifier;
+        let verifier = cx.server.write_verifier.get();
         let len = args.data.len() as u64;
         let end = args.offset.checked_add(len).ok_or(Status::Inval)?;
         if end > object.export.store.traits().max_file_bytes {
@@ -108,8 +108,11 @@ impl Operation for Write {
             return Ok(Res { count: 0, committed: args.stable, verifier });
         }
         let store = &object.export.store;
-        let (count, done) =
-            store.write(&file, args.offset, args.data, stability(args.stable)).await?;
+        let written = store.write(&file, args.offset, args.data, stability(args.stable)).await;
+        if let (Err(error), true) = (&written, args.stable != StableHow::Unstable) {
+            cx.server.write_verifier.note(*error);
+        }
+        let (count, done) = written?;
         Ok(Res { count: count as u32, committed: stable_how(done), verifier })
     }
 }

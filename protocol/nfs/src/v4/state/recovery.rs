@@ -134,7 +134,15 @@ impl Grace {
     /// Seconds until it ends by itself.
     #[must_use]
     pub fn remaining_seconds(&self, now_seconds: u64) -> u64 {
-        if self.active() { self.ends_seconds.saturating_sub(now_seconds) } else { 0 }
+        if !self.active() {
+            return 0;
+        }
+        let end = if now_seconds < self.ends_seconds {
+            self.ends_seconds
+        } else {
+            self.ends_at_last_seconds
+        };
+        end.saturating_sub(now_seconds)
     }
 }
 
