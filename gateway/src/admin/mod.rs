@@ -71,9 +71,7 @@ pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
         }
         _ => {}
     }
-    let listener = UnixListener::bind(path).map_err(|error| named(path, "open", &error))?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-        .map_err(|error| named(path, "protect", &error))?;
+    let listener = bind_private(path).map_err(|error| named(path, "open", &error))?;
     std::thread::Builder::new().name("zgate-admin".to_owned()).spawn(move || {
         for stream in listener.incoming().flatten() {
             if let Err(error) = answer(&stream, &handler) {
@@ -82,6 +80,24 @@ pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Binds in a directory nobody else may enter and moves the socket to its place
+/// once its mode is right: at no moment may anybody else connect.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let private = parent.unwrap_or(Path::new(".")).join(format!(".zgate-{}", std::process::id()));
+    std::fs::DirBuilder::new().mode(0o700).create(&private)?;
+    let inside = private.join("s");
+    let bound = UnixListener::bind(&inside).and_then(|listener| {
+        std::fs::set_permissions(&inside, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(&inside, path)?;
+        Ok(listener)
+    });
+    // Whatever went wrong, the directory is of no use any more.
+    let _ = std::fs::remove_file(&inside);
+    let _ = std::fs::remove_dir(&private);
+    bound
 }
 
 fn answer(stream: &UnixStream, handler: &Handler) -> io::Result<()> {

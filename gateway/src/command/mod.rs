@@ -8,6 +8,7 @@ mod serve;
 use crate::admin::Request;
 use crate::demo;
 use clap::{Parser, Subcommand};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// A user-space storage gateway for ZFS pools
@@ -52,7 +53,10 @@ fn start_logging(json: bool) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ZGATE_LOG")
         .or_else(|_| tracing_subscriber::EnvFilter::try_from_default_env())
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     if json { builder.json().init() } else { builder.init() }
 }
 

@@ -121,6 +121,19 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// With CAP_SYS_RESOURCE ext4 lets a process write beyond quotas and into the
+/// blocks reserved for root. Clients' data is written by our own threads, so
+/// the capability goes before the first one starts.
+fn obey_quotas() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    let Ok(mut sets) = capabilities(None) else { return };
+    sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+    sets.permitted.remove(CapabilitySet::SYS_RESOURCE);
+    if let Err(error) = set_capabilities(None, sets) {
+        tracing::debug!(%error, "capabilities stay as they are");
+    }
+}
+
 impl Gateway {
     /// Opens everything, then listens: a client that connects is served.
     ///
@@ -128,6 +141,7 @@ impl Gateway {
     /// Naming the thing, the reason and the next step.
     pub(crate) fn start(settings: &Settings, exports: &[ExportSettings]) -> io::Result<Self> {
         raise_descriptor_limit();
+        obey_quotas();
         let state_dir = Arc::new(StateDir::open(&settings.state_dir)?);
         let engine = zgate_io::IoEngine::new(settings.engine, settings.worker_threads)?;
         tracing::info!(engine = ?engine.kind(), reason = engine.reason(), "io engine");

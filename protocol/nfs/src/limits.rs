@@ -41,6 +41,12 @@ pub const MAX_SLOTS: u32 = 128;
 pub const MAX_BACK_SLOTS: u32 = 16;
 /// Most bytes kept in one slot's reply cache.
 pub const MAX_CACHED_REPLY_BYTES: u32 = 8 << 10;
+/// Most bytes promised to the reply caches of all sessions together.
+pub const MAX_REPLY_CACHE_BYTES: usize = 1 << 30;
+/// What a session gets once that is used up: slots, and bytes kept for each.
+pub const SPARE_SLOTS: u32 = 8;
+/// See [`SPARE_SLOTS`].
+pub const SPARE_CACHED_REPLY_BYTES: u32 = 2 << 10;
 /// Least usable request or response size of a channel in bytes; smaller ones
 /// are refused with NFS4ERR_TOOSMALL.
 pub const MIN_CHANNEL_BYTES: u32 = 256;
@@ -64,4 +70,6 @@ pub const MAX_MOUNT_RECORDS: usize = 1024;
 const _: () =
     assert!(FH_PREFIX_BYTES + zgate_store::handle::MAX_NODE_HANDLE_BYTES <= MAX_FH3_BYTES);
 const _: () = assert!(MAX_FH3_BYTES <= MAX_FH_BYTES);
+const _: () = assert!(SPARE_SLOTS <= MAX_SLOTS);
+const _: () = assert!(SPARE_CACHED_REPLY_BYTES <= MAX_CACHED_REPLY_BYTES);
 const _: () = assert!(MAX_TRANSFER_BYTES + (16 << 10) < zgate_rpc::limits::MAX_RECORD_BYTES);

@@ -286,7 +286,7 @@ fn create(cx: &Cx<'_>, args: &Args) -> Result<Res, Status> {
     if args.flags & !(PERSIST | BACK_CHANNEL | RDMA) != 0 {
         return Err(Status::Inval);
     }
-    let fore = negotiate_fore(&args.fore)?;
+    let mut fore = negotiate_fore(&args.fore)?;
     if args.back.max_request_bytes < 128 || args.back.max_response_bytes < 128 {
         return Err(Status::Toosmall);
     }
@@ -312,7 +312,8 @@ fn create(cx: &Cx<'_>, args: &Args) -> Result<Res, Status> {
     let client = tables.clients.get_mut(&args.clientid).ok_or(Status::StaleClientid)?;
     client.lease.renew(cx.now.seconds());
     let id = state.ids.session(args.clientid);
-    let session = Arc::new(Session::new(
+    let share = state.reply_memory.promise(&mut fore);
+    let session = Session::new(
         id,
         args.clientid,
         Arc::clone(&client.lease),
@@ -323,7 +324,9 @@ fn create(cx: &Cx<'_>, args: &Args) -> Result<Res, Status> {
             program: args.callback_program,
             credential: CallbackSecurity::choose(&args.security).unwrap_or_else(OpaqueAuth::none),
         },
-    ));
+    );
+    session.keep(share);
+    let session = Arc::new(session);
     session.bind_fore(cx.call.peer.connection);
     let with_back = args.flags & BACK_CHANNEL != 0;
     if with_back {

@@ -21,6 +21,7 @@ pub mod owner;
 pub mod ranges;
 pub mod recovery;
 pub(crate) mod sequenced;
+pub mod reply_memory;
 pub mod session;
 pub mod tables;
 pub mod view;
@@ -42,6 +43,7 @@ pub struct State {
     pub(crate) grace: Grace,
     pub(crate) ids: IdSource,
     pub(crate) lease_seconds: u32,
+    pub(crate) reply_memory: reply_memory::ReplyMemory,
     pub(crate) back: BackChannels,
     /// Async copies under way and finished.
     pub copies: crate::v4::copy_jobs::CopyJobs,
@@ -67,6 +69,7 @@ impl State {
             grace,
             ids: IdSource::new(boot_epoch),
             lease_seconds,
+            reply_memory: Default::default(),
             back: BackChannels::default(),
             copies: Default::default(),
         }

@@ -1,6 +1,7 @@
 //! Sessions and their slots (RFC 8881 §2.10): exactly-once execution.
 
 use super::lease::Lease;
+use super::reply_memory::Share;
 use crate::runtime::ConnectionId;
 use crate::v4::wire::{ClientId, SessionId, Status};
 use std::collections::HashMap;
@@ -63,6 +64,8 @@ pub struct Session {
     /// How callbacks are addressed; BACKCHANNEL_CTL changes it.
     callback: Mutex<CallbackHeader>,
     slots: Vec<Mutex<Slot>>,
+    /// What the reply cache may take of the total.
+    share: std::sync::OnceLock<Share>,
     replays: AtomicU64,
     /// Connections bound to the fore channel.
     connections: Mutex<Vec<ConnectionId>>,
@@ -113,6 +116,7 @@ impl Session {
             back,
             callback: Mutex::new(callback),
             slots: (0..fore.slots).map(|_| Mutex::default()).collect(),
+            share: std::sync::OnceLock::new(),
             replays: AtomicU64::new(0),
             connections: Mutex::default(),
             back_connections: Mutex::default(),
@@ -159,6 +163,12 @@ impl Session {
             cache_this,
             finished: false,
         }))
+    }
+
+    /// Keeps the session's share of the reply memory as long as it lives.
+    pub fn keep(&self, share: Share) {
+        // A session is given its share once, by the operation that makes it.
+        let _ = self.share.set(share);
     }
 
     /// How callbacks are addressed now.
