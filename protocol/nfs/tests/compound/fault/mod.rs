@@ -23,10 +23,10 @@ const FAILURES: [(StoreError, Status); 8] = [
 
 const ANY: Stateid = Stateid::ANONYMOUS;
 
-type Act = fn(&Scene) -> Ops;
+pub(crate) type Act = fn(&Scene) -> Ops;
 
 /// Store call, operation that makes it, what is sent.
-const CALLS: &[(FileOp, &str, Act)] = &[
+pub(crate) const CALLS: &[(FileOp, &str, Act)] = &[
     (FileOp::GetAttr, "GETATTR", |s| Ops::new().at(&s.file).getattr(&[1, 4])),
     (FileOp::GetAttr, "LINK", |s| Ops::new().at(&s.file).save().at(&s.root).link("x")),
     (FileOp::GetAttr, "READDIR", |s| list(s, &[])),

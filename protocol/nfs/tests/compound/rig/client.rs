@@ -39,6 +39,8 @@ pub(crate) struct Client {
     pub(crate) cache: Cell<bool>,
     /// The last sequence number of each owner (minor version 0).
     pub(crate) owners: RefCell<HashMap<String, u32>>,
+    /// The last request and its answer.
+    last: RefCell<(Vec<u8>, Bytes)>,
 }
 
 /// Failures that leave an owner's sequence number alone (RFC 7530 §9.1.7).
@@ -80,6 +82,7 @@ impl Client {
             slots: RefCell::default(),
             cache: Cell::new(false),
             owners: RefCell::default(),
+            last: RefCell::default(),
         }
     }
 
@@ -255,7 +258,15 @@ impl Client {
     /// Sends without SEQUENCE.
     pub(crate) fn bare(&self, ops: Ops) -> Reply {
         let (bytes, sent) = ops.encode(b"", u32::from(self.minor));
-        Reply::parse(self.send(&bytes).unwrap(), &sent)
+        let raw = self.send(&bytes).unwrap();
+        *self.last.borrow_mut() = (bytes, raw.clone());
+        Reply::parse(raw, &sent)
+    }
+
+    /// Sends the last request again: what it was answered and is answered.
+    pub(crate) fn repeat(&self) -> (Bytes, Bytes) {
+        let (bytes, raw) = self.last.borrow().clone();
+        (raw, self.send(&bytes).unwrap())
     }
 
     pub(crate) fn sequence_args(&self, slot: u32, sequence: u32) -> sequence::Args {

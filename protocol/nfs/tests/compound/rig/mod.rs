@@ -29,7 +29,7 @@ use zgate_nfs::v4::server::{Identity, NoObserver, ServerOptions};
 use zgate_nfs::v4::state::State;
 use zgate_nfs::v4::state::recovery::{ClientRecord, RecoveryStore};
 use zgate_store::attr::FsId;
-use zgate_store::{FileStore, StoreError, StoreResult};
+use zgate_store::{StoreError, StoreResult};
 
 /// The lease of every server here, in seconds.
 pub(crate) const LEASE: u64 = 20;
