@@ -30,18 +30,14 @@ pub(crate) const CALLS: &[(FileOp, &str, Act)] = &[
     (FileOp::GetAttr, "GETATTR", |s| Ops::new().at(&s.file).getattr(&[1, 4])),
     (FileOp::GetAttr, "LINK", |s| Ops::new().at(&s.file).save().at(&s.root).link("x")),
     (FileOp::GetAttr, "READDIR", |s| list(s, &[])),
-    (FileOp::GetAttr, "SECINFO", |s| {
-        Ops::new().at(&s.root).op::<secinfo::Secinfo>(&name("file"))
-    }),
+    (FileOp::GetAttr, "SECINFO", |s| Ops::new().at(&s.root).op::<secinfo::Secinfo>(&name("file"))),
     (FileOp::GetAttr, "COMMIT", |s| commit(s)),
     (FileOp::GetAttr, "VERIFY", |s| {
         Ops::new().at(&s.file).op::<verify::Verify>(&attrs(&[4], |e| e.u64(7)))
     }),
     (FileOp::StatFs, "GETATTR", |s| Ops::new().at(&s.file).getattr(&[42, 43])),
     (FileOp::Lookup, "LOOKUP", |s| Ops::new().at(&s.root).lookup("file")),
-    (FileOp::Lookup, "SECINFO", |s| {
-        Ops::new().at(&s.root).op::<secinfo::Secinfo>(&name("file"))
-    }),
+    (FileOp::Lookup, "SECINFO", |s| Ops::new().at(&s.root).op::<secinfo::Secinfo>(&name("file"))),
     (FileOp::Lookup, "OPEN", |s| open_op(s, open::How::NoCreate, "file")),
     (FileOp::LookupParent, "LOOKUPP", |s| Ops::new().at(&s.dir).op::<lookupp::Lookupp>(&())),
     (FileOp::Access, "ACCESS", |s| {
@@ -64,9 +60,7 @@ pub(crate) const CALLS: &[(FileOp, &str, Act)] = &[
     (FileOp::Open, "READ", |s| Ops::new().at(&s.file).read(ANY, 0, 1)),
     (FileOp::Open, "COPY", |s| copy_op(s)),
     (FileOp::Remove, "REMOVE", |s| Ops::new().at(&s.root).remove("file")),
-    (FileOp::Rename, "RENAME", |s| {
-        Ops::new().at(&s.root).save().at(&s.dir).rename("file", "x")
-    }),
+    (FileOp::Rename, "RENAME", |s| Ops::new().at(&s.root).save().at(&s.dir).rename("file", "x")),
     (FileOp::Link, "LINK", |s| Ops::new().at(&s.file).save().at(&s.root).link("x")),
     (FileOp::ReadDir, "READDIR", |s| list(s, &[1])),
     (FileOp::Read, "READ", |s| Ops::new().at(&s.file).read(ANY, 0, 1)),
@@ -89,8 +83,7 @@ pub(crate) const CALLS: &[(FileOp, &str, Act)] = &[
     }),
     (FileOp::CopyRange, "COPY", |s| copy_op(s)),
     (FileOp::CloneRange, "CLONE", |s| {
-        let args =
-            clone::Args { from: ANY, to: ANY, from_offset: 0, to_offset: 0, count: 0 };
+        let args = clone::Args { from: ANY, to: ANY, from_offset: 0, to_offset: 0, count: 0 };
         Ops::new().at(&s.file).save().at(&s.inner).op::<clone::Clone>(&args)
     }),
     (FileOp::Advise, "IO_ADVISE", |s| {
@@ -98,9 +91,7 @@ pub(crate) const CALLS: &[(FileOp, &str, Act)] = &[
         let args = io_advise::Args { stateid: ANY, offset: 0, count: 0, hints };
         Ops::new().at(&s.file).op::<io_advise::IoAdvise>(&args)
     }),
-    (FileOp::GetXattr, "GETXATTR", |s| {
-        Ops::new().at(&s.file).op::<getxattr::Getxattr>(&name("a"))
-    }),
+    (FileOp::GetXattr, "GETXATTR", |s| Ops::new().at(&s.file).op::<getxattr::Getxattr>(&name("a"))),
     (FileOp::SetXattr, "SETXATTR", |s| {
         let value = Some(Opaque(vec![1]));
         let args = setxattr::Args { option: setxattr::Option4::Either, name: name("a"), value };
@@ -215,7 +206,8 @@ fn a_failed_open_holds_nothing() {
 
 #[test]
 fn a_full_store_says_so_and_recovers() {
-    let store = zgate_memory::MemoryStore::builder().capacity_bytes(1 << 20).root_mode(0o777).build();
+    let store =
+        zgate_memory::MemoryStore::builder().capacity_bytes(1 << 20).root_mode(0o777).build();
     let rig = Rig::over(store);
     let c: Client = rig.client("c", 2);
     let opened = c.create("f");

@@ -66,9 +66,10 @@ impl Node {
         });
         let opens: Vec<_> = self.opens.iter().flatten().collect();
         let shares = opens.iter().enumerate().all(|(at, one)| {
-            opens.iter().skip(at + 1).all(|two| {
-                one.access & two.deny == 0 && one.deny & two.access == 0
-            })
+            opens
+                .iter()
+                .skip(at + 1)
+                .all(|two| one.access & two.deny == 0 && one.deny & two.access == 0)
         });
         bytes && shares
     }
@@ -105,7 +106,9 @@ impl Model {
 
     /// Directories that exist.
     pub(super) fn dirs(&self) -> Vec<usize> {
-        (0..self.nodes.len()).filter(|n| self.nodes[*n].is_dir() && self.nodes[*n].exists()).collect()
+        (0..self.nodes.len())
+            .filter(|n| self.nodes[*n].is_dir() && self.nodes[*n].exists())
+            .collect()
     }
 
     pub(super) fn add(&mut self, dir: usize, name: &'static str, kind: Kind) -> usize {
@@ -176,7 +179,12 @@ impl Model {
         (vec![Status::Ok], vec![from, to])
     }
 
-    pub(super) fn link(&mut self, node: usize, dir: usize, name: &'static str) -> (Status, Vec<usize>) {
+    pub(super) fn link(
+        &mut self,
+        node: usize,
+        dir: usize,
+        name: &'static str,
+    ) -> (Status, Vec<usize>) {
         if self.find(dir, name).is_some() {
             return (Status::Exist, Vec::new());
         }

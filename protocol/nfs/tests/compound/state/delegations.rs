@@ -109,9 +109,7 @@ fn conflicting_operations_wait_for_the_return() {
             ("RENAME onto", |s, _| {
                 s.other.run(Ops::new().at(&s.root).save().at(&s.root).rename("g", "f")).status
             }),
-            ("LINK", |s, f| {
-                s.other.run(Ops::new().at(f).save().at(&s.root).link("second")).status
-            }),
+            ("LINK", |s, f| s.other.run(Ops::new().at(f).save().at(&s.root).link("second")).status),
         ];
         for (what, act) in acts {
             let s = Scene::of(one, two);

@@ -64,10 +64,8 @@ fn what_was_held_is_taken_back_and_nothing_else() {
         let opened = a.open(&reclaim(&fa, 0)).unwrap();
         assert_eq!(opened.delegated, Delegated::None);
         assert_eq!(a.write(&fa, opened.stateid, 0, b"mine"), Ok(4));
-        let args = lock::Args {
-            reclaim: true,
-            ..a.lock_args(&opened, "l", LockType::Write, (0, 4))
-        };
+        let args =
+            lock::Args { reclaim: true, ..a.lock_args(&opened, "l", LockType::Write, (0, 4)) };
         let reply = a.run(Ops::new().at(&fa).op::<Lock>(&args)).ok();
         a.advance("owner", Status::Ok);
         a.advance("l", Status::Ok);
@@ -83,7 +81,11 @@ fn what_was_held_is_taken_back_and_nothing_else() {
         assert!(b.open(&reclaim(&fb, 0)).is_ok());
         if minor > 0 {
             a.reclaim_complete().unwrap();
-            assert_eq!(a.open(&reclaim(&fa, 0)).unwrap_err(), Status::NoGrace, "it said it was done");
+            assert_eq!(
+                a.open(&reclaim(&fa, 0)).unwrap_err(),
+                Status::NoGrace,
+                "it said it was done"
+            );
             assert_eq!(a.open(&Wish::name(&root, "b")).unwrap_err(), Status::Grace);
             b.reclaim_complete().unwrap();
             assert!(a.open(&Wish::name(&root, "b")).is_ok(), "all are back: grace ends early");

@@ -45,9 +45,7 @@ fn every_kind_of_conflict_ends_courtesy() {
     for minor in 0..=2 {
         type Act = fn(&Client, &zgate_nfs::namespace::Fh, &zgate_nfs::namespace::Fh) -> Status;
         let acts: [(&str, Act); 5] = [
-            ("OPEN", |b, root, _| {
-                b.open(&Wish::name(root, "f")).err().unwrap_or(Status::Ok)
-            }),
+            ("OPEN", |b, root, _| b.open(&Wish::name(root, "f")).err().unwrap_or(Status::Ok)),
             ("READ", |b, _, f| b.run(Ops::new().at(f).read(Stateid::ANONYMOUS, 0, 1)).status),
             ("WRITE", |b, _, f| {
                 b.write(f, Stateid::ANONYMOUS, 0, b"x").err().unwrap_or(Status::Ok)

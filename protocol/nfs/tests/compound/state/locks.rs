@@ -17,7 +17,8 @@ fn equal_owner_names_of_two_clients_are_two_owners() {
     for minor in 0..=2 {
         let (_rig, a, b) = two(minor);
         let root = a.export();
-        let (x, y) = (a.open(&Wish::name(&root, "f")).unwrap(), b.open(&Wish::name(&root, "f")).unwrap());
+        let (x, y) =
+            (a.open(&Wish::name(&root, "f")).unwrap(), b.open(&Wish::name(&root, "f")).unwrap());
         a.lock(&x, "same", LockType::Write, (0, 5)).unwrap();
         assert_eq!(b.lock(&y, "same", LockType::Read, (4, 1)).unwrap_err(), Status::Denied);
         let mut theirs = b.lock(&y, "same", LockType::Write, (5, ALL)).unwrap();
@@ -30,7 +31,8 @@ fn a_waiter_hears_that_the_lock_is_free() {
     for minor in 1..=2 {
         let (rig, a, b) = two(minor);
         let root = a.export();
-        let (x, y) = (a.open(&Wish::name(&root, "f")).unwrap(), b.open(&Wish::name(&root, "f")).unwrap());
+        let (x, y) =
+            (a.open(&Wish::name(&root, "f")).unwrap(), b.open(&Wish::name(&root, "f")).unwrap());
         let mut held = a.lock(&x, "holder", LockType::Write, (0, 10)).unwrap();
         assert_eq!(b.lock(&y, "waiter", LockType::WriteWait, (2, 3)).unwrap_err(), Status::Denied);
         a.unlock(&mut held, (0, 3)).unwrap();
@@ -49,7 +51,8 @@ fn a_waiter_hears_that_the_lock_is_free() {
 fn a_waiter_hears_of_a_close_and_of_a_client_that_expired() {
     let (rig, a, b) = two(1);
     let root = a.export();
-    let (x, y) = (a.open(&Wish::name(&root, "f")).unwrap(), b.open(&Wish::name(&root, "f")).unwrap());
+    let (x, y) =
+        (a.open(&Wish::name(&root, "f")).unwrap(), b.open(&Wish::name(&root, "f")).unwrap());
     a.lock(&x, "holder", LockType::Write, (0, 10)).unwrap();
     b.lock(&y, "waiter", LockType::ReadWait, (2, 3)).unwrap_err();
     a.close(&x).unwrap();
@@ -69,7 +72,8 @@ fn a_waiter_hears_of_a_close_and_of_a_client_that_expired() {
 fn a_lock_that_does_not_wait_is_not_told() {
     let (_rig, a, b) = two(2);
     let root = a.export();
-    let (x, y) = (a.open(&Wish::name(&root, "f")).unwrap(), b.open(&Wish::name(&root, "f")).unwrap());
+    let (x, y) =
+        (a.open(&Wish::name(&root, "f")).unwrap(), b.open(&Wish::name(&root, "f")).unwrap());
     let mut held = a.lock(&x, "holder", LockType::Write, (0, 10)).unwrap();
     b.lock(&y, "waiter", LockType::Write, (2, 3)).unwrap_err();
     a.unlock(&mut held, (0, ALL)).unwrap();
