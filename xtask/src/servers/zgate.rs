@@ -94,6 +94,7 @@ state_dir = "{state}"
 lease_seconds = {lease}
 grace_seconds = {lease}
 admin_socket = "{admin}"
+metrics_listen = "127.0.0.1:0"
 
 [[export]]
 path = "{export}"
