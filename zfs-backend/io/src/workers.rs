@@ -5,7 +5,10 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zgate_store::Caller;
 
@@ -19,15 +22,46 @@ struct Job {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    idle_workers: usize,
+    /// Workers asleep; the last one to fall asleep has the warmest caches and
+    /// is woken first.
+    asleep: Vec<Thread>,
     closed: bool,
 }
 
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    arrived: Condvar,
+    /// Jobs in the queue, to be looked at without the lock.
+    queued: AtomicUsize,
+    /// A worker is looking for work: nobody need be woken.
+    looking: AtomicBool,
 }
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes a worker for a job in the queue, unless one looks for it: that one
+    /// takes it, or finds it when it looks once more before it sleeps.
+    fn wake_one(&self, mut queue: MutexGuard<'_, Queue>) {
+        if self.looking.load(Ordering::SeqCst) {
+            return;
+        }
+        let worker = queue.asleep.pop();
+        drop(queue);
+        if let Some(worker) = worker {
+            worker.unpark();
+        }
+    }
+}
+
+/// How long a worker looks for more work before it sleeps: a client that waits
+/// for one answer at a time sends its next request about then. Longer than
+/// that, waking a thread costs less than the looking.
+const LOOK: Duration = Duration::from_micros(30);
+/// Giving way takes longer than this only when somebody else needed the core.
+const CORE_NEEDED: Duration = Duration::from_micros(3);
 
 /// The pool. Its threads end when it is dropped and the queue is empty.
 pub(crate) struct Workers {
@@ -79,21 +113,18 @@ impl Workers {
     }
 
     fn push(&self, job: Job) {
-        let wake = {
-            let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            queue.jobs.push_back(job);
-            queue.idle_workers > 0
-        };
-        if wake {
-            self.shared.arrived.notify_one();
-        }
+        let mut queue = self.shared.lock();
+        queue.jobs.push_back(job);
+        self.shared.queued.store(queue.jobs.len(), Ordering::SeqCst);
+        self.shared.wake_one(queue);
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
-        self.shared.arrived.notify_all();
+        let mut queue = self.shared.lock();
+        queue.closed = true;
+        queue.asleep.drain(..).for_each(|worker| worker.unpark());
     }
 }
 
@@ -111,18 +142,63 @@ fn serve(shared: &Shared) {
 }
 
 fn next(shared: &Shared) -> Option<Job> {
-    let mut queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut queue = shared.lock();
     loop {
         if let Some(job) = queue.jobs.pop_front() {
+            shared.queued.store(queue.jobs.len(), Ordering::SeqCst);
+            // Nobody was woken for what came while a worker looked.
+            if !queue.jobs.is_empty() {
+                shared.wake_one(queue);
+            }
             return Some(job);
         }
         if queue.closed {
             return None;
         }
-        queue.idle_workers += 1;
-        queue = shared.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        queue.idle_workers -= 1;
+        drop(queue);
+        let found = look(shared);
+        queue = shared.lock();
+        if !found && queue.jobs.is_empty() && !queue.closed {
+            queue = sleep(shared, queue);
+        }
     }
+}
+
+/// Sleeps until the worker is taken off the list of those asleep.
+fn sleep<'a>(shared: &'a Shared, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+    let me = std::thread::current();
+    queue.asleep.push(me.clone());
+    loop {
+        drop(queue);
+        std::thread::park();
+        queue = shared.lock();
+        if queue.asleep.iter().all(|worker| worker.id() != me.id()) {
+            return queue;
+        }
+    }
+}
+
+/// Looks for work for a moment, unless another worker does or somebody else
+/// needs the core.
+fn look(shared: &Shared) -> bool {
+    if shared.looking.swap(true, Ordering::SeqCst) {
+        return false;
+    }
+    let begun = Instant::now();
+    let (mut now, mut found) = (begun, false);
+    while now - begun < LOOK {
+        if shared.queued.load(Ordering::SeqCst) > 0 {
+            found = true;
+            break;
+        }
+        std::thread::yield_now();
+        let before = std::mem::replace(&mut now, Instant::now());
+        if now - before > CORE_NEEDED {
+            break;
+        }
+    }
+    shared.looking.store(false, Ordering::SeqCst);
+    found
 }
 
 #[cfg(test)]

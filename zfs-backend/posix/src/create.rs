@@ -5,9 +5,9 @@ use crate::errno::OrStoreError;
 use crate::name::Name;
 use crate::open_file::PosixFile;
 use crate::setattr::complete_new;
-use crate::syscall::{self, PATH_FLAGS};
+use crate::syscall;
 use crate::tree::{Tree, node};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -114,13 +114,9 @@ impl Tree {
                 complete_new(&fd, FileKind::Regular, attrs)?;
             }
         }
-        let opened =
-            rustix::fs::open(syscall::proc_path(&fd).as_c_str(), own_path(), Mode::empty());
-        let (entry, _) = self.adopt(opened.or_store()?, Some((dir, name)))?;
         let writer = Writer { fd: Arc::new(fd), reads: true };
+        let (entry, attr) = self.adopt_created(&writer.fd, dir, name)?;
         entry.keep_writer(writer.clone());
-        entry.mark_modified();
-        let attr = entry.attr()?;
         Ok((entry, attr, writer))
     }
 
@@ -208,11 +204,6 @@ impl Tree {
         entry.mark_modified();
         Ok(node(&entry, entry.attr()?))
     }
-}
-
-fn own_path() -> OFlags {
-    // The last link of /proc/self/fd must be followed to the object itself.
-    PATH_FLAGS.difference(OFlags::NOFOLLOW)
 }
 
 fn make(dir: &OwnedFd, name: &Name, what: &NewNode, attrs: &SetAttr) -> StoreResult<()> {

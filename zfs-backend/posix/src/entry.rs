@@ -20,8 +20,9 @@ use zgate_store::{Attr, FileKind, NodeHandle, StoreResult};
 pub(crate) struct Entry {
     /// Its name in the store.
     pub(crate) handle: NodeHandle,
-    /// Opened with `O_PATH | O_NOFOLLOW`.
-    pub(crate) fd: OwnedFd,
+    /// Opened with `O_PATH | O_NOFOLLOW`; of a file created here, the
+    /// descriptor that created it.
+    pub(crate) fd: Arc<OwnedFd>,
     /// The file system it lies in.
     pub(crate) mount: Arc<Mount>,
     /// What it is; never changes.
@@ -60,22 +61,26 @@ pub(crate) struct Writer {
 }
 
 impl Entry {
-    /// An object with nothing known of its past.
+    /// An object with nothing known of its past but `stat`, which was taken
+    /// after `looked_at`.
     pub(crate) fn new(
         handle: NodeHandle,
-        fd: OwnedFd,
+        fd: impl Into<Arc<OwnedFd>>,
         mount: Arc<Mount>,
-        stat: &Statx,
+        (stat, looked_at): (&Statx, Instant),
         modifications: &Arc<AtomicU64>,
     ) -> Self {
+        let mut seen = Seen::default();
+        let change = seen.change.observe(timestamp(stat.stx_ctime), false);
+        seen.recent = Some((attr_of(stat, &mount, change), looked_at));
         Self {
             handle,
-            fd,
+            fd: fd.into(),
             mount,
             kind: kind_of(stat),
             opens: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
-            seen: Mutex::default(),
+            seen: Mutex::new(seen),
             modified: AtomicBool::new(false),
             modifications: Arc::clone(modifications),
             modify: Mutex::default(),
@@ -127,6 +132,12 @@ impl Entry {
         let (attr, at) = seen.recent?;
         let young = now.saturating_duration_since(at) < LISTING_LIFE;
         (young && !self.modified.load(Ordering::Acquire)).then_some((attr, at))
+    }
+
+    /// What was seen when the object was taken in, for whoever did that.
+    pub(crate) fn first_attr(&self) -> StoreResult<Attr> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).recent;
+        seen.map_or_else(|| self.attr(), |(attr, _)| Ok(attr))
     }
 
     /// Says that a modification has been made.

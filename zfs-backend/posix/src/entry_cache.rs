@@ -70,16 +70,17 @@ impl EntryCache {
         Some(entry)
     }
 
-    /// Takes an entry in, or returns the one that is there already.
-    pub(crate) fn insert(&self, entry: Entry) -> Arc<Entry> {
+    /// Takes an entry in, or returns the one that is there already; whether it
+    /// was taken in.
+    pub(crate) fn insert(&self, entry: Entry) -> (Arc<Entry>, bool) {
         let handle = entry.handle;
         if let Some(present) = self.get(&handle) {
-            return present;
+            return (present, false);
         }
         let entry = Arc::new(entry);
         let mut shard = self.shard(&handle);
         if let Some(present) = shard.slots.get(&handle).and_then(|slot| slot.entry.upgrade()) {
-            return present;
+            return (present, false);
         }
         let slot = Slot {
             kept: Some(Arc::clone(&entry)),
@@ -95,7 +96,7 @@ impl EntryCache {
         let evicted = shard.evict(self.shard_capacity);
         drop(shard);
         drop(evicted);
-        entry
+        (entry, true)
     }
 
     /// Stops keeping an entry whose object has lost its last name; it stays

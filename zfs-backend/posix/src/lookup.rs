@@ -55,6 +55,14 @@ impl Tree {
             Ok(fd) => fd?,
             Err(error) => return Some(Err(self.dir_error(&dir, error))),
         };
+        if let Some(entry) = self.at_hand_nearby(&dir, &fd) {
+            return match entry.stat_and_attr() {
+                // Something is to be mounted there first.
+                Ok((stat, _)) if stat.stx_attributes.contains(StatxAttributes::AUTOMOUNT) => None,
+                Ok((_, attr)) => Some(Ok(node(&entry, attr))),
+                Err(error) => Some(Err(error)),
+            };
+        }
         let stat = syscall::stat(&fd).ok()?;
         if stat.stx_attributes.contains(StatxAttributes::AUTOMOUNT)
             || self.mounts.known(stat.stx_mnt_id).is_none()

@@ -20,6 +20,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 use zgate_io::credentials;
 use zgate_io::file_handle::name_to_handle;
 use zgate_store::file_store::StoreTraits;
@@ -58,11 +59,12 @@ impl PosixStore {
         let mount = Arc::clone(mounts.root());
         let codec =
             HandleCodec::new(options.handle_secret, RandomState::new().build_hasher().finish());
+        let looked_at = Instant::now();
         let stat = syscall::stat(&fd)?;
         let handle = root_handle(&codec, &mount, &fd, &stat)?;
         let magic = rustix::fs::fstatfs(&fd).or_store()?.f_type as u64;
         let modifications = Arc::default();
-        let root = Arc::new(Entry::new(handle, fd, mount, &stat, &modifications));
+        let root = Arc::new(Entry::new(handle, fd, mount, (&stat, looked_at), &modifications));
         let traits = store_traits(&root, magic)?;
         report(path, &traits, &root.mount, &options);
         let tree = Tree {

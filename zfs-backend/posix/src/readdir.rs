@@ -16,7 +16,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use zgate_io::access_check::Rights;
 use zgate_io::credentials;
-use zgate_io::file_handle::name_to_handle;
 use zgate_store::file_store::{DirEntry, DirPage, Node};
 use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
 
@@ -231,7 +230,7 @@ impl Tree {
     /// when they are known.
     fn listed_node(&self, dir: &Entry, name: &[u8], now: Instant) -> StoreResult<(Node, Instant)> {
         let name = Name::parse(name)?;
-        if let Some(handle) = self.handle_nearby(dir, &name)
+        if let Some(handle) = self.handle_nearby(dir, &dir.fd, name.as_c_str())
             && let Some(entry) = self.cached(&handle)
         {
             let (attr, at) = match entry.recent_attr_and_time(now) {
@@ -251,16 +250,6 @@ impl Tree {
         }
         let change = from_ctime(timestamp(stat.stx_ctime));
         Ok((Node { handle, attr: attr_of(&stat, &mount, change) }, now))
-    }
-
-    /// The handle of an entry of the directory's own file system.
-    fn handle_nearby(&self, dir: &Entry, name: &Name) -> Option<NodeHandle> {
-        if !dir.mount.kernel_handles {
-            return None;
-        }
-        let handle = name_to_handle(&dir.fd, name.as_c_str()).ok()?;
-        let near = u64::try_from(handle.mount_id).is_ok_and(|id| id == dir.mount.id);
-        if near { self.codec.kernel(dir.mount.key, &handle) } else { None }
     }
 }
 

@@ -15,7 +15,7 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zgate_io::IoEngine;
 use zgate_io::credentials;
 use zgate_io::file_handle::{KernelHandle, name_to_handle, open_by_handle};
@@ -115,11 +115,13 @@ impl Tree {
         if !proven && !mount.whole && !self.lies_below_root(&fd) {
             return Err(StoreError::Stale);
         }
+        let now = Instant::now();
         let stat = syscall::stat(&fd)?;
         if stat.stx_nlink == 0 {
             return Err(StoreError::Stale);
         }
-        Ok(self.cache.insert(Entry::new(*node, fd, mount, &stat, &self.modifications)))
+        let entry = Entry::new(*node, fd, mount, (&stat, now), &self.modifications);
+        Ok(self.cache.insert(entry).0)
     }
 
     /// Whether the kernel's path of the object leads through the root.
@@ -171,24 +173,81 @@ impl Tree {
         fd: OwnedFd,
         place: Option<(&Entry, &Name)>,
     ) -> StoreResult<(Arc<Entry>, Attr)> {
-        let stat = syscall::stat(&fd)?;
+        if let Some((dir, _)) = place
+            && let Some(entry) = self.at_hand_nearby(dir, &fd)
+        {
+            let attr = entry.attr()?;
+            return Ok((entry, attr));
+        }
+        let (entry, new) = self.take_in(&Arc::new(fd), place)?;
+        let attr = if new { entry.first_attr()? } else { entry.attr()? };
+        Ok((entry, attr))
+    }
+
+    /// Takes in a file that was created as `name` and completed a moment ago.
+    pub(crate) fn adopt_created(
+        &self,
+        fd: &Arc<OwnedFd>,
+        dir: &Entry,
+        name: &Name,
+    ) -> StoreResult<(Arc<Entry>, Attr)> {
+        let (entry, new) = self.take_in(fd, Some((dir, name)))?;
+        if new {
+            let attr = entry.first_attr()?;
+            return Ok((entry, attr));
+        }
+        // Somebody found it before it was completed.
+        entry.mark_modified();
+        let attr = entry.attr()?;
+        Ok((entry, attr))
+    }
+
+    /// The entry of an open object, and whether it is new.
+    fn take_in(
+        &self,
+        fd: &Arc<OwnedFd>,
+        place: Option<(&Entry, &Name)>,
+    ) -> StoreResult<(Arc<Entry>, bool)> {
+        let now = Instant::now();
+        let stat = syscall::stat(fd)?;
         let near = place.map(|(dir, _)| &dir.mount).filter(|mount| mount.id == stat.stx_mnt_id);
         let mount = match near {
             Some(mount) => Arc::clone(mount),
             None => credentials::as_process(|| self.mounts.by_id(stat.stx_mnt_id))?,
         };
-        let handle = self.handle_of(&fd, c"", &stat, &mount)?;
+        let handle = self.handle_of(fd, c"", &stat, &mount)?;
         if !mount.kernel_handles
             && let Some((dir, name)) = place
         {
             self.places.remember(&handle, &dir.handle, name.as_bytes());
         }
-        let entry = match self.cached(&handle) {
-            Some(entry) => entry,
-            None => self.cache.insert(Entry::new(handle, fd, mount, &stat, &self.modifications)),
-        };
-        let attr = entry.attr()?;
-        Ok((entry, attr))
+        if let Some(entry) = self.cached(&handle) {
+            return Ok((entry, false));
+        }
+        let seen = (&stat, now);
+        let entry = Entry::new(handle, Arc::clone(fd), mount, seen, &self.modifications);
+        Ok(self.cache.insert(entry))
+    }
+
+    /// The handle of `name` in `at`, or of `at` itself, when it lies in the
+    /// file system of `dir`.
+    pub(crate) fn handle_nearby(
+        &self,
+        dir: &Entry,
+        at: &OwnedFd,
+        name: &CStr,
+    ) -> Option<NodeHandle> {
+        if !dir.mount.kernel_handles {
+            return None;
+        }
+        let handle = name_to_handle(at, name).ok()?;
+        let near = u64::try_from(handle.mount_id).is_ok_and(|id| id == dir.mount.id);
+        if near { self.codec.kernel(dir.mount.key, &handle) } else { None }
+    }
+
+    /// What was found in `dir`, if it is at hand and of the same file system.
+    pub(crate) fn at_hand_nearby(&self, dir: &Entry, found: &OwnedFd) -> Option<Arc<Entry>> {
+        self.cached(&self.handle_nearby(dir, found, c"")?)
     }
 
     /// The handle of `name` in `dir`, or of `dir` itself.
