@@ -205,8 +205,8 @@ mod tests {
         for row in ROWS {
             assert!(seen.insert(row.num), "{} twice", row.num.name());
         }
-        for num in 3..=75 {
-            assert!(BY_NUM[num].is_some(), "{num} has no row");
+        for (num, row) in BY_NUM.iter().enumerate().skip(3) {
+            assert!(row.is_some(), "{num} has no row");
         }
     }
 

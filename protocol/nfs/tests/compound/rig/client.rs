@@ -19,7 +19,7 @@ use zgate_xdr::Decoder;
 const SLOTS: usize = 4;
 
 /// Where a client's minor-0 callbacks go.
-pub(crate) fn address_of(connection: u64) -> std::net::SocketAddr {
+fn address_of(connection: u64) -> std::net::SocketAddr {
     std::net::SocketAddr::new([192, 0, 2, 7].into(), 4000 + connection as u16)
 }
 

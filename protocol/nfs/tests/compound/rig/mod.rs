@@ -8,7 +8,7 @@ mod scene;
 mod world;
 
 pub(crate) use callbacks::{Heard, Manner};
-pub(crate) use client::{Client, address_of};
+pub(crate) use client::Client;
 pub(crate) use files::{Locked, Opened, Wish, attrs, mode};
 pub(crate) use ops::{Ops, Reply, name};
 pub(crate) use scene::{Scene, each, every_minor, sessions};
@@ -82,8 +82,6 @@ pub(crate) struct Rig {
     pub(crate) shelf: Arc<Shelf>,
     /// The tree behind `/export`.
     pub(crate) store: MemoryStore,
-    /// The tree behind `/dir/second`.
-    pub(crate) second: MemoryStore,
     exports: Vec<Arc<Export>>,
     epoch: Cell<u32>,
     generation: Cell<u64>,
@@ -121,7 +119,6 @@ impl Rig {
 
     /// The same with a tree for `/export`.
     pub(crate) fn over(store_one: MemoryStore) -> Rc<Self> {
-        let second = store(2);
         let mut read_only = export("/dir/ro", store_one.clone());
         read_only.read_only = true;
         let mut closed = export("/closed", store(3));
@@ -133,7 +130,7 @@ impl Rig {
         old.versions.v4 = [true, false, false];
         let exports = [
             export("/export", store_one.clone()),
-            export("/dir/second", second.clone()),
+            export("/dir/second", store(2)),
             read_only,
             closed,
             weak,
@@ -147,7 +144,6 @@ impl Rig {
             server: RefCell::new(server),
             shelf,
             store: store_one,
-            second,
             exports,
             epoch: Cell::new(1),
             generation: Cell::new(1),
