@@ -11,7 +11,6 @@ use crate::v4::wire::{ClientId, SessionId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use zgate_rpc::auth::OpaqueAuth;
 
 /// How often a busy back channel is looked at again, in milliseconds.
 const SLOT_POLL_MILLISECONDS: u64 = 5;
@@ -43,6 +42,13 @@ impl BackChannels {
     pub(crate) fn forget(&self, client: ClientId) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.retain(|(owner, _), _| *owner != client);
+    }
+
+    /// Forgets a session that was destroyed: a client may make and destroy as
+    /// many as it likes.
+    pub(crate) fn forget_session(&self, client: ClientId, session: SessionId) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.remove(&(client, session));
     }
 
     fn next_xid(&self) -> u32 {
@@ -210,8 +216,6 @@ impl BackChannels {
     }
 }
 
-/// SETCLIENTID names no security for callbacks: AUTH_NONE is what every client
-/// takes.
 fn address_header(callback: &Callback40) -> CallbackHeader {
-    CallbackHeader { minor: 0, program: callback.program, credential: OpaqueAuth::none() }
+    CallbackHeader { minor: 0, program: callback.program, credential: callback.credential.clone() }
 }

@@ -38,6 +38,7 @@ impl Operation for DestroySession {
             return Err(Status::Delay.into());
         }
         state.sessions.remove(args.session);
+        state.back.forget_session(session.client, args.session);
         let mut tables = state.lock();
         if let Some(client) = tables.clients.get_mut(&session.client) {
             client.sessions.retain(|s| s.id != args.session);

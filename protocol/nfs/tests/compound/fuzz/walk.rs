@@ -1,15 +1,18 @@
 //! Random walks of three clients of three minor versions through one tree,
-//! compared with the model after every step.
+//! compared with the model after every step. In a second kind of walk the
+//! clients take callbacks: whatever is delegated is recalled, given back and
+//! tried again, and must come to the same.
 
 use super::config;
 use super::model::{CLIENTS, Kind, Model, SPAN};
-use crate::rig::{Client, Locked, Opened, Ops, Rig, Wish, mode};
+use crate::rig::{Client, Heard, Locked, Opened, Ops, Rig, Wish, mode};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::collections::{BTreeMap, HashMap};
 use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::open::How;
+use zgate_nfs::v4::op::open::{Delegated, How};
 use zgate_nfs::v4::op::readdir::{self, Readdir};
+use zgate_nfs::v4::op::renew::{self, Renew};
 use zgate_nfs::v4::wire::{Bitmap, LockType, Stateid, Status};
 use zgate_store::file_store::NewNode;
 
@@ -67,11 +70,19 @@ struct Walk {
     changes: HashMap<usize, u64>,
     opened: HashMap<(usize, usize), Opened>,
     locked: HashMap<(usize, usize), Locked>,
+    /// Delegations by client and file: the stateid, and whether it is for
+    /// writing.
+    delegated: BTreeMap<(usize, usize), (Stateid, bool)>,
 }
 
 type Outcome = Result<(), TestCaseError>;
 
+/// Compares with the model. A request that has to wait for a recall is no
+/// verdict yet: the step is rejected, undone and tried again.
 fn expect(what: &str, status: Status, allowed: &[Status]) -> Outcome {
+    if status == Status::Delay {
+        return Err(TestCaseError::reject("recall"));
+    }
     prop_assert!(allowed.contains(&status), "{what}: {status:?}, the model says {allowed:?}");
     Ok(())
 }
@@ -81,9 +92,14 @@ fn status<T>(result: &Result<T, Status>) -> Status {
 }
 
 impl Walk {
-    fn new() -> Self {
+    fn new(callbacks: bool) -> Self {
         let rig = Rig::new();
-        let clients: Vec<_> = (0..CLIENTS).map(|n| rig.client(&format!("c{n}"), n as u8)).collect();
+        let client = |n: usize| {
+            let client = rig.stranger(&format!("c{n}"), n as u8);
+            client.introduce(callbacks);
+            client
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(client).collect();
         for client in &clients {
             client.cache.set(true);
             client.run(Ops::new().root()).ok();
@@ -91,7 +107,76 @@ impl Walk {
         let checker = rig.client("checker", 2);
         let fhs = vec![checker.export()];
         let (changes, opened, locked) = Default::default();
-        Self { clients, checker, model: Model::new(), fhs, changes, opened, locked }
+        let delegated = BTreeMap::new();
+        Self { clients, checker, model: Model::new(), fhs, changes, opened, locked, delegated }
+    }
+
+    /// Runs a step until nobody has to be waited for.
+    fn take(&mut self, c: usize, step: &Step) -> Result<Vec<usize>, TestCaseError> {
+        for _ in 0..=CLIENTS {
+            let before = (self.model.clone(), self.opened.clone(), self.locked.clone());
+            match self.run(c, step) {
+                Err(TestCaseError::Reject(_)) => {
+                    // Sequence numbers of stateids may not have moved.
+                    (self.model, self.opened, self.locked) = before;
+                    self.give_back()?;
+                }
+                other => return other,
+            }
+        }
+        Err(TestCaseError::fail(format!("{step:?} has to wait though all was given back")))
+    }
+
+    /// Every client returns what was recalled.
+    fn give_back(&mut self) -> Outcome {
+        let mut returned = 0;
+        for (c, client) in self.clients.iter().enumerate() {
+            for heard in client.heard() {
+                let Heard::Recall { stateid, fh, .. } = heard else { continue };
+                let file = self.fhs.iter().position(|known| *known == fh).unwrap();
+                if self.delegated.get(&(c, file)).is_some_and(|held| held.0 == stateid) {
+                    prop_assert_eq!(client.delegreturn(&fh, stateid), Ok(()));
+                    self.delegated.remove(&(c, file));
+                    returned += 1;
+                }
+            }
+        }
+        prop_assert!(returned > 0, "a wait for nobody");
+        Ok(())
+    }
+
+    /// Time passes, everybody shows life.
+    fn breathe(&self) {
+        self.clients[0].rig.pass_seconds(2);
+        for client in &self.clients {
+            let ops = match client.minor {
+                0 => Ops::new().op::<Renew>(&renew::Args { clientid: client.id.get() }),
+                _ => Ops::new().root(),
+            };
+            client.run(ops).ok();
+        }
+    }
+
+    /// Nobody uses a file in a way that a delegation of another forbids
+    /// (RFC 8881 §10.4).
+    fn check_delegations(&self) -> Outcome {
+        for ((c, file), (_, write)) in &self.delegated {
+            let opens = self.model.nodes[*file].opens.iter().enumerate();
+            for (other, open) in opens.filter(|(other, _)| other != c) {
+                let access = open.map_or(0, |open| open.access);
+                let collides = if *write { access != 0 } else { access & 2 != 0 };
+                prop_assert!(!collides, "client {} opened what {} was delegated", other, c);
+            }
+            for ((other, also), (_, writes)) in &self.delegated {
+                let collides = also == file && other != c && (*write || *writes);
+                prop_assert!(!collides, "two delegations of one file, one for writing");
+            }
+        }
+        Ok(())
+    }
+
+    fn is_delegated(&self, file: usize) -> bool {
+        self.delegated.keys().any(|(_, of)| *of == file)
     }
 
     fn dir(&self, index: &Index) -> usize {
@@ -217,6 +302,15 @@ impl Walk {
         };
         prop_assert_eq!(&opened.fh, &self.fhs[node]);
         self.model.open(c, node, access, deny);
+        match opened.delegated {
+            Delegated::Read { stateid, .. } => {
+                prop_assert!(self.delegated.insert((c, node), (stateid, false)).is_none());
+            }
+            Delegated::Write { stateid, .. } => {
+                prop_assert!(self.delegated.insert((c, node), (stateid, true)).is_none());
+            }
+            _ => {}
+        }
         self.opened.insert((c, node), opened);
         Ok(changed)
     }
@@ -334,6 +428,9 @@ impl Walk {
             let fh = &self.fhs[node];
             let of = &self.model.nodes[node];
             prop_assert!(of.is_sound(), "conflicting locks or opens coexist");
+            if !of.exists() && self.is_delegated(node) {
+                continue;
+            }
             if !of.exists() {
                 let gone = self.checker.run(Ops::new().at(fh).getattr(&[CHANGE])).status;
                 prop_assert_eq!(gone as u32, Status::Stale as u32);
@@ -352,6 +449,10 @@ impl Walk {
                 }
                 Kind::File(data) => {
                     prop_assert_eq!(self.checker.number(fh, 4), data.len() as u64);
+                    if self.is_delegated(node) {
+                        // Reading would have it recalled.
+                        continue;
+                    }
                     let read = self.checker.read(fh, Stateid::ANONYMOUS, 0, 100);
                     match read {
                         Ok((_, bytes)) => prop_assert_eq!(&bytes[..], &data[..]),
@@ -391,11 +492,23 @@ proptest! {
 
     #[test]
     fn three_clients_and_the_model_agree(steps in prop::collection::vec(step(), 1..60)) {
-        let mut walk = Walk::new();
+        let mut walk = Walk::new(false);
         for (c, step) in &steps {
-            let changed = walk.run(*c, step)?;
+            let changed = walk.take(*c, step)?;
             walk.repeat(*c)?;
             walk.check(&changed)?;
+        }
+    }
+
+    #[test]
+    fn clients_with_delegations_and_the_model_agree(steps in prop::collection::vec(step(), 1..60)) {
+        let mut walk = Walk::new(true);
+        for (c, step) in &steps {
+            let changed = walk.take(*c, step)?;
+            walk.repeat(*c)?;
+            walk.check(&changed)?;
+            walk.check_delegations()?;
+            walk.breathe();
         }
     }
 }

@@ -1,6 +1,7 @@
 //! State and time: what clients hold, lose and take back.
 
 mod delegations;
+mod foreign;
 mod grace;
 mod leases;
 mod locks;
