@@ -2,6 +2,7 @@
 
 mod bench;
 mod conformance;
+mod lab;
 mod packages;
 mod servers;
 mod suite;
@@ -31,6 +32,8 @@ enum Task {
     Conformance(Conformance),
     /// Rules of the house that the compiler does not check
     Tidy,
+    /// Real kernel clients and real OpenZFS in a virtual machine
+    Lab(lab::LabArgs),
     /// Compare speed with peers
     #[command(subcommand)]
     Bench(Bench),
@@ -98,6 +101,7 @@ fn run(task: Task) -> io::Result<()> {
         Task::Test(args) => conformance::test(&args),
         Task::Conformance(Conformance::Nfs(args)) => conformance::nfs(&args),
         Task::Tidy => conformance::tidy(),
+        Task::Lab(args) => lab::run(&args),
         Task::Bench(Bench::Nfs(args)) => bench::nfs::run(&args),
         Task::NfsLoad { address, work, size, operations, dir } => {
             let request = bench::nfs::load::LoadRequest { address, work, size, operations, dir };

@@ -1,0 +1,225 @@
+# What scenarios are written in: stores, the gateway, clients, steps.
+# shellcheck shell=bash
+
+STORE_DISK=/dev/vdb
+OTHER_DISK=/dev/vdc
+RESULT=${RESULT:-/tmp/result}
+ZGATE=/run/lab-zgate
+CONFIG=/run/zgate/zgate.toml
+STATE_DIR=/var/lib/zgate
+# Short, so that a restart is over soon; more than an emulated client's pauses.
+LEASE_SECONDS=15
+STEP_SECONDS=120
+SERVER=127.0.0.1
+SERVER_FOR_B=10.9.0.1
+failed_steps=0
+EXPORTS=()
+mkdir -p "$RESULT"
+[ -x "$ZGATE" ] || { cp /lab/zgate "$ZGATE" && chmod 755 "$ZGATE"; }
+
+now() { date +%s.%N; }
+since() { echo "$1 $(now)" | awk '{ printf "%.2f", $2 - $1 }'; }
+fail() { echo "FAILED: $*"; return 1; }
+
+# --- steps and expectations -------------------------------------------------
+
+# step NAME COMMAND…: one thing that must succeed. A failure is recorded and
+# the scenario goes on. The command runs in a subshell with `set -eu`.
+step() {
+    local name=$1 began code text
+    shift
+    began=$(now)
+    echo "--- $name"
+    set -m
+    (
+        trap - EXIT
+        set -eu -o pipefail
+        "$@"
+    ) >"$RESULT/step" 2>&1 </dev/null &
+    local pid=$!
+    (
+        trap - EXIT
+        sleep "$STEP_SECONDS"
+        echo "no end after $STEP_SECONDS s; the processes of the step:" >>"$RESULT/step"
+        ps -eo pid,stat,wchan:32,args | grep -v ']$' >>"$RESULT/step"
+        kill -9 -- "-$pid"
+    ) >/dev/null 2>&1 &
+    local watchdog=$!
+    set +m
+    wait "$pid"
+    code=$?
+    kill -9 -- "-$watchdog" 2>/dev/null
+    wait "$watchdog" 2>/dev/null
+    cat "$RESULT/step"
+    text=pass
+    if [ $code -ne 0 ]; then
+        text=fail
+        failed_steps=$((failed_steps + 1))
+        echo "*** step failed with $code"
+    fi
+    printf '%s\t%s\t%s\t%s\n' "$text" "$(since "$began")" "$name" \
+        "$([ $code -eq 0 ] || tail -n 3 "$RESULT/step" | tr '\n\t' '; ')" >>"$RESULT/steps.tsv"
+    return $code
+}
+
+# need NAME COMMAND…: a step without which the rest makes no sense.
+need() { step "$@" || conclude; }
+
+# figure NAME VALUE UNIT: something measured.
+figure() { printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$RESULT/figures.tsv"; }
+
+# skip REASON: nothing of this scenario can run here.
+skip() {
+    echo "$1" >"$RESULT/skip"
+    exit 77
+}
+
+conclude() {
+    [ -s "$RESULT/steps.tsv" ] || { echo "no step ran"; exit 1; }
+    [ "$failed_steps" -eq 0 ] && exit 0
+    echo "$failed_steps steps failed"
+    exit 1
+}
+
+same() { [ "$1" = "$2" ] || fail "${3:-value}: expected '$1', found '$2'"; }
+
+# refused TEXT COMMAND…: it must fail, and say so with this text.
+refused() {
+    local text=$1 said
+    shift
+    if said=$("$@" 2>&1); then fail "succeeded: $*"; return 1; fi
+    grep -q -i -e "$text" <<<"$said" || fail "'$*' says: $said (wanted: $text)"
+}
+
+# eventually SECONDS COMMAND…: it must become true.
+eventually() {
+    local limit=$1 began
+    shift
+    began=$(date +%s)
+    until "$@" >/dev/null 2>&1; do
+        [ $(($(date +%s) - began)) -lt "$limit" ] || { fail "not within $limit s: $*"; return 1; }
+        sleep 0.3
+    done
+}
+
+# pattern FILE MEBIBYTES: incompressible content, quick under emulation.
+pattern() { openssl_pattern "$1" "$2" 2>/dev/null || dd if=/dev/urandom of="$1" bs=1M count="$2" status=none; }
+openssl_pattern() { head -c "$(($2 << 20))" /dev/urandom >"$1"; }
+
+as() { setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"; }
+background() { "$@" & echo $! >>/run/lab-processes; }
+
+# --- stores -----------------------------------------------------------------
+
+# store_make zfs|xfs|ext4 [MEBIBYTES]: a file system at $STORE.
+store_make() {
+    local kind=$1 size=${2:-}
+    STORE=/scratch/lab
+    STORE_KIND=$kind
+    mkdir -p "$STORE"
+    case $kind in
+        zfs)
+            [ -d /sys/module/zfs ] || skip "this image has no ZFS"
+            local device=$STORE_DISK
+            if [ -n "$size" ]; then
+                truncate -s "${size}M" /tmp/pool.img
+                device=/tmp/pool.img
+            fi
+            zpool create -f -o ashift=12 -o autotrim=on -O atime=off -O xattr=sa \
+                -O acltype=posixacl -O compression=lz4 -O mountpoint=/scratch/lab lab "$device"
+            ;;
+        xfs) mkfs.xfs -q -f "$STORE_DISK" ${size:+-d size=${size}m} && mount "$STORE_DISK" "$STORE" ;;
+        ext4) mkfs.ext4 -q -F "$STORE_DISK" ${size:+${size}M} && mount "$STORE_DISK" "$STORE" ;;
+    esac || return 1
+    chmod 1777 "$STORE"
+}
+
+# The best store of this image.
+best_store() { if [ -d /sys/module/zfs ]; then echo zfs; else echo xfs; fi; }
+
+# --- the gateway ------------------------------------------------------------
+
+# export_add PATH PSEUDO [SQUASH [FURTHER LINES]]
+export_add() {
+    EXPORTS+=("[[export]]
+path = \"$1\"
+pseudo = \"$2\"
+${4:-}
+clients = [{ match = \"0.0.0.0/0\", access = \"rw\", squash = \"${3:-none}\" }]
+")
+}
+
+gateway_config() {
+    mkdir -p /run/zgate "$STATE_DIR"
+    [ ${#EXPORTS[@]} -gt 0 ] || export_add "$STORE" /export
+    {
+        cat <<END
+[server]
+listen = ["0.0.0.0:2049"]
+state_dir = "$STATE_DIR"
+lease_seconds = $LEASE_SECONDS
+grace_seconds = $LEASE_SECONDS
+admin_socket = "/run/zgate/admin.sock"
+metrics_listen = "127.0.0.1:9469"
+
+END
+        printf '%s\n' "${EXPORTS[@]}"
+        printf '%s\n' "${MORE_CONFIG:-}"
+    } >"$CONFIG"
+}
+
+# gateway_start: with the configuration of this scenario; back when it serves.
+gateway_start() {
+    gateway_config
+    ZGATE_LOG=${ZGATE_LOG:-info} RUST_BACKTRACE=1 "$ZGATE" serve --config "$CONFIG" \
+        >>/run/zgate/log 2>&1 </dev/null &
+    echo $! >/run/zgate/pid
+    eventually 30 port_open 2049 || { tail -n 20 /run/zgate/log; return 1; }
+}
+port_open() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+gateway_alive() { kill -0 "$(cat /run/zgate/pid)" 2>/dev/null; }
+gateway_kill() {
+    local pid
+    pid=$(cat /run/zgate/pid)
+    kill -9 "$pid"
+    while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+}
+gateway_stop() {
+    kill -TERM "$(cat /run/zgate/pid)"
+    eventually 30 gateway_gone
+}
+gateway_gone() { ! gateway_alive; }
+gateway_logs() { cp /run/zgate/log "$RESULT/zgate.log" 2>/dev/null; cp "$CONFIG" "$RESULT/zgate.toml" 2>/dev/null; }
+
+# --- clients ----------------------------------------------------------------
+
+nfs_options() {
+    case $1 in
+        3) echo "vers=3,nolock,proto=tcp,port=2049,mountport=2049,mountproto=tcp" ;;
+        *) echo "vers=$1,proto=tcp,port=2049" ;;
+    esac
+}
+
+# client_mount VERSION DIRECTORY [OPTIONS [EXPORT]]
+client_mount() {
+    mkdir -p "$2"
+    mount -t nfs -o "$(nfs_options "$1")${3:+,$3}" "$SERVER:${4:-/export}" "$2"
+}
+
+# The same as the second client, which is another machine to the gateway.
+client_b_mount() {
+    mkdir -p "$2"
+    nsenter --net=/run/netns/client-b \
+        mount -t nfs -o "$(nfs_options "$1")${3:+,$3}" "$SERVER_FOR_B:${4:-/export}" "$2"
+}
+
+# Forget what the client knows: what is read next comes from the gateway.
+drop_caches() { sync && echo 3 >/proc/sys/vm/drop_caches; }
+
+# All packets of the scenario, in $RESULT/packets.pcap.
+capture_start() {
+    tcpdump -i any -s 600 -w "$RESULT/packets.pcap" -U 'tcp' >/dev/null 2>&1 &
+    CAPTURE=$!
+    sleep 1
+}
+capture_stop() { [ -z "${CAPTURE:-}" ] || { sleep 0.3; kill "$CAPTURE"; }; }

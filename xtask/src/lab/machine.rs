@@ -1,0 +1,216 @@
+//! The virtual machine: QEMU, with KVM only where a guest really boots under it.
+
+use super::image::Image;
+use super::share::Share;
+use clap::ValueEnum;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Memory of the guest, in MiB.
+const MEMORY_MIB: u32 = 4096;
+/// Size of each scratch disk; sparse files.
+const SCRATCH_BYTES: u64 = 6 << 30;
+/// How long a boot may take that tries KVM.
+const PROBE_PATIENCE: Duration = Duration::from_secs(40);
+/// Lines of the guest's init on the serial console begin with this.
+const MARK: &str = "LAB ";
+
+/// What runs the guest's instructions, as asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AccelChoice {
+    /// KVM when it works, else emulation.
+    Auto,
+    /// The processor.
+    Kvm,
+    /// Emulation; works everywhere.
+    Tcg,
+}
+
+/// What runs the guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accel {
+    /// The processor.
+    Kvm,
+    /// Emulation.
+    Tcg,
+}
+
+impl Accel {
+    /// Its name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+
+    fn arguments(self) -> [&'static str; 4] {
+        match self {
+            Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max"],
+        }
+    }
+}
+
+/// Decides, by a boot when need be; the answer holds until the host reboots.
+///
+/// # Errors
+/// When the probe cannot be started at all.
+pub(crate) fn accel(choice: AccelChoice, image: &Image, share: &Share) -> io::Result<Accel> {
+    match choice {
+        AccelChoice::Kvm => return Ok(Accel::Kvm),
+        AccelChoice::Tcg => return Ok(Accel::Tcg),
+        AccelChoice::Auto => {}
+    }
+    let usable = fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
+    if !usable {
+        return Ok(Accel::Tcg);
+    }
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let kept = image.file("accel");
+    for accel in [Accel::Kvm, Accel::Tcg] {
+        if fs::read_to_string(&kept).is_ok_and(|text| text == format!("{} {boot}", accel.name())) {
+            return Ok(accel);
+        }
+    }
+    eprintln!("   trying a boot under KVM");
+    share.set_mode("run")?;
+    let log = share.path().join("probe.log");
+    let found = match Machine::new(image, share, Accel::Kvm)?.run(&log, PROBE_PATIENCE) {
+        Ok(()) => Accel::Kvm,
+        Err(_) => Accel::Tcg,
+    };
+    eprintln!("   the lab runs under {}", found.name());
+    fs::write(kept, format!("{} {boot}", found.name()))?;
+    Ok(found)
+}
+
+/// A machine that has not been started.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    command: Command,
+    /// Holds the scratch disks.
+    _disks: tempfile::TempDir,
+}
+
+impl Machine {
+    /// Puts one together.
+    ///
+    /// # Errors
+    /// What the system says about the scratch disks.
+    pub(crate) fn new(image: &Image, share: &Share, accel: Accel) -> io::Result<Self> {
+        let disks = tempfile::Builder::new().prefix("zgate-lab-disks-").tempdir()?;
+        let mut command = Command::new("qemu-system-x86_64");
+        command
+            .args(accel.arguments())
+            .args(["-smp", "2", "-m", &MEMORY_MIB.to_string()])
+            .args(["-nodefaults", "-no-reboot", "-display", "none", "-nic", "none"])
+            .args(["-device", "virtio-rng-pci"])
+            .arg("-kernel")
+            .arg(image.file("vmlinuz"))
+            .arg("-initrd")
+            .arg(image.file("initrd"))
+            .args([
+                "-append",
+                "root=/dev/vda rw init=/lab-init console=ttyS0 quiet panic=-1 mitigations=off \
+                 net.ifnames=0 systemd.log_level=err audit=0",
+            ])
+            .arg("-drive")
+            .arg(drive(&image.file("disk.img"), "snapshot=on"))
+            .arg("-fsdev")
+            .arg(format!("local,id=lab,path={},security_model=none", share.path().display()))
+            .args(["-device", "virtio-9p-pci,fsdev=lab,mount_tag=lab"]);
+        for name in ["store.img", "other.img"] {
+            let path = disks.path().join(name);
+            fs::File::create(&path)?.set_len(SCRATCH_BYTES)?;
+            command.arg("-drive").arg(drive(&path, "discard=unmap,detect-zeroes=unmap"));
+        }
+        // The root disk's changes are thrown away; they need a place meanwhile.
+        command.env("TMPDIR", disks.path());
+        Ok(Self { command, _disks: disks })
+    }
+
+    /// Gives the terminal to the guest's console.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(crate) fn interact(mut self) -> io::Result<()> {
+        eprintln!("   booting; `exit` ends the machine, Ctrl-A X kills it");
+        let status = self.command.args(["-serial", "mon:stdio"]).status()?;
+        if status.success() { Ok(()) } else { Err(io::Error::other("qemu failed")) }
+    }
+
+    /// Runs the plan to its end; the console goes to a file, the lab's own lines
+    /// of it to stderr as well.
+    ///
+    /// # Errors
+    /// When the machine does not boot, stops early or takes too long.
+    pub(crate) fn run(mut self, serial: &Path, limit: Duration) -> io::Result<()> {
+        let began = Instant::now();
+        let mut child = self
+            .command
+            .args(["-serial", "stdio"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| io::Error::new(error.kind(), format!("qemu: {error}")))?;
+        let lines = console(&mut child)?;
+        let mut log = fs::File::create(serial)?;
+        let mut ended = false;
+        while let Some(left) = limit.checked_sub(began.elapsed()) {
+            match lines.recv_timeout(left) {
+                Ok(line) => {
+                    log.write_all(line.as_bytes())?;
+                    if let Some(at) = line.find(MARK) {
+                        let said = line[at + MARK.len()..].trim();
+                        eprintln!("   [{:4.0} s] {said}", began.elapsed().as_secs_f64());
+                        ended |= said == "done";
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => break,
+            }
+        }
+        // It may have switched itself off.
+        let _ = child.kill();
+        let mut complaint = String::new();
+        if let Some(mut stderr) = child.stderr.take() {
+            io::Read::read_to_string(&mut stderr, &mut complaint)?;
+        }
+        child.wait()?;
+        if ended {
+            return Ok(());
+        }
+        let seconds = began.elapsed().as_secs();
+        Err(io::Error::other(format!(
+            "the machine did not end its plan within {seconds} s; its console is in {}\n{complaint}",
+            serial.display()
+        )))
+    }
+}
+
+fn drive(path: &Path, more: &str) -> String {
+    format!("file={},if=virtio,format=raw,cache=unsafe,{more}", path.display())
+}
+
+/// The guest's console, line by line.
+fn console(child: &mut Child) -> io::Result<mpsc::Receiver<String>> {
+    let stdout = child.stdout.take().ok_or_else(|| io::Error::other("qemu has no output"))?;
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(stdout);
+        let mut raw = Vec::new();
+        while reader.read_until(b'\n', &mut raw).is_ok_and(|length| length > 0) {
+            if sender.send(String::from_utf8_lossy(&raw).into_owned()).is_err() {
+                return;
+            }
+            raw.clear();
+        }
+    });
+    Ok(lines)
+}

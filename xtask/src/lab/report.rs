@@ -1,0 +1,243 @@
+//! What a run found: a table for people, JSON and JUnit XML for machines.
+
+use super::image::Image;
+use super::machine::Accel;
+use super::share::Share;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+/// How a scenario ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Status {
+    /// All steps as expected.
+    Pass,
+    /// A step failed.
+    Fail,
+    /// Did not end in its time.
+    Hung,
+    /// The machine ended before it.
+    Missing,
+    /// Cannot run here.
+    Skip,
+}
+
+/// One step of a scenario.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Step {
+    pub(crate) name: String,
+    pub(crate) passed: bool,
+    pub(crate) seconds: f64,
+    /// Last lines of a failure.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) detail: String,
+}
+
+/// Something measured.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) name: String,
+    pub(crate) value: f64,
+    pub(crate) unit: String,
+}
+
+/// What became of a scenario.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Outcome {
+    pub(crate) scenario: String,
+    pub(crate) title: String,
+    pub(crate) status: Status,
+    pub(crate) seconds: f64,
+    /// Why it was skipped.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) reason: String,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) figures: Vec<Figure>,
+    /// Everything it printed; in the JUnit file for failures only.
+    #[serde(skip)]
+    pub(crate) log: String,
+}
+
+impl Outcome {
+    fn failed(&self) -> bool {
+        matches!(self.status, Status::Fail | Status::Hung | Status::Missing)
+    }
+
+    fn complaint(&self) -> String {
+        let mut text = String::new();
+        for step in self.steps.iter().filter(|step| !step.passed) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{}: {}", step.name, step.detail);
+        }
+        match self.status {
+            Status::Hung => text.push_str("did not end in its time\n"),
+            Status::Missing => text.push_str("the machine ended before it\n"),
+            _ => {}
+        }
+        text
+    }
+}
+
+/// A whole run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Summary {
+    accel: &'static str,
+    image: String,
+    versions: BTreeMap<String, String>,
+    scenarios: Vec<Outcome>,
+}
+
+impl Summary {
+    /// Puts it together.
+    pub(crate) fn new(accel: Accel, image: &Image, scenarios: Vec<Outcome>) -> Self {
+        let versions = image.versions().into_iter().collect();
+        Self { accel: accel.name(), image: image.key.clone(), versions, scenarios }
+    }
+
+    /// How many scenarios failed.
+    pub(crate) fn failed(&self) -> usize {
+        self.scenarios.iter().filter(|one| one.failed()).count()
+    }
+
+    /// Writes `results.json`, `junit.xml` and each scenario's own files; prints
+    /// the table.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn write(&self, out: &Path, share: &Share) -> io::Result<()> {
+        fs::create_dir_all(out)?;
+        fs::write(out.join("results.json"), serde_json::to_string_pretty(self)? + "\n")?;
+        fs::write(out.join("junit.xml"), self.junit())?;
+        for one in &self.scenarios {
+            let (from, to) = (share.result_dir(&one.scenario), out.join(&one.scenario));
+            if to.exists() {
+                fs::remove_dir_all(&to)?;
+            }
+            if from.exists() {
+                fs::create_dir_all(&to)?;
+                crate::servers::scratch::run(Command::new("cp").arg("-rT").arg(&from).arg(&to))?;
+            }
+        }
+        self.print();
+        Ok(())
+    }
+
+    fn print(&self) {
+        for one in &self.scenarios {
+            let passed = one.steps.iter().filter(|step| step.passed).count();
+            println!(
+                "{:8} {:24} {:3}/{:<3} steps {:7.1} s  {}",
+                format!("{:?}", one.status).to_lowercase(),
+                one.scenario,
+                passed,
+                one.steps.len(),
+                one.seconds,
+                if one.reason.is_empty() { &one.title } else { &one.reason },
+            );
+            for line in one.complaint().lines() {
+                println!("         {line}");
+            }
+        }
+        let skipped = self.scenarios.iter().filter(|one| one.status == Status::Skip).count();
+        println!(
+            "lab: {} scenarios, {} failed, {skipped} skipped",
+            self.scenarios.len(),
+            self.failed()
+        );
+    }
+
+    fn junit(&self) -> String {
+        let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        let seconds: f64 = self.scenarios.iter().map(|one| one.seconds).sum();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            xml,
+            "<testsuite name=\"lab\" tests=\"{}\" failures=\"{}\" skipped=\"{}\" time=\"{seconds:.1}\">",
+            self.scenarios.len(),
+            self.failed(),
+            self.scenarios.iter().filter(|one| one.status == Status::Skip).count(),
+        );
+        for one in &self.scenarios {
+            let _ = writeln!(
+                xml,
+                "  <testcase classname=\"lab\" name=\"{}\" time=\"{:.1}\">",
+                escaped(&one.scenario),
+                one.seconds
+            );
+            if one.failed() {
+                let complaint = one.complaint();
+                let first = complaint.lines().next().unwrap_or("failed");
+                let _ = writeln!(
+                    xml,
+                    "    <failure message=\"{}\">{}</failure>\n    <system-out>{}</system-out>",
+                    escaped(first),
+                    escaped(&complaint),
+                    escaped(&one.log)
+                );
+            } else if one.status == Status::Skip {
+                let _ = writeln!(xml, "    <skipped message=\"{}\"/>", escaped(&one.reason));
+            }
+            xml.push_str("  </testcase>\n");
+        }
+        xml.push_str("</testsuite>\n");
+        xml
+    }
+}
+
+/// Text as XML takes it; control characters it does not allow are dropped.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' | '\t' => out.push(character),
+            other if other.is_control() => {}
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_carry_their_steps_and_xml_stays_xml() {
+        let outcome = Outcome {
+            scenario: "nfs/x".into(),
+            title: "t".into(),
+            status: Status::Hung,
+            seconds: 1.0,
+            reason: String::new(),
+            steps: vec![Step {
+                name: "a < b".into(),
+                passed: false,
+                seconds: 0.5,
+                detail: "\"no\"\u{1b}".into(),
+            }],
+            figures: Vec::new(),
+            log: "x & y".into(),
+        };
+        let summary = Summary {
+            accel: "tcg",
+            image: "0".into(),
+            versions: BTreeMap::new(),
+            scenarios: vec![outcome],
+        };
+        assert_eq!(summary.failed(), 1);
+        let xml = summary.junit();
+        assert!(xml.contains("failures=\"1\""));
+        assert!(xml.contains("a &lt; b: &quot;no&quot;"));
+        assert!(xml.contains("x &amp; y"));
+        assert!(!xml.contains('\u{1b}'));
+    }
+}

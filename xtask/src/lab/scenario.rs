@@ -1,0 +1,118 @@
+//! Scenarios: one shell file each, described by comments at its head.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a scenario may take that does not say so.
+const DEFAULT_SECONDS: u64 = 300;
+/// Time for booting, sweeping up and switching off, beside the scenarios.
+const BOOT_SECONDS: u64 = 240;
+/// Time for sweeping up after each.
+const SWEEP_SECONDS: u64 = 100;
+
+/// One scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scenario {
+    /// Its path below the scenarios, without the ending.
+    pub(crate) name: String,
+    /// `# title: …`
+    pub(crate) title: String,
+    /// `# seconds: …`: when it is taken for hung.
+    pub(crate) seconds: u64,
+}
+
+/// All scenarios of a tree, sorted.
+///
+/// # Errors
+/// When a file cannot be read or has no title.
+pub(crate) fn discover(root: &Path) -> io::Result<Vec<Scenario>> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "sh") {
+                let name = path.strip_prefix(root).unwrap_or(&path).with_extension("");
+                found.push(parse(&name.display().to_string(), &fs::read_to_string(&path)?)?);
+            }
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+fn parse(name: &str, text: &str) -> io::Result<Scenario> {
+    let header = |key: &str| {
+        text.lines()
+            .take_while(|line| line.starts_with('#'))
+            .find_map(|line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(": "))
+    };
+    let wrong = |what: &str| io::Error::other(format!("scenario {name}: {what}"));
+    let title = header("title").ok_or_else(|| wrong("no `# title: …` at its head"))?;
+    let seconds = match header("seconds") {
+        Some(text) => text.trim().parse().map_err(|_| wrong("`# seconds:` takes a number"))?,
+        None => DEFAULT_SECONDS,
+    };
+    Ok(Scenario { name: name.to_owned(), title: title.trim().to_owned(), seconds })
+}
+
+/// Those that names mean: a scenario, a folder of them, or `all`.
+///
+/// # Errors
+/// When a name means none.
+pub(crate) fn choose(all: &[Scenario], names: &[String]) -> io::Result<Vec<Scenario>> {
+    let means = |name: &str, scenario: &Scenario| {
+        name == "all"
+            || scenario.name == name
+            || scenario.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
+    };
+    if let Some(name) = names.iter().find(|name| !all.iter().any(|one| means(name, one))) {
+        return Err(io::Error::other(format!(
+            "no scenario is called {name}; `cargo xtask lab list` names them"
+        )));
+    }
+    Ok(all.iter().filter(|one| names.iter().any(|name| means(name, one))).cloned().collect())
+}
+
+/// When the machine is taken for hung.
+pub(crate) fn time_limit(chosen: &[Scenario]) -> Duration {
+    let scenarios: u64 = chosen.iter().map(|one| one.seconds + SWEEP_SECONDS).sum();
+    Duration::from_secs(BOOT_SECONDS + scenarios)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Scenario> {
+        ["iscsi/login", "nfs/git", "nfs/git-large"]
+            .iter()
+            .map(|name| parse(name, "# title: t\n# seconds: 9\n").unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_head_names_title_and_limit() {
+        let parsed = parse("x", "# title: reads and writes\n# seconds: 40\nstep a true\n").unwrap();
+        assert_eq!((parsed.title.as_str(), parsed.seconds), ("reads and writes", 40));
+        assert_eq!(parse("x", "# title: t\n").unwrap().seconds, DEFAULT_SECONDS);
+        assert!(parse("x", "step a true\n").is_err());
+        assert!(parse("x", "# title: t\n# seconds: soon\n").is_err());
+    }
+
+    #[test]
+    fn names_are_scenarios_folders_or_all() {
+        let names = |words: &[&str]| -> Vec<String> {
+            let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+            choose(&all(), &words).unwrap().into_iter().map(|one| one.name).collect()
+        };
+        assert_eq!(names(&["nfs/git"]), ["nfs/git"]);
+        assert_eq!(names(&["nfs"]), ["nfs/git", "nfs/git-large"]);
+        assert_eq!(names(&["all"]).len(), 3);
+        assert!(choose(&all(), &["nfs/gi".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! The directory host and guest have in common: programs and the plan go in,
+//! results come out.
+
+use super::report::{Figure, Outcome, Status, Step};
+use super::scenario::Scenario;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How a scenario ends that found nothing to run on.
+const EXIT_SKIPPED: i32 = 77;
+/// How `timeout` reports one that did not end; 137 when it had to be killed.
+const EXIT_HUNG: [i32; 2] = [124, 137];
+
+/// The shared directory; gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    dir: tempfile::TempDir,
+}
+
+impl Share {
+    /// Fills one with the lab's files and the gateway.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn new(tree: &Path, binary: &Path) -> io::Result<Self> {
+        let dir = tempfile::Builder::new().prefix("zgate-lab-").tempdir()?;
+        for folder in ["guest", "scenarios"] {
+            crate::servers::scratch::run(
+                Command::new("cp").arg("-r").arg(tree.join(folder)).arg(dir.path()),
+            )?;
+        }
+        fs::copy(binary, dir.path().join("zgate"))?;
+        fs::create_dir(dir.path().join("results"))?;
+        Ok(Self { dir })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What the guest does once it is up.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn set_mode(&self, mode: &str) -> io::Result<()> {
+        fs::write(self.path().join("mode"), mode)?;
+        fs::write(self.path().join("plan"), "")
+    }
+
+    /// The scenarios the guest runs.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn set_plan(&self, chosen: &[Scenario]) -> io::Result<()> {
+        let line = |one: &Scenario| format!("{} {}\n", one.name, one.seconds);
+        self.set_mode("run")?;
+        fs::write(self.path().join("plan"), chosen.iter().map(line).collect::<String>())
+    }
+
+    /// Where a scenario left its results.
+    pub(crate) fn result_dir(&self, name: &str) -> PathBuf {
+        self.path().join("results").join(name)
+    }
+
+    /// What became of the scenarios.
+    ///
+    /// # Errors
+    /// When results are there and cannot be read.
+    pub(crate) fn outcomes(&self, chosen: &[Scenario]) -> io::Result<Vec<Outcome>> {
+        chosen.iter().map(|one| self.outcome(one)).collect()
+    }
+
+    fn outcome(&self, scenario: &Scenario) -> io::Result<Outcome> {
+        let dir = self.result_dir(&scenario.name);
+        let read = |name: &str| -> io::Result<String> {
+            match fs::read(dir.join(name)) {
+                Ok(raw) => Ok(String::from_utf8_lossy(&raw).into_owned()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+                Err(error) => Err(error),
+            }
+        };
+        let exit = read("exit")?;
+        let mut exit = exit.split_whitespace();
+        let code = exit.next().and_then(|code| code.parse::<i32>().ok());
+        let seconds = exit.next().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let status = match code {
+            None => Status::Missing,
+            Some(0) => Status::Pass,
+            Some(EXIT_SKIPPED) => Status::Skip,
+            Some(code) if EXIT_HUNG.contains(&code) => Status::Hung,
+            Some(_) => Status::Fail,
+        };
+        Ok(Outcome {
+            scenario: scenario.name.clone(),
+            title: scenario.title.clone(),
+            status,
+            seconds,
+            reason: read("skip")?.trim().to_owned(),
+            steps: read("steps.tsv")?.lines().filter_map(step).collect(),
+            figures: read("figures.tsv")?.lines().filter_map(figure).collect(),
+            log: read("log")?,
+        })
+    }
+}
+
+fn step(line: &str) -> Option<Step> {
+    let mut fields = line.splitn(4, '\t');
+    Some(Step {
+        passed: fields.next()? == "pass",
+        seconds: fields.next()?.parse().ok()?,
+        name: fields.next()?.to_owned(),
+        detail: fields.next().unwrap_or_default().trim_end_matches(';').to_owned(),
+    })
+}
+
+fn figure(line: &str) -> Option<Figure> {
+    let mut fields = line.splitn(3, '\t');
+    Some(Figure {
+        name: fields.next()?.to_owned(),
+        value: fields.next()?.parse().ok()?,
+        unit: fields.next()?.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_guest_are_read() {
+        let read = step("fail\t1.25\tlink and rename\tln: x;No space;").unwrap();
+        assert!(!read.passed);
+        assert_eq!((read.seconds, read.name.as_str()), (1.25, "link and rename"));
+        assert_eq!(read.detail, "ln: x;No space");
+        assert!(step("pass\tsoon\tx\t").is_none());
+        let read = figure("read\t12.5\tMiB/s").unwrap();
+        assert_eq!((read.name.as_str(), read.value, read.unit.as_str()), ("read", 12.5, "MiB/s"));
+    }
+}
