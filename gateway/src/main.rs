@@ -1,6 +1,7 @@
 //! zgate: a user-space storage gateway for ZFS pools.
 
 mod admin;
+mod block;
 mod command;
 mod demo;
 mod lifecycle;

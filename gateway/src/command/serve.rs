@@ -1,6 +1,7 @@
 //! `zgate serve`: the gateway as a service.
 
 use crate::admin::{self, Handler, Reply, Request};
+use crate::block::settings;
 use crate::lifecycle::build;
 use crate::lifecycle::run::Gateway;
 use crate::observe::{http, status};
@@ -46,7 +47,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
         std::process::exit(2);
     };
     let config = zgate_config::load(path)?;
-    let gateway = Gateway::start(&build::settings(&config), &build::exports(&config)?)?;
+    let gateway = Gateway::start(
+        &build::settings(&config),
+        &build::exports(&config)?,
+        &settings::settings(&config)?,
+    )?;
     let http = http::start(config.server.metrics_listen, Arc::clone(&gateway.shared))?;
     let (events, happened) = mpsc::channel();
     let current = Arc::new(Mutex::new(config.clone()));
@@ -57,10 +62,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
     tracing::info!(
         addresses = ?gateway.addresses,
         exports = config.exports.len(),
+        targets = config.targets.len(),
         metrics = %http.address,
         "serving"
     );
-    if config.exports.is_empty() {
+    if config.exports.is_empty() && config.targets.is_empty() {
         tracing::warn!("nothing is exported: name an [[export]] in the configuration");
     }
     notify("READY=1");
@@ -100,7 +106,7 @@ fn reload(gateway: &Gateway, path: &Path, current: &Mutex<Config>) -> io::Result
     let new = zgate_config::load(path).map_err(invalid)?;
     let mut old = current.lock().unwrap_or_else(PoisonError::into_inner);
     let changes = zgate_config::diff(&old, &new);
-    gateway.replace_exports(&build::exports(&new)?)?;
+    gateway.replace(&build::exports(&new)?, &settings::settings(&new)?)?;
     for change in changes.iter().filter(|change| change.effect == Effect::Restart) {
         tracing::warn!(key = change.key, "takes effect after a restart");
     }

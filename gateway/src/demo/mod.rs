@@ -6,6 +6,7 @@ mod model;
 
 pub(crate) use client::{ClientArgs, run as run_client};
 
+use crate::block::settings::BlockSettings;
 use crate::lifecycle::run::{ExportSettings, Gateway, Settings};
 use crate::observe::http;
 use crate::serve::connections::ConnectionLimits;
@@ -134,7 +135,7 @@ fn start(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::R
         delegations: true,
         snapshots_visible: false,
     };
-    Gateway::start(&settings, &[export])
+    Gateway::start(&settings, &[export], &BlockSettings::default())
 }
 
 /// Another process reads everything back and compares.

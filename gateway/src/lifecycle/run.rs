@@ -3,7 +3,11 @@
 use super::recovery::DirRecovery;
 use super::state_dir::{StateDir, random_bytes};
 use super::stores::{OpenStores, open_store};
-use crate::listen::accept::{NewConnection, accept_loop, bind};
+use crate::block::connection;
+use crate::block::service::BlockService;
+use crate::block::settings::BlockSettings;
+use crate::block::unit::{Unit, UnitHome};
+use crate::listen::accept::{NewConnection, Protocol, accept_loop, bind};
 use crate::listen::tcp;
 use crate::serve::connections::{ConnectionLimits, Connections};
 use crate::serve::counters::Counters;
@@ -139,7 +143,11 @@ impl Gateway {
     ///
     /// # Errors
     /// Naming the thing, the reason and the next step.
-    pub(crate) fn start(settings: &Settings, exports: &[ExportSettings]) -> io::Result<Self> {
+    pub(crate) fn start(
+        settings: &Settings,
+        exports: &[ExportSettings],
+        block: &BlockSettings,
+    ) -> io::Result<Self> {
         raise_descriptor_limit();
         obey_quotas();
         let state_dir = Arc::new(StateDir::open(&settings.state_dir)?);
@@ -150,24 +158,35 @@ impl Gateway {
         options.fd_cache_entries = settings.fd_cache_entries;
         options.handle_secret = Some(state_dir.handle_secret()?);
         let (namespace, stores) = open_exports(exports, &options, 1, &OpenStores::default())?;
-        let shared = build(settings, state_dir, namespace, pool)?;
+        let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_dir), block.portal_group)?;
+        let block_service = Arc::new(BlockService::new(block, home)?);
+        let shared = build(settings, state_dir, namespace, pool, block_service)?;
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for address in &settings.nfs {
             let listener = bind(*address)?;
             addresses.push(listener.local_addr()?);
-            listeners.push(listener);
+            listeners.push((listener, Protocol::Rpc));
         }
+        let mut portals = Vec::new();
+        for address in &block.listen {
+            let listener = bind(*address)?;
+            portals.push(listener.local_addr()?);
+            listeners.push((listener, Protocol::Iscsi));
+        }
+        shared.block.set_addresses(portals);
+        let (background, units) = mpsc::unbounded_channel();
+        shared.block.set_background(background);
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..settings.cores.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
         let mut threads = Vec::new();
-        let mut listeners = Some(listeners);
+        let mut first = Some(First { listeners, cores: senders, units });
         for (core, incoming) in receivers.into_iter().enumerate() {
             let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
-            let accept = listeners.take().map(|listeners| (listeners, senders.clone()));
+            let first = first.take();
             let thread = std::thread::Builder::new().name(format!("zgate-core{core}"));
-            threads.push(thread.spawn(move || run_core(shared, incoming, accept, stopped))?);
+            threads.push(thread.spawn(move || run_core(core, shared, incoming, first, stopped))?);
         }
         Ok(Self {
             shared,
@@ -180,16 +199,22 @@ impl Gateway {
         })
     }
 
-    /// Replaces the exports; connections and state stay.
+    /// Replaces the exports and targets; connections and state stay.
     ///
     /// # Errors
     /// As [`Self::start`]; nothing has changed then.
-    pub(crate) fn replace_exports(&self, exports: &[ExportSettings]) -> io::Result<()> {
+    pub(crate) fn replace(
+        &self,
+        exports: &[ExportSettings],
+        block: &BlockSettings,
+    ) -> io::Result<()> {
         let generation = self.shared.v4.namespace().generation + 1;
         let mut stores = self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (namespace, now) = open_exports(exports, &self.options, generation, &stores)?;
+        let prepared = self.shared.block.prepare(block)?;
         self.shared.v4.replace_namespace(namespace);
         *stores = now;
+        self.shared.block.commit(prepared);
         Ok(())
     }
 
@@ -231,6 +256,7 @@ fn build(
     state_dir: Arc<StateDir>,
     namespace: Namespace,
     pool: BufferPool,
+    block: Arc<BlockService>,
 ) -> io::Result<Arc<Shared>> {
     let boot_epoch = state_dir.next_epoch(unix_seconds())?;
     let connections = Arc::new(Connections::new(settings.connections));
@@ -276,16 +302,24 @@ fn build(
         buffer_bytes: buffer_bytes(),
         metrics,
         drain: Drain::default(),
+        block,
     }))
 }
 
-type Accept = (Vec<std::net::TcpListener>, Vec<mpsc::UnboundedSender<NewConnection>>);
+/// What the first core does for all.
+struct First {
+    listeners: Vec<(std::net::TcpListener, Protocol)>,
+    cores: Vec<mpsc::UnboundedSender<NewConnection>>,
+    /// Logical units whose background work is to be done.
+    units: mpsc::UnboundedReceiver<Arc<Unit>>,
+}
 
 /// One core: its runtime, its connections. The first one accepts and ticks.
 fn run_core(
+    core: usize,
     shared: Arc<Shared>,
     mut incoming: mpsc::UnboundedReceiver<NewConnection>,
-    accept: Option<Accept>,
+    first: Option<First>,
     mut stopped: tokio::sync::watch::Receiver<bool>,
 ) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -298,27 +332,38 @@ fn run_core(
     let local = LocalSet::new();
     let service = Rc::new(Service { shared });
     local.block_on(&runtime, async move {
-        if let Some((listeners, cores)) = accept {
-            for listener in listeners {
+        if let Some(First { listeners, cores, mut units }) = first {
+            for (listener, protocol) in listeners {
                 let (service, cores) = (Rc::clone(&service), cores.clone());
-                tokio::task::spawn_local(accept_loop(listener, service, cores));
+                tokio::task::spawn_local(accept_loop(listener, protocol, service, cores));
             }
             tokio::task::spawn_local(tick(Rc::clone(&service)));
+            tokio::task::spawn_local(async move {
+                while let Some(unit) = units.recv().await {
+                    tokio::task::spawn_local(unit.run_background());
+                }
+            });
         }
         loop {
             tokio::select! {
-                Some(connection) = incoming.recv() => begin(connection, &service),
+                Some(connection) = incoming.recv() => begin(connection, core, &service),
                 _ = stopped.changed() => break,
             }
         }
     });
 }
 
-fn begin(connection: NewConnection, service: &Rc<Service>) {
-    let NewConnection { stream, peer } = connection;
+fn begin(connection: NewConnection, core: usize, service: &Rc<Service>) {
+    let NewConnection { protocol, stream, peer } = connection;
     match tokio::net::TcpStream::from_std(stream) {
         Ok(stream) => {
-            tokio::task::spawn_local(tcp::serve(stream, peer, Rc::clone(service)));
+            let service = Rc::clone(service);
+            match protocol {
+                Protocol::Rpc => tokio::task::spawn_local(tcp::serve(stream, peer, service)),
+                Protocol::Iscsi => {
+                    tokio::task::spawn_local(connection::serve(stream, peer, core, service))
+                }
+            };
         }
         Err(error) => {
             tracing::warn!(%error, "a connection cannot be watched");
@@ -332,5 +377,6 @@ async fn tick(service: Rc<Service>) {
     loop {
         every.tick().await;
         service.shared.v4.tick(service.shared.runtime.now().seconds());
+        service.shared.block.tick();
     }
 }

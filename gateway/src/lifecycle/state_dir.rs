@@ -4,6 +4,7 @@
 //! epoch          number of the latest start, decimal
 //! handle_secret  16 random bytes that sign file handles
 //! clients/NAME   one file per client that may reclaim; NAME is a digest
+//! reservations/NAA  persistent reservations of one logical unit
 //! ```
 //! Every change is written to a temporary file, synced, renamed over the old
 //! one, and the directory is synced.
@@ -38,6 +39,12 @@ impl StateDir {
             .mode(0o700)
             .create(&clients)
             .map_err(|error| named(&clients, "create", &error))?;
+        let reservations = path.join("reservations");
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&reservations)
+            .map_err(|error| named(&reservations, "create", &error))?;
         let lock_path = path.join("lock");
         let lock = OpenOptions::new()
             .create(true)
@@ -139,6 +146,31 @@ impl StateDir {
             }
         }
         Ok(records)
+    }
+
+    fn reservations_path(&self, name: &str) -> PathBuf {
+        self.path.join("reservations").join(name)
+    }
+
+    /// The persistent reservations kept for a logical unit.
+    ///
+    /// # Errors
+    /// With the path and the reason; a missing file is none.
+    pub(crate) fn reservations(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let path = self.reservations_path(name);
+        match fs::read(&path) {
+            Ok(image) => Ok(Some(image)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(named(&path, "read", &error)),
+        }
+    }
+
+    /// Keeps them; on stable storage when it returns.
+    ///
+    /// # Errors
+    /// With the path and the reason.
+    pub(crate) fn put_reservations(&self, name: &str, image: &[u8]) -> io::Result<()> {
+        self.replace(&self.reservations_path(name), image)
     }
 
     fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {

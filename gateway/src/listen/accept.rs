@@ -1,7 +1,7 @@
 //! Accepting connections and spreading them over the cores.
 
 use crate::serve::service::Service;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
@@ -11,9 +11,19 @@ use zgate_nfs::Peer;
 /// Connections waiting to be accepted.
 const BACKLOG: i32 = 1024;
 
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// RPC: NFS and MOUNT.
+    Rpc,
+    /// iSCSI.
+    Iscsi,
+}
+
 /// A new connection on its way to its core.
 #[derive(Debug)]
 pub(crate) struct NewConnection {
+    pub protocol: Protocol,
     pub stream: TcpStream,
     pub peer: Peer,
 }
@@ -24,7 +34,8 @@ pub(crate) struct NewConnection {
 /// The system's, with the address named.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let open = || -> io::Result<TcpListener> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        let socket =
+            Socket::new(Domain::for_address(address), Type::STREAM, Some(socket2::Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
             socket.set_only_v6(false)?;
@@ -51,6 +62,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Accepts connections and hands them to the cores in turn.
 pub(crate) async fn accept_loop(
     listener: TcpListener,
+    protocol: Protocol,
     service: Rc<Service>,
     cores: Vec<mpsc::UnboundedSender<NewConnection>>,
 ) {
@@ -82,7 +94,7 @@ pub(crate) async fn accept_loop(
         }
         let peer =
             Peer { address: from.ip().to_canonical(), port: from.port(), connection, rdma: false };
-        if cores[next % cores.len()].send(NewConnection { stream, peer }).is_err() {
+        if cores[next % cores.len()].send(NewConnection { protocol, stream, peer }).is_err() {
             return;
         }
         next += 1;

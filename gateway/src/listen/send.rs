@@ -48,6 +48,15 @@ impl Sender {
         true
     }
 
+    /// Queues a piece of a message that frames itself.
+    pub(crate) fn push_payload(&mut self, payload: Payload) {
+        self.queued_bytes += payload.len();
+        match payload {
+            Payload::Bytes(bytes) => self.pieces.push_back(Piece::Bytes(bytes)),
+            Payload::Span(span) => self.push_span(span),
+        }
+    }
+
     fn push_span(&mut self, span: FileSpan) {
         match span.file.downcast::<OwnedFd>() {
             Ok(file) => {

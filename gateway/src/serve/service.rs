@@ -3,6 +3,7 @@
 use super::connections::Connections;
 use super::counters::Counters;
 use super::runtime::GatewayRuntime;
+use crate::block::service::BlockService;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
@@ -24,6 +25,7 @@ pub(crate) struct Shared {
     pub buffer_bytes: usize,
     pub metrics: Arc<Counters>,
     pub drain: Drain,
+    pub block: Arc<BlockService>,
 }
 
 /// One for each core.

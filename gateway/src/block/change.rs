@@ -1,0 +1,174 @@
+//! Changes to a running gateway: the configuration read again, logical units
+//! added, resized and removed, access granted and withdrawn.
+
+use super::catalog::{Catalog, Target};
+use super::service::{BlockService, Rules};
+use super::settings::{BlockSettings, InitiatorRule};
+use std::io;
+use std::sync::{Arc, PoisonError};
+use zgate_config::{LunConfig, NamePattern};
+use zgate_iscsi::names::IscsiName;
+
+fn invalid(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+/// What a reload would put into effect; everything new is open.
+pub(crate) struct Prepared {
+    rules: Rules,
+    resize: Vec<(Arc<super::unit::Unit>, u64)>,
+}
+
+impl BlockService {
+    /// Opens what new settings ask for. Nothing is in effect yet.
+    ///
+    /// # Errors
+    /// Naming target and LUN; nothing has changed then.
+    pub(crate) fn prepare(&self, settings: &BlockSettings) -> io::Result<Prepared> {
+        if self.addresses().is_empty() && !settings.targets.is_empty() {
+            return Err(invalid(
+                "there is no iSCSI portal: set iscsi.listen and restart to serve targets".into(),
+            ));
+        }
+        let old = self.rules();
+        let catalog = old.catalog.next(settings, &self.home)?;
+        let mut resize = Vec::new();
+        for target in &settings.targets {
+            for lun in &target.luns {
+                let units = catalog.targets.get(&target.name).map(|target| &target.units);
+                if let (Some(unit), Some(size)) =
+                    (units.and_then(|units| units.get(&lun.number)), lun.size)
+                    && unit.config.size.is_some_and(|before| before != size)
+                {
+                    resize.push((Arc::clone(unit), size.0));
+                }
+            }
+        }
+        Ok(Prepared { rules: Rules { catalog, discovery: settings.discovery.clone() }, resize })
+    }
+
+    /// Puts it into effect.
+    pub(crate) fn commit(&self, prepared: Prepared) {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.replace_rules(prepared.rules);
+        for (unit, bytes) in prepared.resize {
+            if let Err(error) = wait_for(unit.resize(Some(bytes))) {
+                tracing::error!(%error, "a LUN keeps its size");
+            }
+        }
+    }
+
+    /// Changes one target.
+    fn change(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Target) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let rules = self.rules();
+        let wanted = IscsiName::parse(name);
+        let found = wanted.and_then(|name| rules.catalog.targets.get_key_value(&name));
+        let Some((name, target)) = found else {
+            return Err(invalid(format!("there is no target {name}; `zgate targets` lists them")));
+        };
+        let mut target = Target::clone(target);
+        change(&mut target)?;
+        let mut catalog = Catalog::clone(&rules.catalog);
+        catalog.targets.insert(name.clone(), Arc::new(target));
+        self.replace_rules(Rules { catalog, discovery: rules.discovery.clone() });
+        Ok(())
+    }
+
+    /// Adds a logical unit until the next restart or reload.
+    ///
+    /// # Errors
+    /// Naming what is wrong; nothing has changed then.
+    pub(crate) fn add_lun(&self, target: &str, lun: &LunConfig) -> io::Result<()> {
+        let problems = zgate_config::lun_problems(target, lun);
+        if !problems.is_empty() {
+            return Err(invalid(problems.join("; ")));
+        }
+        self.change(target, |target| {
+            if target.units.contains_key(&lun.number) {
+                return Err(invalid(format!("lun {} is there already", lun.number)));
+            }
+            let unit = self.home.open(&target.settings.name, lun, None)?;
+            target.units.insert(lun.number, unit);
+            target.settings.luns.push(lun.clone());
+            Ok(())
+        })
+    }
+
+    /// Removes a logical unit until the next restart or reload.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn remove_lun(&self, target: &str, number: u16) -> io::Result<()> {
+        self.change(target, |target| {
+            if target.units.remove(&number).is_none() {
+                return Err(invalid(format!("there is no lun {number}")));
+            }
+            target.settings.luns.retain(|lun| lun.number != number);
+            Ok(())
+        })
+    }
+
+    /// Gives a file a new size, or looks at a device's. Returns bytes.
+    ///
+    /// # Errors
+    /// Why it keeps its size.
+    pub(crate) fn resize_lun(
+        &self,
+        target: &str,
+        number: u16,
+        size_bytes: Option<u64>,
+    ) -> io::Result<u64> {
+        let rules = self.rules();
+        let found = IscsiName::parse(target).and_then(|name| rules.catalog.targets.get(&name));
+        let unit = found.and_then(|target| target.units.get(&number)).ok_or_else(|| {
+            invalid(format!(
+                "there is no lun {number} of target {target}; `zgate targets` lists them"
+            ))
+        })?;
+        wait_for(unit.resize(size_bytes))
+    }
+
+    /// Lets an initiator in until the next restart or reload.
+    ///
+    /// # Errors
+    /// When there is no such target.
+    pub(crate) fn allow(
+        &self,
+        target: &str,
+        name: NamePattern,
+        luns: Option<Vec<u16>>,
+    ) -> io::Result<()> {
+        self.change(target, |target| {
+            target.settings.rules.retain(|rule| rule.name != name);
+            let rule = InitiatorRule { name, clients: Vec::new(), chap: None, mutual: None, luns };
+            target.settings.rules.push(rule);
+            Ok(())
+        })
+    }
+
+    /// Withdraws a rule until the next restart or reload; sessions that only
+    /// it let in end.
+    ///
+    /// # Errors
+    /// When there is no such target or rule.
+    pub(crate) fn deny(&self, target: &str, name: &NamePattern) -> io::Result<()> {
+        self.change(target, |target| {
+            let before = target.settings.rules.len();
+            target.settings.rules.retain(|rule| rule.name != *name);
+            if target.settings.rules.len() == before {
+                return Err(invalid(format!("no rule names {name}; `zgate acl` lists them")));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Runs a future of the storage to its end on this thread.
+fn wait_for<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}

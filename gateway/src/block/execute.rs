@@ -1,0 +1,116 @@
+//! One SCSI command from the session's engine to the disk and back.
+
+use super::cell::Cell;
+use super::figures::Family;
+use super::functions;
+use super::service::BlockService;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Instant;
+use zgate_iscsi::pdu::TaskAttribute as WireAttribute;
+use zgate_iscsi::session::{Command, Completion, TaskTag};
+use zgate_scsi::{Cdb, Lun, TaskAttribute, expected_data_out};
+use zgate_store::BufferPool;
+
+/// Bytes that a command reads or writes, for the bounds.
+pub(crate) fn weight(command: &Command) -> u64 {
+    u64::from(command.expected_read_bytes) + u64::from(command.expected_write_bytes)
+}
+
+/// Runs a command.
+pub(crate) async fn execute(
+    block: &BlockService,
+    cell: &Arc<Cell>,
+    command: Box<Command>,
+) -> (TaskTag, Completion) {
+    let begun = Instant::now();
+    let Command { task, lun, cdb, attribute, expected_write_bytes, data_out, .. } = *command;
+    let view = cell.view();
+    let wire_lun = lun.0.to_be_bytes();
+    let unit = Lun::parse(wire_lun).and_then(|lun| view.units.get(&lun));
+    let cdb = Cdb::new(&cdb);
+    let family = Family::of(cdb.opcode());
+    let block_bytes = unit.map_or(512, |unit| unit.config.block_bytes);
+    let needed = expected_data_out(&cdb, block_bytes);
+    let data_out = in_one_piece(data_out, needed, &block.home.pool);
+    let written = data_out.len() as u64;
+    let number = unit.map(|unit| cell.begin(unit));
+    let response = view
+        .luns
+        .execute(
+            wire_lun,
+            zgate_scsi::Command {
+                nexus: Arc::clone(&cell.nexus),
+                cdb,
+                attribute: attribute_of(attribute),
+                data_out,
+                data_out_offered_bytes: expected_write_bytes.into(),
+            },
+        )
+        .await;
+    if let (Some(unit), Some(number)) = (unit, number) {
+        cell.end(number);
+        if !response.aborts.is_empty() {
+            functions::preempt(block, unit, &response.aborts, cell).await;
+        }
+        unit.figures.count(family, response.data_in_bytes(), written);
+    }
+    let nanos = begun.elapsed().as_nanos() as u64;
+    block.figures.command(family, response.status, nanos);
+    let sense = response.sense.map(|sense| Bytes::from(sense.encode())).unwrap_or_default();
+    let completion = Completion {
+        status: response.status as u8,
+        sense,
+        wanted_bytes: Some(if needed > 0 { needed } else { response.data_in_bytes() }),
+        data_in: response.data_in.into_iter().collect(),
+    };
+    (task, completion)
+}
+
+fn attribute_of(attribute: WireAttribute) -> TaskAttribute {
+    match attribute {
+        WireAttribute::Untagged => TaskAttribute::Untagged,
+        WireAttribute::Simple => TaskAttribute::Simple,
+        WireAttribute::Ordered => TaskAttribute::Ordered,
+        WireAttribute::HeadOfQueue => TaskAttribute::HeadOfQueue,
+        WireAttribute::Aca => TaskAttribute::Aca,
+    }
+}
+
+/// The data that the command needs, in one buffer: moved only when it came in
+/// several PDUs.
+fn in_one_piece(mut pieces: Vec<Bytes>, needed: u64, pool: &BufferPool) -> Bytes {
+    let total: usize = pieces.iter().map(Bytes::len).sum();
+    let len = total.min(usize::try_from(needed).unwrap_or(usize::MAX));
+    if len == 0 {
+        return Bytes::new();
+    }
+    if pieces.first().is_some_and(|first| first.len() >= len) {
+        return pieces.swap_remove(0).slice(..len);
+    }
+    let mut buffer = pool.take(len);
+    let mut at = 0;
+    for piece in &pieces {
+        let take = piece.len().min(len - at);
+        buffer[at..at + take].copy_from_slice(&piece[..take]);
+        at += take;
+    }
+    buffer.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_joined_and_cut() {
+        let pool = BufferPool::new(1 << 20);
+        let piece = |text: &'static str| Bytes::from_static(text.as_bytes());
+        let join = |pieces: Vec<Bytes>, needed| in_one_piece(pieces, needed, &pool);
+        assert_eq!(join(vec![piece("abc"), piece("def")], 5), "abcde");
+        assert_eq!(join(vec![piece("abc"), piece("def")], 99), "abcdef");
+        assert_eq!(join(vec![piece("abc"), piece("def")], 2), "ab");
+        assert_eq!(join(vec![piece("abc")], 0), "");
+        assert_eq!(join(Vec::new(), 7), "");
+    }
+}

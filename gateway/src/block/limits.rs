@@ -1,0 +1,44 @@
+//! Every bound of the iSCSI service that an initiator could push against.
+//!
+//! What one session may have gathered for writes is bounded by the engine
+//! (`zgate_iscsi::limits`); here is what its connections may have under way.
+
+use std::time::Duration;
+
+/// How long a connection may take to log in.
+pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
+/// Connections that may be logging in at the same time: a storm of half-open
+/// logins is turned away beyond it.
+pub(crate) const MAX_LOGINS: usize = 256;
+/// Receive buffer of a connection, in bytes.
+pub(crate) const STREAM_BYTES: usize = 64 << 10;
+/// Data segments of which at least this much is still to come are received
+/// into a buffer of their own, in bytes.
+pub(crate) const PLACED_BYTES: usize = 16 << 10;
+/// After a placed segment this much is read first: the header of the next.
+pub(crate) const HEAD_BYTES: usize = 512;
+/// Commands of one connection that run at the same time; more are not read.
+pub(crate) const MAX_RUNNING: usize = 1024;
+/// Bytes that running commands of one connection read or write; more commands
+/// are not read until some have ended.
+pub(crate) const MAX_RUNNING_BYTES: u64 = 64 << 20;
+/// Bytes that running commands of all connections read or write. A connection
+/// with nothing running may always start one command.
+pub(crate) const MAX_TOTAL_BYTES: u64 = 1 << 30;
+/// Bytes waiting for a peer to read them; more commands are not read until it
+/// does.
+pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
+/// Bytes taken from a session to be sent at once, so that connections of one
+/// session take turns.
+pub(crate) const SEND_BATCH_BYTES: usize = 4 << 20;
+/// How long the tasks that another session's function ended may take to come
+/// to their end, before the function is answered all the same.
+pub(crate) const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a connection that is to be closed may take to read what is queued.
+pub(crate) const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes a second that background work (SANITIZE) may write.
+pub(crate) const BACKGROUND_BYTES_PER_SECOND: u64 = 512 << 20;
+
+const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
+const _: () = assert!(MAX_RUNNING_BYTES >= zgate_scsi::limits::MAX_TRANSFER_BYTES);
+const _: () = assert!(MAX_TOTAL_BYTES >= MAX_RUNNING_BYTES);

@@ -1,0 +1,27 @@
+//! Disks for initiators: iSCSI targets over TCP.
+//!
+//! * `settings` is what a configuration asks for; `unit` opens one logical
+//!   unit; `catalog` is all targets, replaced as a whole by a reload.
+//! * `access` says who may log in and what they see.
+//! * `service` is what all cores share; `cell` is one live session, which its
+//!   connections reach from whichever core they are on.
+//! * `connection` is one TCP connection: `login`, then PDUs in (`receive`),
+//!   commands run (`execute`), PDUs out. `functions` is task management.
+//! * `figures` counts; `view` shows; `change` changes a running gateway.
+
+pub(crate) mod access;
+pub(crate) mod catalog;
+pub(crate) mod cell;
+pub(crate) mod change;
+pub(crate) mod connection;
+pub(crate) mod execute;
+pub(crate) mod figures;
+pub(crate) mod functions;
+pub(crate) mod limits;
+pub(crate) mod login;
+pub(crate) mod receive;
+pub(crate) mod reservations;
+pub(crate) mod service;
+pub(crate) mod settings;
+pub(crate) mod unit;
+pub(crate) mod view;

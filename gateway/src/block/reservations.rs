@@ -1,0 +1,44 @@
+//! Persistent reservations in the state directory (APTPL), one file a logical
+//! unit, named by its NAA identifier.
+
+use crate::lifecycle::state_dir::StateDir;
+use bytes::Bytes;
+use std::sync::Arc;
+use zgate_io::IoEngine;
+use zgate_scsi::ReservationStore;
+use zgate_store::{StoreError, StoreFuture};
+
+/// The gateway's [`ReservationStore`].
+pub(crate) struct DirReservations {
+    dir: Arc<StateDir>,
+    engine: IoEngine,
+    name: String,
+}
+
+impl DirReservations {
+    /// For the logical unit with this identifier, in hexadecimal digits.
+    pub(crate) fn new(dir: Arc<StateDir>, engine: IoEngine, name: String) -> Self {
+        Self { dir, engine, name }
+    }
+}
+
+fn failed(error: &std::io::Error) -> StoreError {
+    tracing::error!(%error, "persistent reservations");
+    StoreError::Io
+}
+
+impl ReservationStore for DirReservations {
+    fn load<'a>(&'a self) -> StoreFuture<'a, Option<Bytes>> {
+        let found = self.dir.reservations(&self.name);
+        let found = found.map(|image| image.map(Bytes::from)).map_err(|error| failed(&error));
+        Box::pin(async move { found })
+    }
+
+    fn save<'a>(&'a self, image: Bytes) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let (dir, name) = (Arc::clone(&self.dir), self.name.clone());
+            let saved = self.engine.run_long(move || dir.put_reservations(&name, &image)).await;
+            saved.and_then(|saved| saved).map_err(|error| failed(&error))
+        })
+    }
+}

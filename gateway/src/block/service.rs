@@ -1,0 +1,344 @@
+//! What all cores share of the iSCSI service: targets, sessions, figures.
+
+use super::access::Access;
+use super::catalog::{Catalog, View};
+use super::cell::{Cell, Port};
+use super::figures::Figures;
+use super::settings::{BlockSettings, TargetSettings};
+use super::unit::{RELATIVE_PORT, Unit, UnitHome};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
+use tokio::sync::mpsc;
+use zgate_iscsi::access::TargetListing;
+use zgate_iscsi::auth::ChapAccount;
+use zgate_iscsi::directory::{Claim, Directory};
+use zgate_iscsi::entropy::Entropy;
+use zgate_iscsi::login::{LoggedIn, Offer};
+use zgate_iscsi::names::{IscsiName, PortalGroup, Tsih};
+use zgate_iscsi::session::{CloseReason, ConnHandle, SendTargets, Session, SessionConfig};
+use zgate_iscsi::time::Timestamp;
+use zgate_scsi::{Nexus, NexusId, TransportId};
+
+/// What a reload replaces.
+#[derive(Clone, Default)]
+pub(crate) struct Rules {
+    pub catalog: Catalog,
+    pub discovery: Option<ChapAccount>,
+}
+
+/// The service.
+pub(crate) struct BlockService {
+    pub portal_group: PortalGroup,
+    pub figures: Figures,
+    pub home: UnitHome,
+    /// One change at a time.
+    pub changing: Mutex<()>,
+    rules: RwLock<Arc<Rules>>,
+    directory: Mutex<Directory>,
+    sessions: Mutex<HashMap<Tsih, Arc<Cell>>>,
+    addresses: OnceLock<Vec<SocketAddr>>,
+    background: OnceLock<mpsc::UnboundedSender<Arc<Unit>>>,
+    next_nexus: AtomicU64,
+    started: Instant,
+    random: File,
+}
+
+impl BlockService {
+    /// Opens every logical unit.
+    ///
+    /// # Errors
+    /// Naming target and LUN.
+    pub(crate) fn new(settings: &BlockSettings, home: UnitHome) -> io::Result<Self> {
+        let catalog = Catalog::default().next(settings, &home)?;
+        Ok(Self {
+            portal_group: PortalGroup(settings.portal_group),
+            figures: Figures::default(),
+            home,
+            changing: Mutex::new(()),
+            rules: RwLock::new(Arc::new(Rules { catalog, discovery: settings.discovery.clone() })),
+            directory: Mutex::new(Directory::new(settings.max_sessions)),
+            sessions: Mutex::default(),
+            addresses: OnceLock::new(),
+            background: OnceLock::new(),
+            next_nexus: AtomicU64::new(1),
+            started: Instant::now(),
+            random: File::open("/dev/urandom")?,
+        })
+    }
+
+    /// The portals, once they listen.
+    pub(crate) fn set_addresses(&self, addresses: Vec<SocketAddr>) {
+        let _ = self.addresses.set(addresses);
+    }
+
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        self.addresses.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Who does background work: gets every unit there is and comes to be.
+    pub(crate) fn set_background(&self, background: mpsc::UnboundedSender<Arc<Unit>>) {
+        for unit in self.rules().catalog.units() {
+            let _ = background.send(Arc::clone(unit));
+        }
+        let _ = self.background.set(background);
+    }
+
+    /// The moment as the engine wants it.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp(self.started.elapsed().as_nanos() as u64)
+    }
+
+    /// Targets and access at this moment.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts new rules into effect: new units get their background work, ones
+    /// that went are closed, sessions see what they may see now.
+    pub(crate) fn replace_rules(&self, rules: Rules) {
+        let new = Arc::new(rules);
+        let old = {
+            let mut current = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, Arc::clone(&new))
+        };
+        let is_in = |catalog: &Catalog, unit: &Arc<Unit>| {
+            catalog.units().any(|known| Arc::ptr_eq(known, unit))
+        };
+        for unit in new.catalog.units().filter(|unit| !is_in(&old.catalog, unit)) {
+            if let Some(background) = self.background.get() {
+                let _ = background.send(Arc::clone(unit));
+            }
+        }
+        for unit in old.catalog.units().filter(|unit| !is_in(&new.catalog, unit)) {
+            unit.close();
+        }
+        for cell in self.sessions() {
+            self.refresh_view(&cell, &new);
+        }
+    }
+
+    fn refresh_view(&self, cell: &Arc<Cell>, rules: &Rules) {
+        let Some(name) = &cell.key.target else { return };
+        let target = rules.catalog.targets.get(name);
+        let admitted =
+            target.filter(|target| target.rule(&cell.key.initiator, Some(cell.address)).is_some());
+        let Some(target) = admitted else {
+            tracing::info!(target = %name, initiator = %cell.key.initiator, "session ended: it may not use the target any more");
+            cell.with(|session| session.terminate(CloseReason::Dropped));
+            self.end_session(cell);
+            return;
+        };
+        let (old, new) = (cell.view(), target.view(&cell.key.initiator, Some(cell.address)));
+        let same = old.units.len() == new.units.len()
+            && old.units.iter().zip(&new.units).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(a.1, b.1));
+        if same {
+            return;
+        }
+        let kept: Vec<_> = new.units.values().cloned().collect();
+        for unit in old.units.values().filter(|unit| !kept.iter().any(|k| Arc::ptr_eq(k, unit))) {
+            unit.disk.nexus_lost(cell.nexus.id);
+        }
+        cell.set_view(new);
+        for unit in &kept {
+            unit.disk.reported_luns_changed();
+        }
+    }
+
+    /// The sessions.
+    pub(crate) fn sessions(&self) -> Vec<Arc<Cell>> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cells: Vec<_> = sessions.values().cloned().collect();
+        cells.sort_by_key(|cell| cell.nexus.id);
+        cells
+    }
+
+    /// A session by its handle.
+    pub(crate) fn session(&self, tsih: Tsih) -> Option<Arc<Cell>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&tsih).cloned()
+    }
+
+    pub(crate) fn directory(&self) -> MutexGuard<'_, Directory> {
+        self.directory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is offered for a target.
+    pub(crate) fn offer(&self, target: Option<&TargetSettings>) -> Offer {
+        let mut offer = Offer {
+            max_recv_bytes: 1 << 20,
+            max_burst_bytes: (1 << 24) - 512,
+            first_burst_bytes: 256 << 10,
+            ..Offer::default()
+        };
+        if let Some(target) = target {
+            offer.max_connections = target.max_connections;
+            offer.error_recovery_level = target.error_recovery_level;
+        }
+        offer
+    }
+
+    /// The session of a login that is done. One that it reinstates ends first,
+    /// with all its commands.
+    pub(crate) async fn establish(
+        &self,
+        login: &LoggedIn,
+        port: &Arc<Port>,
+    ) -> Option<(Arc<Cell>, ConnHandle)> {
+        let tsih = match login.claim {
+            Claim::Joins(tsih) => {
+                let cell = self.session(tsih)?;
+                let handle = cell.attach(login, port, self.now()).ok()?;
+                return Some((cell, handle));
+            }
+            Claim::New(tsih) => tsih,
+            Claim::Reinstates { old, new } => {
+                if let Some(old) = self.session(old).filter(|old| old.key == login.key) {
+                    old.with(|session| session.terminate(CloseReason::Reinstated));
+                    self.end_session(&old);
+                    old.settled(None, None).await;
+                }
+                new
+            }
+        };
+        let session = Session::new(login, tsih, SessionConfig::default(), self.now());
+        let address = port.peer.ip().to_canonical();
+        let nexus = Arc::new(Nexus {
+            id: NexusId(self.next_nexus.fetch_add(1, Ordering::Relaxed)),
+            initiator: TransportId::iscsi_port(login.key.initiator.as_str(), login.key.isid.0),
+            relative_port: RELATIVE_PORT,
+        });
+        let view = self.view_of(login, address);
+        let cell = Cell::new(session, address, nexus, login.authenticated.clone(), view);
+        let cell = Arc::new(cell);
+        let handle = cell.attach(login, port, self.now()).ok()?;
+        self.sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(tsih, Arc::clone(&cell));
+        Some((cell, handle))
+    }
+
+    fn view_of(&self, login: &LoggedIn, address: IpAddr) -> View {
+        let rules = self.rules();
+        let target = login.key.target.as_ref().and_then(|name| rules.catalog.targets.get(name));
+        target.map(|target| target.view(&login.key.initiator, Some(address))).unwrap_or_default()
+    }
+
+    /// Tidies up after a session that has ended.
+    pub(crate) fn end_session(&self, cell: &Arc<Cell>) {
+        if !cell.mark_ended() {
+            return;
+        }
+        let was_known = {
+            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = sessions.get(&cell.tsih).is_some_and(|known| Arc::ptr_eq(known, cell));
+            if known {
+                sessions.remove(&cell.tsih);
+            }
+            known
+        };
+        // A reinstated session's handle may belong to another one by now.
+        let mut directory = self.directory();
+        if was_known && directory.check_join(&cell.key, cell.tsih).is_ok() {
+            directory.remove(cell.tsih);
+        }
+        drop(directory);
+        if cell.key.target.is_none() && was_known {
+            self.directory().remove(cell.tsih);
+        }
+        for unit in cell.view().units.values() {
+            unit.disk.nexus_lost(cell.nexus.id);
+        }
+    }
+
+    /// A connection's task ends.
+    pub(crate) fn connection_ended(&self, cell: &Arc<Cell>, login: &LoggedIn) {
+        let alive = cell.with(|session| session.connections().any(|conn| conn.cid == login.cid));
+        if !alive {
+            self.directory().remove_connection(cell.tsih, login.cid);
+        }
+    }
+
+    /// Lets time pass for every session: pings, dead peers, recovery that
+    /// nobody comes back for.
+    pub(crate) fn tick(&self) {
+        let now = self.now();
+        for cell in self.sessions() {
+            let due = cell.with(|session| session.poll_timeout().is_some_and(|at| at <= now));
+            if due {
+                cell.with(|session| session.handle_timeout(now));
+            }
+            // Without connections nobody else hears of the end.
+            if cell.with(|session| session.is_ended()) && cell.ports().is_empty() {
+                self.end_session(&cell);
+            }
+        }
+    }
+
+    /// What SendTargets answers an initiator that asks at `local`.
+    pub(crate) fn listing(
+        &self,
+        scope: &SendTargets,
+        initiator: &IscsiName,
+        address: IpAddr,
+        local: Option<SocketAddr>,
+    ) -> Vec<TargetListing> {
+        let portals: Vec<_> = self
+            .addresses()
+            .iter()
+            .map(|portal| {
+                let unspecified = portal.ip().is_unspecified();
+                let ip = match local {
+                    Some(local) if unspecified => local.ip().to_canonical(),
+                    _ => portal.ip(),
+                };
+                (SocketAddr::new(ip, portal.port()).to_string(), self.portal_group)
+            })
+            .collect();
+        let rules = self.rules();
+        let wanted = |name: &IscsiName| match scope {
+            SendTargets::All => true,
+            SendTargets::Named(one) => one == name,
+        };
+        let targets = rules.catalog.targets.iter();
+        targets
+            .filter(|(name, target)| {
+                wanted(name) && target.rule(initiator, Some(address)).is_some()
+            })
+            .map(|(name, _)| TargetListing { name: name.clone(), portals: portals.clone() })
+            .collect()
+    }
+
+    /// Unpredictable bytes.
+    pub(crate) fn entropy(&self) -> SystemEntropy<'_> {
+        SystemEntropy(&self.random)
+    }
+}
+
+impl Rules {
+    /// The login rules.
+    pub(crate) fn access(&self) -> Access<'_> {
+        Access { catalog: &self.catalog, discovery: self.discovery.as_ref() }
+    }
+}
+
+/// The system's generator.
+pub(crate) struct SystemEntropy<'a>(&'a File);
+
+impl Entropy for SystemEntropy<'_> {
+    fn fill(&mut self, out: &mut [u8]) {
+        // CHAP with guessable challenges would be no proof: better no service.
+        self.0.read_exact(out).expect("the system's random numbers can be read");
+    }
+}
+
+/// The session a login is about.
+pub(crate) fn tsih_of(login: &LoggedIn) -> Tsih {
+    match login.claim {
+        Claim::New(tsih) | Claim::Joins(tsih) | Claim::Reinstates { new: tsih, .. } => tsih,
+    }
+}

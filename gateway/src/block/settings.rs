@@ -1,0 +1,178 @@
+//! What a configuration asks of the iSCSI service, secrets read.
+
+use sha2::{Digest, Sha256};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use zgate_config::{ChapConfig, Cidr, Config, LunConfig, NaaId, NamePattern, TargetConfig};
+use zgate_iscsi::auth::{ChapAccount, Secret};
+use zgate_iscsi::names::IscsiName;
+
+/// Longest secret file read, in bytes.
+const MAX_SECRET_BYTES: u64 = 1024;
+/// RFC 7143 §9.2.1 wants 96 bits of randomness.
+const GOOD_SECRET_BYTES: usize = 12;
+/// First digits of derived NAA identifiers: type 6 and a company id with the
+/// "locally administered" bit, which no registered one has.
+const DERIVED_NAA: [u8; 4] = [0x60, 0x25, 0xa4, 0x70];
+
+/// The whole service.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BlockSettings {
+    pub listen: Vec<SocketAddr>,
+    pub portal_group: u16,
+    pub discovery: Option<ChapAccount>,
+    pub max_sessions: usize,
+    pub targets: Vec<TargetSettings>,
+}
+
+/// One target.
+#[derive(Clone, Debug)]
+pub(crate) struct TargetSettings {
+    pub name: IscsiName,
+    pub alias: Option<String>,
+    pub allow_any_initiator: bool,
+    pub max_connections: u32,
+    pub error_recovery_level: u32,
+    pub rules: Vec<InitiatorRule>,
+    pub luns: Vec<LunConfig>,
+}
+
+/// One entry of a target's access list.
+#[derive(Clone, Debug)]
+pub(crate) struct InitiatorRule {
+    pub name: NamePattern,
+    pub clients: Vec<Cidr>,
+    pub chap: Option<ChapAccount>,
+    pub mutual: Option<ChapAccount>,
+    pub luns: Option<Vec<u16>>,
+}
+
+/// The settings of a configuration.
+///
+/// # Errors
+/// Naming the secret file that cannot be used.
+pub(crate) fn settings(config: &Config) -> io::Result<BlockSettings> {
+    let iscsi = &config.iscsi;
+    Ok(BlockSettings {
+        listen: if config.targets.is_empty() { Vec::new() } else { iscsi.listen.clone() },
+        portal_group: iscsi.portal_group,
+        discovery: iscsi.discovery_chap.as_ref().map(account).transpose()?,
+        max_sessions: iscsi.max_sessions,
+        targets: config.targets.iter().map(target).collect::<io::Result<_>>()?,
+    })
+}
+
+fn target(target: &TargetConfig) -> io::Result<TargetSettings> {
+    let name = IscsiName::parse(&target.name).ok_or_else(|| {
+        let reason = format!("target {}: not an iSCSI name", target.name);
+        io::Error::new(io::ErrorKind::InvalidInput, reason)
+    })?;
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("target {}: {error}", target.name));
+    let rules = target.initiators.iter().map(|rule| {
+        Ok(InitiatorRule {
+            name: rule.name.clone(),
+            clients: rule.clients.clone(),
+            chap: rule.chap.as_ref().map(account).transpose()?,
+            mutual: rule.mutual_chap.as_ref().map(account).transpose()?,
+            luns: rule.luns.clone(),
+        })
+    });
+    Ok(TargetSettings {
+        name,
+        alias: target.alias.clone(),
+        allow_any_initiator: target.allow_any_initiator,
+        max_connections: target.max_connections,
+        error_recovery_level: target.error_recovery_level,
+        rules: rules.collect::<io::Result<_>>().map_err(named)?,
+        luns: target.luns.clone(),
+    })
+}
+
+/// Reads a secret: one line of a file that only its owner should read.
+fn account(chap: &ChapConfig) -> io::Result<ChapAccount> {
+    let path = &chap.secret_file;
+    let secret = read_secret(path).map_err(|error| {
+        let hint = "put the secret there on one line, mode 0600";
+        io::Error::new(error.kind(), format!("secret file {}: {error}; {hint}", path.display()))
+    })?;
+    if secret.len() < GOOD_SECRET_BYTES {
+        tracing::warn!(
+            file = %path.display(),
+            "a CHAP secret has less than 12 bytes; RFC 7143 wants 96 bits of randomness, and \
+             several initiators refuse shorter ones"
+        );
+    }
+    Ok(ChapAccount { name: chap.user.clone(), secret: Secret::new(&secret) })
+}
+
+fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() || metadata.len() > MAX_SECRET_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a short regular file"));
+    }
+    if metadata.permissions().mode() & 0o077 != 0 {
+        tracing::warn!(file = %path.display(), "others may read this secret; chmod 600 it");
+    }
+    let mut secret = std::fs::read(path)?;
+    while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
+        secret.pop();
+    }
+    if secret.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty"));
+    }
+    Ok(secret)
+}
+
+/// Serial number and NAA identifier of a LUN: as configured, or derived from
+/// target name and LUN, so that they are the same after a restart and on
+/// another host that serves the same target.
+pub(crate) fn identity(target: &IscsiName, lun: &LunConfig) -> (String, NaaId) {
+    let seed = format!("zgate logical unit\0{target}\0{}", lun.number);
+    let digest = Sha256::digest(seed.as_bytes());
+    let derived_serial = || digest[16..26].iter().map(|byte| format!("{byte:02x}")).collect();
+    let serial = lun.serial.clone().unwrap_or_else(derived_serial);
+    let naa = lun.naa.unwrap_or_else(|| {
+        let mut naa = [0; 16];
+        naa.copy_from_slice(&digest[..16]);
+        naa[..3].copy_from_slice(&DERIVED_NAA[..3]);
+        naa[3] = DERIVED_NAA[3] | naa[3] & 0x0f;
+        NaaId::Long(naa)
+    });
+    (serial, naa)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        zgate_config::parse(text, Path::new("x")).unwrap()
+    }
+
+    #[test]
+    fn identities_are_stable_and_differ() {
+        let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.io.zgate:vm\"\n\
+            [[target.lun]]\nnumber = 0\npath = \"/a\"\n[[target.lun]]\nnumber = 1\npath = \"/b\"\n";
+        let settings = settings(&config(text)).unwrap();
+        let target = &settings.targets[0];
+        let first = identity(&target.name, &target.luns[0]);
+        assert_eq!(first, identity(&target.name, &target.luns[0]));
+        assert_ne!(first, identity(&target.name, &target.luns[1]));
+        assert_eq!(first.1.to_string(), "6025a471e22a47316eb72ab9a13c1a76", "derived for ever");
+    }
+
+    #[test]
+    fn secrets_come_from_files_and_are_never_printed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("secret");
+        std::fs::write(&file, "correct horse battery\n").unwrap();
+        let chap = ChapConfig { user: "joe".into(), secret_file: file.clone() };
+        let read = account(&chap).unwrap();
+        assert!(!format!("{read:?}").contains("horse"));
+        std::fs::write(&file, "\n").unwrap();
+        assert!(account(&chap).unwrap_err().to_string().contains("secret"));
+    }
+}

@@ -1,0 +1,225 @@
+//! One logical unit: a volume, the disk over it, its figures.
+
+use super::figures::UnitFigures;
+use super::limits::BACKGROUND_BYTES_PER_SECOND;
+use super::reservations::DirReservations;
+use super::settings::identity;
+use crate::lifecycle::state_dir::{StateDir, random_bytes};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use zgate_block::{BlockOptions, BlockVolume, DirectIo, ResizeError, Shrink};
+use zgate_config::{DirectChoice, LunConfig, NaaId};
+use zgate_io::IoEngine;
+use zgate_iscsi::names::IscsiName;
+use zgate_scsi::{AccessState, Disk, DiskConfig, Naa, Pacer, PortGroup, TargetPort};
+use zgate_store::{BlockStore, BufferPool};
+
+/// RELATIVE TARGET PORT IDENTIFIER of the one port a target has: all portals
+/// are in one portal group (RFC 7143 §4.2.6: portal group and target name make
+/// the port).
+pub(crate) const RELATIVE_PORT: u16 = 1;
+
+/// What opening a unit needs of the gateway.
+#[derive(Clone)]
+pub(crate) struct UnitHome {
+    pub engine: IoEngine,
+    pub pool: BufferPool,
+    pub state_dir: Arc<StateDir>,
+    pub portal_group: u16,
+    pub token_secret: [u8; 16],
+}
+
+/// A logical unit that is being served.
+pub(crate) struct Unit {
+    pub target: IscsiName,
+    pub config: LunConfig,
+    pub serial: String,
+    pub naa: NaaId,
+    pub volume: Arc<BlockVolume>,
+    pub disk: Arc<Disk>,
+    pub figures: UnitFigures,
+    closed: watch::Sender<bool>,
+}
+
+impl UnitHome {
+    /// The parts that need no session.
+    pub(crate) fn new(
+        engine: IoEngine,
+        pool: BufferPool,
+        state_dir: Arc<StateDir>,
+        portal_group: u16,
+    ) -> io::Result<Self> {
+        Ok(Self { engine, pool, state_dir, portal_group, token_secret: random_bytes()? })
+    }
+
+    /// Opens a unit, over the volume it had before where that still fits.
+    /// Blocks: call it outside the cores.
+    ///
+    /// # Errors
+    /// Naming target, LUN and what is wrong.
+    pub(crate) fn open(
+        &self,
+        target: &IscsiName,
+        lun: &LunConfig,
+        before: Option<&Unit>,
+    ) -> io::Result<Arc<Unit>> {
+        let named = |error: String| {
+            let reason = format!("target {target} lun {}: {error}", lun.number);
+            io::Error::new(io::ErrorKind::InvalidInput, reason)
+        };
+        let volume = match before.filter(|unit| unit.config.path == lun.path) {
+            Some(unit) if unit.has_volume_of(lun) => Arc::clone(&unit.volume),
+            Some(_) => {
+                let reason = "read_only and direct change when it is removed and added again";
+                return Err(named(reason.to_owned()));
+            }
+            None => Arc::new(self.open_volume(lun).map_err(named)?),
+        };
+        let (serial, naa) = identity(target, lun);
+        let config = self.disk_config(target, lun, &serial, naa);
+        let reservations = Arc::new(DirReservations::new(
+            Arc::clone(&self.state_dir),
+            self.engine.clone(),
+            naa.to_string(),
+        ));
+        let store: Arc<dyn BlockStore> = Arc::<BlockVolume>::clone(&volume);
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let disk = runtime
+            .block_on(Disk::open(config, store, reservations))
+            .map_err(|error| named(error.to_string()))?;
+        Ok(Arc::new(Unit {
+            target: target.clone(),
+            config: lun.clone(),
+            serial,
+            naa,
+            volume,
+            disk: Arc::new(disk),
+            figures: UnitFigures::default(),
+            closed: watch::Sender::new(false),
+        }))
+    }
+
+    fn open_volume(&self, lun: &LunConfig) -> Result<BlockVolume, String> {
+        let options = BlockOptions {
+            read_only: lun.read_only,
+            direct: match lun.direct {
+                DirectChoice::Auto => DirectIo::Auto,
+                DirectChoice::Always => DirectIo::Always,
+                DirectChoice::Never => DirectIo::Never,
+            },
+            create_bytes: lun.size.map(|size| size.0),
+            ..BlockOptions::new(self.pool.clone())
+        };
+        BlockVolume::open(&lun.path, options, self.engine.clone())
+            .map_err(|error| error.to_string())
+    }
+
+    fn disk_config(
+        &self,
+        target: &IscsiName,
+        lun: &LunConfig,
+        serial: &str,
+        naa: NaaId,
+    ) -> DiskConfig {
+        DiskConfig {
+            vendor: "ZGATE".to_owned(),
+            product: "ZGATE DISK".to_owned(),
+            revision: "0001".to_owned(),
+            serial: serial.to_owned(),
+            naa: match naa {
+                NaaId::Short(bytes) => Naa::Short(bytes),
+                NaaId::Long(bytes) => Naa::Long(bytes),
+            },
+            logical_block_bytes: lun.block_bytes,
+            physical_block_bytes: lun.physical_block_bytes,
+            read_only: lun.read_only,
+            removable: lun.removable,
+            write_cache: lun.write_cache,
+            thin: lun.thin,
+            sanitize: true,
+            explicit_alua: true,
+            token_secret: self.token_secret,
+            port_groups: vec![PortGroup {
+                id: self.portal_group,
+                preferred: true,
+                state: AccessState::ActiveOptimized,
+                ports: vec![TargetPort {
+                    relative_id: RELATIVE_PORT,
+                    target_name: target.as_str().to_owned(),
+                    portal_group_tag: self.portal_group,
+                }],
+            }],
+        }
+    }
+}
+
+impl Unit {
+    /// Whether its volume is opened as these options want it.
+    fn has_volume_of(&self, lun: &LunConfig) -> bool {
+        let as_opened = |config: &LunConfig| (config.read_only, config.direct);
+        as_opened(&self.config) == as_opened(lun)
+    }
+
+    /// Does the disk's background work until the unit is closed.
+    pub(crate) async fn run_background(self: Arc<Self>) {
+        let mut closed = self.closed.subscribe();
+        tokio::select! {
+            () = self.disk.run_background(&Paced) => {}
+            _ = closed.wait_for(|closed| *closed) => {}
+        }
+    }
+
+    /// The unit is no longer served: its background work ends, and with the
+    /// last command that uses it the volume is closed.
+    pub(crate) fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
+    /// Gives a file a new size in bytes, or takes a device's; every initiator
+    /// learns of a change. Returns the size in bytes.
+    ///
+    /// # Errors
+    /// Why it keeps its size.
+    pub(crate) async fn resize(&self, size_bytes: Option<u64>) -> io::Result<u64> {
+        let before = self.volume.geometry().capacity_bytes;
+        let failed = |error: String| {
+            let reason = format!("target {} lun {}: {error}", self.target, self.config.number);
+            io::Error::other(reason)
+        };
+        let now = match size_bytes {
+            Some(bytes) => {
+                let block = u64::from(self.config.block_bytes);
+                if !bytes.is_multiple_of(block) {
+                    return Err(failed(format!("the size is not a multiple of {block} bytes")));
+                }
+                match self.volume.resize(bytes, Shrink::Refuse).await {
+                    Ok(now) => now,
+                    Err(error @ ResizeError::Smaller { .. }) => {
+                        let hint = "a smaller disk would lose data";
+                        return Err(failed(format!("{error}; {hint}")));
+                    }
+                    Err(error) => return Err(failed(error.to_string())),
+                }
+            }
+            None => self.volume.refresh().await.map_err(|error| failed(error.to_string()))?,
+        };
+        if now != before {
+            self.disk.capacity_changed();
+        }
+        Ok(now)
+    }
+}
+
+/// Leaves bandwidth to the initiators.
+struct Paced;
+
+impl Pacer for Paced {
+    fn pace<'a>(&'a self, bytes: u64) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
+        let nanos = bytes.saturating_mul(1_000_000_000) / BACKGROUND_BYTES_PER_SECOND;
+        Box::pin(tokio::time::sleep(Duration::from_nanos(nanos)))
+    }
+}

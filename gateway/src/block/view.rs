@@ -1,0 +1,182 @@
+//! Targets and sessions as commands show them.
+
+use super::service::BlockService;
+use serde::Serialize;
+use std::sync::atomic::Ordering;
+use zgate_store::BlockStore;
+
+/// A target.
+#[derive(Debug, Serialize)]
+pub(crate) struct TargetView {
+    name: String,
+    alias: Option<String>,
+    portals: Vec<String>,
+    portal_group: u16,
+    allow_any_initiator: bool,
+    sessions: usize,
+    luns: Vec<LunView>,
+}
+
+/// A logical unit.
+#[derive(Debug, Serialize)]
+pub(crate) struct LunView {
+    number: u16,
+    path: String,
+    kind: String,
+    size_bytes: u64,
+    block_bytes: u32,
+    physical_block_bytes: u32,
+    read_only: bool,
+    direct: bool,
+    serial: String,
+    naa: String,
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    written_bytes: u64,
+}
+
+/// A session.
+#[derive(Debug, Serialize)]
+pub(crate) struct SessionView {
+    tsih: u16,
+    initiator: String,
+    isid: String,
+    target: Option<String>,
+    authenticated_as: Option<String>,
+    error_recovery_level: u32,
+    header_digest: bool,
+    data_digest: bool,
+    tasks: usize,
+    running: usize,
+    age_seconds: u64,
+    luns: Vec<u16>,
+    connections: Vec<ConnectionView>,
+}
+
+/// One of its connections.
+#[derive(Debug, Serialize)]
+pub(crate) struct ConnectionView {
+    cid: Option<u16>,
+    peer: String,
+    core: usize,
+}
+
+/// An entry of an access list.
+#[derive(Debug, Serialize)]
+pub(crate) struct AccessView {
+    target: String,
+    initiator: String,
+    clients: Vec<String>,
+    authentication: &'static str,
+    luns: Option<Vec<u16>>,
+}
+
+/// All targets.
+pub(crate) fn targets(block: &BlockService) -> Vec<TargetView> {
+    let sessions = block.sessions();
+    let portals: Vec<_> = block.addresses().iter().map(ToString::to_string).collect();
+    let rules = block.rules();
+    let show = rules.catalog.targets.iter().map(|(name, target)| TargetView {
+        name: name.to_string(),
+        alias: target.settings.alias.clone(),
+        portals: portals.clone(),
+        portal_group: block.portal_group.0,
+        allow_any_initiator: target.settings.allow_any_initiator,
+        sessions: sessions.iter().filter(|cell| cell.key.target.as_ref() == Some(name)).count(),
+        luns: target
+            .units
+            .iter()
+            .map(|(number, unit)| {
+                let geometry = unit.volume.geometry();
+                let load = |cell: &std::sync::atomic::AtomicU64| cell.load(Ordering::Relaxed);
+                LunView {
+                    number: *number,
+                    path: unit.config.path.display().to_string(),
+                    kind: format!("{:?}", unit.volume.kind()).to_lowercase(),
+                    size_bytes: geometry.capacity_bytes,
+                    block_bytes: unit.config.block_bytes,
+                    physical_block_bytes: unit
+                        .config
+                        .physical_block_bytes
+                        .unwrap_or(geometry.physical_block_bytes),
+                    read_only: unit.config.read_only || geometry.read_only,
+                    direct: unit.volume.is_direct(),
+                    serial: unit.serial.clone(),
+                    naa: unit.naa.to_string(),
+                    reads: load(&unit.figures.reads),
+                    read_bytes: load(&unit.figures.read_bytes),
+                    writes: load(&unit.figures.writes),
+                    written_bytes: load(&unit.figures.written_bytes),
+                }
+            })
+            .collect(),
+    });
+    show.collect()
+}
+
+/// All sessions.
+pub(crate) fn sessions(block: &BlockService) -> Vec<SessionView> {
+    let show = block.sessions().into_iter().map(|cell| {
+        let ports = cell.ports();
+        let (tasks, params, cids) = cell.with_engine(|session| {
+            let cids: Vec<_> = session.connections().map(|c| (c.handle, c.cid, c.params)).collect();
+            (session.task_count(), session.params().clone(), cids)
+        });
+        let first = cids.first().map(|(_, _, params)| params);
+        SessionView {
+            tsih: cell.tsih.0,
+            initiator: cell.key.initiator.to_string(),
+            isid: cell.key.isid.to_string(),
+            target: cell.key.target.as_ref().map(ToString::to_string),
+            authenticated_as: cell.authenticated.clone(),
+            error_recovery_level: params.error_recovery_level,
+            header_digest: first.is_some_and(|params| params.header_digest),
+            data_digest: first.is_some_and(|params| params.data_digest),
+            tasks,
+            running: cell.running(),
+            age_seconds: cell.begun.elapsed().as_secs(),
+            luns: cell.view().units.keys().map(|lun| lun.number()).collect(),
+            connections: ports
+                .iter()
+                .map(|(handle, port)| ConnectionView {
+                    cid: cids.iter().find(|(known, ..)| known == handle).map(|(_, cid, _)| cid.0),
+                    peer: port.peer.to_string(),
+                    core: port.core,
+                })
+                .collect(),
+        }
+    });
+    show.collect()
+}
+
+/// Who may use what.
+pub(crate) fn access(block: &BlockService) -> Vec<AccessView> {
+    let rules = block.rules();
+    let mut shown = Vec::new();
+    for (name, target) in &rules.catalog.targets {
+        for rule in &target.settings.rules {
+            shown.push(AccessView {
+                target: name.to_string(),
+                initiator: rule.name.to_string(),
+                clients: rule.clients.iter().map(ToString::to_string).collect(),
+                authentication: match (&rule.chap, &rule.mutual) {
+                    (None, _) => "none",
+                    (Some(_), None) => "chap",
+                    (Some(_), Some(_)) => "mutual chap",
+                },
+                luns: rule.luns.clone(),
+            });
+        }
+        if target.settings.allow_any_initiator {
+            shown.push(AccessView {
+                target: name.to_string(),
+                initiator: "*".to_owned(),
+                clients: Vec::new(),
+                authentication: "none",
+                luns: None,
+            });
+        }
+    }
+    shown
+}
