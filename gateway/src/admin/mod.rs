@@ -28,6 +28,51 @@ pub(crate) enum Request {
     Reload,
     /// Finish what runs and end.
     Drain,
+    /// The iSCSI targets and their logical units.
+    Targets,
+    /// The iSCSI sessions.
+    Sessions,
+    /// Who may use which target.
+    Acl,
+    /// Add a logical unit until the next reload or restart.
+    LunAdd {
+        /// Name of the target.
+        target: String,
+        /// The logical unit.
+        lun: zgate_config::LunConfig,
+    },
+    /// Change or look at the size of a logical unit.
+    LunResize {
+        /// Name of the target.
+        target: String,
+        /// Number of the logical unit.
+        number: u16,
+        /// New size of a file; absent for a device.
+        size_bytes: Option<u64>,
+    },
+    /// Remove a logical unit until the next reload or restart.
+    LunRemove {
+        /// Name of the target.
+        target: String,
+        /// Number of the logical unit.
+        number: u16,
+    },
+    /// Let an initiator in until the next reload or restart.
+    AclAdd {
+        /// Name of the target.
+        target: String,
+        /// Name of the initiator, or its beginning and a `*`.
+        initiator: String,
+        /// LUNs it sees; absent: all.
+        luns: Option<Vec<u16>>,
+    },
+    /// Withdraw a rule until the next reload or restart.
+    AclRemove {
+        /// Name of the target.
+        target: String,
+        /// The rule's initiator.
+        initiator: String,
+    },
 }
 
 /// The answer.

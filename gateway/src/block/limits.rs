@@ -38,6 +38,9 @@ pub(crate) const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes a second that background work (SANITIZE) may write.
 pub(crate) const BACKGROUND_BYTES_PER_SECOND: u64 = 512 << 20;
+/// Seconds that background work takes at least for a whole disk, so that hosts
+/// can follow its progress, as they do on disks that turn.
+pub(crate) const BACKGROUND_SECONDS: u64 = 10;
 
 const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
 const _: () = assert!(MAX_RUNNING_BYTES >= zgate_scsi::limits::MAX_TRANSFER_BYTES);

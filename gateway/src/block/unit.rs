@@ -1,7 +1,7 @@
 //! One logical unit: a volume, the disk over it, its figures.
 
 use super::figures::UnitFigures;
-use super::limits::BACKGROUND_BYTES_PER_SECOND;
+use super::limits::{BACKGROUND_BYTES_PER_SECOND, BACKGROUND_SECONDS};
 use super::reservations::DirReservations;
 use super::settings::identity;
 use crate::lifecycle::state_dir::{StateDir, random_bytes};
@@ -168,7 +168,7 @@ impl Unit {
     pub(crate) async fn run_background(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
         tokio::select! {
-            () = self.disk.run_background(&Paced) => {}
+            () = self.disk.run_background(&Paced(&self)) => {}
             _ = closed.wait_for(|closed| *closed) => {}
         }
     }
@@ -215,11 +215,13 @@ impl Unit {
 }
 
 /// Leaves bandwidth to the initiators.
-struct Paced;
+struct Paced<'a>(&'a Unit);
 
-impl Pacer for Paced {
+impl Pacer for Paced<'_> {
     fn pace<'a>(&'a self, bytes: u64) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
-        let nanos = bytes.saturating_mul(1_000_000_000) / BACKGROUND_BYTES_PER_SECOND;
+        let capacity = self.0.volume.geometry().capacity_bytes;
+        let rate = (capacity / BACKGROUND_SECONDS).clamp(1, BACKGROUND_BYTES_PER_SECOND);
+        let nanos = bytes.saturating_mul(1_000_000_000) / rate;
         Box::pin(tokio::time::sleep(Duration::from_nanos(nanos)))
     }
 }

@@ -42,13 +42,23 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn std::error::E
         ConfigCommand::Check(file) => {
             let config = zgate_config::load(&file.config)?;
             crate::lifecycle::build::exports(&config)?;
+            crate::block::settings::settings(&config)?;
             if file.json {
                 println!(
                     "{}",
-                    serde_json::json!({ "valid": true, "exports": config.exports.len() })
+                    serde_json::json!({
+                        "valid": true,
+                        "exports": config.exports.len(),
+                        "targets": config.targets.len(),
+                    })
                 );
             } else {
-                println!("{}: valid, {} exports", file.config.display(), config.exports.len());
+                println!(
+                    "{}: valid, {} exports, {} targets",
+                    file.config.display(),
+                    config.exports.len(),
+                    config.targets.len()
+                );
             }
         }
         ConfigCommand::Show(file) => {

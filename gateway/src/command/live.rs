@@ -15,10 +15,22 @@ pub(crate) struct LiveArgs {
     json: bool,
 }
 
-/// Which export to mount, and how.
+impl LiveArgs {
+    /// The admin socket.
+    pub(super) fn socket(&self) -> &std::path::Path {
+        &self.socket
+    }
+
+    /// Whether JSON is wanted.
+    pub(super) fn json(&self) -> bool {
+        self.json
+    }
+}
+
+/// Which export to mount or which target to attach, and how.
 #[derive(Args, Debug)]
 pub(crate) struct HintArgs {
-    /// Pseudo path of the export
+    /// Pseudo path of an export, or name of an iSCSI target
     export: String,
     /// How clients name this server
     #[arg(long, default_value = "SERVER")]
@@ -79,6 +91,9 @@ fn plain(value: &serde_json::Value) -> String {
 /// # Errors
 /// When there is no such export.
 pub(crate) fn mount_hint(args: &HintArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    if ["iqn.", "eui.", "naa."].iter().any(|kind| args.export.starts_with(kind)) {
+        return super::block::attach_hint(&args.export, &args.server, &args.live);
+    }
     let exports = ask(&args.live.socket, &Request::Exports)?;
     let known = exports.as_array().is_some_and(|exports| {
         exports.iter().any(|export| export["pseudo_path"] == args.export.as_str())

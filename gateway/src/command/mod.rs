@@ -1,6 +1,7 @@
 //! The command line: parsing, logging, exit codes. 0: done, 1: it failed,
 //! 2: what was asked makes no sense.
 
+mod block;
 mod config;
 mod live;
 mod serve;
@@ -37,11 +38,20 @@ enum Command {
     Exports(live::LiveArgs),
     /// Who uses a running gateway
     Clients(live::LiveArgs),
+    /// What iSCSI targets a running gateway serves
+    Targets(live::LiveArgs),
+    /// Who is logged in to its targets
+    Sessions(live::LiveArgs),
+    /// Add, resize or remove a logical unit while it is served
+    #[command(subcommand)]
+    Lun(block::LunCommand),
+    /// Who may use which target
+    Acl(block::AclArgs),
     /// Have a running gateway read its configuration again, all or nothing
     Reload(live::LiveArgs),
     /// Have a running gateway finish what runs and end
     Drain(live::LiveArgs),
-    /// The lines that mount an export
+    /// The lines that mount an export or attach a target
     MountHint(live::HintArgs),
     /// The reading side of the demo
     #[command(hide = true)]
@@ -72,6 +82,10 @@ pub(crate) fn main() -> ExitCode {
         Command::Status(args) => live::run(args, &Request::Status),
         Command::Exports(args) => live::run(args, &Request::Exports),
         Command::Clients(args) => live::run(args, &Request::Clients),
+        Command::Targets(args) => live::run(args, &Request::Targets),
+        Command::Sessions(args) => live::run(args, &Request::Sessions),
+        Command::Lun(command) => block::lun(command),
+        Command::Acl(args) => block::acl(args),
         Command::Reload(args) => live::run(args, &Request::Reload),
         Command::Drain(args) => live::run(args, &Request::Drain),
         Command::MountHint(args) => live::mount_hint(args),

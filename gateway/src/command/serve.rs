@@ -1,7 +1,9 @@
 //! `zgate serve`: the gateway as a service.
 
+use super::block::changed;
 use crate::admin::{self, Handler, Reply, Request};
-use crate::block::settings;
+use crate::block::service::BlockService;
+use crate::block::{settings, view};
 use crate::lifecycle::build;
 use crate::lifecycle::run::Gateway;
 use crate::observe::{http, status};
@@ -138,8 +140,46 @@ fn handler(
                     Err(_) => return Reply::Error("it is stopping already".to_owned()),
                 }
             }
+            request => match about_targets(&gateway.shared.block, request) {
+                Ok(value) => Ok(value),
+                Err(error) => return Reply::Error(error.to_string()),
+            },
         };
         value.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok)
+    })
+}
+
+/// Requests about iSCSI.
+fn about_targets(block: &BlockService, request: Request) -> io::Result<serde_json::Value> {
+    let pattern = |text: &str| {
+        text.parse::<zgate_config::NamePattern>()
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+    };
+    Ok(match request {
+        Request::Targets => serde_json::to_value(view::targets(block))?,
+        Request::Sessions => serde_json::to_value(view::sessions(block))?,
+        Request::Acl => serde_json::to_value(view::access(block))?,
+        Request::LunAdd { target, lun } => {
+            block.add_lun(&target, &lun)?;
+            changed(serde_json::json!({ "target": target, "added_lun": lun.number }))
+        }
+        Request::LunRemove { target, number } => {
+            block.remove_lun(&target, number)?;
+            changed(serde_json::json!({ "target": target, "removed_lun": number }))
+        }
+        Request::LunResize { target, number, size_bytes } => {
+            let size = block.resize_lun(&target, number, size_bytes)?;
+            serde_json::json!({ "target": target, "lun": number, "size_bytes": size })
+        }
+        Request::AclAdd { target, initiator, luns } => {
+            block.allow(&target, pattern(&initiator)?, luns)?;
+            changed(serde_json::json!({ "target": target, "allowed": initiator }))
+        }
+        Request::AclRemove { target, initiator } => {
+            block.deny(&target, &pattern(&initiator)?)?;
+            changed(serde_json::json!({ "target": target, "withdrawn": initiator }))
+        }
+        other => return Err(io::Error::other(format!("{other:?} is not about targets"))),
     })
 }
 

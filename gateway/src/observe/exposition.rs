@@ -1,9 +1,12 @@
 //! The metrics in Prometheus' text format. Every name stands in one table,
 //! which docs/METRICS.md is checked against.
 
+use crate::block::figures::{STATUSES as STATUSES_OF_SCSI, UnitFigures};
+use crate::block::service::BlockService;
 use crate::serve::counters::LATENCY_BOUNDS_SECONDS;
 use crate::serve::service::Shared;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
 use zgate_nfs::runtime::Runtime;
 
 /// A metric.
@@ -41,6 +44,17 @@ metrics! {
     DELEGATIONS "zgate_nfs_delegations" "gauge" "Delegations given";
     RECALLS "zgate_nfs_recalls" "gauge" "Delegations being recalled";
     GRACE "zgate_nfs_grace_seconds" "gauge" "Seconds the grace period lasts at most; 0: over";
+    SCSI_SECONDS "zgate_scsi_command_seconds" "histogram" "Time a SCSI command took, by family";
+    SCSI_ERRORS "zgate_scsi_command_errors_total" "counter" "SCSI commands that did not end with GOOD, by family and status";
+    LUN_OPERATIONS "zgate_lun_operations_total" "counter" "SCSI commands of a logical unit, by target, lun and kind";
+    LUN_BYTES "zgate_lun_bytes_total" "counter" "Bytes read from and written to a logical unit, by target, lun and kind";
+    ISCSI_SESSIONS "zgate_iscsi_sessions" "gauge" "iSCSI sessions";
+    ISCSI_CONNECTIONS "zgate_iscsi_connections" "gauge" "Connections of iSCSI sessions";
+    ISCSI_LOGINS "zgate_iscsi_logins_total" "counter" "iSCSI logins that succeeded, by connection";
+    ISCSI_REFUSED "zgate_iscsi_logins_refused_total" "counter" "iSCSI logins that were refused, by reason";
+    ISCSI_RECEIVED "zgate_iscsi_received_bytes_total" "counter" "Bytes received on iSCSI connections after login";
+    ISCSI_SENT "zgate_iscsi_sent_bytes_total" "counter" "Bytes sent on iSCSI connections after login";
+    ISCSI_RUNNING "zgate_iscsi_running_bytes" "gauge" "Bytes that SCSI commands under way read or write";
     BUFFERS "zgate_buffers_in_use_bytes" "gauge" "Pool buffers in use";
 }
 
@@ -74,6 +88,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     single(&mut out, DELEGATIONS, totals.delegations);
     single(&mut out, RECALLS, totals.recalls);
     single(&mut out, GRACE, totals.grace_seconds);
+    block_service(&mut out, &shared.block);
     single(&mut out, BUFFERS, shared.pool.in_use_bytes());
     out
 }
@@ -100,6 +115,69 @@ fn operations(out: &mut String, shared: &Shared) {
     for (status, count) in shared.metrics.errors() {
         let _ = writeln!(out, "{}{{status=\"{}\"}} {count}", STATUSES.name, status.name());
     }
+}
+
+/// Everything about SCSI and iSCSI.
+fn block_service(out: &mut String, block: &BlockService) {
+    let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+    head(out, SCSI_SECONDS);
+    for (family, figures) in block.figures.families() {
+        let (buckets, seconds, _) = figures.load();
+        let (name, label) = (SCSI_SECONDS.name, family.label());
+        let mut count = 0;
+        for (at, bucket) in buckets.iter().enumerate() {
+            count += bucket;
+            let bound = LATENCY_BOUNDS_SECONDS.get(at).map_or("+Inf".to_owned(), |b| b.to_string());
+            let _ = writeln!(out, "{name}_bucket{{family=\"{label}\",le=\"{bound}\"}} {count}");
+        }
+        let _ = writeln!(out, "{name}_sum{{family=\"{label}\"}} {seconds}");
+        let _ = writeln!(out, "{name}_count{{family=\"{label}\"}} {count}");
+    }
+    head(out, SCSI_ERRORS);
+    for (family, figures) in block.figures.families() {
+        let (_, _, errors) = figures.load();
+        for ((_, status), count) in STATUSES_OF_SCSI.iter().zip(errors).filter(|one| one.1 > 0) {
+            let (name, family) = (SCSI_ERRORS.name, family.label());
+            let _ = writeln!(out, "{name}{{family=\"{family}\",status=\"{status}\"}} {count}");
+        }
+    }
+    let rules = block.rules();
+    let mut per_unit = |metric: Metric, values: fn(&UnitFigures) -> Vec<(&'static str, u64)>| {
+        head(out, metric);
+        for unit in rules.catalog.units() {
+            for (kind, value) in values(&unit.figures) {
+                let (target, lun) = (&unit.target, unit.config.number);
+                let _ = writeln!(
+                    out,
+                    "{}{{target=\"{target}\",lun=\"{lun}\",kind=\"{kind}\"}} {value}",
+                    metric.name
+                );
+            }
+        }
+    };
+    per_unit(LUN_OPERATIONS, |figures| {
+        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        vec![
+            ("read", load(&figures.reads)),
+            ("write", load(&figures.writes)),
+            ("other", load(&figures.others)),
+        ]
+    });
+    per_unit(LUN_BYTES, |figures| {
+        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        vec![("read", load(&figures.read_bytes)), ("write", load(&figures.written_bytes))]
+    });
+    let sessions = block.sessions();
+    single(out, ISCSI_SESSIONS, sessions.len());
+    single(out, ISCSI_CONNECTIONS, sessions.iter().map(|cell| cell.ports().len()).sum::<usize>());
+    single(out, ISCSI_LOGINS, load(&block.figures.logins));
+    head(out, ISCSI_REFUSED);
+    for (reason, count) in block.figures.refused() {
+        let _ = writeln!(out, "{}{{reason=\"{reason}\"}} {count}", ISCSI_REFUSED.name);
+    }
+    single(out, ISCSI_RECEIVED, load(&block.figures.received_bytes));
+    single(out, ISCSI_SENT, load(&block.figures.sent_bytes));
+    single(out, ISCSI_RUNNING, load(&block.figures.running_bytes));
 }
 
 #[cfg(test)]
