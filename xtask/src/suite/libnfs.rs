@@ -13,7 +13,7 @@ use std::process::Command;
 const V4_UPLOAD_BYTES: usize = 3000;
 
 /// Sizes around what transfers are cut into.
-const SIZES: &[usize] = &[0, 1, 3000, 4096, 4096, 65_537, 1 << 20, (3 << 20) + 5];
+const SIZES: &[usize] = &[0, 1, 3000, 4096, 65_537, 1 << 20, (3 << 20) + 5];
 
 struct Rig<'a> {
     scratch: &'a Scratch,
