@@ -167,8 +167,9 @@ impl Unit {
     /// Does the disk's background work until the unit is closed.
     pub(crate) async fn run_background(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
+        let pace = Paced(&self);
         tokio::select! {
-            () = self.disk.run_background(&Paced(&self)) => {}
+            () = self.disk.run_background(&pace) => {}
             _ = closed.wait_for(|closed| *closed) => {}
         }
     }
