@@ -5,10 +5,8 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
-use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zgate_store::Caller;
 
@@ -31,37 +29,13 @@ struct Queue {
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// Jobs in the queue, to be looked at without the lock.
-    queued: AtomicUsize,
-    /// A worker is looking for work: nobody need be woken.
-    looking: AtomicBool,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Wakes a worker for a job in the queue, unless one looks for it: that one
-    /// takes it, or finds it when it looks once more before it sleeps.
-    fn wake_one(&self, mut queue: MutexGuard<'_, Queue>) {
-        if self.looking.load(Ordering::SeqCst) {
-            return;
-        }
-        let worker = queue.asleep.pop();
-        drop(queue);
-        if let Some(worker) = worker {
-            worker.unpark();
-        }
-    }
 }
-
-/// How long a worker looks for more work before it sleeps: a client that waits
-/// for one answer at a time sends its next request about then. Longer than
-/// that, waking a thread costs less than the looking.
-const LOOK: Duration = Duration::from_micros(30);
-/// Giving way takes longer than this only when somebody else needed the core.
-const CORE_NEEDED: Duration = Duration::from_micros(3);
 
 /// The pool. Its threads end when it is dropped and the queue is empty.
 pub(crate) struct Workers {
@@ -115,8 +89,11 @@ impl Workers {
     fn push(&self, job: Job) {
         let mut queue = self.shared.lock();
         queue.jobs.push_back(job);
-        self.shared.queued.store(queue.jobs.len(), Ordering::SeqCst);
-        self.shared.wake_one(queue);
+        let worker = queue.asleep.pop();
+        drop(queue);
+        if let Some(worker) = worker {
+            worker.unpark();
+        }
     }
 }
 
@@ -145,22 +122,14 @@ fn next(shared: &Shared) -> Option<Job> {
     let mut queue = shared.lock();
     loop {
         if let Some(job) = queue.jobs.pop_front() {
-            shared.queued.store(queue.jobs.len(), Ordering::SeqCst);
-            // Nobody was woken for what came while a worker looked.
-            if !queue.jobs.is_empty() {
-                shared.wake_one(queue);
-            }
             return Some(job);
         }
         if queue.closed {
             return None;
         }
-        drop(queue);
-        let found = look(shared);
-        queue = shared.lock();
-        if !found && queue.jobs.is_empty() && !queue.closed {
-            queue = sleep(shared, queue);
-        }
+        // Looking on for a moment instead does not pay: where cores are scarce,
+        // a thread that looks waits longer for its turn than one that is woken.
+        queue = sleep(shared, queue);
     }
 }
 
@@ -176,29 +145,6 @@ fn sleep<'a>(shared: &'a Shared, mut queue: MutexGuard<'a, Queue>) -> MutexGuard
             return queue;
         }
     }
-}
-
-/// Looks for work for a moment, unless another worker does or somebody else
-/// needs the core.
-fn look(shared: &Shared) -> bool {
-    if shared.looking.swap(true, Ordering::SeqCst) {
-        return false;
-    }
-    let begun = Instant::now();
-    let (mut now, mut found) = (begun, false);
-    while now - begun < LOOK {
-        if shared.queued.load(Ordering::SeqCst) > 0 {
-            found = true;
-            break;
-        }
-        std::thread::yield_now();
-        let before = std::mem::replace(&mut now, Instant::now());
-        if now - before > CORE_NEEDED {
-            break;
-        }
-    }
-    shared.looking.store(false, Ordering::SeqCst);
-    found
 }
 
 #[cfg(test)]
