@@ -88,12 +88,7 @@ impl Procedure for Write {
         let written = write(cx, &object, args).await;
         *fail = object.wcc_after().await;
         let (count, committed) = written?;
-        Ok(Written {
-            wcc: std::mem::take(fail),
-            count,
-            committed,
-            verifier,
-        })
+        Ok(Written { wcc: std::mem::take(fail), count, committed, verifier })
     }
 }
 
