@@ -56,6 +56,7 @@ impl Server {
             current_stateid: None,
             saved_stateid: None,
             slot: None,
+            open_client: None,
             op_index: 0,
             op_count: count,
             reply_room: MAX_REPLY_BYTES,

@@ -92,6 +92,9 @@ pub struct Cx<'a> {
     pub saved_stateid: Option<Stateid>,
     /// The session slot, once SEQUENCE ran.
     pub slot: Option<SlotUse>,
+    /// The client an OPEN of this COMPOUND named (minor 0, where no session
+    /// does).
+    pub open_client: Option<crate::v4::wire::ClientId>,
     /// Index of the running operation.
     pub op_index: usize,
     /// How many operations the COMPOUND says it has.
@@ -209,6 +212,13 @@ impl Cx<'_> {
     #[must_use]
     pub fn session_client(&self) -> Option<crate::v4::wire::ClientId> {
         self.slot.as_ref().map(|slot| slot.client)
+    }
+
+    /// The client that calls, as far as the COMPOUND tells: minor 0 says so in
+    /// few operations.
+    #[must_use]
+    pub fn calling_client(&self) -> Option<crate::v4::wire::ClientId> {
+        self.session_client().or(self.open_client)
     }
 }
 

@@ -40,7 +40,7 @@ impl State {
                 .delegations
                 .iter()
                 .filter_map(|key| tables.delegations.get(key))
-                .find(|d| d.write && Some(d.client) != cx.session_client())?;
+                .find(|d| d.write && Some(d.client) != cx.calling_client())?;
             let mut want = Bitmap::of(&[CHANGE, SIZE]);
             if delegation.attrs {
                 want.set(TIME_DELEG_ACCESS);

@@ -50,7 +50,12 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
     let by_delegation = settable.applied.contains(TIME_DELEG_ACCESS)
         || settable.applied.contains(TIME_DELEG_MODIFY);
     if !by_delegation {
-        cx.server.state.recall_for_change(cx, object.file_key())?;
+        // In minor 0 the stateid alone says whose delegation need not come
+        // back: its holder sets the length under it (RFC 7530 §10.4.4).
+        let state = &cx.server.state;
+        let named = || state.index.get(args.stateid.into()).map(|handle| handle.core.client);
+        let caller = cx.calling_client().or_else(named);
+        state.recall_conflicting(cx, &object.file_key(), true, caller)?;
     }
     if let Some((value, mask)) = settable.masked_mode {
         let now = store.getattr(&object.node).await?.mode;

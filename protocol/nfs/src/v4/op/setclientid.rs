@@ -6,6 +6,8 @@ use crate::v4::state::tables::{Callback40, Client, Principal};
 use crate::v4::wire::{ClientId, OpNum, OwnerBytes, Status, Verifier};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use zgate_rpc::auth::OpaqueAuth;
+use zgate_rpc::{AuthSys, Credential};
 use zgate_xdr::{Opaque, xdr_struct};
 
 xdr_struct! {
@@ -109,6 +111,7 @@ impl Operation for Setclientid {
             program: args.callback_program,
             ident: args.callback_ident,
             address,
+            credential: callback_credential(&cx.call.credential),
             up: Arc::default(),
         });
         if let Some(id) = keep_id {
@@ -129,6 +132,22 @@ impl Operation for Setclientid {
     }
 }
 
+/// Callbacks carry the flavour the client id was acquired with
+/// (RFC 7530 §3.3.3); Linux refuses AUTH_NONE for anything but CB_NULL.
+fn callback_credential(acquired_with: &Credential) -> OpaqueAuth {
+    let of_the_server = || AuthSys {
+        stamp: 0,
+        machine: b"zgate".to_vec(),
+        uid: 0,
+        gid: 0,
+        groups: Vec::new(),
+    };
+    match acquired_with {
+        Credential::None => OpaqueAuth::none(),
+        Credential::Sys(_) => Credential::Sys(of_the_server()).to_opaque(),
+    }
+}
+
 /// CLID_INUSE names the address of who uses it (RFC 7530 §16.33.2).
 fn in_use(client: &Client) -> Failure {
     let user = NetAddress { netid: b"tcp"[..].into(), address: client.address.as_bytes().into() };
@@ -138,6 +157,15 @@ fn in_use(client: &Client) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn callbacks_carry_the_flavour_of_the_client_id() {
+        let sys = AuthSys { stamp: 9, machine: b"c".to_vec(), uid: 7, gid: 7, groups: vec![1] };
+        let sent = callback_credential(&Credential::Sys(sys));
+        let Credential::Sys(sent) = Credential::parse(&sent).unwrap() else { panic!("{sent:?}") };
+        assert_eq!((sent.uid, sent.gid, sent.groups.len()), (0, 0, 0));
+        assert_eq!(callback_credential(&Credential::None), OpaqueAuth::none());
+    }
 
     #[test]
     fn universal_addresses() {

@@ -145,6 +145,8 @@ pub struct Callback40 {
     pub ident: u32,
     /// Where it listens.
     pub address: std::net::SocketAddr,
+    /// What calls to it carry.
+    pub credential: zgate_rpc::auth::OpaqueAuth,
     /// Whether CB_NULL was answered.
     pub up: Arc<std::sync::atomic::AtomicBool>,
 }

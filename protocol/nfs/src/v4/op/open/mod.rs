@@ -49,6 +49,7 @@ impl Operation for Open {
             return open(cx, &args, client, &owner).await;
         }
         let client = args.owner.clientid;
+        cx.open_client = Some(client);
         let owner: OwnerName = Arc::from(args.owner.owner.0.as_slice());
         let seq_owner = SeqOwner::Open(client, Arc::clone(&owner));
         {
