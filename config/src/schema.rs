@@ -304,6 +304,8 @@ pub struct ExportConfig {
 pub struct ServerConfig {
     /// Addresses NFS listens on.
     pub listen: Vec<SocketAddr>,
+    /// Register NFS with this machine's rpcbind.
+    pub rpcbind: bool,
     /// What must survive a restart.
     pub state_dir: PathBuf,
     /// Cores to use; 0: all.
@@ -339,6 +341,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([0, 0, 0, 0], 2049))],
+            rpcbind: false,
             state_dir: PathBuf::from("/var/lib/zgate"),
             cores: 0,
             server_owner: String::new(),

@@ -67,7 +67,7 @@ fn check_export(export: &ExportConfig, name: &str, found: &mut Vec<String>) {
     if !normal {
         wrong(format!("pseudo = \"{pseudo}\": must begin with / and have no empty, . or .. parts"));
     }
-    if export.fsid.is_some_and(|fsid| fsid < 16 || fsid > 0x7fff_ffff) {
+    if export.fsid.is_some_and(|fsid| !(16..=0x7fff_ffff).contains(&fsid)) {
         wrong("fsid: must be between 16 and 2147483647".into());
     }
     let ByteSize(transfer) = export.max_transfer;

@@ -6,6 +6,7 @@ use crate::block::service::BlockService;
 use crate::block::{settings, view};
 use crate::lifecycle::build;
 use crate::lifecycle::run::Gateway;
+use crate::listen::rpcbind;
 use crate::observe::{http, status};
 use clap::Args;
 use std::io;
@@ -71,19 +72,29 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
     if config.exports.is_empty() && config.targets.is_empty() {
         tracing::warn!("nothing is exported: name an [[export]] in the configuration");
     }
+    let registered = config.server.rpcbind;
+    if let (true, Some(address)) = (registered, gateway.addresses.first()) {
+        rpcbind::register(address.port());
+    }
     notify("READY=1");
     while let Ok(event) = happened.recv() {
         match event {
             Event::Stop => break,
-            Event::Reload => match reload(&gateway, path, &current) {
-                Ok(changes) => tracing::info!(changes, "configuration reloaded"),
-                Err(error) => {
-                    tracing::error!(%error, "configuration not reloaded; nothing changed")
+            Event::Reload => {
+                match reload(&gateway, path, &current) {
+                    Ok(changes) => tracing::info!(changes, "configuration reloaded"),
+                    Err(error) => {
+                        tracing::error!(%error, "configuration not reloaded; nothing changed");
+                    }
                 }
-            },
+                notify("READY=1");
+            }
         }
     }
     notify("STOPPING=1");
+    if registered {
+        rpcbind::unregister();
+    }
     gateway.stop();
     // The socket of a gateway that ended in order leads nowhere any more.
     let _ = std::fs::remove_file(&config.server.admin_socket);

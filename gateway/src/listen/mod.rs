@@ -2,5 +2,6 @@
 
 pub(crate) mod accept;
 pub(crate) mod receive;
+pub(crate) mod rpcbind;
 pub(crate) mod send;
 pub(crate) mod tcp;

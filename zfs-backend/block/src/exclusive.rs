@@ -8,9 +8,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a lock held by somebody else is waited for: udev holds one while
-/// it looks at a device that has just changed.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long what somebody else holds is waited for: udev locks a device while it
+/// looks at it, and the kernel keeps the files of a killed process open until its
+/// io_uring has been taken apart.
+const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a lock was not taken.
@@ -24,7 +25,7 @@ pub(crate) enum Refusal {
 
 /// Takes the advisory lock (flock(2)) of an open file or device: shared for
 /// reading only, else exclusive. It ends with the descriptor.
-pub(crate) fn lock(fd: &OwnedFd, shared: bool, patient: bool) -> Result<(), Refusal> {
+pub(crate) fn lock(fd: &OwnedFd, shared: bool) -> Result<(), Refusal> {
     let wanted = if shared {
         FlockOperation::NonBlockingLockShared
     } else {
@@ -35,12 +36,28 @@ pub(crate) fn lock(fd: &OwnedFd, shared: bool, patient: bool) -> Result<(), Refu
         match flock(fd, wanted) {
             Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) if patient && waited < PATIENCE => {
+            Err(Errno::WOULDBLOCK) if waited < PATIENCE => {
                 std::thread::sleep(PAUSE);
                 waited += PAUSE;
             }
             Err(Errno::WOULDBLOCK) => return Err(Refusal::Held),
             Err(errno) => return Err(Refusal::Failed(errno.into())),
+        }
+    }
+}
+
+/// Opens, waiting for an exclusive user who may be on the way out.
+pub(crate) fn open_when_free<T>(
+    mut open: impl FnMut() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match open() {
+            Err(Errno::BUSY) if waited < PATIENCE => {
+                std::thread::sleep(PAUSE);
+                waited += PAUSE;
+            }
+            answer => return answer,
         }
     }
 }

@@ -87,8 +87,8 @@ fn no_direct(path: &Path, why: &'static str) -> OpenError {
 }
 
 /// Takes the lock; a file system without locks is used without.
-fn hold(fd: &OwnedFd, path: &Path, shared: bool, patient: bool) -> Result<(), OpenError> {
-    match exclusive::lock(fd, shared, patient) {
+fn hold(fd: &OwnedFd, path: &Path, shared: bool) -> Result<(), OpenError> {
+    match exclusive::lock(fd, shared) {
         Ok(()) => Ok(()),
         Err(Refusal::Held) => Err(OpenError::InUse {
             path: path.to_owned(),
@@ -108,7 +108,7 @@ fn open_device(path: &Path, options: &BlockOptions, found: &Stat) -> Result<Back
     if now.st_rdev != found.st_rdev {
         return Err(unreachable_because(path, Errno::STALE));
     }
-    hold(&fd, path, options.read_only, true)?;
+    hold(&fd, path, options.read_only)?;
     let ask = |what| move |errno: Errno| unexaminable(path, what, errno);
     if !options.read_only && block_ioctl::is_read_only(&fd).map_err(ask("query"))? {
         return Err(not_writable(path, "the device is read-only"));
@@ -137,7 +137,7 @@ fn open_device_fd(
     let flags = access(options) | OFlags::EXCL;
     let try_direct = options.direct != DirectIo::Never;
     let first = if try_direct { flags | OFlags::DIRECT } else { flags };
-    let opened = match rustix::fs::open(path, first, Mode::empty()) {
+    let opened = match exclusive::open_when_free(|| rustix::fs::open(path, first, Mode::empty())) {
         Err(Errno::INVAL | Errno::OPNOTSUPP) if options.direct == DirectIo::Auto => {
             rustix::fs::open(path, flags, Mode::empty()).map(|fd| (fd, false))
         }
@@ -174,7 +174,7 @@ fn open_file(path: &Path, options: &BlockOptions, create: OFlags) -> Result<Back
         FileType::RegularFile => {}
         other => return Err(wrong_type(path, other)),
     }
-    hold(&fd, path, options.read_only, false)?;
+    hold(&fd, path, options.read_only)?;
     if let (Some(bytes), false) = (options.create_bytes, options.read_only) {
         give_size(&fd, path, bytes)?;
     }
