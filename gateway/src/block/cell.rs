@@ -20,7 +20,7 @@ use zgate_iscsi::names::Tsih;
 use zgate_iscsi::pdu::{Lun as WireLun, TaskFunction};
 use zgate_iscsi::session::{
     AttachError, CloseReason, Command, ConnHandle, EndReason, Event, FunctionTag, SendTargets,
-    Session, TextTag,
+    Session, TaskTag, TextTag,
 };
 use zgate_iscsi::time::Timestamp;
 use zgate_scsi::Nexus;
@@ -60,11 +60,12 @@ pub(crate) enum Work {
     Ended(EndReason),
 }
 
-/// A command that runs: its number, and where.
-#[derive(Clone, Copy, Debug)]
+/// A command that runs: its number, where, and how it is told to stop.
+#[derive(Debug)]
 struct Running {
     number: u64,
     unit: usize,
+    stop: Option<(TaskTag, Arc<Notify>)>,
 }
 
 /// What is under the lock.
@@ -192,12 +193,13 @@ impl Cell {
         self.lock().work.pop_front()
     }
 
-    /// Notes that a command begins on a unit.
-    pub(crate) fn begin(&self, unit: &Arc<Unit>) -> u64 {
+    /// Notes that a command begins on a unit. One that may be left before its
+    /// end says how it is told so.
+    pub(crate) fn begin(&self, unit: &Arc<Unit>, stop: Option<(TaskTag, Arc<Notify>)>) -> u64 {
         let mut inner = self.lock();
         let number = inner.next_number;
         inner.next_number += 1;
-        inner.running.push(Running { number, unit: Arc::as_ptr(unit) as usize });
+        inner.running.push(Running { number, unit: Arc::as_ptr(unit) as usize, stop });
         number
     }
 
@@ -241,14 +243,21 @@ impl Cell {
 }
 
 impl Inner {
+    fn stop(&self, task: TaskTag) {
+        let stops = self.running.iter().filter_map(|one| one.stop.as_ref());
+        stops.filter(|(tag, _)| *tag == task).for_each(|(_, stop)| stop.notify_one());
+    }
+
     /// Takes the engine's events: closes go to their connections, aborted
-    /// commands run to their end (their results are dropped), the rest waits.
+    /// commands are stopped or run to their end (their results are dropped),
+    /// the rest waits.
     fn sort_events(&mut self) {
         while let Some(event) = self.session.poll_event() {
             match event {
                 Event::Command(command) => self.work.push_back(Work::Run(command)),
-                Event::Abort(_) => {}
-                Event::Function { tag, function, lun, affected: _ } => {
+                Event::Abort(task) => self.stop(task),
+                Event::Function { tag, function, lun, affected } => {
+                    affected.into_iter().for_each(|task| self.stop(task));
                     self.work.push_back(Work::Function { tag, function, lun });
                 }
                 Event::SendTargets { tag, scope } => {

@@ -7,9 +7,10 @@ use super::service::BlockService;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::Notify;
 use zgate_iscsi::pdu::TaskAttribute as WireAttribute;
 use zgate_iscsi::session::{Command, Completion, TaskTag};
-use zgate_scsi::{Cdb, Lun, TaskAttribute, expected_data_out};
+use zgate_scsi::{Cdb, Lun, Response, ScsiStatus, TaskAttribute, expected_data_out};
 use zgate_store::BufferPool;
 
 /// Bytes that a command reads or writes, for the bounds.
@@ -34,20 +35,33 @@ pub(crate) async fn execute(
     let needed = expected_data_out(&cdb, block_bytes);
     let data_out = in_one_piece(data_out, needed, &block.home.pool);
     let written = data_out.len() as u64;
-    let number = unit.map(|unit| cell.begin(unit));
-    let response = view
-        .luns
-        .execute(
-            wire_lun,
-            zgate_scsi::Command {
-                nexus: Arc::clone(&cell.nexus),
-                cdb,
-                attribute: attribute_of(attribute),
-                data_out,
-                data_out_offered_bytes: expected_write_bytes.into(),
+    // SANITIZE goes on in the background when its command is aborted (SBC-4
+    // §4.11), so the command need not stay. All others do: what they write
+    // must not come after the answer to the abort.
+    let stop = (family == Family::Sanitize).then(|| Arc::new(Notify::new()));
+    let number = unit.map(|unit| cell.begin(unit, stop.clone().map(|stop| (task, stop))));
+    let run = view.luns.execute(
+        wire_lun,
+        zgate_scsi::Command {
+            nexus: Arc::clone(&cell.nexus),
+            cdb,
+            attribute: attribute_of(attribute),
+            data_out,
+            data_out_offered_bytes: expected_write_bytes.into(),
+        },
+    );
+    let response = match stop {
+        None => run.await,
+        Some(stop) => tokio::select! {
+            response = run => response,
+            () = stop.notified() => Response {
+                status: ScsiStatus::TaskAborted,
+                sense: None,
+                data_in: None,
+                aborts: Vec::new(),
             },
-        )
-        .await;
+        },
+    };
     if let (Some(unit), Some(number)) = (unit, number) {
         cell.end(number);
         if !response.aborts.is_empty() {

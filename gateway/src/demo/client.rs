@@ -1,5 +1,6 @@
 //! The other process of the demo: reads every file over NFSv4.1 and compares.
 
+use super::lun::{self, LunReport};
 use super::model::{Entry, Manifest, hex, progress};
 use clap::Args;
 use futures_util::stream::{self, StreamExt};
@@ -21,6 +22,8 @@ pub(crate) struct ClientArgs {
     #[arg(long)]
     address: SocketAddr,
     #[arg(long)]
+    portal: SocketAddr,
+    #[arg(long)]
     export: String,
     #[arg(long)]
     manifest: PathBuf,
@@ -36,6 +39,7 @@ pub(super) struct Report {
     seconds: f64,
     gigabytes_per_second: f64,
     mismatches: Vec<String>,
+    lun: LunReport,
 }
 
 impl fmt::Display for Report {
@@ -49,11 +53,12 @@ impl fmt::Display for Report {
             self.gigabytes_per_second
         )?;
         if self.mismatches.is_empty() {
-            f.write_str("every checksum agrees")
+            f.write_str("every checksum agrees")?;
         } else {
             write!(f, "{} DIFFER:", self.mismatches.len())?;
-            self.mismatches.iter().try_for_each(|path| write!(f, " {path}"))
+            self.mismatches.iter().try_for_each(|path| write!(f, " {path}"))?;
         }
+        write!(f, "\n{}", self.lun)
     }
 }
 
@@ -79,9 +84,10 @@ pub(crate) fn run(args: &ClientArgs) -> Result<bool, Box<dyn std::error::Error>>
         seconds,
         gigabytes_per_second: manifest.bytes() as f64 / 1e9 / seconds,
         mismatches,
+        lun: lun::verify(args.portal)?,
     };
     println!("{}", serde_json::to_string(&report)?);
-    Ok(report.mismatches.is_empty())
+    Ok(report.mismatches.is_empty() && report.lun.agrees)
 }
 
 async fn compare_all(

@@ -2,11 +2,11 @@
 //! it, read back by another process over NFSv4.1, and compared.
 
 mod client;
+mod lun;
 mod model;
 
 pub(crate) use client::{ClientArgs, run as run_client};
 
-use crate::block::settings::BlockSettings;
 use crate::lifecycle::run::{ExportSettings, Gateway, Settings};
 use crate::observe::http;
 use crate::serve::connections::ConnectionLimits;
@@ -42,6 +42,9 @@ pub(crate) struct DemoArgs {
     /// Port for NFS on 127.0.0.1
     #[arg(long, default_value_t = 12_049)]
     port: u16,
+    /// Port for iSCSI on 127.0.0.1; 0: any free one
+    #[arg(long, default_value_t = 0)]
+    iscsi_port: u16,
     /// Port for metrics and status on 127.0.0.1
     #[arg(long, default_value_t = 9_469)]
     metrics_port: u16,
@@ -83,9 +86,15 @@ pub(crate) fn run(args: &DemoArgs) -> io::Result<bool> {
     let address = *gateway.addresses.first().ok_or_else(|| io::Error::other("no listener"))?;
     let metrics = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), args.metrics_port);
     let http = http::start(metrics, gateway.shared.clone())?;
-    let agreed = verify(args, address, &manifest, scratch.path())?;
+    let portal = *gateway
+        .shared
+        .block
+        .addresses()
+        .first()
+        .ok_or_else(|| io::Error::other("no iSCSI portal"))?;
+    let agreed = verify(args, (address, portal), &manifest, scratch.path())?;
     if !args.once {
-        explain(args, address, http.address);
+        explain(args, (address, portal), http.address);
         wait_for_signal()?;
     }
     gateway.stop();
@@ -135,13 +144,14 @@ fn start(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::R
         delegations: true,
         snapshots_visible: false,
     };
-    Gateway::start(&settings, &[export], &BlockSettings::default())
+    let portal = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), args.iscsi_port);
+    Gateway::start(&settings, &[export], &lun::settings(scratch, portal)?)
 }
 
 /// Another process reads everything back and compares.
 fn verify(
     args: &DemoArgs,
-    address: SocketAddr,
+    (address, portal): (SocketAddr, SocketAddr),
     manifest: &Manifest,
     scratch: &Path,
 ) -> io::Result<bool> {
@@ -150,6 +160,7 @@ fn verify(
     let mut command = Command::new(std::env::current_exe()?);
     command
         .arg("demo-client")
+        .args(["--portal", &portal.to_string()])
         .args(["--address", &address.to_string(), "--export", PSEUDO_PATH, "--manifest"])
         .arg(&list)
         .stdin(Stdio::null())
@@ -166,7 +177,7 @@ fn verify(
     Ok(output.status.success())
 }
 
-fn explain(args: &DemoArgs, address: SocketAddr, http: SocketAddr) {
+fn explain(args: &DemoArgs, (address, portal): (SocketAddr, SocketAddr), http: SocketAddr) {
     if args.json {
         return;
     }
@@ -179,6 +190,7 @@ fn explain(args: &DemoArgs, address: SocketAddr, http: SocketAddr) {
     println!(
         "  v3     mount -t nfs -o vers=3,nolock,port={port},mountport={port} 127.0.0.1:{PSEUDO_PATH} /mnt"
     );
+    println!("iSCSI    iscsi-inq iscsi://{portal}/{}/0", lun::TARGET);
     println!("Metrics  http://{http}/metrics");
     println!("Status   http://{http}/status");
     println!("Press Ctrl-C to stop; the scratch directory is removed then.");

@@ -58,10 +58,14 @@ impl<W: Write> Write for Hashing<W> {
 }
 
 /// Fast, repeatable noise (xorshift64*).
-struct Noise(u64);
+pub(super) struct Noise(u64);
 
 impl Noise {
-    fn fill(&mut self, buffer: &mut [u8]) {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(0x9e37_79b9_7f4a_7c15 ^ (seed + 1))
+    }
+
+    pub(super) fn fill(&mut self, buffer: &mut [u8]) {
         for chunk in buffer.chunks_mut(8) {
             self.0 ^= self.0 >> 12;
             self.0 ^= self.0 << 25;
@@ -194,7 +198,7 @@ fn write_shard(
     let mut out = Hashing { inner: file, hash: Sha256::new(), bytes: 0 };
     out.write_all(&header.to_bytes())?;
     let mut left = header.tensors.values().map(|t| t.data_offsets[1]).max().unwrap_or(0);
-    let mut noise = Noise(0x9e37_79b9_7f4a_7c15 ^ (shard + 1));
+    let mut noise = Noise::new(shard);
     let mut block = vec![0; 1 << 20];
     while left > 0 {
         let len = left.min(block.len() as u64) as usize;
