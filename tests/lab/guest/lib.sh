@@ -4,7 +4,7 @@
 STORE_DISK=/dev/vdb
 OTHER_DISK=/dev/vdc
 RESULT=${RESULT:-/tmp/result}
-ZGATE=/run/lab-zgate
+ZGATE=/run/lab/zgate
 CONFIG=/run/zgate/zgate.toml
 STATE_DIR=/var/lib/zgate
 # Short, so that a restart is over soon; more than an emulated client's pauses.
@@ -15,7 +15,7 @@ SERVER_FOR_B=10.9.0.1
 failed_steps=0
 EXPORTS=()
 mkdir -p "$RESULT"
-[ -x "$ZGATE" ] || { cp /lab/zgate "$ZGATE" && chmod 755 "$ZGATE"; }
+[ -x "$ZGATE" ] || { mkdir -p /run/lab && cp /lab/zgate "$ZGATE" && chmod 755 "$ZGATE"; }
 
 now() { date +%s.%N; }
 since() { echo "$1 $(now)" | awk '{ printf "%.2f", $2 - $1 }'; }
@@ -174,7 +174,7 @@ gateway_start() {
     ZGATE_LOG=${ZGATE_LOG:-info} RUST_BACKTRACE=1 "$ZGATE" serve --config "$CONFIG" \
         >>/run/zgate/log 2>&1 </dev/null &
     echo $! >/run/zgate/pid
-    eventually 30 port_open 2049 || { tail -n 20 /run/zgate/log; return 1; }
+    eventually 30 port_open 2049 && gateway_alive || { tail -n 20 /run/zgate/log; return 1; }
 }
 port_open() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 gateway_alive() { kill -0 "$(cat /run/zgate/pid)" 2>/dev/null; }

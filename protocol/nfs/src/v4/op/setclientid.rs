@@ -135,13 +135,8 @@ impl Operation for Setclientid {
 /// Callbacks carry the flavour the client id was acquired with
 /// (RFC 7530 §3.3.3); Linux refuses AUTH_NONE for anything but CB_NULL.
 fn callback_credential(acquired_with: &Credential) -> OpaqueAuth {
-    let of_the_server = || AuthSys {
-        stamp: 0,
-        machine: b"zgate".to_vec(),
-        uid: 0,
-        gid: 0,
-        groups: Vec::new(),
-    };
+    let of_the_server =
+        || AuthSys { stamp: 0, machine: b"zgate".to_vec(), uid: 0, gid: 0, groups: Vec::new() };
     match acquired_with {
         Credential::None => OpaqueAuth::none(),
         Credential::Sys(_) => Credential::Sys(of_the_server()).to_opaque(),

@@ -1,0 +1,58 @@
+# title: a directory of 5000 files is listed whole, while it changes too
+# seconds: 300
+
+FILES=5000
+store_make "$(best_store)"
+mkdir "$STORE/many"
+(cd "$STORE/many" && seq -f 'file-%05g' $FILES | xargs touch)
+need "the gateway serves" gateway_start
+
+listed() {
+    local began
+    began=$(now)
+    same $FILES "$(ls -f "$1/many" | grep -c '^file-')" "names"
+    figure "v$2 names" "$(since "$began")" s
+    same $FILES "$(ls -f "$1/many" | sort -u | grep -c '^file-')" "different names"
+    drop_caches
+    began=$(now)
+    same $FILES "$(ls -l "$1/many" | grep -c 'file-')" "with attributes"
+    figure "v$2 names and attributes" "$(since "$began")" s
+}
+while_changing() {
+    python3 - "$1/many" "$2/many" <<'END'
+import os, sys
+a, b = sys.argv[1:3]
+fixed = {f"file-{n:05}" for n in range(1, 5001)}
+seen = []
+with os.scandir(a) as entries:
+    for count, entry in enumerate(entries):
+        seen.append(entry.name)
+        if count % 100 == 0:
+            name = f"{b}/passing-{count}"
+            open(name, "w").close()
+            if count % 200 == 0:
+                os.unlink(name)
+names = [name for name in seen if name in fixed]
+assert len(names) == len(set(names)), "names twice"
+assert set(names) == fixed, f"{len(fixed - set(names))} names missing"
+END
+    rm -f "$1"/many/passing-*
+}
+removed() {
+    mkdir "$1/copy"
+    (cd "$1/copy" && seq 600 | xargs touch)
+    rm -rf "$1/copy"
+    refused "No such file" ls "$1/copy"
+}
+
+for version in 4.2 4.0 3; do
+    dir=/mnt/v$version
+    step "v$version mounts" client_mount "$version" "$dir" || continue
+    client_b_mount "$version" /mnt/b
+    drop_caches
+    step "v$version: $FILES files" listed "$dir" "$version"
+    drop_caches
+    step "v$version: listed while another client changes it" while_changing "$dir" /mnt/b
+    step "v$version: 600 files, rm -r" removed "$dir"
+    umount /mnt/b "$dir"
+done
