@@ -1,8 +1,8 @@
 //! `test`, `conformance` and `tidy`: which suites run, and what they add up to.
 
-use crate::packages::{self, NFS_TOOLS, Tool};
+use crate::packages::{self, ISCSI_TOOLS, NFS_TOOLS, Tool};
 use crate::servers::zgate;
-use crate::suite::{cargo_tests, demo, libnfs, pynfs};
+use crate::suite::{cargo_tests, demo, iscsi, libnfs, pynfs};
 use crate::totals::{Outcome, Totals};
 use clap::Args;
 use std::io::{self, Write};
@@ -25,6 +25,45 @@ pub(crate) struct NfsArgs {
     /// Print the outcome of every suite as JSON on standard output
     #[arg(long)]
     json: bool,
+}
+
+/// What `conformance iscsi` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct IscsiArgs {
+    /// Judge this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Print the outcome of every suite as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the iSCSI judges.
+///
+/// # Errors
+/// When anything failed.
+pub(crate) fn iscsi(args: &IscsiArgs) -> io::Result<()> {
+    let binary = match &args.binary {
+        Some(binary) => std::fs::canonicalize(binary)?,
+        None => zgate::build()?,
+    };
+    let mut totals = Totals::default();
+    iscsi_judges(&binary, &mut totals)?;
+    finish(&totals, args.json)
+}
+
+fn iscsi_judges(binary: &Path, totals: &mut Totals) -> io::Result<()> {
+    match packages::ensure(ISCSI_TOOLS) {
+        Err(error) if packages::lack_is_a_skip(&error) => {
+            totals.skip("iSCSI", &error.to_string());
+            Ok(())
+        }
+        Err(error) => {
+            totals.run("iSCSI", |_| Err(error));
+            Ok(())
+        }
+        Ok(()) => iscsi::run(binary, totals),
+    }
 }
 
 /// Runs everything that needs nothing but this repository, and the judges that

@@ -76,6 +76,8 @@ enum Task {
 enum Conformance {
     /// libnfs's tools; with a checkout, pynfs
     Nfs(conformance::NfsArgs),
+    /// libiscsi's suite on files and loop devices, its tools, qemu
+    Iscsi(conformance::IscsiArgs),
 }
 
 #[derive(Subcommand, Debug)]
@@ -100,6 +102,7 @@ fn run(task: Task) -> io::Result<()> {
     match task {
         Task::Test(args) => conformance::test(&args),
         Task::Conformance(Conformance::Nfs(args)) => conformance::nfs(&args),
+        Task::Conformance(Conformance::Iscsi(args)) => conformance::iscsi(&args),
         Task::Tidy => conformance::tidy(),
         Task::Lab(args) => lab::run(&args),
         Task::Bench(Bench::Nfs(args)) => bench::nfs::run(&args),

@@ -27,6 +27,14 @@ pub(crate) const NFS_PEERS: &[Tool] = &[
     Tool { program: "ganesha.nfsd", package: "nfs-ganesha-vfs" },
 ];
 
+/// What the iSCSI suites need.
+pub(crate) const ISCSI_TOOLS: &[Tool] = &[
+    Tool { program: "iscsi-test-cu", package: "libiscsi-bin" },
+    Tool { program: "iscsi-ls", package: "libiscsi-bin" },
+    Tool { program: "qemu-img", package: "qemu-utils" },
+    Tool { program: "qemu-img", package: "qemu-block-extra" },
+];
+
 /// What pynfs needs to run.
 pub(crate) const PYTHON_TOOLS: &[Tool] = &[
     Tool { program: "python3", package: "python3" },

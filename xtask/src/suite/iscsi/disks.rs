@@ -1,0 +1,205 @@
+//! A gateway with the disks that suites judge.
+
+use crate::servers::scratch::run as succeed;
+use crate::servers::{ServerProcess, zgate};
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The target anyone may use.
+pub(crate) const OPEN: &str = "iqn.2026-11.test.zgate:open";
+/// The target that asks for CHAP.
+pub(crate) const GUARDED: &str = "iqn.2026-11.test.zgate:guarded";
+/// The target that only one initiator may use.
+pub(crate) const NAMED: &str = "iqn.2026-11.test.zgate:named";
+/// That initiator.
+pub(crate) const FRIEND: &str = "iqn.2026-11.test.zgate:friend";
+/// Size of a judged disk.
+pub(crate) const DISK_BYTES: u64 = 1 << 30;
+/// Size of the others.
+const SMALL_BYTES: u64 = 64 << 20;
+
+/// What the judged disks lie on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backing {
+    /// Files.
+    File,
+    /// Loop devices over files.
+    Loop,
+}
+
+/// Disks of the open target, by LUN.
+pub(crate) mod lun {
+    /// Physical blocks of 4096 bytes.
+    pub(crate) const LARGE_PHYSICAL: u16 = 0;
+    /// Physical blocks of 512 bytes.
+    pub(crate) const SMALL_PHYSICAL: u16 = 1;
+    /// Refuses writes.
+    pub(crate) const READ_ONLY: u16 = 2;
+}
+
+/// A loop device; gone when dropped.
+#[derive(Debug)]
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    fn over(file: &Path) -> io::Result<Self> {
+        let shown = succeed(Command::new("losetup").args(["-f", "--show"]).arg(file))?;
+        Ok(Self(PathBuf::from(shown.trim())))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // A server that still holds it lets it go when it ends.
+        let _ = succeed(Command::new("losetup").arg("-d").arg(&self.0));
+    }
+}
+
+/// A running gateway and its disks.
+#[derive(Debug)]
+pub(crate) struct Rig {
+    pub(crate) server: ServerProcess,
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) admin: PathBuf,
+    pub(crate) binary: PathBuf,
+    _loops: Vec<LoopDevice>,
+}
+
+impl Rig {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// With its log when it does not come up.
+    pub(crate) fn start(binary: &Path, backing: Backing) -> io::Result<Self> {
+        let dir = tempfile::Builder::new().prefix("zgate-iscsi-").tempdir()?;
+        let mut loops = Vec::new();
+        let mut paths = Vec::new();
+        for (name, bytes) in [("large", DISK_BYTES), ("small", DISK_BYTES), ("fixed", SMALL_BYTES)]
+        {
+            let file = dir.path().join(name);
+            fs::File::create(&file)?.set_len(bytes)?;
+            if backing == Backing::Loop {
+                let device = LoopDevice::over(&file)?;
+                paths.push(device.0.clone());
+                loops.push(device);
+            } else {
+                paths.push(file);
+            }
+        }
+        secret(&dir.path().join("in.secret"), IN_SECRET)?;
+        secret(&dir.path().join("out.secret"), OUT_SECRET)?;
+        let (nfs, portal) = (zgate::free_port()?, zgate::free_port()?);
+        let config = dir.path().join("zgate.toml");
+        fs::write(&config, text(dir.path(), &paths, nfs, portal))?;
+        let mut command = Command::new(binary);
+        command.arg("serve").arg("--config").arg(&config).env("ZGATE_LOG", "info");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, portal));
+        let log = dir.path().join("zgate.log");
+        let server = ServerProcess::start("zgate", command, address, &log)?;
+        let admin = dir.path().join("admin.sock");
+        Ok(Self { server, dir, admin, binary: binary.to_owned(), _loops: loops })
+    }
+
+    /// The URL of a LUN, with a user and more if need be.
+    pub(crate) fn url(&self, user: &str, target: &str, lun: u16, more: &str) -> String {
+        format!("iscsi://{user}{}/{target}/{lun}{more}", self.server.address)
+    }
+
+    /// A live command of the gateway, as JSON.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub(crate) fn live(&self, words: &[&str]) -> io::Result<serde_json::Value> {
+        let mut command = Command::new(&self.binary);
+        command.args(words).arg("--json").arg("--socket").arg(&self.admin);
+        Ok(serde_json::from_str(&succeed(&mut command)?)?)
+    }
+}
+
+/// What the initiator proves.
+pub(crate) const IN_SECRET: &str = "inbound-secret";
+/// What the target proves.
+pub(crate) const OUT_SECRET: &str = "outbound-secret";
+
+fn secret(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+}
+
+fn text(dir: &Path, paths: &[PathBuf], nfs: u16, portal: u16) -> String {
+    let dir = dir.display();
+    let path = |at: usize| paths.get(at).map(|path| path.display().to_string()).unwrap_or_default();
+    format!(
+        r#"[server]
+listen = ["127.0.0.1:{nfs}"]
+state_dir = "{dir}/state"
+admin_socket = "{dir}/admin.sock"
+metrics_listen = "127.0.0.1:0"
+
+[iscsi]
+listen = ["127.0.0.1:{portal}"]
+
+[[target]]
+name = "{OPEN}"
+allow_any_initiator = true
+
+  [[target.lun]]
+  number = {large}
+  path = "{}"
+  removable = true
+  physical_block_bytes = 4096
+
+  [[target.lun]]
+  number = {small}
+  path = "{}"
+  removable = true
+  physical_block_bytes = 512
+
+  [[target.lun]]
+  number = {read_only}
+  path = "{}"
+  read_only = true
+
+[[target]]
+name = "{GUARDED}"
+
+  [[target.lun]]
+  number = 0
+  path = "{dir}/guarded"
+  size = "16MiB"
+
+  [[target.initiator]]
+  name = "iqn.*"
+  clients = ["127.0.0.0/8"]
+  chap = {{ user = "joe", secret_file = "{dir}/in.secret" }}
+  mutual_chap = {{ user = "gate", secret_file = "{dir}/out.secret" }}
+
+[[target]]
+name = "{NAMED}"
+
+  [[target.lun]]
+  number = 0
+  path = "{dir}/named0"
+  size = "16MiB"
+
+  [[target.lun]]
+  number = 1
+  path = "{dir}/named1"
+  size = "16MiB"
+
+  [[target.initiator]]
+  name = "{FRIEND}"
+  luns = [1]
+"#,
+        path(0),
+        path(1),
+        path(2),
+        large = lun::LARGE_PHYSICAL,
+        small = lun::SMALL_PHYSICAL,
+        read_only = lun::READ_ONLY,
+    )
+}

@@ -1,0 +1,38 @@
+//! The iSCSI judges: libiscsi's own suite on files and on loop devices, and
+//! what its tools and qemu see of discovery, CHAP and a disk's content.
+
+mod checks;
+mod disks;
+mod known;
+mod libiscsi;
+mod sessions;
+
+pub(crate) use disks::{Backing, Rig};
+
+use crate::totals::Totals;
+use std::io;
+use std::path::Path;
+
+/// Runs all of it.
+///
+/// # Errors
+/// Naming what is missing.
+pub(crate) fn run(binary: &Path, totals: &mut Totals) -> io::Result<()> {
+    totals.run("libiscsi suite, file LUN", |outcome| {
+        libiscsi::run(&Rig::start(binary, Backing::File)?, outcome)
+    });
+    if rustix::process::geteuid().is_root() {
+        totals.run("libiscsi suite, loop device", |outcome| {
+            libiscsi::run(&Rig::start(binary, Backing::Loop)?, outcome)
+        });
+    } else {
+        totals.skip("libiscsi suite, loop device", "only root may make loop devices");
+    }
+    totals.run("iSCSI tools, sessions and reservations", |outcome| {
+        let rig = Rig::start(binary, Backing::File)?;
+        checks::run(&rig, outcome);
+        sessions::run(&rig, outcome);
+        Ok(())
+    });
+    Ok(())
+}
