@@ -1,7 +1,9 @@
 //! Every bound of the iSCSI service that an initiator could push against.
 //!
-//! What one session may have gathered for writes is bounded by the engine
-//! (`zgate_iscsi::limits`); here is what its connections may have under way.
+//! Memory of one session: at most `zgate_iscsi::limits::MAX_UNSOLICITED_BYTES`
+//! (64 MiB) of unsolicited data, [`MAX_GATHERED_BYTES`] of solicited data, and
+//! for each connection [`MAX_RUNNING_BYTES`] that commands read or write and
+//! [`MAX_QUEUED_BYTES`] that wait for the peer.
 
 use std::time::Duration;
 
@@ -11,7 +13,9 @@ pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// logins is turned away beyond it.
 pub(crate) const MAX_LOGINS: usize = 256;
 /// Receive buffer of a connection, in bytes.
-pub(crate) const STREAM_BYTES: usize = 64 << 10;
+pub(crate) const STREAM_BYTES: usize = 128 << 10;
+/// With less room than this in it, a receive buffer is replaced, in bytes.
+pub(crate) const ROOM_BYTES: usize = 16 << 10;
 /// Data segments of which at least this much is still to come are received
 /// into a buffer of their own, in bytes.
 pub(crate) const PLACED_BYTES: usize = 16 << 10;
@@ -25,6 +29,13 @@ pub(crate) const MAX_RUNNING_BYTES: u64 = 64 << 20;
 /// Bytes that running commands of all connections read or write. A connection
 /// with nothing running may always start one command.
 pub(crate) const MAX_TOTAL_BYTES: u64 = 1 << 30;
+/// Data of writes that one session may have asked for and not yet written, in
+/// bytes; the first of them share [`MAX_GATHERED_TOTAL_BYTES`].
+pub(crate) const MAX_GATHERED_BYTES: u64 = 64 << 20;
+/// The same when there are many sessions.
+pub(crate) const MIN_GATHERED_BYTES: u64 = 8 << 20;
+/// What all sessions share of it.
+pub(crate) const MAX_GATHERED_TOTAL_BYTES: u64 = 1 << 30;
 /// Bytes waiting for a peer to read them; more commands are not read until it
 /// does.
 pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;

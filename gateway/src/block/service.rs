@@ -4,6 +4,7 @@ use super::access::Access;
 use super::catalog::{Catalog, View};
 use super::cell::{Cell, Port};
 use super::figures::Figures;
+use super::limits::{MAX_GATHERED_BYTES, MAX_GATHERED_TOTAL_BYTES, MIN_GATHERED_BYTES};
 use super::settings::{BlockSettings, TargetSettings};
 use super::unit::{RELATIVE_PORT, Unit, UnitHome};
 use std::collections::HashMap;
@@ -204,7 +205,11 @@ impl BlockService {
                 new
             }
         };
-        let session = Session::new(login, tsih, SessionConfig::default(), self.now());
+        let sessions = self.directory().len().max(1) as u64;
+        let share =
+            (MAX_GATHERED_TOTAL_BYTES / sessions).clamp(MIN_GATHERED_BYTES, MAX_GATHERED_BYTES);
+        let config = SessionConfig { max_solicited_bytes: share, ..SessionConfig::default() };
+        let session = Session::new(login, tsih, config, self.now());
         let address = port.peer.ip().to_canonical();
         let nexus = Arc::new(Nexus {
             id: NexusId(self.next_nexus.fetch_add(1, Ordering::Relaxed)),

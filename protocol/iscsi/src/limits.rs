@@ -46,6 +46,9 @@ pub const MAX_TEXT_EXCHANGES: usize = 1;
 pub const MAX_BURST_BYTES: u32 = (1 << 24) - 1;
 /// Most unsolicited data that one session may have waiting, in bytes.
 pub const MAX_UNSOLICITED_BYTES: usize = 64 << 20;
+/// Most data of one write that is gathered, in bytes. The rest of a longer one
+/// is neither asked for nor taken: no SCSI command here moves as much.
+pub const MAX_GATHERED_BYTES: u32 = 33 << 20;
 /// Most R2Ts outstanding for one task (RFC 7143 §13.17 allows 65535).
 pub const MAX_OUTSTANDING_R2T: u32 = 64;
 /// Data PDUs shorter than this are copied together, so that a peer cannot pin
@@ -73,6 +76,7 @@ const _: () = assert!(MAX_AHS_BYTES >= 8 + MAX_CDB_BYTES && MAX_AHS_BYTES <= 255
 const _: () = assert!(MAX_TEXT_BYTES >= 8192 && MAX_TEXT_ANSWER_BYTES >= MAX_TEXT_BYTES);
 const _: () = assert!(MAX_BURST_BYTES >= MIN_SEGMENT_BYTES && MAX_BURST_BYTES < 1 << 24);
 const _: () = assert!(DEFAULT_RECV_SEGMENT_BYTES <= MAX_DATA_SEGMENT_BYTES);
+const _: () = assert!(MAX_GATHERED_BYTES > MAX_BURST_BYTES);
 const _: () = assert!(MAX_COMMAND_WINDOW < 1 << 31, "serial number arithmetic");
 const _: () = assert!(MAX_RETAINED_STATUSES > MAX_COMMAND_WINDOW as usize);
 const _: () = assert!(SMALL_PIECE_BYTES < COALESCED_PIECE_BYTES);

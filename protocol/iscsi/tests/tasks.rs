@@ -543,6 +543,25 @@ fn ordered_tasks_keep_their_place() {
 }
 
 #[test]
+fn writes_wait_for_memory_and_all_end() {
+    let mut rig = Rig::new(&[("InitialR2T", "Yes"), ("ImmediateData", "No")]);
+    let most = zgate_iscsi::limits::MAX_GATHERED_BYTES as usize;
+    let data = Bytes::from(vec![7; most + 512]);
+    for _ in 0..3 {
+        rig.initiator().command(LUN, &[0x2a], 0, data.clone());
+    }
+    for _ in 0..3 {
+        // Two do not fit into memory together, and nothing beyond the limit
+        // of one command is asked for.
+        let command = rig.take_command();
+        assert_eq!(command.data_out.iter().map(Bytes::len).sum::<usize>(), most);
+        assert_eq!(command.expected_write_bytes as usize, data.len());
+        rig.good(command.task, Bytes::new());
+    }
+    assert_eq!(rig.notices(0).len(), 3);
+}
+
+#[test]
 fn sessions_can_move_between_threads() {
     fn check<T: Send>() {}
     check::<Session>();

@@ -103,9 +103,11 @@ impl Session {
                     return;
                 }
             }
-            task.to_request = task.gather.missing(0, task.write_bytes()).into();
+            task.to_request = task.gather.missing(0, task.gathered_bytes()).into();
         }
-        self.solicit(itt);
+        if self.reserve(itt) {
+            self.solicit(itt);
+        }
     }
 
     /// Sends R2Ts up to MaxOutstandingR2T.

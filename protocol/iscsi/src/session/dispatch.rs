@@ -159,6 +159,7 @@ impl Session {
     /// Moves everything that may have been waiting.
     pub(crate) fn progress(&mut self) {
         self.pump_unblocked();
+        self.feed_starved();
         self.progress_functions();
         self.progress_logouts();
     }

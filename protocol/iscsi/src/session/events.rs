@@ -58,7 +58,8 @@ pub struct Command {
     pub cmd_sn: Sn,
     /// Most bytes that the initiator takes.
     pub expected_read_bytes: u32,
-    /// Bytes that the initiator sent: the length of `data_out`.
+    /// Bytes that the initiator has to send: the length of `data_out`, unless
+    /// it is more than [`crate::limits::MAX_GATHERED_BYTES`].
     pub expected_write_bytes: u32,
     /// The data, as slices in order.
     pub data_out: Vec<Bytes>,
@@ -161,6 +162,8 @@ pub struct SessionConfig {
     pub ping_after: Duration,
     /// How long a ping may stay unanswered.
     pub ping_timeout: Duration,
+    /// Bytes of data that may be solicited at once; one command may always.
+    pub max_solicited_bytes: u64,
     /// How long an initiator that was asked to log out may take.
     pub logout_timeout: Duration,
 }
@@ -170,6 +173,7 @@ impl Default for SessionConfig {
         Self {
             ping_after: Duration::from_secs(15),
             ping_timeout: Duration::from_secs(15),
+            max_solicited_bytes: 64 << 20,
             logout_timeout: Duration::from_secs(10),
         }
     }

@@ -16,6 +16,7 @@ mod logout;
 mod nop;
 mod notify;
 mod read;
+mod solicit;
 mod task;
 mod text_exchange;
 mod window;
@@ -60,6 +61,10 @@ pub struct Session {
     pub(crate) ordered_tasks: usize,
     /// A task ended that others may have waited for.
     pub(crate) unblocked: bool,
+    /// Memory reserved for the data of writes, in bytes.
+    pub(crate) reserved_bytes: u64,
+    /// Writes that wait for memory, in order of arrival.
+    pub(crate) starved: VecDeque<Itt>,
     pub(crate) functions: Vec<Function>,
     pub(crate) logouts: Vec<PendingLogout>,
     pub(crate) events: VecDeque<Event>,
@@ -88,6 +93,8 @@ impl Session {
             immediate_tasks: 0,
             ordered_tasks: 0,
             unblocked: false,
+            reserved_bytes: 0,
+            starved: VecDeque::new(),
             functions: Vec::new(),
             logouts: Vec::new(),
             events: VecDeque::new(),
@@ -199,6 +206,7 @@ impl Session {
     /// Takes a task out of the table.
     pub(crate) fn remove_task(&mut self, itt: Itt) -> Option<Task> {
         let task = self.tasks.remove(&itt)?;
+        self.reserved_bytes -= task.reserved_bytes;
         self.unblocked |= self.ordered_tasks > 0;
         self.ordered_tasks -= usize::from(task.command.attribute == TaskAttribute::Ordered);
         if task.command.immediate {

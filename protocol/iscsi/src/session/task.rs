@@ -2,6 +2,7 @@
 
 use super::events::{Completion, ConnHandle, TaskTag};
 use super::gather::Gather;
+use crate::limits::MAX_GATHERED_BYTES;
 use crate::pdu::{ScsiCommand, TaskAttribute, Ttt};
 use crate::serial::Sn;
 use std::collections::VecDeque;
@@ -97,6 +98,8 @@ pub(crate) struct Task {
     pub(crate) to_request: VecDeque<(u32, u32)>,
     pub(crate) next_r2t_sn: u32,
     pub(crate) recoveries: u32,
+    /// Memory reserved for its data, in bytes.
+    pub(crate) reserved_bytes: u64,
     /// Its connection is gone, and it waits for a new allegiance.
     pub(crate) orphaned: bool,
     /// A result that waits for a new allegiance.
@@ -106,6 +109,7 @@ pub(crate) struct Task {
 impl Task {
     pub(crate) fn new(tag: TaskTag, conn: ConnHandle, command: ScsiCommand, ordered: bool) -> Self {
         let expected = if command.write { command.expected_bytes } else { 0 };
+        let expected = expected.min(MAX_GATHERED_BYTES);
         Self {
             tag,
             conn,
@@ -119,6 +123,7 @@ impl Task {
             to_request: VecDeque::new(),
             next_r2t_sn: 0,
             recoveries: 0,
+            reserved_bytes: 0,
             orphaned: false,
             finished: None,
         }
@@ -127,6 +132,11 @@ impl Task {
     /// Expected length of the data to the target.
     pub(crate) fn write_bytes(&self) -> u32 {
         if self.command.write { self.command.expected_bytes } else { 0 }
+    }
+
+    /// How much of it is gathered.
+    pub(crate) fn gathered_bytes(&self) -> u32 {
+        self.write_bytes().min(MAX_GATHERED_BYTES)
     }
 
     /// Expected length of the data to the initiator.
