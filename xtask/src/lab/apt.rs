@@ -34,7 +34,7 @@ impl AptSource {
         let mirror = archive_among(&targets)
             .ok_or_else(|| io::Error::other("apt's sources name no Debian archive"))?;
         let keyring = PathBuf::from("/usr/share/keyrings/debian-archive-keyring.gpg");
-        let dump = run(&mut Command::new("apt-config").arg("dump"))?;
+        let dump = run(Command::new("apt-config").arg("dump"))?;
         Ok(Self { mirror, keyring, options: transport_options(&dump) })
     }
 }

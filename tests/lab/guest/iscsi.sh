@@ -1,0 +1,47 @@
+# What iSCSI scenarios have in common.
+# shellcheck shell=bash
+
+TARGET=iqn.2026-11.io.zgate:lab
+
+# iscsi_config PATH [LUN LINES [TARGET LINES]]: one target with LUN 0.
+iscsi_config() {
+    MORE_CONFIG="[iscsi]
+listen = [\"0.0.0.0:3260\"]
+
+[[target]]
+name = \"$TARGET\"
+allow_any_initiator = ${ANY_INITIATOR:-true}
+
+[[target.lun]]
+number = 0
+path = \"$1\"
+${2:-}
+${3:-}"
+    # An export as well: a gateway serves both.
+    EXPORTS=()
+    mkdir -p /scratch/nfs
+    export_add /scratch/nfs /export
+}
+
+initiator_start() {
+    modprobe iscsi_tcp && modprobe sd_mod || skip "no iSCSI initiator in this kernel"
+    mkdir -p /run/lock/iscsi /etc/iscsi
+    echo "InitiatorName=iqn.2026-11.org.example:lab" >/etc/iscsi/initiatorname.iscsi
+    pgrep -x iscsid >/dev/null || iscsid
+    eventually 10 pgrep -x iscsid
+}
+
+portal_discover() { iscsiadm -m discovery -t sendtargets -p "${1:-127.0.0.1}:3260"; }
+
+# The disk of a portal, once udev has named it.
+iscsi_disk() { readlink -f "/dev/disk/by-path/ip-${1:-127.0.0.1}:3260-iscsi-$TARGET-lun-${2:-0}"; }
+disk_there() { [ -b "$(iscsi_disk "$@")" ]; }
+
+portal_login() {
+    iscsiadm -m node -T $TARGET -p "${1:-127.0.0.1}:3260" --login
+    eventually 30 disk_there "$@"
+}
+portal_logout() { iscsiadm -m node -T $TARGET -p "${1:-127.0.0.1}:3260" --logout; }
+
+store_used_kib() { du -k "$1" | cut -f1; }
+zvol_used() { sync; zpool sync lab; zfs get -Hp -o value referenced "$1"; }
