@@ -2,7 +2,8 @@
 //! into an aligned pool buffer, where storage takes them from; small ones stay
 //! where they arrived, and their PDUs share one read.
 
-use super::limits::{HEAD_BYTES, PLACED_BYTES, STREAM_BYTES};
+use super::limits::{HEAD_BYTES, PLACED_BYTES, ROOM_BYTES, STREAM_BYTES};
+use crate::listen::stream::read_some;
 use bytes::BytesMut;
 use std::io;
 use tokio::net::TcpStream;
@@ -21,7 +22,9 @@ struct Placed {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     decoder: Decoder,
-    stream: BytesMut,
+    /// Memory for what comes next; its first bytes have come.
+    chunk: BytesMut,
+    filled: usize,
     placed: Option<Placed>,
     after_placed: bool,
     pool: BufferPool,
@@ -33,7 +36,8 @@ impl Receiver {
         let most = zgate_iscsi::limits::DEFAULT_RECV_SEGMENT_BYTES;
         Self {
             decoder: Decoder::new(most),
-            stream: BytesMut::new(),
+            chunk: BytesMut::new(),
+            filled: 0,
             placed: None,
             after_placed: false,
             pool,
@@ -48,17 +52,32 @@ impl Receiver {
     /// Reads what is there without waiting. `Ok(0)`: the peer closed.
     pub(crate) fn fill(&mut self, stream: &TcpStream) -> io::Result<usize> {
         if let Some(placed) = &mut self.placed {
-            let got = stream.try_read(&mut placed.buffer[placed.filled..])?;
+            let got = read_some(stream, &mut placed.buffer[placed.filled..])?;
             placed.filled += got;
             return Ok(got);
         }
         let most = if self.after_placed { HEAD_BYTES } else { STREAM_BYTES };
-        self.stream.reserve(most);
-        let start = self.stream.len();
-        self.stream.resize(start + most, 0);
-        let got = stream.try_read(&mut self.stream[start..]);
-        self.stream.truncate(start + got.as_ref().map_or(0, |got| *got));
-        got
+        self.make_room(most.min(ROOM_BYTES));
+        let end = self.chunk.len().min(self.filled + most);
+        let got = read_some(stream, &mut self.chunk[self.filled..end])?;
+        self.filled += got;
+        Ok(got)
+    }
+
+    /// Takes a new chunk when little room is left; slices of the old one live
+    /// on where they are.
+    fn make_room(&mut self, least: usize) {
+        if self.chunk.len() - self.filled < least {
+            let mut chunk = BytesMut::zeroed(STREAM_BYTES.max(self.filled + least));
+            chunk[..self.filled].copy_from_slice(&self.chunk[..self.filled]);
+            self.chunk = chunk;
+        }
+    }
+
+    /// The first bytes that wait, which are thereby taken.
+    fn take(&mut self, len: usize) -> BytesMut {
+        self.filled -= len;
+        self.chunk.split_to(len)
     }
 
     /// The next PDU, when it is complete.
@@ -75,6 +94,7 @@ impl Receiver {
                 self.decoder.feed(placed.buffer.into_bytes());
             }
             if let Some(frame) = self.decoder.poll()? {
+                self.after_placed &= !frame.data.is_empty();
                 return Ok(Some(frame));
             }
             let wanted = match self.decoder.wants() {
@@ -88,11 +108,12 @@ impl Receiver {
                     remaining
                 }
             };
-            let present = wanted.min(self.stream.len());
+            let present = wanted.min(self.filled);
             if present == 0 {
                 return Ok(None);
             }
-            self.decoder.feed(self.stream.split_to(present).freeze());
+            let bytes = self.take(present);
+            self.decoder.feed(bytes.freeze());
         }
     }
 
@@ -100,8 +121,8 @@ impl Receiver {
     /// moved there.
     fn place(&mut self, len: usize) {
         let mut buffer = self.pool.take(len);
-        let present = len.min(self.stream.len());
-        buffer[..present].copy_from_slice(&self.stream.split_to(present));
+        let present = len.min(self.filled);
+        buffer[..present].copy_from_slice(&self.take(present));
         self.placed = Some(Placed { buffer, filled: present });
         self.after_placed = true;
     }

@@ -4,4 +4,5 @@ pub(crate) mod accept;
 pub(crate) mod receive;
 pub(crate) mod rpcbind;
 pub(crate) mod send;
+pub(crate) mod stream;
 pub(crate) mod tcp;

@@ -2,6 +2,7 @@
 //! into an aligned pool buffer: the head of the record is looked at first, and
 //! what follows is received where storage will take it from.
 
+use super::stream::read_some;
 use bytes::Bytes;
 use tokio::net::TcpStream;
 use zgate_nfs::v4::bulk::{BulkPosition, bulk_position};
@@ -84,7 +85,7 @@ impl Receiver {
     pub(crate) fn fill(&mut self, stream: &TcpStream) -> std::io::Result<usize> {
         if let Some(bulk) = &mut self.bulk {
             if bulk.filled < bulk.body.len() {
-                let got = stream.try_read(&mut bulk.body[bulk.filled..])?;
+                let got = read_some(stream, &mut bulk.body[bulk.filled..])?;
                 bulk.filled += got;
                 return Ok(got);
             }
@@ -97,7 +98,7 @@ impl Receiver {
         } else {
             self.buffer.len()
         };
-        let got = stream.try_read(&mut self.buffer[self.end..limit])?;
+        let got = read_some(stream, &mut self.buffer[self.end..limit])?;
         self.end += got;
         Ok(got)
     }

@@ -14,8 +14,27 @@ pub fn try_read_cached(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Option<io::
         match preadv2(fd, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
             Ok(count) => return Some(Ok(count)),
             Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP) if lies_in_memory(fd) => return read_in_memory(fd, offset, buf),
             Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => return None,
             Err(errno) => return Some(Err(errno.into())),
+        }
+    }
+}
+
+/// Whether the file's only storage is memory (tmpfs). Such files know no
+/// RWF_NOWAIT, and need none: there is no disk to wait for.
+#[must_use]
+pub fn lies_in_memory(fd: &OwnedFd) -> bool {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as i64 == TMPFS_MAGIC)
+}
+
+fn read_in_memory(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
+    let flags = ReadWriteFlags::empty();
+    loop {
+        match preadv2(fd, &mut [IoSliceMut::new(buf)], offset, flags) {
+            Err(Errno::INTR) => {}
+            answer => return Some(answer.map_err(io::Error::from)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The boundary all file and block I/O goes through.
 
-use crate::cached::try_read_cached;
+use crate::cached::{lies_in_memory, try_read_cached};
 use crate::uring::{self, Lent, Request};
 use crate::workers::Workers;
 use bytes::Bytes;
@@ -201,6 +201,9 @@ impl IoEngine {
         mut data: Bytes,
         sync: WriteSync,
     ) -> io::Result<usize> {
+        if lies_in_memory(fd) {
+            return write_blocking(fd, offset, &data, 0, sync);
+        }
         let mut done = 0;
         let flags = sync.flags().bits() as i32;
         while done < data.len() && self.writes_by_ring(fd, sync) {
