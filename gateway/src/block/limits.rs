@@ -9,6 +9,11 @@ use std::time::Duration;
 
 /// How long a connection may take to log in.
 pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
+/// Silence after which an initiator is asked whether it still lives.
+pub(crate) const PING_AFTER: Duration = Duration::from_secs(30);
+/// How long it may take to answer: some programs with an initiator inside look
+/// at its socket once a minute.
+pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(40);
 /// Connections that may be logging in at the same time: a storm of half-open
 /// logins is turned away beyond it.
 pub(crate) const MAX_LOGINS: usize = 256;

@@ -4,7 +4,9 @@ use super::access::Access;
 use super::catalog::{Catalog, View};
 use super::cell::{Cell, Port};
 use super::figures::Figures;
-use super::limits::{MAX_GATHERED_BYTES, MAX_GATHERED_TOTAL_BYTES, MIN_GATHERED_BYTES};
+use super::limits::{
+    MAX_GATHERED_BYTES, MAX_GATHERED_TOTAL_BYTES, MIN_GATHERED_BYTES, PING_AFTER, PING_TIMEOUT,
+};
 use super::settings::{BlockSettings, TargetSettings};
 use super::unit::{RELATIVE_PORT, Unit, UnitHome};
 use std::collections::HashMap;
@@ -208,7 +210,12 @@ impl BlockService {
         let sessions = self.directory().len().max(1) as u64;
         let share =
             (MAX_GATHERED_TOTAL_BYTES / sessions).clamp(MIN_GATHERED_BYTES, MAX_GATHERED_BYTES);
-        let config = SessionConfig { max_solicited_bytes: share, ..SessionConfig::default() };
+        let config = SessionConfig {
+            max_solicited_bytes: share,
+            ping_after: PING_AFTER,
+            ping_timeout: PING_TIMEOUT,
+            ..SessionConfig::default()
+        };
         let session = Session::new(login, tsih, config, self.now());
         let address = port.peer.ip().to_canonical();
         let nexus = Arc::new(Nexus {

@@ -258,9 +258,9 @@ impl BlockStore for BlockVolume {
             capacity_bytes: backing.capacity_bytes(),
             physical_block_bytes: shape.physical_block_bytes,
             optimal_io_bytes: shape.optimal_io_bytes,
-            discard_granularity_bytes: shape
-                .discard_granularity_bytes
-                .filter(|_| !backing.read_only),
+            // What a disk can do does not change with write protection: hosts
+            // are refused the discard, not told that there is none.
+            discard_granularity_bytes: shape.discard_granularity_bytes,
             discard_zeroes: shape.kind.discard_zeroes(),
             write_cache: shape.write_cache,
             read_only: backing.read_only,

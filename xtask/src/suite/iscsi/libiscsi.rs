@@ -8,7 +8,7 @@ use std::io;
 use std::process::Command;
 
 /// How long a test may take, in seconds.
-const TIMEOUT_SECONDS: &str = "120";
+const TIMEOUT_SECONDS: &str = "240";
 
 /// What became of a test.
 #[derive(Debug, PartialEq, Eq)]
