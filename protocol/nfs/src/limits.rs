@@ -56,6 +56,10 @@ pub const MAX_SESSIONS_PER_CLIENT: usize = 64;
 pub const MAX_CLIENTS: usize = 16_384;
 /// Most open, lock and delegation states of one client.
 pub const MAX_STATES_PER_CLIENT: usize = 262_144;
+/// Most open and lock owners of one client.
+pub const MAX_OWNERS_PER_CLIENT: usize = 65_536;
+/// Most byte ranges locked in one file.
+pub const MAX_RANGES_PER_FILE: usize = 16_384;
 /// Most bytes of a directory reply.
 pub const MAX_READDIR_BYTES: u32 = 1 << 20;
 /// Most stateids in one TEST_STATEID.

@@ -147,7 +147,7 @@ impl Facts {
         let traits = store.traits();
         let space = if asks_space(want) { store.statfs(node).await? } else { FsStat::default() };
         let acl =
-            if want.contains(ACL) && traits.acls { store.get_acl(node).await.ok() } else { None };
+            if want.contains(ACL) && traits.acls { Some(store.get_acl(node).await?) } else { None };
         Ok(Self { attr, fh, export: Some(Arc::clone(export)), traits, space, acl })
     }
 }

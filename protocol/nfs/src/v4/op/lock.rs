@@ -1,6 +1,7 @@
 //! LOCK (RFC 8881 §18.10).
 
 use super::{Failure, Operation};
+use crate::limits::MAX_RANGES_PER_FILE;
 use crate::v4::cx::{Cx, FileKey};
 use crate::v4::state::State;
 use crate::v4::state::file::{ACCESS_READ, ACCESS_WRITE};
@@ -200,6 +201,7 @@ fn first_lock(
         check_first_seqid(&tables, &id, lock_seqid)?;
     }
     let range = check(cx, args, &tables, open_key)?;
+    check_room(&tables, &id)?;
     grant(cx, args, &mut tables, &file, &id, range)?;
     let key = enter_lock_state(state, &mut tables, open_key, &id, &file)?;
     if cx.minor == 0 {
@@ -207,6 +209,15 @@ fn first_lock(
     }
     let lock = tables.locks.get(&key).ok_or(Status::BadStateid)?;
     Ok(Res { stateid: key.stateid(lock.seqid) })
+}
+
+/// Whether the client may have one more lock stateid, and owner if it is new.
+fn check_room(tables: &Tables, id: &LockOwnerId) -> Result<(), Status> {
+    let client = tables.clients.get(&id.client).ok_or(Status::StaleClientid)?;
+    if !client.lock_owners.contains_key(&id.name) {
+        client.room_for_owner()?;
+    }
+    client.room_for_state()
 }
 
 /// A lock owner known already may not start over with another number
@@ -274,6 +285,10 @@ fn grant(
     loop {
         let ranges = &mut tables.files.entry(*file).or_default().ranges;
         let Some(held) = ranges.conflict(&range, write, owner).cloned() else {
+            if ranges.len() >= MAX_RANGES_PER_FILE {
+                let status = if cx.minor == 0 { Status::Resource } else { Status::Delay };
+                return Err(status.into());
+            }
             ranges.set(range, write, owner);
             return Ok(());
         };
@@ -315,6 +330,7 @@ fn enter_lock_state(
     }
     let key = state.ids.state();
     owner.states.push(key);
+    client.held_states += 1;
     let record = tables.opens.get_mut(&open).ok_or(Status::BadStateid)?;
     record.locks.push(key);
     state.index.publish(key, 1, &record.core);

@@ -44,6 +44,7 @@ impl State {
             first_create_sequence: 1,
             open_owners: HashMap::new(),
             lock_owners: HashMap::new(),
+            held_states: 0,
             delegations: HashSet::new(),
             revoked: HashMap::new(),
             reclaim_complete: false,

@@ -63,7 +63,9 @@ impl State {
     ) -> Option<StateKey> {
         let key = self.ids.state();
         let client = tables.clients.get_mut(&new.client)?;
+        client.room_for_state().ok()?;
         client.delegations.insert(key);
+        client.held_states += 1;
         client.lease.want_attention();
         let file = new.object.file_key();
         let core = Arc::new(IoCore::new(
@@ -99,6 +101,7 @@ impl State {
         self.index.remove(key);
         if let Some(client) = tables.clients.get_mut(&delegation.client) {
             client.delegations.remove(&key);
+            client.held_states -= 1;
         }
         if let Some(file) = tables.files.get_mut(&delegation.file) {
             file.delegations.retain(|k| *k != key);

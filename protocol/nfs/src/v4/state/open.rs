@@ -4,7 +4,6 @@ use super::State;
 use super::ids::StateKey;
 use super::index::IoCore;
 use super::tables::{Open, OpenOwner, OwnerName, Tables};
-use crate::limits::MAX_STATES_PER_CLIENT;
 use crate::v4::cx::FileKey;
 use crate::v4::wire::{ClientId, Stateid, Status};
 use std::sync::Arc;
@@ -44,7 +43,7 @@ impl State {
     /// The caller has checked shares and the owner exists.
     ///
     /// # Errors
-    /// [`Status::Resource`] when the client holds too much,
+    /// [`Status::Resource`] or [`Status::Delay`] when the client holds too much,
     /// [`Status::StaleClientid`] when it is gone.
     pub(crate) fn enter_open(
         &self,
@@ -65,6 +64,7 @@ impl State {
         }
         let key = self.ids.state();
         let client = tables.clients.get_mut(&new.client).ok_or(Status::StaleClientid)?;
+        client.room_for_state()?;
         // With sessions an owner goes with its last open, which may be closed
         // while this OPEN waits for storage.
         let confirmed = !client.minor_zero;
@@ -72,10 +72,8 @@ impl State {
             .open_owners
             .entry(Arc::clone(new.owner))
             .or_insert_with(|| OpenOwner { confirmed, ..OpenOwner::default() });
-        if owner.opens.len() >= MAX_STATES_PER_CLIENT {
-            return Err(Status::Resource);
-        }
         owner.opens.push(key);
+        client.held_states += 1;
         let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), new.file, new.uid));
         core.grant(read, write, new.opened);
         self.index.publish(key, 1, &core);
@@ -141,10 +139,11 @@ impl State {
         for lock in &open.locks {
             self.remove_lock_state(tables, *lock);
         }
-        if let Some(client) = tables.clients.get_mut(&open.client)
-            && let Some(owner) = client.open_owners.get_mut(&open.owner)
-        {
-            owner.opens.retain(|k| *k != key);
+        if let Some(client) = tables.clients.get_mut(&open.client) {
+            client.held_states -= 1;
+            if let Some(owner) = client.open_owners.get_mut(&open.owner) {
+                owner.opens.retain(|k| *k != key);
+            }
         }
         if let Some(file) = tables.files.get_mut(&open.file) {
             file.opens.retain(|k| *k != key);
@@ -162,10 +161,11 @@ impl State {
         if let Some(open) = tables.opens.get_mut(&lock.open) {
             open.locks.retain(|k| *k != key);
         }
-        if let Some(client) = tables.clients.get_mut(&lock.owner.client)
-            && let Some(owner) = client.lock_owners.get_mut(&lock.owner.name)
-        {
-            owner.states.retain(|k| *k != key);
+        if let Some(client) = tables.clients.get_mut(&lock.owner.client) {
+            client.held_states -= 1;
+            if let Some(owner) = client.lock_owners.get_mut(&lock.owner.name) {
+                owner.states.retain(|k| *k != key);
+            }
         }
     }
 }

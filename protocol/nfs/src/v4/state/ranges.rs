@@ -117,6 +117,12 @@ impl<O: Clone + PartialEq> RangeTable<O> {
         self.held.iter().any(|h| h.owner == *owner)
     }
 
+    /// How many ranges are locked.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
     /// Whether nobody holds anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {

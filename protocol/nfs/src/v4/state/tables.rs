@@ -7,6 +7,7 @@ use super::lease::Lease;
 use super::owner::OwnerSeq;
 use super::ranges::RangeTable;
 use super::session::Session;
+use crate::limits::{MAX_OWNERS_PER_CLIENT, MAX_STATES_PER_CLIENT};
 use crate::v4::cx::FileKey;
 use crate::v4::wire::{ClientId, LockType, Status, Verifier};
 use std::collections::{HashMap, HashSet};
@@ -98,6 +99,8 @@ pub struct Client {
     pub open_owners: HashMap<OwnerName, OpenOwner>,
     /// Lock owners by name.
     pub lock_owners: HashMap<OwnerName, LockOwner>,
+    /// How many opens, locks and delegations it holds.
+    pub held_states: usize,
     /// Its delegations.
     pub delegations: HashSet<StateKey>,
     /// Stateids taken away that it has not freed yet, and why.
@@ -117,6 +120,30 @@ pub struct Client {
 }
 
 impl Client {
+    /// What a client that holds too much is told: minor version 0 has a status
+    /// for it, later ones have the client wait (RFC 8881 §15.1.1.3).
+    fn too_much(&self) -> Status {
+        if self.minor_zero { Status::Resource } else { Status::Delay }
+    }
+
+    /// Room for one more open, lock or delegation.
+    ///
+    /// # Errors
+    /// The status for a client that holds too much.
+    pub fn room_for_state(&self) -> Result<(), Status> {
+        let room = self.held_states + self.revoked.len() < MAX_STATES_PER_CLIENT;
+        if room { Ok(()) } else { Err(self.too_much()) }
+    }
+
+    /// Room for one more owner.
+    ///
+    /// # Errors
+    /// As [`Self::room_for_state`].
+    pub fn room_for_owner(&self) -> Result<(), Status> {
+        let room = self.open_owners.len() + self.lock_owners.len() < MAX_OWNERS_PER_CLIENT;
+        if room { Ok(()) } else { Err(self.too_much()) }
+    }
+
     /// The stateids of all its opens, locks and delegations.
     pub fn stateids(&self) -> impl Iterator<Item = StateKey> + '_ {
         self.open_owners

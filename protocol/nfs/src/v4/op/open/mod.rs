@@ -85,6 +85,9 @@ impl State {
     ) -> Result<(), Status> {
         let mut tables = self.lock();
         let record = tables.clients.get_mut(&client).ok_or(Status::StaleClientid)?;
+        if !record.open_owners.contains_key(owner) {
+            record.room_for_owner()?;
+        }
         let fresh = || OpenOwner { confirmed, ..OpenOwner::default() };
         let entry = record.open_owners.entry(Arc::clone(owner)).or_insert_with(fresh);
         entry.used_seconds = now_seconds;
