@@ -88,6 +88,10 @@ impl BlockVolume {
         let cut = span.cut(way.unit_bytes(&self.backing));
         let cleared = self.clear(way, cut.whole).await;
         cleared.map_err(|errno| self.fault("discard", span, &errno.into()))?;
+        if self.backing.shape.kind.discard_zeroes() && self.kind() != BackingKind::File {
+            let unit = self.backing.shape.discard_granularity_bytes.unwrap_or(1).max(1);
+            self.freed.add(cut.whole.cut(u64::from(unit)).whole);
+        }
         if self.backing.shape.kind.discard_zeroes() {
             self.write_zeros(cut.head).await?;
             self.write_zeros(cut.tail).await?;
@@ -97,6 +101,13 @@ impl BlockVolume {
 
     /// Makes the range read as zeros.
     pub(crate) async fn zero(&self, span: Span, may_unmap: bool) -> StoreResult<()> {
+        self.freed.remove(span);
+        let outcome = self.zero_span(span, may_unmap).await;
+        self.freed.remove(span);
+        outcome
+    }
+
+    async fn zero_span(&self, span: Span, may_unmap: bool) -> StoreResult<()> {
         for way in ways_to_zero(self.backing.shape.kind, may_unmap) {
             let cut = span.cut(way.unit_bytes(&self.backing));
             match self.clear(*way, cut.whole).await {

@@ -20,6 +20,7 @@ mod errno;
 mod exclusive;
 mod extents;
 mod file;
+mod freed;
 mod open;
 mod options;
 mod size;

@@ -3,6 +3,7 @@
 use crate::aligned::{Alignment, in_suitable_memory, write_parts_of_blocks};
 use crate::backing::{Backing, BackingKind};
 use crate::errno::store_error;
+use crate::freed::Freed;
 use crate::options::{BlockOptions, OpenError};
 use crate::span::Span;
 use crate::{extents, open};
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::RwLock;
 use zgate_io::{IoEngine, WriteSync};
-use zgate_store::block_store::{BlockGeometry, Extent, ExtentKind};
+use zgate_store::block_store::{BlockGeometry, Extent};
 use zgate_store::{BlockStore, Payload, StoreError, StoreFuture, StoreResult};
 
 /// A zvol, another block device or a regular file as a disk. Held exclusively
@@ -30,6 +31,8 @@ pub struct BlockVolume {
     /// writes once, to whoever asks first: that write may have been told about
     /// the loss of earlier ones, and the next `sync` must not call them safe.
     writes_lost: Mutex<Option<StoreError>>,
+    /// What is known to be free; files can be asked instead.
+    pub(crate) freed: Freed,
 }
 
 impl fmt::Debug for BlockVolume {
@@ -64,6 +67,7 @@ impl BlockVolume {
             engine,
             size_gate: RwLock::new(()),
             writes_lost: Mutex::new(None),
+            freed: Freed::default(),
         })
     }
 
@@ -162,6 +166,13 @@ impl BlockVolume {
     /// Writes all of `data`, wherever its ends lie.
     pub(crate) async fn put(&self, offset: u64, data: Bytes, sync: WriteSync) -> StoreResult<()> {
         let span = Span { offset, len: data.len() as u64 };
+        self.freed.remove(span);
+        let outcome = self.put_span(span, data, sync).await;
+        self.freed.remove(span);
+        outcome
+    }
+
+    async fn put_span(&self, span: Span, data: Bytes, sync: WriteSync) -> StoreResult<()> {
         match self.backing.direct {
             None => self.store(span, data, sync, 1).await,
             Some(alignment) => {
@@ -320,8 +331,7 @@ impl BlockStore for BlockVolume {
                 return Ok(Vec::new());
             }
             if self.kind() != BackingKind::File {
-                // Linux has no way to ask a device.
-                return Ok(vec![Extent { offset, len, kind: ExtentKind::Mapped }]);
+                return Ok(self.freed.extents(span, max));
             }
             let backing = Arc::clone(&self.backing);
             self.engine

@@ -135,10 +135,8 @@ fn patterns(rig: &Rig) -> io::Result<()> {
 fn live(rig: &Rig) -> io::Result<()> {
     let path = rig.dir.path().join("live").display().to_string();
     rig.live(&["lun", "add", OPEN, "7", &path, "--size", "8MiB"])?;
-    let url = format!("iscsi://{}", rig.server.address);
-    let mut list = Command::new("iscsi-ls");
-    let shown = succeed(list.arg("-s").arg(&url))?;
-    expect(shown.contains("Lun:7"), format!("not listed: {shown}"))?;
+    let said = tool("iscsi-inq", &rig.url("", OPEN, 7, ""), None)?;
+    expect(said.contains("Qualifier:CONNECTED"), format!("the new LUN: {said}"))?;
     let resized = rig.live(&["lun", "resize", OPEN, "7", "16MiB"])?;
     expect(resized["size_bytes"] == 16 << 20, format!("resize: {resized}"))?;
     expect(rig.live(&["lun", "resize", OPEN, "7", "8MiB"]).is_err(), "it shrank")?;
