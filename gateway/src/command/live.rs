@@ -86,6 +86,14 @@ fn plain(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
+/// The port clients reach NFS at.
+fn nfs_port(live: &LiveArgs) -> Result<u16, Box<dyn std::error::Error>> {
+    let status = ask(&live.socket, &Request::Status)?;
+    let address = status["nfs_addresses"][0].as_str().unwrap_or_default();
+    let port = address.parse::<std::net::SocketAddr>().map(|address| address.port());
+    port.map_err(|_| "the gateway does not listen for NFS".into())
+}
+
 /// Prints the lines that mount an export.
 ///
 /// # Errors
@@ -103,12 +111,17 @@ pub(crate) fn mount_hint(args: &HintArgs) -> Result<bool, Box<dyn std::error::Er
             format!("there is no export {}; `zgate exports` lists them", args.export).into()
         );
     }
+    let port = nfs_port(&args.live)?;
     let (server, export) = (&args.server, &args.export);
+    // The usual port is the clients' default for version 4, which asks nobody.
+    let named = if port == 2049 { String::new() } else { format!(",port={port}") };
     let linux =
-        format!("mount -t nfs -o vers=4.2,proto=tcp,nconnect=4,hard {server}:{export} /mnt");
-    let macos = format!("mount_nfs -o vers=4,resvport {server}:{export} /tmp/mnt");
-    let v3 =
-        format!("mount -t nfs -o vers=3,proto=tcp,nolock,mountport=2049 {server}:{export} /mnt");
+        format!("mount -t nfs -o vers=4.2,proto=tcp,nconnect=4,hard{named} {server}:{export} /mnt");
+    let macos = format!("mount_nfs -o vers=4,resvport{named} {server}:{export} /tmp/mnt");
+    let v3 = format!(
+        "mount -t nfs -o vers=3,proto=tcp,port={port},mountport={port},mountproto=tcp,nolock \
+         {server}:{export} /mnt"
+    );
     if args.live.json {
         let lines = serde_json::json!({ "linux": linux, "macos": macos, "nfsv3": v3 });
         println!("{}", serde_json::to_string_pretty(&lines)?);

@@ -177,6 +177,8 @@ impl Gateway {
         shared.block.set_addresses(portals);
         let (background, units) = mpsc::unbounded_channel();
         shared.block.set_background(background);
+        // Set once, here.
+        let _ = shared.nfs_addresses.set(addresses.clone());
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..settings.cores.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
@@ -299,6 +301,7 @@ fn build(
         connections,
         runtime,
         pool,
+        nfs_addresses: std::sync::OnceLock::new(),
         buffer_bytes: buffer_bytes(),
         metrics,
         drain: Drain::default(),

@@ -8,6 +8,7 @@ use zgate_nfs::runtime::Runtime;
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
     version: &'static str,
+    nfs_addresses: Vec<std::net::SocketAddr>,
     exports: Vec<ExportStatus>,
     clients: Vec<ClientStatus>,
     connections: usize,
@@ -78,6 +79,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
     let totals = shared.v4.totals(shared.runtime.now().seconds());
     Status {
         version: env!("CARGO_PKG_VERSION"),
+        nfs_addresses: shared.nfs_addresses.get().cloned().unwrap_or_default(),
         exports: exports(shared),
         clients: clients(shared),
         connections: shared.connections.len(),

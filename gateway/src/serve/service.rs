@@ -20,6 +20,8 @@ pub(crate) struct Shared {
     pub connections: Arc<Connections>,
     pub runtime: Arc<GatewayRuntime>,
     pub pool: BufferPool,
+    /// Where NFS listens.
+    pub nfs_addresses: std::sync::OnceLock<Vec<std::net::SocketAddr>>,
     /// Above this many bytes of buffers in use, connections take in one
     /// request at a time.
     pub buffer_bytes: usize,

@@ -25,8 +25,8 @@ pub fn try_read_cached(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Option<io::
 /// RWF_NOWAIT, and need none: there is no disk to wait for.
 #[must_use]
 pub fn lies_in_memory(fd: &OwnedFd) -> bool {
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
-    rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as i64 == TMPFS_MAGIC)
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type.cast_unsigned() == TMPFS_MAGIC)
 }
 
 fn read_in_memory(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
