@@ -152,7 +152,8 @@ impl Gateway {
         obey_quotas();
         let state_dir = Arc::new(StateDir::open(&settings.state_dir)?);
         let engine = zgate_io::IoEngine::new(settings.engine, settings.worker_threads)?;
-        tracing::info!(engine = ?engine.kind(), reason = engine.reason(), "io engine");
+        let kind = engine.kind();
+        tracing::info!(engine = ?kind, reason = engine.reason(), "io engine");
         let pool = BufferPool::new(IDLE_BUFFER_BYTES);
         let mut options = PosixOptions::new(engine.clone(), pool.clone());
         options.fd_cache_entries = settings.fd_cache_entries;
@@ -160,7 +161,7 @@ impl Gateway {
         let (namespace, stores) = open_exports(exports, &options, 1, &OpenStores::default())?;
         let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_dir), block.portal_group)?;
         let block_service = Arc::new(BlockService::new(block, home)?);
-        let shared = build(settings, state_dir, namespace, pool, block_service)?;
+        let shared = build(settings, state_dir, namespace, pool, block_service, kind)?;
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for address in &settings.nfs {
@@ -259,6 +260,7 @@ fn build(
     namespace: Namespace,
     pool: BufferPool,
     block: Arc<BlockService>,
+    engine: zgate_io::EngineKind,
 ) -> io::Result<Arc<Shared>> {
     let boot_epoch = state_dir.next_epoch(unix_seconds())?;
     let connections = Arc::new(Connections::new(settings.connections));
@@ -301,6 +303,8 @@ fn build(
         connections,
         runtime,
         pool,
+        engine,
+        started_unix_seconds: unix_seconds(),
         nfs_addresses: std::sync::OnceLock::new(),
         buffer_bytes: buffer_bytes(),
         metrics,

@@ -85,6 +85,7 @@ pub(crate) async fn accept_loop(
             }
         };
         let Some(connection) = service.shared.connections.admit(from.ip()) else {
+            service.shared.metrics.connection_refused();
             tracing::warn!(peer = %from, "refused: too many connections");
             continue;
         };

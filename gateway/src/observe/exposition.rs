@@ -30,6 +30,7 @@ metrics! {
     OP_SECONDS "zgate_nfs_operation_seconds" "histogram" "Time an NFSv4 operation took, by operation";
     OP_ERRORS "zgate_nfs_operation_errors_total" "counter" "NFSv4 operations that did not succeed, by operation";
     STATUSES "zgate_nfs_errors_total" "counter" "NFSv4 errors answered, by status";
+    PROCEDURE_SECONDS "zgate_nfs3_procedure_seconds" "histogram" "Time an NFSv3 procedure took, by procedure";
     RECEIVED "zgate_received_bytes_total" "counter" "Bytes received from clients";
     SENT "zgate_sent_bytes_total" "counter" "Bytes of replies";
     CONNECTIONS "zgate_connections" "gauge" "Open client connections";
@@ -55,6 +56,9 @@ metrics! {
     ISCSI_RECEIVED "zgate_iscsi_received_bytes_total" "counter" "Bytes received on iSCSI connections after login";
     ISCSI_SENT "zgate_iscsi_sent_bytes_total" "counter" "Bytes sent on iSCSI connections after login";
     ISCSI_RUNNING "zgate_iscsi_running_bytes" "gauge" "Bytes that SCSI commands under way read or write";
+    REFUSED "zgate_refused_connections_total" "counter" "Connections refused because there were too many";
+    ENGINE "zgate_io_engine_info" "gauge" "Always 1; the label names the io engine";
+    STARTED "zgate_start_time_seconds" "gauge" "When the process started, in seconds since 1970";
     BUFFERS "zgate_buffers_in_use_bytes" "gauge" "Pool buffers in use";
 }
 
@@ -66,6 +70,18 @@ fn head(out: &mut String, metric: Metric) {
 fn single(out: &mut String, metric: Metric, value: impl std::fmt::Display) {
     head(out, metric);
     let _ = writeln!(out, "{} {value}", metric.name);
+}
+
+/// One labelled histogram; `buckets` are not cumulative, the text is.
+fn histogram(out: &mut String, metric: Metric, label: &str, buckets: &[u64], seconds: f64) {
+    let mut count = 0;
+    for (at, bucket) in buckets.iter().enumerate() {
+        count += bucket;
+        let bound = LATENCY_BOUNDS_SECONDS.get(at).map_or("+Inf".to_owned(), |b| b.to_string());
+        let _ = writeln!(out, "{}_bucket{{{label},le=\"{bound}\"}} {count}", metric.name);
+    }
+    let _ = writeln!(out, "{}_sum{{{label}}} {seconds}", metric.name);
+    let _ = writeln!(out, "{}_count{{{label}}} {count}", metric.name);
 }
 
 /// All metrics now.
@@ -89,6 +105,14 @@ pub(crate) fn render(shared: &Shared) -> String {
     single(&mut out, RECALLS, totals.recalls);
     single(&mut out, GRACE, totals.grace_seconds);
     block_service(&mut out, &shared.block);
+    single(&mut out, REFUSED, shared.metrics.refused());
+    head(&mut out, ENGINE);
+    let engine = match shared.engine {
+        zgate_io::EngineKind::Uring => "uring",
+        zgate_io::EngineKind::Threads => "threads",
+    };
+    let _ = writeln!(out, "{}{{engine=\"{engine}\"}} 1", ENGINE.name);
+    single(&mut out, STARTED, shared.started_unix_seconds);
     single(&mut out, BUFFERS, shared.pool.in_use_bytes());
     out
 }
@@ -97,15 +121,13 @@ fn operations(out: &mut String, shared: &Shared) {
     let figures = shared.metrics.ops();
     head(out, OP_SECONDS);
     for op in &figures {
-        let (name, label) = (OP_SECONDS.name, op.op.name());
-        let mut count = 0;
-        for (at, bucket) in op.buckets.iter().enumerate() {
-            count += bucket;
-            let bound = LATENCY_BOUNDS_SECONDS.get(at).map_or("+Inf".to_owned(), |b| b.to_string());
-            let _ = writeln!(out, "{name}_bucket{{op=\"{label}\",le=\"{bound}\"}} {count}");
-        }
-        let _ = writeln!(out, "{name}_sum{{op=\"{label}\"}} {}", op.seconds);
-        let _ = writeln!(out, "{name}_count{{op=\"{label}\"}} {count}");
+        let label = format!("op=\"{}\"", op.op.name());
+        histogram(out, OP_SECONDS, &label, &op.buckets, op.seconds);
+    }
+    head(out, PROCEDURE_SECONDS);
+    for procedure in shared.metrics.procedures() {
+        let label = format!("procedure=\"{}\"", procedure.name);
+        histogram(out, PROCEDURE_SECONDS, &label, &procedure.buckets, procedure.seconds);
     }
     head(out, OP_ERRORS);
     for op in &figures {
@@ -123,15 +145,8 @@ fn block_service(out: &mut String, block: &BlockService) {
     head(out, SCSI_SECONDS);
     for (family, figures) in block.figures.families() {
         let (buckets, seconds, _) = figures.load();
-        let (name, label) = (SCSI_SECONDS.name, family.label());
-        let mut count = 0;
-        for (at, bucket) in buckets.iter().enumerate() {
-            count += bucket;
-            let bound = LATENCY_BOUNDS_SECONDS.get(at).map_or("+Inf".to_owned(), |b| b.to_string());
-            let _ = writeln!(out, "{name}_bucket{{family=\"{label}\",le=\"{bound}\"}} {count}");
-        }
-        let _ = writeln!(out, "{name}_sum{{family=\"{label}\"}} {seconds}");
-        let _ = writeln!(out, "{name}_count{{family=\"{label}\"}} {count}");
+        let label = format!("family=\"{}\"", family.label());
+        histogram(out, SCSI_SECONDS, &label, &buckets, seconds);
     }
     head(out, SCSI_ERRORS);
     for (family, figures) in block.figures.families() {

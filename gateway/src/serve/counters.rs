@@ -41,9 +41,24 @@ pub(crate) struct Counters {
     ops: Box<[OpCounters]>,
     /// Errors by status number below 100, then by number minus 10 000.
     statuses: Box<[AtomicU64]>,
+    /// NFSv3 procedures by number.
+    procedures: Box<[OpCounters]>,
+    refused: AtomicU64,
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
 }
+
+/// A copy of one NFSv3 procedure's figures.
+#[derive(Clone, Debug)]
+pub(crate) struct ProcedureFigures {
+    pub name: &'static str,
+    /// Not cumulative.
+    pub buckets: [u64; BUCKETS],
+    pub seconds: f64,
+}
+
+/// NFSv3 procedures 0 to 21.
+const PROCEDURES: usize = 22;
 
 const STATUSES: usize = 256;
 
@@ -63,9 +78,20 @@ impl Default for Counters {
             started: Instant::now(),
             ops: (0..OPS).map(|_| op()).collect(),
             statuses: (0..STATUSES).map(|_| AtomicU64::new(0)).collect(),
+            procedures: (0..PROCEDURES).map(|_| op()).collect(),
+            refused: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
         }
+    }
+}
+
+impl OpCounters {
+    fn record(&self, nanos: u64) {
+        let seconds = nanos as f64 / 1e9;
+        let bucket = LATENCY_BOUNDS_SECONDS.partition_point(|bound| *bound < seconds);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 }
 
@@ -102,6 +128,34 @@ impl Counters {
         figures.collect()
     }
 
+    /// An NFSv3 procedure that began at `begun` ended.
+    pub(crate) fn procedure(&self, number: u32, begun: u64) {
+        let Some(cell) = self.procedures.get(number as usize) else { return };
+        cell.record((self.started.elapsed().as_nanos() as u64).saturating_sub(begun));
+    }
+
+    /// NFSv3 procedures that ran at least once.
+    pub(crate) fn procedures(&self) -> Vec<ProcedureFigures> {
+        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        let figures = self.procedures.iter().enumerate().filter_map(|(number, cell)| {
+            let buckets: [u64; BUCKETS] = std::array::from_fn(|at| load(&cell.buckets[at]));
+            let name = zgate_nfs::v3::row(number as u32)?.name;
+            let ran = buckets.iter().any(|count| *count > 0);
+            ran.then(|| ProcedureFigures { name, buckets, seconds: load(&cell.nanos) as f64 / 1e9 })
+        });
+        figures.collect()
+    }
+
+    /// A connection was refused because there are too many.
+    pub(crate) fn connection_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Connections refused so far.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
     /// Errors answered, by status.
     pub(crate) fn errors(&self) -> Vec<(Status, u64)> {
         let counts = self.statuses.iter().enumerate().filter_map(|(slot, count)| {
@@ -120,12 +174,9 @@ impl Observer for Counters {
 
     fn end(&self, op: OpNum, status: Status, begun: u64) {
         let nanos = (self.started.elapsed().as_nanos() as u64).saturating_sub(begun);
-        let seconds = nanos as f64 / 1e9;
         let number = op as usize;
         let Some(cell) = self.ops.get(if number < OPS { number } else { 0 }) else { return };
-        let bucket = LATENCY_BOUNDS_SECONDS.partition_point(|bound| *bound < seconds);
-        cell.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        cell.nanos.fetch_add(nanos, Ordering::Relaxed);
+        cell.record(nanos);
         if status != Status::Ok {
             cell.errors.fetch_add(1, Ordering::Relaxed);
             self.statuses[status_slot(status)].fetch_add(1, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 use super::service::{Service, Shared};
 use crate::listen::receive::Received;
 use zgate_nfs::runtime::{Now, Runtime};
+use zgate_nfs::v4::server::Observer;
 use zgate_nfs::{Call, Peer};
 use zgate_rpc::drc::{Begin, Key};
 use zgate_rpc::message::{CallError, encode_rejection, encode_success};
@@ -122,7 +123,12 @@ async fn run(
     }
     let mut e = Encoder::new();
     match target {
-        Target::V3 => shared.v3.handle(call, header.procedure, d, &mut e).await?,
+        Target::V3 => {
+            let begun = shared.metrics.begin();
+            let handled = shared.v3.handle(call, header.procedure, d, &mut e).await;
+            shared.metrics.procedure(header.procedure, begun);
+            handled?;
+        }
         _ => shared.mount.handle(call, header.procedure, d, &mut e).await?,
     }
     Ok(e.finish())

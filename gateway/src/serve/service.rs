@@ -20,6 +20,10 @@ pub(crate) struct Shared {
     pub connections: Arc<Connections>,
     pub runtime: Arc<GatewayRuntime>,
     pub pool: BufferPool,
+    /// What files are read and written with.
+    pub engine: zgate_io::EngineKind,
+    /// When the process started, in seconds since 1970.
+    pub started_unix_seconds: u32,
     /// Where NFS listens.
     pub nfs_addresses: std::sync::OnceLock<Vec<std::net::SocketAddr>>,
     /// Above this many bytes of buffers in use, connections take in one
