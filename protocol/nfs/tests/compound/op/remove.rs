@@ -15,7 +15,7 @@ fn names_go_and_open_files_stay() {
         assert_eq!((change.before, change.after), (before, s.c.number(&s.root, 3)));
         assert!(change.after > change.before);
         assert_eq!(s.c.lookup(&s.root, "file"), Err(Status::Noent));
-        // OPEN4_RESULT_PRESERVE_UNLINKED (RFC 8881 §18.16.3).
+        // As a local file system would, though OPEN does not promise it.
         assert_eq!(s.c.write(&s.file, opened.stateid, 0, b"CON"), Ok(3));
         assert_eq!(&s.c.read(&s.file, opened.stateid, 0, 9).unwrap().1[..], b"CONtent");
         s.c.close(&opened).unwrap();

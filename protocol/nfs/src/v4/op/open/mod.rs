@@ -22,8 +22,6 @@ use zgate_store::{FileKind, SetAttr};
 pub const RESULT_CONFIRM: u32 = 2;
 /// OPEN4_RESULT_LOCKTYPE_POSIX.
 pub const RESULT_LOCKTYPE_POSIX: u32 = 4;
-/// OPEN4_RESULT_PRESERVE_UNLINKED.
-pub const RESULT_PRESERVE_UNLINKED: u32 = 8;
 /// OPEN4_RESULT_MAY_NOTIFY_LOCK.
 pub const RESULT_MAY_NOTIFY_LOCK: u32 = 0x20;
 
@@ -177,7 +175,10 @@ async fn open(
         flags |= RESULT_CONFIRM;
     }
     if cx.minor > 0 {
-        flags |= RESULT_MAY_NOTIFY_LOCK | RESULT_PRESERVE_UNLINKED;
+        // Not OPEN4_RESULT_PRESERVE_UNLINKED: a removed file stays while this
+        // process has it open, but not across a restart. Without the flag
+        // clients rename such files away, which survives one.
+        flags |= RESULT_MAY_NOTIFY_LOCK;
     }
     let (object, node) = (target.object.clone(), target.object.node);
     cx.set_current_node(&object, node);
