@@ -124,6 +124,8 @@ impl<'a> Plan<'a> {
         if run.special {
             let special = scratch.export().join("tree/special");
             fs::create_dir_all(&special)?;
+            // What --maketree would have made.
+            fs::create_dir(scratch.export().join("tmp"))?;
             succeed(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&special))?;
         }
         Ok(Self { run, checkout, scratch, helper, port })
