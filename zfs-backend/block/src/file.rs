@@ -17,7 +17,9 @@ pub(crate) const PUNCH: FallocateFlags =
 /// The shape of an open file of `size_bytes`.
 pub(crate) fn shape(fd: &OwnedFd, size_bytes: u64, read_only: bool) -> io::Result<Shape> {
     let block = plausible_block(stat(fd)?.stx_blksize, DEFAULT_BLOCK_BYTES);
-    let punches = !read_only && can_punch(fd, size_bytes, block);
+    // A file that is only read cannot be tried; its holes are told all the
+    // same, and every discard is refused.
+    let punches = read_only || can_punch(fd, size_bytes, block);
     Ok(Shape {
         kind: BackingKind::File,
         logical_block_bytes: 1,
