@@ -14,6 +14,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// An opened state directory, held by one gateway at a time.
 #[derive(Debug)]
@@ -21,6 +22,26 @@ pub(crate) struct StateDir {
     path: PathBuf,
     /// Holds the lock.
     _lock: File,
+}
+
+/// How long the lock is waited for: a gateway that was just killed holds it
+/// until the kernel has taken it apart.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Takes the lock of the directory; false when another one keeps it.
+fn lock_within(lock: &File, patience: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match rustix::fs::flock(lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
 }
 
 fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
@@ -53,15 +74,13 @@ impl StateDir {
             .mode(0o600)
             .open(&lock_path)
             .map_err(|error| named(&lock_path, "open", &error))?;
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(
-            |_| {
-                let reason = format!(
-                    "{} is in use by another zgate; stop it, or give this one its own state_dir",
-                    path.display()
-                );
-                io::Error::new(io::ErrorKind::AddrInUse, reason)
-            },
-        )?;
+        if !lock_within(&lock, LOCK_PATIENCE)? {
+            let reason = format!(
+                "{} is in use by another zgate; stop it, or give this one its own state_dir",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, reason));
+        }
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 

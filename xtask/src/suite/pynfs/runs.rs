@@ -113,7 +113,7 @@ impl<'a> Plan<'a> {
         let helper = scratch.path().join("helper.sh");
         // pynfs calls `helper.sh reboot`; the first start goes the same way.
         let script = format!(
-            "#!/bin/sh\ncd {dir}\n[ -f pid ] && kill -9 $(cat pid)\nsleep 0.3\n\
+            "#!/bin/sh\ncd {dir}\nif [ -f pid ]; then kill -9 $(cat pid); while kill -0 $(cat pid) 2>/dev/null; do sleep 0.05; done; fi\n\
              ZGATE_LOG=info setsid {binary} serve --config {config} >>zgate.log 2>&1 </dev/null &\n\
              echo $! > pid\nsleep 0.5\n",
             dir = scratch.path().display(),
