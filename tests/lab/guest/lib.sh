@@ -63,7 +63,11 @@ step() {
 }
 
 # need NAME COMMAND…: a step without which the rest makes no sense.
-need() { step "$@" || conclude; }
+# Not `step || conclude`: bash ignores `set -e` in such a list, all the way down.
+need() {
+    step "$@"
+    [ $? -eq 0 ] || conclude
+}
 
 # figure NAME VALUE UNIT: something measured.
 figure() { printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$RESULT/figures.tsv"; }

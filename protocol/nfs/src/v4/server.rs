@@ -97,8 +97,12 @@ impl Server {
         Arc::clone(&self.namespace.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the exports; COMPOUNDs under way keep the old ones.
+    /// Replaces the exports; COMPOUNDs under way keep the old ones. Of exports
+    /// that are no more, nothing stays open: their file systems can be
+    /// unmounted.
     pub fn replace_namespace(&self, namespace: Namespace) {
-        *self.namespace.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(namespace);
+        let namespace = Arc::new(namespace);
+        *self.namespace.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&namespace);
+        self.state.close_vanished(&namespace, self.runtime.now().seconds());
     }
 }

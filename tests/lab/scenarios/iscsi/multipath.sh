@@ -19,9 +19,11 @@ both() {
 }
 mapped() {
     cat >/etc/multipath.conf <<END
-defaults { find_multipaths no
- polling_interval 2
- user_friendly_names yes }
+defaults {
+    find_multipaths no
+    polling_interval 2
+    user_friendly_names yes
+}
 END
     pgrep -x multipathd || multipathd
     eventually 30 test -e /dev/mapper/mpatha

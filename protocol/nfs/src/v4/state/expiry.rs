@@ -3,6 +3,7 @@
 use super::State;
 use super::tables::Tables;
 use crate::v4::Server;
+use crate::v4::cx::FileKey;
 use crate::v4::wire::{ClientId, Status};
 
 /// How long an expired client keeps its state when nobody else wants it, in
@@ -46,6 +47,27 @@ impl State {
             tracing::error!(
                 "the record of an expired client could not be removed from the state directory"
             );
+        }
+    }
+}
+
+impl State {
+    /// Gives up what clients hold in exports that `namespace` no longer has.
+    /// They learn of it at the next use: the file handle is stale.
+    pub(crate) fn close_vanished(&self, namespace: &crate::namespace::Namespace, now_seconds: u64) {
+        let mut tables = self.lock();
+        let vanished = |file: &FileKey| namespace.export(file.export).is_none();
+        let (opens, delegations): (Vec<_>, Vec<_>) = tables
+            .files
+            .iter()
+            .filter(|(file, _)| vanished(file))
+            .map(|(_, state)| (state.opens.clone(), state.delegations.clone()))
+            .unzip();
+        for key in opens.into_iter().flatten() {
+            self.remove_open(&mut tables, key, now_seconds);
+        }
+        for key in delegations.into_iter().flatten() {
+            self.remove_delegation(&mut tables, key, now_seconds);
         }
     }
 }

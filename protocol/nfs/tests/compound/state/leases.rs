@@ -124,3 +124,20 @@ fn an_expired_client_starts_anew() {
         assert!(a.open(&Wish::name(&root, "f").deny(3)).is_ok());
     }
 }
+
+#[test]
+fn exports_that_go_take_their_state_with_them() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let (a, b) = (rig.client("a", minor), rig.client("b", 2));
+        let root = a.export();
+        a.file(&root, "f", b"content");
+        let opened = a.open(&Wish::name(&root, "f").deny(2)).unwrap();
+        assert!(b.open(&Wish::name(&root, "f")).is_err());
+        rig.reload(|_| false);
+        assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::Stale);
+        rig.reload(|_| true);
+        assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::BadStateid);
+        b.open(&Wish::name(&root, "f")).unwrap();
+    }
+}
