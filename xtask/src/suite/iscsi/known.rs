@@ -10,11 +10,11 @@ pub(crate) const MAX_SKIPS: usize = 6;
 const SKIPS: &[(&str, &str)] = &[
     (
         "WriteSame10.ZeroBlocks",
-        "asks only disks with WSNZ=0; ours reports WSNZ=1 and refuses 0 blocks (SBC-4 §6.6.4)",
+        "asks only disks with WSNZ=0; ours reports WSNZ=1 in VPD page B0h and refuses 0 blocks",
     ),
     (
         "WriteSame16.ZeroBlocks",
-        "asks only disks with WSNZ=0; ours reports WSNZ=1 and refuses 0 blocks (SBC-4 §6.6.4)",
+        "asks only disks with WSNZ=0; ours reports WSNZ=1 in VPD page B0h and refuses 0 blocks",
     ),
 ];
 
