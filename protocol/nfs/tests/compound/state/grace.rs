@@ -5,7 +5,7 @@ use crate::rig::{Client, GRACE, Ops, Rig, Wish};
 use std::rc::Rc;
 use zgate_nfs::namespace::Fh;
 use zgate_nfs::v4::op::lock::{self, Lock};
-use zgate_nfs::v4::op::open::{Claim, Delegated};
+use zgate_nfs::v4::op::open::{Claim, Delegated, Open, RESULT_CONFIRM};
 use zgate_nfs::v4::wire::{LockType, Stateid, Status};
 
 fn reclaim(fh: &Fh, delegation: u32) -> Wish {
@@ -182,4 +182,13 @@ fn nobody_to_wait_for_is_no_grace() {
         let d = rig.client("d", minor);
         assert!(d.open(&Wish::name(&d.export(), "f")).is_ok());
     }
+}
+
+#[test]
+fn a_reclaim_asks_for_no_confirmation() {
+    let (_rig, [(a, fa), _]) = gone(0);
+    come_back(&a);
+    let args = a.open_args(&reclaim(&fa, 0));
+    let reply = a.run(Ops::new().at(&fa).op::<Open>(&args)).result().unwrap();
+    assert_eq!(reply.get::<Open>().flags & RESULT_CONFIRM, 0);
 }

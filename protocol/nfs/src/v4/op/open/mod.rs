@@ -98,6 +98,16 @@ impl State {
         record.and_then(|c| c.open_owners.get(owner)).is_none_or(|o| o.confirmed)
     }
 
+    /// An owner that reclaims needs no OPEN_CONFIRM: the server must not ask
+    /// for one then (RFC 7530 §16.18.5), and what it reclaimed before stays.
+    fn confirm_reclaiming(&self, client: ClientId, owner: &OwnerName) {
+        let mut tables = self.lock();
+        let record = tables.clients.get_mut(&client);
+        if let Some(entry) = record.and_then(|record| record.open_owners.get_mut(owner)) {
+            entry.confirmed = true;
+        }
+    }
+
     /// Forgets what an owner opened without confirming.
     fn restart_unconfirmed(&self, client: ClientId, owner: &OwnerName, now_seconds: u64) {
         let mut tables = self.lock();
@@ -162,6 +172,9 @@ async fn open(
     }
     let opened = open_in_store(&target, args, access).await?;
     let stateid = remember(cx, args, client, owner, &target, &opened)?;
+    if args.claim.is_reclaim() {
+        cx.server.state.confirm_reclaiming(client, owner);
+    }
     if target.truncate
         && let Err(error) = truncate(object, &opened, access).await
     {
