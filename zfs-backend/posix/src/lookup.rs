@@ -6,7 +6,7 @@ use crate::mounts::is_below;
 use crate::name::Name;
 use crate::syscall::{self, PATH_FLAGS};
 use crate::tree::{Tree, node};
-use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, StatxAttributes};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Statx, StatxAttributes};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use zgate_io::access_check::Rights;
@@ -58,15 +58,13 @@ impl Tree {
         if let Some(entry) = self.at_hand_nearby(&dir, &fd) {
             return match entry.stat_and_attr() {
                 // Something is to be mounted there first.
-                Ok((stat, _)) if stat.stx_attributes.contains(StatxAttributes::AUTOMOUNT) => None,
+                Ok((stat, _)) if mounts_on_demand(&stat) => None,
                 Ok((_, attr)) => Some(Ok(node(&entry, attr))),
                 Err(error) => Some(Err(error)),
             };
         }
         let stat = syscall::stat(&fd).ok()?;
-        if stat.stx_attributes.contains(StatxAttributes::AUTOMOUNT)
-            || self.mounts.known(stat.stx_mnt_id).is_none()
-        {
+        if mounts_on_demand(&stat) || self.mounts.known(stat.stx_mnt_id).is_none() {
             return None;
         }
         let adopted = self.adopt(fd, Some((&dir, &name)));
@@ -83,7 +81,7 @@ impl Tree {
     /// snapshot): list it once, and open what is there then.
     fn cross_automount(&self, dir: &Entry, name: &Name, fd: OwnedFd) -> StoreResult<OwnedFd> {
         let stat: Statx = syscall::stat(&fd)?;
-        if !stat.stx_attributes.contains(StatxAttributes::AUTOMOUNT) {
+        if !mounts_on_demand(&stat) {
             return Ok(fd);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -120,6 +118,20 @@ impl Tree {
             .or_store()
             .map(std::ffi::CString::into_bytes)
     }
+}
+
+/// Inode numbers of OpenZFS's `.zfs/snapshot/NAME` before the snapshot is
+/// mounted there: the highest less the snapshot's object set.
+const ZFS_SNAPSHOT_DIRS: std::ops::RangeInclusive<u64> = 0xffff_0000_0000..=0xffff_ffff_fffc;
+
+/// Whether something is mounted on a directory when it is first listed. The
+/// kernel says so, but not of ZFS snapshots: their inodes lack the flag. Where
+/// such a number belongs to another file system's directory, that one is opened
+/// once more than needed.
+fn mounts_on_demand(stat: &Statx) -> bool {
+    stat.stx_attributes.contains(StatxAttributes::AUTOMOUNT)
+        || ZFS_SNAPSHOT_DIRS.contains(&stat.stx_ino)
+            && FileType::from_raw_mode(stat.stx_mode.into()).is_dir()
 }
 
 /// Opens an entry if that needs nothing from a disk; `Ok(None)` if it might.

@@ -15,18 +15,21 @@ allocate() {
     fallocate -o 4M -l 1M reserved
     same 5242880 "$(stat -c %s reserved)" "size after more"
 }
-keep_size() { cd /mnt/v && refused "not supported" fallocate -n -l 1M kept; }
+keep_size() { cd /mnt/v && touch kept && refused "not supported" fallocate -n -l 1M kept; }
 punch() {
     cd /mnt/v
     pattern full 4
     sync full
     cp full /tmp/full
+    local before
+    before=$(stat -c %b "$STORE/full")
     fallocate -p -o 1M -l 1M full
     same 4194304 "$(stat -c %s full)" "size after the hole"
     dd if=/dev/zero of=/tmp/full bs=1M seek=1 count=1 conv=notrunc status=none
     drop_caches
     cmp full /tmp/full
-    same 1 "$(stat -c %b "$STORE/full" | awk '{ print ($1 <= 6200) }')" "blocks given back"
+    sync -f "$STORE"
+    same 2048 $((before - $(stat -c %b "$STORE/full"))) "blocks given back"
 }
 seek() {
     python3 - /mnt/v/full <<'END'
@@ -53,14 +56,15 @@ sparse_copy() {
     cmp sparse /tmp/sparse
     same 1 "$(stat -c %b /tmp/sparse | awk '{ print ($1 < 2000) }')" "the copy is sparse"
 }
-zero_range() { cd /mnt/v && fallocate -z -o 2M -l 64K full && same 0 "$(od -An -tx1 -j 2M -N 65536 full | tr -d ' 0*\n' | wc -c)" "bytes not zero"; }
+# Clients of Linux 6.12 have no operation for it, and say so.
+zero_range() { cd /mnt/v && refused "not supported" fallocate -z -o 2M -l 64K full; }
 
 step "ALLOCATE" allocate
 step "beyond the end without growing is refused" keep_size
 step "DEALLOCATE punches a hole" punch
 step "SEEK finds data and holes" seek
 step "cp keeps a sparse file sparse" sparse_copy
-step "zeroing a range" zero_range
+step "zeroing a range is refused" zero_range
 umount /mnt/v
 
 if [ -d /sys/module/zfs ]; then
