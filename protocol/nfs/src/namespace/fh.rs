@@ -1,6 +1,6 @@
 //! File handles as clients hold them: `[tag][3 reserved zero bytes][export
-//! id: 4 bytes][node handle]`. Tag [`TAG_NODE`] names an object of a store,
-//! [`TAG_PSEUDO`] a directory of the pseudo file system by its id.
+//! id: 4 bytes][node handle]`. Tag `TAG_NODE` names an object of a store,
+//! `TAG_PSEUDO` a directory of the pseudo file system by its id.
 
 use super::export::ExportId;
 use super::pseudo::PseudoId;
