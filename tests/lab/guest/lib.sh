@@ -41,7 +41,7 @@ step() {
         trap - EXIT
         sleep "$STEP_SECONDS"
         echo "no end after $STEP_SECONDS s; the processes of the step:" >>"$RESULT/step"
-        ps -eo pid,stat,wchan:32,args | grep -v ']$' >>"$RESULT/step"
+        whereabouts >>"$RESULT/step" 2>&1
         kill -9 -- "-$pid"
     ) >/dev/null 2>&1 &
     local watchdog=$!
@@ -60,6 +60,20 @@ step() {
     printf '%s\t%s\t%s\t%s\n' "$text" "$(since "$began")" "$name" \
         "$([ $code -eq 0 ] || tail -n 3 "$RESULT/step" | tr '\n\t' '; ')" >>"$RESULT/steps.tsv"
     return $code
+}
+
+# What all processes wait for, and where those in the kernel that nothing wakes.
+whereabouts() {
+    local task
+    ps -eo pid,stat,wchan:32,args | grep -v ']$'
+    for task in /proc/[0-9]*/task/[0-9]*; do
+        case $(sed 's/.*) //; s/ .*//' "$task/stat" 2>/dev/null) in
+            D | X | Z) ;;
+            *) grep -q zgate "$task/comm" 2>/dev/null || continue ;;
+        esac
+        echo "$task $(cat "$task/comm"): $(sed 's/.*) //; s/ .*//' "$task/stat")"
+        cat "$task/stack"
+    done
 }
 
 # need NAME COMMAND…: a step without which the rest makes no sense.
@@ -186,7 +200,7 @@ gateway_kill() {
     local pid
     pid=$(cat /run/zgate/pid)
     kill -9 "$pid"
-    while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+    eventually 60 gateway_gone || { whereabouts; return 1; }
 }
 gateway_stop() {
     kill -TERM "$(cat /run/zgate/pid)"
