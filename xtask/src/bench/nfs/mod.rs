@@ -54,7 +54,7 @@ pub(crate) struct BenchArgs {
 pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     crate::packages::ensure(crate::packages::NFS_PEERS)?;
     let binary = zgate::build()?;
-    let scratch = Scratch::new((args.size_mib * 3 + 512) << 20)?;
+    let scratch = Scratch::new((args.size_mib * 5 + 1024) << 20)?;
     if !args.alone && !scratch.is_mounted() {
         let need = "the peer needs a file system of its own: run as root, or with --alone";
         return Err(io::Error::other(need));
