@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("zfs-backend/memory", &["zgate-store"]),
     ("zfs-backend/posix", &["zgate-store", "zgate-io"]),
     ("zfs-backend/block", &["zgate-store", "zgate-io"]),
+    ("zfs-backend/control", &[]),
     ("protocol/xdr", &["zgate-store"]),
     ("protocol/rpc", &["zgate-store", "zgate-xdr"]),
     ("protocol/nfs", &["zgate-store", "zgate-xdr", "zgate-rpc"]),

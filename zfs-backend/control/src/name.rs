@@ -1,0 +1,226 @@
+//! Names of pools, datasets and snapshots. A value of these types is safe on a
+//! command line: it is never empty, never begins with `-` and holds no `@` or
+//! `/` where none belongs (zfs(8), zpoolconcepts(7), `zfs_namecheck`).
+
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest name of a dataset or snapshot, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// Why a text is no name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing, or nothing between two separators.
+    #[error("{0:?}: a part of the name is empty")]
+    Empty(String),
+    /// More than [`MAX_NAME_BYTES`].
+    #[error("{0:?}: longer than {MAX_NAME_BYTES} bytes")]
+    TooLong(String),
+    /// A character ZFS does not allow.
+    #[error("{text:?}: {found:?} is not allowed; letters, digits and _ - : . are")]
+    Character {
+        /// The whole text.
+        text: String,
+        /// The first wrong character.
+        found: char,
+    },
+    /// `.` or `..` as a part.
+    #[error("{0:?}: . and .. are not names")]
+    Dots(String),
+    /// A pool has to begin with a letter and must not be a vdev type's name.
+    #[error("{0:?}: a pool's name begins with a letter and is no vdev type (mirror, raidz, ...)")]
+    Pool(String),
+    /// A snapshot is `dataset@name`.
+    #[error("{0:?}: a snapshot is written dataset@name")]
+    NoSnapshot(String),
+}
+
+/// A pool: the first part of every dataset's name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct PoolName(String);
+
+/// A file system or volume, `pool/a/b`; the pool itself is one, too.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct DatasetName(String);
+
+/// A snapshot, `pool/a@name`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct SnapshotName(String);
+
+fn check_part(whole: &str, part: &str) -> Result<(), NameError> {
+    if part.is_empty() {
+        return Err(NameError::Empty(whole.to_owned()));
+    }
+    if part == "." || part == ".." {
+        return Err(NameError::Dots(whole.to_owned()));
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_-:. ".contains(c);
+    match part.chars().find(|c| !allowed(*c)) {
+        Some(found) => Err(NameError::Character { text: whole.to_owned(), found }),
+        None => Ok(()),
+    }
+}
+
+fn check_pool(whole: &str, pool: &str) -> Result<(), NameError> {
+    check_part(whole, pool)?;
+    let reserved = ["mirror", "raidz", "draid", "spare"].iter().any(|r| pool.starts_with(r));
+    let letter = pool.starts_with(|c: char| c.is_ascii_alphabetic());
+    if reserved || pool == "log" || !letter {
+        return Err(NameError::Pool(whole.to_owned()));
+    }
+    Ok(())
+}
+
+fn check_length(text: &str) -> Result<(), NameError> {
+    if text.len() > MAX_NAME_BYTES {
+        return Err(NameError::TooLong(text.to_owned()));
+    }
+    Ok(())
+}
+
+impl FromStr for PoolName {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        check_length(text)?;
+        check_pool(text, text)?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl FromStr for DatasetName {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        check_length(text)?;
+        for (index, part) in text.split('/').enumerate() {
+            if index == 0 {
+                check_pool(text, part)?;
+            } else {
+                check_part(text, part)?;
+            }
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl FromStr for SnapshotName {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        check_length(text)?;
+        let (dataset, name) =
+            text.split_once('@').ok_or_else(|| NameError::NoSnapshot(text.to_owned()))?;
+        dataset.parse::<DatasetName>()?;
+        check_part(text, name)?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl DatasetName {
+    /// The pool it lies in.
+    #[must_use]
+    pub fn pool(&self) -> PoolName {
+        PoolName(self.0.split('/').next().unwrap_or_default().to_owned())
+    }
+
+    /// The dataset it lies in; none for a pool.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        self.0.rsplit_once('/').map(|(parent, _)| Self(parent.to_owned()))
+    }
+
+    /// What comes below it.
+    ///
+    /// # Errors
+    /// If `part` is no name, or the whole gets too long.
+    pub fn child(&self, part: &str) -> Result<Self, NameError> {
+        format!("{}/{part}", self.0).parse()
+    }
+
+    /// The snapshot of it that is called `name`.
+    ///
+    /// # Errors
+    /// If `name` is no name, or the whole gets too long.
+    pub fn snapshot(&self, name: &str) -> Result<SnapshotName, NameError> {
+        format!("{}@{name}", self.0).parse()
+    }
+
+    /// Whether it is `other` or lies below it.
+    #[must_use]
+    pub fn is_within(&self, other: &Self) -> bool {
+        let rest = self.0.strip_prefix(other.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+impl SnapshotName {
+    /// What it is a snapshot of.
+    #[must_use]
+    pub fn dataset(&self) -> DatasetName {
+        DatasetName(self.0.split('@').next().unwrap_or_default().to_owned())
+    }
+
+    /// The part after `@`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.split_once('@').map_or("", |(_, name)| name)
+    }
+}
+
+macro_rules! text {
+    ($($name:ident),*) => {$(
+        impl $name {
+            /// As it is written on a command line.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    )*};
+}
+text!(PoolName, DatasetName, SnapshotName);
+
+impl From<PoolName> for DatasetName {
+    fn from(pool: PoolName) -> Self {
+        Self(pool.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_as_zfs_has_them() {
+        for good in ["llm", "llm/vm/iscsi0", "z fast/a b", "p/a:b.c-d_e"] {
+            assert_eq!(good.parse::<DatasetName>().unwrap().as_str(), good);
+        }
+        for bad in
+            ["", "/llm", "llm/", "llm//a", "llm/..", "llm/a@b", "1llm", "-o", "mirror1", "log"]
+        {
+            assert!(bad.parse::<DatasetName>().is_err(), "{bad:?}");
+        }
+        assert!(format!("p/{}", "a".repeat(254)).parse::<DatasetName>().is_err());
+        assert!("logs".parse::<PoolName>().is_ok());
+    }
+
+    #[test]
+    fn parts_of_a_name() {
+        let name: DatasetName = "llm/vm/iscsi0".parse().unwrap();
+        assert_eq!(name.pool().as_str(), "llm");
+        assert_eq!(name.parent().unwrap().as_str(), "llm/vm");
+        assert!(name.is_within(&"llm/vm".parse().unwrap()));
+        assert!(!name.is_within(&"llm/v".parse().unwrap()));
+        let snapshot = name.snapshot("hourly-1").unwrap();
+        assert_eq!((snapshot.dataset(), snapshot.name()), (name, "hourly-1"));
+        assert!("llm/vm".parse::<SnapshotName>().is_err());
+    }
+}

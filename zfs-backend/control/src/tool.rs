@@ -1,0 +1,256 @@
+//! Running `zfs`, `zpool` and their like.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a question may take. A suspended pool lets `zpool` wait for ever.
+pub const QUESTION_SECONDS: u64 = 30;
+/// The most a program may say, in bytes.
+pub const MAX_OUTPUT_BYTES: u64 = 64 << 20;
+
+/// Why a program did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// It is not there, or may not be run.
+    #[error("cannot run {program}: {source}; is zfsutils-linux installed?")]
+    Start {
+        /// What was to be run.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It ended with something else than 0.
+    #[error("{command}: {said}")]
+    Failed {
+        /// The command line.
+        command: String,
+        /// Its status; none if a signal ended it.
+        status: Option<i32>,
+        /// What it wrote to its standard error.
+        said: String,
+    },
+    /// It did not end in time and was killed.
+    #[error("{command}: no answer in {seconds} s; is the pool suspended? see `zpool status`")]
+    TimedOut {
+        /// The command line.
+        command: String,
+        /// How long it had.
+        seconds: u64,
+    },
+    /// It said what nobody expects.
+    #[error("{command}: not understood: {reason}")]
+    Answer {
+        /// The command line.
+        command: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl ToolError {
+    /// Whether ZFS is not installed at all.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Start { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Whether the pool, dataset or snapshot that was asked for is not there.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        let words = ["does not exist", "no such pool", "could not find"];
+        matches!(self, Self::Failed { said, .. } if words.iter().any(|word| said.contains(word)))
+    }
+}
+
+/// What can run a program and return what it printed. The real one is
+/// [`SystemTool`]; tests use [`Recorded`].
+pub trait Tool: Send + Sync {
+    /// Runs `program` to its end and returns its standard output.
+    ///
+    /// # Errors
+    /// See [`ToolError`].
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError>;
+}
+
+/// Runs programs of this machine, with messages in English.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemTool {
+    /// How long each may take, in seconds.
+    pub limit_seconds: u64,
+}
+
+impl Default for SystemTool {
+    fn default() -> Self {
+        Self { limit_seconds: QUESTION_SECONDS }
+    }
+}
+
+impl Tool for SystemTool {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+        let start = |source| ToolError::Start { program: program.to_owned(), source };
+        let mut child = Command::new(program)
+            .args(arguments)
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(start)?;
+        let output = drain(child.stdout.take());
+        let errors = drain(child.stderr.take());
+        let limit = Instant::now() + Duration::from_secs(self.limit_seconds);
+        let command = command_line(program, arguments);
+        let Some(status) = wait_until(&mut child, limit).map_err(start)? else {
+            // A process in an uninterruptible wait outlives the signal; its
+            // pipes' readers are left behind with it.
+            let _ = child.kill();
+            return Err(ToolError::TimedOut { command, seconds: self.limit_seconds });
+        };
+        let text = |reader: thread::JoinHandle<Vec<u8>>| {
+            String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
+        };
+        let (output, errors) = (text(output), text(errors));
+        if status.success() {
+            return Ok(output);
+        }
+        let said = if errors.trim().is_empty() { output } else { errors };
+        Err(ToolError::Failed { command, status: status.code(), said: said.trim().to_owned() })
+    }
+}
+
+fn drain<R: Read + Send + 'static>(pipe: Option<R>) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(pipe) = pipe {
+            let _ = pipe.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes);
+        }
+        bytes
+    })
+}
+
+fn wait_until(child: &mut Child, limit: Instant) -> io::Result<Option<std::process::ExitStatus>> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= limit {
+            return Ok(None);
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+/// The command as a person would type it.
+#[must_use]
+pub fn command_line(program: &str, arguments: &[&str]) -> String {
+    let plain = |text: &str| {
+        !text.is_empty()
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-:./@=,%+".contains(c))
+    };
+    let mut line = program.to_owned();
+    for argument in arguments {
+        line.push(' ');
+        if plain(argument) {
+            line.push_str(argument);
+        } else {
+            line.push_str(&format!("'{}'", argument.replace('\'', r"'\''")));
+        }
+    }
+    line
+}
+
+/// Answers from a script, in order; what is asked has to match. For tests.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    script: Mutex<VecDeque<(String, Result<String, (i32, String)>)>>,
+}
+
+impl Recorded {
+    /// Expects `command` next and answers `output`.
+    #[must_use]
+    pub fn then(self, command: &str, output: &str) -> Self {
+        self.push(command, Ok(output.to_owned()))
+    }
+
+    /// Expects `command` next and fails it with `status` and `said`.
+    #[must_use]
+    pub fn then_fail(self, command: &str, status: i32, said: &str) -> Self {
+        self.push(command, Err((status, said.to_owned())))
+    }
+
+    fn push(self, command: &str, answer: Result<String, (i32, String)>) -> Self {
+        if let Ok(mut script) = self.script.lock() {
+            script.push_back((command.to_owned(), answer));
+        }
+        self
+    }
+
+    /// Whether everything expected was asked.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.script.lock().is_ok_and(|script| script.is_empty())
+    }
+}
+
+impl Tool for Recorded {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+        let command = command_line(program, arguments);
+        let next = self.script.lock().ok().and_then(|mut script| script.pop_front());
+        let reason = match next {
+            Some((expected, answer)) if expected == command => {
+                return answer.map_err(|(status, said)| ToolError::Failed {
+                    command,
+                    status: Some(status),
+                    said,
+                });
+            }
+            Some((expected, _)) => format!("the script has {expected:?} here"),
+            None => "the script has ended".to_owned(),
+        };
+        Err(ToolError::Answer { command, reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_status_and_errors_come_back() {
+        let tool = SystemTool::default();
+        assert_eq!(tool.run("sh", &["-c", "printf hello"]).unwrap(), "hello");
+        let failed = tool.run("sh", &["-c", "echo no such pool >&2; exit 3"]).unwrap_err();
+        assert!(matches!(&failed, ToolError::Failed { status: Some(3), .. }), "{failed}");
+        assert!(failed.is_absent());
+        assert!(tool.run("zgate-no-such-program", &[]).unwrap_err().is_missing());
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_given_up() {
+        let tool = SystemTool { limit_seconds: 0 };
+        let began = Instant::now();
+        let error = tool.run("sleep", &["20"]).unwrap_err();
+        assert!(matches!(error, ToolError::TimedOut { .. }), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn much_output_does_not_block() {
+        let text = SystemTool::default().run("sh", &["-c", "head -c 1000000 /dev/zero"]).unwrap();
+        assert_eq!(text.len(), 1_000_000);
+    }
+
+    #[test]
+    fn command_lines_can_be_pasted() {
+        assert_eq!(
+            command_line("zfs", &["set", "a=b c", "p/it's"]),
+            r"zfs set 'a=b c' 'p/it'\''s'"
+        );
+    }
+}
