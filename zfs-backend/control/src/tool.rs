@@ -165,10 +165,13 @@ pub fn command_line(program: &str, arguments: &[&str]) -> String {
     line
 }
 
+/// What a scripted program does: print, or fail with a status and a message.
+type Answer = Result<String, (i32, String)>;
+
 /// Answers from a script, in order; what is asked has to match. For tests.
 #[derive(Debug, Default)]
 pub struct Recorded {
-    script: Mutex<VecDeque<(String, Result<String, (i32, String)>)>>,
+    script: Mutex<VecDeque<(String, Answer)>>,
 }
 
 impl Recorded {
@@ -184,7 +187,7 @@ impl Recorded {
         self.push(command, Err((status, said.to_owned())))
     }
 
-    fn push(self, command: &str, answer: Result<String, (i32, String)>) -> Self {
+    fn push(self, command: &str, answer: Answer) -> Self {
         if let Ok(mut script) = self.script.lock() {
             script.push_back((command.to_owned(), answer));
         }
