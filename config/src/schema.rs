@@ -327,6 +327,8 @@ pub struct ServerConfig {
     pub io_engine: IoEngineChoice,
     /// Threads for blocking work.
     pub worker_threads: usize,
+    /// How long a core stays awake after traffic, in microseconds.
+    pub poll_microseconds: u32,
     /// Files kept open.
     pub fd_cache_entries: usize,
     /// Connections in total.
@@ -352,6 +354,7 @@ impl Default for ServerConfig {
             metrics_listen: SocketAddr::from(([127, 0, 0, 1], 9469)),
             io_engine: IoEngineChoice::Auto,
             worker_threads: 8,
+            poll_microseconds: 50,
             fd_cache_entries: 16_384,
             max_connections: 4096,
             max_connections_per_client: 256,

@@ -31,6 +31,7 @@ fn server(config: &Config, found: &mut Vec<String>) {
     range("lease_seconds", server.lease_seconds.into(), 5, 600);
     range("grace_seconds", server.grace_seconds.into(), 0, 600);
     range("worker_threads", server.worker_threads as u64, 1, 1024);
+    range("poll_microseconds", u64::from(server.poll_microseconds), 0, 1000);
     range("fd_cache_entries", server.fd_cache_entries as u64, 64, 10_000_000);
     range("max_connections", server.max_connections as u64, 1, 1_000_000);
     range("max_connections_per_client", server.max_connections_per_client as u64, 1, 1_000_000);

@@ -186,6 +186,7 @@ impl Connection {
                         Ok(0) => return "closed by the peer",
                         Ok(got) => {
                             self.block.figures.received_bytes.fetch_add(got as u64, Ordering::Relaxed);
+                            service.attention.traffic();
                         }
                         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                         Err(_) => return "the peer is gone",

@@ -128,6 +128,7 @@ fn start(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::R
         connections: ConnectionLimits { total: 256, per_client: 256 },
         engine: zgate_io::EngineChoice::Auto,
         worker_threads: 8,
+        poll_microseconds: 50,
         fd_cache_entries: 4096,
         drain: Duration::from_secs(5),
     };

@@ -44,6 +44,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
             IoEngineChoice::Threads => zgate_io::EngineChoice::Threads,
         },
         worker_threads: server.worker_threads,
+        poll_microseconds: server.poll_microseconds,
         fd_cache_entries: server.fd_cache_entries,
         drain: Duration::from_secs(server.drain_seconds.into()),
     }

@@ -9,6 +9,7 @@ use crate::block::settings::BlockSettings;
 use crate::block::unit::{Unit, UnitHome};
 use crate::listen::accept::{NewConnection, Protocol, accept_loop, bind};
 use crate::listen::tcp;
+use crate::serve::attention::Attention;
 use crate::serve::connections::{ConnectionLimits, Connections};
 use crate::serve::counters::Counters;
 use crate::serve::runtime::GatewayRuntime;
@@ -45,6 +46,8 @@ pub(crate) struct Settings {
     pub connections: ConnectionLimits,
     pub engine: zgate_io::EngineChoice,
     pub worker_threads: usize,
+    /// How long a core stays awake after traffic, in microseconds.
+    pub poll_microseconds: u32,
     pub fd_cache_entries: usize,
     pub drain: Duration,
 }
@@ -307,6 +310,7 @@ fn build(
         started_unix_seconds: unix_seconds(),
         nfs_addresses: std::sync::OnceLock::new(),
         buffer_bytes: buffer_bytes(),
+        poll_microseconds: settings.poll_microseconds,
         metrics,
         drain: Drain::default(),
         block,
@@ -337,8 +341,11 @@ fn run_core(
         }
     };
     let local = LocalSet::new();
-    let service = Rc::new(Service { shared });
+    let attention = Attention::new(shared.poll_microseconds);
+    let service = Rc::new(Service { shared, attention });
     local.block_on(&runtime, async move {
+        let watcher = Rc::clone(&service);
+        tokio::task::spawn_local(async move { watcher.attention.watch().await });
         if let Some(First { listeners, cores, mut units }) = first {
             for (listener, protocol) in listeners {
                 let (service, cores) = (Rc::clone(&service), cores.clone());

@@ -91,7 +91,10 @@ impl Connection {
                     }
                     match self.receiver.fill(&self.stream) {
                         Ok(0) => return "closed by the peer",
-                        Ok(got) => service.shared.metrics.bytes_in(got),
+                        Ok(got) => {
+                            service.shared.metrics.bytes_in(got);
+                            service.attention.traffic();
+                        }
                         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                         Err(_) => return "the peer is gone",
                     }

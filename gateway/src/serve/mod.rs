@@ -1,5 +1,6 @@
 //! From a record to its answer.
 
+pub(crate) mod attention;
 pub(crate) mod connections;
 pub(crate) mod counters;
 pub(crate) mod dispatch;

@@ -1,5 +1,6 @@
 //! What every core shares, and what each has of its own.
 
+use super::attention::Attention;
 use super::connections::Connections;
 use super::counters::Counters;
 use super::runtime::GatewayRuntime;
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     /// Above this many bytes of buffers in use, connections take in one
     /// request at a time.
     pub buffer_bytes: usize,
+    /// How long a core stays awake after traffic, in microseconds.
+    pub poll_microseconds: u32,
     pub metrics: Arc<Counters>,
     pub drain: Drain,
     pub block: Arc<BlockService>,
@@ -37,6 +40,8 @@ pub(crate) struct Shared {
 /// One for each core.
 pub(crate) struct Service {
     pub shared: Arc<Shared>,
+    /// Whether this core stays awake.
+    pub attention: Attention,
 }
 
 impl Service {
