@@ -50,6 +50,9 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
     for export in &config.exports {
         add(&format!("export {}", export.pseudo), toml::Value::try_from(export));
     }
+    for schedule in &config.snapshots {
+        add(&format!("snapshot {}", schedule.dataset), toml::Value::try_from(schedule));
+    }
     add("iscsi", toml::Value::try_from(&config.iscsi));
     for target in &config.targets {
         let name = format!("target {}", target.name);

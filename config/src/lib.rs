@@ -4,6 +4,7 @@
 mod diff;
 mod parse;
 mod schema;
+mod snapshot;
 mod suggest;
 mod target;
 mod validate;
@@ -15,6 +16,7 @@ pub use schema::{
     AccessMode, ByteSize, Cidr, ClientMatch, Config, ExportClient, ExportConfig, IoEngineChoice,
     ServerConfig, SquashMode,
 };
+pub use snapshot::SnapshotConfig;
 pub use target::{
     ChapConfig, DirectChoice, InitiatorConfig, IscsiConfig, LunConfig, NaaId, NamePattern,
     TargetConfig,

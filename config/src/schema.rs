@@ -1,5 +1,6 @@
 //! What may stand in the file, and what holds when it does not.
 
+use crate::snapshot::SnapshotConfig;
 use crate::target::{IscsiConfig, TargetConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -379,4 +380,7 @@ pub struct Config {
     /// `[[target]]`.
     #[serde(default, rename = "target")]
     pub targets: Vec<TargetConfig>,
+    /// `[[snapshot]]`.
+    #[serde(default, rename = "snapshot")]
+    pub snapshots: Vec<SnapshotConfig>,
 }

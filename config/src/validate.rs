@@ -18,6 +18,7 @@ pub(crate) fn problems(config: &Config) -> Vec<String> {
     }
     check_paths_apart(config, &mut found);
     crate::validate_target::problems(config, &mut found);
+    crate::snapshot::problems(config, &mut found);
     found
 }
 

@@ -1,0 +1,165 @@
+//! Snapshot schedules in the file, in sanoid's words: how many of each kind to
+//! keep says which kinds are taken.
+
+use crate::schema::Config;
+use serde::{Deserialize, Serialize};
+
+/// The most snapshots of one kind.
+const MAX_KEPT: u32 = 10_000;
+/// Longest name of a dataset in bytes (`ZFS_MAX_DATASET_NAME_LEN`).
+const MAX_NAME_BYTES: usize = 255;
+
+const fn yes() -> bool {
+    true
+}
+
+const fn quarter_hour() -> u32 {
+    15
+}
+
+/// One schedule: `[[snapshot]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotConfig {
+    /// A file system or zvol.
+    pub dataset: String,
+    /// Everything below it as well, each time at one moment.
+    #[serde(default)]
+    pub recursive: bool,
+    /// How many to keep of those taken every `frequent_period_minutes`.
+    #[serde(default)]
+    pub frequently: u32,
+    /// Minutes between two of them; divides 60.
+    #[serde(default = "quarter_hour")]
+    pub frequent_period_minutes: u32,
+    /// How many to keep of those taken each hour.
+    #[serde(default)]
+    pub hourly: u32,
+    /// How many to keep of those taken each day.
+    #[serde(default)]
+    pub daily: u32,
+    /// How many to keep of those taken each week, from Monday on.
+    #[serde(default)]
+    pub weekly: u32,
+    /// How many to keep of those taken each month.
+    #[serde(default)]
+    pub monthly: u32,
+    /// How many to keep of those taken each year.
+    #[serde(default)]
+    pub yearly: u32,
+    /// Take snapshots.
+    #[serde(default = "yes")]
+    pub autosnap: bool,
+    /// Remove those above the numbers.
+    #[serde(default = "yes")]
+    pub autoprune: bool,
+}
+
+impl SnapshotConfig {
+    fn kept(&self) -> [(&'static str, u32); 6] {
+        [
+            ("frequently", self.frequently),
+            ("hourly", self.hourly),
+            ("daily", self.daily),
+            ("weekly", self.weekly),
+            ("monthly", self.monthly),
+            ("yearly", self.yearly),
+        ]
+    }
+
+    fn covers(&self, dataset: &str) -> bool {
+        let rest = dataset.strip_prefix(self.dataset.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || self.recursive && rest.starts_with('/'))
+    }
+}
+
+/// Everything that is wrong.
+pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
+    for (index, schedule) in config.snapshots.iter().enumerate() {
+        check(schedule, found);
+        let (name, before) = (&schedule.dataset, &config.snapshots[..index]);
+        let covered =
+            before.iter().find(|other| other.covers(name) || schedule.covers(&other.dataset));
+        if let Some(other) = covered {
+            found.push(format!(
+                "snapshot {name}: the schedule of {} is about the same datasets; give each dataset one schedule",
+                other.dataset
+            ));
+        }
+    }
+}
+
+fn check(schedule: &SnapshotConfig, found: &mut Vec<String>) {
+    let name = &schedule.dataset;
+    let mut wrong = |text: String| found.push(format!("snapshot {name}: {text}"));
+    let legal = |c: char| c.is_ascii_alphanumeric() || "_-:. ".contains(c);
+    let part = |part: &str| !matches!(part, "" | "." | "..") && part.chars().all(legal);
+    if name.len() > MAX_NAME_BYTES
+        || !name.starts_with(|c: char| c.is_ascii_alphabetic())
+        || !name.split('/').all(part)
+    {
+        wrong(format!("dataset = \"{name}\": must be a ZFS dataset, for example \"llm/vm\""));
+    }
+    if schedule.kept().iter().all(|(_, count)| *count == 0) {
+        wrong(
+            "keeps nothing: set at least one of frequently, hourly, daily, weekly, monthly, yearly"
+                .into(),
+        );
+    }
+    for (key, count) in schedule.kept() {
+        if count > MAX_KEPT {
+            wrong(format!("{key} = {count}: must be at most {MAX_KEPT}"));
+        }
+    }
+    let minutes = schedule.frequent_period_minutes;
+    if !(1..=30).contains(&minutes) || 60 % minutes != 0 {
+        wrong(format!(
+            "frequent_period_minutes = {minutes}: must be 1, 2, 3, 4, 5, 6, 10, 12, 15, 20 or 30"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parse;
+    use std::path::Path;
+
+    fn error(text: &str) -> String {
+        parse(text, Path::new("x")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_schedule_has_sanoids_words() {
+        let text = "[[snapshot]]\ndataset = \"llm/vm\"\nrecursive = true\nhourly = 24\ndaily = 7\n";
+        let config = parse(text, Path::new("x")).unwrap();
+        let schedule = &config.snapshots[0];
+        assert_eq!((schedule.hourly, schedule.daily, schedule.weekly), (24, 7, 0));
+        assert!(schedule.autosnap && schedule.autoprune && schedule.recursive);
+        assert_eq!(schedule.frequent_period_minutes, 15);
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        let said = error("[[snapshot]]\ndataset = \"-o\"\nfrequent_period_minutes = 7\n");
+        for word in ["dataset", "keeps nothing", "frequent_period_minutes"] {
+            assert!(said.contains(word), "{word} missing in {said}");
+        }
+        assert!(error("[[snapshot]]\ndataset = \"a@b\"\ndaily = 1\n").contains("dataset"));
+        assert!(error("[[snapshot]]\ndataset = \"a\"\nhourley = 1\n").contains("hourly"));
+        assert!(error("[[snapshot]]\ndataset = \"a\"\ndaily = 99999\n").contains("at most"));
+    }
+
+    #[test]
+    fn a_dataset_has_one_schedule() {
+        let two = |a: &str, deep: bool, b: &str| {
+            let text = format!(
+                "[[snapshot]]\ndataset = \"{a}\"\nrecursive = {deep}\ndaily = 1\n[[snapshot]]\ndataset = \"{b}\"\ndaily = 1\n"
+            );
+            parse(&text, Path::new("x")).is_ok()
+        };
+        assert!(!two("a", false, "a"));
+        assert!(!two("a", true, "a/b"));
+        assert!(two("a", false, "a/b"));
+        assert!(two("a", true, "ab"));
+    }
+}
