@@ -5,9 +5,20 @@
 //! [`tool`] runs the programs, with a limit on their time: a suspended pool
 //! lets them wait for ever. [`name`] holds what may be put on their command
 //! lines.
+//!
+//! [`discovery`] finds [`pools`] and [`datasets`] with their properties, in
+//! JSON where the installed release has it.
 
+pub mod datasets;
+pub mod discovery;
 pub mod name;
+pub mod pools;
+pub mod properties;
 pub mod tool;
 
+pub use datasets::{Dataset, DatasetKind};
+pub use discovery::Discovery;
 pub use name::{DatasetName, NameError, PoolName, SnapshotName};
+pub use pools::{Health, Pool, Vdev, VdevClass};
+pub use properties::OutputForm;
 pub use tool::{SystemTool, Tool, ToolError};

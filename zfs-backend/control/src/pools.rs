@@ -1,0 +1,386 @@
+//! Pools, how full they are and what they are made of (zpoolprops(7)).
+
+use crate::name::PoolName;
+use crate::properties::{OutputForm, Properties, ask, choices, json_object, not_understood};
+use crate::tool::{Tool, ToolError};
+use serde::Serialize;
+use serde_json::Value;
+use std::str::FromStr;
+
+const COLUMNS: [&str; 13] = [
+    "name",
+    "guid",
+    "health",
+    "size",
+    "allocated",
+    "free",
+    "capacity",
+    "fragmentation",
+    "dedupratio",
+    "readonly",
+    "autotrim",
+    "ashift",
+    "altroot",
+];
+
+choices! {
+    /// How a pool or a device does.
+    Health {
+        Online = "ONLINE",
+        Degraded = "DEGRADED",
+        Faulted = "FAULTED",
+        Offline = "OFFLINE",
+        Unavailable = "UNAVAIL",
+        Removed = "REMOVED",
+        Suspended = "SUSPENDED",
+        Spare = "AVAIL",
+        SpareInUse = "INUSE",
+    }
+}
+
+/// What a device is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VdevClass {
+    /// Data.
+    Data,
+    /// Metadata and small blocks.
+    Special,
+    /// Deduplication tables.
+    Dedup,
+    /// The intent log (SLOG).
+    Log,
+    /// Second-level read cache (L2ARC).
+    Cache,
+    /// Steps in when another fails.
+    Spare,
+}
+
+impl VdevClass {
+    /// By the heading of its group; none: this is no heading.
+    fn of_heading(text: &str) -> Option<Self> {
+        Some(match text {
+            "special" => Self::Special,
+            "dedup" => Self::Dedup,
+            "logs" => Self::Log,
+            "cache" | "l2cache" => Self::Cache,
+            "spare" | "spares" => Self::Spare,
+            _ => return None,
+        })
+    }
+}
+
+/// A top-level device: a mirror, a raidz, or one disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Vdev {
+    /// `mirror-0`, or the path of a disk.
+    pub name: String,
+    /// What it is there for.
+    pub class: VdevClass,
+    /// How it does.
+    pub health: Health,
+    /// Its size in bytes; 0 where none is told.
+    pub size_bytes: u64,
+    /// How much of it is taken, in bytes.
+    pub allocated_bytes: u64,
+    /// The disks it consists of; empty when it is one itself.
+    pub disks: Vec<String>,
+}
+
+/// An imported pool.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pool {
+    /// Its name.
+    pub name: PoolName,
+    /// Its identity.
+    pub guid: u64,
+    /// How it does.
+    pub health: Health,
+    /// Size in bytes, redundancy included for raidz.
+    pub size_bytes: u64,
+    /// Taken, in bytes.
+    pub allocated_bytes: u64,
+    /// Free, in bytes.
+    pub free_bytes: u64,
+    /// How full it is, in percent.
+    pub capacity_percent: u64,
+    /// How fragmented its free space is, in percent, where it is known.
+    pub fragmentation_percent: Option<u64>,
+    /// What deduplication saves; 1 is nothing.
+    pub dedup_ratio: f64,
+    /// Imported read-only.
+    pub readonly: bool,
+    /// Tells its devices at once what is free.
+    pub autotrim: bool,
+    /// Sector size as a power of two; 0: each device's own.
+    pub ashift: u64,
+    /// Another root its mount points lie below.
+    pub altroot: Option<String>,
+    /// Its top-level devices.
+    pub vdevs: Vec<Vdev>,
+}
+
+impl Pool {
+    /// Its devices of one class.
+    pub fn of_class(&self, class: VdevClass) -> impl Iterator<Item = &Vdev> {
+        self.vdevs.iter().filter(move |vdev| vdev.class == class)
+    }
+
+    /// Whether synchronous writes go to a device of their own (SLOG).
+    #[must_use]
+    pub fn has_log(&self) -> bool {
+        self.of_class(VdevClass::Log).next().is_some()
+    }
+
+    /// Whether metadata goes to devices of its own.
+    #[must_use]
+    pub fn has_special(&self) -> bool {
+        self.of_class(VdevClass::Special).next().is_some()
+    }
+
+    /// Whether it has a second-level read cache (L2ARC).
+    #[must_use]
+    pub fn has_cache(&self) -> bool {
+        self.of_class(VdevClass::Cache).next().is_some()
+    }
+
+    fn of(properties: &Properties) -> Result<Self, String> {
+        let name = properties.text("name").ok_or("a pool without name")?;
+        // A pool that is faulted or suspended tells neither size nor guid.
+        let number = |key: &str| properties.number(key).unwrap_or(0);
+        Ok(Self {
+            name: PoolName::from_str(name).map_err(|error| error.to_string())?,
+            guid: number("guid"),
+            health: Health::of(properties, "health"),
+            size_bytes: number("size"),
+            allocated_bytes: number("allocated"),
+            free_bytes: number("free"),
+            capacity_percent: number("capacity"),
+            fragmentation_percent: properties.number("fragmentation"),
+            dedup_ratio: properties.ratio("dedupratio").unwrap_or(1.0),
+            readonly: properties.is_on("readonly"),
+            autotrim: properties.is_on("autotrim"),
+            ashift: number("ashift"),
+            altroot: properties.text("altroot").map(str::to_owned),
+            vdevs: Vec::new(),
+        })
+    }
+}
+
+impl Vdev {
+    fn of(name: &str, class: VdevClass, properties: &Properties) -> Self {
+        Self {
+            name: name.to_owned(),
+            class,
+            health: Health::of(properties, "health"),
+            size_bytes: properties.number("size").unwrap_or(0),
+            allocated_bytes: properties.number("allocated").unwrap_or(0),
+            disks: Vec::new(),
+        }
+    }
+}
+
+/// Lists pools with their devices, sorted by name; all, or those named.
+///
+/// # Errors
+/// See [`ToolError`]; [`ToolError::is_absent`] when a named one is not
+/// imported.
+pub fn list(
+    tool: &dyn Tool,
+    form: OutputForm,
+    names: &[&PoolName],
+) -> Result<Vec<Pool>, ToolError> {
+    let columns = COLUMNS.join(",");
+    let mut arguments = vec!["list", "{form}", "-v", "-P", "-o", &columns];
+    arguments.extend(names.iter().map(|name| name.as_str()));
+    parse(form, &ask(tool, form, "zpool", &arguments)?)
+}
+
+/// Reads what `zpool list -v` printed.
+///
+/// # Errors
+/// [`ToolError::Answer`].
+pub fn parse(form: OutputForm, output: &str) -> Result<Vec<Pool>, ToolError> {
+    let mut pools = match form {
+        OutputForm::Json => parse_json(output),
+        OutputForm::Columns => parse_columns(output),
+    }?;
+    pools.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(pools)
+}
+
+fn wrong(reason: String) -> ToolError {
+    not_understood("zpool", "list", reason)
+}
+
+fn parse_json(output: &str) -> Result<Vec<Pool>, ToolError> {
+    let mut pools = Vec::new();
+    for (name, object) in json_object("zpool", "list", output, "pools")? {
+        let mut properties = Properties::from_json(&object["properties"]);
+        properties.set("name", &name);
+        for (key, member) in [("guid", "pool_guid"), ("health", "state")] {
+            if properties.text(key).is_none()
+                && let Some(text) = scalar(&object[member])
+            {
+                properties.set(key, &text);
+            }
+        }
+        let mut pool = Pool::of(&properties).map_err(wrong)?;
+        for (name, member) in object["vdevs"].as_object().into_iter().flatten() {
+            match VdevClass::of_heading(name) {
+                Some(class) => {
+                    let group = member.as_object().into_iter().flatten();
+                    pool.vdevs.extend(group.map(|(name, vdev)| vdev_of(name, class, vdev)));
+                }
+                None => pool.vdevs.push(vdev_of(name, VdevClass::Data, member)),
+            }
+        }
+        pool.vdevs.sort_by(|a, b| (a.class, &a.name).cmp(&(b.class, &b.name)));
+        pools.push(pool);
+    }
+    Ok(pools)
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+fn vdev_of(name: &str, class: VdevClass, object: &Value) -> Vdev {
+    let mut vdev = Vdev::of(name, class, &Properties::from_json(&object["properties"]));
+    if vdev.health == Health::Unknown
+        && let Some(state) = scalar(&object["state"])
+    {
+        vdev.health = match state.parse() {
+            Ok(health) => health,
+        };
+    }
+    collect_disks(object, &mut vdev.disks);
+    vdev
+}
+
+/// The leaves below a device, also those of a replacement in a mirror.
+fn collect_disks(object: &Value, disks: &mut Vec<String>) {
+    for (name, member) in object["vdevs"].as_object().into_iter().flatten() {
+        if member["vdevs"].as_object().is_some_and(|members| !members.is_empty()) {
+            collect_disks(member, disks);
+        } else {
+            disks.push(name.clone());
+        }
+    }
+}
+
+/// Pools have a line that does not begin with a tab, headings one without any;
+/// lines of devices begin with one. Of devices, only top-level ones tell what
+/// is allocated; spares and caches are always top-level.
+fn parse_columns(output: &str) -> Result<Vec<Pool>, ToolError> {
+    let mut pools: Vec<Pool> = Vec::new();
+    let mut class = VdevClass::Data;
+    let lines = output.lines().filter(|line| !line.is_empty() && !line.starts_with("no pools"));
+    for line in lines {
+        if let Some(device) = line.strip_prefix('\t') {
+            let pool = pools.last_mut().ok_or_else(|| wrong("a device without pool".into()))?;
+            let properties = Properties::from_columns(&COLUMNS, device)
+                .ok_or_else(|| wrong(format!("{} columns expected: {line:?}", COLUMNS.len())))?;
+            let name = properties.text("name").unwrap_or_default();
+            let top = properties.text("allocated").is_some()
+                || matches!(class, VdevClass::Spare | VdevClass::Cache);
+            match pool.vdevs.last_mut() {
+                Some(group) if !top => {
+                    // A mirror in a mirror is a replacement, not a disk.
+                    if !is_group(name) {
+                        group.disks.push(name.to_owned());
+                    }
+                }
+                _ => pool.vdevs.push(Vdev::of(name, class, &properties)),
+            }
+        } else if line.contains('\t') {
+            let properties = Properties::from_columns(&COLUMNS, line)
+                .ok_or_else(|| wrong(format!("{} columns expected: {line:?}", COLUMNS.len())))?;
+            pools.push(Pool::of(&properties).map_err(wrong)?);
+            class = VdevClass::Data;
+        } else {
+            let heading = line.split_whitespace().next().unwrap_or_default();
+            class = VdevClass::of_heading(heading)
+                .ok_or_else(|| wrong(format!("unknown heading {line:?}")))?;
+        }
+    }
+    for pool in &mut pools {
+        pool.vdevs.sort_by(|a, b| (a.class, &a.name).cmp(&(b.class, &b.name)));
+    }
+    Ok(pools)
+}
+
+fn is_group(name: &str) -> bool {
+    let kinds = ["mirror-", "raidz1-", "raidz2-", "raidz3-", "draid", "spare-", "replacing-"];
+    kinds.iter().any(|kind| name.starts_with(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::properties::OutputForm::{Columns, Json};
+
+    const LISTED: &str = "llm\t8212\tONLINE\t1000\t250\t750\t25\t3\t1.00\toff\ton\t12\t-
+\tmirror-0\t-\tONLINE\t900\t240\t660\t26\t3\t-\t-\t-\t-\t-
+\t/dev/sda\t-\tONLINE\t900\t-\t-\t-\t-\t-\t-\t-\t-\t-
+\t/dev/sdb\t-\tONLINE\t900\t-\t-\t-\t-\t-\t-\t-\t-\t-
+special      -     -     -
+\t/dev/sdc\t-\tONLINE\t100\t10\t90\t10\t0\t-\t-\t-\t-\t-
+logs         -     -     -
+\t/dev/sdd\t-\tONLINE\t32\t0\t32\t0\t0\t-\t-\t-\t-\t-
+cache        -     -     -
+\t/dev/sde\t-\tONLINE\t500\t7\t493\t1\t0\t-\t-\t-\t-\t-
+spare        -     -     -
+\t/dev/sdf\t-\tAVAIL\t900\t-\t-\t-\t-\t-\t-\t-\t-\t-
+zfast\t77\tDEGRADED\t10\t1\t9\t10\t-\t1.50\toff\toff\t0\t/mnt
+\t/dev/nvme0n1p1\t-\tONLINE\t10\t1\t9\t10\t0\t-\t-\t-\t-\t-
+";
+
+    #[test]
+    fn classes_and_members_from_columns() {
+        let found = parse(Columns, LISTED).unwrap();
+        let [llm, zfast] = &found[..] else { panic!("two pools") };
+        assert!(llm.has_log() && llm.has_special() && llm.has_cache());
+        let data: Vec<_> = llm.of_class(VdevClass::Data).collect();
+        assert_eq!(data.len(), 1);
+        assert_eq!(data[0].disks, ["/dev/sda", "/dev/sdb"]);
+        let spare = llm.of_class(VdevClass::Spare).next().unwrap();
+        assert_eq!((spare.name.as_str(), &spare.health), ("/dev/sdf", &Health::Spare));
+        assert_eq!((llm.capacity_percent, llm.guid, llm.ashift), (25, 8212, 12));
+        assert_eq!(zfast.health, Health::Degraded);
+        assert_eq!((zfast.dedup_ratio, zfast.altroot.as_deref()), (1.5, Some("/mnt")));
+        assert!(!zfast.has_log());
+    }
+
+    #[test]
+    fn classes_and_members_from_json() {
+        let number = |value: u64| serde_json::json!({"value": value});
+        let disk = |size: u64| serde_json::json!({"properties": {"size": {"value": size}, "allocated": {"value": 1}, "health": {"value": "ONLINE"}}});
+        let text = serde_json::json!({"pools": {"llm": {
+            "name": "llm", "state": "ONLINE", "pool_guid": 8212_u64,
+            "properties": {
+                "size": number(1000), "allocated": number(250), "free": number(750),
+                "capacity": number(25), "fragmentation": number(3),
+                "dedupratio": {"value": "1.00"}, "readonly": {"value": "off"},
+                "autotrim": {"value": "on"}, "ashift": number(12), "altroot": {"value": "-"}},
+            "vdevs": {
+                "mirror-0": {
+                    "state": "ONLINE", "properties": {"size": number(900)},
+                    "vdevs": {
+                        "/dev/sda": disk(900),
+                        "replacing-1": {"vdevs": {"/dev/sdb": disk(1), "/dev/sdg": disk(1)}}}},
+                "special": {"/dev/sdc": disk(100)}, "logs": {"/dev/sdd": disk(32)},
+                "l2cache": {"/dev/sde": disk(500)}}}}});
+        let found = parse(Json, &text.to_string()).unwrap();
+        let llm = &found[0];
+        assert_eq!((llm.guid, llm.capacity_percent), (8212, 25));
+        assert!(llm.has_log() && llm.has_special() && llm.has_cache());
+        let data = llm.of_class(VdevClass::Data).next().unwrap();
+        assert_eq!(data.disks, ["/dev/sda", "/dev/sdb", "/dev/sdg"]);
+        assert_eq!(data.health, Health::Online);
+    }
+}
