@@ -54,6 +54,9 @@ pub const TOKEN_INACTIVITY_SECONDS: u32 = 60;
 /// Largest physical block reported in READ CAPACITY (16): some hosts accept
 /// no more than 4 KiB. Larger ones show in the B0h granularities.
 pub const MAX_REPORTED_PHYSICAL_BLOCK_BYTES: u32 = 4096;
+/// Space behind a thin logical unit is counted in sets of this many bytes
+/// (B2h THRESHOLD EXPONENT).
+pub const THRESHOLD_SET_BYTES: u64 = 1 << 20;
 /// SANITIZE OVERWRITE: most passes.
 pub const MAX_OVERWRITE_PASSES: u8 = 31;
 

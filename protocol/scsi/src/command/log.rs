@@ -2,6 +2,7 @@
 //! Informational Exceptions.
 
 use super::{Cx, Failure, Outcome, Reply};
+use crate::limits::THRESHOLD_SET_BYTES;
 use crate::sense::Sense;
 
 const SUPPORTED: u8 = 0x00;
@@ -65,13 +66,11 @@ fn from_parameter(parameters: Vec<(u16, Vec<u8>)>, first: u16) -> Result<Vec<u8>
     Ok(parameters.flat_map(|(_, data)| data).collect())
 }
 
-/// Bytes of one threshold set: LBPRZ pages count in these (SBC-4 §6.4.4).
-const THRESHOLD_SET_BYTES: u64 = 1 << 20;
-
 fn provisioning(cx: &Cx<'_>) -> Vec<(u16, Vec<u8>)> {
-    let Some(space) = cx.disk.state().thin_space else {
+    let Some(space) = cx.disk.provisioned(&cx.geometry) else {
         return Vec::new();
     };
+    // Counted in threshold sets (SBC-4 §6.4.5).
     let resources = |bytes: u64| {
         let sets = u32::try_from(bytes / THRESHOLD_SET_BYTES).unwrap_or(u32::MAX);
         let mut value = sets.to_be_bytes().to_vec();
@@ -115,7 +114,7 @@ mod tests {
     fn space_is_reported_once_known() {
         let bench = Bench::new();
         assert_eq!(bench.data(&bench.run(&cdb(0x0C, 0), b"")).len(), 4);
-        let space = ThinSpace { available_bytes: 5 << 20, used_bytes: 7 << 20 };
+        let space = ThinSpace { available_bytes: 5 << 20, used_bytes: 7 << 20, threshold_bytes: 0 };
         bench.disk.set_thin_space(Some(space));
         let data = bench.data(&bench.run(&cdb(0x0C, 0), b""));
         assert_eq!((be32(&data, 8), be32(&data, 20)), (5, 7));

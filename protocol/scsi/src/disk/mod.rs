@@ -13,7 +13,7 @@ pub(crate) use state::State;
 
 use crate::command::mode::ModePages;
 use crate::command::persistent::state::Registry;
-use crate::limits::{MAX_ATOMIC_BYTES, MAX_REPORTED_PHYSICAL_BLOCK_BYTES};
+use crate::limits::{MAX_ATOMIC_BYTES, MAX_REPORTED_PHYSICAL_BLOCK_BYTES, THRESHOLD_SET_BYTES};
 use crate::nexus::NexusId;
 use crate::sense::Asc;
 use background::Background;
@@ -61,14 +61,30 @@ impl ResetReason {
     }
 }
 
-/// Space behind a thin logical unit, for the Logical Block Provisioning log
-/// page.
+/// Space behind a thin logical unit: what the Logical Block Provisioning log
+/// and mode pages tell, and when hosts are warned (SBC-4 §4.7.3.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThinSpace {
     /// Bytes the store can still allocate for this logical unit.
     pub available_bytes: u64,
     /// Bytes it has allocated.
     pub used_bytes: u64,
+    /// Hosts are warned once no more than this is available; 0: never.
+    pub threshold_bytes: u64,
+}
+
+impl ThinSpace {
+    /// Whether so little is left that hosts should know.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.threshold_bytes > 0 && self.available_bytes <= self.threshold_bytes
+    }
+
+    /// Whether enough is there again for another warning: a tenth more than
+    /// the threshold, so that a store at the border does not warn each time.
+    fn is_relaxed(&self) -> bool {
+        self.available_bytes > self.threshold_bytes.saturating_add(self.threshold_bytes / 10)
+    }
 }
 
 /// One direct-access block device over a [`BlockStore`].
@@ -227,14 +243,39 @@ impl Disk {
         self.attention_for_all(Asc::INQUIRY_CHANGED);
     }
 
-    /// The pool behind a thin logical unit is about to run full.
-    pub fn thin_threshold_reached(&self) {
-        self.attention_for_all(Asc::THIN_SOFT_THRESHOLD);
+    /// The space behind the logical unit as it is now; `None` where that
+    /// cannot be known. Every I_T nexus is warned when it falls to the
+    /// threshold, once until it has grown again. Returns whether they were.
+    pub fn set_thin_space(&self, space: Option<ThinSpace>) -> bool {
+        let mut state = self.state();
+        state.thin_space = space;
+        let Some(space) = space else { return false };
+        if space.is_relaxed() {
+            state.thin_warned = false;
+        }
+        let warns = space.is_short() && !state.thin_warned;
+        if warns {
+            state.thin_warned = true;
+            state.raise_for_all(Asc::THIN_SOFT_THRESHOLD);
+        }
+        warns
     }
 
-    /// What the Logical Block Provisioning log page shall report.
-    pub fn set_thin_space(&self, space: Option<ThinSpace>) {
-        self.state().thin_space = space;
+    /// The space as it was told last.
+    #[must_use]
+    pub fn thin_space(&self) -> Option<ThinSpace> {
+        self.state().thin_space
+    }
+
+    /// The space behind it, when blocks can be unmapped and it is known.
+    pub(crate) fn provisioned(&self, geometry: &BlockGeometry) -> Option<ThinSpace> {
+        self.state().thin_space.filter(|_| self.is_thin(geometry))
+    }
+
+    /// THRESHOLD EXPONENT: a threshold set is [`THRESHOLD_SET_BYTES`] long.
+    pub(crate) fn threshold_exponent(&self) -> u8 {
+        let blocks = THRESHOLD_SET_BYTES / u64::from(self.block_bytes());
+        u8::try_from(blocks.max(1).ilog2()).unwrap_or(0)
     }
 
     /// Changes the access state of a target port group (implicit ALUA).

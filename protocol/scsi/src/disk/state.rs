@@ -38,6 +38,8 @@ pub(crate) struct State {
     /// Access state of each target port group.
     pub(crate) access: Vec<(u16, AccessState)>,
     pub(crate) thin_space: Option<ThinSpace>,
+    /// Hosts were told that space runs short.
+    pub(crate) thin_warned: bool,
 }
 
 impl State {
@@ -56,6 +58,7 @@ impl State {
             tokens: TokenTable::default(),
             access,
             thin_space: None,
+            thin_warned: false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! MODE SENSE and MODE SELECT (6) and (10) (SPC-4 §6.11 to §6.14).
 
 mod pages;
+mod provisioning;
 mod select;
 
 pub(crate) use pages::ModePages;
@@ -29,7 +30,9 @@ pub(crate) fn mode_sense(cx: &Cx<'_>) -> Outcome {
         _ => return Err(Asc::SAVING_NOT_SUPPORTED.into()),
     };
     let state = cx.disk.state();
-    let pages = requested_pages(&state.mode, control, cdb.byte(2) & 0x3F, cdb.byte(3))?;
+    let space = state.thin_space.filter(|_| cx.disk.is_thin(&cx.geometry));
+    let sub = space.map_or_else(Vec::new, |space| provisioning::page(&space, control));
+    let pages = requested_pages(&state.mode, &sub, control, (cdb.byte(2) & 0x3F, cdb.byte(3)))?;
     let protected =
         cx.disk.config.read_only || cx.geometry.read_only || state.mode.software_write_protect();
     drop(state);
@@ -59,25 +62,32 @@ pub(crate) fn mode_sense(cx: &Cx<'_>) -> Outcome {
     }
 }
 
+/// The pages asked for; `provisioning` is the one subpage, or empty.
 fn requested_pages(
     mode: &ModePages,
+    provisioning: &[u8],
     control: Control,
-    code: u8,
-    subpage: u8,
+    (code, subpage): (u8, u8),
 ) -> Result<Vec<u8>, Sense> {
-    if code == ALL_PAGES {
-        if !matches!(subpage, 0 | ALL_SUBPAGES) {
-            return Err(Sense::invalid_cdb(3, None));
+    let codes: &[u8] = match PAGE_CODES.iter().position(|known| *known == code) {
+        Some(at) => &PAGE_CODES[at..=at],
+        None if code == ALL_PAGES => &PAGE_CODES,
+        None => return Err(Sense::invalid_cdb(2, Some(5))),
+    };
+    let has_sub = codes.contains(&provisioning::CODE) && !provisioning.is_empty();
+    let mut pages: Vec<u8> = codes.iter().flat_map(|code| mode.page(*code, control)).collect();
+    match subpage {
+        0 => Ok(pages),
+        ALL_SUBPAGES => {
+            if has_sub {
+                // It belongs to the last page of all.
+                pages.extend(provisioning);
+            }
+            Ok(pages)
         }
-        return Ok(PAGE_CODES.iter().flat_map(|code| mode.page(*code, control)).collect());
+        provisioning::SUBPAGE if code == provisioning::CODE && has_sub => Ok(provisioning.to_vec()),
+        _ => Err(Sense::invalid_cdb(3, None)),
     }
-    if !PAGE_CODES.contains(&code) {
-        return Err(Sense::invalid_cdb(2, Some(5)));
-    }
-    if !matches!(subpage, 0 | ALL_SUBPAGES) {
-        return Err(Sense::invalid_cdb(3, None));
-    }
-    Ok(mode.page(code, control))
 }
 
 /// Short LBA mode parameter block descriptor (SBC-4 §6.5.2.2).

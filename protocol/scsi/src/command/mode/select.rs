@@ -1,7 +1,7 @@
 //! MODE SELECT (6) and (10).
 
-use super::pages::{CACHING, PAGE_CODES};
-use super::{Cx, Outcome, Reply};
+use super::pages::{CACHING, Control, PAGE_CODES};
+use super::{Cx, Outcome, Reply, provisioning};
 use crate::command::Failure;
 use crate::sense::{Asc, Sense};
 use crate::wire::{be16, be24, byte};
@@ -74,11 +74,15 @@ fn parse(cx: &Cx<'_>, list: &[u8], start: usize) -> Result<super::ModePages, Fai
     while at < list.len() {
         let field = |offset: usize| u16::try_from(at + offset).unwrap_or(u16::MAX);
         let code = byte(list, at) & 0x3F;
-        // SPF pages are not there, PS is reserved here.
+        if let Some(length) = unchanged_provisioning(cx, list, at)? {
+            at += length;
+            continue;
+        }
+        // There is no other page with SPF, and PS is reserved here.
         if byte(list, at) & 0xC0 != 0 || !PAGE_CODES.contains(&code) {
             return Err(Sense::invalid_parameter(field(0)).into());
         }
-        let expected = wanted.page(code, super::Control::Current).len();
+        let expected = wanted.page(code, Control::Current).len();
         let length = 2 + usize::from(byte(list, at + 1));
         if length != expected {
             return Err(Sense::invalid_parameter(field(1)).into());
@@ -94,6 +98,27 @@ fn parse(cx: &Cx<'_>, list: &[u8], start: usize) -> Result<super::ModePages, Fai
         at += length;
     }
     Ok(wanted)
+}
+
+/// The provisioning page may be given back as it is. Its length, when it is
+/// the one at `at`.
+fn unchanged_provisioning(cx: &Cx<'_>, list: &[u8], at: usize) -> Result<Option<usize>, Failure> {
+    let (code, subpage) = (byte(list, at), byte(list, at + 1));
+    if (code, subpage) != (provisioning::SPF | provisioning::CODE, provisioning::SUBPAGE) {
+        return Ok(None);
+    }
+    let field = |offset: usize| u16::try_from(at + offset).unwrap_or(u16::MAX);
+    let Some(space) = cx.disk.provisioned(&cx.geometry) else {
+        return Err(Sense::invalid_parameter(field(0)).into());
+    };
+    let current = provisioning::page(&space, Control::Current);
+    let Some(given) = list.get(at..at + current.len()) else {
+        return Err(Asc::PARAMETER_LIST_LENGTH.into());
+    };
+    match given.iter().zip(&current).position(|(new, old)| new != old) {
+        Some(wrong) => Err(Sense::invalid_parameter(field(wrong)).into()),
+        None => Ok(Some(current.len())),
+    }
 }
 
 #[cfg(test)]

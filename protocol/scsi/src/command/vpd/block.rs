@@ -61,14 +61,15 @@ pub(super) fn provisioning(cx: &Cx<'_>) -> Vec<u8> {
     let thin = cx.disk.is_thin(&cx.geometry);
     let reads_zeros = thin && cx.geometry.discard_zeroes;
     let mut body = vec![0; 4];
+    if cx.disk.provisioned(&cx.geometry).is_some() {
+        body[0] = cx.disk.threshold_exponent();
+    }
     if thin {
         // LBPU, LBPWS, LBPWS10; LBPRZ 001b when zeros are read.
         body[1] = 0xE0 | (u8::from(reads_zeros) << 2);
         // PROVISIONING TYPE 010b: thin.
         body[2] = 0x02;
-    } else {
-        // 001b: fully provisioned... only when unmapping works; else 000b.
-        body[2] = 0x00;
     }
+    // Otherwise 000b: nothing is said about provisioning.
     body
 }
