@@ -7,10 +7,11 @@
 //! lines.
 //!
 //! [`discovery`] finds [`pools`] and [`datasets`] with their properties, in
-//! JSON where the installed release has it.
+//! JSON where the installed release has it. [`health`] tells how pools are.
 
 pub mod datasets;
 pub mod discovery;
+pub mod health;
 pub mod name;
 pub mod pools;
 pub mod properties;

@@ -58,7 +58,7 @@ pub enum VdevClass {
 
 impl VdevClass {
     /// By the heading of its group; none: this is no heading.
-    fn of_heading(text: &str) -> Option<Self> {
+    pub(crate) fn of_heading(text: &str) -> Option<Self> {
         Some(match text {
             "special" => Self::Special,
             "dedup" => Self::Dedup,

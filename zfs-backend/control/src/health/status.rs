@@ -1,0 +1,252 @@
+//! `zpool status -j --json-int`, the structured form since OpenZFS 2.3.
+
+use super::{PoolState, Scan, ScanKind, ScanState};
+use crate::pools::VdevClass;
+use crate::tool::ToolError;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+
+/// A pool as `zpool status` tells of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// What it is in.
+    pub state: PoolState,
+    /// What ZFS says is wrong; empty when nothing is.
+    pub problem: String,
+    /// What ZFS says is to be done.
+    pub action: String,
+    /// The latest scrub or resilver.
+    pub scan: Option<Scan>,
+    /// Blocks known to be damaged beyond repair.
+    pub data_errors: u64,
+    /// All vdevs but the pool itself, parents before their children.
+    pub devices: Vec<Device>,
+}
+
+/// A device, or a group of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Device {
+    /// Its name, as `zpool` takes it.
+    pub name: String,
+    /// What it is in.
+    pub state: PoolState,
+    /// What it is for.
+    pub class: VdevClass,
+    /// How deep it lies: 1 below the pool.
+    pub depth: usize,
+    /// Whether it holds others.
+    pub is_group: bool,
+    /// Reads that failed since the last `zpool clear`.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Reads whose checksum was wrong.
+    pub checksum_errors: u64,
+}
+
+impl Device {
+    /// All errors together.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.read_errors.saturating_add(self.write_errors).saturating_add(self.checksum_errors)
+    }
+}
+
+impl PoolStatus {
+    /// Whether there is a device of this class.
+    #[must_use]
+    pub fn has_class(&self, class: VdevClass) -> bool {
+        self.devices.iter().any(|vdev| vdev.class == class)
+    }
+
+    /// Devices, not groups, that are not as they should be.
+    pub fn failed_devices(&self) -> impl Iterator<Item = &Device> {
+        self.devices.iter().filter(|vdev| !vdev.is_group && vdev.state != PoolState::Online)
+    }
+
+    /// Devices with errors that were counted.
+    pub fn devices_with_errors(&self) -> impl Iterator<Item = &Device> {
+        self.devices.iter().filter(|vdev| !vdev.is_group && vdev.errors() > 0)
+    }
+}
+
+/// A number, or a text that is one. `zpool` prints some counts as texts even
+/// with `--json-int`; `-` and what is none count as 0.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Ok(match serde_json::Value::deserialize(deserializer)? {
+        serde_json::Value::Number(number) => number.as_u64().unwrap_or(0),
+        serde_json::Value::String(text) => text.parse().unwrap_or(0),
+        _ => 0,
+    })
+}
+
+#[derive(Deserialize)]
+struct Document {
+    #[serde(default)]
+    pools: BTreeMap<String, RawPool>,
+}
+
+#[derive(Deserialize)]
+struct RawPool {
+    name: String,
+    state: String,
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    action: String,
+    #[serde(default)]
+    scan_stats: Option<RawScan>,
+    #[serde(default, deserialize_with = "number")]
+    error_count: u64,
+    #[serde(default)]
+    vdevs: BTreeMap<String, RawVdev>,
+    #[serde(default)]
+    special: BTreeMap<String, RawVdev>,
+    #[serde(default)]
+    dedup: BTreeMap<String, RawVdev>,
+    #[serde(default)]
+    logs: BTreeMap<String, RawVdev>,
+    #[serde(default)]
+    l2cache: BTreeMap<String, RawVdev>,
+    #[serde(default)]
+    spares: BTreeMap<String, RawVdev>,
+}
+
+#[derive(Deserialize)]
+struct RawVdev {
+    name: String,
+    #[serde(default)]
+    state: String,
+    #[serde(default, deserialize_with = "number")]
+    read_errors: u64,
+    #[serde(default, deserialize_with = "number")]
+    write_errors: u64,
+    #[serde(default, deserialize_with = "number")]
+    checksum_errors: u64,
+    #[serde(default)]
+    vdevs: BTreeMap<String, RawVdev>,
+}
+
+#[derive(Deserialize)]
+struct RawScan {
+    #[serde(default)]
+    function: String,
+    #[serde(default)]
+    state: String,
+    #[serde(default, deserialize_with = "number")]
+    start_time: u64,
+    #[serde(default, deserialize_with = "number")]
+    end_time: u64,
+    #[serde(default, deserialize_with = "number")]
+    to_examine: u64,
+    #[serde(default, deserialize_with = "number")]
+    examined: u64,
+    #[serde(default, deserialize_with = "number")]
+    skipped: u64,
+    #[serde(default, deserialize_with = "number")]
+    processed: u64,
+    #[serde(default, deserialize_with = "number")]
+    errors: u64,
+    #[serde(default, deserialize_with = "number")]
+    issued: u64,
+    #[serde(default, deserialize_with = "number")]
+    scrub_pause: u64,
+}
+
+/// Reads the document.
+///
+/// # Errors
+/// [`ToolError::Answer`] when it is no such document.
+pub fn parse(text: &str) -> Result<Vec<PoolStatus>, ToolError> {
+    let document: Document = serde_json::from_str(text).map_err(|error| ToolError::Answer {
+        command: "zpool status -j --json-int".to_owned(),
+        reason: error.to_string(),
+    })?;
+    Ok(document.pools.into_values().map(pool).collect())
+}
+
+fn pool(raw: RawPool) -> PoolStatus {
+    let mut devices = Vec::new();
+    // The pool itself is the single vdev at the root of the normal ones.
+    let roots = raw.vdevs.into_values().flat_map(|root| {
+        if root.name == raw.name { root.vdevs } else { BTreeMap::from([(root.name.clone(), root)]) }
+    });
+    add(&mut devices, roots, VdevClass::Data, 1);
+    let others = [
+        (VdevClass::Special, raw.special),
+        (VdevClass::Dedup, raw.dedup),
+        (VdevClass::Log, raw.logs),
+        (VdevClass::Cache, raw.l2cache),
+        (VdevClass::Spare, raw.spares),
+    ];
+    for (class, found) in others {
+        add(&mut devices, found.into_iter(), class, 1);
+    }
+    PoolStatus {
+        name: raw.name,
+        state: PoolState::from_word(&raw.state),
+        problem: one_line(&raw.status),
+        action: one_line(&raw.action),
+        scan: raw.scan_stats.and_then(scan),
+        data_errors: raw.error_count,
+        devices,
+    }
+}
+
+fn add(
+    devices: &mut Vec<Device>,
+    found: impl Iterator<Item = (String, RawVdev)>,
+    class: VdevClass,
+    depth: usize,
+) {
+    for (_, raw) in found {
+        devices.push(Device {
+            name: raw.name,
+            state: PoolState::from_word(&raw.state),
+            class,
+            depth,
+            is_group: !raw.vdevs.is_empty(),
+            read_errors: raw.read_errors,
+            write_errors: raw.write_errors,
+            checksum_errors: raw.checksum_errors,
+        });
+        add(devices, raw.vdevs.into_iter(), class, depth + 1);
+    }
+}
+
+fn scan(raw: RawScan) -> Option<Scan> {
+    let kind = match raw.function.as_str() {
+        "SCRUB" | "ERRORSCRUB" => ScanKind::Scrub,
+        "RESILVER" | "REBUILD" => ScanKind::Resilver,
+        _ => return None,
+    };
+    let state = match raw.state.as_str() {
+        "SCANNING" if raw.scrub_pause > 0 => ScanState::Paused,
+        "SCANNING" => ScanState::Running,
+        "FINISHED" => ScanState::Finished,
+        "CANCELED" => ScanState::Canceled,
+        _ => return None,
+    };
+    let mut scan = Scan::new(kind, state);
+    scan.started_unix_seconds = (raw.start_time > 0).then_some(raw.start_time);
+    scan.ended_unix_seconds = (raw.end_time > 0 && !scan.is_open()).then_some(raw.end_time);
+    scan.total_bytes = raw.to_examine;
+    scan.scanned_bytes = raw.examined;
+    scan.issued_bytes = raw.issued;
+    scan.repaired_bytes = raw.processed;
+    scan.errors = raw.errors;
+    let total = raw.to_examine.saturating_sub(raw.skipped);
+    scan.done_ratio = match state {
+        ScanState::Finished => Some(1.0),
+        _ if total == 0 => None,
+        _ => Some((raw.issued as f64 / total as f64).min(1.0)),
+    };
+    Some(scan)
+}
+
+/// Text that `zpool` wraps, in one line.
+pub(super) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
