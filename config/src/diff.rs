@@ -66,6 +66,10 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
 }
 
 fn effect_of(key: &str) -> Effect {
+    // Secrets and who may ask are read again with everything about targets.
+    if key == "iscsi.discovery_chap" {
+        return Effect::Live;
+    }
     if key.starts_with("server.") || key.starts_with("iscsi.") {
         Effect::Restart
     } else {
@@ -109,6 +113,15 @@ mod tests {
         assert_eq!(lease.effect, Effect::Restart);
         let path = changes.iter().find(|c| c.key == "export /a.path").unwrap();
         assert_eq!((path.old.as_str(), path.effect), ("", Effect::Live));
+        new.iscsi.max_sessions = 9;
+        new.iscsi.discovery_chap =
+            Some(toml::from_str("user = \"u\"\nsecret_file = \"/s\"\n").unwrap());
+        let effect = |key: &str| {
+            let changes = diff(&old, &new);
+            changes.into_iter().find(|change| change.key == key).unwrap().effect
+        };
+        assert_eq!(effect("iscsi.max_sessions"), Effect::Restart);
+        assert_eq!(effect("iscsi.discovery_chap"), Effect::Live);
         assert!(diff(&new, &new).is_empty());
     }
 }

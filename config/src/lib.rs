@@ -19,7 +19,7 @@ pub use schema::{
 pub use snapshot::SnapshotConfig;
 pub use target::{
     ChapConfig, DirectChoice, InitiatorConfig, IscsiConfig, LunConfig, NaaId, NamePattern,
-    TargetConfig,
+    PortalGroupConfig, TargetConfig,
 };
 
 /// What is wrong with one logical unit of a target: the rules of the file for

@@ -22,14 +22,30 @@ pub struct ChapConfig {
     pub secret_file: PathBuf,
 }
 
+/// One more portal group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortalGroupConfig {
+    /// Portal group tag.
+    pub tag: u16,
+    /// Addresses of its portals.
+    pub listen: Vec<SocketAddr>,
+}
+
 /// `[iscsi]`: the portals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IscsiConfig {
-    /// Addresses of the portals; all are in one portal group.
+    /// Addresses of the portals of the first portal group.
     pub listen: Vec<SocketAddr>,
-    /// Portal group tag.
+    /// Its portal group tag.
     pub portal_group: u16,
+    /// Hosts are warned when less than this part of the space behind a thin
+    /// LUN is left, in percent; 0: never.
+    pub thin_warning_percent: u8,
+    /// More portal groups.
+    #[serde(rename = "group", skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<PortalGroupConfig>,
     /// What a discovery session must prove.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discovery_chap: Option<ChapConfig>,
@@ -39,7 +55,14 @@ pub struct IscsiConfig {
 
 impl Default for IscsiConfig {
     fn default() -> Self {
-        Self { listen: Vec::new(), portal_group: 1, discovery_chap: None, max_sessions: 256 }
+        Self {
+            listen: Vec::new(),
+            portal_group: 1,
+            thin_warning_percent: 10,
+            groups: Vec::new(),
+            discovery_chap: None,
+            max_sessions: 256,
+        }
     }
 }
 
@@ -173,12 +196,20 @@ impl FromStr for NamePattern {
         if name.contains('*') {
             return Err(format!("\"{text}\": * may only stand at the end"));
         }
-        if name.is_empty() {
-            return Err(format!(
-                "\"{text}\" names everybody; say allow_any_initiator = true on the target instead"
-            ));
+        let name = name.to_lowercase();
+        // Short of a naming authority it would let in everybody.
+        let kinds = [("iqn.", "iqn.2026-11.".len()), ("eui.", 10), ("naa.", 10)];
+        let kind = kinds.iter().find(|(kind, _)| name.starts_with(kind));
+        match kind {
+            _ if prefix && kind.is_none_or(|(_, least)| name.len() <= *least) => Err(format!(
+                "\"{text}\" names everybody, or nearly; say allow_any_initiator = true on the \
+                 target instead, or name at least the authority: \"iqn.2026-11.org.example:*\""
+            )),
+            None => Err(format!(
+                "\"{text}\" is no initiator's name: these begin with iqn., eui. or naa."
+            )),
+            Some(_) => Ok(Self { text: name, prefix }),
         }
-        Ok(Self { text: name.to_lowercase(), prefix })
     }
 }
 
@@ -270,7 +301,12 @@ mod tests {
         assert!(exact.matches("iqn.2026-01.test:a") && !exact.matches("iqn.2026-01.test:ab"));
         let start: NamePattern = "iqn.2026-01.test:*".parse().unwrap();
         assert!(start.matches("iqn.2026-01.test:ab") && !start.matches("iqn.2026-01.tes"));
-        assert!("*".parse::<NamePattern>().is_err() && "a*b".parse::<NamePattern>().is_err());
+        for wrong in ["*", "i*", "iqn.*", "iqn.2026-11.*", "naa.*", "iqn.a*b", "joe", ""] {
+            assert!(wrong.parse::<NamePattern>().is_err(), "{wrong}");
+        }
+        for right in ["iqn.1993-08.org.debian:01:*", "naa.52004567BA64678D", "eui.02004567a*"] {
+            assert!(right.parse::<NamePattern>().is_ok(), "{right}");
+        }
     }
 
     #[test]

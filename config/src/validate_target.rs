@@ -1,7 +1,7 @@
 //! Rules between the values of iSCSI targets.
 
 use crate::schema::Config;
-use crate::target::{ChapConfig, InitiatorConfig, LunConfig, TargetConfig};
+use crate::target::{ChapConfig, InitiatorConfig, IscsiConfig, LunConfig, TargetConfig};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -25,6 +25,13 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
     if let Some(chap) = &iscsi.discovery_chap {
         check_chap("iscsi.discovery_chap", chap, found);
     }
+    if iscsi.thin_warning_percent > 90 {
+        found.push(format!(
+            "iscsi.thin_warning_percent = {}: must be between 0 and 90",
+            iscsi.thin_warning_percent
+        ));
+    }
+    check_groups(iscsi, found);
     if iscsi.listen.is_empty() && !config.targets.is_empty() {
         found.push(
             "iscsi.listen is missing: targets need a portal, for example \
@@ -34,6 +41,7 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
     }
     let mut names = HashSet::new();
     let mut paths: HashMap<&Path, String> = HashMap::new();
+    let mut identities: HashMap<String, String> = HashMap::new();
     for target in &config.targets {
         check_target(target, found);
         if !names.insert(target.name.to_lowercase()) {
@@ -43,6 +51,36 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
             let place = format!("target {} lun {}", target.name, lun.number);
             if let Some(other) = paths.insert(&lun.path, place.clone()) {
                 found.push(format!("{place}: path {} is {other} already", lun.path.display()));
+            }
+            // Hosts would take the two for one disk that is reached twice.
+            let serial = lun.serial.as_ref().map(|serial| format!("serial {serial}"));
+            for identity in serial.into_iter().chain(lun.naa.map(|naa| format!("naa {naa}"))) {
+                if let Some(other) = identities.insert(identity.clone(), place.clone()) {
+                    found.push(format!("{place}: {identity} is that of {other}"));
+                }
+            }
+        }
+    }
+}
+
+/// Each address and each tag once.
+fn check_groups(iscsi: &IscsiConfig, found: &mut Vec<String>) {
+    if iscsi.listen.is_empty() && !iscsi.groups.is_empty() {
+        found.push("iscsi.group without iscsi.listen: name the first group's portals".into());
+    }
+    let mut tags = HashSet::from([iscsi.portal_group]);
+    let mut addresses: HashSet<_> = iscsi.listen.iter().collect();
+    for group in &iscsi.groups {
+        let place = format!("iscsi.group {}", group.tag);
+        if group.tag == 0 || !tags.insert(group.tag) {
+            found.push(format!("{place}: tag must be between 1 and 65535, each once"));
+        }
+        if group.listen.is_empty() {
+            found.push(format!("{place}: listen is empty"));
+        }
+        for address in &group.listen {
+            if !addresses.insert(address) {
+                found.push(format!("{place}: {address} is there already"));
             }
         }
     }
@@ -63,6 +101,11 @@ fn check_target(target: &TargetConfig, found: &mut Vec<String>) {
         found.push(format!(
             "target \"{name}\": name must be an iSCSI name, for example \"iqn.2026-11.org.example:vm\""
         ));
+    }
+    if let Some(alias) = &target.alias
+        && (alias.is_empty() || alias.len() > 255 || alias.chars().any(char::is_control))
+    {
+        found.push(format!("target {name}: alias must be 1 to 255 bytes of printable text"));
     }
     let mut range = |key: &str, value: u32, least: u32, most: u32| {
         if !(least..=most).contains(&value) {
@@ -144,5 +187,71 @@ fn check_chap(place: &str, chap: &ChapConfig, found: &mut Vec<String>) {
     }
     if !chap.secret_file.is_absolute() {
         found.push(format!("{place}: secret_file must be absolute"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    fn problems(text: &str) -> String {
+        let whole = format!("[iscsi]\nlisten = [\"127.0.0.1:3260\"]\n{text}");
+        crate::parse(&whole, Path::new("x")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn two_disks_never_look_like_one() {
+        let naa = "naa = \"6025a470000000000000000000000001\"";
+        let lun = |number: u16, path: &str, more: &str| {
+            format!("[[target.lun]]\nnumber = {number}\npath = \"{path}\"\n{more}\n")
+        };
+        let target = "[[target]]\nname = \"iqn.2026-11.test:a\"\n";
+        let two = |first: &str, second: &str| {
+            problems(&format!("{target}{}{}", lun(0, "/a", first), lun(1, "/b", second)))
+        };
+        assert!(two(naa, naa).contains("lun 1: naa 6025a470000000000000000000000001 is that of"));
+        assert!(two("serial = \"x\"", "serial = \"x\"").contains("serial x is that of"));
+        let same = problems(&format!("{target}{}{}", lun(0, "/a", ""), lun(0, "/a", "")));
+        assert!(same.contains("there twice") && same.contains("path /a is"), "{same}");
+    }
+
+    #[test]
+    fn groups_are_kept_apart() {
+        let group = |tag: u16, port: u16| {
+            format!("[[iscsi.group]]\ntag = {tag}\nlisten = [\"127.0.0.1:{port}\"]\n")
+        };
+        assert!(problems(&group(1, 3261)).contains("iscsi.group 1: tag"));
+        assert!(problems(&group(2, 3260)).contains("127.0.0.1:3260 is there already"));
+        assert!(problems(&(group(2, 1) + &group(2, 2))).contains("iscsi.group 2: tag"));
+    }
+
+    #[test]
+    fn everything_wrong_is_said_at_once() {
+        let text = "max_sessions = 0\nthin_warning_percent = 91\n\
+            discovery_chap = { user = \"\", secret_file = \"s\" }\n\
+            [[target]]\nname = \"disk\"\nalias = \"\"\nmax_connections = 33\n\
+            error_recovery_level = 3\n\
+            [[target.lun]]\nnumber = 20000\npath = \"a\"\nblock_bytes = 1024\nsize = 100\n\
+            [[target.initiator]]\nname = \"iqn.2026-11.test:x\"\nluns = [3]\n\
+            mutual_chap = { user = \"u\", secret_file = \"/s\" }\n";
+        let said = problems(text);
+        for part in [
+            "max_sessions = 0",
+            "thin_warning_percent = 91",
+            "discovery_chap: user",
+            "secret_file must be absolute",
+            "iSCSI name",
+            "alias must",
+            "max_connections = 33",
+            "error_recovery_level = 3",
+            "number must be at most",
+            "path = \"a\": must be absolute",
+            "block_bytes = 1024",
+            "size = 100",
+            "luns names 3",
+            "mutual_chap needs chap",
+        ] {
+            assert!(said.contains(part), "{part} is missing in {said}");
+        }
     }
 }

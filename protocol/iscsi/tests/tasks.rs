@@ -494,6 +494,19 @@ fn asynchronous_messages() {
 }
 
 #[test]
+fn a_session_that_is_ended_says_so_first() {
+    let mut rig = Rig::new(&[("DefaultTime2Wait", "3")]);
+    rig.session.terminate(CloseReason::Dropped);
+    rig.run();
+    let told = rig.notices(0);
+    let [Notice::Other(frame)] = &told[..] else { panic!("{told:?}") };
+    let message = AsyncMessage::parse(&frame.bhs);
+    assert_eq!((message.event, message.parameters[1]), (AsyncEvent::DROPS_ALL_CONNECTIONS, 3));
+    let ends = |event: &Event| matches!(event, Event::Close(_, CloseReason::Dropped));
+    assert!(rig.events.iter().any(ends) && rig.session.is_ended());
+}
+
+#[test]
 fn many_tasks_keep_their_data_apart() {
     let mut rig = Rig::new(&[("MaxRecvDataSegmentLength", "1024")]);
     for i in 0..20u32 {

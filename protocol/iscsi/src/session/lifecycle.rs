@@ -72,14 +72,19 @@ impl Session {
     }
 
     /// The owner ends the session, because a new one takes its place or the
-    /// target goes away: tasks are aborted, connections closed.
+    /// target goes away: tasks are aborted, connections closed. With
+    /// [`CloseReason::Dropped`] the initiator is told (RFC 7143 §11.9.1).
     pub fn terminate(&mut self, reason: CloseReason) {
         if self.ended {
             return;
         }
         self.abort_where(|_| true);
-        for conn in &self.conns {
-            self.events.push_back(Event::Close(conn.handle, reason));
+        if reason == CloseReason::Dropped {
+            self.drop_all_connections();
+        } else {
+            for conn in &self.conns {
+                self.events.push_back(Event::Close(conn.handle, reason));
+            }
         }
         self.end(EndReason::Terminated);
     }
