@@ -11,15 +11,20 @@
 
 pub mod datasets;
 pub mod discovery;
+pub mod events;
 pub mod health;
 pub mod name;
+pub mod pattern;
 pub mod pools;
 pub mod properties;
+pub mod snapshot;
 pub mod tool;
+pub mod watch;
 
 pub use datasets::{Dataset, DatasetKind};
 pub use discovery::Discovery;
 pub use name::{DatasetName, NameError, PoolName, SnapshotName};
+pub use pattern::{DatasetPattern, PatternError};
 pub use pools::{Health, Pool, Vdev, VdevClass};
 pub use properties::OutputForm;
 pub use tool::{SystemTool, Tool, ToolError};

@@ -1,0 +1,198 @@
+//! Waiting for changes: a `zpool events` that is started again when it ends,
+//! and the kernel's table of mounts, which tells when it changes (proc(5):
+//! poll with POLLPRI). Neither is asked when nothing happens.
+
+use crate::events::{Event, EventReader};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The first pause before `zpool events` is started again, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// A run that lasted longer than this was a good one.
+const GOOD_RUN: Duration = Duration::from_secs(30);
+/// How often the watch over mounts looks whether it is to end.
+const MOUNT_WAIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// The longest line of an event that is looked at, in bytes.
+const MAX_LINE_BYTES: u64 = 64 << 10;
+
+/// Something that may have changed what there is to serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// ZFS reported an event.
+    Event(Event),
+    /// Events may have been missed: the stream has begun again.
+    Restarted,
+    /// Something was mounted or unmounted.
+    Mounts,
+}
+
+/// Called with every change, on threads of the watch.
+pub type Listener = Arc<dyn Fn(Change) + Send + Sync>;
+
+#[derive(Default)]
+struct Control {
+    stopped: AtomicBool,
+    child: Mutex<Option<Child>>,
+    pause: (Mutex<()>, Condvar),
+}
+
+/// A watch; ends when it is dropped.
+pub struct Watch {
+    control: Arc<Control>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Watch({} threads)", self.threads.len())
+    }
+}
+
+impl Watch {
+    /// Watches until it is dropped.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(listener: &Listener) -> io::Result<Self> {
+        let control = Arc::new(Control::default());
+        let thread = |name: &str, work: fn(&Control, &Listener)| {
+            let (control, listener) = (Arc::clone(&control), Arc::clone(listener));
+            let builder = std::thread::Builder::new().name(name.to_owned());
+            builder.spawn(move || work(&control, &listener))
+        };
+        let threads =
+            vec![thread("zgate-zevents", follow_events)?, thread("zgate-mounts", follow_mounts)?];
+        Ok(Self { control, threads })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.control.stopped.store(true, Ordering::Release);
+        if let Some(child) = &mut *self.control.child() {
+            // It may have ended by itself; the thread waits for it.
+            let _ = child.kill();
+        }
+        self.control.pause.1.notify_all();
+        for thread in self.threads.drain(..) {
+            // A panic there has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Control {
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    fn child(&self) -> std::sync::MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self, pause: Duration) {
+        let guard = self.pause.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_stopped() {
+            // Early or late, what follows looks for itself.
+            drop(self.pause.1.wait_timeout(guard, pause));
+        }
+    }
+}
+
+fn follow_events(control: &Control, listener: &Listener) {
+    let mut pause = PAUSES[0];
+    while !control.is_stopped() {
+        let began = Instant::now();
+        match run_once(control, listener) {
+            Err(error) => tracing::debug!(%error, "zpool events does not run"),
+            Ok(()) => tracing::debug!("zpool events has ended"),
+        }
+        pause = if began.elapsed() > GOOD_RUN { PAUSES[0] } else { (pause * 2).min(PAUSES[1]) };
+        control.wait(pause);
+    }
+}
+
+fn run_once(control: &Control, listener: &Listener) -> io::Result<()> {
+    let mut child = Command::new("zpool")
+        .args(["events", "-f", "-v", "-H"])
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let output = child.stdout.take();
+    *control.child() = Some(child);
+    if let Some(output) = output.filter(|_| !control.is_stopped()) {
+        listener(Change::Restarted);
+        read_events(BufReader::new(output), listener);
+    }
+    let ended = control.child().take();
+    if let Some(mut child) = ended {
+        // When its output has ended, so has it, or is about to be.
+        let _ = child.kill();
+        child.wait()?;
+    }
+    Ok(())
+}
+
+fn read_events(mut output: impl BufRead, listener: &Listener) {
+    let mut reader = EventReader::default();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match io::Read::take(&mut output, MAX_LINE_BYTES).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let text = String::from_utf8_lossy(&line);
+        if let Some(event) = reader.line(text.trim_end_matches(['\n', '\r'])) {
+            listener(Change::Event(event));
+        }
+    }
+}
+
+fn follow_mounts(control: &Control, listener: &Listener) {
+    let table = match File::open("/proc/self/mountinfo") {
+        Ok(table) => table,
+        Err(error) => {
+            tracing::warn!(%error, "mounts cannot be watched; they are looked at now and then");
+            return;
+        }
+    };
+    while !control.is_stopped() {
+        let mut wanted = [PollFd::new(&table, PollFlags::PRI)];
+        match poll(&mut wanted, Some(&MOUNT_WAIT)) {
+            Ok(0) => {}
+            Ok(_) => listener(Change::Mounts),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                tracing::warn!(%error, "mounts are not watched any more");
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_reach_the_listener_and_a_watch_ends() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let keep = Arc::clone(&seen);
+        let listener: Listener = Arc::new(move |change| keep.lock().unwrap().push(change));
+        let text = "t\tsysevent.fs.zfs.pool_import\n        pool = \"lab\"\n\n";
+        read_events(text.as_bytes(), &listener);
+        let Some(Change::Event(event)) = seen.lock().unwrap().pop() else { panic!("an event") };
+        assert_eq!(event.pool.as_deref(), Some("lab"));
+        // Here without ZFS, elsewhere with: it starts and it ends.
+        drop(Watch::start(&listener).unwrap());
+    }
+}
