@@ -1,0 +1,26 @@
+//! Snapshots: which there are, which are due and which may go, what lies
+//! between two of them, and how they are sent elsewhere.
+//!
+//! [`plan`](mod@plan) is pure: the moment, the policy and the snapshots there
+//! are come in, what to create and what to destroy comes out. Only [`carry_out`]
+//! and [`send`] touch anything.
+
+mod carry_out;
+mod destination;
+mod diff;
+mod list;
+mod moment;
+mod naming;
+mod plan;
+mod send;
+mod stream;
+
+pub use carry_out::{Done, carry_out, create};
+pub use destination::{Destination, DestinationError};
+pub use diff::{Change, ChangeKind, DiffError, diff};
+pub use list::{Snapshot, list, volumes};
+pub use moment::Moment;
+pub use naming::{Kind, OurName, PREFIX, manual_name};
+pub use plan::{Creation, Plan, Policy, Removal, SpareReason, Spared, plan};
+pub use send::{Base, Sending, estimate_bytes, remote_token, token_is_plausible};
+pub use stream::{Sent, StreamError, Transport, into_file, into_receiver};
