@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("zfs-backend/control", &[]),
     ("protocol/xdr", &["zgate-store"]),
     ("protocol/rpc", &["zgate-store", "zgate-xdr"]),
+    ("protocol/rpcrdma", &["zgate-xdr"]),
     ("protocol/nfs", &["zgate-store", "zgate-xdr", "zgate-rpc"]),
     ("protocol/scsi", &["zgate-store"]),
     ("protocol/iscsi", &["zgate-store"]),

@@ -1,0 +1,81 @@
+//! Which data items of NFS may travel in chunks of their own (RFC 8267).
+
+/// NFS (RFC 1813, RFC 8881).
+pub const NFS_PROGRAM: u32 = 100_003;
+
+/// The port NFS over RDMA listens on (RFC 8267 §8).
+pub const NFS_RDMA_PORT: u16 = 20_049;
+
+/// A data item of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// Data of a WRITE.
+    WriteData,
+    /// Target of a new symbolic link.
+    SymlinkTarget,
+    /// Data of a READ.
+    ReadData,
+    /// Target of a symbolic link that was read.
+    ReadlinkTarget,
+}
+
+/// One row: an operation with an item that may be reduced.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    version: u32,
+    /// Procedure of version 3, operation of version 4.
+    operation: u32,
+    item: Item,
+}
+
+/// RFC 8267 §3 and §4. Nothing else is eligible: not READ_PLUS, not
+/// directories or attributes, and nothing of MOUNT, NLM or callbacks.
+const ELIGIBLE: [Row; 8] = [
+    Row { version: 3, operation: 5, item: Item::ReadlinkTarget },
+    Row { version: 3, operation: 6, item: Item::ReadData },
+    Row { version: 3, operation: 7, item: Item::WriteData },
+    Row { version: 3, operation: 10, item: Item::SymlinkTarget },
+    Row { version: 4, operation: 6, item: Item::SymlinkTarget },
+    Row { version: 4, operation: 25, item: Item::ReadData },
+    Row { version: 4, operation: 27, item: Item::ReadlinkTarget },
+    Row { version: 4, operation: 38, item: Item::WriteData },
+];
+
+fn find(program: u32, version: u32, operation: u32) -> Option<Item> {
+    let row = ELIGIBLE.iter().find(|row| row.version == version && row.operation == operation)?;
+    (program == NFS_PROGRAM).then_some(row.item)
+}
+
+/// The item of a call that the requester may put into a read chunk.
+/// `operation` is the procedure of version 3 and the operation of version 4.
+#[must_use]
+pub fn eligible_argument(program: u32, version: u32, operation: u32) -> Option<Item> {
+    find(program, version, operation)
+        .filter(|item| matches!(item, Item::WriteData | Item::SymlinkTarget))
+}
+
+/// The item of a reply that the responder puts into a write chunk.
+#[must_use]
+pub fn eligible_result(program: u32, version: u32, operation: u32) -> Option<Item> {
+    find(program, version, operation)
+        .filter(|item| matches!(item, Item::ReadData | Item::ReadlinkTarget))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binding() {
+        assert_eq!(eligible_argument(NFS_PROGRAM, 4, 38), Some(Item::WriteData));
+        assert_eq!(eligible_argument(NFS_PROGRAM, 3, 7), Some(Item::WriteData));
+        assert_eq!(eligible_argument(NFS_PROGRAM, 4, 25), None);
+        assert_eq!(eligible_result(NFS_PROGRAM, 4, 25), Some(Item::ReadData));
+        assert_eq!(eligible_result(NFS_PROGRAM, 3, 5), Some(Item::ReadlinkTarget));
+        assert_eq!(eligible_result(NFS_PROGRAM, 4, 38), None);
+        // READ_PLUS, READDIR, another program.
+        assert_eq!(eligible_result(NFS_PROGRAM, 4, 68), None);
+        assert_eq!(eligible_result(NFS_PROGRAM, 3, 16), None);
+        assert_eq!(eligible_result(100_005, 3, 6), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! The transport header (RFC 8166 §4.2).
+
+use crate::limits::MIN_HEADER_BYTES;
+use crate::segment::Chunks;
+use thiserror::Error;
+use zgate_xdr::{Decode, Decoder, Encode, Encoder};
+
+/// The version spoken here.
+pub const VERSION: u32 = 1;
+
+const MSG: u32 = 0;
+const NOMSG: u32 = 1;
+const MSGP: u32 = 2;
+const DONE: u32 = 3;
+const ERROR: u32 = 4;
+
+const ERR_VERS: u32 = 1;
+const ERR_CHUNK: u32 = 2;
+
+/// A transaction id; the one of the RPC message it travels with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Xid(pub u32);
+
+/// Why a message could not be processed (RFC 8166 §4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorBody {
+    /// ERR_VERS: the versions that are spoken.
+    Version {
+        /// Lowest.
+        low: u32,
+        /// Highest.
+        high: u32,
+    },
+    /// ERR_CHUNK: the header or its chunks cannot be used.
+    Chunk,
+}
+
+/// What a header announces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// RDMA_MSG: the RPC message, or what is left of it, follows the header.
+    Message(Chunks),
+    /// RDMA_NOMSG: the RPC message lies in memory that the lists name.
+    NoMessage(Chunks),
+    /// RDMA_DONE: of an older protocol; ignored (RFC 8166 §4.6.2).
+    Done,
+    /// RDMA_ERROR.
+    Error(ErrorBody),
+}
+
+/// A transport header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Transaction id.
+    pub xid: Xid,
+    /// Credits wanted, in a call, or granted, in a reply. Zero is possible on
+    /// the wire and means one.
+    pub credits: u32,
+    /// The rest.
+    pub body: Body,
+}
+
+/// The peer's fault: bytes that are no header.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum HeaderError {
+    /// Too short to be answered, or an error about an error: drop it.
+    #[error("a message that cannot be answered: {0}")]
+    Unanswerable(&'static str),
+    /// Another version: answer ERR_VERS.
+    #[error("RPC-over-RDMA version {version}")]
+    Version {
+        /// Transaction id.
+        xid: Xid,
+        /// What was asked for.
+        version: u32,
+    },
+    /// Lists that cannot be decoded or are beyond the limits: answer
+    /// ERR_CHUNK.
+    #[error("bad chunk lists: {why}")]
+    Chunk {
+        /// Transaction id.
+        xid: Xid,
+        /// What is wrong, for a log.
+        why: &'static str,
+    },
+}
+
+impl HeaderError {
+    /// The answer: transaction id and error, if there is one.
+    #[must_use]
+    pub fn answer(&self) -> Option<(Xid, ErrorBody)> {
+        match *self {
+            Self::Unanswerable(_) => None,
+            // RFC 8166 §4.5.1: the range that is supported.
+            Self::Version { xid, .. } => {
+                Some((xid, ErrorBody::Version { low: VERSION, high: VERSION }))
+            }
+            Self::Chunk { xid, .. } => Some((xid, ErrorBody::Chunk)),
+        }
+    }
+}
+
+/// A header and what follows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoded<'a> {
+    /// The header.
+    pub header: Header,
+    /// The inline part of the RPC message.
+    pub inline: &'a [u8],
+}
+
+impl Header {
+    /// Reads the header at the start of a received message.
+    ///
+    /// # Errors
+    /// [`HeaderError`], which knows its answer.
+    pub fn decode(message: &[u8]) -> Result<Decoded<'_>, HeaderError> {
+        if message.len() < MIN_HEADER_BYTES {
+            return Err(HeaderError::Unanswerable("shorter than a header"));
+        }
+        let mut d = Decoder::new(message);
+        let mut word = || d.u32().map_err(|_| HeaderError::Unanswerable("short"));
+        let (xid, version, credits, procedure) = (Xid(word()?), word()?, word()?, word()?);
+        if version != VERSION {
+            // An error about an error would come back for ever.
+            return Err(match procedure {
+                ERROR => HeaderError::Unanswerable("an error of another version"),
+                _ => HeaderError::Version { xid, version },
+            });
+        }
+        let bad = |why| move |_| HeaderError::Chunk { xid, why };
+        let body = match procedure {
+            MSG => Body::Message(Chunks::decode(&mut d).map_err(bad("chunk lists"))?),
+            NOMSG => {
+                let chunks = Chunks::decode(&mut d).map_err(bad("chunk lists"))?;
+                d.finish().map_err(bad("bytes behind RDMA_NOMSG"))?;
+                Body::NoMessage(chunks)
+            }
+            DONE => Body::Done,
+            ERROR => Body::Error(decode_error(&mut d)?),
+            // RFC 8166 §4.6.1: not used any more, nobody may send it.
+            MSGP => return Err(HeaderError::Chunk { xid, why: "RDMA_MSGP" }),
+            _ => return Err(HeaderError::Chunk { xid, why: "unknown procedure" }),
+        };
+        Ok(Decoded { header: Self { xid, credits, body }, inline: d.rest() })
+    }
+
+    /// The header's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::with_capacity(128);
+        e.u32(self.xid.0);
+        e.u32(VERSION);
+        e.u32(self.credits);
+        match &self.body {
+            Body::Message(chunks) => {
+                e.u32(MSG);
+                chunks.encode(&mut e);
+            }
+            Body::NoMessage(chunks) => {
+                e.u32(NOMSG);
+                chunks.encode(&mut e);
+            }
+            Body::Done => e.u32(DONE),
+            Body::Error(error) => {
+                e.u32(ERROR);
+                match *error {
+                    ErrorBody::Version { low, high } => {
+                        e.u32(ERR_VERS);
+                        e.u32(low);
+                        e.u32(high);
+                    }
+                    ErrorBody::Chunk => e.u32(ERR_CHUNK),
+                }
+            }
+        }
+        e.finish().flatten().map(|bytes| bytes.to_vec()).unwrap_or_default()
+    }
+}
+
+fn decode_error(d: &mut Decoder<'_>) -> Result<ErrorBody, HeaderError> {
+    let short = |_| HeaderError::Unanswerable("an error cut short");
+    match d.u32().map_err(short)? {
+        ERR_VERS => {
+            Ok(ErrorBody::Version { low: d.u32().map_err(short)?, high: d.u32().map_err(short)? })
+        }
+        ERR_CHUNK => Ok(ErrorBody::Chunk),
+        _ => Err(HeaderError::Unanswerable("an unknown error")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::{ReadSegment, Segment, WriteChunk};
+
+    fn chunks() -> Chunks {
+        let segment = Segment { handle: 7, length: 8192, offset: 1 << 40 };
+        Chunks {
+            reads: vec![ReadSegment { position: 148, target: segment }],
+            writes: vec![WriteChunk { segments: vec![segment, segment] }, WriteChunk::default()],
+            reply: Some(WriteChunk { segments: vec![segment] }),
+        }
+    }
+
+    #[test]
+    fn every_body_survives_the_trip() {
+        for body in [
+            Body::Message(Chunks::default()),
+            Body::Message(chunks()),
+            Body::NoMessage(chunks()),
+            Body::Done,
+            Body::Error(ErrorBody::Chunk),
+            Body::Error(ErrorBody::Version { low: 1, high: 1 }),
+        ] {
+            let header = Header { xid: Xid(0x0a0b_0c0d), credits: 32, body };
+            let mut bytes = header.encode();
+            assert_eq!(Header::decode(&bytes).unwrap().header, header);
+            for cut in 0..bytes.len() {
+                assert!(Header::decode(&bytes[..cut]).is_err());
+            }
+            bytes.extend_from_slice(b"rest");
+            match header.body {
+                Body::NoMessage(_) => assert!(Header::decode(&bytes).is_err()),
+                _ => assert_eq!(Header::decode(&bytes).unwrap().inline, b"rest"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_processed_knows_its_answer() {
+        let mut bytes = Header { xid: Xid(5), credits: 1, body: Body::Done }.encode();
+        bytes[7] = 2;
+        let error = Header::decode(&bytes).unwrap_err();
+        assert_eq!(error.answer(), Some((Xid(5), ErrorBody::Version { low: 1, high: 1 })));
+        bytes[15] = ERROR as u8;
+        assert_eq!(Header::decode(&bytes).unwrap_err().answer(), None);
+        bytes[7] = 1;
+        for procedure in [MSGP as u8, 5, 255] {
+            bytes[15] = procedure;
+            let error = Header::decode(&bytes).unwrap_err();
+            assert_eq!(error.answer(), Some((Xid(5), ErrorBody::Chunk)));
+        }
+    }
+}

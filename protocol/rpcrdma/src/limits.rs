@@ -1,0 +1,46 @@
+//! Every bound on what an RPC-over-RDMA peer can push.
+
+/// Inline threshold where nothing was negotiated, in bytes (RFC 8166 §3.3.2).
+pub const DEFAULT_INLINE_BYTES: u32 = 1024;
+
+/// Largest inline threshold that private data can express, in bytes: the size
+/// is sent in KiB minus one, in one byte (RFC 8797 §4).
+pub const MAX_INLINE_BYTES: u32 = 256 << 10;
+
+/// What this implementation receives inline by default, in bytes: what the
+/// Linux client sends at most by default.
+pub const PREFERRED_INLINE_BYTES: u32 = 4096;
+
+/// Most segments of a read list.
+pub const MAX_READ_SEGMENTS: usize = 256;
+
+/// Most write chunks of one call: one for each READ of a COMPOUND that anyone
+/// sends.
+pub const MAX_WRITE_CHUNKS: usize = 16;
+
+/// Most segments of one write or reply chunk.
+pub const MAX_CHUNK_SEGMENTS: usize = 256;
+
+/// Longest call, pulled and inline parts together, in bytes: a 4 MiB WRITE and
+/// room for the rest of its COMPOUND, as over TCP.
+pub const MAX_CALL_BYTES: usize = (4 << 20) + (64 << 10);
+
+/// Longest part of a call that is no bulk data of its own, in bytes.
+pub const MAX_STREAM_BYTES: usize = MAX_CALL_BYTES;
+
+/// Most credits granted to one connection.
+pub const MAX_CREDITS: u32 = 256;
+
+/// Shortest transport header: xid, version, credits, procedure.
+pub const MIN_HEADER_BYTES: usize = 16;
+
+/// Bytes of a segment on the wire.
+pub const SEGMENT_BYTES: usize = 16;
+
+const _: () = assert!(MAX_INLINE_BYTES == 1024 * 256);
+const _: () = assert!(PREFERRED_INLINE_BYTES >= DEFAULT_INLINE_BYTES);
+const _: () = assert!(PREFERRED_INLINE_BYTES.is_multiple_of(1024));
+// The largest read list fits into the largest inline message.
+const _: () =
+    assert!(MIN_HEADER_BYTES + MAX_READ_SEGMENTS * (SEGMENT_BYTES + 8) < MAX_INLINE_BYTES as usize);
+const _: () = assert!(MAX_CALL_BYTES < u32::MAX as usize);

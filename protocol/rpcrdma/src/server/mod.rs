@@ -1,0 +1,17 @@
+//! The responder: how a call becomes whole, and how a reply leaves.
+
+mod call;
+mod reply;
+
+pub use call::{BulkBody, CallFault, CallPlan, Place, Pull};
+pub use reply::{DataItem, Push, ReplyFault, ReplyPlan, ReplyShape};
+
+use crate::credits::Grant;
+use crate::header::{Body, ErrorBody, Header, Xid};
+
+/// The message that answers a call which cannot be processed. It grants
+/// credits as any reply does.
+#[must_use]
+pub fn error_message(xid: Xid, credits: Grant, error: ErrorBody) -> Vec<u8> {
+    Header { xid, credits: credits.get(), body: Body::Error(error) }.encode()
+}
