@@ -297,6 +297,12 @@ pub struct ExportConfig {
     /// Give delegations.
     #[serde(default = "yes")]
     pub delegations: bool,
+    /// Names and attributes are on stable storage before they are answered.
+    #[serde(default)]
+    pub sync_names: bool,
+    /// Refuse clients that call from a port above 1023.
+    #[serde(default)]
+    pub require_reserved_port: bool,
 }
 
 /// The process.

@@ -143,6 +143,8 @@ fn start(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::R
         tcp: true,
         rdma: false,
         delegations: true,
+        sync_names: false,
+        reserved_port_only: false,
         snapshots_visible: false,
     };
     let portal = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), args.iscsi_port);

@@ -90,6 +90,8 @@ fn export(export: &ExportConfig) -> io::Result<ExportSettings> {
         tcp: has(&export.transports, "tcp"),
         rdma: has(&export.transports, "rdma"),
         delegations: export.delegations,
+        sync_names: export.sync_names,
+        reserved_port_only: export.require_reserved_port,
         snapshots_visible: export.snapshots_visible,
     })
 }

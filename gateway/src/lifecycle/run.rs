@@ -23,13 +23,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
-use zgate_nfs::namespace::{Export, Namespace};
+use zgate_nfs::namespace::{Export, Namespace, StableNames};
 use zgate_nfs::runtime::Runtime;
 use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, ServerOptions};
 use zgate_nfs::v4::state::State;
 use zgate_posix::PosixOptions;
-use zgate_store::BufferPool;
+use zgate_store::{BufferPool, FileStore};
 
 /// Unused buffer memory kept for the next requests, in bytes.
 const IDLE_BUFFER_BYTES: usize = 256 << 20;
@@ -65,6 +65,8 @@ pub(crate) struct ExportSettings {
     pub tcp: bool,
     pub rdma: bool,
     pub delegations: bool,
+    pub sync_names: bool,
+    pub reserved_port_only: bool,
     pub snapshots_visible: bool,
 }
 
@@ -98,6 +100,8 @@ fn open_exports(
             None => open_store(export, id, options, exports.len())?,
         };
         now.add(id, export, &store);
+        let store: Arc<dyn FileStore> = store;
+        let store = if export.sync_names { Arc::new(StableNames::over(store)) } else { store };
         opened.push(Arc::new(Export {
             id,
             pseudo_path: export.pseudo_path.clone(),
@@ -110,6 +114,7 @@ fn open_exports(
             tcp: export.tcp,
             rdma: export.rdma,
             delegations: export.delegations,
+            reserved_port_only: export.reserved_port_only,
         }));
     }
     let namespace = Namespace::new(opened, generation)

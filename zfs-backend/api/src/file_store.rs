@@ -398,6 +398,10 @@ pub trait FileStore: Send + Sync {
     /// Brings all earlier writes of the file to stable storage.
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()>;
 
+    /// Brings attributes of these objects, and the entries of those that are
+    /// directories, to stable storage. Objects that are gone are left out.
+    fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()>;
+
     /// Reserves space; the range reads as before, or as zeros beyond the end,
     /// and the file grows to cover it.
     fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()>;

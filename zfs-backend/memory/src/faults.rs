@@ -26,6 +26,7 @@ pub enum FileOp {
     Read,
     Write,
     Commit,
+    SyncObjects,
     Allocate,
     Deallocate,
     Seek,

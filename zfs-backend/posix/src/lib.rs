@@ -11,7 +11,7 @@
 //!   show a second late there, and there only.
 //!
 //! One file per group of operations: `lookup`, `create`, `names`, `setattr`,
-//! `readdir`, `open_file`, `data`, `ranges`, `xattr`, `acl`, `statfs`; what
+//! `readdir`, `open_file`, `data`, `ranges`, `xattr`, `acl`, `statfs`, `stable`; what
 //! they share is `tree`.
 
 mod acl;
@@ -41,6 +41,7 @@ mod readdir;
 mod rights;
 mod setattr;
 mod siphash;
+mod stable;
 mod statfs;
 mod store;
 mod syscall;

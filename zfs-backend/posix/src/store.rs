@@ -44,6 +44,14 @@ impl PosixStore {
         self.tree.mounts.release();
     }
 
+    /// Whether a file that was opened has lost its last name: once closed, it
+    /// cannot be opened again.
+    #[must_use]
+    pub fn is_removed(file: &OpenFile) -> bool {
+        let stat = |file: &PosixFile| crate::syscall::stat(&file.entry.fd);
+        PosixFile::of(file).and_then(stat).is_ok_and(|stat| stat.stx_nlink == 0)
+    }
+
     /// The object, when attributes may be asked for on this thread.
     fn at_hand(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
         if self.tree.inline_metadata { self.tree.cached(node) } else { None }
@@ -380,6 +388,13 @@ impl FileStore for PosixStore {
                 Ok(())
             })
             .await
+        })
+    }
+
+    fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let (tree, nodes) = (Arc::clone(&self.tree), nodes.to_vec());
+            self.long(move || tree.sync_objects(&nodes)).await
         })
     }
 

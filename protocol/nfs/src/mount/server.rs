@@ -4,7 +4,6 @@ use super::path;
 use super::records::{MountRecord, MountRecords};
 use super::wire::{DirPath, ExportNode, Flavors, Linked, MountBody, MountResult, MountStatus};
 use super::wire::{Mounted, Name};
-use crate::namespace::policy::Refusal;
 use crate::namespace::{Export, Namespace};
 use crate::runtime::Call;
 use crate::v3::NamespaceSource;
@@ -88,7 +87,7 @@ impl Server {
                 let path = path(d)?;
                 MountResult(self.mount(call, path).await).encode(e);
             }
-            Which::Dump => self.dump().encode(e),
+            Which::Dump => self.dump(call).encode(e),
             Which::Umnt => self.records.remove(&record(call, path(d)?)),
             Which::UmntAll => self.records.remove_client(client(call)),
             Which::Export => exports(&(self.namespace)(), call).encode(e),
@@ -106,12 +105,19 @@ impl Server {
         Ok(Mounted { fh: Opaque(place.to_fh().0), flavors })
     }
 
-    fn dump(&self) -> Linked<MountBody> {
-        let body = |record: MountRecord| MountBody {
-            host: Opaque(record.client.to_string().into_bytes()),
-            path: Opaque(record.path),
+    /// Mounts of exports that the caller may know of; a host that no export
+    /// names learns nothing about the others.
+    fn dump(&self, call: &Call) -> Linked<MountBody> {
+        let namespace = (self.namespace)();
+        let body = |record: MountRecord| {
+            let names = path::components(&record.path).ok()?;
+            may_know(&path::find(&namespace, &names)?.export, call).then_some(())?;
+            Some(MountBody {
+                host: Opaque(record.client.to_string().into_bytes()),
+                path: Opaque(record.path),
+            })
         };
-        Linked(self.records.all().into_iter().map(body).collect())
+        Linked(self.records.all().into_iter().filter_map(body).collect())
     }
 }
 
@@ -123,16 +129,17 @@ fn record(call: &Call, path: DirPath) -> MountRecord {
     MountRecord { client: client(call), path: path.0 }
 }
 
+/// Whether an export is offered to this caller at all.
+fn may_know(export: &Export, call: &Call) -> bool {
+    export.versions.v3 && export.names(&call.peer)
+}
+
 /// What this caller can mount; what it cannot is none of its business.
 fn exports(namespace: &Namespace, call: &Call) -> Linked<ExportNode> {
-    let may_know = |export: &&Export| {
-        let decided = export.enter(&call.peer, &call.credential);
-        export.versions.v3 && !matches!(decided, Err(Refusal::NotListed))
-    };
     let mut nodes: Vec<ExportNode> = namespace
         .exports()
         .map(|export| &**export)
-        .filter(may_know)
+        .filter(|export| may_know(export, call))
         .map(|export| ExportNode {
             path: Opaque(export.pseudo_path.clone().into_bytes()),
             groups: groups(export),
@@ -256,6 +263,40 @@ mod tests {
         assert_eq!(run(&server, 4, &()), []);
         assert_eq!(list(&server), []);
         assert_eq!(run(&server, 0, &()), []);
+    }
+
+    #[test]
+    fn mounts_are_not_told_to_hosts_without_business_here() {
+        let closed = || {
+            let network = Network { address: [10, 0, 0, 0].into(), prefix_bits: 8 };
+            let rule = ClientRule { networks: vec![network], ..ClientRule::open_to_all() };
+            Export { clients: vec![rule], ..an_export() }
+        };
+        let mut server = Server::new(source_of(vec![an_export()]));
+        mnt(&server, "/export").unwrap();
+        let list = |server: &Server| decoded::<Linked<MountBody>>(&run(server, 2, &())).0.len();
+        assert_eq!(list(&server), 1);
+        server.namespace = source_of(vec![closed()]);
+        assert_eq!(list(&server), 0);
+    }
+
+    #[test]
+    fn a_port_that_is_not_reserved_is_refused_where_one_is_asked_for() {
+        let mut export = an_export();
+        export.reserved_port_only = true;
+        let server = Server::new(source_of(vec![export]));
+        let ask = |port: u16| {
+            let mut e = Encoder::new();
+            DirPath::from(&b"/export"[..]).encode(&mut e);
+            let args = e.finish().flatten().unwrap();
+            let mut call = a_call();
+            call.peer.port = port;
+            let (mut d, mut e) = (Decoder::new(&args), Encoder::new());
+            block_on(server.handle(&call, 1, &mut d, &mut e)).unwrap();
+            decoded::<MountResult>(&e.finish().flatten().unwrap()).0
+        };
+        assert!(ask(1023).is_ok());
+        assert_eq!(ask(1024), Err(MountStatus::Acces));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub struct Export {
     pub rdma: bool,
     /// Whether delegations are given.
     pub delegations: bool,
+    /// Only clients that call from a port below 1024 may enter.
+    pub reserved_port_only: bool,
 }
 
 impl std::fmt::Debug for Export {

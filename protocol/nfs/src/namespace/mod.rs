@@ -5,8 +5,10 @@ pub mod export;
 pub mod fh;
 pub mod policy;
 pub mod pseudo;
+pub mod stable_names;
 
 pub use export::{Export, ExportId};
 pub use fh::{Fh, Place};
 pub use policy::{ClientRule, Entry, Squash};
 pub use pseudo::{Namespace, PseudoId};
+pub use stable_names::StableNames;

@@ -98,24 +98,40 @@ pub enum Refusal {
     NotListed,
     /// The flavour is not accepted here (NFS4ERR_WRONGSEC).
     WrongFlavor,
+    /// The call comes from a port that any user of the host may open.
+    UnprivilegedPort,
 }
 
+/// Ports below are the host's own: programs need privilege to call from one.
+const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
+
 impl Export {
+    /// The first rule that names the client, over a transport the export is
+    /// offered on.
+    fn rule_for(&self, peer: &Peer) -> Option<&ClientRule> {
+        if if peer.rdma { !self.rdma } else { !self.tcp } {
+            return None;
+        }
+        self.clients.iter().find(|rule| {
+            rule.networks.is_empty() || rule.networks.iter().any(|n| n.contains(peer.address))
+        })
+    }
+
+    /// Whether any rule names the client, whatever its port and flavour.
+    #[must_use]
+    pub fn names(&self, peer: &Peer) -> bool {
+        self.rule_for(peer).is_some()
+    }
+
     /// Decides whether and how `peer` with `credential` enters.
     ///
     /// # Errors
     /// [`Refusal`].
     pub fn enter(&self, peer: &Peer, credential: &Credential) -> Result<Entry, Refusal> {
-        if if peer.rdma { !self.rdma } else { !self.tcp } {
-            return Err(Refusal::NotListed);
+        let rule = self.rule_for(peer).ok_or(Refusal::NotListed)?;
+        if self.reserved_port_only && !peer.rdma && peer.port >= FIRST_UNPRIVILEGED_PORT {
+            return Err(Refusal::UnprivilegedPort);
         }
-        let rule = self
-            .clients
-            .iter()
-            .find(|rule| {
-                rule.networks.is_empty() || rule.networks.iter().any(|n| n.contains(peer.address))
-            })
-            .ok_or(Refusal::NotListed)?;
         let anonymous = || Caller { uid: rule.anon_uid, gid: rule.anon_gid, groups: Arc::from([]) };
         let who = match credential {
             Credential::None if rule.none => anonymous(),

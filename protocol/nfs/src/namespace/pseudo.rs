@@ -135,6 +135,13 @@ impl Namespace {
         self.exports.values()
     }
 
+    /// Whether any export offered over NFSv4 names this client. One that none
+    /// names has nothing to do here.
+    #[must_use]
+    pub fn names(&self, peer: &crate::runtime::Peer) -> bool {
+        self.exports.values().any(|export| export.versions.v4.contains(&true) && export.names(peer))
+    }
+
     /// What the root file handle names.
     #[must_use]
     pub fn root(&self) -> Child {

@@ -1,12 +1,13 @@
 //! What a procedure works with: the call, and objects the caller may touch.
 
+use super::guard::Change;
 use super::server::Server;
 use super::wire::{Attributes, Fh3, Name3, Status, WccAttr, WccData};
 use crate::namespace::policy::Refusal;
 use crate::namespace::{Export, Namespace, Place};
 use crate::runtime::Call;
 use std::sync::Arc;
-use zgate_store::attr::Attr;
+use zgate_store::attr::{Attr, FileKind};
 use zgate_store::file_store::{DirChange, OpenAccess, OpenFile};
 use zgate_store::{Caller, FileStore, NodeHandle, StoreError};
 
@@ -56,7 +57,7 @@ impl Cx<'_> {
                 writable: entry.writable,
             }),
             Err(Refusal::NotListed) => Err(Status::Stale),
-            Err(Refusal::WrongFlavor) => Err(Status::Acces),
+            Err(Refusal::WrongFlavor | Refusal::UnprivilegedPort) => Err(Status::Acces),
         }
     }
 
@@ -73,9 +74,17 @@ impl Cx<'_> {
     ///
     /// # Errors
     /// [`Status::Jukebox`].
-    pub async fn before_change(&self, object: &Object, node: NodeHandle) -> Result<(), Status> {
-        let guard = &self.server.guard;
-        if guard.idle() || guard.before_change(self.call, object.export.id, node).await {
+    pub async fn before_change(
+        &self,
+        object: &Object,
+        node: NodeHandle,
+        what: Change,
+    ) -> Result<(), Status> {
+        let (guard, export) = (&self.server.guard, object.export.id);
+        if what != Change::Entries {
+            guard.begin_change(export, node);
+        }
+        if guard.idle() || guard.before_change(self.call, export, node, what).await {
             Ok(())
         } else {
             Err(Status::Jukebox)
@@ -87,12 +96,20 @@ impl Cx<'_> {
     ///
     /// # Errors
     /// [`Status::Jukebox`].
-    pub async fn before_change_of_child(&self, dir: &Object, name: &[u8]) -> Result<(), Status> {
+    pub async fn before_change_of_child(
+        &self,
+        dir: &Object,
+        name: &[u8],
+        what: Change,
+    ) -> Result<(), Status> {
         if self.server.guard.idle() {
             return Ok(());
         }
         match dir.store().lookup(&dir.who, &dir.node, name).await {
-            Ok(child) => self.before_change(dir, child.handle).await,
+            Ok(child) if child.attr.kind == FileKind::Regular => {
+                self.before_change(dir, child.handle, what).await
+            }
+            Ok(_) => Ok(()),
             // The operation itself will meet the same error and report it.
             Err(_) => Ok(()),
         }

@@ -10,20 +10,38 @@ use zgate_store::NodeHandle;
 /// A boxed future that stays on its core and may borrow.
 pub type LocalBox<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
+/// What is about to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Data or size of a file.
+    Data,
+    /// A name of a file: REMOVE, RENAME, LINK.
+    Name,
+    /// Other attributes.
+    Attributes,
+    /// Entries of a directory.
+    Entries,
+}
+
 /// Asked before NFSv3 touches an object; NFSv4 state stands behind it.
 pub trait ConflictGuard: Send + Sync {
     /// Whether nobody holds anything: then objects that are looked up only to
     /// be asked about need no look-up.
     fn idle(&self) -> bool;
 
-    /// Before data, attributes or names of `node` change (REMOVE, RENAME and
-    /// LINK included, RFC 8881 §10.4). Recalls what stands in the way; `false`
-    /// means "not now": the client gets NFS3ERR_JUKEBOX and comes again.
+    /// A change of `node` begins. Said before everything else, so that nobody
+    /// is promised meanwhile that it stays as it is.
+    fn begin_change(&self, export: ExportId, node: NodeHandle);
+
+    /// Before `node` changes (REMOVE, RENAME and LINK included, RFC 8881
+    /// §10.4). Recalls what stands in the way; `false` means "not now": the
+    /// client gets NFS3ERR_JUKEBOX and comes again.
     fn before_change<'a>(
         &'a self,
         call: &'a Call,
         export: ExportId,
         node: NodeHandle,
+        what: Change,
     ) -> LocalBox<'a, bool>;
 
     /// Before data of `node` is read (a write delegation may hide newer data).
@@ -44,7 +62,15 @@ impl ConflictGuard for NoConflicts {
         true
     }
 
-    fn before_change<'a>(&'a self, _: &'a Call, _: ExportId, _: NodeHandle) -> LocalBox<'a, bool> {
+    fn begin_change(&self, _: ExportId, _: NodeHandle) {}
+
+    fn before_change<'a>(
+        &'a self,
+        _: &'a Call,
+        _: ExportId,
+        _: NodeHandle,
+        _: Change,
+    ) -> LocalBox<'a, bool> {
         Box::pin(std::future::ready(true))
     }
 

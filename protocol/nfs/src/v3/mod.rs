@@ -10,7 +10,7 @@ pub mod server;
 pub mod table;
 pub mod wire;
 
-pub use guard::{ConflictGuard, LocalBox, NoConflicts};
+pub use guard::{Change, ConflictGuard, LocalBox, NoConflicts};
 pub use server::{NamespaceSource, Server};
 pub use table::{Row, row};
 

@@ -7,7 +7,7 @@ use crate::v4::op::names::is_text;
 use crate::v4::op::table::{NoRow, Row, SessionRule, find};
 use crate::v4::server::Server;
 use crate::v4::wire::{OpNum, Status};
-use zgate_rpc::AcceptError;
+use zgate_rpc::{AcceptError, Credential};
 use zgate_xdr::{Decoder, Encode, Encoder, Message, Segment};
 
 /// Bytes of the request looked at to tell a retry from a new request.
@@ -27,7 +27,7 @@ impl Server {
         d: &mut Decoder<'_>,
     ) -> Result<Message, AcceptError> {
         let garbage = |_| AcceptError::GarbageArguments;
-        let (request_bytes, request_digest) = (d.total_len(), digest(d.rest()));
+        let (request_bytes, request_digest) = (d.total_len(), digest(&call.credential, d.rest()));
         let tag = d.opaque(MAX_TAG_BYTES).map_err(garbage)?;
         let minor = d.u32().map_err(garbage)?;
         let count = d.u32().map_err(garbage)? as usize;
@@ -185,13 +185,24 @@ fn finish_slot(cx: &mut Cx<'_>, message: &Message) {
     slot.finish((keep && !spans).then(|| message.clone()));
 }
 
-/// FNV-1a over the first bytes, eight at a time.
-fn digest(request: &[u8]) -> u64 {
+/// FNV-1a over who asks and the first bytes, eight at a time. A cached reply
+/// is for the principal that asked: the same request under another credential
+/// is a false retry (RFC 8881 §2.10.6.1.3.1).
+fn digest(credential: &Credential, request: &[u8]) -> u64 {
+    let step = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(23);
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ request.len() as u64;
+    if let Credential::Sys(sys) = credential {
+        // Stamp and machine name may change with a reconnect and say nothing
+        // about the user.
+        hash = step(hash, 1 << 32 | u64::from(sys.uid));
+        hash = sys.groups.iter().fold(step(hash, u64::from(sys.gid)), |hash, gid| {
+            step(hash, 1 << 33 | u64::from(*gid))
+        });
+    }
     for chunk in request[..request.len().min(DIGEST_BYTES)].chunks(8) {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
-        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x100_0000_01b3).rotate_left(23);
+        hash = step(hash, u64::from_le_bytes(word));
     }
     hash
 }

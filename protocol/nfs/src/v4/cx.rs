@@ -172,7 +172,7 @@ impl Cx<'_> {
     ///
     /// # Errors
     /// [`Status::Noent`] when the caller may not know of the export,
-    /// [`Status::Wrongsec`].
+    /// [`Status::Wrongsec`], [`Status::Access`] for a port that is not reserved.
     pub fn enter_export(&self, export: Arc<Export>, node: NodeHandle) -> Result<Current, Status> {
         if !export.versions.v4.get(usize::from(self.minor)).copied().unwrap_or(false) {
             return Err(Status::Noent);
@@ -181,6 +181,7 @@ impl Cx<'_> {
             Ok(entry) => Ok(Current::Node { export, node, entry: Arc::new(entry) }),
             Err(Refusal::NotListed) => Err(Status::Noent),
             Err(Refusal::WrongFlavor) => Err(Status::Wrongsec),
+            Err(Refusal::UnprivilegedPort) => Err(Status::Access),
         }
     }
 
@@ -206,6 +207,19 @@ impl Cx<'_> {
         } else {
             Ok(stateid)
         }
+    }
+
+    /// Refuses hosts that no export names before anything is kept for them:
+    /// nobody without business here fills the table of clients.
+    ///
+    /// # Errors
+    /// [`Status::Perm`]; see docs/spec-exceptions/clients-in-no-export.md.
+    pub fn require_named_host(&self) -> Result<(), Status> {
+        if self.namespace.names(&self.call.peer) {
+            return Ok(());
+        }
+        self.server.refused_hosts.note(self.call.peer.address, self.now.seconds());
+        Err(Status::Perm)
     }
 
     /// The client of the session (minor ≥ 1), once SEQUENCE ran.

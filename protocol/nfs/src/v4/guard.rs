@@ -2,7 +2,7 @@
 
 use crate::namespace::ExportId;
 use crate::runtime::Call;
-use crate::v3::guard::{ConflictGuard, LocalBox};
+use crate::v3::guard::{Change, ConflictGuard, LocalBox};
 use crate::v4::cx::FileKey;
 use crate::v4::server::Server;
 use crate::v4::state::io::IoAccess;
@@ -27,18 +27,56 @@ impl StateGuard {
         self.server.get().and_then(Weak::upgrade)
     }
 
-    fn free(&self, key: FileKey, access: IoAccess) -> bool {
+    fn free(&self, key: FileKey, access: Access) -> bool {
         let Some(server) = self.server() else { return true };
         let now = server.runtime.now().seconds();
-        let modifies = access != IoAccess::Read;
-        server.state.foreign_access(&server, &key, modifies, now)
-            && server.state.check_anonymous(&key, access, now).is_ok()
+        let state = &server.state;
+        if access.waits_for_grace() && state.grace.active() {
+            return false;
+        }
+        let modifies = access != Access::Read;
+        state.foreign_access(&server, &key, modifies, now)
+            && access.data().is_none_or(|kind| state.check_anonymous(&key, kind, now).is_ok())
+    }
+}
+
+/// What NFSv3 is about to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Read,
+    Change(Change),
+}
+
+impl Access {
+    /// NFSv4 clients may be about to take back opens and delegations that
+    /// forbid it. Reads go on: what they could miss is data that a client
+    /// holds under a write delegation and has not reclaimed yet.
+    fn waits_for_grace(self) -> bool {
+        matches!(self, Self::Change(Change::Data | Change::Name))
+    }
+
+    /// Share reservations are about data.
+    fn data(self) -> Option<IoAccess> {
+        match self {
+            Self::Read => Some(IoAccess::Read),
+            Self::Change(Change::Data) => Some(IoAccess::Write),
+            Self::Change(_) => None,
+        }
     }
 }
 
 impl ConflictGuard for StateGuard {
     fn idle(&self) -> bool {
-        self.server().is_none_or(|server| server.state.lock().files.is_empty())
+        self.server().is_none_or(|server| {
+            !server.state.grace.active() && server.state.lock().files.is_empty()
+        })
+    }
+
+    fn begin_change(&self, export: ExportId, node: NodeHandle) {
+        if let Some(server) = self.server() {
+            let now = server.runtime.now().seconds();
+            server.state.changes.begin(&FileKey { export, node }, None, now);
+        }
     }
 
     fn before_change<'a>(
@@ -46,8 +84,9 @@ impl ConflictGuard for StateGuard {
         _: &'a Call,
         export: ExportId,
         node: NodeHandle,
+        what: Change,
     ) -> LocalBox<'a, bool> {
-        Box::pin(std::future::ready(self.free(FileKey { export, node }, IoAccess::Write)))
+        Box::pin(std::future::ready(self.free(FileKey { export, node }, Access::Change(what))))
     }
 
     fn before_read<'a>(
@@ -56,6 +95,6 @@ impl ConflictGuard for StateGuard {
         export: ExportId,
         node: NodeHandle,
     ) -> LocalBox<'a, bool> {
-        Box::pin(std::future::ready(self.free(FileKey { export, node }, IoAccess::Read)))
+        Box::pin(std::future::ready(self.free(FileKey { export, node }, Access::Read)))
     }
 }

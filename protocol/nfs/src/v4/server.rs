@@ -5,6 +5,8 @@ use crate::runtime::Runtime;
 use crate::v4::state::State;
 use crate::v4::wire::{OpNum, Status};
 use crate::write_verifier::WriteVerifier;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Who the server is (RFC 8881 §2.10.4). Servers with equal owner and scope
@@ -68,7 +70,37 @@ pub struct Server {
     pub observer: Arc<dyn Observer>,
     /// How clients learn that unstable data may be lost.
     pub write_verifier: WriteVerifier,
+    /// Hosts that are in no export's client list, for the log.
+    pub(crate) refused_hosts: RefusedHosts,
     namespace: RwLock<Arc<Namespace>>,
+}
+
+/// One line in the log when a host that no export names tries to become a
+/// client, and not more often than once in a while: others must not fill the
+/// log.
+#[derive(Debug, Default)]
+pub(crate) struct RefusedHosts {
+    next_line_seconds: AtomicU64,
+}
+
+impl RefusedHosts {
+    const PAUSE_SECONDS: u64 = 10;
+
+    pub(crate) fn note(&self, address: IpAddr, now_seconds: u64) {
+        let next = self.next_line_seconds.load(Ordering::Relaxed);
+        let later = now_seconds + Self::PAUSE_SECONDS;
+        let mine = now_seconds >= next
+            && self
+                .next_line_seconds
+                .compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if mine {
+            tracing::warn!(
+                client = %address,
+                "refused: no export names this host; add it to the `clients` of an export"
+            );
+        }
+    }
 }
 
 impl Server {
@@ -87,6 +119,7 @@ impl Server {
             state,
             runtime,
             observer,
+            refused_hosts: RefusedHosts::default(),
             namespace: RwLock::new(Arc::new(namespace)),
         }
     }

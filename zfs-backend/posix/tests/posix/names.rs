@@ -245,3 +245,23 @@ fn many_at_once_in_one_directory() {
         assert_eq!(std::fs::read_dir(s.dir.path()).unwrap().count(), 0);
     });
 }
+
+#[test]
+fn anything_can_be_brought_to_stable_storage() {
+    in_both_modes(|s| async move {
+        let who = root();
+        let attrs = mode(0o700);
+        let mut nodes = vec![s.root()];
+        let made = s.store.create_file(&who, &s.root(), b"f", CreateMode::Guarded, &mode(0)).await;
+        nodes.push(made.unwrap().node.handle);
+        let link = NewNode::Symlink(b"f".to_vec());
+        for (name, what) in [(&b"d"[..], NewNode::Directory), (b"l", link), (b"p", NewNode::Fifo)] {
+            let made = s.store.create_node(&who, &s.root(), name, &what, &attrs).await;
+            nodes.push(made.unwrap().0.handle);
+        }
+        s.store.release();
+        s.store.sync_objects(&nodes).await.unwrap();
+        s.store.remove(&who, &s.root(), b"d", None).await.unwrap();
+        s.store.sync_objects(&nodes).await.unwrap();
+    });
+}

@@ -2,6 +2,7 @@
 
 use super::Procedure;
 use crate::v3::cx::{Cx, Object};
+use crate::v3::guard::Change;
 use crate::v3::wire::{Created, DirOp, SetAttributes, Status, WccData};
 use zgate_store::attr::{FileKind, SetAttr};
 use zgate_store::file_store::{CreateMode, CreatedFile};
@@ -92,9 +93,9 @@ async fn create(
         How::Guarded(attributes) => (CreateMode::Guarded, attributes.to_set_attr()?),
         How::Exclusive(verifier) => (CreateMode::Exclusive(*verifier), SetAttr::default()),
     };
-    cx.before_change(dir, dir.node).await?;
+    cx.before_change(dir, dir.node, Change::Entries).await?;
     if mode == CreateMode::Unchecked && attrs.size == Some(0) {
-        cx.before_change_of_child(dir, name).await?;
+        cx.before_change_of_child(dir, name, Change::Data).await?;
     }
     let before = dir.before().await;
     let made = dir.store().create_file(&dir.who, &dir.node, name, mode, &attrs).await;

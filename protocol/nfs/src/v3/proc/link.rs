@@ -2,6 +2,7 @@
 
 use super::Procedure;
 use crate::v3::cx::Cx;
+use crate::v3::guard::Change;
 use crate::v3::wire::{Attributes, DirOp, Fh3, Status, WccData};
 
 /// The procedure.
@@ -43,8 +44,8 @@ impl Procedure for Link {
         if file.export.id != dir.export.id {
             return Err(Status::Xdev);
         }
-        cx.before_change(&dir, dir.node).await?;
-        cx.before_change(&file, file.node).await?;
+        cx.before_change(&dir, dir.node, Change::Entries).await?;
+        cx.before_change(&file, file.node, Change::Name).await?;
         let before = dir.before().await;
         let linked = dir.store().link(&dir.who, &file.node, &dir.node, name).await;
         let dir_wcc = before.after(linked.as_ref().ok().copied()).await;

@@ -2,6 +2,7 @@
 
 use super::Procedure;
 use crate::v3::cx::Cx;
+use crate::v3::guard::Change;
 use crate::v3::wire::{DirOp, Status, WccData};
 use zgate_store::attr::FileKind;
 
@@ -29,8 +30,8 @@ pub(super) async fn remove(
 ) -> Result<WccData, Status> {
     let dir = cx.enter_writable(&args.dir)?;
     let name = args.name.to_remove()?;
-    cx.before_change(&dir, dir.node).await?;
-    cx.before_change_of_child(&dir, name).await?;
+    cx.before_change(&dir, dir.node, Change::Entries).await?;
+    cx.before_change_of_child(&dir, name, Change::Name).await?;
     let before = dir.before().await;
     let removed = dir.store().remove(&dir.who, &dir.node, name, Some(kind)).await;
     *wcc = before.after(removed.as_ref().ok().copied()).await;

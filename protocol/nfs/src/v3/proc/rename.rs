@@ -2,6 +2,7 @@
 
 use super::Procedure;
 use crate::v3::cx::{Cx, Object};
+use crate::v3::guard::Change;
 use crate::v3::wire::{DirOp, Status, WccData};
 
 /// The procedure.
@@ -62,8 +63,8 @@ impl Procedure for Rename {
 /// the one it may replace.
 async fn ask(cx: &Cx<'_>, from: (&Object, &[u8]), to: (&Object, &[u8])) -> Result<(), Status> {
     for (dir, name) in [from, to] {
-        cx.before_change(dir, dir.node).await?;
-        cx.before_change_of_child(dir, name).await?;
+        cx.before_change(dir, dir.node, Change::Entries).await?;
+        cx.before_change_of_child(dir, name, Change::Name).await?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::{Procedure, getattr::GetAttr, read};
 use crate::namespace::export::Versions;
 use crate::namespace::{ClientRule, Export, ExportId, Namespace, Place};
 use crate::runtime::{Call, ConnectionId, Peer};
-use crate::v3::guard::{ConflictGuard, LocalBox, NoConflicts};
+use crate::v3::guard::{Change, ConflictGuard, LocalBox, NoConflicts};
 use crate::v3::wire::{Attributes, DirOp, Fh3, Name3, SetAttributes, StableHow, Status};
 use crate::v3::{NamespaceSource, Server};
 use crate::write_verifier::WriteVerifier;
@@ -50,7 +50,14 @@ impl ConflictGuard for Held {
     fn idle(&self) -> bool {
         false
     }
-    fn before_change<'a>(&'a self, _: &'a Call, e: ExportId, n: NodeHandle) -> LocalBox<'a, bool> {
+    fn begin_change(&self, _: ExportId, _: NodeHandle) {}
+    fn before_change<'a>(
+        &'a self,
+        _: &'a Call,
+        e: ExportId,
+        n: NodeHandle,
+        _: Change,
+    ) -> LocalBox<'a, bool> {
         self.answer(e, n)
     }
     fn before_read<'a>(&'a self, _: &'a Call, e: ExportId, n: NodeHandle) -> LocalBox<'a, bool> {
@@ -86,6 +93,7 @@ pub(crate) fn an_export() -> Export {
         versions: Versions::ALL,
         tcp: true,
         rdma: true,
+        reserved_port_only: false,
         delegations: true,
     }
 }

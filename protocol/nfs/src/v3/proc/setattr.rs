@@ -2,6 +2,7 @@
 
 use super::Procedure;
 use crate::v3::cx::{Cx, Object};
+use crate::v3::guard::Change;
 use crate::v3::wire::{Attributes, Fh3, NfsTime, SetAttributes, Status, WccData};
 use zgate_store::attr;
 
@@ -42,7 +43,8 @@ impl Procedure for SetAttr {
 
 async fn change(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<Attributes, Status> {
     let changes: attr::SetAttr = args.attributes.to_set_attr()?;
-    cx.before_change(object, object.node).await?;
+    let what = if changes.size.is_some() { Change::Data } else { Change::Attributes };
+    cx.before_change(object, object.node, what).await?;
     let store = object.store();
     if let Some(guard) = args.guard {
         let before = store.getattr(&object.node).await?;

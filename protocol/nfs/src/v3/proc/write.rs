@@ -3,6 +3,7 @@
 use super::Procedure;
 use crate::limits::{MAX_FH3_BYTES, MAX_TRANSFER_BYTES};
 use crate::v3::cx::{Cx, Object};
+use crate::v3::guard::Change;
 use crate::v3::wire::{Fh3, StableHow, Status, WccData};
 use bytes::Bytes;
 use zgate_store::Payload;
@@ -96,7 +97,7 @@ async fn write(cx: &Cx<'_>, object: &Object, args: Args) -> Result<(u32, StableH
     if args.count as usize != args.data.len() {
         return Err(Status::Inval);
     }
-    cx.before_change(object, object.node).await?;
+    cx.before_change(object, object.node, Change::Data).await?;
     let open = object.open(false, true).await?;
     // A short write is the server's right; the client sends the rest again.
     let most = (object.export.max_transfer_bytes as usize).min(MAX_TRANSFER_BYTES);
@@ -108,8 +109,11 @@ async fn write(cx: &Cx<'_>, object: &Object, args: Args) -> Result<(u32, StableH
     if data.is_empty() {
         return Ok((0, args.stable));
     }
-    let (count, stability) =
-        object.store().write(&open, args.offset, data, args.stable.into()).await?;
+    let written = object.store().write(&open, args.offset, data, args.stable.into()).await;
+    if let (Err(error), true) = (&written, args.stable != StableHow::Unstable) {
+        cx.server.write_verifier.note(*error);
+    }
+    let (count, stability) = written?;
     Ok((count as u32, stability.into()))
 }
 

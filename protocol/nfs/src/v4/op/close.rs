@@ -69,6 +69,7 @@ fn close(cx: &Cx<'_>, stateid: Stateid) -> Result<Res, Status> {
         if cx.minor == 0 {
             if let Some(entry) = record.open_owners.get_mut(&owner) {
                 entry.last_closed = Some(key);
+                entry.idle = false;
             }
         } else if record.open_owners.get(&owner).is_some_and(|o| o.opens.is_empty()) {
             record.open_owners.remove(&owner);

@@ -159,6 +159,7 @@ impl Operation for ExchangeId {
             Protect::MachineCredential => return Err(Status::Inval.into()),
             Protect::Ssv => return Err(Status::EncrAlgUnsupp.into()),
         }
+        cx.require_named_host()?;
         let (clientid, confirmed, sequenceid) = choose_record(cx, &args)?;
         let identity = &cx.server.options.identity;
         Ok(Res {

@@ -24,6 +24,7 @@ impl Operation for Link {
         if source.export.id != dir.export.id {
             return Err(Status::Xdev.into());
         }
+        super::remove::check_grace(cx)?;
         if store.getattr(&source.node).await?.kind == FileKind::Directory {
             return Err(Status::Isdir.into());
         }

@@ -319,6 +319,7 @@ fn enter_lock_state(
 ) -> Result<StateKey, Status> {
     let client = tables.clients.get_mut(&id.client).ok_or(Status::StaleClientid)?;
     let owner = client.lock_owners.entry(Arc::clone(&id.name)).or_insert_with(LockOwner::default);
+    owner.idle = false;
     let known = owner
         .states
         .iter()

@@ -1,6 +1,7 @@
 //! LOCKU (RFC 8881 §18.12).
 
 use super::{Failure, Operation};
+use crate::limits::MAX_RANGES_PER_FILE;
 use crate::v4::cx::Cx;
 use crate::v4::state::ranges::Range;
 use crate::v4::state::sequenced::sequenced;
@@ -65,6 +66,9 @@ fn unlock(cx: &Cx<'_>, args: &Args, stateid: Stateid) -> Result<Res, Status> {
     }
     let owner = tables.locks.get(&key).map(|lock| lock.owner.clone()).ok_or(Status::BadStateid)?;
     if let Some(record) = tables.files.get_mut(&file) {
+        if record.ranges.len() >= MAX_RANGES_PER_FILE && record.ranges.splits(&range, &owner) {
+            return Err(if cx.minor == 0 { Status::Resource } else { Status::Delay });
+        }
         record.ranges.clear(&range, &owner);
     }
     state.wake_waiters(cx.server, &mut tables, &file);

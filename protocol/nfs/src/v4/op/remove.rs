@@ -16,6 +16,7 @@ impl Operation for Remove {
     async fn run(cx: &mut Cx<'_>, name: Component) -> Result<ChangeInfo, Failure> {
         let dir = cx.writable_object()?;
         names::check(&name.0)?;
+        check_grace(cx)?;
         recall_named(cx, &dir, &name.0).await?;
         let store = &dir.export.store;
         match store.remove(dir.who(), &dir.node, &name.0, None).await {
@@ -23,6 +24,15 @@ impl Operation for Remove {
             Err(error) => Err(as_directory(&dir, error).await.into()),
         }
     }
+}
+
+/// Names wait for the end of grace: a client may be about to take back an open
+/// of what would go (RFC 8881 §18.25.3 lists NFS4ERR_GRACE for this).
+///
+/// # Errors
+/// [`Status::Grace`].
+pub(super) fn check_grace(cx: &Cx<'_>) -> Result<(), Status> {
+    if cx.server.state.grace.active() { Err(Status::Grace) } else { Ok(()) }
 }
 
 /// Recalls the delegations of a name's object before the name changes. While

@@ -46,6 +46,7 @@ impl Operation for Rename {
         if from.export.id != to.export.id {
             return Err(Status::Xdev.into());
         }
+        super::remove::check_grace(cx)?;
         recall_named(cx, &from, &args.old.0).await?;
         recall_named(cx, &to, &args.new.0).await?;
         let store = &to.export.store;

@@ -2,11 +2,11 @@
 
 use super::{Failure, Operation};
 use crate::v4::attrs::number::{TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
-use crate::v4::attrs::settable;
-use crate::v4::cx::Cx;
+use crate::v4::attrs::settable::{self, Settable};
+use crate::v4::cx::{Cx, Object};
 use crate::v4::state::io::{IoAccess, open_for_io};
 use crate::v4::wire::{Bitmap, Fattr, OpNum, Stateid, Status};
-use zgate_store::FileKind;
+use zgate_store::{FileKind, SetTime, Timestamp};
 use zgate_xdr::xdr_struct;
 
 xdr_struct! {
@@ -33,6 +33,28 @@ impl Operation for Setattr {
     }
 }
 
+/// Delegated time stamps may be set under the stateid of a delegation that
+/// came with them, by its holder (RFC 9754 §5).
+fn require_time_delegation(cx: &Cx<'_>, object: &Object, stateid: Stateid) -> Result<(), Status> {
+    let stateid = cx.resolve_stateid(stateid)?;
+    let tables = cx.server.state.lock();
+    let file = object.file_key();
+    let (key, _) = cx.server.state.find_state(&tables, cx, stateid, Some(&file))?;
+    match tables.delegations.get(&key) {
+        Some(delegation) if delegation.attrs => Ok(()),
+        _ => Err(Status::BadStateid),
+    }
+}
+
+/// The holder's clock may be ahead; a file's times are not.
+fn not_in_the_future(settable: &mut Settable, now: Timestamp) {
+    for time in [&mut settable.set.atime, &mut settable.set.mtime] {
+        if let Some(SetTime::At(at)) = time {
+            *at = (*at).min(now);
+        }
+    }
+}
+
 async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
     let object = cx.writable_object()?;
     let mut settable = settable::parse(&args.attrs, cx.minor)?;
@@ -49,13 +71,16 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
     };
     let by_delegation = settable.applied.contains(TIME_DELEG_ACCESS)
         || settable.applied.contains(TIME_DELEG_MODIFY);
-    if !by_delegation {
+    if by_delegation {
+        require_time_delegation(cx, &object, args.stateid)?;
+        not_in_the_future(&mut settable, cx.now.wall);
+    } else {
         // In minor 0 the stateid alone says whose delegation need not come
         // back: its holder sets the length under it (RFC 7530 §10.4.4).
         let state = &cx.server.state;
         let named = || state.index.get(args.stateid.into()).map(|handle| handle.core.client);
         let caller = cx.calling_client().or_else(named);
-        state.recall_conflicting(cx, &object.file_key(), true, caller)?;
+        state.recall_before_change(cx, &object.file_key(), caller)?;
     }
     if let Some((value, mask)) = settable.masked_mode {
         let now = store.getattr(&object.node).await?.mode;

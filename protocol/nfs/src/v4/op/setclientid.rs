@@ -83,6 +83,7 @@ impl Operation for Setclientid {
     type Res = Res;
 
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
+        cx.require_named_host()?;
         let state = &cx.server.state;
         let now = cx.now.seconds();
         let mut tables = state.lock();

@@ -36,6 +36,9 @@ impl State {
         write: bool,
         now_seconds: u64,
     ) -> bool {
+        if self.changes.by_others(file, client, now_seconds) {
+            return false;
+        }
         let Some(state) = tables.files.get(file) else { return true };
         if state.no_delegation_before > now_seconds {
             return false;
@@ -135,7 +138,23 @@ impl State {
         except: Option<ClientId>,
     ) -> Result<(), Status> {
         let now_seconds = cx.now.seconds();
-        let mut tables = self.lock();
+        self.recall_standing(cx.server, &mut self.lock(), file, modifies, except, now_seconds)
+    }
+
+    /// The same for who holds the tables: what this finds free stays free as
+    /// long as they are held.
+    ///
+    /// # Errors
+    /// [`Status::Delay`].
+    pub(crate) fn recall_standing(
+        &self,
+        server: &crate::v4::Server,
+        tables: &mut Tables,
+        file: &FileKey,
+        modifies: bool,
+        except: Option<ClientId>,
+        now_seconds: u64,
+    ) -> Result<(), Status> {
         let Some(state) = tables.files.get(file) else { return Ok(()) };
         if state.delegations.is_empty() {
             return Ok(());
@@ -149,11 +168,11 @@ impl State {
             .collect();
         let mut waiting = false;
         for (key, holder) in standing {
-            if self.give_up_if_expired(&mut tables, holder, now_seconds) {
+            if self.give_up_if_expired(tables, holder, now_seconds) {
                 continue;
             }
             waiting = true;
-            self.begin_recall(cx.server, &mut tables, key, now_seconds);
+            self.begin_recall(server, tables, key, now_seconds);
         }
         if waiting { Err(Status::Delay) } else { Ok(()) }
     }
@@ -219,7 +238,22 @@ impl State {
     /// # Errors
     /// [`Status::Delay`].
     pub fn recall_for_change(&self, cx: &Cx<'_>, file: FileKey) -> Result<(), Status> {
-        self.recall_conflicting(cx, &file, true, cx.session_client())
+        self.recall_before_change(cx, &file, cx.session_client())
+    }
+
+    /// Recalls for a change without an open: all delegations but those of
+    /// `caller`. Until the change is done nobody else is given one.
+    ///
+    /// # Errors
+    /// [`Status::Delay`].
+    pub(crate) fn recall_before_change(
+        &self,
+        cx: &Cx<'_>,
+        file: &FileKey,
+        caller: Option<ClientId>,
+    ) -> Result<(), Status> {
+        self.changes.begin(file, caller, cx.now.seconds());
+        self.recall_conflicting(cx, file, true, caller)
     }
 
     /// Whether any delegation of the file stands in the way of another

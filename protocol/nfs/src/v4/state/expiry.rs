@@ -9,6 +9,9 @@ use crate::v4::wire::{ClientId, Status};
 /// How long an expired client keeps its state when nobody else wants it, in
 /// seconds (a day: a laptop may sleep overnight).
 const COURTESY_SECONDS: u64 = 24 * 3600;
+/// How long a blocked lock is remembered, in seconds; clients ask again more
+/// often than that.
+const WAITER_SECONDS: u64 = 120;
 
 impl State {
     /// When the client's lease ran out, takes its state away and returns true:
@@ -76,16 +79,17 @@ impl Server {
     /// To be called about once a second: ends grace, expires clients,
     /// revokes delegations that were recalled a lease ago, drops waiters.
     pub fn tick(&self, now_seconds: u64) {
-        for name in self.state.grace.tick(now_seconds) {
-            if self.state.recovery.remove(&name).is_err() {
-                tracing::error!(
-                    "the record of a client that did not come back could not be removed"
-                );
-            }
-        }
+        let unheard = self.state.grace.tick(now_seconds);
         let mut tables = self.state.lock();
+        for name in unheard {
+            self.forget_absent(&tables, &name);
+        }
         self.expire_clients(&mut tables, now_seconds);
         self.revoke_unreturned(&mut tables, now_seconds);
+        if now_seconds.is_multiple_of(u64::from(self.state.lease_seconds)) {
+            sweep_owners(&mut tables);
+        }
+        self.serve_waiters(&mut tables, now_seconds);
         let idle: Vec<_> = tables
             .files
             .iter()
@@ -94,6 +98,34 @@ impl Server {
             .collect();
         for key in idle {
             tables.files.remove(&key);
+        }
+    }
+
+    /// Grace is over: the record of a client that never came back goes. One
+    /// that is here keeps it, whether it said that it was done (minor version
+    /// 0 has no way to say so) or not: it must be able to reclaim after the
+    /// next restart.
+    fn forget_absent(&self, tables: &Tables, name: &[u8]) {
+        let here = tables.by_name.get(name).is_some_and(|slot| slot.confirmed.is_some());
+        if !here && self.state.recovery.remove(name).is_err() {
+            tracing::error!("the record of a client that did not come back could not be removed");
+        }
+    }
+
+    /// Forgets blocked locks whose client stopped asking, and tells the others
+    /// what became free without an unlock: an expired client's locks.
+    fn serve_waiters(&self, tables: &mut Tables, now_seconds: u64) {
+        let with_waiters: Vec<_> = tables
+            .files
+            .iter()
+            .filter(|(_, file)| !file.waiters.is_empty())
+            .map(|(key, _)| *key)
+            .collect();
+        for key in with_waiters {
+            if let Some(file) = tables.files.get_mut(&key) {
+                file.waiters.retain(|w| w.since_seconds + WAITER_SECONDS >= now_seconds);
+            }
+            self.state.wake_waiters(self, tables, &key);
         }
     }
 
@@ -137,6 +169,20 @@ impl Server {
             tracing::warn!("a recalled delegation was not returned within a lease; revoked");
             self.state.revoke_delegation(tables, key, now_seconds);
         }
+    }
+}
+
+/// Owners that hold nothing for two sweeps are forgotten; clients make a new
+/// one for each process. The time between is for repeated requests of minor
+/// version 0 (RFC 7530 §9.1.8).
+fn sweep_owners(tables: &mut Tables) {
+    for client in tables.clients.values_mut() {
+        client
+            .open_owners
+            .retain(|_, o| !o.opens.is_empty() || !std::mem::replace(&mut o.idle, true));
+        client
+            .lock_owners
+            .retain(|_, o| !o.states.is_empty() || !std::mem::replace(&mut o.idle, true));
     }
 }
 

@@ -105,7 +105,12 @@ async fn open_anonymous(
         return Err(Status::Grace);
     }
     let file = object.file_key();
-    state.recall_conflicting(cx, &file, access.modifies(), cx.session_client())?;
+    let caller = cx.session_client();
+    if access.modifies() {
+        state.recall_before_change(cx, &file, caller)?;
+    } else {
+        state.recall_conflicting(cx, &file, false, caller)?;
+    }
     state.check_anonymous(&file, access, cx.now.seconds())?;
     let want = OpenAccess {
         read: !access.modifies(),

@@ -7,6 +7,7 @@
 //! that is held for microseconds and never across an await.
 
 pub mod buried;
+pub mod changes;
 pub mod client;
 pub mod delegation;
 pub mod expiry;
@@ -45,6 +46,7 @@ pub struct State {
     pub(crate) lease_seconds: u32,
     pub(crate) reply_memory: reply_memory::ReplyMemory,
     pub(crate) back: BackChannels,
+    pub(crate) changes: changes::RecentChanges,
     /// Async copies under way and finished.
     pub copies: crate::v4::copy_jobs::CopyJobs,
 }
@@ -71,6 +73,7 @@ impl State {
             lease_seconds,
             reply_memory: Default::default(),
             back: BackChannels::default(),
+            changes: Default::default(),
             copies: Default::default(),
         }
     }

@@ -165,6 +165,10 @@ impl State {
             client.held_states -= 1;
             if let Some(owner) = client.lock_owners.get_mut(&lock.owner.name) {
                 owner.states.retain(|k| *k != key);
+                // With sessions nothing is left to repeat to it.
+                if owner.states.is_empty() && !client.minor_zero {
+                    client.lock_owners.remove(&lock.owner.name);
+                }
             }
         }
     }

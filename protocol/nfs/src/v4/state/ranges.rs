@@ -87,23 +87,33 @@ impl<O: Clone + PartialEq> RangeTable<O> {
 
     /// Removes what the owner holds in the range, splitting where needed.
     pub fn clear(&mut self, range: &Range, owner: &O) {
-        let mut kept = Vec::with_capacity(self.held.len() + 1);
-        for held in self.held.drain(..) {
-            if held.owner != *owner || !held.range.overlaps(range) {
-                kept.push(held);
-                continue;
+        let mut pieces = Vec::new();
+        self.held.retain(|held| {
+            if !held.range.overlaps(range) || held.owner != *owner {
+                return true;
             }
             if held.range.start < range.start {
                 let left = Range { start: held.range.start, end: range.start };
-                kept.push(Held { range: left, ..held.clone() });
+                pieces.push(Held { range: left, ..held.clone() });
             }
             if range.end < held.range.end {
                 let right = Range { start: range.end, end: held.range.end };
-                kept.push(Held { range: right, ..held });
+                pieces.push(Held { range: right, ..held.clone() });
             }
+            false
+        });
+        for piece in pieces {
+            let at = self.held.partition_point(|h| h.range.start < piece.range.start);
+            self.held.insert(at, piece);
         }
-        kept.sort_by_key(|h| h.range.start);
-        self.held = kept;
+    }
+
+    /// Whether taking this range out of a lock of the owner leaves two.
+    #[must_use]
+    pub fn splits(&self, range: &Range, owner: &O) -> bool {
+        self.held
+            .iter()
+            .any(|h| h.owner == *owner && h.range.start < range.start && range.end < h.range.end)
     }
 
     /// Removes everything the owner holds.
@@ -158,6 +168,7 @@ mod tests {
         t.set(r(0, 10), true, &1);
         t.set(r(10, 20), true, &1);
         assert_eq!(t.iter().count(), 1);
+        assert!(t.splits(&r(5, 6), &1) && !t.splits(&r(0, 6), &1) && !t.splits(&r(5, 6), &2));
         t.clear(&r(5, 6), &1);
         assert_eq!(t.iter().map(|h| h.range).collect::<Vec<_>>(), [r(0, 5), r(6, 20)]);
         t.set(r(8, 9), false, &1);

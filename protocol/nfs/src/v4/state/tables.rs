@@ -189,8 +189,8 @@ pub struct OpenOwner {
     pub opens: Vec<StateKey>,
     /// The open closed last: a replayed CLOSE still names it.
     pub last_closed: Option<StateKey>,
-    /// When it was last used, in seconds.
-    pub used_seconds: u64,
+    /// It opened nothing since the last sweep (expiry.rs).
+    pub idle: bool,
 }
 
 /// A lock owner.
@@ -200,6 +200,8 @@ pub struct LockOwner {
     pub seq: OwnerSeq,
     /// Its lock stateids, one per file.
     pub states: Vec<StateKey>,
+    /// It locked nothing since the last sweep (expiry.rs).
+    pub idle: bool,
 }
 
 /// One owner's open of one file.

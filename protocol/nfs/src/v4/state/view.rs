@@ -26,6 +26,8 @@ pub struct ClientView {
     pub slots: (usize, usize),
     /// Requests it repeated.
     pub replays: u64,
+    /// Open and lock owners.
+    pub owners: usize,
     /// Opens.
     pub opens: usize,
     /// Lock stateids.
@@ -84,6 +86,7 @@ impl Server {
                     client.sessions.iter().map(|s| s.busy_slots()).sum(),
                 ),
                 replays: client.sessions.iter().map(|s| s.replays()).sum(),
+                owners: client.open_owners.len() + client.lock_owners.len(),
                 opens: client.open_owners.values().map(|o| o.opens.len()).sum(),
                 locks: client.lock_owners.values().map(|o| o.states.len()).sum(),
                 delegations: client.delegations.len(),

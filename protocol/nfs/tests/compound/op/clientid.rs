@@ -104,3 +104,18 @@ fn a_shelf_that_does_not_keep_records_makes_clients_wait() {
     rig.shelf.set_broken(false);
     assert_eq!(c.confirm_clientid(&made), Ok(()));
 }
+
+#[test]
+fn a_host_that_no_export_names_leaves_no_trace() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        rig.reload(|path| path == "/closed");
+        let c = rig.stranger("c", minor);
+        let refused =
+            if minor == 0 { c.set_clientid(false).err() } else { c.exchange_id().err() };
+        assert_eq!(refused, Some(Status::Perm));
+        rig.reload(|path| path == "/export");
+        c.introduce(false);
+        assert!(c.lookup(&c.export(), "nothing").is_err());
+    }
+}

@@ -129,3 +129,18 @@ fn limits_of_the_session() {
         assert!(kept.raw.len() <= 400);
     });
 }
+
+#[test]
+fn a_cached_reply_is_for_who_asked_only() {
+    // RFC 8881 §2.10.6.1.3.1: the same request under another credential is a
+    // false retry.
+    sessions(|s| {
+        s.c.cache.set(true);
+        let next = s.c.slots.borrow()[0] + 1;
+        let ops = || Ops::new().at(&s.root).lookup("file").getfh();
+        let first = s.c.run_as(0, next, ops()).ok();
+        let theirs = s.c.as_user(1234, || s.c.run_as(0, next, ops()));
+        assert_eq!(theirs.status, Status::SeqFalseRetry);
+        assert_eq!(s.c.run_as(0, next, ops()).ok().raw, first.raw);
+    });
+}

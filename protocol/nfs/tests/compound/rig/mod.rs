@@ -101,6 +101,7 @@ fn export(path: &str, store: MemoryStore) -> Export {
         tcp: true,
         rdma: true,
         delegations: true,
+        reserved_port_only: false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! NFSv3 beside NFSv4: the stateless protocol respects what was promised.
 
-use crate::rig::{Client, Heard, LEASE, Ops, Rig, Wish};
+use crate::rig::{Client, GRACE, Heard, LEASE, Ops, Rig, Wish};
 use std::sync::Arc;
 use zgate_nfs::namespace::Fh;
 use zgate_nfs::v3;
@@ -75,5 +75,39 @@ fn share_reservations_hold_until_the_lease_is_over() {
         rig.pass_seconds(LEASE + 1);
         b.run(Ops::new().root());
         assert_eq!(call(&b, WRITE, &fh), 0, "courtesy ends with the conflict");
+    }
+}
+
+#[test]
+fn it_changes_nothing_while_others_may_reclaim() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let holder = rig.client("holder", minor);
+        let fh = holder.create("f").fh;
+        rig.restart();
+        let other = rig.stranger("other", 2);
+        assert_eq!(call(&other, WRITE, &fh), JUKEBOX);
+        assert_eq!(call(&other, READ, &fh), 0);
+        rig.pass_seconds(GRACE + 5);
+        assert_eq!(call(&other, WRITE, &fh), 0);
+    }
+}
+
+#[test]
+fn nothing_is_delegated_right_after_it_wrote() {
+    use zgate_nfs::v4::op::open::Delegated;
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let (holder, other) = (rig.reachable("holder", minor), rig.client("other", 2));
+        let root = other.export();
+        let fh = other.file(&root, "f", b"content");
+        assert_eq!(call(&other, WRITE, &fh), 0);
+        let wish = Wish::name(&root, "f").access(1);
+        let soon = holder.open(&wish).unwrap();
+        assert!(matches!(soon.delegated, Delegated::None), "the write may still be under way");
+        holder.close(&soon).unwrap();
+        rig.pass_seconds(5);
+        let later = holder.open(&wish).unwrap();
+        assert!(matches!(later.delegated, Delegated::Read { .. }));
     }
 }

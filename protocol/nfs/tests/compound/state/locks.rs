@@ -79,3 +79,35 @@ fn a_lock_that_does_not_wait_is_not_told() {
     a.unlock(&mut held, (0, ALL)).unwrap();
     assert_eq!(b.heard(), []);
 }
+
+#[test]
+fn owners_that_hold_nothing_are_forgotten() {
+    // Clients make a lock owner for each process: without an end they would
+    // use up what one client may have.
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let c = rig.client("c", minor);
+        let owners = || rig.server().clients(rig.world.clock().seconds())[0].owners;
+        for name in ["one", "two", "three"] {
+            let opened = c.create("f");
+            let mut held = c.lock(&opened, name, LockType::Write, (0, 1)).unwrap();
+            c.unlock(&mut held, (0, 1)).unwrap();
+            c.close(&opened).unwrap();
+        }
+        assert_eq!(owners() == 0, minor > 0, "minor version {minor}: {}", owners());
+        rig.pass_seconds(2 * LEASE + 1);
+        assert_eq!(owners(), 0, "minor version {minor}");
+    }
+}
+
+#[test]
+fn unlocking_makes_no_more_ranges_than_there_may_be() {
+    let rig = Rig::new();
+    let c = rig.client("c", 2);
+    let opened = c.create("f");
+    let mut held = c.lock(&opened, "l", LockType::Write, (0, ALL)).unwrap();
+    let refused = (0..zgate_nfs::limits::MAX_RANGES_PER_FILE as u64 + 1)
+        .find_map(|at| c.unlock(&mut held, (2 * at + 1, 1)).err());
+    assert_eq!(refused, Some(Status::Delay));
+    c.unlock(&mut held, (0, ALL)).unwrap();
+}

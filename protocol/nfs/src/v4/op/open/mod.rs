@@ -43,7 +43,7 @@ impl Operation for Open {
         if cx.minor > 0 {
             let client = cx.session_client().ok_or(Status::OpNotInSession)?;
             let owner: OwnerName = Arc::from(args.owner.owner.0.as_slice());
-            server.state.ensure_owner(client, &owner, true, cx.now.seconds())?;
+            server.state.ensure_owner(client, &owner, true)?;
             return open(cx, &args, client, &owner).await;
         }
         let client = args.owner.clientid;
@@ -64,7 +64,7 @@ impl Operation for Open {
             }
         }
         server.state.restart_unconfirmed(client, &owner, cx.now.seconds());
-        server.state.ensure_owner(client, &owner, false, cx.now.seconds())?;
+        server.state.ensure_owner(client, &owner, false)?;
         let result = open(cx, &args, client, &owner).await;
         server.state.end_sequenced(cx, &seq_owner, args.seqid, &result);
         result
@@ -79,7 +79,6 @@ impl State {
         client: ClientId,
         owner: &OwnerName,
         confirmed: bool,
-        now_seconds: u64,
     ) -> Result<(), Status> {
         let mut tables = self.lock();
         let record = tables.clients.get_mut(&client).ok_or(Status::StaleClientid)?;
@@ -88,7 +87,7 @@ impl State {
         }
         let fresh = || OpenOwner { confirmed, ..OpenOwner::default() };
         let entry = record.open_owners.entry(Arc::clone(owner)).or_insert_with(fresh);
-        entry.used_seconds = now_seconds;
+        entry.idle = false;
         Ok(())
     }
 
@@ -167,7 +166,7 @@ async fn open(
     let object = &target.object;
     let access = args.access & 3;
     if !target.created {
-        let modifies = access & 2 != 0 || args.deny != 0 || target.truncate;
+        let modifies = takes_from_others(args, &target);
         cx.server.state.recall_conflicting(cx, &object.file_key(), modifies, Some(client))?;
     }
     let opened = open_in_store(&target, args, access).await?;
@@ -199,6 +198,11 @@ async fn open(
     Ok(Res { stateid, change: target.change, flags, attrs_set: target.attrs_set, delegated })
 }
 
+/// Whether an OPEN ends read delegations of others, and not only write ones.
+fn takes_from_others(args: &Args, target: &Target) -> bool {
+    args.access & 2 != 0 || args.deny != 0 || target.truncate
+}
+
 /// Opens the file as the caller, for what is asked; a file created just now
 /// is open already, whatever its mode says.
 async fn open_in_store(target: &Target, args: &Args, access: u32) -> Result<OpenFile, Failure> {
@@ -228,7 +232,11 @@ fn remember(
     let file = target.object.file_key();
     let access = args.access & 3;
     let mut tables = state.lock();
-    state.check_shares(&mut tables, &file, access, args.deny, cx.now.seconds())?;
+    let now = cx.now.seconds();
+    state.check_shares(&mut tables, &file, access, args.deny, now)?;
+    // Somebody may have been given a delegation while storage was waited for.
+    let modifies = takes_from_others(args, target);
+    state.recall_standing(cx.server, &mut tables, &file, modifies, Some(client), now)?;
     let new = NewOpen {
         client,
         owner,

@@ -1,0 +1,370 @@
+//! Names and attributes on stable storage before they are answered, for the
+//! exports that ask for it (RFC 1813 §1.1; RFC 8881 §18.30.4 and its kin).
+
+use bytes::Bytes;
+use std::sync::Arc;
+use zgate_store::attr::FsId;
+use zgate_store::file_store::{
+    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
+    OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
+};
+use zgate_store::{
+    AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreFuture, StoreResult,
+};
+
+/// A store whose changes of names and attributes are stable when they are
+/// answered. Data keeps its own promises (WRITE's stability, COMMIT).
+pub struct StableNames {
+    inner: Arc<dyn FileStore>,
+}
+
+impl StableNames {
+    /// Over another store.
+    #[must_use]
+    pub fn over(inner: Arc<dyn FileStore>) -> Self {
+        Self { inner }
+    }
+
+    /// A change that could not be made stable is answered with its error,
+    /// though it has been made: the client must not rely on it.
+    async fn settle(&self, nodes: &[NodeHandle]) -> StoreResult<()> {
+        self.inner.sync_objects(nodes).await
+    }
+}
+
+impl FileStore for StableNames {
+    fn root(&self) -> NodeHandle {
+        self.inner.root()
+    }
+
+    fn traits(&self) -> StoreTraits {
+        self.inner.traits()
+    }
+
+    fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr> {
+        self.inner.getattr(node)
+    }
+
+    fn lookup<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, Node> {
+        self.inner.lookup(who, dir, name)
+    }
+
+    fn lookup_parent<'a>(&'a self, who: &'a Caller, dir: &'a NodeHandle) -> StoreFuture<'a, Node> {
+        self.inner.lookup_parent(who, dir)
+    }
+
+    fn access<'a>(&'a self, who: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, AccessMask> {
+        self.inner.access(who, node)
+    }
+
+    fn setattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        changes: &'a SetAttr,
+        open: Option<&'a OpenFile>,
+    ) -> StoreFuture<'a, Attr> {
+        Box::pin(async move {
+            let attr = self.inner.setattr(who, node, changes, open).await?;
+            self.settle(&[*node]).await?;
+            Ok(attr)
+        })
+    }
+
+    fn readlink<'a>(&'a self, who: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, Vec<u8>> {
+        self.inner.readlink(who, node)
+    }
+
+    fn create_file<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        mode: CreateMode,
+        attrs: &'a SetAttr,
+    ) -> StoreFuture<'a, CreatedFile> {
+        Box::pin(async move {
+            let file = self.inner.create_file(who, dir, name, mode, attrs).await?;
+            if file.created {
+                self.settle(&[file.node.handle, *dir]).await?;
+            } else if attrs.size == Some(0) {
+                self.settle(&[file.node.handle]).await?;
+            }
+            Ok(file)
+        })
+    }
+
+    fn create_node<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        what: &'a NewNode,
+        attrs: &'a SetAttr,
+    ) -> StoreFuture<'a, (Node, DirChange)> {
+        Box::pin(async move {
+            let made = self.inner.create_node(who, dir, name, what, attrs).await?;
+            self.settle(&[made.0.handle, *dir]).await?;
+            Ok(made)
+        })
+    }
+
+    fn open<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        access: OpenAccess,
+    ) -> StoreFuture<'a, OpenFile> {
+        self.inner.open(who, node, access)
+    }
+
+    fn remove<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        kind: Option<FileKind>,
+    ) -> StoreFuture<'a, DirChange> {
+        Box::pin(async move {
+            let change = self.inner.remove(who, dir, name, kind).await?;
+            self.settle(&[*dir]).await?;
+            Ok(change)
+        })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        who: &'a Caller,
+        from_dir: &'a NodeHandle,
+        from_name: &'a [u8],
+        to_dir: &'a NodeHandle,
+        to_name: &'a [u8],
+    ) -> StoreFuture<'a, (DirChange, DirChange)> {
+        Box::pin(async move {
+            let change = self.inner.rename(who, from_dir, from_name, to_dir, to_name).await?;
+            // The new name first: what is between the two must not be lost.
+            let dirs = [*to_dir, *from_dir];
+            self.settle(if from_dir == to_dir { &dirs[..1] } else { &dirs }).await?;
+            Ok(change)
+        })
+    }
+
+    fn link<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, DirChange> {
+        Box::pin(async move {
+            let change = self.inner.link(who, node, dir, name).await?;
+            self.settle(&[*node, *dir]).await?;
+            Ok(change)
+        })
+    }
+
+    fn readdir<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        cookie: u64,
+        max_entries: usize,
+        with_nodes: bool,
+    ) -> StoreFuture<'a, DirPage> {
+        self.inner.readdir(who, dir, cookie, max_entries, with_nodes)
+    }
+
+    fn read<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        len: usize,
+        how: ReadHow,
+    ) -> StoreFuture<'a, ReadData> {
+        self.inner.read(file, offset, len, how)
+    }
+
+    fn write<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        data: Bytes,
+        stability: Stability,
+    ) -> StoreFuture<'a, (usize, Stability)> {
+        self.inner.write(file, offset, data, stability)
+    }
+
+    fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
+        self.inner.commit(file)
+    }
+
+    fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
+        self.inner.sync_objects(nodes)
+    }
+
+    fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        self.inner.allocate(file, offset, len)
+    }
+
+    fn deallocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        self.inner.deallocate(file, offset, len)
+    }
+
+    fn seek<'a>(&'a self, file: &'a OpenFile, offset: u64, what: SeekWhat) -> StoreFuture<'a, u64> {
+        self.inner.seek(file, offset, what)
+    }
+
+    fn copy_range<'a>(
+        &'a self,
+        from: &'a OpenFile,
+        from_offset: u64,
+        to: &'a OpenFile,
+        to_offset: u64,
+        len: u64,
+    ) -> StoreFuture<'a, u64> {
+        self.inner.copy_range(from, from_offset, to, to_offset, len)
+    }
+
+    fn clone_range<'a>(
+        &'a self,
+        from: &'a OpenFile,
+        from_offset: u64,
+        to: &'a OpenFile,
+        to_offset: u64,
+        len: u64,
+    ) -> StoreFuture<'a, ()> {
+        self.inner.clone_range(from, from_offset, to, to_offset, len)
+    }
+
+    fn advise<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        len: u64,
+        advice: Advice,
+    ) -> StoreFuture<'a, ()> {
+        self.inner.advise(file, offset, len, advice)
+    }
+
+    fn statfs<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, FsStat> {
+        self.inner.statfs(node)
+    }
+
+    fn get_xattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, Vec<u8>> {
+        self.inner.get_xattr(who, node, name)
+    }
+
+    fn set_xattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        name: &'a [u8],
+        value: &'a [u8],
+        how: XattrSet,
+    ) -> StoreFuture<'a, DirChange> {
+        Box::pin(async move {
+            let change = self.inner.set_xattr(who, node, name, value, how).await?;
+            self.settle(&[*node]).await?;
+            Ok(change)
+        })
+    }
+
+    fn list_xattrs<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+    ) -> StoreFuture<'a, Vec<Vec<u8>>> {
+        self.inner.list_xattrs(who, node)
+    }
+
+    fn remove_xattr<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        name: &'a [u8],
+    ) -> StoreFuture<'a, DirChange> {
+        Box::pin(async move {
+            let change = self.inner.remove_xattr(who, node, name).await?;
+            self.settle(&[*node]).await?;
+            Ok(change)
+        })
+    }
+
+    fn get_acl<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, PosixAcl> {
+        self.inner.get_acl(node)
+    }
+
+    fn set_acl<'a>(
+        &'a self,
+        who: &'a Caller,
+        node: &'a NodeHandle,
+        acl: &'a PosixAcl,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.inner.set_acl(who, node, acl).await?;
+            self.settle(&[*node]).await
+        })
+    }
+
+    fn fsid(&self) -> FsId {
+        self.inner.fsid()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v3::proc::rig::block_on;
+    use zgate_memory::{FileOp, MemoryStore};
+    use zgate_store::StoreError;
+
+    #[test]
+    fn every_change_of_a_name_or_an_attribute_is_made_stable() {
+        let memory = MemoryStore::builder().root_mode(0o777).build();
+        let store = StableNames::over(Arc::new(memory.clone()));
+        let (who, root, attrs) = (Caller::root(), store.root(), SetAttr::default());
+        let synced = || memory.faults().calls(FileOp::SyncObjects);
+        let file = block_on(store.create_file(&who, &root, b"f", CreateMode::Guarded, &attrs));
+        let file = file.unwrap().node.handle;
+        assert_eq!(synced(), 1);
+        block_on(store.create_node(&who, &root, b"d", &NewNode::Directory, &attrs)).unwrap();
+        block_on(store.link(&who, &file, &root, b"g")).unwrap();
+        block_on(store.rename(&who, &root, b"g", &root, b"h")).unwrap();
+        block_on(store.remove(&who, &root, b"h", None)).unwrap();
+        let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        block_on(store.setattr(&who, &file, &mode, None)).unwrap();
+        block_on(store.set_xattr(&who, &file, b"x", b"1", XattrSet::Either)).unwrap();
+        block_on(store.remove_xattr(&who, &file, b"x")).unwrap();
+        assert_eq!(synced(), 8);
+        block_on(store.lookup(&who, &root, b"f")).unwrap();
+        let found = block_on(store.create_file(&who, &root, b"f", CreateMode::Unchecked, &attrs));
+        assert!(!found.unwrap().created);
+        assert_eq!(synced(), 8, "nothing changed");
+    }
+
+    #[test]
+    fn what_cannot_be_made_stable_fails() {
+        let memory = MemoryStore::builder().root_mode(0o777).build();
+        let store = StableNames::over(Arc::new(memory.clone()));
+        memory.faults().fail_next(FileOp::SyncObjects, StoreError::Io);
+        let (who, root) = (Caller::root(), store.root());
+        let made = block_on(store.create_node(
+            &who,
+            &root,
+            b"d",
+            &NewNode::Directory,
+            &SetAttr::default(),
+        ));
+        assert_eq!(made.map(|_| ()), Err(StoreError::Io));
+    }
+}
