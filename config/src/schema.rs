@@ -344,6 +344,8 @@ pub struct ServerConfig {
     pub max_connections_per_client: usize,
     /// How long stopping waits for requests that run.
     pub drain_seconds: u32,
+    /// How often pools are looked at; 0: never.
+    pub pool_sample_seconds: u32,
 }
 
 impl Default for ServerConfig {
@@ -366,6 +368,7 @@ impl Default for ServerConfig {
             max_connections: 4096,
             max_connections_per_client: 256,
             drain_seconds: 10,
+            pool_sample_seconds: 30,
         }
     }
 }

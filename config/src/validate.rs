@@ -37,6 +37,7 @@ fn server(config: &Config, found: &mut Vec<String>) {
     range("max_connections", server.max_connections as u64, 1, 1_000_000);
     range("max_connections_per_client", server.max_connections_per_client as u64, 1, 1_000_000);
     range("drain_seconds", server.drain_seconds.into(), 0, 600);
+    range("pool_sample_seconds", server.pool_sample_seconds.into(), 0, 3600);
     range("cores", server.cores as u64, 0, 1024);
     if server.listen.is_empty() {
         found.push(

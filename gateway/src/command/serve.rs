@@ -7,7 +7,7 @@ use crate::block::{settings, view};
 use crate::lifecycle::build;
 use crate::lifecycle::run::Gateway;
 use crate::listen::rpcbind;
-use crate::observe::{http, status};
+use crate::observe::{http, pools, status};
 use clap::Args;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,6 +55,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
         &build::exports(&config)?,
         &settings::settings(&config)?,
     )?;
+    pools::start(&gateway.shared.pools, config.server.pool_sample_seconds)?;
     let http = http::start(config.server.metrics_listen, Arc::clone(&gateway.shared))?;
     let (events, happened) = mpsc::channel();
     let current = Arc::new(Mutex::new(config.clone()));

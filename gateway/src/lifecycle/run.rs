@@ -319,6 +319,7 @@ fn build(
         metrics,
         drain: Drain::default(),
         block,
+        pools: Arc::default(),
     }))
 }
 

@@ -1,6 +1,7 @@
 //! The metrics in Prometheus' text format. Every name stands in one table,
 //! which docs/METRICS.md is checked against.
 
+use super::pool_metrics;
 use crate::block::figures::{STATUSES as STATUSES_OF_SCSI, UnitFigures};
 use crate::block::service::BlockService;
 use crate::serve::counters::LATENCY_BOUNDS_SECONDS;
@@ -62,7 +63,7 @@ metrics! {
     BUFFERS "zgate_buffers_in_use_bytes" "gauge" "Pool buffers in use";
 }
 
-fn head(out: &mut String, metric: Metric) {
+pub(super) fn head(out: &mut String, metric: Metric) {
     // Writing to a String cannot fail.
     let _ = writeln!(out, "# HELP {0} {1}\n# TYPE {0} {2}", metric.name, metric.help, metric.kind);
 }
@@ -114,6 +115,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     let _ = writeln!(out, "{}{{engine=\"{engine}\"}} 1", ENGINE.name);
     single(&mut out, STARTED, shared.started_unix_seconds);
     single(&mut out, BUFFERS, shared.pool.in_use_bytes());
+    pool_metrics::render(&mut out, &shared.pools);
     out
 }
 

@@ -2,4 +2,6 @@
 
 pub(crate) mod exposition;
 pub(crate) mod http;
+mod pool_metrics;
+pub(crate) mod pools;
 pub(crate) mod status;

@@ -1,5 +1,6 @@
 //! One look at the gateway, for people and programs.
 
+use super::pools::{CacheReport, PoolReport};
 use crate::serve::service::Shared;
 use serde::Serialize;
 use zgate_nfs::runtime::Runtime;
@@ -14,6 +15,9 @@ pub(crate) struct Status {
     connections: usize,
     grace_seconds_left: u64,
     buffers_in_use_bytes: usize,
+    pools: Vec<PoolReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zfs: Option<CacheReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -85,5 +89,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
         connections: shared.connections.len(),
         grace_seconds_left: totals.grace_seconds,
         buffers_in_use_bytes: shared.pool.in_use_bytes(),
+        pools: shared.pools.report(),
+        zfs: shared.pools.cache_report(),
     }
 }

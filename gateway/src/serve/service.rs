@@ -5,6 +5,7 @@ use super::connections::Connections;
 use super::counters::Counters;
 use super::runtime::GatewayRuntime;
 use crate::block::service::BlockService;
+use crate::observe::pools::PoolWatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub metrics: Arc<Counters>,
     pub drain: Drain,
     pub block: Arc<BlockService>,
+    /// How the machine's pools are.
+    pub pools: Arc<PoolWatch>,
 }
 
 /// One for each core.

@@ -1,4 +1,4 @@
-//! `zpool iostat -Hplvy SECONDS 1`: how long requests to each vdev took within
+//! `zpool iostat -HplvyP SECONDS 1`: how long requests to each vdev took within
 //! that time.
 
 use serde::Serialize;

@@ -56,11 +56,11 @@ impl PoolHealth {
 /// See [`ToolError`].
 pub fn pool_status(zfs: &Discovery, name: &PoolName) -> Result<PoolStatus, ToolError> {
     let tool = zfs.tool();
-    let in_words = || tool.run("zpool", &["status", "-p", name.as_str()]);
+    let in_words = || tool.run("zpool", &["status", "-pP", name.as_str()]);
     let found = match zfs.form() {
         OutputForm::Columns => status_text::parse(&in_words()?),
         OutputForm::Json => {
-            match tool.run("zpool", &["status", "-j", "--json-int", name.as_str()]) {
+            match tool.run("zpool", &["status", "-jP", "--json-int", name.as_str()]) {
                 Ok(text) => status::parse(&text)?,
                 Err(error) if OutputForm::Json.after(&error).is_some() => {
                     status_text::parse(&in_words()?)
@@ -89,7 +89,7 @@ pub fn latencies(
     }
     let seconds = seconds.to_string();
     let names: Vec<&str> = pools.iter().map(|name| name.as_str()).collect();
-    let mut arguments = vec!["iostat", "-Hplvy"];
+    let mut arguments = vec!["iostat", "-HplvyP"];
     arguments.extend(&names);
     arguments.extend([seconds.as_str(), "1"]);
     Ok(latency::parse(&tool.run("zpool", &arguments)?, &names))

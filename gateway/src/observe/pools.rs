@@ -1,0 +1,315 @@
+//! How the machine's pools are, asked in the background: by a thread of its
+//! own, with a limit on the time of every question. Whoever shows it reads what
+//! was found last, and how long ago; a suspended pool delays nobody.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use zgate_control::health::{
+    ArcStats, Change, Kstat, PoolHealth, PoolState, Scan, Watch, ZilStats, kstat, sample,
+};
+use zgate_control::{Discovery, PoolName, SystemTool, ToolError};
+
+/// How long each question may take, in seconds.
+const QUESTION_SECONDS: u64 = 10;
+/// How long latencies are measured in each round, in seconds.
+const LATENCY_SECONDS: u64 = 2;
+/// A question without an answer leaves a process behind that waits in the
+/// kernel: rounds become rarer then, up to this many times.
+const MAX_PAUSE_FACTOR: u32 = 16;
+
+/// What is known of the machine's pools.
+#[derive(Debug, Default)]
+pub(crate) struct PoolWatch {
+    view: Mutex<View>,
+}
+
+/// What was found last.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    pub(super) pools: BTreeMap<String, Seen>,
+    /// None where ZFS is not loaded.
+    pub(super) arc: Option<ArcStats>,
+    pub(super) zil: ZilStats,
+    pub(super) failures: u64,
+}
+
+/// A pool.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// What the kernel says, at the latest round.
+    pub(super) state: PoolState,
+    /// What `zpool` said, when it answered last.
+    pub(super) health: Option<PoolHealth>,
+    pub(super) sampled: Option<Instant>,
+    /// Why it did not answer in the latest round.
+    trouble: Option<String>,
+    pub(super) watch: Watch,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        let (health, sampled, trouble) = (None, None, None);
+        Self { state: PoolState::Unknown, health, sampled, trouble, watch: Watch::default() }
+    }
+}
+
+impl Seen {
+    /// How old [`Self::health`] is.
+    pub(super) fn age_seconds(&self) -> Option<u64> {
+        self.sampled.map(|sampled| sampled.elapsed().as_secs())
+    }
+
+    /// The kernel's word when it is worse than what `zpool` said some time ago.
+    pub(super) fn state(&self) -> PoolState {
+        match (&self.health, self.state) {
+            (_, PoolState::Suspended) | (None, _) => self.state,
+            (Some(health), _) => health.state(),
+        }
+    }
+}
+
+/// A pool in `zgate status`.
+#[derive(Debug, Serialize)]
+pub(crate) struct PoolReport {
+    name: String,
+    state: PoolState,
+    /// How old the rest is; absent if there never was an answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_seconds: Option<u64>,
+    /// Why there was no answer in the latest round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+    warnings: Vec<String>,
+    #[serde(flatten)]
+    figures: Option<Figures>,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    size_bytes: u64,
+    allocated_bytes: u64,
+    data_errors: u64,
+    device_errors: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scan: Option<Scan>,
+}
+
+/// The caches and the intent log in `zgate status`.
+#[derive(Debug, Serialize)]
+pub(crate) struct CacheReport {
+    arc_bytes: u64,
+    arc_max_bytes: u64,
+    arc_hit_percent: Option<u64>,
+    l2arc_bytes: u64,
+    l2arc_hit_percent: Option<u64>,
+    log_device_bytes_written: u64,
+    log_bytes_written_elsewhere: u64,
+}
+
+impl PoolWatch {
+    pub(super) fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pools.
+    pub(crate) fn report(&self) -> Vec<PoolReport> {
+        let view = self.view();
+        let show = view.pools.iter().map(|(name, seen)| PoolReport {
+            name: name.clone(),
+            state: seen.state(),
+            age_seconds: seen.age_seconds(),
+            trouble: seen.trouble.clone(),
+            warnings: seen.watch.active().map(ToString::to_string).collect(),
+            figures: seen.health.as_ref().map(|health| Figures {
+                size_bytes: health.pool.size_bytes,
+                allocated_bytes: health.pool.allocated_bytes,
+                data_errors: health.status.data_errors,
+                device_errors: health
+                    .status
+                    .devices_with_errors()
+                    .map(|device| device.errors())
+                    .sum(),
+                scan: health.status.scan.clone(),
+            }),
+        });
+        show.collect()
+    }
+
+    /// The caches and the intent log; none where ZFS is not loaded.
+    pub(crate) fn cache_report(&self) -> Option<CacheReport> {
+        let view = self.view();
+        let percent = |ratio: Option<f64>| ratio.map(|ratio| (ratio * 100.0).round() as u64);
+        view.arc.map(|arc| CacheReport {
+            arc_bytes: arc.size_bytes,
+            arc_max_bytes: arc.max_bytes,
+            arc_hit_percent: percent(arc.hit_ratio()),
+            l2arc_bytes: arc.l2_size_bytes,
+            l2arc_hit_percent: percent(arc.l2_hit_ratio()),
+            log_device_bytes_written: view.zil.slog_bytes,
+            log_bytes_written_elsewhere: view.zil.normal_bytes,
+        })
+    }
+
+    /// One round. False: a question was not answered in time.
+    fn round(&self, root: &Path, zfs: &Discovery, latency_seconds: u64) -> bool {
+        let Ok(states) = kstat::pool_states(root) else {
+            // The module is not loaded, or not any more.
+            let mut view = self.view();
+            view.pools.clear();
+            view.arc = None;
+            return true;
+        };
+        let arc = Kstat::read(root, "arcstats").map(|counters| ArcStats::new(&counters));
+        let zil = Kstat::read(root, "zil").map(|counters| ZilStats::new(&counters));
+        self.take_states(&states, arc.ok(), zil.unwrap_or_default());
+        let names: Vec<PoolName> = states
+            .iter()
+            .filter(|(_, state)| *state != PoolState::Suspended)
+            .filter_map(|(name, _)| name.parse().ok())
+            .collect();
+        let mut in_time = true;
+        let mut answered = Vec::new();
+        for name in &names {
+            match PoolHealth::ask(zfs, name) {
+                Ok(health) => answered.push((name, health)),
+                Err(error) => in_time &= self.take_trouble(name, &error),
+            }
+        }
+        let measured: Vec<&PoolName> = answered.iter().map(|(name, _)| *name).collect();
+        let mut latencies = Vec::new();
+        match sample::latencies(&**zfs.tool(), &measured, latency_seconds) {
+            Ok(found) => latencies = found,
+            Err(error) => in_time &= !matches!(error, ToolError::TimedOut { .. }),
+        }
+        for (name, mut health) in answered {
+            let of_pool = latencies.iter().filter(|one| one.pool == name.as_str());
+            health.latencies = of_pool.cloned().collect();
+            self.take_health(name, health);
+        }
+        in_time
+    }
+
+    fn take_states(&self, states: &[(String, PoolState)], arc: Option<ArcStats>, zil: ZilStats) {
+        let mut view = self.view();
+        view.arc = arc;
+        view.zil = zil;
+        view.pools.retain(|known, _| states.iter().any(|(name, _)| name == known));
+        for (name, state) in states {
+            let seen = view.pools.entry(name.clone()).or_default();
+            seen.state = *state;
+            if *state == PoolState::Suspended {
+                seen.trouble = Some("suspended".to_owned());
+                tell(name, seen.watch.observe_state(*state));
+            }
+        }
+    }
+
+    fn take_trouble(&self, name: &PoolName, error: &ToolError) -> bool {
+        let mut view = self.view();
+        view.failures += 1;
+        if let Some(seen) = view.pools.get_mut(name.as_str()) {
+            let text = error.to_string();
+            if seen.trouble.as_ref() != Some(&text) {
+                tracing::warn!(pool = %name, %error, "the pool's health is not known");
+            }
+            seen.trouble = Some(text);
+        }
+        !matches!(error, ToolError::TimedOut { .. })
+    }
+
+    fn take_health(&self, name: &PoolName, health: PoolHealth) {
+        let mut view = self.view();
+        let Some(seen) = view.pools.get_mut(name.as_str()) else { return };
+        let changes = seen.watch.observe(&health);
+        seen.health = Some(health);
+        seen.sampled = Some(Instant::now());
+        seen.trouble = None;
+        drop(view);
+        tell(name.as_str(), changes);
+    }
+}
+
+/// Each change is a line, once.
+fn tell(pool: &str, changes: Vec<Change>) {
+    for change in changes {
+        match change {
+            Change::Raised(warning) => {
+                tracing::warn!(pool, kind = ?warning.kind, "pool: {warning}");
+            }
+            Change::Cleared(kind) => tracing::info!(pool, ?kind, "pool: the warning is over"),
+        }
+    }
+}
+
+/// Asks every so many seconds, on a thread of its own that ends with the
+/// process; 0: never.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub(crate) fn start(watch: &Arc<PoolWatch>, seconds: u32) -> io::Result<()> {
+    if seconds == 0 {
+        return Ok(());
+    }
+    let watch = Arc::clone(watch);
+    let every = Duration::from_secs(seconds.into());
+    let latency_seconds = LATENCY_SECONDS.min(u64::from(seconds / 2)).max(1);
+    thread::Builder::new().name("zgate-pools".to_owned()).spawn(move || {
+        let tool = SystemTool { limit_seconds: QUESTION_SECONDS };
+        let zfs = Discovery::new(Arc::new(tool));
+        let mut factor = 1;
+        loop {
+            let began = Instant::now();
+            let in_time = watch.round(Path::new(kstat::ROOT), &zfs, latency_seconds);
+            factor = if in_time { 1 } else { (factor * 2).min(MAX_PAUSE_FACTOR) };
+            thread::sleep((every * factor).saturating_sub(began.elapsed()));
+        }
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn kstats(states: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (pool, state) in states {
+            fs::create_dir(root.path().join(pool)).unwrap();
+            fs::write(root.path().join(pool).join("state"), state).unwrap();
+        }
+        fs::write(root.path().join("arcstats"), "hits 4 3\nmisses 4 1\n").unwrap();
+        root
+    }
+
+    #[test]
+    fn a_suspended_pool_is_named_and_not_asked() {
+        let root = kstats(&[("llm", "SUSPENDED\n")]);
+        let script = zgate_control::tool::Recorded::default();
+        let watch = PoolWatch::default();
+        assert!(watch.round(root.path(), &Discovery::new(Arc::new(script)), 1));
+        let report = serde_json::to_value(watch.report()).unwrap();
+        assert_eq!(report[0]["state"], "SUSPENDED");
+        assert!(report[0]["warnings"][0].as_str().unwrap().contains("zpool clear"), "{report}");
+        assert_eq!(watch.cache_report().unwrap().arc_hit_percent, Some(75));
+    }
+
+    #[test]
+    fn a_pool_that_is_gone_is_forgotten_and_failures_are_counted() {
+        let root = kstats(&[("llm", "ONLINE\n")]);
+        let zfs = Discovery::new(Arc::new(zgate_control::tool::Recorded::default()));
+        let watch = PoolWatch::default();
+        watch.round(root.path(), &zfs, 1);
+        assert_eq!(watch.view().failures, 1);
+        let report = serde_json::to_value(watch.report()).unwrap();
+        assert_eq!((&report[0]["state"], report[0].get("age_seconds")), (&"ONLINE".into(), None));
+        watch.round(Path::new("/no/such/folder"), &zfs, 1);
+        assert!(watch.report().is_empty());
+        assert!(watch.cache_report().is_none());
+    }
+}
