@@ -220,3 +220,44 @@ fn another_initiators_reset_ends_tasks_silently_or_with_a_status() {
     rig.session.abort_tasks(Some(LUN), None);
     assert_eq!(rig.session.task_count(), 0);
 }
+
+#[test]
+fn nothing_goes_on_after_the_end() {
+    // RFC 7143 §11.5.1: a cold reset ends the session; a command sent after
+    // the reset must not be executed any more.
+    let mut rig = Rig::new(&[]);
+    rig.initiator().command(LUN, &[0x28], 512, Bytes::new());
+    let task = rig.take_command().task;
+    function(&mut rig, TaskFunction::TARGET_COLD_RESET, Lun(0));
+    rig.lose = Box::new(|bhs| bhs.opcode() == Opcode::R2T);
+    rig.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
+    rig.run();
+    let Some(Event::Function { tag, .. }) = rig.events.pop() else { panic!("a function") };
+    rig.good(task, pattern(512));
+    rig.session.function_done(tag, TaskResult::COMPLETE);
+    rig.run();
+    assert!(rig.session.is_ended());
+    assert!(matches!(rig.events.last(), Some(Event::Ended(EndReason::ColdReset))));
+    assert!(rig.commands.is_empty() && rig.session.task_count() == 0, "the later command");
+}
+
+#[test]
+fn a_function_that_waits_ends_with_its_session() {
+    let mut rig = Rig::new(&[("MaxConnections", "2")]);
+    let second = rig.join(1);
+    rig.lose = Box::new(|bhs| bhs.opcode() == Opcode::R2T);
+    rig.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
+    rig.run();
+    let cmd_sn = rig.links[0].initiator.cmd_sn;
+    let link = &mut rig.links[second].initiator;
+    link.cmd_sn = cmd_sn;
+    link.function(TaskFunction::LUN_RESET, LUN, Itt::NONE, Sn(0));
+    rig.run();
+    assert!(rig.events.is_empty(), "it waits for the data that was asked for");
+    let (itt, exp_stat_sn) = (rig.initiator().tag(), rig.initiator().exp_stat_sn);
+    let (reason, cid) = (LogoutReason::CLOSE_SESSION, zgate_iscsi::names::Cid(0));
+    let logout = LogoutRequest { immediate: true, reason, itt, cid, cmd_sn, exp_stat_sn };
+    rig.initiator().send(logout.encode());
+    rig.run();
+    assert!(matches!(rig.events.last(), Some(Event::Ended(EndReason::Logout))));
+}

@@ -10,10 +10,12 @@ mod dice;
 pub use bolero;
 pub use dice::Dice;
 
+use bolero::ValueGenerator;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Inputs of a target when nothing else is said.
-pub const INPUTS: usize = 400;
+pub const INPUTS: usize = 2000;
 /// What a target may take at most when nothing else is said.
 pub const LONGEST: Duration = Duration::from_secs(5);
 
@@ -22,27 +24,34 @@ pub const LONGEST: Duration = Duration::from_secs(5);
 pub struct Tally {
     target: &'static str,
     begun: Instant,
-    inputs: std::cell::Cell<u64>,
+    inputs: AtomicU64,
 }
 
 impl Tally {
     /// Begins to count.
     #[must_use]
     pub fn new(target: &'static str) -> Self {
-        Self { target, begun: Instant::now(), inputs: std::cell::Cell::new(0) }
+        Self { target, begun: Instant::now(), inputs: AtomicU64::new(0) }
     }
 
     /// One more input.
     pub fn count(&self) {
-        self.inputs.set(self.inputs.get() + 1);
+        self.inputs.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        let (inputs, seconds) = (self.inputs.get(), self.begun.elapsed().as_secs_f64());
+        let (inputs, seconds) =
+            (self.inputs.load(Ordering::Relaxed), self.begun.elapsed().as_secs_f64());
         println!("fuzz {}: {inputs} inputs in {seconds:.1} s", self.target);
     }
+}
+
+/// Makes inputs of up to `most_bytes` bytes.
+#[must_use]
+pub fn inputs(most_bytes: usize) -> impl ValueGenerator<Output = Vec<u8>> {
+    bolero::produce::<Vec<u8>>().with().len(0..=most_bytes)
 }
 
 /// Declares a target: `target!(name, most_bytes, |dice| ...)` makes a test that
@@ -52,16 +61,18 @@ macro_rules! target {
     ($name:ident, $most_bytes:expr, $run:expr) => {
         #[test]
         fn $name() {
-            let tally = std::panic::AssertUnwindSafe($crate::Tally::new(stringify!($name)));
+            let tally = $crate::Tally::new(stringify!($name));
             let limited = std::env::var_os("BOLERO_RANDOM_TEST_TIME_MS").is_none();
-            let check = $crate::bolero::check!().with_max_len($most_bytes);
+            let check = $crate::bolero::check!()
+                .with_max_len($most_bytes + 64)
+                .with_generator($crate::inputs($most_bytes));
             let check = if limited {
                 check.with_iterations($crate::INPUTS).with_test_time($crate::LONGEST)
             } else {
                 check
             };
-            check.for_each(|input: &[u8]| {
-                tally.0.count();
+            check.for_each(|input: &Vec<u8>| {
+                tally.count();
                 let run: fn(&mut $crate::Dice<'_>) = $run;
                 run(&mut $crate::Dice::new(input));
             });

@@ -87,7 +87,9 @@ impl Session {
 
     /// Executes what waited for the CmdSNs that have come.
     pub(crate) fn drain_early(&mut self) {
-        while let Some(early) = self.window.pop_ready() {
+        while !self.ended
+            && let Some(early) = self.window.pop_ready()
+        {
             match early {
                 Early::Command(tag) => {
                     if let Some(task) = self.tasks.get_mut(&tag.itt).filter(|task| task.tag == tag)

@@ -173,7 +173,10 @@ impl Session {
 
     pub(crate) fn end(&mut self, reason: EndReason) {
         if !std::mem::replace(&mut self.ended, true) {
+            // Nothing of it goes on, and nobody is left to be told.
+            self.abort_where(|_| true);
             self.lost.clear();
+            self.functions.clear();
             self.events.push_back(Event::Ended(reason));
         }
     }
