@@ -19,7 +19,7 @@ pub use schema::{
 pub use snapshot::SnapshotConfig;
 pub use target::{
     ChapConfig, DirectChoice, InitiatorConfig, IscsiConfig, LunConfig, NaaId, NamePattern,
-    PortalGroupConfig, TargetConfig,
+    PortalGroupConfig, TargetConfig, VolumesConfig,
 };
 
 /// What is wrong with one logical unit of a target: the rules of the file for
@@ -27,4 +27,10 @@ pub use target::{
 #[must_use]
 pub fn lun_problems(target: &str, lun: &LunConfig) -> Vec<String> {
     validate_target::lun_problems(target, lun)
+}
+
+/// The same for an initiator, but for the LUNs it names.
+#[must_use]
+pub fn initiator_problems(target: &str, initiator: &InitiatorConfig) -> Vec<String> {
+    validate_target::initiator_problems(target, initiator)
 }

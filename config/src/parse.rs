@@ -107,4 +107,23 @@ mod tests {
             assert!(message.contains(key), "{key} missing in {message}");
         }
     }
+
+    #[test]
+    fn patterns_of_datasets_are_checked() {
+        let export = |dataset: &str, more: &str| {
+            format!("[[export]]\ndataset = \"{dataset}\"\npseudo = \"/m\"\n{more}")
+        };
+        for good in ["zfast", "zfast/models/**", "zfast/*/a-*"] {
+            assert!(parse(&export(good, ""), Path::new("x")).is_ok(), "{good}");
+        }
+        for bad in ["*", "zfast/**/x", "zfast//x", "zfast/a@b", "zfast/x**"] {
+            assert!(error(&export(bad, "")).contains("dataset"), "{bad}");
+        }
+        assert!(error(&export("zfast/*", "fsid = 77\n")).contains("fsid"));
+        let target = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.x:y\"\n\
+            [[target.initiator]]\nname = \"iqn.2026-11.a:*\"\nluns = [9]\n";
+        assert!(error(target).contains("luns names 9"));
+        let found = format!("{target}[[target.volumes]]\ndataset = \"llm/vm/*\"\n");
+        assert_eq!(parse(&found, Path::new("x")).unwrap().targets[0].volumes.len(), 1);
+    }
 }

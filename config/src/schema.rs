@@ -268,7 +268,9 @@ pub struct ExportConfig {
     /// A directory. Either this or `dataset`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// A ZFS dataset, exported where it is mounted.
+    /// A ZFS dataset, exported where it is mounted; or a pattern of many, each
+    /// exported below `pseudo`: `*` stands for anything within one level, a
+    /// `**` at the end for one level or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<String>,
     /// Where clients find it.
@@ -346,6 +348,11 @@ pub struct ServerConfig {
     pub drain_seconds: u32,
     /// How often pools are looked at; 0: never.
     pub pool_sample_seconds: u32,
+    /// How often datasets are looked for even when no event tells of any.
+    pub rescan_seconds: u32,
+    /// How long clients of a dataset that is unmounted, or whose pool is
+    /// exported, are told to try again before their handles become stale.
+    pub away_seconds: u32,
 }
 
 impl Default for ServerConfig {
@@ -369,6 +376,8 @@ impl Default for ServerConfig {
             max_connections_per_client: 256,
             drain_seconds: 10,
             pool_sample_seconds: 30,
+            rescan_seconds: 60,
+            away_seconds: 60,
         }
     }
 }

@@ -123,6 +123,58 @@ pub struct LunConfig {
     pub direct: DirectChoice,
 }
 
+/// Zvols that are found: each becomes a logical unit of the target, with a
+/// number it keeps and an identity made from the zvol's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumesConfig {
+    /// A zvol, or a pattern of many: `*` stands for anything within one level,
+    /// a `**` at the end for one level or more.
+    pub dataset: String,
+    /// The lowest number given to one.
+    #[serde(default)]
+    pub first_number: u16,
+    /// Refuses every modification.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Logical block size: 512 or 4096.
+    #[serde(default = "sector")]
+    pub block_bytes: u32,
+    /// Physical block size, when it must differ from the store's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub physical_block_bytes: Option<u32>,
+    /// Write cache at start; absent: as the store has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cache: Option<bool>,
+    /// UNMAP frees space, where the store can.
+    #[serde(default = "yes")]
+    pub thin: bool,
+    /// "auto", "always" or "never".
+    #[serde(default)]
+    pub direct: DirectChoice,
+}
+
+impl VolumesConfig {
+    /// The logical unit of one zvol.
+    #[must_use]
+    pub fn unit(&self, number: u16, path: PathBuf, serial: String, naa: NaaId) -> LunConfig {
+        LunConfig {
+            number,
+            path,
+            size: None,
+            read_only: self.read_only,
+            removable: false,
+            block_bytes: self.block_bytes,
+            physical_block_bytes: self.physical_block_bytes,
+            serial: Some(serial),
+            naa: Some(naa),
+            write_cache: self.write_cache,
+            thin: self.thin,
+            direct: self.direct,
+        }
+    }
+}
+
 /// An NAA identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NaaId {
@@ -185,6 +237,12 @@ impl NamePattern {
     pub fn matches(&self, name: &str) -> bool {
         let name = name.to_lowercase();
         if self.prefix { name.starts_with(&self.text) } else { name == self.text }
+    }
+
+    /// Whether it is about everybody the other is about.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        if self.prefix { other.text.starts_with(&self.text) } else { self == other }
     }
 }
 
@@ -286,6 +344,9 @@ pub struct TargetConfig {
     /// Its logical units.
     #[serde(default, rename = "lun", skip_serializing_if = "Vec::is_empty")]
     pub luns: Vec<LunConfig>,
+    /// Zvols that become logical units as they are found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumesConfig>,
     /// Who may use it, first match wins.
     #[serde(default, rename = "initiator", skip_serializing_if = "Vec::is_empty")]
     pub initiators: Vec<InitiatorConfig>,
@@ -300,6 +361,7 @@ mod tests {
         let exact: NamePattern = "iqn.2026-01.test:A".parse().unwrap();
         assert!(exact.matches("iqn.2026-01.test:a") && !exact.matches("iqn.2026-01.test:ab"));
         let start: NamePattern = "iqn.2026-01.test:*".parse().unwrap();
+        assert!(start.covers(&exact) && start.covers(&start) && !exact.covers(&start));
         assert!(start.matches("iqn.2026-01.test:ab") && !start.matches("iqn.2026-01.tes"));
         for wrong in ["*", "i*", "iqn.*", "iqn.2026-11.*", "naa.*", "iqn.a*b", "joe", ""] {
             assert!(wrong.parse::<NamePattern>().is_err(), "{wrong}");

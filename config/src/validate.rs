@@ -38,6 +38,8 @@ fn server(config: &Config, found: &mut Vec<String>) {
     range("max_connections_per_client", server.max_connections_per_client as u64, 1, 1_000_000);
     range("drain_seconds", server.drain_seconds.into(), 0, 600);
     range("pool_sample_seconds", server.pool_sample_seconds.into(), 0, 3600);
+    range("rescan_seconds", server.rescan_seconds.into(), 5, 86_400);
+    range("away_seconds", server.away_seconds.into(), 0, 86_400);
     range("cores", server.cores as u64, 0, 1024);
     if server.listen.is_empty() {
         found.push(
@@ -60,6 +62,14 @@ fn check_export(export: &ExportConfig, name: &str, found: &mut Vec<String>) {
         (Some(_), Some(_)) => wrong("path and dataset are both set: keep one".into()),
         (Some(path), None) if !path.is_absolute() => {
             wrong(format!("path = \"{}\": must be absolute", path.display()));
+        }
+        (None, Some(dataset)) => {
+            if let Some(problem) = pattern_problem(dataset) {
+                wrong(format!("dataset = \"{dataset}\": {problem}"));
+            }
+            if dataset.contains('*') && export.fsid.is_some() {
+                wrong("fsid: a pattern's exports have numbers of their own; remove it".into());
+            }
         }
         _ => {}
     }
@@ -96,6 +106,27 @@ fn check_export(export: &ExportConfig, name: &str, found: &mut Vec<String>) {
         let key = format!("clients entry \"{}\": security", client.matches);
         choice(&key, &client.security, &["sys", "none"]);
     }
+}
+
+/// What is wrong with a dataset's name or a pattern of names.
+pub(crate) fn pattern_problem(text: &str) -> Option<String> {
+    let mut parts = text.split('/').peekable();
+    if parts.peek().is_some_and(|pool| pool.contains('*') || pool.is_empty()) {
+        return Some("must begin with the name of a pool".into());
+    }
+    while let Some(part) = parts.next() {
+        if matches!(part, "" | "." | "..") {
+            return Some("no part may be empty, . or ..".into());
+        }
+        if part.contains("**") && (part != "**" || parts.peek().is_some()) {
+            return Some("** stands for any depth and only at the end; * for one level".into());
+        }
+        let legal = |c: char| c.is_ascii_alphanumeric() || "_-:. *".contains(c);
+        if let Some(wrong) = part.chars().find(|c| !legal(*c)) {
+            return Some(format!("{wrong:?} is not allowed in a dataset's name"));
+        }
+    }
+    None
 }
 
 fn check_paths_apart(config: &Config, found: &mut Vec<String>) {

@@ -1,7 +1,10 @@
 //! Rules between the values of iSCSI targets.
 
 use crate::schema::Config;
-use crate::target::{ChapConfig, InitiatorConfig, IscsiConfig, LunConfig, TargetConfig};
+use crate::target::{
+    ChapConfig, InitiatorConfig, IscsiConfig, LunConfig, NamePattern, TargetConfig, VolumesConfig,
+};
+use crate::validate::pattern_problem;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -93,6 +96,13 @@ pub(crate) fn lun_problems(target: &str, lun: &LunConfig) -> Vec<String> {
     found
 }
 
+/// What is wrong with one initiator's rule, if anything.
+pub(crate) fn initiator_problems(target: &str, initiator: &InitiatorConfig) -> Vec<String> {
+    let mut found = Vec::new();
+    check_initiator(target, initiator, None, &mut found);
+    found
+}
+
 fn check_target(target: &TargetConfig, found: &mut Vec<String>) {
     let name = &target.name;
     let legal = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | ':' | '_');
@@ -121,8 +131,38 @@ fn check_target(target: &TargetConfig, found: &mut Vec<String>) {
             found.push(format!("target {name}: lun {} is there twice", lun.number));
         }
     }
+    for volumes in &target.volumes {
+        check_volumes(name, volumes, found);
+    }
+    let mut names: Vec<&NamePattern> = Vec::new();
     for initiator in &target.initiators {
-        check_initiator(name, initiator, &numbers, found);
+        // Which numbers zvols get is known when they are found.
+        let known = target.volumes.is_empty().then_some(&numbers);
+        check_initiator(name, initiator, known, found);
+        // With `clients` the next rule may be for the same name elsewhere.
+        if let Some(before) = names.iter().find(|before| before.covers(&initiator.name)) {
+            found.push(format!(
+                "target {name} initiator {}: never reached, {before} before it matches first",
+                initiator.name
+            ));
+        }
+        if initiator.clients.is_empty() {
+            names.push(&initiator.name);
+        }
+    }
+}
+
+fn check_volumes(target: &str, volumes: &VolumesConfig, found: &mut Vec<String>) {
+    let mut wrong =
+        |text: String| found.push(format!("target {target} volumes {}: {text}", volumes.dataset));
+    if let Some(problem) = pattern_problem(&volumes.dataset) {
+        wrong(format!("dataset: {problem}"));
+    }
+    if volumes.first_number > MAX_LUN {
+        wrong(format!("first_number must be at most {MAX_LUN}"));
+    }
+    if !matches!(volumes.block_bytes, 512 | 4096) {
+        wrong(format!("block_bytes = {}: must be 512 or 4096", volumes.block_bytes));
     }
 }
 
@@ -162,7 +202,7 @@ fn check_lun(target: &str, lun: &LunConfig, found: &mut Vec<String>) {
 fn check_initiator(
     target: &str,
     initiator: &InitiatorConfig,
-    numbers: &HashSet<u16>,
+    numbers: Option<&HashSet<u16>>,
     found: &mut Vec<String>,
 ) {
     let place = format!("target {target} initiator {}", initiator.name);
@@ -175,7 +215,7 @@ fn check_initiator(
         }
     }
     for lun in initiator.luns.iter().flatten() {
-        if !numbers.contains(lun) {
+        if numbers.is_some_and(|numbers| !numbers.contains(lun)) {
             found.push(format!("{place}: luns names {lun}, which the target does not have"));
         }
     }
