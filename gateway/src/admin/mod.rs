@@ -39,7 +39,7 @@ pub(crate) enum Request {
         /// Name of the target.
         target: String,
         /// The logical unit.
-        lun: zgate_config::LunConfig,
+        lun: Box<zgate_config::LunConfig>,
     },
     /// Change or look at the size of a logical unit.
     LunResize {
@@ -57,14 +57,19 @@ pub(crate) enum Request {
         /// Number of the logical unit.
         number: u16,
     },
+    /// Have what initiators were told is written reach these zvols.
+    FlushVolumes {
+        /// Their names.
+        zvols: Vec<String>,
+    },
+    /// What the snapshot schedules did last and do next.
+    Schedules,
     /// Let an initiator in until the next reload or restart.
     AclAdd {
         /// Name of the target.
         target: String,
-        /// Name of the initiator, or its beginning and a `*`.
-        initiator: String,
-        /// LUNs it sees; absent: all.
-        luns: Option<Vec<u16>>,
+        /// The rule.
+        rule: Box<zgate_config::InitiatorConfig>,
     },
     /// Withdraw a rule until the next reload or restart.
     AclRemove {

@@ -1,12 +1,12 @@
 //! All targets, replaced as a whole when the configuration changes.
 
-use super::settings::{BlockSettings, TargetSettings};
+use super::settings::{BlockSettings, TargetSettings, identity};
 use super::unit::{Unit, UnitHome};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use zgate_config::LunConfig;
+use zgate_config::{ByteSize, LunConfig};
 use zgate_iscsi::names::IscsiName;
 use zgate_scsi::{LogicalUnits, Lun};
 
@@ -77,6 +77,30 @@ impl Catalog {
     /// Every unit.
     pub(crate) fn units(&self) -> impl Iterator<Item = &Arc<Unit>> {
         self.targets.values().flat_map(|target| target.units.values())
+    }
+
+    /// The size that the configuration in effect gives a unit, if any.
+    pub(crate) fn configured_size(&self, target: &IscsiName, number: u16) -> Option<ByteSize> {
+        let luns = &self.targets.get(target)?.settings.luns;
+        luns.iter().find(|lun| lun.number == number)?.size
+    }
+
+    /// Refuses a unit that hosts would take for another one.
+    ///
+    /// # Errors
+    /// Naming the other one.
+    pub(crate) fn check_identity(&self, target: &IscsiName, lun: &LunConfig) -> io::Result<()> {
+        let (serial, naa) = identity(target, lun);
+        match self.units().find(|unit| unit.serial == serial || unit.naa == naa) {
+            None => Ok(()),
+            Some(other) => {
+                let reason = format!(
+                    "target {} lun {} has the same serial or naa; hosts would take the two for one disk",
+                    other.target, other.config.number
+                );
+                Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+            }
+        }
     }
 
     /// The catalog of new settings: units that stay the same are taken over,

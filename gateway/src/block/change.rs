@@ -3,10 +3,10 @@
 
 use super::catalog::{Catalog, Target};
 use super::service::{BlockService, Rules};
-use super::settings::{BlockSettings, InitiatorRule};
+use super::settings::{BlockSettings, InitiatorRule, rule};
 use std::io;
 use std::sync::{Arc, PoisonError};
-use zgate_config::{LunConfig, NamePattern};
+use zgate_config::{InitiatorConfig, LunConfig, NamePattern};
 use zgate_iscsi::names::IscsiName;
 
 fn invalid(reason: String) -> io::Error {
@@ -25,7 +25,7 @@ impl BlockService {
     /// # Errors
     /// Naming target and LUN; nothing has changed then.
     pub(crate) fn prepare(&self, settings: &BlockSettings) -> io::Result<Prepared> {
-        if self.addresses().is_empty() && !settings.targets.is_empty() {
+        if self.portals().is_empty() && !settings.targets.is_empty() {
             return Err(invalid(
                 "there is no iSCSI portal: set iscsi.listen and restart to serve targets".into(),
             ));
@@ -36,10 +36,12 @@ impl BlockService {
         for target in &settings.targets {
             for lun in &target.luns {
                 let units = catalog.targets.get(&target.name).map(|target| &target.units);
-                if let (Some(unit), Some(size)) =
-                    (units.and_then(|units| units.get(&lun.number)), lun.size)
-                    && unit.config.size.is_some_and(|before| before != size)
+                let unit = units.and_then(|units| units.get(&lun.number));
+                let before = old.catalog.configured_size(&target.name, lun.number);
+                if let (Some(unit), Some(size)) = (unit, lun.size)
+                    && before.is_some_and(|before| before != size)
                 {
+                    unit.check_growth(size.0)?;
                     resize.push((Arc::clone(unit), size.0));
                 }
             }
@@ -88,11 +90,14 @@ impl BlockService {
         if !problems.is_empty() {
             return Err(invalid(problems.join("; ")));
         }
+        let rules = self.rules();
         self.change(target, |target| {
             if target.units.contains_key(&lun.number) {
                 return Err(invalid(format!("lun {} is there already", lun.number)));
             }
-            let unit = self.home.open(&target.settings.name, lun, None)?;
+            let name = &target.settings.name;
+            rules.catalog.check_identity(name, lun)?;
+            let unit = self.home.open(name, lun, None)?;
             target.units.insert(lun.number, unit);
             target.settings.luns.push(lun.clone());
             Ok(())
@@ -133,20 +138,35 @@ impl BlockService {
         wait_for(unit.resize(size_bytes))
     }
 
-    /// Lets an initiator in until the next restart or reload.
+    /// Lets an initiator in until the next restart or reload. What it must
+    /// prove comes with the rule; no rule is weakened by another of its name.
     ///
     /// # Errors
-    /// When there is no such target.
-    pub(crate) fn allow(
-        &self,
-        target: &str,
-        name: NamePattern,
-        luns: Option<Vec<u16>>,
-    ) -> io::Result<()> {
+    /// When there is no such target or LUN, a secret cannot be read, or the
+    /// initiator has a rule already.
+    pub(crate) fn allow(&self, target: &str, wanted: &InitiatorConfig) -> io::Result<()> {
+        let problems = zgate_config::initiator_problems(target, wanted);
+        if !problems.is_empty() {
+            return Err(invalid(problems.join("; ")));
+        }
+        let rule = rule(wanted)?;
         self.change(target, |target| {
-            target.settings.rules.retain(|rule| rule.name != name);
-            let rule = InitiatorRule { name, clients: Vec::new(), chap: None, mutual: None, luns };
-            target.settings.rules.push(rule);
+            let name = &rule.name;
+            if target.settings.rules.iter().any(|known| known.name == *name) {
+                return Err(invalid(format!(
+                    "{name} has a rule already; `zgate acl` shows it, `zgate acl remove` withdraws it"
+                )));
+            }
+            if let Some(lun) =
+                rule.luns.iter().flatten().find(|lun| !target.units.contains_key(lun))
+            {
+                return Err(invalid(format!("there is no lun {lun}; `zgate targets` lists them")));
+            }
+            // The first match counts: a name goes before what covers it.
+            let covers = |known: &InitiatorRule| known.name.covers(name);
+            let rules = &mut target.settings.rules;
+            let place = rules.iter().position(covers).unwrap_or(rules.len());
+            rules.insert(place, rule);
             Ok(())
         })
     }
@@ -169,6 +189,6 @@ impl BlockService {
 }
 
 /// Runs a future of the storage to its end on this thread.
-fn wait_for<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+pub(super) fn wait_for<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }

@@ -58,6 +58,11 @@ impl Wire {
         self.encoder.configure(digests);
     }
 
+    /// The address the peer connected to.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        self.stream.local_addr().ok()
+    }
+
     /// The next PDU, however long it takes.
     pub(crate) async fn next(&mut self) -> Result<Frame, &'static str> {
         loop {
@@ -247,7 +252,7 @@ impl Connection {
                     }));
                 }
                 Work::SendTargets { tag, scope } => {
-                    let local = self.wire.stream.local_addr().ok();
+                    let local = self.wire.local();
                     let cell = &self.admitted.cell;
                     let targets =
                         self.block.listing(&scope, &cell.key.initiator, cell.address, local);

@@ -68,6 +68,9 @@ pub(crate) async fn execute(
             functions::preempt(block, unit, &response.aborts, cell).await;
         }
         unit.figures.count(family, response.data_in_bytes(), written);
+        if let Some(sense) = &response.sense {
+            unit.figures.fail(sense);
+        }
     }
     let nanos = begun.elapsed().as_nanos() as u64;
     block.figures.command(family, response.status, nanos);

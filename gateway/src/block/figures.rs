@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use zgate_iscsi::login::LoginStatus;
-use zgate_scsi::ScsiStatus;
+use zgate_scsi::{Asc, ScsiStatus, Sense, SenseKey};
 
 const BUCKETS: usize = LATENCY_BOUNDS_SECONDS.len() + 1;
 
@@ -64,6 +64,13 @@ pub(crate) const STATUSES: &[(ScsiStatus, &str)] = &[
     (ScsiStatus::TaskAborted, "task_aborted"),
 ];
 
+/// What may fail below a logical unit.
+pub(crate) const FAILURES: &[(SenseKey, &str)] = &[
+    (SenseKey::MediumError, "medium"),
+    (SenseKey::HardwareError, "hardware"),
+    (SenseKey::DataProtect, "space"),
+];
+
 /// One family's figures.
 #[derive(Debug, Default)]
 pub(crate) struct FamilyFigures {
@@ -92,9 +99,22 @@ pub(crate) struct UnitFigures {
     pub reads: AtomicU64,
     pub writes: AtomicU64,
     pub others: AtomicU64,
+    /// Commands that failed below, by place in [`FAILURES`].
+    pub failures: [AtomicU64; FAILURES.len()],
 }
 
 impl UnitFigures {
+    /// Counts a failure that is not the initiator's.
+    pub(crate) fn fail(&self, sense: &Sense) {
+        // A write to a protected disk is.
+        if sense.key == SenseKey::DataProtect && sense.asc != Asc::SPACE_ALLOCATION_FAILED {
+            return;
+        }
+        if let Some(at) = FAILURES.iter().position(|(key, _)| *key == sense.key) {
+            self.failures[at].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Counts a finished command and the bytes it moved.
     pub(crate) fn count(&self, family: Family, read_bytes: u64, written_bytes: u64) {
         match family {
@@ -209,5 +229,16 @@ mod tests {
         assert_eq!((family.label(), buckets[0], buckets[1], errors[0]), ("read", 1, 1, 1));
         assert_eq!(figures.families().count(), 1);
         assert_eq!(Family::of(0xff).label(), "other");
+    }
+
+    #[test]
+    fn only_failures_of_the_storage_count() {
+        let figures = UnitFigures::default();
+        figures.fail(&Sense::new(SenseKey::MediumError, Asc::READ_ERROR));
+        figures.fail(&Sense::new(SenseKey::DataProtect, Asc::SPACE_ALLOCATION_FAILED));
+        figures.fail(&Sense::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED));
+        figures.fail(&Sense::illegal(Asc::LBA_OUT_OF_RANGE));
+        let counts: Vec<_> = figures.failures.iter().map(|c| c.load(Ordering::Relaxed)).collect();
+        assert_eq!(counts, [1, 0, 1]);
     }
 }

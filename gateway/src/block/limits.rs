@@ -54,6 +54,10 @@ pub(crate) const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes a second that background work (SANITIZE) may write.
 pub(crate) const BACKGROUND_BYTES_PER_SECOND: u64 = 512 << 20;
+/// How often what lies below a logical unit is looked at.
+pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the space behind a thin logical unit is asked for.
+pub(crate) const SPACE_INTERVAL: Duration = Duration::from_secs(30);
 /// Seconds that background work takes at least for a whole disk, so that hosts
 /// can follow its progress, as they do on disks that turn.
 pub(crate) const BACKGROUND_SECONDS: u64 = 10;

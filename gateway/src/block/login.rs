@@ -61,13 +61,13 @@ async fn negotiate(
     block: &BlockService,
     port: &Arc<Port>,
 ) -> Result<(Box<LoggedIn>, Login), &'static str> {
+    let group = block.group_at(wire.local());
     let mut login: Option<Login> = None;
     loop {
         let frame = wire.next().await?;
         let address = port.peer.ip().to_canonical();
-        let login = login.get_or_insert_with(|| {
-            Login::new(offer(block, &frame), Some(address), block.portal_group)
-        });
+        let login =
+            login.get_or_insert_with(|| Login::new(offer(block, &frame), Some(address), group));
         step(block, login, &frame);
         match login.state() {
             LoginState::InProgress => send(wire, login).await?,
@@ -80,7 +80,7 @@ async fn negotiate(
             }
             LoginState::Done(done) => {
                 let done = done.clone();
-                let unused = Login::new(Offer::default(), None, block.portal_group);
+                let unused = Login::new(Offer::default(), None, group);
                 return Ok((done, std::mem::replace(login, unused)));
             }
         }

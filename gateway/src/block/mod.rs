@@ -7,7 +7,8 @@
 //!   connections reach from whichever core they are on.
 //! * `connection` is one TCP connection: `login`, then PDUs in (`receive`),
 //!   commands run (`execute`), PDUs out. `functions` is task management.
-//! * `figures` counts; `view` shows; `change` changes a running gateway.
+//! * `figures` counts; `view` shows; `change` changes a running gateway;
+//!   `watch` looks for what changes below.
 
 pub(crate) mod access;
 pub(crate) mod catalog;
@@ -16,6 +17,7 @@ pub(crate) mod change;
 pub(crate) mod connection;
 pub(crate) mod execute;
 pub(crate) mod figures;
+pub(crate) mod flush;
 pub(crate) mod functions;
 pub(crate) mod limits;
 pub(crate) mod login;
@@ -25,3 +27,4 @@ pub(crate) mod service;
 pub(crate) mod settings;
 pub(crate) mod unit;
 pub(crate) mod view;
+pub(crate) mod watch;

@@ -7,8 +7,8 @@ use super::figures::Figures;
 use super::limits::{
     MAX_GATHERED_BYTES, MAX_GATHERED_TOTAL_BYTES, MIN_GATHERED_BYTES, PING_AFTER, PING_TIMEOUT,
 };
-use super::settings::{BlockSettings, TargetSettings};
-use super::unit::{RELATIVE_PORT, Unit, UnitHome};
+use super::settings::{BlockSettings, Portal, TargetSettings};
+use super::unit::{Unit, UnitHome};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -36,7 +36,6 @@ pub(crate) struct Rules {
 
 /// The service.
 pub(crate) struct BlockService {
-    pub portal_group: PortalGroup,
     pub figures: Figures,
     pub home: UnitHome,
     /// One change at a time.
@@ -44,7 +43,7 @@ pub(crate) struct BlockService {
     rules: RwLock<Arc<Rules>>,
     directory: Mutex<Directory>,
     sessions: Mutex<HashMap<Tsih, Arc<Cell>>>,
-    addresses: OnceLock<Vec<SocketAddr>>,
+    portals: OnceLock<Vec<Portal>>,
     background: OnceLock<mpsc::UnboundedSender<Arc<Unit>>>,
     next_nexus: AtomicU64,
     started: Instant,
@@ -59,14 +58,13 @@ impl BlockService {
     pub(crate) fn new(settings: &BlockSettings, home: UnitHome) -> io::Result<Self> {
         let catalog = Catalog::default().next(settings, &home)?;
         Ok(Self {
-            portal_group: PortalGroup(settings.portal_group),
             figures: Figures::default(),
             home,
             changing: Mutex::new(()),
             rules: RwLock::new(Arc::new(Rules { catalog, discovery: settings.discovery.clone() })),
             directory: Mutex::new(Directory::new(settings.max_sessions)),
             sessions: Mutex::default(),
-            addresses: OnceLock::new(),
+            portals: OnceLock::new(),
             background: OnceLock::new(),
             next_nexus: AtomicU64::new(1),
             started: Instant::now(),
@@ -75,12 +73,17 @@ impl BlockService {
     }
 
     /// The portals, once they listen.
-    pub(crate) fn set_addresses(&self, addresses: Vec<SocketAddr>) {
-        let _ = self.addresses.set(addresses);
+    pub(crate) fn set_portals(&self, portals: Vec<Portal>) {
+        let _ = self.portals.set(portals);
     }
 
-    pub(crate) fn addresses(&self) -> &[SocketAddr] {
-        self.addresses.get().map_or(&[], Vec::as_slice)
+    pub(crate) fn portals(&self) -> &[Portal] {
+        self.portals.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// The portal group of a connection that came to `local`.
+    pub(crate) fn group_at(&self, local: Option<SocketAddr>) -> PortalGroup {
+        group_at(self.portals(), local)
     }
 
     /// Who does background work: gets every unit there is and comes to be.
@@ -221,7 +224,7 @@ impl BlockService {
         let nexus = Arc::new(Nexus {
             id: NexusId(self.next_nexus.fetch_add(1, Ordering::Relaxed)),
             initiator: TransportId::iscsi_port(login.key.initiator.as_str(), login.key.isid.0),
-            relative_port: RELATIVE_PORT,
+            relative_port: login.key.portal_group.0,
         });
         let view = self.view_of(login, address);
         let cell = Cell::new(session, address, nexus, login.authenticated.clone(), view);
@@ -300,15 +303,15 @@ impl BlockService {
         local: Option<SocketAddr>,
     ) -> Vec<TargetListing> {
         let portals: Vec<_> = self
-            .addresses()
+            .portals()
             .iter()
             .map(|portal| {
-                let unspecified = portal.ip().is_unspecified();
+                let own = portal.address;
                 let ip = match local {
-                    Some(local) if unspecified => local.ip().to_canonical(),
-                    _ => portal.ip(),
+                    Some(local) if own.ip().is_unspecified() => local.ip().to_canonical(),
+                    _ => own.ip(),
                 };
-                (SocketAddr::new(ip, portal.port()).to_string(), self.portal_group)
+                (SocketAddr::new(ip, own.port()).to_string(), PortalGroup(portal.group))
             })
             .collect();
         let rules = self.rules();
@@ -348,9 +351,44 @@ impl Entropy for SystemEntropy<'_> {
     }
 }
 
+/// The portal that listens at `local`, by its address or else by its port; the
+/// first one when the socket does not tell.
+fn group_at(portals: &[Portal], local: Option<SocketAddr>) -> PortalGroup {
+    let exact = |portal: &&Portal| {
+        local.is_some_and(|local| {
+            let own = portal.address;
+            (own.ip().to_canonical(), own.port()) == (local.ip().to_canonical(), local.port())
+        })
+    };
+    let any = |portal: &&Portal| {
+        portal.address.ip().is_unspecified()
+            && local.is_some_and(|local| local.port() == portal.address.port())
+    };
+    let found = portals.iter().find(exact).or_else(|| portals.iter().find(any));
+    PortalGroup(found.or(portals.first()).map_or(1, |portal| portal.group))
+}
+
 /// The session a login is about.
 pub(crate) fn tsih_of(login: &LoggedIn) -> Tsih {
     match login.claim {
         Claim::New(tsih) | Claim::Joins(tsih) | Claim::Reinstates { new: tsih, .. } => tsih,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_belong_to_the_group_they_came_to() {
+        let portal = |address: &str, group| Portal { address: address.parse().unwrap(), group };
+        let portals =
+            [portal("10.0.0.1:3260", 1), portal("10.1.0.1:3260", 2), portal("[::]:3261", 3)];
+        let group = |local: &str| group_at(&portals, Some(local.parse().unwrap())).0;
+        assert_eq!(group("10.0.0.1:3260"), 1);
+        assert_eq!(group("[::ffff:10.1.0.1]:3260"), 2);
+        assert_eq!(group("[::ffff:10.1.0.1]:3261"), 3);
+        assert_eq!(group("10.9.0.1:1"), 1);
+        assert_eq!(group_at(&portals, None).0, 1);
     }
 }

@@ -5,7 +5,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use zgate_config::{ChapConfig, Cidr, Config, LunConfig, NaaId, NamePattern, TargetConfig};
+use zgate_config::{
+    ChapConfig, Cidr, Config, InitiatorConfig, IscsiConfig, LunConfig, NaaId, NamePattern,
+    TargetConfig,
+};
 use zgate_iscsi::auth::{ChapAccount, Secret};
 use zgate_iscsi::names::IscsiName;
 
@@ -20,11 +23,29 @@ const DERIVED_NAA: [u8; 4] = [0x60, 0x25, 0xa4, 0x70];
 /// The whole service.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockSettings {
-    pub listen: Vec<SocketAddr>,
-    pub portal_group: u16,
+    pub portals: Vec<Portal>,
+    pub thin_warning_percent: u8,
     pub discovery: Option<ChapAccount>,
     pub max_sessions: usize,
     pub targets: Vec<TargetSettings>,
+}
+
+/// Where initiators connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Portal {
+    pub address: SocketAddr,
+    /// Portal group tag.
+    pub group: u16,
+}
+
+impl BlockSettings {
+    /// The portal group tags, each once.
+    pub(crate) fn groups(&self) -> Vec<u16> {
+        let mut groups: Vec<u16> = self.portals.iter().map(|portal| portal.group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
 }
 
 /// One target.
@@ -56,12 +77,21 @@ pub(crate) struct InitiatorRule {
 pub(crate) fn settings(config: &Config) -> io::Result<BlockSettings> {
     let iscsi = &config.iscsi;
     Ok(BlockSettings {
-        listen: if config.targets.is_empty() { Vec::new() } else { iscsi.listen.clone() },
-        portal_group: iscsi.portal_group,
+        portals: portals(iscsi),
+        thin_warning_percent: iscsi.thin_warning_percent,
         discovery: iscsi.discovery_chap.as_ref().map(account).transpose()?,
         max_sessions: iscsi.max_sessions,
         targets: config.targets.iter().map(target).collect::<io::Result<_>>()?,
     })
+}
+
+fn portals(iscsi: &IscsiConfig) -> Vec<Portal> {
+    let of = |group: u16, listen: &[SocketAddr]| -> Vec<Portal> {
+        listen.iter().map(|&address| Portal { address, group }).collect()
+    };
+    let mut portals = of(iscsi.portal_group, &iscsi.listen);
+    portals.extend(iscsi.groups.iter().flat_map(|group| of(group.tag, &group.listen)));
+    portals
 }
 
 fn target(target: &TargetConfig) -> io::Result<TargetSettings> {
@@ -71,15 +101,13 @@ fn target(target: &TargetConfig) -> io::Result<TargetSettings> {
     })?;
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("target {}: {error}", target.name));
-    let rules = target.initiators.iter().map(|rule| {
-        Ok(InitiatorRule {
-            name: rule.name.clone(),
-            clients: rule.clients.clone(),
-            chap: rule.chap.as_ref().map(account).transpose()?,
-            mutual: rule.mutual_chap.as_ref().map(account).transpose()?,
-            luns: rule.luns.clone(),
-        })
-    });
+    if target.initiators.is_empty() && !target.allow_any_initiator {
+        tracing::warn!(
+            target_name = target.name,
+            "nobody may use this target: name a [[target.initiator]]"
+        );
+    }
+    let rules = target.initiators.iter().map(rule);
     Ok(TargetSettings {
         name,
         alias: target.alias.clone(),
@@ -91,16 +119,44 @@ fn target(target: &TargetConfig) -> io::Result<TargetSettings> {
     })
 }
 
-/// Reads a secret: one line of a file that only its owner should read.
-fn account(chap: &ChapConfig) -> io::Result<ChapAccount> {
+/// A rule with its secrets.
+///
+/// # Errors
+/// Naming the secret file that cannot be used.
+pub(crate) fn rule(rule: &InitiatorConfig) -> io::Result<InitiatorRule> {
+    if let (Some(chap), Some(mutual)) = (&rule.chap, &rule.mutual_chap)
+        && secret_of(chap)? == secret_of(mutual)?
+    {
+        // RFC 7143 §9.2.1; initiators refuse it as well.
+        let reason = format!(
+            "initiator {}: chap and mutual_chap have the same secret; they must differ",
+            rule.name
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
+    Ok(InitiatorRule {
+        name: rule.name.clone(),
+        clients: rule.clients.clone(),
+        chap: rule.chap.as_ref().map(account).transpose()?,
+        mutual: rule.mutual_chap.as_ref().map(account).transpose()?,
+        luns: rule.luns.clone(),
+    })
+}
+
+fn secret_of(chap: &ChapConfig) -> io::Result<Vec<u8>> {
     let path = &chap.secret_file;
-    let secret = read_secret(path).map_err(|error| {
+    read_secret(path).map_err(|error| {
         let hint = "put the secret there on one line, mode 0600";
         io::Error::new(error.kind(), format!("secret file {}: {error}; {hint}", path.display()))
-    })?;
+    })
+}
+
+/// Reads a secret: one line of a file that only its owner should read.
+fn account(chap: &ChapConfig) -> io::Result<ChapAccount> {
+    let secret = secret_of(chap)?;
     if secret.len() < GOOD_SECRET_BYTES {
         tracing::warn!(
-            file = %path.display(),
+            file = %chap.secret_file.display(),
             "a CHAP secret has less than 12 bytes; RFC 7143 wants 96 bits of randomness, and \
              several initiators refuse shorter ones"
         );
@@ -122,6 +178,9 @@ fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
     }
     if secret.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty"));
+    }
+    if secret.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it has more than one line"));
     }
     Ok(secret)
 }
@@ -172,7 +231,38 @@ mod tests {
         let chap = ChapConfig { user: "joe".into(), secret_file: file.clone() };
         let read = account(&chap).unwrap();
         assert!(!format!("{read:?}").contains("horse"));
-        std::fs::write(&file, "\n").unwrap();
-        assert!(account(&chap).unwrap_err().to_string().contains("secret"));
+        for wrong in ["\n", "", "one\ntwo\n"] {
+            std::fs::write(&file, wrong).unwrap();
+            assert!(account(&chap).unwrap_err().to_string().contains("secret"), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn both_directions_need_secrets_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let chap = |name: &str, secret: &str| {
+            let file = dir.path().join(name);
+            std::fs::write(&file, secret).unwrap();
+            ChapConfig { user: name.into(), secret_file: file }
+        };
+        let mut config = InitiatorConfig {
+            name: "iqn.2026-11.io.zgate:host".parse().unwrap(),
+            clients: Vec::new(),
+            chap: Some(chap("joe", "correct horse battery\n")),
+            mutual_chap: Some(chap("zgate", "correct horse battery")),
+            luns: None,
+        };
+        assert!(rule(&config).unwrap_err().to_string().contains("the same secret"));
+        config.mutual_chap = Some(chap("zgate", "another secret altogether"));
+        assert!(rule(&config).unwrap().mutual.is_some());
+    }
+
+    #[test]
+    fn portals_have_their_groups() {
+        let text = "[iscsi]\nlisten = [\"10.0.0.1:3260\", \"10.0.0.2:3260\"]\nportal_group = 7\n\
+            [[iscsi.group]]\ntag = 2\nlisten = [\"10.1.0.1:3260\"]\n";
+        let settings = settings(&config(text)).unwrap();
+        let groups: Vec<_> = settings.portals.iter().map(|portal| portal.group).collect();
+        assert_eq!((groups, settings.groups()), (vec![7, 7, 2], vec![2, 7]));
     }
 }

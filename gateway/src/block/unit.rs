@@ -3,7 +3,8 @@
 use super::figures::UnitFigures;
 use super::limits::{BACKGROUND_BYTES_PER_SECOND, BACKGROUND_SECONDS};
 use super::reservations::DirReservations;
-use super::settings::identity;
+use super::settings::{BlockSettings, identity};
+use super::watch::watch;
 use crate::lifecycle::state_dir::{StateDir, random_bytes};
 use std::future::Future;
 use std::io;
@@ -11,17 +12,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use zgate_block::{BlockOptions, BlockVolume, DirectIo, ResizeError, Shrink};
+use zgate_block::{BackingKind, BlockOptions, BlockVolume, DirectIo, ResizeError, Shrink};
 use zgate_config::{DirectChoice, LunConfig, NaaId};
 use zgate_io::IoEngine;
 use zgate_iscsi::names::IscsiName;
 use zgate_scsi::{AccessState, Disk, DiskConfig, Naa, Pacer, PortGroup, TargetPort};
 use zgate_store::{BlockStore, BufferPool};
 
-/// RELATIVE TARGET PORT IDENTIFIER of the one port a target has: all portals
-/// are in one portal group (RFC 7143 §4.2.6: portal group and target name make
-/// the port).
-pub(crate) const RELATIVE_PORT: u16 = 1;
+/// Why a disk never gets smaller.
+const NO_SHRINKING: &str = "a smaller disk would lose data";
 
 /// What opening a unit needs of the gateway.
 #[derive(Clone)]
@@ -29,7 +28,11 @@ pub(crate) struct UnitHome {
     pub engine: IoEngine,
     pub pool: BufferPool,
     pub state_dir: Arc<StateDir>,
-    pub portal_group: u16,
+    /// Portal group tags. With the target's name each makes a target port (RFC
+    /// 7143 §4.2.6), whose RELATIVE TARGET PORT IDENTIFIER and TARGET PORT
+    /// GROUP are the tag: kept reservations name ports by it.
+    pub groups: Vec<u16>,
+    pub thin_warning_percent: u8,
     pub token_secret: [u8; 16],
 }
 
@@ -42,6 +45,7 @@ pub(crate) struct Unit {
     pub volume: Arc<BlockVolume>,
     pub disk: Arc<Disk>,
     pub figures: UnitFigures,
+    pub thin_warning_percent: u8,
     closed: watch::Sender<bool>,
 }
 
@@ -51,9 +55,18 @@ impl UnitHome {
         engine: IoEngine,
         pool: BufferPool,
         state_dir: Arc<StateDir>,
-        portal_group: u16,
+        settings: &BlockSettings,
     ) -> io::Result<Self> {
-        Ok(Self { engine, pool, state_dir, portal_group, token_secret: random_bytes()? })
+        // Without portals there is nobody to serve; a disk wants a port anyway.
+        let groups = Some(settings.groups()).filter(|groups| !groups.is_empty());
+        Ok(Self {
+            engine,
+            pool,
+            state_dir,
+            groups: groups.unwrap_or_else(|| vec![1]),
+            thin_warning_percent: settings.thin_warning_percent,
+            token_secret: random_bytes()?,
+        })
     }
 
     /// Opens a unit, over the volume it had before where that still fits.
@@ -99,6 +112,7 @@ impl UnitHome {
             volume,
             disk: Arc::new(disk),
             figures: UnitFigures::default(),
+            thin_warning_percent: self.thin_warning_percent,
             closed: watch::Sender::new(false),
         }))
     }
@@ -143,17 +157,22 @@ impl UnitHome {
             sanitize: true,
             explicit_alua: true,
             token_secret: self.token_secret,
-            port_groups: vec![PortGroup {
-                id: self.portal_group,
-                preferred: true,
-                state: AccessState::ActiveOptimized,
-                ports: vec![TargetPort {
-                    relative_id: RELATIVE_PORT,
-                    target_name: target.as_str().to_owned(),
-                    portal_group_tag: self.portal_group,
-                }],
-            }],
+            port_groups: self.groups.iter().map(|&group| port_group(target, group)).collect(),
         }
+    }
+}
+
+/// All of them lead to the same storage, so none is better than another.
+fn port_group(target: &IscsiName, group: u16) -> PortGroup {
+    PortGroup {
+        id: group,
+        preferred: true,
+        state: AccessState::ActiveOptimized,
+        ports: vec![TargetPort {
+            relative_id: group,
+            target_name: target.as_str().to_owned(),
+            portal_group_tag: group,
+        }],
     }
 }
 
@@ -164,12 +183,14 @@ impl Unit {
         as_opened(&self.config) == as_opened(lun)
     }
 
-    /// Does the disk's background work until the unit is closed.
+    /// Does the disk's background work, and looks after what lies below, until
+    /// the unit is closed.
     pub(crate) async fn run_background(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
         let pace = Paced(&self);
         tokio::select! {
             () = self.disk.run_background(&pace) => {}
+            () = watch(&self) => {}
             _ = closed.wait_for(|closed| *closed) => {}
         }
     }
@@ -180,6 +201,24 @@ impl Unit {
         self.closed.send_replace(true);
     }
 
+    /// Refuses a size that [`Unit::resize`] would refuse.
+    ///
+    /// # Errors
+    /// Why it keeps its size.
+    pub(crate) fn check_growth(&self, size_bytes: u64) -> io::Result<()> {
+        let capacity_bytes = self.volume.geometry().capacity_bytes;
+        if size_bytes >= capacity_bytes || self.volume.kind() != BackingKind::File {
+            return Ok(());
+        }
+        let smaller = ResizeError::Smaller { capacity_bytes };
+        Err(self.named(format!("size = {size_bytes}: {smaller}; {NO_SHRINKING}")))
+    }
+
+    fn named(&self, error: String) -> io::Error {
+        let reason = format!("target {} lun {}: {error}", self.target, self.config.number);
+        io::Error::other(reason)
+    }
+
     /// Gives a file a new size in bytes, or takes a device's; every initiator
     /// learns of a change. Returns the size in bytes.
     ///
@@ -187,10 +226,7 @@ impl Unit {
     /// Why it keeps its size.
     pub(crate) async fn resize(&self, size_bytes: Option<u64>) -> io::Result<u64> {
         let before = self.volume.geometry().capacity_bytes;
-        let failed = |error: String| {
-            let reason = format!("target {} lun {}: {error}", self.target, self.config.number);
-            io::Error::other(reason)
-        };
+        let failed = |error: String| self.named(error);
         let now = match size_bytes {
             Some(bytes) => {
                 let block = u64::from(self.config.block_bytes);
@@ -200,8 +236,7 @@ impl Unit {
                 match self.volume.resize(bytes, Shrink::Refuse).await {
                     Ok(now) => now,
                     Err(error @ ResizeError::Smaller { .. }) => {
-                        let hint = "a smaller disk would lose data";
-                        return Err(failed(format!("{error}; {hint}")));
+                        return Err(failed(format!("{error}; {NO_SHRINKING}")));
                     }
                     Err(error) => return Err(failed(error.to_string())),
                 }

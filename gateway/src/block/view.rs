@@ -10,11 +10,17 @@ use zgate_store::BlockStore;
 pub(crate) struct TargetView {
     name: String,
     alias: Option<String>,
-    portals: Vec<String>,
-    portal_group: u16,
+    portals: Vec<PortalView>,
     allow_any_initiator: bool,
     sessions: usize,
     luns: Vec<LunView>,
+}
+
+/// A portal.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PortalView {
+    address: String,
+    group: u16,
 }
 
 /// A logical unit.
@@ -34,6 +40,8 @@ pub(crate) struct LunView {
     read_bytes: u64,
     writes: u64,
     written_bytes: u64,
+    failures: u64,
+    space_available_bytes: Option<u64>,
 }
 
 /// A session.
@@ -43,6 +51,7 @@ pub(crate) struct SessionView {
     initiator: String,
     isid: String,
     target: Option<String>,
+    portal_group: u16,
     authenticated_as: Option<String>,
     error_recovery_level: u32,
     header_digest: bool,
@@ -75,13 +84,16 @@ pub(crate) struct AccessView {
 /// All targets.
 pub(crate) fn targets(block: &BlockService) -> Vec<TargetView> {
     let sessions = block.sessions();
-    let portals: Vec<_> = block.addresses().iter().map(ToString::to_string).collect();
+    let portal = |portal: &super::settings::Portal| PortalView {
+        address: portal.address.to_string(),
+        group: portal.group,
+    };
+    let portals: Vec<_> = block.portals().iter().map(portal).collect();
     let rules = block.rules();
     let show = rules.catalog.targets.iter().map(|(name, target)| TargetView {
         name: name.to_string(),
         alias: target.settings.alias.clone(),
         portals: portals.clone(),
-        portal_group: block.portal_group.0,
         allow_any_initiator: target.settings.allow_any_initiator,
         sessions: sessions.iter().filter(|cell| cell.key.target.as_ref() == Some(name)).count(),
         luns: target
@@ -108,6 +120,8 @@ pub(crate) fn targets(block: &BlockService) -> Vec<TargetView> {
                     read_bytes: load(&unit.figures.read_bytes),
                     writes: load(&unit.figures.writes),
                     written_bytes: load(&unit.figures.written_bytes),
+                    failures: unit.figures.failures.iter().map(load).sum(),
+                    space_available_bytes: unit.disk.thin_space().map(|s| s.available_bytes),
                 }
             })
             .collect(),
@@ -129,6 +143,7 @@ pub(crate) fn sessions(block: &BlockService) -> Vec<SessionView> {
             initiator: cell.key.initiator.to_string(),
             isid: cell.key.isid.to_string(),
             target: cell.key.target.as_ref().map(ToString::to_string),
+            portal_group: cell.key.portal_group.0,
             authenticated_as: cell.authenticated.clone(),
             error_recovery_level: params.error_recovery_level,
             header_digest: first.is_some_and(|params| params.header_digest),

@@ -4,7 +4,9 @@ use super::live::{LiveArgs, run};
 use crate::admin::{Request, ask};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
-use zgate_config::{ByteSize, DirectChoice, LunConfig, NamePattern};
+use zgate_config::{
+    ByteSize, ChapConfig, Cidr, DirectChoice, InitiatorConfig, LunConfig, NaaId, NamePattern,
+};
 
 /// Said wherever a change does not outlive the process.
 const RUNTIME_ONLY: &str =
@@ -14,7 +16,7 @@ const RUNTIME_ONLY: &str =
 #[derive(Debug, Subcommand)]
 pub(crate) enum LunCommand {
     /// Add a logical unit to a target, until the next reload or restart
-    Add(AddArgs),
+    Add(Box<AddArgs>),
     /// Give a file a new size, or notice a device's; initiators are told
     Resize(ResizeArgs),
     /// Remove a logical unit from a target, until the next reload or restart
@@ -36,11 +38,41 @@ pub(crate) struct AddArgs {
     /// Refuse every modification
     #[arg(long)]
     read_only: bool,
+    /// Hosts may eject and load the medium
+    #[arg(long)]
+    removable: bool,
     /// Logical block size: 512 or 4096
     #[arg(long, default_value_t = 512)]
     block_bytes: u32,
+    /// Physical block size, when it must differ from the store's
+    #[arg(long)]
+    physical_block_bytes: Option<u32>,
+    /// Unit serial number; derived from target and number when left out
+    #[arg(long)]
+    serial: Option<String>,
+    /// NAA identifier, 16 or 32 hexadecimal digits; derived when left out
+    #[arg(long)]
+    naa: Option<NaaId>,
+    /// Write cache at start; as the store has it when left out
+    #[arg(long)]
+    write_cache: Option<bool>,
+    /// Do not let hosts free space with UNMAP
+    #[arg(long)]
+    thick: bool,
+    /// Go past the page cache: auto, always or never
+    #[arg(long, default_value = "auto", value_parser = direct)]
+    direct: DirectChoice,
     #[command(flatten)]
     live: LiveArgs,
+}
+
+fn direct(text: &str) -> Result<DirectChoice, &'static str> {
+    match text {
+        "auto" => Ok(DirectChoice::Auto),
+        "always" => Ok(DirectChoice::Always),
+        "never" => Ok(DirectChoice::Never),
+        _ => Err("auto, always or never"),
+    }
 }
 
 /// A new size.
@@ -81,7 +113,7 @@ enum AclCommand {
     /// Who may use which target
     Show(LiveArgs),
     /// Let an initiator in, until the next reload or restart
-    Add(AclAddArgs),
+    Add(Box<AclAddArgs>),
     /// Withdraw a rule, until the next reload or restart; its sessions end
     Remove(AclRemoveArgs),
 }
@@ -95,8 +127,42 @@ struct AclAddArgs {
     /// LUNs it sees; all when left out
     #[arg(long, value_delimiter = ',')]
     luns: Option<Vec<u16>>,
+    /// Networks it may come from, for example 10.0.0.0/24; any when left out
+    #[arg(long = "client", value_name = "NETWORK", value_delimiter = ',')]
+    clients: Vec<Cidr>,
+    /// CHAP name it must prove
+    #[arg(long, requires = "chap_secret_file")]
+    chap_user: Option<String>,
+    /// File with its CHAP secret, on the gateway's machine
+    #[arg(long, value_name = "FILE", requires = "chap_user")]
+    chap_secret_file: Option<PathBuf>,
+    /// CHAP name the target proves in return
+    #[arg(long, requires_all = ["mutual_secret_file", "chap_user"])]
+    mutual_user: Option<String>,
+    /// File with the target's CHAP secret, on the gateway's machine
+    #[arg(long, value_name = "FILE", requires = "mutual_user")]
+    mutual_secret_file: Option<PathBuf>,
     #[command(flatten)]
     live: LiveArgs,
+}
+
+impl AclAddArgs {
+    fn rule(&self) -> std::io::Result<InitiatorConfig> {
+        let chap = |user: &Option<String>, file: &Option<PathBuf>| {
+            let Some((user, file)) = user.clone().zip(file.as_ref()) else { return Ok(None) };
+            Ok::<_, std::io::Error>(Some(ChapConfig {
+                user,
+                secret_file: std::path::absolute(file)?,
+            }))
+        };
+        Ok(InitiatorConfig {
+            name: self.initiator.clone(),
+            clients: self.clients.clone(),
+            chap: chap(&self.chap_user, &self.chap_secret_file)?,
+            mutual_chap: chap(&self.mutual_user, &self.mutual_secret_file)?,
+            luns: self.luns.clone(),
+        })
+    }
 }
 
 #[derive(Args, Debug)]
@@ -121,15 +187,16 @@ pub(crate) fn lun(command: &LunCommand) -> Result<bool, Box<dyn std::error::Erro
                 path: std::path::absolute(&args.path)?,
                 size: args.size,
                 read_only: args.read_only,
-                removable: false,
+                removable: args.removable,
                 block_bytes: args.block_bytes,
-                physical_block_bytes: None,
-                serial: None,
-                naa: None,
-                write_cache: None,
-                thin: true,
-                direct: DirectChoice::Auto,
+                physical_block_bytes: args.physical_block_bytes,
+                serial: args.serial.clone(),
+                naa: args.naa,
+                write_cache: args.write_cache,
+                thin: !args.thick,
+                direct: args.direct,
             };
+            let lun = Box::new(lun);
             run(&args.live, &Request::LunAdd { target: args.target.clone(), lun })
         }
         LunCommand::Resize(args) => {
@@ -156,12 +223,8 @@ pub(crate) fn acl(args: &AclArgs) -> Result<bool, Box<dyn std::error::Error>> {
         None => run(&args.live, &Request::Acl),
         Some(AclCommand::Show(live)) => run(live, &Request::Acl),
         Some(AclCommand::Add(add)) => {
-            let request = Request::AclAdd {
-                target: add.target.clone(),
-                initiator: add.initiator.to_string(),
-                luns: add.luns.clone(),
-            };
-            run(&add.live, &request)
+            let rule = Box::new(add.rule()?);
+            run(&add.live, &Request::AclAdd { target: add.target.clone(), rule })
         }
         Some(AclCommand::Remove(remove)) => {
             let request = Request::AclRemove {
@@ -189,7 +252,7 @@ pub(crate) fn attach_hint(
     let Some(found) = found else {
         return Err(format!("there is no target {target}; `zgate targets` lists them").into());
     };
-    let port = found["portals"][0]
+    let port = found["portals"][0]["address"]
         .as_str()
         .and_then(|portal| portal.parse::<std::net::SocketAddr>().ok())
         .map_or(3260, |portal| portal.port());
@@ -204,9 +267,13 @@ pub(crate) fn attach_hint(
         "New-IscsiTargetPortal -TargetPortalAddress {server} -TargetPortalPortNumber {port}; Connect-IscsiTarget -NodeAddress {target} -IsPersistent $true"
     );
     let qemu = format!("iscsi://{portal}/{target}/LUN");
+    let rules = ask(live.socket(), &Request::Acl)?;
+    let needs_chap = rules.as_array().is_some_and(|rules| {
+        rules.iter().any(|rule| rule["target"] == found["name"] && rule["authentication"] != "none")
+    });
     if live.json() {
         let lines = serde_json::json!({
-            "linux": linux, "esxi": esxi, "windows": windows, "qemu": qemu
+            "linux": linux, "esxi": esxi, "windows": windows, "qemu": qemu, "chap": needs_chap
         });
         println!("{}", serde_json::to_string_pretty(&lines)?);
     } else {
@@ -215,6 +282,17 @@ pub(crate) fn attach_hint(
         println!("         (vmhba64: the software iSCSI adapter; `esxcli iscsi adapter list`)");
         println!("Windows  {windows}");
         println!("qemu     {qemu}");
+        if needs_chap {
+            println!(
+                "CHAP     some hosts must prove a secret (`zgate acl` shows which). Linux: before --login"
+            );
+            println!(
+                "         iscsiadm -m node -T {target} -p {portal} -o update -n node.session.auth.authmethod -v CHAP"
+            );
+            println!(
+                "         and likewise node.session.auth.username and .password; with mutual CHAP username_in, password_in"
+            );
+        }
     }
     Ok(true)
 }

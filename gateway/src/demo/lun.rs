@@ -14,7 +14,7 @@ use zgate_iscsi::names::IscsiName;
 use zgate_iscsi::pdu::Itt;
 use zgate_test_initiator::{LoginScript, Lun, Session, read16, synchronize16, write16};
 
-use crate::block::settings::{BlockSettings, TargetSettings};
+use crate::block::settings::{BlockSettings, Portal, TargetSettings};
 
 /// The demo's target.
 pub(super) const TARGET: &str = "iqn.2026-11.io.zgate:demo";
@@ -70,8 +70,8 @@ pub(super) fn settings(scratch: &Path, portal: SocketAddr) -> io::Result<BlockSe
         direct: DirectChoice::Auto,
     };
     Ok(BlockSettings {
-        listen: vec![portal],
-        portal_group: 1,
+        portals: vec![Portal { address: portal, group: 1 }],
+        thin_warning_percent: 0,
         discovery: None,
         max_sessions: 64,
         targets: vec![TargetSettings {

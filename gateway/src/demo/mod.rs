@@ -86,12 +86,13 @@ pub(crate) fn run(args: &DemoArgs) -> io::Result<bool> {
     let address = *gateway.addresses.first().ok_or_else(|| io::Error::other("no listener"))?;
     let metrics = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), args.metrics_port);
     let http = http::start(metrics, gateway.shared.clone())?;
-    let portal = *gateway
+    let portal = gateway
         .shared
         .block
-        .addresses()
+        .portals()
         .first()
-        .ok_or_else(|| io::Error::other("no iSCSI portal"))?;
+        .ok_or_else(|| io::Error::other("no iSCSI portal"))?
+        .address;
     let agreed = verify(args, (address, portal), &manifest, scratch.path())?;
     if !args.once {
         explain(args, (address, portal), http.address);

@@ -5,7 +5,7 @@ use super::state_dir::{StateDir, random_bytes};
 use super::stores::{OpenStores, open_store};
 use crate::block::connection;
 use crate::block::service::BlockService;
-use crate::block::settings::BlockSettings;
+use crate::block::settings::{BlockSettings, Portal};
 use crate::block::unit::{Unit, UnitHome};
 use crate::listen::accept::{NewConnection, Protocol, accept_loop, bind};
 use crate::listen::tcp;
@@ -167,7 +167,7 @@ impl Gateway {
         options.fd_cache_entries = settings.fd_cache_entries;
         options.handle_secret = Some(state_dir.handle_secret()?);
         let (namespace, stores) = open_exports(exports, &options, 1, &OpenStores::default())?;
-        let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_dir), block.portal_group)?;
+        let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_dir), block)?;
         let block_service = Arc::new(BlockService::new(block, home)?);
         let shared = build(settings, state_dir, namespace, pool, block_service, kind)?;
         let mut listeners = Vec::new();
@@ -178,12 +178,12 @@ impl Gateway {
             listeners.push((listener, Protocol::Rpc));
         }
         let mut portals = Vec::new();
-        for address in &block.listen {
-            let listener = bind(*address)?;
-            portals.push(listener.local_addr()?);
+        for portal in &block.portals {
+            let listener = bind(portal.address)?;
+            portals.push(Portal { address: listener.local_addr()?, ..*portal });
             listeners.push((listener, Protocol::Iscsi));
         }
-        shared.block.set_addresses(portals);
+        shared.block.set_portals(portals);
         let (background, units) = mpsc::unbounded_channel();
         shared.block.set_background(background);
         // Set once, here.

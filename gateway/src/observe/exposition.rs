@@ -2,13 +2,15 @@
 //! which docs/METRICS.md is checked against.
 
 use super::pool_metrics;
-use crate::block::figures::{STATUSES as STATUSES_OF_SCSI, UnitFigures};
+use crate::block::figures::{FAILURES, STATUSES as STATUSES_OF_SCSI, UnitFigures};
 use crate::block::service::BlockService;
+use crate::block::unit::Unit;
 use crate::serve::counters::LATENCY_BOUNDS_SECONDS;
 use crate::serve::service::Shared;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zgate_nfs::runtime::Runtime;
+use zgate_store::BlockStore;
 
 /// A metric.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +52,9 @@ metrics! {
     SCSI_ERRORS "zgate_scsi_command_errors_total" "counter" "SCSI commands that did not end with GOOD, by family and status";
     LUN_OPERATIONS "zgate_lun_operations_total" "counter" "SCSI commands of a logical unit, by target, lun and kind";
     LUN_BYTES "zgate_lun_bytes_total" "counter" "Bytes read from and written to a logical unit, by target, lun and kind";
+    LUN_FAILURES "zgate_lun_failures_total" "counter" "SCSI commands that failed because the storage did, by target, lun and kind";
+    LUN_SIZE "zgate_lun_size_bytes" "gauge" "Size of a logical unit, by target and lun";
+    LUN_SPACE "zgate_lun_space_available_bytes" "gauge" "Bytes that the store of a thin logical unit can still allocate, by target and lun";
     ISCSI_SESSIONS "zgate_iscsi_sessions" "gauge" "iSCSI sessions";
     ISCSI_CONNECTIONS "zgate_iscsi_connections" "gauge" "Connections of iSCSI sessions";
     ISCSI_LOGINS "zgate_iscsi_logins_total" "counter" "iSCSI logins that succeeded, by connection";
@@ -184,6 +189,22 @@ fn block_service(out: &mut String, block: &BlockService) {
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         vec![("read", load(&figures.read_bytes)), ("write", load(&figures.written_bytes))]
     });
+    per_unit(LUN_FAILURES, |figures| {
+        let kinds = FAILURES.iter().zip(&figures.failures);
+        kinds.map(|((_, kind), count)| (*kind, count.load(Ordering::Relaxed))).collect()
+    });
+    let mut gauge = |metric: Metric, value: fn(&Unit) -> Option<u64>| {
+        head(out, metric);
+        for unit in rules.catalog.units() {
+            let (target, lun) = (&unit.target, unit.config.number);
+            if let Some(value) = value(unit) {
+                let name = metric.name;
+                let _ = writeln!(out, "{name}{{target=\"{target}\",lun=\"{lun}\"}} {value}");
+            }
+        }
+    };
+    gauge(LUN_SIZE, |unit| Some(unit.volume.geometry().capacity_bytes));
+    gauge(LUN_SPACE, |unit| unit.disk.thin_space().map(|space| space.available_bytes));
     let sessions = block.sessions();
     single(out, ISCSI_SESSIONS, sessions.len());
     single(out, ISCSI_CONNECTIONS, sessions.iter().map(|cell| cell.ports().len()).sum::<usize>());

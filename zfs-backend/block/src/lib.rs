@@ -10,7 +10,7 @@
 //!
 //! `open` finds and locks what lies below; `device` and `file` know its shape;
 //! `aligned` obeys O_DIRECT; `clearing` discards and zeroes; `extents` tells
-//! what is allocated; `volume` is the store.
+//! what is allocated; `volume` is the store; `watch` looks for what changed.
 
 mod aligned;
 mod backing;
@@ -26,8 +26,10 @@ mod options;
 mod size;
 mod span;
 mod volume;
+mod watch;
 
 pub use backing::BackingKind;
 pub use options::{BlockOptions, DirectIo, OpenError};
 pub use size::{ResizeError, Shrink};
 pub use volume::BlockVolume;
+pub use watch::SpaceBelow;

@@ -161,3 +161,23 @@ fn demanded_direct_io_works_or_says_why_not() {
         Err(error) => assert!(matches!(error, OpenError::NoDirectIo { .. }), "{error}"),
     }
 }
+
+#[test]
+fn what_changed_below_is_seen_and_the_space_is_told() {
+    on_every_file(async |volume, path| {
+        let space = volume.space_below().await.unwrap().unwrap();
+        assert!(space.available_bytes > 0 && space.total_bytes >= space.available_bytes);
+        volume.write(0, pattern(65536, 1), true).await.unwrap();
+        let used = volume.space_below().await.unwrap().unwrap().used_bytes;
+        assert!((65536..=4 * MIB).contains(&used), "{used}");
+        assert!(!volume.is_orphaned().await);
+        OpenOptions::new().write(true).open(path).unwrap().set_len(6 * MIB).unwrap();
+        assert_eq!(volume.size_below().await, Ok(6 * MIB));
+        assert_eq!(volume.geometry().capacity_bytes, 4 * MIB, "until it is refreshed");
+        std::fs::remove_file(path).unwrap();
+        assert!(volume.is_orphaned().await);
+        std::fs::write(path, b"another").unwrap();
+        assert!(volume.is_orphaned().await);
+        assert_eq!(read(volume, 0, 4096).await.unwrap(), pattern(65536, 1)[..4096]);
+    });
+}
