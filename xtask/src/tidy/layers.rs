@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol/nfs", &["zgate-store", "zgate-xdr", "zgate-rpc"]),
     ("protocol/scsi", &["zgate-store"]),
     ("protocol/iscsi", &["zgate-store"]),
+    ("rdma/fabric", &["zgate-store"]),
     ("loader", &["zgate-store", "zgate-xdr", "zgate-rpc", "zgate-nfs"]),
 ];
 

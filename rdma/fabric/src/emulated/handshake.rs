@@ -1,0 +1,129 @@
+//! Making a connection: request, answer, private data both ways.
+
+use super::connection::EmulatedConnection;
+use super::memory::Memory;
+use crate::limits::{
+    MAX_ACCEPT_PRIVATE_BYTES, MAX_REJECT_PRIVATE_BYTES, MAX_REQUEST_PRIVATE_BYTES,
+};
+use crate::traits::{ConnectError, Connection, Established, Request, Setup};
+use futures_util::future::BoxFuture;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const REQUEST: [u8; 4] = *b"zgF1";
+const ACCEPT: u8 = 1;
+const REJECT: u8 = 2;
+/// A peer that does not finish its part in this time is gone.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+
+fn invalid(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// Private data as the other side sees it: padded, as connection managers do.
+async fn read_private(stream: &mut TcpStream, max: usize) -> io::Result<Vec<u8>> {
+    let len = usize::from(stream.read_u8().await?);
+    if len > max {
+        return Err(invalid("too much private data"));
+    }
+    let mut data = vec![0; len];
+    stream.read_exact(&mut data).await?;
+    data.resize(max, 0);
+    Ok(data)
+}
+
+fn with_private(head: &[u8], data: &[u8], max: usize) -> io::Result<Vec<u8>> {
+    if data.len() > max {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too much private data"));
+    }
+    Ok([head, &[data.len() as u8], data].concat())
+}
+
+pub(crate) async fn connect(
+    to: SocketAddr,
+    setup: Setup,
+    memory: Arc<Memory>,
+) -> Result<Established, ConnectError> {
+    let request = with_private(&REQUEST, &setup.private_data, MAX_REQUEST_PRIVATE_BYTES)?;
+    let exchange = async {
+        let mut stream = TcpStream::connect(to).await?;
+        stream.set_nodelay(true)?;
+        stream.write_all(&request).await?;
+        let answer = stream.read_u8().await?;
+        let max = match answer {
+            ACCEPT => MAX_ACCEPT_PRIVATE_BYTES,
+            REJECT => MAX_REJECT_PRIVATE_BYTES,
+            _ => return Err(invalid("an unknown answer")),
+        };
+        let private_data = read_private(&mut stream, max).await?;
+        Ok((stream, answer, private_data))
+    };
+    let exchanged = tokio::time::timeout(HANDSHAKE_TIME, exchange).await;
+    let (stream, answer, private_data) = exchanged.map_err(io::Error::from)??;
+    if answer == REJECT {
+        return Err(ConnectError::Rejected(private_data));
+    }
+    let connection = Box::new(EmulatedConnection::new(stream, to, setup, memory));
+    Ok(Established { connection, private_data })
+}
+
+#[derive(Debug)]
+pub(crate) struct EmulatedRequest {
+    stream: TcpStream,
+    peer: SocketAddr,
+    private_data: Vec<u8>,
+    memory: Arc<Memory>,
+}
+
+pub(crate) async fn receive_request(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    memory: Arc<Memory>,
+) -> io::Result<EmulatedRequest> {
+    let receive = async {
+        stream.set_nodelay(true)?;
+        let mut head = [0; REQUEST.len()];
+        stream.read_exact(&mut head).await?;
+        if head != REQUEST {
+            return Err(invalid("no connection request"));
+        }
+        read_private(&mut stream, MAX_REQUEST_PRIVATE_BYTES).await
+    };
+    let private_data = tokio::time::timeout(HANDSHAKE_TIME, receive).await??;
+    Ok(EmulatedRequest { stream, peer, private_data, memory })
+}
+
+impl Request for EmulatedRequest {
+    fn peer_address(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    fn accept(
+        mut self: Box<Self>,
+        setup: Setup,
+    ) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+        Box::pin(async move {
+            let answer = with_private(&[ACCEPT], &setup.private_data, MAX_ACCEPT_PRIVATE_BYTES)?;
+            self.stream.write_all(&answer).await?;
+            let connection = EmulatedConnection::new(self.stream, self.peer, setup, self.memory);
+            Ok(Box::new(connection) as Box<dyn Connection>)
+        })
+    }
+
+    fn reject(mut self: Box<Self>, private_data: Vec<u8>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            if let Ok(answer) = with_private(&[REJECT], &private_data, MAX_REJECT_PRIVATE_BYTES) {
+                // A peer that is gone needs no answer.
+                let _ = self.stream.write_all(&answer).await;
+            }
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! Registered memory of the emulated fabric.
+
+use crate::traits::{Access, Exposed};
+use crate::work::WorkStatus;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zgate_store::AlignedBuf;
+
+#[derive(Debug)]
+struct Region {
+    buffer: AlignedBuf,
+    address: u64,
+    access: Access,
+    valid: bool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    regions: HashMap<u32, Region>,
+    made: u32,
+}
+
+/// All that peers may use.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    table: Mutex<Table>,
+}
+
+impl Memory {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().regions.len()
+    }
+
+    /// Writes for a peer.
+    pub(crate) fn write(&self, rkey: u32, address: u64, data: &[u8]) -> Result<(), WorkStatus> {
+        // A device does not look at the key of a write without bytes.
+        if data.is_empty() {
+            return Ok(());
+        }
+        let mut table = self.lock();
+        let region = table.regions.get_mut(&rkey).ok_or(WorkStatus::RemoteAccess)?;
+        let range = region.range(address, data.len())?;
+        if !region.access.write {
+            return Err(WorkStatus::RemoteAccess);
+        }
+        region.buffer[range].copy_from_slice(data);
+        Ok(())
+    }
+
+    /// Reads for a peer.
+    pub(crate) fn read(&self, rkey: u32, address: u64, len: usize) -> Result<Bytes, WorkStatus> {
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        let table = self.lock();
+        let region = table.regions.get(&rkey).ok_or(WorkStatus::RemoteAccess)?;
+        let range = region.range(address, len)?;
+        if !region.access.read {
+            return Err(WorkStatus::RemoteAccess);
+        }
+        Ok(Bytes::copy_from_slice(&region.buffer[range]))
+    }
+
+    /// Takes a key out of use for a peer.
+    pub(crate) fn invalidate(&self, rkey: u32) -> Result<(), WorkStatus> {
+        match self.lock().regions.get_mut(&rkey) {
+            Some(region) if region.valid => {
+                region.valid = false;
+                Ok(())
+            }
+            _ => Err(WorkStatus::RemoteInvalidRequest),
+        }
+    }
+}
+
+impl Region {
+    fn range(&self, address: u64, len: usize) -> Result<Range<usize>, WorkStatus> {
+        let start = address.checked_sub(self.address).and_then(|start| usize::try_from(start).ok());
+        let end = start.and_then(|start| start.checked_add(len));
+        match start.zip(end) {
+            Some((start, end)) if self.valid && end <= self.buffer.len() => Ok(start..end),
+            _ => Err(WorkStatus::RemoteAccess),
+        }
+    }
+}
+
+/// A handle to one region.
+#[derive(Debug)]
+pub(crate) struct EmulatedExposed {
+    memory: Arc<Memory>,
+    rkey: u32,
+    address: u64,
+    len: usize,
+}
+
+pub(crate) fn expose(memory: &Arc<Memory>, buffer: AlignedBuf, access: Access) -> EmulatedExposed {
+    let (address, len) = (buffer.as_ptr() as u64, buffer.len());
+    let mut table = memory.lock();
+    // No key is used twice soon, so that a stale one is noticed.
+    table.made = table.made.wrapping_add(1);
+    let rkey = table.made.rotate_left(8) ^ 0x5a;
+    table.regions.insert(rkey, Region { buffer, address, access, valid: true });
+    drop(table);
+    EmulatedExposed { memory: Arc::clone(memory), rkey, address, len }
+}
+
+impl Exposed for EmulatedExposed {
+    fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn withdraw(self: Box<Self>) -> AlignedBuf {
+        let region = self.memory.lock().regions.remove(&self.rkey);
+        region.map_or_else(|| AlignedBuf::zeroed(0), |region| region.buffer)
+    }
+}
+
+impl Drop for EmulatedExposed {
+    fn drop(&mut self) {
+        self.memory.lock().regions.remove(&self.rkey);
+    }
+}

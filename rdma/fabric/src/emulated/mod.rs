@@ -1,0 +1,93 @@
+//! The twin over TCP. The peer's "device" is a task that carries out what
+//! comes in; keys, bounds, rights, receives and order are checked as a device
+//! checks them. Two things are simpler: the side that lacks a receive counts
+//! the sender's retries, with its own [`crate::QueueOptions::rnr_retries`], and
+//! an RDMA Read is done before anything posted behind it.
+
+mod connection;
+mod frame;
+mod handshake;
+mod memory;
+mod nic;
+
+use crate::traits::{Access, ConnectError, Established, Exposed, Fabric, Listener, Request, Setup};
+use futures_util::future::BoxFuture;
+use memory::Memory;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use zgate_store::AlignedBuf;
+
+/// A fabric over TCP. Cloning shares the registered memory, as connections of
+/// one protection domain do.
+#[derive(Clone, Debug, Default)]
+pub struct EmulatedFabric {
+    memory: Arc<Memory>,
+}
+
+impl EmulatedFabric {
+    /// A fabric without registered memory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Buffers that peers can use now.
+    #[must_use]
+    pub fn exposed_buffers(&self) -> usize {
+        self.memory.len()
+    }
+}
+
+impl Fabric for EmulatedFabric {
+    fn listen(&self, address: SocketAddr) -> io::Result<Box<dyn Listener>> {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let address = listener.local_addr()?;
+        Ok(Box::new(EmulatedListener { listener, address, memory: Arc::clone(&self.memory) }))
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        setup: Setup,
+    ) -> BoxFuture<'static, Result<Established, ConnectError>> {
+        Box::pin(handshake::connect(to, setup, Arc::clone(&self.memory)))
+    }
+
+    fn expose(&self, buffer: AlignedBuf, access: Access) -> io::Result<Box<dyn Exposed>> {
+        Ok(Box::new(memory::expose(&self.memory, buffer, access)))
+    }
+
+    fn remote_invalidation(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct EmulatedListener {
+    listener: tokio::net::TcpListener,
+    address: SocketAddr,
+    memory: Arc<Memory>,
+}
+
+impl Listener for EmulatedListener {
+    fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Request>>> {
+        Box::pin(async {
+            loop {
+                let (stream, from) = self.listener.accept().await?;
+                // Someone who does not speak the handshake is no request.
+                if let Ok(request) =
+                    handshake::receive_request(stream, from, Arc::clone(&self.memory)).await
+                {
+                    return Ok(Box::new(request) as Box<dyn Request>);
+                }
+            }
+        })
+    }
+}

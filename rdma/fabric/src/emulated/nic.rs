@@ -1,0 +1,172 @@
+//! The device of an emulated connection: it takes in frames, carries out the
+//! peer's requests in their order and hands answers to the work that waits.
+
+use super::connection::Shared;
+use super::frame::Frame;
+use super::memory::Memory;
+use crate::limits::MAX_STALLED_REQUESTS;
+use crate::work::{Disconnect, WorkStatus};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Time between two tries of a peer without a receive.
+const RNR_DELAY: Duration = Duration::from_millis(20);
+/// This many retries are for ever, as on a device.
+const RNR_FOR_EVER: u8 = 7;
+
+struct Nic {
+    shared: Arc<Shared>,
+    memory: Arc<Memory>,
+    answers: mpsc::UnboundedSender<Frame>,
+    /// Requests of the peer that wait for a receive, and what came after.
+    stalled: VecDeque<Frame>,
+    rnr_retries: u8,
+    rnr_ends: Option<Instant>,
+}
+
+/// Starts the tasks of a connection; they end with it. Returns where frames to
+/// the peer go.
+pub(crate) fn start(
+    stream: TcpStream,
+    shared: Arc<Shared>,
+    memory: Arc<Memory>,
+    rnr_retries: u8,
+) -> mpsc::UnboundedSender<Frame> {
+    let (read, write) = stream.into_split();
+    let (to_peer, outgoing) = mpsc::unbounded_channel();
+    let (arrived, incoming) = mpsc::unbounded_channel();
+    tokio::spawn(transmit(write, outgoing));
+    tokio::spawn(take_in(read, arrived));
+    let answers = to_peer.clone();
+    let nic =
+        Nic { shared, memory, answers, stalled: VecDeque::new(), rnr_retries, rnr_ends: None };
+    tokio::spawn(nic.run(incoming));
+    to_peer
+}
+
+/// Ends when the connection and its device are gone, or after a goodbye.
+async fn transmit(mut to: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Frame>) {
+    while let Some(frame) = frames.recv().await {
+        let last = matches!(frame, Frame::Disconnect | Frame::Nak(_));
+        // A peer that is gone is noticed by the other half.
+        if frame.write(&mut to).await.is_err() || last {
+            break;
+        }
+    }
+    let _ = to.shutdown().await;
+}
+
+async fn take_in(mut from: OwnedReadHalf, arrived: mpsc::UnboundedSender<Frame>) {
+    while let Ok(frame) = Frame::read(&mut from).await {
+        if arrived.send(frame).is_err() {
+            break;
+        }
+    }
+}
+
+impl Nic {
+    async fn run(mut self, mut incoming: mpsc::UnboundedReceiver<Frame>) {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            if shared.lock().has_ended() {
+                return;
+            }
+            let rnr_ends = self.rnr_ends;
+            let rnr_over = async {
+                match rnr_ends {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let ended = tokio::select! {
+                frame = incoming.recv() => self.frame(frame),
+                () = shared.changed.notified() => self.carry_out(),
+                () = rnr_over => Err((Disconnect::Error, WorkStatus::Flushed)),
+            };
+            if let Err((why, first)) = ended {
+                if rnr_ends.is_some_and(|at| at <= Instant::now()) {
+                    let _ = self.answers.send(Frame::Nak(WorkStatus::ReceiverNotReady));
+                }
+                let _ = self.answers.send(Frame::Disconnect);
+                shared.lock().end(why, first);
+                return;
+            }
+        }
+    }
+
+    fn frame(&mut self, frame: Option<Frame>) -> Result<(), (Disconnect, WorkStatus)> {
+        let broken = (Disconnect::Error, WorkStatus::RemoteInvalidRequest);
+        let expected = match frame {
+            None => return Err((Disconnect::Peer, WorkStatus::RetryExceeded)),
+            Some(Frame::Disconnect) => return Err((Disconnect::Peer, WorkStatus::Flushed)),
+            Some(Frame::Ack) => self.shared.lock().answered(None),
+            Some(Frame::ReadResponse(data)) => self.shared.lock().answered(Some(&data)),
+            Some(Frame::Nak(status)) => return Err((Disconnect::Error, status)),
+            Some(request) => {
+                self.stalled.push_back(request);
+                if self.stalled.len() > MAX_STALLED_REQUESTS {
+                    return Err(broken);
+                }
+                return self.carry_out();
+            }
+        };
+        if expected { Ok(()) } else { Err(broken) }
+    }
+
+    /// Carries out the peer's requests, as far as there are receives.
+    fn carry_out(&mut self) -> Result<(), (Disconnect, WorkStatus)> {
+        while let Some(request) = self.stalled.pop_front() {
+            if matches!(request, Frame::Send { .. }) && !self.shared.lock().has_receive() {
+                self.stalled.push_front(request);
+                self.rnr_ends = match (self.rnr_ends, self.rnr_retries) {
+                    (_, RNR_FOR_EVER) => None,
+                    (Some(at), _) => Some(at),
+                    (None, tries) => Some(Instant::now() + RNR_DELAY * u32::from(tries)),
+                };
+                return Ok(());
+            }
+            self.rnr_ends = None;
+            let answer = match self.one(&request) {
+                Ok(answer) => answer,
+                Err(status) => {
+                    // The device that refuses is in error, too.
+                    let _ = self.answers.send(Frame::Nak(status));
+                    return Err((Disconnect::Error, WorkStatus::Flushed));
+                }
+            };
+            let _ = self.answers.send(answer);
+        }
+        Ok(())
+    }
+
+    fn one(&self, request: &Frame) -> Result<Frame, WorkStatus> {
+        match request {
+            Frame::Send { gather, invalidate } => {
+                if let Some(rkey) = *invalidate {
+                    self.memory.invalidate(rkey)?;
+                }
+                self.shared.lock().receive(gather, *invalidate)?;
+                Ok(Frame::Ack)
+            }
+            Frame::Write { to, gather } => {
+                let mut address = to.address;
+                for piece in gather {
+                    self.memory.write(to.rkey, address, piece)?;
+                    address = address.wrapping_add(piece.len() as u64);
+                }
+                Ok(Frame::Ack)
+            }
+            Frame::Read { from } => {
+                let data = self.memory.read(from.rkey, from.address, from.len as usize)?;
+                Ok(Frame::ReadResponse(data))
+            }
+            _ => Err(WorkStatus::RemoteInvalidRequest),
+        }
+    }
+}
