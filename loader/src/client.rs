@@ -1,13 +1,22 @@
-//! A client of one server: connections, the session, names.
+//! A client of one server: its connections, the session, names. What is lost on
+//! the way comes back by itself: a connection is made again and its requests
+//! are repeated in their slots, so that none runs twice; a session that the
+//! server has forgotten is created again and what was open is reclaimed.
 
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
-use crate::session::{Session, SessionRequest};
-use crate::transport::tcp::RpcConnection;
+use crate::link::Link;
+use crate::open_state::OpenState;
+use crate::session::{Session, SessionRequest, decode};
+use crate::transport::Landing;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+use tokio::time::Instant;
 use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::wire::{Bitmap, Fattr, OpNum};
+use zgate_nfs::v4::op::{exchange_id, sequence};
+use zgate_nfs::v4::wire::{Bitmap, Fattr, OpNum, Status};
 use zgate_rpc::{AuthSys, Credential};
 use zgate_store::BufferPool;
 use zgate_xdr::Decoder;
@@ -16,10 +25,15 @@ use zgate_xdr::Decoder;
 const TYPE: u32 = 1;
 const SIZE: u32 = 4;
 
+/// How long a server that asks for patience is left alone.
+const DELAY: Duration = Duration::from_millis(50);
+/// How long one of several links may take before the next one is tried.
+const LINK_PATIENCE: Duration = Duration::from_millis(500);
+
 /// How to reach a server.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Connections, all of one session.
+    /// Connections to each address, all of one session.
     pub connections: usize,
     /// Requests in flight.
     pub slots: u32,
@@ -31,6 +45,9 @@ pub struct ClientOptions {
     pub owner: Vec<u8>,
     /// Changes when the client restarts.
     pub verifier: [u8; 8],
+    /// How long a request may take while the server cannot be reached, starts
+    /// again or asks for patience.
+    pub patience: Duration,
 }
 
 impl Default for ClientOptions {
@@ -42,6 +59,7 @@ impl Default for ClientOptions {
             credential: Credential::Sys(AuthSys::default()),
             owner: format!("zgate-client-{}", std::process::id()).into_bytes(),
             verifier: u64::from(std::process::id()).to_be_bytes(),
+            patience: Duration::from_secs(150),
         }
     }
 }
@@ -49,10 +67,14 @@ impl Default for ClientOptions {
 /// A client.
 #[derive(Debug)]
 pub struct Client {
-    connections: Vec<RpcConnection>,
-    session: Session,
+    links: Vec<Link>,
+    request: SessionRequest,
+    session: RwLock<Arc<Session>>,
+    recovery: tokio::sync::Mutex<()>,
+    opens: Mutex<Vec<Weak<OpenState>>>,
     next: AtomicUsize,
     max_transfer_bytes: u32,
+    patience: Duration,
 }
 
 /// What a name leads to.
@@ -75,11 +97,20 @@ impl Client {
         address: SocketAddr,
         options: &ClientOptions,
     ) -> Result<Self, ClientError> {
+        Self::connect_all(&[address], options).await
+    }
+
+    /// The same over several addresses of one server (session trunking, RFC
+    /// 8881 §2.10.5).
+    ///
+    /// # Errors
+    /// [`ClientError::OtherServer`] if two addresses lead to two servers; what
+    /// the server or the connection says.
+    pub async fn connect_all(
+        addresses: &[SocketAddr],
+        options: &ClientOptions,
+    ) -> Result<Self, ClientError> {
         let pool = BufferPool::new(128 << 20);
-        let mut connections = Vec::new();
-        for _ in 0..options.connections.max(1) {
-            connections.push(RpcConnection::connect(address, pool.clone()).await?);
-        }
         let request = SessionRequest {
             owner: options.owner.clone(),
             verifier: options.verifier,
@@ -88,10 +119,24 @@ impl Client {
             slots: options.slots,
             max_message_bytes: options.max_transfer_bytes + (16 << 10),
         };
-        let session = Session::create(&connections[0], &request).await?;
+        // Connections take turns: addresses first, so that all are used.
+        let links: Vec<Link> = (0..options.connections.max(1))
+            .flat_map(|_| addresses.iter().map(|address| Link::new(*address, pool.clone())))
+            .collect();
+        let (session, known) = greet(&links, addresses.len(), &request).await?;
         let room = session.fore.max_response_bytes.min(session.fore.max_request_bytes);
         let max_transfer_bytes = options.max_transfer_bytes.min(room.saturating_sub(4 << 10));
-        Ok(Self { connections, session, next: AtomicUsize::new(0), max_transfer_bytes })
+        tracing::debug!(clientid = ?known.clientid, slots = session.fore.slots, "session created");
+        Ok(Self {
+            links,
+            request,
+            session: RwLock::new(Arc::new(session)),
+            recovery: tokio::sync::Mutex::new(()),
+            opens: Mutex::new(Vec::new()),
+            next: AtomicUsize::new(0),
+            max_transfer_bytes,
+            patience: options.patience,
+        })
     }
 
     /// Largest READ and WRITE in bytes.
@@ -100,13 +145,171 @@ impl Client {
         self.max_transfer_bytes
     }
 
+    /// Requests that can be under way at the same time.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.session().fore.slots
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    fn session(&self) -> Arc<Session> {
+        Arc::clone(&self.session.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Remembers an open file, to reclaim it after a restart of the server.
+    pub(crate) fn remember(&self, open: &Arc<OpenState>) {
+        let mut opens = self.opens.lock().unwrap_or_else(PoisonError::into_inner);
+        opens.retain(|known| known.strong_count() > 0);
+        opens.push(Arc::downgrade(open));
+    }
+
     /// Sends a COMPOUND, on the connections in turn.
     ///
     /// # Errors
     /// What the server or the connection says.
     pub async fn call(&self, ops: Ops, cache_this: bool) -> Result<Results, ClientError> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len();
-        self.session.call(&self.connections[turn], ops, cache_this).await
+        self.exchange(&ops, cache_this, &mut None).await
+    }
+
+    /// The same; the data of a READ is placed in `landing`, which is there
+    /// again afterwards whatever happens.
+    pub(crate) async fn exchange(
+        &self,
+        ops: &Ops,
+        cache_this: bool,
+        landing: &mut Option<Landing>,
+    ) -> Result<Results, ClientError> {
+        let until = Instant::now() + self.patience;
+        loop {
+            let session = self.session();
+            match self.in_session(&session, ops, cache_this, landing, until).await {
+                Err(error) if error.is_session_lost() && Instant::now() < until => {
+                    self.recover(&session, until).await?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn in_session(
+        &self,
+        session: &Session,
+        ops: &Ops,
+        cache_this: bool,
+        landing: &mut Option<Landing>,
+        until: Instant,
+    ) -> Result<Results, ClientError> {
+        let mut turn = session.turn().await?;
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut repeated = false;
+        for attempt in 0.. {
+            let link = &self.links[(first + attempt) % self.links.len()];
+            let limit = self.link_limit(attempt, until);
+            let connection = match link.connection(limit).await {
+                Ok(connection) => connection,
+                Err(error) if Instant::now() >= until => return Err(error),
+                Err(_) => continue,
+            };
+            let xid = connection.next_xid();
+            let message = turn.encode(xid, cache_this, ops);
+            let arrived = connection.call_into(xid, message, landing.take()).await;
+            *landing = arrived.landing;
+            let raw = match arrived.reply {
+                Ok(raw) => raw,
+                Err(error) if Instant::now() >= until => return Err(error),
+                Err(_) => {
+                    repeated = true;
+                    continue;
+                }
+            };
+            let mut results = decode(raw)?;
+            results.set_placed(arrived.placed);
+            let error = match results.next::<sequence::Res>(OpNum::Sequence) {
+                Ok(_) => {
+                    turn.advance();
+                    return Ok(results);
+                }
+                Err(error) => error,
+            };
+            match error.status() {
+                Some(Status::Delay) if Instant::now() < until => tokio::time::sleep(DELAY).await,
+                // It ran, and the answer is not kept: what is not kept may run
+                // again (RFC 8881 §2.10.6.1.3).
+                Some(Status::RetryUncachedRep) if !cache_this => turn.advance(),
+                Some(Status::SeqMisordered) if repeated && !cache_this => {
+                    turn.advance();
+                    repeated = false;
+                }
+                _ => return Err(error),
+            }
+        }
+        Err(ClientError::Garbled("SEQUENCE"))
+    }
+
+    fn link_limit(&self, attempt: usize, until: Instant) -> Instant {
+        if self.links.len() > 1 && attempt + 1 < self.links.len() {
+            until.min(Instant::now() + LINK_PATIENCE)
+        } else {
+            until
+        }
+    }
+
+    /// The server has forgotten `old`: another session, and what was open.
+    async fn recover(&self, old: &Arc<Session>, until: Instant) -> Result<(), ClientError> {
+        let _one_at_a_time = self.recovery.lock().await;
+        if !Arc::ptr_eq(&self.session(), old) {
+            return Ok(());
+        }
+        tracing::info!("the server has forgotten the session: creating another one");
+        loop {
+            match self.renew(old, until).await {
+                Ok(session) => {
+                    let session = Arc::new(session);
+                    *self.session.write().unwrap_or_else(PoisonError::into_inner) = session;
+                    return Ok(());
+                }
+                Err(error) if error.is_passing() && Instant::now() < until => {
+                    tracing::debug!(%error, "trying again");
+                    tokio::time::sleep(DELAY).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn renew(&self, old: &Session, until: Instant) -> Result<Session, ClientError> {
+        let connection = self.any_connection(until).await?;
+        let known = self.request.introduce(&connection).await?;
+        let session = Session::create(&connection, &self.request, &known).await?;
+        if known.clientid != old.clientid {
+            let opens: Vec<Arc<OpenState>> = {
+                let opens = self.opens.lock().unwrap_or_else(PoisonError::into_inner);
+                opens.iter().filter_map(Weak::upgrade).collect()
+            };
+            for open in opens {
+                open.reclaim(&session, &connection).await?;
+            }
+        }
+        reclaim_complete(&session, &connection).await?;
+        Ok(session)
+    }
+
+    async fn any_connection(
+        &self,
+        until: Instant,
+    ) -> Result<Arc<crate::transport::tcp::RpcConnection>, ClientError> {
+        for (attempt, link) in self.links.iter().enumerate() {
+            let last = attempt + 1 == self.links.len();
+            match link.connection(self.link_limit(attempt, until)).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) if last => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Err(ClientError::Garbled("no address"))
     }
 
     /// Walks a path from the server's root.
@@ -127,9 +330,7 @@ impl Client {
         }
         let fh = results.next(OpNum::Getfh)?;
         let attrs: Fattr = results.next(OpNum::Getattr)?;
-        let mut d = Decoder::new(&attrs.values.0);
-        let garbled = |_| ClientError::Garbled("GETATTR");
-        let (kind, size) = (d.u32().map_err(garbled)?, d.u64().map_err(garbled)?);
+        let (kind, size) = kind_and_size(&attrs)?;
         Ok(Found { fh, kind, size })
     }
 
@@ -143,4 +344,53 @@ impl Client {
         results.skip(OpNum::Putfh)?;
         results.next::<zgate_nfs::v4::wire::ChangeInfo>(OpNum::Remove).map(|_| ())
     }
+}
+
+/// Creates the session over the first link; the first link of every other
+/// address has to lead to the same server.
+async fn greet(
+    links: &[Link],
+    addresses: usize,
+    request: &SessionRequest,
+) -> Result<(Session, exchange_id::Res), ClientError> {
+    let mut first: Option<(Session, exchange_id::Res, SocketAddr)> = None;
+    for link in links.iter().take(addresses) {
+        let connection = link.connection(Instant::now()).await?;
+        let known = request.introduce(&connection).await?;
+        match &first {
+            None => {
+                let session = Session::create(&connection, request, &known).await?;
+                reclaim_complete(&session, &connection).await?;
+                first = Some((session, known, link.address()));
+            }
+            Some((_, same, at)) => {
+                let owner = |res: &exchange_id::Res| {
+                    (res.clientid, res.owner_minor, res.owner_major.clone(), res.scope.clone())
+                };
+                if owner(same) != owner(&known) {
+                    let (first, second) = (at.to_string(), link.address().to_string());
+                    return Err(ClientError::OtherServer { first, second });
+                }
+            }
+        }
+    }
+    first.map(|(session, known, _)| (session, known)).ok_or(ClientError::Garbled("no address"))
+}
+
+async fn reclaim_complete(
+    session: &Session,
+    connection: &crate::transport::tcp::RpcConnection,
+) -> Result<(), ClientError> {
+    let ops = Ops::new().op(OpNum::ReclaimComplete, &false);
+    match session.call(connection, &ops, true).await?.skip(OpNum::ReclaimComplete) {
+        Err(error) if error.status() != Some(Status::CompleteAlready) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The answer to a GETATTR of type and size.
+pub(crate) fn kind_and_size(attrs: &Fattr) -> Result<(u32, u64), ClientError> {
+    let mut d = Decoder::new(&attrs.values.0);
+    let garbled = |_| ClientError::Garbled("GETATTR");
+    Ok((d.u32().map_err(garbled)?, d.u64().map_err(garbled)?))
 }

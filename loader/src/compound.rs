@@ -7,7 +7,7 @@ use zgate_nfs::v4::wire::{Bitmap, OpNum, Stateid, Status};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, Message};
 
 /// Operations to be sent in one COMPOUND.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Ops {
     body: Encoder,
     count: u32,
@@ -126,6 +126,7 @@ impl Encode for Triple {
 pub struct Results {
     raw: Bytes,
     at: usize,
+    placed: Option<usize>,
     /// Status of the whole.
     pub status: Status,
 }
@@ -139,7 +140,7 @@ impl Results {
         d.opaque(zgate_nfs::limits::MAX_TAG_BYTES).map_err(garbled)?;
         d.u32().map_err(garbled)?;
         let at = d.position();
-        Ok(Self { raw, at, status })
+        Ok(Self { raw, at, placed: None, status })
     }
 
     /// The next operation's result; an error when the server refused it.
@@ -162,6 +163,31 @@ impl Results {
     /// As [`Self::next`].
     pub fn skip(&mut self, num: OpNum) -> Result<(), ClientError> {
         self.next::<()>(num)
+    }
+
+    /// The data of the READ in it lies elsewhere, so many bytes.
+    pub(crate) fn set_placed(&mut self, placed: Option<usize>) {
+        self.placed = placed;
+    }
+
+    /// READ's answer when its memory was lent: whether it reached the end, and
+    /// how many bytes were read. `landing` has them when this returns, wherever
+    /// the transport left them.
+    ///
+    /// # Errors
+    /// As [`Self::next`]; more data than there is memory.
+    pub fn read_into(&mut self, landing: &mut [u8]) -> Result<(bool, usize), ClientError> {
+        let garbled = |_| ClientError::Garbled("READ");
+        let Some(placed) = self.placed else {
+            let (eof, data) = self.read()?;
+            let place = landing.get_mut(..data.len()).ok_or(ClientError::Garbled("READ"))?;
+            place.copy_from_slice(&data);
+            return Ok((eof, data.len()));
+        };
+        let mut d = self.header(OpNum::Read)?;
+        let eof = bool::decode(&mut d).map_err(garbled)?;
+        let len = d.length(zgate_nfs::limits::MAX_TRANSFER_BYTES).map_err(garbled)?;
+        if len == placed { Ok((eof, len)) } else { Err(ClientError::Garbled("READ")) }
     }
 
     /// READ's answer: whether it reached the end, and the data, not copied.

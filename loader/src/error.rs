@@ -25,6 +25,22 @@ pub enum ClientError {
     /// The server's answer makes no sense.
     #[error("the server's answer to {0} cannot be understood")]
     Garbled(&'static str),
+    /// A file is larger than what it should be.
+    #[error("{bytes} bytes; at most {max_bytes} are expected")]
+    TooLarge {
+        /// Its length in bytes.
+        bytes: u64,
+        /// The bound in bytes.
+        max_bytes: u64,
+    },
+    /// Two addresses that are not of one server.
+    #[error("{first} and {second} are different servers; name addresses of one")]
+    OtherServer {
+        /// The first address.
+        first: String,
+        /// The one that does not fit.
+        second: String,
+    },
     /// The RPC layer refused the call.
     #[error("the server refused the call: {0}")]
     Rpc(String),
@@ -38,5 +54,35 @@ impl ClientError {
             Self::Refused { status, .. } => Some(*status),
             _ => None,
         }
+    }
+
+    fn is_one_of(&self, statuses: &[Status]) -> bool {
+        self.status().is_some_and(|status| statuses.contains(&status))
+    }
+
+    /// The server has forgotten the session or the client.
+    pub(crate) fn is_session_lost(&self) -> bool {
+        self.is_one_of(&[Status::Badsession, Status::Deadsession, Status::StaleClientid])
+    }
+
+    /// The server has forgotten what was open.
+    pub(crate) fn is_state_lost(&self) -> bool {
+        self.is_one_of(&[
+            Status::BadStateid,
+            Status::StaleStateid,
+            Status::OldStateid,
+            Status::Expired,
+            Status::AdminRevoked,
+        ])
+    }
+
+    /// The server says: not now.
+    pub(crate) fn asks_for_patience(&self) -> bool {
+        self.is_one_of(&[Status::Delay, Status::Grace])
+    }
+
+    /// Trying again may help while a session is created.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Self::Transport { .. }) || self.is_session_lost() || self.asks_for_patience()
     }
 }

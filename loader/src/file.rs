@@ -1,17 +1,23 @@
 //! An open file.
 
 use crate::client::Client;
-use crate::compound::Ops;
+use crate::compound::{Ops, Results};
 use crate::error::ClientError;
+use crate::open_state::{OpenState, open_args};
+use crate::transport::Landing;
 use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::open::{Args, Claim, How, Res};
+use zgate_nfs::v4::op::open::{Claim, How};
 use zgate_nfs::v4::op::{close, open};
-use zgate_nfs::v4::wire::{ClientId, Fattr, OpNum, StateOwner, Stateid};
+use zgate_nfs::v4::wire::{Fattr, OpNum, Stateid};
 use zgate_xdr::Opaque;
 
-/// OPEN4_SHARE_ACCESS_WANT_NO_DELEG.
-const WANT_NO_DELEGATION: u32 = 0x0400;
+/// Pauses while the server asks for patience: the first and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,10 +30,9 @@ pub enum OpenMode {
 
 /// An open file. Close it; a dropped one stays open until the client's lease
 /// ends.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct File {
-    fh: Fh,
-    stateid: Stateid,
+    open: Arc<OpenState>,
 }
 
 impl File {
@@ -45,26 +50,24 @@ impl File {
             OpenMode::Read => (1, How::NoCreate),
             OpenMode::Create => (3, How::Unchecked(empty_with_mode())),
         };
-        let args = Args {
-            seqid: 0,
-            access: access | WANT_NO_DELEGATION,
-            deny: 0,
-            owner: StateOwner { clientid: ClientId(0), owner: Opaque(b"zgate".to_vec()) },
-            how,
-            claim: Claim::Null(Opaque(name.as_bytes().to_vec())),
-        };
+        let args = open_args(access, how, Claim::Null(Opaque(name.as_bytes().to_vec())));
         let ops = Ops::new().putfh(dir).op(OpNum::Open, &args).getfh();
-        let mut results = client.call(ops, true).await?;
-        results.skip(OpNum::Putfh)?;
-        let opened: Res = results.next::<open::Res>(OpNum::Open)?;
-        let fh = results.next(OpNum::Getfh)?;
-        Ok(Self { fh, stateid: opened.stateid })
+        let (opened, fh) = patiently(client, async || {
+            let mut results = client.call(ops.clone(), true).await?;
+            results.skip(OpNum::Putfh)?;
+            let opened: open::Res = results.next(OpNum::Open)?;
+            Ok((opened, results.next(OpNum::Getfh)?))
+        })
+        .await?;
+        let open = Arc::new(OpenState::new(fh, access, opened.stateid));
+        client.remember(&open);
+        Ok(Self { open })
     }
 
     /// Its handle.
     #[must_use]
     pub fn fh(&self) -> &Fh {
-        &self.fh
+        &self.open.fh
     }
 
     /// Reads; shorter only at the end. Says whether it reached the end.
@@ -77,10 +80,31 @@ impl File {
         offset: u64,
         count: u32,
     ) -> Result<(bool, Bytes), ClientError> {
-        let ops = Ops::new().putfh(&self.fh).read(self.stateid, offset, count);
-        let mut results = client.call(ops, false).await?;
-        results.skip(OpNum::Putfh)?;
-        results.read()
+        let build = |stateid| Ops::new().putfh(self.fh()).read(stateid, offset, count);
+        self.with_state(client, &mut None, build, |results, _| results.read()).await
+    }
+
+    /// Reads into `landing` as much as fits; the data goes there straight from
+    /// the wire. Says whether it reached the end and how much was read. The
+    /// memory comes back whatever happens, unless the runtime is shut down.
+    pub async fn read_into(
+        &self,
+        client: &Client,
+        offset: u64,
+        mut landing: Landing,
+    ) -> (Result<(bool, usize), ClientError>, Option<Landing>) {
+        let Ok(count) = u32::try_from(landing.bytes().len()) else {
+            return (Err(ClientError::Garbled("READ")), Some(landing));
+        };
+        let mut landing = Some(landing);
+        let build = |stateid| Ops::new().putfh(self.fh()).read(stateid, offset, count);
+        let result = self
+            .with_state(client, &mut landing, build, |results, landing| match landing {
+                Some(landing) => results.read_into(landing.bytes()),
+                None => Err(ClientError::Garbled("READ")),
+            })
+            .await;
+        (result, landing)
     }
 
     /// Writes; returns how many bytes the server took. Call
@@ -94,10 +118,11 @@ impl File {
         offset: u64,
         data: Bytes,
     ) -> Result<u32, ClientError> {
-        let ops = Ops::new().putfh(&self.fh).write(self.stateid, offset, 0, data);
-        let mut results = client.call(ops, false).await?;
-        results.skip(OpNum::Putfh)?;
-        results.next::<WriteAnswer>(OpNum::Write).map(|answer| answer.count)
+        let build = |stateid| Ops::new().putfh(self.fh()).write(stateid, offset, 0, data.clone());
+        let answer = |results: &mut Results, _: &mut Option<Landing>| {
+            results.next::<WriteAnswer>(OpNum::Write).map(|answer| answer.count)
+        };
+        self.with_state(client, &mut None, build, answer).await
     }
 
     /// Brings everything to stable storage.
@@ -105,10 +130,13 @@ impl File {
     /// # Errors
     /// What the server or the connection says.
     pub async fn commit(&self, client: &Client) -> Result<(), ClientError> {
-        let ops = Ops::new().putfh(&self.fh).commit(0, 0);
-        let mut results = client.call(ops, false).await?;
-        results.skip(OpNum::Putfh)?;
-        results.next::<[u8; 8]>(OpNum::Commit).map(|_| ())
+        let ops = Ops::new().putfh(self.fh()).commit(0, 0);
+        patiently(client, async || {
+            let mut results = client.call(ops.clone(), false).await?;
+            results.skip(OpNum::Putfh)?;
+            results.next::<[u8; 8]>(OpNum::Commit).map(|_| ())
+        })
+        .await
     }
 
     /// Closes it.
@@ -116,11 +144,82 @@ impl File {
     /// # Errors
     /// What the server or the connection says.
     pub async fn close(self, client: &Client) -> Result<(), ClientError> {
-        let args = close::Args { seqid: 0, stateid: self.stateid };
-        let ops = Ops::new().putfh(&self.fh).op(OpNum::Close, &args);
+        let stateid = self.open.stateid(client).await?;
+        let args = close::Args { seqid: 0, stateid };
+        let ops = Ops::new().putfh(self.fh()).op(OpNum::Close, &args);
         let mut results = client.call(ops, true).await?;
         results.skip(OpNum::Putfh)?;
         results.next::<close::Res>(OpNum::Close).map(|_| ())
+    }
+
+    /// Runs one operation that needs the open; opens again when the server has
+    /// forgotten it.
+    async fn with_state<T>(
+        &self,
+        client: &Client,
+        landing: &mut Option<Landing>,
+        build: impl Fn(Stateid) -> Ops,
+        answer: impl Fn(&mut Results, &mut Option<Landing>) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let mut waits = Waits::new(client);
+        loop {
+            let mut used = None;
+            let result = match self.open.stateid(client).await {
+                Ok(stateid) => {
+                    used = Some(stateid);
+                    match client.exchange(&build(stateid), false, landing).await {
+                        Ok(mut results) => {
+                            results.skip(OpNum::Putfh).and_then(|()| answer(&mut results, landing))
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                Err(error) => Err(error),
+            };
+            match (result, used) {
+                (Err(error), Some(stateid)) if error.is_state_lost() => {
+                    self.open.forget(stateid);
+                    waits.next(error).await?;
+                }
+                (Err(error), _) if error.asks_for_patience() => waits.next(error).await?,
+                (result, _) => return result,
+            }
+        }
+    }
+}
+
+/// Repeats a request while the server asks for patience.
+async fn patiently<T>(
+    client: &Client,
+    request: impl AsyncFn() -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
+    let mut waits = Waits::new(client);
+    loop {
+        match request().await {
+            Err(error) if error.asks_for_patience() => waits.next(error).await?,
+            result => return result,
+        }
+    }
+}
+
+/// Growing pauses up to the client's patience.
+struct Waits {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Waits {
+    fn new(client: &Client) -> Self {
+        Self { until: Instant::now() + client.patience(), pause: FIRST_PAUSE }
+    }
+
+    async fn next(&mut self, error: ClientError) -> Result<(), ClientError> {
+        if Instant::now() + self.pause >= self.until {
+            return Err(error);
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
     }
 }
 

@@ -1,16 +1,24 @@
 //! A user-space NFSv4.1 client: sessions, pipelined requests, several
 //! connections. It talks to any NFSv4.1 server; the demo, the benchmarks and
-//! the loaders stand on it.
+//! the loaders stand on it. On top of it: models, whose tensors come straight
+//! from the wire into the memory they stay in.
 
 pub mod blocking;
 pub mod client;
 pub mod compound;
+pub mod directory;
 pub mod error;
 pub mod file;
+mod link;
+pub mod model;
+mod open_state;
 pub mod safetensors;
 pub mod session;
 pub mod transport;
+pub mod url;
 
 pub use client::{Client, ClientOptions};
 pub use error::ClientError;
 pub use file::{File, OpenMode};
+pub use model::{Load, LoadOptions, LoadedTensor, Model, Plan, Wanted};
+pub use url::NfsUrl;

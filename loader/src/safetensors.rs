@@ -1,11 +1,41 @@
 //! The safetensors container: eight bytes of header length, a JSON header, raw
-//! tensor data. Only what a generator and a verifier need.
+//! tensor data, and the index of a model in several files.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Longest header accepted, in bytes (the format's own limit is 100 MB).
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
+
+/// Bits of one element of each type the format knows.
+const DTYPE_BITS: [(&str, u64); 20] = [
+    ("BOOL", 8),
+    ("F4", 4),
+    ("F6_E2M3", 6),
+    ("F6_E3M2", 6),
+    ("U8", 8),
+    ("I8", 8),
+    ("F8_E5M2", 8),
+    ("F8_E4M3", 8),
+    ("F8_E8M0", 8),
+    ("I16", 16),
+    ("U16", 16),
+    ("F16", 16),
+    ("BF16", 16),
+    ("I32", 32),
+    ("U32", 32),
+    ("F32", 32),
+    ("F64", 64),
+    ("I64", 64),
+    ("U64", 64),
+    ("C64", 64),
+];
+
+/// Bits of an element; none for a type nobody knows.
+#[must_use]
+pub fn dtype_bits(dtype: &str) -> Option<u64> {
+    DTYPE_BITS.iter().find(|(name, _)| *name == dtype).map(|(_, bits)| *bits)
+}
 
 /// One tensor of a header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +48,29 @@ pub struct TensorInfo {
     pub data_offsets: [u64; 2],
 }
 
+impl TensorInfo {
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.data_offsets[1].saturating_sub(self.data_offsets[0])
+    }
+
+    /// What the type and the shape make, in bytes.
+    ///
+    /// # Errors
+    /// An unknown type; more than can be counted; half a byte.
+    pub fn expected_bytes(&self) -> Result<u64, String> {
+        let bits =
+            dtype_bits(&self.dtype).ok_or_else(|| format!("type {} is unknown", self.dtype))?;
+        let total = self
+            .shape
+            .iter()
+            .try_fold(bits, |product, dim| product.checked_mul(*dim))
+            .ok_or_else(|| format!("shape {:?} is too large", self.shape))?;
+        if total % 8 == 0 { Ok(total / 8) } else { Err("it ends within a byte".to_owned()) }
+    }
+}
+
 /// A header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
@@ -27,6 +80,19 @@ pub struct Header {
     /// Tensors by name.
     #[serde(flatten)]
     pub tensors: BTreeMap<String, TensorInfo>,
+}
+
+/// How long the header is, from a file's first eight bytes.
+///
+/// # Errors
+/// What is wrong with it, for people.
+pub fn header_bytes(raw: &[u8]) -> Result<u64, String> {
+    let length = raw.first_chunk::<8>().ok_or("shorter than eight bytes")?;
+    let length = u64::from_le_bytes(*length);
+    if length > MAX_HEADER_BYTES {
+        return Err(format!("a header of {length} bytes is longer than the format allows"));
+    }
+    Ok(length)
 }
 
 impl Header {
@@ -41,17 +107,12 @@ impl Header {
         bytes
     }
 
-    /// Reads a header from the start of a file.
+    /// Reads a header from the start of a file; returns where the data begins.
     ///
     /// # Errors
     /// What is wrong with it, for people.
     pub fn parse(raw: &[u8]) -> Result<(Self, usize), String> {
-        let length = raw.first_chunk::<8>().ok_or("shorter than eight bytes")?;
-        let length = u64::from_le_bytes(*length);
-        if length > MAX_HEADER_BYTES {
-            return Err(format!("a header of {length} bytes is longer than the format allows"));
-        }
-        let end = 8 + length as usize;
+        let end = 8 + header_bytes(raw)? as usize;
         let json = raw.get(8..end).ok_or("the header is cut short")?;
         let header: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         for (name, tensor) in &header.tensors {
@@ -61,23 +122,120 @@ impl Header {
         }
         Ok((header, end))
     }
+
+    /// Checks every tensor against its shape, and all of them against the
+    /// `data_bytes` behind the header: the format knows neither holes nor
+    /// overlaps.
+    ///
+    /// # Errors
+    /// What is wrong, for people.
+    pub fn check(&self, data_bytes: u64) -> Result<(), String> {
+        let mut all: Vec<(&String, &TensorInfo)> = self.tensors.iter().collect();
+        all.sort_by_key(|(_, tensor)| tensor.data_offsets);
+        let mut end = 0;
+        for (name, tensor) in all {
+            let expected =
+                tensor.expected_bytes().map_err(|reason| format!("tensor {name}: {reason}"))?;
+            if tensor.bytes() != expected {
+                let has = tensor.bytes();
+                return Err(format!("tensor {name} has {has} bytes; its shape needs {expected}"));
+            }
+            if tensor.data_offsets[0] != end {
+                return Err(format!("tensor {name} does not follow the one before it"));
+            }
+            end = tensor.data_offsets[1];
+        }
+        if end != data_bytes {
+            return Err(format!("{data_bytes} bytes of data; the header describes {end}"));
+        }
+        Ok(())
+    }
+}
+
+/// `model.safetensors.index.json`: which file holds which tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Index {
+    /// File by tensor.
+    pub weight_map: BTreeMap<String, String>,
+}
+
+impl Index {
+    /// Reads an index.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people; a file outside the model's own
+    /// directory.
+    pub fn parse(raw: &[u8]) -> Result<Self, String> {
+        let index: Self = serde_json::from_slice(raw).map_err(|error| error.to_string())?;
+        for file in index.weight_map.values() {
+            if file.is_empty() || file.contains('/') || file.starts_with('.') {
+                return Err(format!("file {file:?} does not lie beside the index"));
+            }
+        }
+        Ok(index)
+    }
+
+    /// The files, each once, in order.
+    #[must_use]
+    pub fn files(&self) -> Vec<String> {
+        let mut files: Vec<String> = self.weight_map.values().cloned().collect();
+        files.sort();
+        files.dedup();
+        files
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn tensor(dtype: &str, shape: &[u64], data_offsets: [u64; 2]) -> TensorInfo {
+        TensorInfo { dtype: dtype.into(), shape: shape.to_vec(), data_offsets }
+    }
+
     #[test]
     fn a_header_survives_the_trip() {
-        let tensor = TensorInfo { dtype: "F32".into(), shape: vec![2, 3], data_offsets: [0, 24] };
         let header = Header {
             metadata: BTreeMap::new(),
-            tensors: BTreeMap::from([("w".to_owned(), tensor)]),
+            tensors: BTreeMap::from([("w".to_owned(), tensor("F32", &[2, 3], [0, 24]))]),
         };
         let raw = header.to_bytes();
         assert_eq!(raw.len() % 8, 0);
         assert_eq!(Header::parse(&raw).unwrap(), (header, raw.len()));
         assert!(Header::parse(&raw[..20]).is_err());
         assert!(Header::parse(&u64::MAX.to_le_bytes()).is_err());
+    }
+
+    #[test]
+    fn shapes_and_places_have_to_fit() {
+        let header = |tensors: &[(&str, TensorInfo)]| Header {
+            metadata: BTreeMap::new(),
+            tensors: tensors.iter().map(|(n, t)| ((*n).to_owned(), t.clone())).collect(),
+        };
+        let good =
+            header(&[("a", tensor("F16", &[4], [0, 8])), ("b", tensor("I64", &[], [8, 16]))]);
+        assert_eq!(good.check(16), Ok(()));
+        assert!(good.check(17).unwrap_err().contains("describes 16"));
+        let hole = header(&[("a", tensor("F16", &[4], [8, 16]))]);
+        assert!(hole.check(16).unwrap_err().contains("follow"));
+        let short = header(&[("a", tensor("F16", &[5], [0, 8]))]);
+        assert!(short.check(8).unwrap_err().contains("needs 10"));
+        let huge = header(&[("a", tensor("F64", &[u64::MAX, 2], [0, 8]))]);
+        assert!(huge.check(8).unwrap_err().contains("too large"));
+        assert!(
+            header(&[("a", tensor("X", &[1], [0, 1]))]).check(1).unwrap_err().contains("unknown")
+        );
+    }
+
+    #[test]
+    fn an_index_stays_in_its_directory() {
+        let index = Index::parse(
+            br#"{"metadata":{},"weight_map":{"a":"m-1.safetensors","b":"m-1.safetensors"}}"#,
+        );
+        assert_eq!(index.unwrap().files(), ["m-1.safetensors"]);
+        for bad in ["../x", "/x", "", ".."] {
+            let raw = format!(r#"{{"weight_map":{{"a":"{bad}"}}}}"#);
+            assert!(Index::parse(raw.as_bytes()).is_err(), "{bad}");
+        }
     }
 }

@@ -5,10 +5,10 @@ use crate::error::ClientError;
 use crate::transport::tcp::RpcConnection;
 use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use zgate_nfs::v4::op::create_session::{self, ChannelAttrs};
 use zgate_nfs::v4::op::{exchange_id, sequence};
-use zgate_nfs::v4::wire::{OpNum, SessionId, Status};
+use zgate_nfs::v4::wire::{ClientId, OpNum, SessionId};
 use zgate_rpc::auth::OpaqueAuth;
 use zgate_rpc::{CallHeader, Credential};
 use zgate_xdr::{Decoder, Encode, Encoder, Message, Opaque};
@@ -28,6 +28,8 @@ struct Slot {
 #[derive(Debug)]
 pub struct Session {
     id: SessionId,
+    /// Who we are to the server.
+    pub(crate) clientid: ClientId,
     minor: u32,
     credential: OpaqueAuth,
     free: Mutex<Vec<Slot>>,
@@ -35,6 +37,46 @@ pub struct Session {
     /// What the server allows.
     pub fore: ChannelAttrs,
     highest_slot: u32,
+}
+
+/// A slot in use. It goes back when dropped.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    session: &'a Session,
+    slot: Option<Slot>,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Turn<'_> {
+    /// The request was answered: the next one has the next number (RFC 8881
+    /// §2.10.6.1).
+    pub(crate) fn advance(&mut self) {
+        if let Some(slot) = &mut self.slot {
+            slot.sequence = slot.sequence.wrapping_add(1);
+        }
+    }
+
+    /// The request as it goes out.
+    pub(crate) fn encode(&self, xid: u32, cache_this: bool, ops: &Ops) -> Message {
+        let (number, sequence) =
+            self.slot.as_ref().map_or((0, 0), |slot| (slot.number, slot.sequence));
+        let args = sequence::Args {
+            session: self.session.id,
+            sequence,
+            slot: number,
+            highest_slot: self.session.highest_slot,
+            cache_this,
+        };
+        encode(xid, &self.session.credential, self.session.minor, Some(&args), ops.clone())
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.session.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        }
+    }
 }
 
 /// One RPC call with a COMPOUND.
@@ -103,6 +145,27 @@ pub struct SessionRequest {
 }
 
 impl SessionRequest {
+    /// EXCHANGE_ID: who we are, and who answers.
+    ///
+    /// # Errors
+    /// What the server or the connection says.
+    pub async fn introduce(
+        &self,
+        connection: &RpcConnection,
+    ) -> Result<exchange_id::Res, ClientError> {
+        let introduce = exchange_id::Args {
+            verifier: self.verifier,
+            owner: Opaque(self.owner.clone()),
+            flags: 0,
+            protect: exchange_id::Protect::None,
+            implementation: None,
+        };
+        let ops = Ops::new().op(OpNum::ExchangeId, &introduce);
+        let credential = self.credential.to_opaque();
+        let mut results = alone(connection, &credential, self.minor, ops).await?;
+        results.next(OpNum::ExchangeId)
+    }
+
     /// The arguments of CREATE_SESSION after EXCHANGE_ID's answer.
     pub(crate) fn create_session(&self, known: &exchange_id::Res) -> create_session::Args {
         let channel = ChannelAttrs {
@@ -134,80 +197,57 @@ impl SessionRequest {
 }
 
 impl Session {
-    /// EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE.
+    /// CREATE_SESSION after EXCHANGE_ID. What was held before a restart of the
+    /// server is to be reclaimed next, and RECLAIM_COMPLETE sent.
     ///
     /// # Errors
     /// What the server or the connection says.
-    pub async fn create(
+    pub(crate) async fn create(
         connection: &RpcConnection,
         request: &SessionRequest,
+        known: &exchange_id::Res,
     ) -> Result<Self, ClientError> {
         let credential = request.credential.to_opaque();
-        let introduce = exchange_id::Args {
-            verifier: request.verifier,
-            owner: Opaque(request.owner.clone()),
-            flags: 0,
-            protect: exchange_id::Protect::None,
-            implementation: None,
-        };
-        let ops = Ops::new().op(OpNum::ExchangeId, &introduce);
-        let mut results = alone(connection, &credential, request.minor, ops).await?;
-        let known: exchange_id::Res = results.next(OpNum::ExchangeId)?;
-        let create = request.create_session(&known);
-        let ops = Ops::new().op(OpNum::CreateSession, &create);
+        let ops = Ops::new().op(OpNum::CreateSession, &request.create_session(known));
         let mut results = alone(connection, &credential, request.minor, ops).await?;
         let made: create_session::Res = results.next(OpNum::CreateSession)?;
-        let slots = made.fore.slots;
-        let session = Self {
+        let slots = made.fore.slots.max(1);
+        Ok(Self {
             id: made.session,
+            clientid: known.clientid,
             minor: request.minor,
             credential,
             free: Mutex::new((0..slots).rev().map(|number| Slot { number, sequence: 1 }).collect()),
             permits: Semaphore::new(slots as usize),
             fore: made.fore,
             highest_slot: slots - 1,
-        };
-        let ops = Ops::new().op(OpNum::ReclaimComplete, &false);
-        match session.call(connection, ops, true).await?.skip(OpNum::ReclaimComplete) {
-            Ok(()) => {}
-            Err(error) if error.status() == Some(Status::CompleteAlready) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(session)
+        })
     }
 
-    /// Sends a COMPOUND in a free slot, waiting for one when all are busy. The
-    /// results begin behind SEQUENCE.
+    /// A free slot; waits while all are in use.
+    pub(crate) async fn turn(&self) -> Result<Turn<'_>, ClientError> {
+        let closed = |_| ClientError::Garbled("SEQUENCE");
+        let permit = self.permits.acquire().await.map_err(closed)?;
+        let slot = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Ok(Turn { session: self, slot, _permit: permit })
+    }
+
+    /// Sends a COMPOUND on one connection and does not repeat it. The results
+    /// begin behind SEQUENCE.
     ///
     /// # Errors
     /// What the server or the connection says.
-    pub async fn call(
+    pub(crate) async fn call(
         &self,
         connection: &RpcConnection,
-        ops: Ops,
+        ops: &Ops,
         cache_this: bool,
     ) -> Result<Results, ClientError> {
-        let closed = |_| ClientError::Garbled("SEQUENCE");
-        let _permit = self.permits.acquire().await.map_err(closed)?;
-        let slot = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let Some(mut slot) = slot else { return Err(ClientError::Garbled("SEQUENCE")) };
-        let args = sequence::Args {
-            session: self.id,
-            sequence: slot.sequence,
-            slot: slot.number,
-            highest_slot: self.highest_slot,
-            cache_this,
-        };
+        let mut turn = self.turn().await?;
         let xid = connection.next_xid();
-        let message = encode(xid, &self.credential, self.minor, Some(&args), ops);
-        let answer = connection.call(xid, message).await.and_then(decode);
-        let result = answer.and_then(|mut results| {
-            results.next::<sequence::Res>(OpNum::Sequence).map(|_| results)
-        });
-        if result.is_ok() {
-            slot.sequence = slot.sequence.wrapping_add(1);
-        }
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
-        result
+        let mut results = decode(connection.call(xid, turn.encode(xid, cache_this, ops)).await?)?;
+        results.next::<sequence::Res>(OpNum::Sequence)?;
+        turn.advance();
+        Ok(results)
     }
 }

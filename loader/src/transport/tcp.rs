@@ -1,7 +1,8 @@
 //! RPC over one TCP connection, any number of calls in flight.
 
+use super::landing::{Arrived, LOOK_BYTES, Landing, locate};
 use crate::error::ClientError;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +21,21 @@ const MAX_REPLY_BYTES: usize = 8 << 20;
 /// Small replies share read buffers of this size.
 const STREAM_BYTES: usize = 64 << 10;
 
-type Waiting = Arc<Mutex<HashMap<u32, oneshot::Sender<Bytes>>>>;
+/// Somebody who waits for a reply.
+#[derive(Debug)]
+struct Waiter {
+    sender: oneshot::Sender<Arrived>,
+    landing: Option<Landing>,
+}
+
+#[derive(Debug, Default)]
+struct Routes {
+    waiting: HashMap<u32, Waiter>,
+    closed: bool,
+}
+
+/// The callers waiting, by transaction id.
+type Waiting = Arc<Mutex<Routes>>;
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -37,6 +52,34 @@ impl Drop for RpcConnection {
         for task in &self.tasks {
             task.abort();
         }
+        close(&self.waiting, self.address);
+    }
+}
+
+/// Whoever waits hears at once that no answer comes, and gets the memory back.
+fn close(waiting: &Waiting, address: SocketAddr) {
+    let waiters: Vec<Waiter> = {
+        let mut routes = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        routes.closed = true;
+        routes.waiting.drain().map(|(_, waiter)| waiter).collect()
+    };
+    for waiter in waiters {
+        waiter.give_up(address);
+    }
+}
+
+impl Waiter {
+    fn give_up(self, address: SocketAddr) {
+        let reply = Err(lost(address));
+        // The caller may have gone.
+        let _ = self.sender.send(Arrived { reply, landing: self.landing, placed: None });
+    }
+}
+
+fn lost(address: SocketAddr) -> ClientError {
+    ClientError::Transport {
+        address: address.to_string(),
+        source: io::Error::from(io::ErrorKind::ConnectionReset),
     }
 }
 
@@ -54,13 +97,17 @@ impl RpcConnection {
         let (outgoing, queue) = mpsc::unbounded_channel();
         let routes = Arc::clone(&waiting);
         let receive = tokio::spawn(async move {
-            if let Err(error) = receive(reader, &routes, &pool).await {
-                tracing::debug!(%error, "connection lost");
+            let mut receiver = Receiver::new(reader, Arc::clone(&routes), pool, address);
+            if let Err(error) = receiver.run().await {
+                tracing::debug!(%error, %address, "connection lost");
             }
-            // Whoever waits hears at once that no answer comes.
-            routes.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            close(&routes, address);
         });
-        let send = tokio::spawn(send(writer, queue));
+        let routes = Arc::clone(&waiting);
+        let send = tokio::spawn(async move {
+            send(writer, queue).await;
+            close(&routes, address);
+        });
         Ok(Self { address, xid: AtomicU32::new(1), waiting, outgoing, tasks: vec![receive, send] })
     }
 
@@ -68,6 +115,12 @@ impl RpcConnection {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether it is lost.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).closed
     }
 
     /// A transaction id not in use.
@@ -81,14 +134,35 @@ impl RpcConnection {
     /// # Errors
     /// [`ClientError::Transport`] when the connection is gone.
     pub async fn call(&self, xid: u32, message: Message) -> Result<Bytes, ClientError> {
+        self.call_into(xid, message, None).await.reply
+    }
+
+    /// The same for a READ whose data is to be placed in `landing`.
+    pub async fn call_into(&self, xid: u32, message: Message, landing: Option<Landing>) -> Arrived {
         let (sender, receiver) = oneshot::channel();
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(xid, sender);
-        let lost = || ClientError::Transport {
-            address: self.address.to_string(),
-            source: io::Error::from(io::ErrorKind::ConnectionReset),
+        let waiter = Waiter { sender, landing };
+        let refused = {
+            let mut routes = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if routes.closed {
+                Some(waiter)
+            } else {
+                routes.waiting.insert(xid, waiter);
+                None
+            }
         };
-        self.outgoing.send(message).map_err(|_| lost())?;
-        receiver.await.map_err(|_| lost())
+        match refused {
+            Some(waiter) => waiter.give_up(self.address),
+            None => {
+                if self.outgoing.send(message).is_err() {
+                    close(&self.waiting, self.address);
+                }
+            }
+        }
+        receiver.await.unwrap_or_else(|_| Arrived {
+            reply: Err(lost(self.address)),
+            landing: None,
+            placed: None,
+        })
     }
 }
 
@@ -122,50 +196,119 @@ async fn send(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Mes
     }
 }
 
-async fn receive(
-    mut reader: OwnedReadHalf,
-    waiting: &Waiting,
-    pool: &BufferPool,
-) -> io::Result<()> {
-    let mut stream = BytesMut::with_capacity(STREAM_BYTES);
-    loop {
-        while stream.len() < MARKER_BYTES {
-            fill(&mut reader, &mut stream).await?;
-        }
-        let marker = Marker::parse([stream[0], stream[1], stream[2], stream[3]]);
-        if marker.len > MAX_REPLY_BYTES || !marker.last {
-            return Err(io::Error::from(io::ErrorKind::InvalidData));
-        }
-        let record = if MARKER_BYTES + marker.len <= STREAM_BYTES / 2 {
-            while stream.len() < MARKER_BYTES + marker.len {
-                fill(&mut reader, &mut stream).await?;
-            }
-            let mut record = stream.split_to(MARKER_BYTES + marker.len).freeze();
-            record.advance(MARKER_BYTES);
-            record
-        } else {
-            let mut buffer = pool.take(marker.len);
-            let have = (stream.len() - MARKER_BYTES).min(marker.len);
-            buffer[..have].copy_from_slice(&stream[MARKER_BYTES..MARKER_BYTES + have]);
-            let _ = stream.split_to(MARKER_BYTES + have);
-            reader.read_exact(&mut buffer[have..]).await?;
-            buffer.into_bytes()
-        };
-        let Some(xid) = record.first_chunk::<4>().map(|raw| u32::from_be_bytes(*raw)) else {
-            return Err(io::Error::from(io::ErrorKind::InvalidData));
-        };
-        let waiter = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&xid);
-        if let Some(waiter) = waiter {
-            // The caller may have given up.
-            let _ = waiter.send(record);
-        }
-    }
+/// The receiving side.
+struct Receiver {
+    reader: OwnedReadHalf,
+    stream: BytesMut,
+    waiting: Waiting,
+    pool: BufferPool,
+    address: SocketAddr,
+    /// After a large reply little is read at first: only what that read takes
+    /// of the next one's data is ever copied.
+    after_large: bool,
 }
 
-async fn fill(reader: &mut OwnedReadHalf, stream: &mut BytesMut) -> io::Result<()> {
-    stream.reserve(STREAM_BYTES / 2);
-    match reader.read_buf(stream).await? {
-        0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
-        _ => Ok(()),
+impl Receiver {
+    fn new(reader: OwnedReadHalf, waiting: Waiting, pool: BufferPool, address: SocketAddr) -> Self {
+        let stream = BytesMut::with_capacity(STREAM_BYTES);
+        Self { reader, stream, waiting, pool, address, after_large: false }
+    }
+
+    async fn run(&mut self) -> io::Result<()> {
+        loop {
+            self.have(MARKER_BYTES + 4).await?;
+            let marker: [u8; 4] = std::array::from_fn(|index| self.stream[index]);
+            let marker = Marker::parse(marker);
+            if marker.len > MAX_REPLY_BYTES || marker.len < 4 || !marker.last {
+                return Err(io::Error::from(io::ErrorKind::InvalidData));
+            }
+            self.stream.advance(MARKER_BYTES);
+            self.record(marker.len).await?;
+        }
+    }
+
+    /// Reads until `len` bytes are at hand.
+    async fn have(&mut self, len: usize) -> io::Result<()> {
+        while self.stream.len() < len {
+            let most = if self.after_large { LOOK_BYTES } else { STREAM_BYTES };
+            self.stream.reserve(most);
+            let room = (&mut self.stream).limit(most);
+            if self.reader.read_buf(&mut { room }).await? == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+            }
+        }
+        Ok(())
+    }
+
+    /// One reply of `len` bytes, whose marker has been taken.
+    async fn record(&mut self, len: usize) -> io::Result<()> {
+        let xid: [u8; 4] = std::array::from_fn(|index| self.stream[index]);
+        let waiter = {
+            let mut routes = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            routes.waiting.remove(&u32::from_be_bytes(xid))
+        };
+        let mut waiter = waiter;
+        let mut landing = waiter.as_mut().and_then(|waiter| waiter.landing.take());
+        let received = self.receive(len, landing.as_mut()).await;
+        let Some(mut waiter) = waiter else { return received.map(|_| ()) };
+        match received {
+            Ok((reply, placed)) => {
+                // The caller may have given up.
+                let _ = waiter.sender.send(Arrived { reply: Ok(reply), landing, placed });
+                Ok(())
+            }
+            Err(error) => {
+                waiter.landing = landing;
+                waiter.give_up(self.address);
+                Err(error)
+            }
+        }
+    }
+
+    async fn receive(
+        &mut self,
+        len: usize,
+        landing: Option<&mut Landing>,
+    ) -> io::Result<(Bytes, Option<usize>)> {
+        if let Some(landing) = landing {
+            self.have(len.min(LOOK_BYTES)).await?;
+            let look = &self.stream[..len.min(LOOK_BYTES).min(self.stream.len())];
+            if let Some((at, data)) = locate(look)
+                && data <= landing.bytes().len()
+                && at + data <= len
+            {
+                return self.place(len, at, &mut landing.bytes()[..data]).await;
+            }
+        }
+        self.after_large = false;
+        if len <= STREAM_BYTES / 2 {
+            self.have(len).await?;
+            return Ok((self.stream.split_to(len).freeze(), None));
+        }
+        let mut buffer = self.pool.take(len);
+        let have = self.stream.len().min(len);
+        buffer[..have].copy_from_slice(&self.stream[..have]);
+        self.stream.advance(have);
+        self.reader.read_exact(&mut buffer[have..]).await?;
+        Ok((buffer.into_bytes(), None))
+    }
+
+    /// Receives a reply whose data begins at `at`, into `data`.
+    async fn place(
+        &mut self,
+        len: usize,
+        at: usize,
+        data: &mut [u8],
+    ) -> io::Result<(Bytes, Option<usize>)> {
+        let mut head = self.stream.split_to(at);
+        let have = self.stream.len().min(data.len());
+        data[..have].copy_from_slice(&self.stream[..have]);
+        self.stream.advance(have);
+        self.reader.read_exact(&mut data[have..]).await?;
+        self.after_large = true;
+        let tail = len - at - data.len();
+        self.have(tail).await?;
+        head.extend_from_slice(&self.stream.split_to(tail));
+        Ok((head.freeze(), Some(data.len())))
     }
 }

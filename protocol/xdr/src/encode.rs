@@ -85,7 +85,7 @@ pub struct Mark {
 }
 
 /// Builds one message.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Encoder {
     segments: Vec<Segment>,
     buffer: BytesMut,

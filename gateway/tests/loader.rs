@@ -1,0 +1,263 @@
+//! Models loaded from a real gateway by the user-space client: whole, in part,
+//! over connections that break, and through a restart of the server.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod rig;
+
+use rig::{Gateway, own_credential};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use zgate_loader::model::checksum::Verify;
+use zgate_loader::model::{LoadError, Part};
+use zgate_loader::safetensors::{Header, TensorInfo};
+use zgate_loader::{Client, ClientOptions, Load, LoadOptions, Model, Plan, Wanted};
+
+/// What a model holds: tensor by name, with its shape.
+type Contents = BTreeMap<String, (Vec<u64>, Vec<u8>)>;
+
+/// Bytes that differ everywhere.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Writes a model of `shards` files with an index; returns what is in it.
+fn write_model(dir: &Path, shards: u64, rows: u64) -> Contents {
+    std::fs::create_dir_all(dir).unwrap();
+    let (mut all, mut map) = (Contents::new(), BTreeMap::new());
+    for shard in 0..shards {
+        let file = format!("model-{shard:05}.safetensors");
+        let mut header = Header::default();
+        let mut data = Vec::new();
+        for number in 0..4u64 {
+            let name = format!("layer.{shard}.{number}.weight");
+            let shape = vec![rows, 128 * (number + 1)];
+            let bytes = noise(shard * 10 + number, (shape[0] * shape[1] * 2) as usize);
+            let start = data.len() as u64;
+            data.extend_from_slice(&bytes);
+            let sum: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+            header.metadata.insert(format!("sha256:{name}"), sum);
+            let data_offsets = [start, data.len() as u64];
+            let info = TensorInfo { dtype: "BF16".into(), shape: shape.clone(), data_offsets };
+            header.tensors.insert(name.clone(), info);
+            map.insert(name.clone(), file.clone());
+            all.insert(name, (shape, bytes));
+        }
+        let mut raw = header.to_bytes();
+        raw.extend_from_slice(&data);
+        std::fs::write(dir.join(file), raw).unwrap();
+    }
+    let index = serde_json::json!({ "metadata": {}, "weight_map": map });
+    std::fs::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
+    all
+}
+
+fn options() -> ClientOptions {
+    ClientOptions {
+        connections: 3,
+        credential: own_credential(),
+        patience: Duration::from_secs(60),
+        ..ClientOptions::default()
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+async fn open(address: SocketAddr, path: &str) -> Result<Model, LoadError> {
+    let client = Client::connect(address, &options()).await.unwrap();
+    Model::open(Arc::new(client), path).await
+}
+
+/// Loads and compares; calls `at_half` when half has been taken.
+async fn load_all(model: &Model, contents: &Contents, at_half: impl FnOnce()) -> usize {
+    let settings =
+        LoadOptions { inflight_bytes: 4 << 20, verify: Verify::Tensors, ..LoadOptions::default() };
+    let plan = Plan::new(model, &Wanted::default()).unwrap();
+    let mut load = Load::start(model, plan, &settings);
+    let (mut seen, mut at_half) = (0, Some(at_half));
+    while let Some(tensor) = load.next().await.unwrap() {
+        let (shape, bytes) = &contents[&tensor.name];
+        assert_eq!(&tensor.shape, shape, "{}", tensor.name);
+        assert!(tensor.data == bytes[..], "{} differs", tensor.name);
+        seen += 1;
+        if seen == contents.len() / 2 {
+            at_half.take().unwrap()();
+        }
+    }
+    assert_eq!(load.progress().done_bytes(), load.total_bytes());
+    seen
+}
+
+#[test]
+fn a_sharded_model_comes_whole_or_in_part() {
+    let gateway = Gateway::start(20);
+    let contents = write_model(&gateway.export().join("m"), 3, 1024);
+    runtime().block_on(async {
+        let model = open(gateway.address, "/export/m").await.unwrap();
+        assert_eq!(model.shards().len(), 3);
+        assert_eq!(load_all(&model, &contents, || {}).await, 12);
+
+        // Two tensors, of which this rank wants the second half of the columns.
+        let names = ["layer.0.1.weight", "layer.2.3.weight"].map(str::to_owned);
+        let part = Part { dim: 1, rank: 1, ranks: 2 };
+        let wanted = Wanted { names: Some(names.to_vec()), part: Some(part) };
+        let plan = Plan::new(&model, &wanted).unwrap();
+        let mut load = Load::start(&model, plan, &LoadOptions::default());
+        while let Some(tensor) = load.next().await.unwrap() {
+            let (shape, bytes) = &contents[&tensor.name];
+            let row = shape[1] as usize * 2;
+            let expected: Vec<u8> =
+                bytes.chunks(row).flat_map(|row_bytes| &row_bytes[row / 2..]).copied().collect();
+            assert_eq!(tensor.shape, [shape[0], shape[1] / 2]);
+            assert!(tensor.data == expected[..], "{} differs", tensor.name);
+        }
+        // Half of the rows is half of the reading.
+        let part = Part { dim: 0, rank: 0, ranks: 2 };
+        let half = Plan::new(&model, &Wanted { names: None, part: Some(part) }).unwrap();
+        let bytes: usize = contents.values().map(|(_, bytes)| bytes.len()).sum();
+        assert!(half.bytes() < bytes as u64 * 6 / 10 + (1 << 20));
+
+        let wanted = Wanted { names: Some(vec!["weight".into()]), part: None };
+        let error = Plan::new(&model, &wanted).unwrap_err().to_string();
+        assert!(error.contains("no tensor weight; there is layer."), "{error}");
+        model.close().await.unwrap();
+    });
+}
+
+#[test]
+fn damage_and_wrong_files_are_told() {
+    let gateway = Gateway::start(20);
+    let dir = gateway.export().join("m");
+    write_model(&dir, 1, 256);
+    let file = dir.join("model-00000.safetensors");
+    let good = std::fs::read(&file).unwrap();
+    runtime().block_on(async {
+        let mut bad = good.clone();
+        let last = bad.len() - 1;
+        bad[last] ^= 1;
+        std::fs::write(&file, &bad).unwrap();
+        let model = open(gateway.address, "/export/m").await.unwrap();
+        let plan = Plan::new(&model, &Wanted::default()).unwrap();
+        let settings = LoadOptions { verify: Verify::Tensors, ..LoadOptions::default() };
+        let mut load = Load::start(&model, plan, &settings);
+        let error = loop {
+            match load.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("damage went unnoticed"),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("layer.0.3.weight") && error.contains("damaged"), "{error}");
+
+        std::fs::write(&file, &good[..last]).unwrap();
+        let error = open(gateway.address, "/export/m").await.unwrap_err().to_string();
+        assert!(
+            error.contains("model-00000.safetensors") && error.contains("describes"),
+            "{error}"
+        );
+        std::fs::write(&file, b"not a model").unwrap();
+        assert!(open(gateway.address, "/export/m").await.is_err());
+        let error = open(gateway.address, "/export/nothing").await.unwrap_err().to_string();
+        assert!(error.contains("/export/nothing") && error.contains("NOENT"), "{error}");
+    });
+}
+
+#[test]
+fn a_restart_of_the_server_is_survived() {
+    let mut gateway = Gateway::start(5);
+    let contents = write_model(&gateway.export().join("m"), 4, 4096);
+    let address = gateway.address;
+    runtime().block_on(async {
+        let model = open(address, "/export/m").await.unwrap();
+        let seen = load_all(&model, &contents, || {
+            gateway.kill();
+            gateway.restart();
+        });
+        assert_eq!(seen.await, contents.len());
+        model.close().await.unwrap();
+    });
+    let log = std::fs::read_to_string(gateway.dir.path().join("zgate.log")).unwrap();
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+/// Passes bytes on, and cuts every connection after so many of them.
+struct Cutter {
+    address: SocketAddr,
+    cuts: Arc<AtomicU64>,
+}
+
+impl Cutter {
+    fn start(server: SocketAddr, every_bytes: u64) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let cuts = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&cuts);
+        std::thread::spawn(move || {
+            while let Ok((client, _)) = listener.accept() {
+                let Ok(upstream) = TcpStream::connect(server) else { continue };
+                let ends = Arc::new(Mutex::new(vec![
+                    client.try_clone().unwrap(),
+                    upstream.try_clone().unwrap(),
+                ]));
+                let (back, cuts) = (Arc::clone(&ends), Arc::clone(&counted));
+                let (up, down) = (upstream.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || pass(client, upstream, u64::MAX, &ends, &cuts));
+                let cuts = Arc::clone(&counted);
+                std::thread::spawn(move || pass(up, down, every_bytes, &back, &cuts));
+            }
+        });
+        Self { address, cuts }
+    }
+}
+
+fn pass(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    most: u64,
+    ends: &Mutex<Vec<TcpStream>>,
+    cuts: &AtomicU64,
+) {
+    let (mut buffer, mut passed) = (vec![0; 64 << 10], 0);
+    while let Ok(got @ 1..) = from.read(&mut buffer) {
+        if to.write_all(&buffer[..got]).is_err() {
+            break;
+        }
+        passed += got as u64;
+        if passed > most {
+            cuts.fetch_add(1, Ordering::Relaxed);
+            break;
+        }
+    }
+    for end in ends.lock().unwrap().drain(..) {
+        let _ = end.shutdown(Shutdown::Both);
+    }
+}
+
+#[test]
+fn connections_that_break_are_made_again() {
+    let gateway = Gateway::start(20);
+    let contents = write_model(&gateway.export().join("m"), 2, 4096);
+    let cutter = Cutter::start(gateway.address, 3 << 20);
+    runtime().block_on(async {
+        let model = open(cutter.address, "/export/m").await.unwrap();
+        assert_eq!(load_all(&model, &contents, || {}).await, contents.len());
+    });
+    let cuts = cutter.cuts.load(Ordering::Relaxed);
+    assert!(cuts >= 3, "only {cuts} connections were cut");
+}

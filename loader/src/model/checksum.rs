@@ -1,0 +1,185 @@
+//! Checksums compared while data streams in: of single tensors, when the
+//! file's metadata has them (`sha256:NAME` = hex), and of whole files, when
+//! they are known from a side file in the form of `sha256sum`.
+
+use super::LoadError;
+use super::catalog::Shard;
+use super::load::LoadedTensor;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// What begins a metadata key with a tensor's checksum.
+pub const TENSOR_KEY: &str = "sha256:";
+
+/// Whether and how checksums are compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// Not at all.
+    #[default]
+    Off,
+    /// Tensors by the metadata of their file.
+    Tensors,
+    /// Whole files by name, in hex; tensors too. Needs everything loaded.
+    Files(BTreeMap<String, String>),
+}
+
+/// Reads the output of `sha256sum`: hex digits, two spaces (or one and `*`), a
+/// name.
+///
+/// # Errors
+/// The first line that is something else.
+pub fn parse_sums(text: &str) -> Result<BTreeMap<String, String>, String> {
+    text.lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| {
+            let (sum, name) = line.split_once(' ').ok_or_else(|| line.to_owned())?;
+            let name = name.trim_start_matches([' ', '*']);
+            let hex = sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if !hex || name.is_empty() {
+                return Err(format!("{line:?} is no line of sha256sum"));
+            }
+            Ok((name.to_owned(), sum.to_ascii_lowercase()))
+        })
+        .collect()
+}
+
+/// What is known of one file so far.
+#[derive(Debug, Default)]
+pub(super) struct FileHash {
+    name: String,
+    tensors: Option<BTreeMap<String, String>>,
+    whole: Option<Whole>,
+}
+
+#[derive(Debug)]
+struct Whole {
+    expected: String,
+    hash: Sha256,
+    /// Everything before it is hashed.
+    done: u64,
+    /// What came out of order.
+    early: BTreeMap<u64, Bytes>,
+    size: u64,
+}
+
+impl FileHash {
+    pub(super) fn new(shard: &Shard, verify: &Verify) -> Self {
+        let tensors = (*verify != Verify::Off).then(|| {
+            let sums = shard.metadata.iter();
+            sums.filter_map(|(key, sum)| {
+                Some((key.strip_prefix(TENSOR_KEY)?.to_owned(), sum.clone()))
+            })
+            .collect()
+        });
+        let whole = match verify {
+            Verify::Files(sums) => sums.get(&shard.name).map(|expected| {
+                let mut whole = Whole {
+                    expected: expected.clone(),
+                    hash: Sha256::new(),
+                    done: 0,
+                    early: BTreeMap::new(),
+                    size: shard.size,
+                };
+                whole.add(0, &shard.header);
+                whole
+            }),
+            _ => None,
+        };
+        Self { name: shard.name.clone(), tensors, whole }
+    }
+
+    /// Bytes of the file have come.
+    pub(super) fn add(&mut self, offset: u64, data: &Bytes) {
+        if let Some(whole) = &mut self.whole {
+            whole.add(offset, data);
+        }
+    }
+
+    /// A tensor has come.
+    pub(super) fn check(&self, tensor: &LoadedTensor) -> Result<(), LoadError> {
+        let expected = self.tensors.as_ref().and_then(|sums| sums.get(&tensor.name));
+        let Some(expected) = expected else { return Ok(()) };
+        compare(
+            &format!("{}: {}", self.name, tensor.name),
+            &hex(&Sha256::digest(&tensor.data)),
+            expected,
+        )
+    }
+
+    /// Everything has come.
+    pub(super) fn finish(self) -> Result<(), LoadError> {
+        let Some(whole) = self.whole else { return Ok(()) };
+        if whole.done != whole.size {
+            // Only a part was loaded: nothing can be said of the whole.
+            return Ok(());
+        }
+        compare(&self.name, &hex(&whole.hash.finalize()), &whole.expected)
+    }
+}
+
+impl Whole {
+    fn add(&mut self, offset: u64, data: &Bytes) {
+        self.early.insert(offset, data.clone());
+        while let Some(next) = self.early.remove(&self.done) {
+            self.hash.update(&next);
+            self.done += next.len() as u64;
+        }
+    }
+}
+
+fn compare(what: &str, found: &str, expected: &str) -> Result<(), LoadError> {
+    if found.eq_ignore_ascii_case(expected) {
+        return Ok(());
+    }
+    let (found, expected) = (found.to_owned(), expected.to_owned());
+    Err(LoadError::Checksum { what: what.to_owned(), found, expected })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_read() {
+        let sum = "a".repeat(64);
+        let text = format!("{sum}  a.safetensors\n{sum} *b c.safetensors\n\n");
+        let sums = parse_sums(&text).unwrap();
+        assert_eq!(sums.keys().collect::<Vec<_>>(), ["a.safetensors", "b c.safetensors"]);
+        assert!(parse_sums("abc  x").is_err());
+    }
+
+    #[test]
+    fn pieces_in_any_order_make_one_hash() {
+        let hash = |order: &[usize]| {
+            let data = Bytes::from_static(b"0123456789");
+            let pieces = [(0, data.slice(..4)), (4, data.slice(4..7)), (7, data.slice(7..))];
+            let expected = hex(&Sha256::digest(b"0123456789"));
+            let whole =
+                Whole { expected, hash: Sha256::new(), done: 0, early: BTreeMap::new(), size: 10 };
+            let mut file = FileHash { name: "x".into(), tensors: None, whole: Some(whole) };
+            order.iter().for_each(|&i| file.add(pieces[i].0, &pieces[i].1));
+            file.finish()
+        };
+        hash(&[0, 1, 2]).unwrap();
+        hash(&[2, 0, 1]).unwrap();
+    }
+
+    #[test]
+    fn damage_is_told() {
+        let sums = BTreeMap::from([("w".to_owned(), "0".repeat(64))]);
+        let file = FileHash { name: "x".into(), tensors: Some(sums), whole: None };
+        let tensor = |name: &str| LoadedTensor {
+            name: name.into(),
+            dtype: "U8".into(),
+            shape: vec![1],
+            data: Bytes::from_static(b"1"),
+        };
+        assert!(file.check(&tensor("w")).unwrap_err().to_string().contains("damaged"));
+        file.check(&tensor("v")).unwrap();
+    }
+}

@@ -1,0 +1,263 @@
+//! Runs a plan: large reads, many at a time, straight into memory that the
+//! tensors own afterwards. What is under way and not yet taken is bounded.
+
+use super::checksum::{FileHash, Verify};
+use super::plan::{Plan, Region, Target};
+use super::{LoadError, Model};
+use crate::client::Client;
+use crate::file::File;
+use crate::transport::Landing;
+use bytes::{Bytes, BytesMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+
+/// Memory begins at a multiple of this.
+const ALIGNMENT_BYTES: usize = 4096;
+/// The unit of the bound on memory.
+const UNIT_BYTES: u64 = 4096;
+
+/// How to load.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Bytes being read or waiting to be taken; one region more than this when
+    /// it is larger.
+    pub inflight_bytes: u64,
+    /// Requests under way.
+    pub depth: usize,
+    /// Whether checksums are compared.
+    pub verify: Verify,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self { inflight_bytes: 256 << 20, depth: 16, verify: Verify::Off }
+    }
+}
+
+/// A tensor in memory. Its data is its own: it stays when the loader is gone.
+#[derive(Clone, Debug)]
+pub struct LoadedTensor {
+    /// Name.
+    pub name: String,
+    /// Element type.
+    pub dtype: String,
+    /// Shape.
+    pub shape: Vec<u64>,
+    /// Elements, row after row, little endian.
+    pub data: Bytes,
+}
+
+/// How far it is.
+#[derive(Debug, Default)]
+pub struct Progress {
+    done: AtomicU64,
+}
+
+impl Progress {
+    /// Bytes read.
+    #[must_use]
+    pub fn done_bytes(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+}
+
+type Delivery = (Result<Vec<LoadedTensor>, LoadError>, Option<OwnedSemaphorePermit>);
+
+/// A load under way. Dropping it stops it.
+#[derive(Debug)]
+pub struct Load {
+    total_bytes: u64,
+    progress: Arc<Progress>,
+    arriving: mpsc::UnboundedReceiver<Delivery>,
+    waiting: std::vec::IntoIter<LoadedTensor>,
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Load {
+    /// Starts loading; needs a tokio runtime.
+    #[must_use]
+    pub fn start(model: &Model, plan: Plan, options: &LoadOptions) -> Self {
+        let (sender, arriving) = mpsc::unbounded_channel();
+        let progress = Arc::new(Progress::default());
+        let total_bytes = plan.bytes();
+        let work = Work {
+            client: Arc::clone(model.client()),
+            files: model.shards().iter().map(|shard| shard.file.clone()).collect(),
+            hashes: model
+                .shards()
+                .iter()
+                .map(|shard| Mutex::new(FileHash::new(shard, &options.verify)))
+                .collect(),
+            depth: Arc::new(Semaphore::new(options.depth.max(1))),
+            progress: Arc::clone(&progress),
+        };
+        let driver = tokio::spawn(drive(Arc::new(work), plan, options.inflight_bytes, sender));
+        Self { total_bytes, progress, arriving, waiting: Vec::new().into_iter(), driver }
+    }
+
+    /// Bytes it reads in total.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    /// How far it is; can be kept and asked from elsewhere.
+    #[must_use]
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+
+    /// The next tensor that is there, in about the order of the file; none
+    /// when all have been taken.
+    ///
+    /// # Errors
+    /// Why the rest does not come.
+    pub async fn next(&mut self) -> Result<Option<LoadedTensor>, LoadError> {
+        loop {
+            if let Some(tensor) = self.waiting.next() {
+                return Ok(Some(tensor));
+            }
+            match self.arriving.recv().await {
+                Some((region, _room)) => self.waiting = region?.into_iter(),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+struct Work {
+    client: Arc<Client>,
+    files: Vec<File>,
+    hashes: Vec<Mutex<FileHash>>,
+    depth: Arc<Semaphore>,
+    progress: Arc<Progress>,
+}
+
+async fn drive(
+    work: Arc<Work>,
+    plan: Plan,
+    inflight_bytes: u64,
+    sender: mpsc::UnboundedSender<Delivery>,
+) {
+    let units = (inflight_bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS as u64) as u32;
+    let room = Arc::new(Semaphore::new(units as usize));
+    let mut running = tokio::task::JoinSet::new();
+    for region in plan.regions {
+        let need = (region.bytes.div_ceil(UNIT_BYTES)).clamp(1, u64::from(units)) as u32;
+        let Ok(permit) = Arc::clone(&room).acquire_many_owned(need).await else { return };
+        while running.try_join_next().is_some() {}
+        let (work, sender) = (Arc::clone(&work), sender.clone());
+        running.spawn(async move {
+            let tensors = work.region(region).await;
+            // Nobody waits when the load was dropped.
+            let _ = sender.send((tensors, Some(permit)));
+        });
+    }
+    while running.join_next().await.is_some() {}
+    for hash in &work.hashes {
+        let hash = std::mem::take(&mut *hash.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Err(error) = hash.finish() {
+            let _ = sender.send((Err(error), None));
+        }
+    }
+}
+
+impl Work {
+    async fn region(self: &Arc<Self>, region: Region) -> Result<Vec<LoadedTensor>, LoadError> {
+        let data = self.read(&region).await?;
+        let hash = &self.hashes[region.shard];
+        hash.lock().unwrap_or_else(PoisonError::into_inner).add(region.offset, &data);
+        let mut tensors = Vec::with_capacity(region.targets.len());
+        for target in region.targets {
+            let tensor = take(target, &data);
+            hash.lock().unwrap_or_else(PoisonError::into_inner).check(&tensor)?;
+            tensors.push(tensor);
+        }
+        Ok(tensors)
+    }
+
+    /// Reads a region in pieces of the largest transfer, each into its place.
+    async fn read(self: &Arc<Self>, region: &Region) -> Result<Bytes, LoadError> {
+        let most = u64::from(self.client.max_transfer_bytes());
+        let mut memory = aligned(region.bytes as usize);
+        let mut pieces = Vec::new();
+        let mut offset = region.offset;
+        while !memory.is_empty() {
+            let piece = memory.split_to(memory.len().min(most as usize));
+            let Ok(permit) = Arc::clone(&self.depth).acquire_owned().await else { break };
+            let (work, shard, len) = (Arc::clone(self), region.shard, piece.len());
+            pieces.push(tokio::spawn(async move {
+                let _permit = permit;
+                work.piece(shard, offset, piece).await
+            }));
+            offset += len as u64;
+        }
+        let mut whole = BytesMut::new();
+        for piece in pieces {
+            let stopped = |_| LoadError::Missing("the load was stopped".to_owned());
+            whole.unsplit(piece.await.map_err(stopped)??);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// Fills one piece.
+    async fn piece(
+        &self,
+        shard: usize,
+        offset: u64,
+        mut piece: BytesMut,
+    ) -> Result<BytesMut, LoadError> {
+        let file = &self.files[shard];
+        let named = |source| LoadError::Client { what: format!("file {shard}"), source };
+        let mut filled: Option<BytesMut> = None;
+        loop {
+            let at = offset + filled.as_ref().map_or(0, BytesMut::len) as u64;
+            let (result, landing) = file.read_into(&self.client, at, Landing::new(piece)).await;
+            let (_, got) = result.map_err(named)?;
+            let mut part = landing
+                .and_then(Landing::into::<BytesMut>)
+                .ok_or_else(|| LoadError::Missing("the load was stopped".to_owned()))?;
+            self.progress.done.fetch_add(got as u64, Ordering::Relaxed);
+            if got == 0 {
+                let reason = format!("it ends at byte {at}: it was cut while it was read");
+                return Err(LoadError::Format { file: format!("file {shard}"), reason });
+            }
+            let rest = part.split_off(got);
+            let whole = match filled.take() {
+                None => part,
+                Some(mut first) => {
+                    first.unsplit(part);
+                    first
+                }
+            };
+            if rest.is_empty() {
+                return Ok(whole);
+            }
+            (filled, piece) = (Some(whole), rest);
+        }
+    }
+}
+
+/// Memory for a region, at the beginning of a page.
+fn aligned(len: usize) -> BytesMut {
+    let mut memory = BytesMut::zeroed(len + ALIGNMENT_BYTES);
+    let skip = memory.as_ptr().align_offset(ALIGNMENT_BYTES).min(ALIGNMENT_BYTES);
+    let mut memory = memory.split_off(skip);
+    memory.truncate(len);
+    memory
+}
+
+fn take(target: Target, region: &Bytes) -> LoadedTensor {
+    let start = target.start as usize;
+    let data = region.slice(start..start + target.bytes as usize);
+    let data = target.cut.map_or(data.clone(), |cut| cut.gather(&data));
+    LoadedTensor { name: target.name, dtype: target.dtype, shape: target.shape, data }
+}

@@ -1,0 +1,168 @@
+//! From the tensors that are wanted to few large reads, in file order.
+
+use super::LoadError;
+use super::catalog::Model;
+use super::slice::{Cut, Part};
+use crate::safetensors::dtype_bits;
+
+/// Bytes nobody wants that are read all the same when they lie between two
+/// tensors: less than another request costs.
+const GAP_BYTES: u64 = 64 << 10;
+/// Tensors are joined up to so many bytes; what lies together in memory is
+/// freed together.
+const REGION_BYTES: u64 = 32 << 20;
+
+/// Which tensors are wanted, and which part of them.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Names; none: all.
+    pub names: Option<Vec<String>>,
+    /// One rank's part of every wanted tensor that has that dimension and can
+    /// be cut; others come whole.
+    pub part: Option<Part>,
+}
+
+/// One tensor of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Name.
+    pub name: String,
+    /// Element type.
+    pub dtype: String,
+    /// Shape, of the part if it is one.
+    pub shape: Vec<u64>,
+    /// First byte within the region.
+    pub start: u64,
+    /// Length within the region, in bytes.
+    pub bytes: u64,
+    /// How it has to be gathered, if it is not one stretch.
+    pub cut: Option<Cut>,
+}
+
+/// One stretch of a file that is read as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Which of the model's shards.
+    pub shard: usize,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// What lies in it.
+    pub targets: Vec<Target>,
+}
+
+/// What is to be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In the order of files and offsets.
+    pub regions: Vec<Region>,
+}
+
+impl Plan {
+    /// Bytes to be read.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.regions.iter().map(|region| region.bytes).sum()
+    }
+
+    /// Plans for what is wanted of a model.
+    ///
+    /// # Errors
+    /// [`LoadError::Missing`] for a name the model does not have.
+    pub fn new(model: &Model, wanted: &Wanted) -> Result<Self, LoadError> {
+        let mut found: Vec<(usize, u64, Target)> = Vec::new();
+        for name in wanted.names.clone().unwrap_or_else(|| model.names().cloned().collect()) {
+            let (shard, info) = model.tensor(&name).ok_or_else(|| missing(model, &name))?;
+            let begin = model.shards()[shard].data_offset + info.data_offsets[0];
+            let mut target = Target {
+                dtype: info.dtype.clone(),
+                shape: info.shape.clone(),
+                start: begin,
+                bytes: info.bytes(),
+                cut: None,
+                name,
+            };
+            if let Some(cut) = wanted
+                .part
+                .and_then(|part| part.cut(&info.shape, dtype_bits(&info.dtype).unwrap_or(8)).ok())
+            {
+                target.shape.clone_from(&cut.shape);
+                if cut.is_contiguous() {
+                    target.start += cut.start_bytes;
+                    target.bytes = cut.bytes();
+                } else {
+                    target.cut = Some(cut);
+                }
+            }
+            found.push((shard, target.start, target));
+        }
+        found.sort_by_key(|(shard, start, _)| (*shard, *start));
+        let mut plan = Self::default();
+        for (shard, _, target) in found {
+            plan.add(shard, target);
+        }
+        Ok(plan)
+    }
+
+    fn add(&mut self, shard: usize, mut target: Target) {
+        let begin = target.start;
+        if let Some(last) = self.regions.last_mut().filter(|last| last.shard == shard) {
+            let end = last.offset + last.bytes;
+            let joined = (begin + target.bytes).max(end) - last.offset;
+            if begin <= end + GAP_BYTES && joined <= REGION_BYTES {
+                target.start = begin - last.offset;
+                last.bytes = joined;
+                last.targets.push(target);
+                return;
+            }
+        }
+        target.start = 0;
+        let bytes = target.bytes;
+        self.regions.push(Region { shard, offset: begin, bytes, targets: vec![target] });
+    }
+}
+
+fn missing(model: &Model, name: &str) -> LoadError {
+    let like =
+        model.names().filter(|known| known.ends_with(name) || name.ends_with(known.as_str()));
+    let hint: Vec<&str> = like.take(3).map(String::as_str).collect();
+    let hint =
+        if hint.is_empty() { String::new() } else { format!("; there is {}", hint.join(", ")) };
+    LoadError::Missing(format!("{}: no tensor {name}{hint}", model.path()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(start: u64, bytes: u64) -> Target {
+        Target {
+            name: start.to_string(),
+            dtype: "U8".into(),
+            shape: vec![bytes],
+            start,
+            bytes,
+            cut: None,
+        }
+    }
+
+    #[test]
+    fn neighbours_are_read_together_within_bounds() {
+        let mut plan = Plan::default();
+        plan.add(0, target(100, 50));
+        plan.add(0, target(150, 50));
+        plan.add(0, target(200 + GAP_BYTES, 10));
+        plan.add(0, target(300 + 2 * GAP_BYTES, 10));
+        plan.add(0, target(310 + 2 * GAP_BYTES, REGION_BYTES));
+        plan.add(1, target(0, 10));
+        let shape: Vec<(usize, u64, usize)> =
+            plan.regions.iter().map(|r| (r.shard, r.offset, r.targets.len())).collect();
+        assert_eq!(
+            shape,
+            [(0, 100, 3), (0, 300 + 2 * GAP_BYTES, 1), (0, 310 + 2 * GAP_BYTES, 1), (1, 0, 1)]
+        );
+        assert_eq!(plan.regions[0].targets[1].start, 50);
+        assert_eq!(plan.regions[0].bytes, 110 + GAP_BYTES);
+    }
+}
