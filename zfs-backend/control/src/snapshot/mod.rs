@@ -17,7 +17,7 @@ mod stream;
 
 pub use carry_out::{Done, carry_out, create};
 pub use destination::{Destination, DestinationError};
-pub use diff::{Change, ChangeKind, DiffError, diff};
+pub use diff::{Change, ChangeKind, DiffError, RawPath, diff};
 pub use list::{Snapshot, list, volumes};
 pub use moment::Moment;
 pub use naming::{Kind, OurName, PREFIX, manual_name};

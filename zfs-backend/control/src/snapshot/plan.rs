@@ -144,12 +144,14 @@ fn due(
     {
         return None;
     }
-    let name = OurName { taken: now, kind }.to_string();
-    // Somewhere below it is taken: a clock that was set back to the second.
-    // The next look comes later.
-    if existing.iter().any(|snapshot| snapshot.name.name() == name) {
-        return None;
-    }
+    // After a clock was set back the name may be taken, here or below: the
+    // next second of the period serves as well.
+    let free = |name: &String| existing.iter().all(|known| known.name.name() != name);
+    let name = (0..60)
+        .map(|later| Moment(now.0 + later))
+        .take_while(|taken| start(*taken) == start(now))
+        .map(|taken| OurName { taken, kind }.to_string())
+        .find(free)?;
     let snapshot = policy.dataset.snapshot(&name).ok()?;
     Some(Creation { snapshot, recursive: policy.recursive, kind })
 }

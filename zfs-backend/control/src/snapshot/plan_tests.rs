@@ -132,14 +132,14 @@ fn the_one_taken_in_the_future_is_not_the_last_to_go() {
 }
 
 #[test]
-fn a_name_that_is_taken_waits_a_second() {
+fn a_name_that_is_taken_becomes_the_next_second() {
     let policy = policy(&[(Kind::Hourly, 9)]);
     let existing = [
         snapshot("llm/vm@zgate_2026-11-21_10:00:00_hourly", 1),
         snapshot("llm/vm@zgate_2026-11-21_11:00:00_hourly", 2),
     ];
-    assert!(plan(at("2026-11-21_10:00:00"), &policy, &existing).create.is_empty());
-    assert_eq!(plan(at("2026-11-21_10:00:01"), &policy, &existing).create.len(), 1);
+    let plan = plan(at("2026-11-21_10:00:00"), &policy, &existing);
+    assert_eq!(names(&plan), ["zgate_2026-11-21_10:00:01_hourly"]);
 }
 
 #[test]

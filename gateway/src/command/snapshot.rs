@@ -1,0 +1,287 @@
+//! `zgate snapshot`: taking, listing, pruning and comparing snapshots. Sending
+//! them is a file of its own.
+
+use super::live::LiveArgs;
+use super::send::{self, SendArgs};
+use crate::admin::{Request, ask};
+use crate::schedule;
+use clap::{Args, Subcommand};
+use indicatif::BinaryBytes;
+use std::io;
+use std::path::PathBuf;
+use zgate_control::snapshot::{
+    self, Change, ChangeKind, Done, OurName, Plan, Policy, Snapshot, SpareReason, manual_name,
+};
+use zgate_control::{DatasetName, SnapshotName};
+
+type Answer = Result<bool, Box<dyn std::error::Error>>;
+
+/// `zgate snapshot`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Take one now; LUNs of a running gateway are flushed first
+    Create(CreateArgs),
+    /// List snapshots, oldest first
+    List(ListArgs),
+    /// Destroy what the configuration's schedules no longer keep
+    Prune(PruneArgs),
+    /// What changed between two snapshots, or since one
+    Diff(DiffArgs),
+    /// Send one to a file or to another machine
+    Send(SendArgs),
+    /// What the schedules of a running gateway did last and do next
+    Schedules(LiveArgs),
+}
+
+/// What to take.
+#[derive(Args, Debug)]
+pub(crate) struct CreateArgs {
+    /// DATASET@NAME, or DATASET for a name made of the time
+    snapshot: String,
+    /// Of everything below as well, in the same moment: all or none
+    #[arg(short, long)]
+    recursive: bool,
+    #[command(flatten)]
+    live: LiveArgs,
+}
+
+/// What to list.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// Of this dataset; all when left out
+    dataset: Option<DatasetName>,
+    /// And of everything below it
+    #[arg(short, long)]
+    recursive: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to destroy.
+#[derive(Args, Debug)]
+pub(crate) struct PruneArgs {
+    /// Only the schedule of this dataset
+    dataset: Option<DatasetName>,
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = "/etc/zgate/zgate.toml")]
+    config: PathBuf,
+    /// Only say what would be destroyed
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to compare.
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// The older one
+    from: SnapshotName,
+    /// The newer one; the dataset as it is now when left out
+    to: Option<SnapshotName>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What `zfs` or the gateway says.
+pub(crate) fn run(command: &SnapshotCommand) -> Answer {
+    match command {
+        SnapshotCommand::Create(args) => create(args),
+        SnapshotCommand::List(args) => list(args),
+        SnapshotCommand::Prune(args) => prune(args),
+        SnapshotCommand::Diff(args) => diff(args),
+        SnapshotCommand::Send(args) => send::run(args),
+        SnapshotCommand::Schedules(args) => super::live::run(args, &Request::Schedules),
+    }
+}
+
+/// What became of the flush before a snapshot.
+#[derive(Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case", tag = "luns")]
+enum Flush {
+    /// There are no zvols: file systems need none.
+    NotNeeded,
+    /// These were.
+    Flushed { flushed: serde_json::Value },
+    /// Nobody serves them here.
+    GatewayNotRunning { reason: String },
+}
+
+/// A gateway that is there and cannot flush is an error: the snapshot would
+/// miss what was acknowledged.
+fn flush(dataset: &DatasetName, args: &CreateArgs) -> Result<Flush, Box<dyn std::error::Error>> {
+    let zvols = snapshot::volumes(&schedule::tool(), dataset, args.recursive)?;
+    if zvols.is_empty() {
+        return Ok(Flush::NotNeeded);
+    }
+    let zvols = zvols.iter().map(ToString::to_string).collect();
+    match ask(args.live.socket(), &Request::FlushVolumes { zvols }) {
+        Ok(flushed) => Ok(Flush::Flushed { flushed }),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                Ok(Flush::GatewayNotRunning { reason: error.to_string() })
+            }
+            _ => Err(format!("no snapshot was taken: {error}").into()),
+        },
+    }
+}
+
+fn create(args: &CreateArgs) -> Answer {
+    let name: SnapshotName = if args.snapshot.contains('@') {
+        args.snapshot.parse()?
+    } else {
+        args.snapshot.parse::<DatasetName>()?.snapshot(&manual_name(schedule::now()))?
+    };
+    let flush = flush(&name.dataset(), args)?;
+    snapshot::create(&schedule::tool(), &name, args.recursive)?;
+    if args.live.json() {
+        let answer = serde_json::json!({
+            "created": name, "recursive": args.recursive, "flush": flush
+        });
+        println!("{}", serde_json::to_string_pretty(&answer)?);
+        return Ok(true);
+    }
+    println!("{name}{}", if args.recursive { " and below" } else { "" });
+    match flush {
+        Flush::NotNeeded => {}
+        Flush::Flushed { flushed } => {
+            let count = flushed.as_array().map_or(0, Vec::len);
+            println!("{count} LUNs flushed first");
+        }
+        Flush::GatewayNotRunning { reason } => {
+            eprintln!("zgate: no LUN was flushed, as no gateway answers: {reason}");
+            eprintln!("zgate: the snapshot holds what had reached the zvols");
+        }
+    }
+    Ok(true)
+}
+
+fn list(args: &ListArgs) -> Answer {
+    let found = snapshot::list(&schedule::tool(), args.dataset.as_ref(), args.recursive)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&found)?);
+        return Ok(true);
+    }
+    let width = found.iter().map(|s| s.name.as_str().len()).max().unwrap_or(4).max(4);
+    println!("{:width$}  {:19}  {:>10}  {:>10}  KEPT BY", "NAME", "TAKEN (UTC)", "USED", "REFERS");
+    for snapshot in &found {
+        println!(
+            "{:width$}  {:19}  {:>10}  {:>10}  {}",
+            snapshot.name.as_str(),
+            snapshot::Moment(snapshot.creation_seconds).to_string().replace('_', " "),
+            BinaryBytes(snapshot.used_bytes).to_string(),
+            BinaryBytes(snapshot.referenced_bytes).to_string(),
+            kept_by(snapshot),
+        );
+    }
+    Ok(true)
+}
+
+fn kept_by(snapshot: &Snapshot) -> String {
+    let mut reasons = Vec::new();
+    if let Some(name) = OurName::parse(snapshot.name.name()) {
+        reasons.push(format!("schedule ({})", name.kind.word()));
+    }
+    if snapshot.holds > 0 {
+        reasons.push(format!("{} holds", snapshot.holds));
+    }
+    if !snapshot.clones.is_empty() {
+        reasons.push(format!("clones {}", snapshot.clones.join(", ")));
+    }
+    reasons.join(", ")
+}
+
+fn prune(args: &PruneArgs) -> Answer {
+    let config = zgate_config::load(&args.config)?;
+    let mut policies = schedule::policies(&config)?;
+    if let Some(dataset) = &args.dataset {
+        policies.retain(|policy| policy.dataset == *dataset);
+    }
+    if policies.is_empty() {
+        let what = args.dataset.as_ref().map(|dataset| format!(" for {dataset}"));
+        let what = what.unwrap_or_default();
+        return Err(format!("{} has no [[snapshot]]{what}", args.config.display()).into());
+    }
+    let mut outcome = Vec::new();
+    let mut complete = true;
+    for policy in &mut policies {
+        policy.autosnap = false;
+        policy.autoprune = true;
+        let done = if args.dry_run { would(policy)? } else { destroy(policy)? };
+        complete &= done.failed.is_empty();
+        if !args.json {
+            print_pruned(&done, args.dry_run);
+        }
+        outcome.push(serde_json::json!({ "dataset": policy.dataset, "done": done }));
+    }
+    if args.json {
+        let answer = serde_json::json!({ "dry_run": args.dry_run, "schedules": outcome });
+        println!("{}", serde_json::to_string_pretty(&answer)?);
+    }
+    Ok(complete)
+}
+
+fn would(policy: &Policy) -> Result<Done, Box<dyn std::error::Error>> {
+    let existing = snapshot::list(&schedule::tool(), Some(&policy.dataset), policy.recursive)?;
+    let Plan { prune, spared, .. } = snapshot::plan(schedule::now(), policy, &existing);
+    let pruned = prune.into_iter().map(|removal| removal.snapshot).collect();
+    Ok(Done { pruned, spared, ..Done::default() })
+}
+
+fn destroy(policy: &Policy) -> Result<Done, Box<dyn std::error::Error>> {
+    Ok(snapshot::carry_out(&schedule::tool(), schedule::now(), policy, &mut |_| Ok(()))?)
+}
+
+fn print_pruned(done: &Done, dry_run: bool) {
+    let verb = if dry_run { "would destroy" } else { "destroyed" };
+    for snapshot in &done.pruned {
+        println!("{verb} {snapshot}");
+    }
+    for spared in &done.spared {
+        let reason = match spared.reason {
+            SpareReason::Held => "it is held; `zfs holds` says by whom",
+            SpareReason::Cloned => "something was cloned from it",
+        };
+        println!("left {}: {reason}", spared.snapshot);
+    }
+    for error in &done.failed {
+        eprintln!("zgate: {error}");
+    }
+}
+
+fn diff(args: &DiffArgs) -> Answer {
+    let found = snapshot::diff(&schedule::tool(), &args.from, args.to.as_ref())?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&found)?);
+    } else {
+        for change in &found {
+            println!("{}", change_line(change));
+        }
+    }
+    Ok(true)
+}
+
+fn change_line(change: &Change) -> String {
+    let sign = match change.change {
+        ChangeKind::Created => '+',
+        ChangeKind::Removed => '-',
+        ChangeKind::Modified => 'M',
+        ChangeKind::Renamed => 'R',
+    };
+    // What would move the cursor stays escaped.
+    let text = |path: &snapshot::RawPath| path.display().escape_debug().to_string();
+    let mut line = format!("{sign} {:9} {}", change.file_type, text(&change.path));
+    if let Some(path) = &change.new_path {
+        line.push_str(&format!(" -> {}", text(path)));
+    }
+    if let Some(links) = change.link_change {
+        line.push_str(&format!(" ({links:+} links)"));
+    }
+    line
+}
