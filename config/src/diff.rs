@@ -11,6 +11,9 @@ use std::fmt;
 pub enum Effect {
     /// At once, by `zgate reload` or SIGHUP.
     Live,
+    /// At once for who connects, mounts or logs in from then on; who is there
+    /// goes on as before.
+    NewConnections,
     /// After a restart.
     Restart,
 }
@@ -19,6 +22,7 @@ impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Live => "live",
+            Self::NewConnections => "new connections",
             Self::Restart => "restart",
         })
     }
@@ -71,9 +75,28 @@ fn effect_of(key: &str) -> Effect {
         return Effect::Live;
     }
     if key.starts_with("server.") || key.starts_with("iscsi.") {
-        Effect::Restart
-    } else {
-        Effect::Live
+        return Effect::Restart;
+    }
+    // What is settled when a client mounts (FSINFO, maxread) or logs in.
+    const SETTLED_ONCE: [(&str, &str); 4] = [
+        ("export ", ".max_transfer"),
+        ("target ", ".alias"),
+        ("target ", ".max_connections"),
+        ("target ", ".error_recovery_level"),
+    ];
+    let settled = |(begin, end): &(&str, &str)| key.starts_with(begin) && key.ends_with(end);
+    if SETTLED_ONCE.iter().any(settled) { Effect::NewConnections } else { Effect::Live }
+}
+
+/// What holds once `new` was reloaded: what takes a restart stays as it is
+/// until then, and shows as different until then.
+#[must_use]
+pub fn after_reload(running: &Config, new: Config) -> Config {
+    let discovery_chap = new.iscsi.discovery_chap.clone();
+    Config {
+        server: running.server.clone(),
+        iscsi: crate::IscsiConfig { discovery_chap, ..running.iscsi.clone() },
+        ..new
     }
 }
 
@@ -123,5 +146,31 @@ mod tests {
         assert_eq!(effect("iscsi.max_sessions"), Effect::Restart);
         assert_eq!(effect("iscsi.discovery_chap"), Effect::Live);
         assert!(diff(&new, &new).is_empty());
+        let running = after_reload(&old, new.clone());
+        let pending = diff(&running, &new);
+        assert!(pending.iter().any(|c| c.key == "server.lease_seconds"));
+        assert!(pending.iter().all(|c| c.effect == Effect::Restart), "{pending:?}");
+    }
+
+    #[test]
+    fn each_key_of_an_export_has_its_moment() {
+        let text = "pseudo = \"/a\"\npath = \"/tank/a\"\n";
+        let mut old = Config::default();
+        old.exports.push(toml::from_str(text).unwrap());
+        let mut new = old.clone();
+        new.exports[0].max_transfer = crate::ByteSize(2 << 20);
+        new.exports[0].sync_names = true;
+        new.exports[0].require_reserved_port = true;
+        new.exports[0].read_only = true;
+        let changes = diff(&old, &new);
+        let effects: Vec<_> = changes.iter().map(|c| (c.key.as_str(), c.effect)).collect();
+        let expected = [
+            ("export /a.max_transfer", Effect::NewConnections),
+            ("export /a.read_only", Effect::Live),
+            ("export /a.require_reserved_port", Effect::Live),
+            ("export /a.sync_names", Effect::Live),
+        ];
+        assert_eq!(effects, expected);
+        assert_eq!(Effect::NewConnections.to_string(), "new connections");
     }
 }

@@ -2,6 +2,8 @@
 //! nobody else.
 
 mod diff;
+mod explain;
+mod locate;
 mod parse;
 mod schema;
 mod snapshot;
@@ -10,7 +12,7 @@ mod target;
 mod validate;
 mod validate_target;
 
-pub use diff::{Change, Effect, diff};
+pub use diff::{Change, Effect, after_reload, diff};
 pub use parse::{ConfigError, load, parse};
 pub use schema::{
     AccessMode, ByteSize, Cidr, ClientMatch, Config, ExportClient, ExportConfig, IoEngineChoice,

@@ -1,7 +1,8 @@
 //! From text to a validated configuration.
 
+use crate::explain::explain;
+use crate::locate::{line_of, problem_line};
 use crate::schema::Config;
-use crate::suggest::nearest;
 use crate::validate::problems;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -28,11 +29,9 @@ pub enum ConfigError {
         message: String,
     },
     /// Values that make no sense, all of them.
-    #[error("{path}:\n  {}", .problems.join("\n  "), path = .path.display())]
+    #[error("{}", .problems.join("\n"))]
     Invalid {
-        /// The file.
-        path: PathBuf,
-        /// Each names its key, the reason and the next step.
+        /// Each names file, line, key, the reason and the next step.
         problems: Vec<String>,
     },
 }
@@ -54,20 +53,15 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
 pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
     let config: Config = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        let line = text.get(..at).unwrap_or(text).matches('\n').count() + 1;
-        let mut message = error.message().to_owned();
-        if let Some(key) = nearest(&message) {
-            let wrong = message.split('`').nth(1).unwrap_or_default().to_owned();
-            message = format!("unknown key \"{wrong}\"; did you mean \"{key}\"?");
-        }
-        ConfigError::Malformed { path: path.to_owned(), line, message }
+        let message = explain(error.message(), text, at);
+        ConfigError::Malformed { path: path.to_owned(), line: line_of(text, at), message }
     })?;
-    let problems = problems(&config);
-    if problems.is_empty() {
-        Ok(config)
-    } else {
-        Err(ConfigError::Invalid { path: path.to_owned(), problems })
-    }
+    let located = |problem: String| match problem_line(text, &problem) {
+        Some(line) => format!("{}:{line}: {problem}", path.display()),
+        None => format!("{}: {problem}", path.display()),
+    };
+    let problems: Vec<_> = problems(&config).into_iter().map(located).collect();
+    if problems.is_empty() { Ok(config) } else { Err(ConfigError::Invalid { problems }) }
 }
 
 #[cfg(test)]
@@ -103,8 +97,12 @@ mod tests {
     fn wrong_values_are_all_reported_at_once() {
         let text = "[server]\nlease_seconds = 1\n[[export]]\npath = \"tank\"\npseudo = \"t\"\nmax_transfer = 5\n";
         let message = error(text);
-        for key in ["lease_seconds", "path", "pseudo", "max_transfer"] {
-            assert!(message.contains(key), "{key} missing in {message}");
+        for (line, key) in
+            [(2, "server.lease_seconds"), (4, "path"), (5, "pseudo"), (6, "max_transfer")]
+        {
+            let begin = format!("zgate.toml:{line}: ");
+            let found = message.lines().any(|l| l.starts_with(&begin) && l.contains(key));
+            assert!(found, "{key} missing in {message}");
         }
     }
 

@@ -16,12 +16,15 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// The nearest of the keys that stand in backquotes behind "expected" in a
-/// parser's message about an unknown field.
-pub(crate) fn nearest(message: &str) -> Option<String> {
-    let (wrong, rest) = message.split_once("unknown field `")?.1.split_once('`')?;
-    let valid = rest.split('`').skip(1).step_by(2);
-    valid.min_by_key(|key| distance(wrong, key)).map(str::to_owned)
+/// What stands in backquotes behind "expected" in a parser's message.
+pub(crate) fn choices(message: &str) -> Vec<&str> {
+    let behind = message.split_once("expected").map_or("", |(_, behind)| behind);
+    behind.split('`').skip(1).step_by(2).collect()
+}
+
+/// The nearest of the legal words.
+pub(crate) fn nearest_of<'w>(wrong: &str, legal: &[&'w str]) -> Option<&'w str> {
+    legal.iter().copied().min_by_key(|word| distance(wrong, word))
 }
 
 #[cfg(test)]
@@ -31,8 +34,9 @@ mod tests {
     #[test]
     fn the_nearest_key_wins() {
         let message = "unknown field `pseduo`, expected one of `path`, `pseudo`, `fsid`";
-        assert_eq!(nearest(message).as_deref(), Some("pseudo"));
-        assert_eq!(nearest("something else"), None);
+        assert_eq!(nearest_of("pseduo", &choices(message)), Some("pseudo"));
+        assert!(choices("something else").is_empty());
+        assert_eq!(nearest_of("any", &[]), None);
         assert_eq!(distance("kitten", "sitting"), 3);
     }
 }

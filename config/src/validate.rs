@@ -4,6 +4,11 @@
 use crate::schema::{ByteSize, Config, ExportConfig};
 use std::collections::HashMap;
 
+/// Longest pseudo path in bytes: what MOUNT takes (RFC 1813 §5.1.2).
+const MAX_PSEUDO_BYTES: usize = 1024;
+/// Longest name in it.
+const MAX_NAME_BYTES: usize = 255;
+
 /// Everything that is wrong.
 pub(crate) fn problems(config: &Config) -> Vec<String> {
     let mut found = Vec::new();
@@ -80,6 +85,15 @@ fn check_export(export: &ExportConfig, name: &str, found: &mut Vec<String>) {
     if !normal {
         wrong(format!("pseudo = \"{pseudo}\": must begin with / and have no empty, . or .. parts"));
     }
+    if pseudo.len() > MAX_PSEUDO_BYTES || pseudo.split('/').any(|part| part.len() > MAX_NAME_BYTES)
+    {
+        wrong(format!(
+            "pseudo is too long: at most {MAX_PSEUDO_BYTES} bytes, {MAX_NAME_BYTES} between two /"
+        ));
+    }
+    if pseudo.chars().any(char::is_control) {
+        wrong("pseudo holds a control character".into());
+    }
     if export.fsid.is_some_and(|fsid| !(16..=0x7fff_ffff).contains(&fsid)) {
         wrong("fsid: must be between 16 and 2147483647".into());
     }
@@ -105,6 +119,17 @@ fn check_export(export: &ExportConfig, name: &str, found: &mut Vec<String>) {
     for client in &export.clients {
         let key = format!("clients entry \"{}\": security", client.matches);
         choice(&key, &client.security, &["sys", "none"]);
+    }
+    for client in &export.clients {
+        // The value that means "leave it as it is" to setfsuid(2).
+        for (key, id) in [("anon_uid", client.anon_uid), ("anon_gid", client.anon_gid)] {
+            if id == u32::MAX {
+                wrong(format!(
+                    "clients entry \"{}\": {key} = {id} is nobody's number",
+                    client.matches
+                ));
+            }
+        }
     }
 }
 
@@ -141,10 +166,15 @@ fn check_paths_apart(config: &Config, found: &mut Vec<String>) {
             let inside = |a: &str, b: &str| {
                 a == b || b == "/" || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'))
             };
-            if inside(&export.pseudo, &other.pseudo) || inside(&other.pseudo, &export.pseudo) {
+            let (one, two) = (&export.pseudo, &other.pseudo);
+            if one == two {
                 found.push(format!(
-                    "export {}: its pseudo path lies inside or equals {}; give each a place of its own",
-                    export.pseudo, other.pseudo
+                    "export {one}: pseudo = \"{one}\" is there twice; give each export a place of its own"
+                ));
+            } else if inside(one, two) || inside(two, one) {
+                found.push(format!(
+                    "export {one}: pseudo path and that of export {two} lie one inside the other; \
+                     give each a place of its own"
                 ));
             }
         }

@@ -164,14 +164,32 @@ fn answer(stream: &UnixStream, handler: &Handler) -> io::Result<()> {
     stream.write_all(b"\n")
 }
 
+/// What to do about a socket that leads nowhere.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            "start one with `zgate serve --config FILE`, or name its `admin_socket` with --socket; \
+             one that lost its socket still obeys SIGHUP (reload) and SIGTERM (drain)"
+        }
+        io::ErrorKind::ConnectionRefused => {
+            "nobody listens there any more: start one with `zgate serve --config FILE`"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "only the user who runs the gateway may ask it: try sudo"
+        }
+        _ => "--socket names another one",
+    }
+}
+
 /// Asks a running gateway.
 ///
 /// # Errors
 /// Naming the socket, the reason and the next step.
 pub(crate) fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
     let stream = UnixStream::connect(path).map_err(|error| {
-        let hint = "is zgate running? --socket names another one";
-        io::Error::new(error.kind(), format!("cannot reach {}: {error}; {hint}", path.display()))
+        let reason =
+            format!("cannot reach the gateway at {}: {error}; {}", path.display(), hint(&error));
+        io::Error::new(error.kind(), reason)
     })?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     let mut writer = &stream;
@@ -179,6 +197,10 @@ pub(crate) fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Valu
     writer.write_all(b"\n")?;
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
+    if line.is_empty() {
+        let reason = "the gateway hung up without an answer; its log says why";
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
+    }
     match serde_json::from_str(&line)? {
         Reply::Ok(value) => Ok(value),
         Reply::Error(why) => Err(io::Error::other(why)),

@@ -1,6 +1,7 @@
 //! `zgate config`: looking at a configuration without starting anything.
 
 use clap::{Args, Subcommand};
+use std::io;
 use std::path::PathBuf;
 
 /// What to do with it.
@@ -33,6 +34,26 @@ pub(crate) struct File {
     json: bool,
 }
 
+/// Exported directories must be there, and the gateway's user must be able to
+/// look into them.
+fn check_directories(config: &zgate_config::Config) -> io::Result<()> {
+    for export in &config.exports {
+        let Some(path) = &export.path else { continue };
+        std::fs::read_dir(path).map_err(|error| {
+            let hint = match error.kind() {
+                io::ErrorKind::NotFound => "create or mount it, or correct the path",
+                io::ErrorKind::NotADirectory => "export the directory it lies in",
+                io::ErrorKind::PermissionDenied => "run as a user who may read it",
+                _ => "look at what it lies on",
+            };
+            let reason =
+                format!("export {}: path {}: {error}; {hint}", export.pseudo, path.display());
+            io::Error::new(error.kind(), reason)
+        })?;
+    }
+    Ok(())
+}
+
 /// Runs it.
 ///
 /// # Errors
@@ -42,6 +63,7 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn std::error::E
         ConfigCommand::Check(file) => {
             let config = zgate_config::load(&file.config)?;
             crate::lifecycle::build::exports(&config)?;
+            check_directories(&config)?;
             crate::block::settings::settings(&config)?;
             if file.json {
                 println!(

@@ -12,7 +12,7 @@ use clap::Args;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use zgate_config::{Config, Effect};
+use zgate_config::{Change, Config, Effect};
 
 /// What to serve.
 #[derive(Args, Debug)]
@@ -83,7 +83,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
             Event::Stop => break,
             Event::Reload => {
                 match reload(&gateway, path, &current) {
-                    Ok(changes) => tracing::info!(changes, "configuration reloaded"),
+                    Ok(changes) => {
+                        tracing::info!(changes = changes.len(), "configuration reloaded");
+                    }
                     Err(error) => {
                         tracing::error!(%error, "configuration not reloaded; nothing changed");
                     }
@@ -113,7 +115,7 @@ fn notify(state: &str) {
 }
 
 /// All or nothing: the new exports are opened before the old ones go.
-fn reload(gateway: &Gateway, path: &Path, current: &Mutex<Config>) -> io::Result<usize> {
+fn reload(gateway: &Gateway, path: &Path, current: &Mutex<Config>) -> io::Result<Vec<Change>> {
     let invalid = |error: zgate_config::ConfigError| {
         io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
     };
@@ -122,10 +124,15 @@ fn reload(gateway: &Gateway, path: &Path, current: &Mutex<Config>) -> io::Result
     let changes = zgate_config::diff(&old, &new);
     gateway.replace(&build::exports(&new)?, &settings::settings(&new)?)?;
     for change in changes.iter().filter(|change| change.effect == Effect::Restart) {
-        tracing::warn!(key = change.key, "takes effect after a restart");
+        tracing::warn!(
+            key = change.key,
+            old = change.old,
+            new = change.new,
+            "takes effect after a restart"
+        );
     }
-    *old = new;
-    Ok(changes.len())
+    *old = zgate_config::after_reload(&old, new);
+    Ok(changes)
 }
 
 fn handler(

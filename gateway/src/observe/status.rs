@@ -3,6 +3,7 @@
 use super::pools::{CacheReport, PoolReport};
 use crate::serve::service::Shared;
 use serde::Serialize;
+use zgate_nfs::namespace::{ClientRule, Squash};
 use zgate_nfs::runtime::Runtime;
 
 /// What `/status` answers.
@@ -24,8 +25,49 @@ pub(crate) struct Status {
 pub(crate) struct ExportStatus {
     pseudo_path: String,
     source: String,
+    fsid: u32,
     read_only: bool,
     max_transfer_bytes: u32,
+    versions: Vec<&'static str>,
+    transports: Vec<&'static str>,
+    reserved_port_only: bool,
+    delegations: bool,
+    clients: Vec<RuleStatus>,
+}
+
+/// Who may enter an export, and as whom; the first that matches counts.
+#[derive(Debug, Serialize)]
+pub(crate) struct RuleStatus {
+    #[serde(rename = "match")]
+    matches: String,
+    access: &'static str,
+    squash: &'static str,
+    anon: String,
+    security: Vec<&'static str>,
+}
+
+/// The names of what is on.
+fn chosen(choices: &[(&'static str, bool)]) -> Vec<&'static str> {
+    choices.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect()
+}
+
+fn rule(rule: &ClientRule) -> RuleStatus {
+    let networks = rule.networks.iter().map(|n| format!("{}/{}", n.address, n.prefix_bits));
+    RuleStatus {
+        matches: if rule.networks.is_empty() {
+            "*".to_owned()
+        } else {
+            networks.collect::<Vec<_>>().join(" ")
+        },
+        access: if rule.writable { "rw" } else { "ro" },
+        squash: match rule.squash {
+            Squash::None => "none",
+            Squash::Root => "root",
+            Squash::All => "all",
+        },
+        anon: format!("{}:{}", rule.anon_uid, rule.anon_gid),
+        security: chosen(&[("sys", rule.sys), ("none", rule.none)]),
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -51,8 +93,17 @@ pub(crate) fn exports(shared: &Shared) -> Vec<ExportStatus> {
         .map(|export| ExportStatus {
             pseudo_path: export.pseudo_path.clone(),
             source: export.source.clone(),
+            fsid: export.id.0,
             read_only: export.read_only,
             max_transfer_bytes: export.max_transfer_bytes,
+            versions: {
+                let [zero, one, two] = export.versions.v4;
+                chosen(&[("3", export.versions.v3), ("4.0", zero), ("4.1", one), ("4.2", two)])
+            },
+            transports: chosen(&[("tcp", export.tcp), ("rdma", export.rdma)]),
+            reserved_port_only: export.reserved_port_only,
+            delegations: export.delegations,
+            clients: export.clients.iter().map(rule).collect(),
         })
         .collect();
     exports.sort_by(|a, b| a.pseudo_path.cmp(&b.pseudo_path));
