@@ -4,7 +4,7 @@ use crate::limits::{MAX_OPS, MAX_REPLY_BYTES, MAX_TAG_BYTES};
 use crate::runtime::{Call, Now};
 use crate::v4::cx::Cx;
 use crate::v4::op::names::is_text;
-use crate::v4::op::table::{NoRow, Row, SessionRule, find};
+use crate::v4::op::table::{NoRow, Row, SessionRule, encode_refusal, find};
 use crate::v4::server::Server;
 use crate::v4::wire::{OpNum, Status};
 use zgate_rpc::{AcceptError, Credential};
@@ -58,6 +58,7 @@ impl Server {
             slot: None,
             open_client: None,
             op_index: 0,
+            op: OpNum::Illegal,
             op_count: count,
             reply_room: MAX_REPLY_BYTES,
             request_bytes,
@@ -121,6 +122,7 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
     let (limit, too_big) = reply_limit(cx);
     cx.reply_room = limit.saturating_sub(e.len());
     let mark = e.mark();
+    cx.op = row.num;
     row.num.encode(e);
     let mut status = (row.run)(cx, d, e).await;
     let (limit, late_too_big) = reply_limit(cx);
@@ -151,7 +153,7 @@ fn reply_limit(cx: &Cx<'_>) -> (usize, Status) {
 
 fn refuse(e: &mut Encoder, num: OpNum, status: Status) -> Status {
     num.encode(e);
-    status.encode(e);
+    encode_refusal(e, num, status);
     status
 }
 

@@ -5,7 +5,7 @@ use crate::namespace::{Entry, Export, Namespace, Place};
 use crate::runtime::{Call, Now};
 use crate::v4::server::Server;
 use crate::v4::state::session::SlotUse;
-use crate::v4::wire::{Stateid, Status};
+use crate::v4::wire::{OpNum, Stateid, Status};
 use std::sync::Arc;
 use zgate_store::{Caller, NodeHandle};
 
@@ -97,6 +97,8 @@ pub struct Cx<'a> {
     pub open_client: Option<crate::v4::wire::ClientId>,
     /// Index of the running operation.
     pub op_index: usize,
+    /// The operation that runs.
+    pub op: OpNum,
     /// How many operations the COMPOUND says it has.
     pub op_count: usize,
     /// Bytes of reply still allowed by the channel (`usize::MAX` without a

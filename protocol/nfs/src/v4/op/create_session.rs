@@ -233,7 +233,9 @@ impl Operation for CreateSession {
             };
             if keep {
                 let reply = answer_bytes(&result);
-                client.create_sequence.record(args.sequence, LastReply { reply, current: None });
+                client
+                    .create_sequence
+                    .record(args.sequence, LastReply { op: cx.op, reply, current: None });
                 client.first_create_sequence = args.sequence.wrapping_add(1);
             }
         }

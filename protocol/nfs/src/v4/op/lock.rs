@@ -245,7 +245,7 @@ fn record_first_seqid(
     if let Some(client) = tables.clients.get_mut(&id.client)
         && let Some(owner) = client.lock_owners.get_mut(&id.name)
     {
-        owner.seq.record(seqid, LastReply { reply, current });
+        owner.seq.record(seqid, LastReply { op: cx.op, reply, current });
     }
 }
 

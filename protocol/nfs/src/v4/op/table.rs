@@ -1,6 +1,7 @@
 //! Every operation, when it is legal, and how it is run.
 
 use super::*;
+use crate::v4::wire::Bitmap;
 use zgate_xdr::Decoder;
 
 /// A boxed run of one operation; answers what it wrote as status.
@@ -44,7 +45,7 @@ fn run<'a, 'b, 'd, O: Operation>(
         let args = match O::Args::decode(d) {
             Ok(args) => args,
             Err(_) => {
-                Status::Badxdr.encode(e);
+                encode_refusal(e, O::NUM, Status::Badxdr);
                 return Status::Badxdr;
             }
         };
@@ -61,6 +62,15 @@ fn run<'a, 'b, 'd, O: Operation>(
             }
         }
     })
+}
+
+/// The status of an operation that was not run. SETATTR tells the attributes
+/// that were set with every status (RFC 8881 §18.30.2).
+pub(crate) fn encode_refusal(e: &mut Encoder, num: OpNum, status: Status) {
+    status.encode(e);
+    if num == OpNum::Setattr {
+        Bitmap::default().encode(e);
+    }
 }
 
 macro_rules! rows {

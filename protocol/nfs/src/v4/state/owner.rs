@@ -2,12 +2,14 @@
 
 use crate::namespace::Place;
 use crate::v4::op::Failure;
-use crate::v4::wire::Status;
+use crate::v4::wire::{OpNum, Status};
 use zgate_xdr::{Encode, Encoder};
 
 /// What an owner's last sequenced operation answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastReply {
+    /// Which operation it was.
+    pub op: OpNum,
     /// Status and body as they went out.
     pub reply: Failure,
     /// The current file handle afterwards (OPEN changes it).
@@ -100,12 +102,13 @@ mod tests {
     fn order_and_replay() {
         let mut seq = OwnerSeq::default();
         assert_eq!(seq.judge(77), Verdict::Run);
-        let reply = LastReply { reply: Status::Ok.into(), current: None };
+        let op = OpNum::Open;
+        let reply = LastReply { op, reply: Status::Ok.into(), current: None };
         seq.record(77, reply.clone());
         assert_eq!(seq.judge(77), Verdict::Replay(reply));
         assert_eq!(seq.judge(78), Verdict::Run);
         assert_eq!(seq.judge(79), Verdict::Bad);
-        seq.record(78, LastReply { reply: Status::BadStateid.into(), current: None });
+        seq.record(78, LastReply { op, reply: Status::BadStateid.into(), current: None });
         assert_eq!(seq.judge(78), Verdict::Run);
     }
 }

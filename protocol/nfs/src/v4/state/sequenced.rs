@@ -67,6 +67,9 @@ impl State {
         match verdict {
             Verdict::Run => Ok(()),
             Verdict::Bad => Err(Status::BadSeqid.into()),
+            // Another operation under the number of the last is no retry of it,
+            // and could not read its answer.
+            Verdict::Replay(last) if last.op != cx.op => Err(Status::BadSeqid.into()),
             Verdict::Replay(last) => {
                 if let Some(place) = last.current {
                     cx.current = Some(cx.enter(place)?);
@@ -85,6 +88,7 @@ impl State {
         result: &Result<R, Failure>,
     ) {
         let reply = LastReply {
+            op: cx.op,
             reply: answer_bytes(result),
             current: cx.current.as_ref().map(crate::v4::cx::Current::place),
         };

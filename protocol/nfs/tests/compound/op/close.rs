@@ -110,3 +110,17 @@ fn minor_zero_numbers_its_closes() {
         assert_eq!(first.raw, again.raw, "a repeated CLOSE gets the same answer");
     });
 }
+
+#[test]
+fn another_operation_under_the_last_number_is_no_retry() {
+    each([0], |s| {
+        let opened = s.open();
+        let seqid = s.c.seqid("owner");
+        let ops = || Ops::new().at(&s.file).op::<Close>(&close::Args { seqid, stateid: opened.stateid });
+        assert_eq!(s.c.bare(ops()).status, Status::Ok);
+        let args = s.c.open_args(&Wish::name(&s.root, "file"));
+        let open = Ops::new().at(&s.root).op::<zgate_nfs::v4::op::open::Open>(&args);
+        assert_eq!(s.c.bare(open).status, Status::BadSeqid, "it could not read CLOSE's answer");
+        assert_eq!(s.c.bare(ops()).status, Status::Ok, "a retry");
+    });
+}

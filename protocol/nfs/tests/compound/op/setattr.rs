@@ -177,3 +177,14 @@ fn acls_that_are_none() {
         s.c.check("endless", at(endless), Status::Badxdr);
     });
 }
+
+#[test]
+fn the_attributes_set_are_told_with_every_failure() {
+    // RFC 8881 §18.30.2: attrsset follows whatever the status is, also when
+    // SETATTR was refused before it was looked at.
+    each([0, 1, 2], |s| {
+        let reply = s.c.run(Ops::new().at(&s.file).raw(34, &[0; 4]));
+        assert_eq!(reply.status, Status::Badxdr);
+        assert_eq!(reply.failure::<Bitmap>(), Bitmap::default());
+    });
+}
