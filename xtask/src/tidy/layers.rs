@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol/scsi", &["zgate-store"]),
     ("protocol/iscsi", &["zgate-store"]),
     ("rdma/fabric", &["zgate-store"]),
+    ("rdma/sys", &[]),
     ("loader", &["zgate-store", "zgate-xdr", "zgate-rpc", "zgate-nfs"]),
 ];
 
