@@ -17,9 +17,74 @@ pub const BUFFER_ALIGNMENT_BYTES: usize = 4096;
 /// The buffer sizes kept in a pool, in bytes, smallest first.
 const CLASS_BYTES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 
+/// Where a buffer's bytes are.
+enum Storage {
+    /// Memory of its own.
+    Heap(Vec<u8>),
+    /// A piece of an [`Arena`].
+    Arena(&'static mut [u8]),
+}
+
+impl Storage {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Arena(bytes) => bytes,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Arena(bytes) => bytes,
+        }
+    }
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self::Heap(Vec::new())
+    }
+}
+
+/// A range of memory that is never given back to the system, so that it can be
+/// registered with a device once and for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arena {
+    address: usize,
+    len: usize,
+}
+
+impl Arena {
+    /// Address of its first byte, a multiple of [`BUFFER_ALIGNMENT_BYTES`].
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.address
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether all these bytes lie in it.
+    #[must_use]
+    pub fn contains(&self, bytes: &[u8]) -> bool {
+        let start = bytes.as_ptr() as usize;
+        start >= self.address && start - self.address + bytes.len() <= self.len
+    }
+}
+
 /// An owned, page-aligned buffer. Returns to its pool when dropped.
 pub struct AlignedBuf {
-    storage: Vec<u8>,
+    storage: Storage,
     start: usize,
     len: usize,
     home: Option<Arc<PoolInner>>,
@@ -66,13 +131,13 @@ impl AsRef<[u8]> for AlignedBuf {
 impl Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.storage[self.start..self.start + self.len]
+        &self.storage.bytes()[self.start..self.start + self.len]
     }
 }
 
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.storage[self.start..self.start + self.len]
+        &mut self.storage.bytes_mut()[self.start..self.start + self.len]
     }
 }
 
@@ -90,30 +155,49 @@ impl Drop for AlignedBuf {
     }
 }
 
-fn allocate(len: usize) -> (Vec<u8>, usize) {
+fn allocate(len: usize) -> (Storage, usize) {
     let storage = vec![0; len + BUFFER_ALIGNMENT_BYTES];
     let start = storage.as_ptr().align_offset(BUFFER_ALIGNMENT_BYTES);
-    (storage, start)
+    (Storage::Heap(storage), start)
 }
 
 /// One size class: the idle buffers as (storage, aligned start).
-type Idle = Mutex<Vec<(Vec<u8>, usize)>>;
+type Idle = Mutex<Vec<(Storage, usize)>>;
 
 struct PoolInner {
     classes: [Idle; CLASS_BYTES.len()],
     idle_bytes: AtomicUsize,
     max_idle_bytes: usize,
     in_use_bytes: AtomicUsize,
+    arena: Option<Arena>,
+    /// What of the arena has not become buffers yet.
+    uncut: Mutex<&'static mut [u8]>,
 }
 
 impl PoolInner {
-    fn give_back(&self, storage: Vec<u8>, start: usize) {
-        let class_bytes = storage.len() - BUFFER_ALIGNMENT_BYTES;
+    /// Cuts a buffer out of the arena.
+    fn cut(&self, class_bytes: usize) -> Option<(Storage, usize)> {
+        self.arena?;
+        let mut uncut = self.uncut.lock().unwrap_or_else(PoisonError::into_inner);
+        if uncut.len() < class_bytes {
+            return None;
+        }
+        let (piece, rest) = std::mem::take(&mut *uncut).split_at_mut(class_bytes);
+        *uncut = rest;
+        Some((Storage::Arena(piece), 0))
+    }
+
+    fn give_back(&self, storage: Storage, start: usize) {
+        let (class_bytes, stays) = match &storage {
+            Storage::Heap(bytes) => (bytes.len() - BUFFER_ALIGNMENT_BYTES, false),
+            Storage::Arena(bytes) => (bytes.len(), true),
+        };
         self.in_use_bytes.fetch_sub(class_bytes, Ordering::Relaxed);
         let Some(class) = CLASS_BYTES.iter().position(|&bytes| bytes == class_bytes) else {
             return;
         };
-        if self.idle_bytes.load(Ordering::Relaxed) + class_bytes > self.max_idle_bytes {
+        let idle_bytes = self.idle_bytes.load(Ordering::Relaxed);
+        if !stays && idle_bytes + class_bytes > self.max_idle_bytes {
             return;
         }
         self.idle_bytes.fetch_add(class_bytes, Ordering::Relaxed);
@@ -139,14 +223,38 @@ impl BufferPool {
     /// A pool that keeps at most `max_idle_bytes` of unused buffers.
     #[must_use]
     pub fn new(max_idle_bytes: usize) -> Self {
+        Self::build(max_idle_bytes, None, Default::default())
+    }
+
+    /// A pool that cuts its buffers out of an arena of about `arena_bytes`, as
+    /// long as there is some left, and then goes on as [`BufferPool::new`].
+    /// The arena is never freed: one for each process.
+    #[must_use]
+    pub fn with_arena(max_idle_bytes: usize, arena_bytes: usize) -> Self {
+        let all = vec![0; arena_bytes + BUFFER_ALIGNMENT_BYTES].leak();
+        let start = all.as_ptr().align_offset(BUFFER_ALIGNMENT_BYTES);
+        let uncut = all.split_at_mut(start).1.split_at_mut(arena_bytes).0;
+        let arena = Arena { address: uncut.as_ptr() as usize, len: uncut.len() };
+        Self::build(max_idle_bytes, Some(arena), uncut)
+    }
+
+    fn build(max_idle_bytes: usize, arena: Option<Arena>, uncut: &'static mut [u8]) -> Self {
         Self {
             inner: Arc::new(PoolInner {
                 classes: Default::default(),
                 idle_bytes: AtomicUsize::new(0),
                 max_idle_bytes,
                 in_use_bytes: AtomicUsize::new(0),
+                arena,
+                uncut: Mutex::new(uncut),
             }),
         }
+    }
+
+    /// The arena buffers come from, if there is one.
+    #[must_use]
+    pub fn arena(&self) -> Option<Arena> {
+        self.inner.arena
     }
 
     /// A buffer of exactly `len` usable bytes. Its content is unspecified
@@ -163,7 +271,7 @@ impl BufferPool {
                 self.inner.idle_bytes.fetch_sub(class_bytes, Ordering::Relaxed);
                 buffer
             }
-            None => allocate(class_bytes),
+            None => self.inner.cut(class_bytes).unwrap_or_else(|| allocate(class_bytes)),
         };
         self.inner.in_use_bytes.fetch_add(class_bytes, Ordering::Relaxed);
         AlignedBuf { storage, start, len, home: Some(Arc::clone(&self.inner)) }
@@ -245,6 +353,23 @@ mod tests {
         let many: Vec<_> = (0..10).map(|_| pool.take(4096)).collect();
         drop(many);
         assert!(pool.inner.idle_bytes.load(Ordering::Relaxed) <= 8 << 10);
+    }
+
+    #[test]
+    fn an_arena_is_cut_up_once_and_used_for_ever() {
+        let pool = BufferPool::with_arena(0, 40 << 10);
+        let arena = pool.arena().unwrap();
+        let first = pool.take(10_000);
+        let second = pool.take(16 << 10);
+        assert!(arena.contains(&first) && arena.contains(&second));
+        assert_eq!(second.as_ptr() as usize % BUFFER_ALIGNMENT_BYTES, 0);
+        let heap = pool.take(16 << 10);
+        assert!(!arena.contains(&heap), "8 KiB are left");
+        assert!(arena.contains(&pool.take(4096)));
+        let address = first.as_ptr();
+        drop((first, heap));
+        assert_eq!(pool.take(16 << 10).as_ptr(), address);
+        assert_eq!(pool.in_use_bytes(), 16 << 10);
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub mod handle;
 
 pub use attr::{Attr, FileKind, SetAttr, SetTime, Timestamp};
 pub use block_store::BlockStore;
-pub use buffer::{AlignedBuf, BufferPool, FileSpan, Payload};
+pub use buffer::{AlignedBuf, Arena, BUFFER_ALIGNMENT_BYTES, BufferPool, FileSpan, Payload};
 pub use caller::{AccessMask, Caller};
 pub use error::{StoreError, StoreResult};
 pub use file_store::{FileStore, StoreFuture};
