@@ -17,6 +17,7 @@ pub mod name;
 pub mod pattern;
 pub mod pools;
 pub mod properties;
+pub mod provision;
 pub mod snapshot;
 pub mod tool;
 pub mod watch;
