@@ -62,9 +62,8 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn std::error::E
     match command {
         ConfigCommand::Check(file) => {
             let config = zgate_config::load(&file.config)?;
-            crate::lifecycle::build::exports(&config)?;
+            crate::follow::plan::Plan::of(&config)?;
             check_directories(&config)?;
-            crate::block::settings::settings(&config)?;
             if file.json {
                 println!(
                     "{}",

@@ -58,11 +58,12 @@ enum Command {
     DemoClient(demo::ClientArgs),
 }
 
-/// Logs go to standard error; RUST_LOG or ZGATE_LOG chooses what.
-fn start_logging(json: bool) {
+/// Logs go to standard error; RUST_LOG or ZGATE_LOG chooses what. Without
+/// them a service tells when it serves and stops, commands tell of trouble only.
+fn start_logging(json: bool, otherwise: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ZGATE_LOG")
         .or_else(|_| tracing_subscriber::EnvFilter::try_from_default_env())
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(otherwise));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
@@ -73,7 +74,8 @@ fn start_logging(json: bool) {
 /// Runs what the command line asks for.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_logging(cli.log_json);
+    let serves = matches!(&cli.command, Command::Serve(_));
+    start_logging(cli.log_json, if serves { "info" } else { "warn" });
     let result = match &cli.command {
         Command::Demo(args) => demo::run(args).map_err(Into::into),
         Command::DemoClient(args) => demo::run_client(args),

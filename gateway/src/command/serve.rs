@@ -56,7 +56,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
         &settings::settings(&config)?,
     )?;
     pools::start(&gateway.shared.pools, config.server.pool_sample_seconds)?;
-    let http = http::start(config.server.metrics_listen, Arc::clone(&gateway.shared))?;
+    let http = http::start(config.server.metrics_listen, Arc::clone(&gateway.shared))
+        .map_err(|error| format!("metrics_listen: {error}"))?;
     let (events, happened) = mpsc::channel();
     let current = Arc::new(Mutex::new(config.clone()));
     let gateway = Arc::new(gateway);
@@ -95,10 +96,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
         }
     }
     notify("STOPPING=1");
+    tracing::info!("draining: what runs is finished, nothing new is taken in");
     if registered {
         rpcbind::unregister();
     }
     gateway.stop();
+    tracing::info!("stopped");
     // The socket of a gateway that ended in order leads nowhere any more.
     let _ = std::fs::remove_file(&config.server.admin_socket);
     Ok(true)
