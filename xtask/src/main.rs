@@ -2,6 +2,7 @@
 
 mod bench;
 mod conformance;
+mod fuzz;
 mod lab;
 mod packages;
 mod servers;
@@ -32,6 +33,8 @@ enum Task {
     Conformance(Conformance),
     /// Rules of the house that the compiler does not check
     Tidy,
+    /// Every fuzz target for a while, with random inputs
+    Fuzz(fuzz::FuzzArgs),
     /// Real kernel clients and real OpenZFS in a virtual machine
     Lab(lab::LabArgs),
     /// Compare speed with peers
@@ -104,6 +107,7 @@ fn run(task: Task) -> io::Result<()> {
         Task::Conformance(Conformance::Nfs(args)) => conformance::nfs(&args),
         Task::Conformance(Conformance::Iscsi(args)) => conformance::iscsi(&args),
         Task::Tidy => conformance::tidy(),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Lab(args) => lab::run(&args),
         Task::Bench(Bench::Nfs(args)) => bench::nfs::run(&args),
         Task::NfsLoad { address, work, size, operations, dir } => {

@@ -1,0 +1,87 @@
+//! Every fuzz target for a while, with random inputs.
+
+use clap::Args;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What `cargo xtask fuzz` is told.
+#[derive(Args, Debug)]
+pub(crate) struct FuzzArgs {
+    /// For how long in all, in seconds; building comes on top
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+}
+
+/// Runs all targets; a line for each.
+///
+/// # Errors
+/// When a target fails or does not build.
+pub(crate) fn run(args: &FuzzArgs) -> io::Result<()> {
+    let programs = programs(Path::new("tests/fuzz/tests"))?;
+    let each_milliseconds = args.seconds.saturating_mul(1000) / programs.max(1);
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let test = ["test", "--quiet", "--package", "zgate-fuzz", "--tests", "--no-fail-fast"];
+    if !Command::new(&cargo).args(test).arg("--no-run").status()?.success() {
+        return Err(io::Error::other("the fuzz targets do not build"));
+    }
+    let mut child = Command::new(&cargo)
+        .args(test)
+        .args(["--", "--nocapture"])
+        .env("BOLERO_RANDOM_TEST_TIME_MS", each_milliseconds.max(1).to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let (Some(stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(io::Error::other("cargo has no output"));
+    };
+    // What the targets say goes there; it is shown when one fails.
+    let details = std::thread::spawn(move || {
+        let mut details = Vec::new();
+        stderr.read_to_end(&mut details).map(|_| details)
+    });
+    let mut targets = 0;
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        if let Some(said) = report(&line) {
+            targets += 1;
+            writeln!(io::stdout(), "{said}")?;
+        }
+    }
+    let details = details.join().map_err(|_| io::Error::other("reading what cargo said"))??;
+    if !child.wait()?.success() {
+        io::stderr().write_all(&details)?;
+        return Err(io::Error::other(
+            "a fuzz target failed; BOLERO_RANDOM_SEED above repeats its input",
+        ));
+    }
+    writeln!(io::stdout(), "{targets} targets, no failure")
+}
+
+/// How many test programs there are: they run one after the other.
+fn programs(dir: &Path) -> io::Result<u64> {
+    let mut count = 0;
+    for entry in std::fs::read_dir(dir)? {
+        count += u64::from(entry?.path().extension().is_some_and(|extension| extension == "rs"));
+    }
+    Ok(count)
+}
+
+/// The line a target ends with, wherever it stands among the harness's dots.
+fn report(line: &str) -> Option<&str> {
+    let at = line.find("fuzz ")?;
+    let said = line.get(at + "fuzz ".len()..)?;
+    (said.contains(" inputs in ")).then_some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_heard() {
+        let said = "xdr_decoder: 400 inputs in 0.1 s";
+        assert_eq!(report(&format!(".fuzz {said}")), Some(said));
+        assert_eq!(report("test xdr_decoder ... ok"), None);
+    }
+}
