@@ -5,6 +5,7 @@
 //! change number, per object.
 
 use crate::entry::Entry;
+use crate::mounts::Mount;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -114,6 +115,21 @@ impl EntryCache {
         drop(shard);
         if let Some(entry) = kept {
             entry.drop_descriptors();
+        }
+    }
+
+    /// Stops keeping the entries of one file system.
+    pub(crate) fn let_go_of(&self, mount: &Arc<Mount>) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let of_it = |slot: &&mut Slot| {
+                slot.kept.as_ref().is_some_and(|entry| Arc::ptr_eq(&entry.mount, mount))
+            };
+            let slots = shard.slots.values_mut().filter(of_it);
+            let kept: Vec<_> = slots.filter_map(|slot| slot.kept.take()).collect();
+            shard.kept -= kept.len();
+            drop(shard);
+            drop(kept);
         }
     }
 

@@ -41,6 +41,7 @@ mod readdir;
 mod rights;
 mod setattr;
 mod siphash;
+mod snapshot_mounts;
 mod stable;
 mod statfs;
 mod store;

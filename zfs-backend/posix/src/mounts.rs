@@ -6,8 +6,10 @@ use crate::mountinfo::{self, MountLine};
 use crate::siphash::SipKey;
 use crate::syscall;
 use rustix::fs::{Mode, OFlags, RawDir};
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use zgate_io::file_handle::{name_to_handle, open_by_handle};
@@ -17,6 +19,9 @@ use zgate_store::{StoreError, StoreResult};
 /// Handles that name an unknown file system make the table be read again, but
 /// not more often than this: a peer can send any number of them.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How many snapshots that were let go are remembered.
+const MAX_ASLEEP: usize = 4096;
 
 /// One mounted file system.
 #[derive(Debug)]
@@ -36,6 +41,31 @@ pub(crate) struct Mount {
     /// Everything a kernel handle of this file system can name lies below the
     /// exported root.
     pub(crate) whole: bool,
+    /// A ZFS snapshot, mounted on demand.
+    snapshot: Option<SnapshotMount>,
+}
+
+/// What is known of a mounted snapshot.
+#[derive(Debug)]
+struct SnapshotMount {
+    /// Where it is mounted; opening that mounts it again.
+    point: Vec<u8>,
+    /// Something of it was asked for since this was last looked at.
+    asked_for: AtomicBool,
+}
+
+impl Mount {
+    /// Notes that something of it was asked for.
+    pub(crate) fn mark_asked_for(&self) {
+        if let Some(snapshot) = &self.snapshot {
+            snapshot.asked_for.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether something of it was asked for since the last call.
+    pub(crate) fn asked_for_again(&self) -> bool {
+        self.snapshot.as_ref().is_none_or(|one| one.asked_for.swap(false, Ordering::Relaxed))
+    }
 }
 
 /// How mounts are taken up.
@@ -54,6 +84,9 @@ pub(crate) struct MountTable {
     root: Arc<Mount>,
     children: RwLock<Vec<Arc<Mount>>>,
     refreshed: Mutex<Option<Instant>>,
+    /// Snapshots that were let go, by key: ZFS unmounts them after a while, and
+    /// clients that come back to them find them mounted again.
+    asleep: Mutex<HashMap<u64, Vec<u8>>>,
 }
 
 impl MountTable {
@@ -74,6 +107,7 @@ impl MountTable {
             root: Arc::new(mount),
             children: RwLock::default(),
             refreshed: Mutex::new(None),
+            asleep: Mutex::default(),
         };
         table.refresh();
         Ok(table)
@@ -104,6 +138,7 @@ impl MountTable {
         if let Some(mount) = self.find(|mount| mount.key == key) {
             return Ok(mount);
         }
+        self.wake(key);
         let mut refreshed = self.refreshed.lock().unwrap_or_else(PoisonError::into_inner);
         if refreshed.is_none_or(|when| when.elapsed() >= REFRESH_INTERVAL) {
             self.refresh();
@@ -113,12 +148,47 @@ impl MountTable {
         self.find(|mount| mount.key == key).ok_or(StoreError::Stale)
     }
 
+    /// Has a snapshot mounted again that was let go.
+    fn wake(&self, key: u64) {
+        let point = self.asleep.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        let Some(point) = point else { return };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::open(point, flags, Mode::empty()) {
+            Ok(_) => self.refresh(),
+            Err(error) => tracing::debug!(%error, "a snapshot is there no more"),
+        }
+    }
+
+    /// The snapshots that are held mounted.
+    pub(crate) fn snapshots(&self) -> Vec<Arc<Mount>> {
+        let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
+        children.iter().filter(|mount| mount.snapshot.is_some()).cloned().collect()
+    }
+
+    /// Lets go of a snapshot, unless a client has something of it open.
+    pub(crate) fn let_go_of(&self, mount: Arc<Mount>) {
+        let mut children = self.children.write().unwrap_or_else(PoisonError::into_inner);
+        // One here, one in the table.
+        if Arc::strong_count(&mount) > 2 {
+            return;
+        }
+        children.retain(|child| !Arc::ptr_eq(child, &mount));
+        drop(children);
+        let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(snapshot) = &mount.snapshot
+            && asleep.len() < MAX_ASLEEP
+        {
+            asleep.insert(mount.key, snapshot.point.clone());
+        }
+    }
+
     fn find(&self, fits: impl Fn(&Mount) -> bool) -> Option<Arc<Mount>> {
         if fits(&self.root) {
             return Some(Arc::clone(&self.root));
         }
         let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
-        children.iter().find(|mount| fits(mount)).cloned()
+        let found = children.iter().find(|mount| fits(mount)).cloned();
+        found.inspect(|mount| mount.mark_asked_for())
     }
 
     /// Lets go of all child mounts, so that they can be unmounted; they are
@@ -185,9 +255,15 @@ fn take_up(
         fsid,
         covered_fileid: covered_fileid(&line.point),
         kernel_handles: policy.kernel_handles && handles_work(&root),
+        snapshot: snapshot_mount(line),
         whole: line.root == b"/" && (!is_root || line.point == root_path),
         root,
     })
+}
+
+fn snapshot_mount(line: &MountLine) -> Option<SnapshotMount> {
+    let is_one = line.kind == b"zfs" && line.source.contains(&b'@');
+    is_one.then(|| SnapshotMount { point: line.point.clone(), asked_for: AtomicBool::new(true) })
 }
 
 /// A key for a file system without an identity of its own.
@@ -225,6 +301,19 @@ fn covered_fileid(point: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn snapshots_are_told_by_their_source() {
+        let parsed = mountinfo::parse(
+            b"50 28 0:49 / /tank/.zfs/snapshot/daily ro,relatime shared:27 - zfs tank@daily ro\n\
+              51 28 0:50 / /tank/a@b rw,relatime shared:28 - zfs tank/a rw\n",
+        );
+        let found: Vec<_> = parsed.iter().map(snapshot_mount).collect();
+        assert_eq!(found.len(), 2);
+        let point = found[0].as_ref().map(|one| one.point.as_slice());
+        assert_eq!(point, Some(&b"/tank/.zfs/snapshot/daily"[..]));
+        assert!(found[1].is_none());
+    }
 
     #[test]
     fn below_means_whole_components() {

@@ -8,6 +8,7 @@ use crate::handle::HandleCodec;
 use crate::mounts::{Mount, MountPolicy, MountTable};
 use crate::options::{HandleMode, OpenError, PosixOptions};
 use crate::places::PlaceTable;
+use crate::snapshot_mounts;
 use crate::store::PosixStore;
 use crate::syscall::{self, PATH_FLAGS};
 use crate::tree::{Tree, in_tree_handle};
@@ -81,12 +82,11 @@ impl PosixStore {
             switches_identity: credentials::can_switch(),
             inline_metadata: !traits_of(magic).remote,
         };
-        Ok(Arc::new(Self {
-            tree: Arc::new(tree),
-            engine: options.engine,
-            pool: options.pool,
-            traits,
-        }))
+        let tree = Arc::new(tree);
+        if tree.snapshots_visible {
+            snapshot_mounts::look_after(&tree);
+        }
+        Ok(Arc::new(Self { tree, engine: options.engine, pool: options.pool, traits }))
     }
 }
 

@@ -53,7 +53,9 @@ impl Tree {
         if *node == self.root.handle {
             return Some(Arc::clone(&self.root));
         }
-        self.cache.get(node)
+        let entry = self.cache.get(node)?;
+        entry.mount.mark_asked_for();
+        Some(entry)
     }
 
     /// The object; may wait for a disk.
