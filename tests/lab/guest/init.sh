@@ -14,7 +14,8 @@ mount -t tmpfs shm /dev/shm
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null
 mount -t configfs configfs /sys/kernel/config 2>/dev/null
-hostname zgate-lab
+HOST=$(sed -n 's/.*lab\.host=\([ab]\).*/\1/p' /proc/cmdline)
+if [ "$HOST" = b ]; then hostname zgate-lab-b; else hostname zgate-lab; fi
 ulimit -n 65536
 ip link set lo up
 /lib/systemd/systemd-udevd --daemon 2>/dev/null
@@ -22,6 +23,9 @@ udevadm trigger --action=add 2>/dev/null
 udevadm settle --timeout=30 2>/dev/null
 say "booted $(uname -r) in $(cut -d' ' -f1 /proc/uptime) s"
 
+. /lab/guest/wire.sh
+# The second machine never comes back from this.
+[ "$HOST" != b ] || . /lab/guest/agent.sh
 . /lab/guest/disks.sh
 . /lab/guest/clients.sh
 

@@ -26,7 +26,7 @@ ${3:-}"
 initiator_start() {
     modprobe iscsi_tcp && modprobe sd_mod || skip "no iSCSI initiator in this kernel"
     mkdir -p /run/lock/iscsi /etc/iscsi
-    echo "InitiatorName=iqn.2026-11.org.example:lab" >/etc/iscsi/initiatorname.iscsi
+    echo "InitiatorName=iqn.2026-11.org.example:$(hostname)" >/etc/iscsi/initiatorname.iscsi
     pgrep -x iscsid >/dev/null || iscsid
     eventually 10 pgrep -x iscsid
 }

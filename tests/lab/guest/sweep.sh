@@ -3,11 +3,27 @@
 # it is left for the next one.
 set -u
 . /lab/guest/lib.sh
+. /lab/guest/peer.sh
 
+if [ "$(hostname)" = zgate-lab-b ]; then
+    for job in /run/jobs/*; do
+        sid=$(cat "$job")
+        [ "$sid" = "$(ps -o sid= $$ | tr -d ' ')" ] || pkill -9 -s "$sid"
+        [ "$sid" = "$(ps -o sid= $$ | tr -d ' ')" ] || rm -f "$job"
+    done
+    ip link set eth0 up
+elif [ -e "$JOBS/used" ]; then
+    # The other machine first, while the gateway may still live.
+    STEP_SECONDS=60 on_b bash /lab/guest/sweep.sh
+    rm -f "$JOBS/used" "$JOBS"/[0-9]*
+fi
+for link in $(rdma link show 2>/dev/null | sed -n 's/^link \(rxe[0-9]*\).*/\1/p'); do rdma link delete "$link"; done
 for sessions in 1 2; do
     [ -d /sys/class/iscsi_session ] && [ -n "$(ls /sys/class/iscsi_session)" ] &&
         timeout 20 iscsiadm -m node -u >/dev/null 2>&1
 done
+# Nor does an initiator remember targets or secrets.
+rm -rf /etc/iscsi/nodes /etc/iscsi/send_targets /var/lib/iscsi/nodes /var/lib/iscsi/send_targets
 # Clients go first, forced: their server may be dead.
 awk '$3 ~ /^nfs4?$/ { print $2 }' /proc/mounts | sort -r | while read -r dir; do
     timeout 10 umount -f "$dir" 2>/dev/null || umount -f -l "$dir"
@@ -26,7 +42,7 @@ if [ -d /sys/module/zfs ]; then
     done
 fi
 losetup -D
-wipefs -q -a "$STORE_DISK" "$OTHER_DISK"
-blkdiscard -q -f "$STORE_DISK" 2>/dev/null
+[ ! -b "$STORE_DISK" ] || wipefs -q -a "$STORE_DISK" "$OTHER_DISK"
+[ ! -b "$STORE_DISK" ] || blkdiscard -q -f "$STORE_DISK" 2>/dev/null
 rm -rf /run/zgate /var/lib/zgate /mnt/*
 exit 0

@@ -2,6 +2,7 @@
 
 use super::image::Image;
 use super::share::Share;
+use super::wire::{Host, Wire};
 use clap::ValueEnum;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -10,12 +11,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Memory of the guest, in MiB.
+/// Memory of the machine with the gateway, in MiB.
 const MEMORY_MIB: u32 = 4096;
+/// Memory of the second machine, a client; in MiB.
+const CLIENT_MEMORY_MIB: u32 = 2048;
 /// Size of each scratch disk; sparse files.
 const SCRATCH_BYTES: u64 = 6 << 30;
 /// How long a boot may take that tries KVM.
 const PROBE_PATIENCE: Duration = Duration::from_secs(40);
+/// What the kernels are told; no mitigations: they cost an emulated machine most.
+const KERNEL_ARGUMENTS: &str = "root=/dev/vda rw init=/lab-init console=ttyS0 quiet panic=-1 \
+    mitigations=off net.ifnames=0 systemd.log_level=err audit=0";
 /// Lines of the guest's init on the serial console begin with this.
 const MARK: &str = "LAB ";
 
@@ -80,7 +86,8 @@ pub(crate) fn accel(choice: AccelChoice, image: &Image, share: &Share) -> io::Re
     eprintln!("   trying a boot under KVM");
     share.set_mode("run")?;
     let log = share.path().join("probe.log");
-    let found = match Machine::new(image, share, Accel::Kvm)?.run(&log, PROBE_PATIENCE) {
+    let machine = Machine::new(image, share, Accel::Kvm, Host::A, None)?;
+    let found = match machine.run(&log, PROBE_PATIENCE) {
         Ok(()) => Accel::Kvm,
         Err(_) => Accel::Tcg,
     };
@@ -94,7 +101,22 @@ pub(crate) fn accel(choice: AccelChoice, image: &Image, share: &Share) -> io::Re
 pub(crate) struct Machine {
     command: Command,
     /// Holds the scratch disks.
+    disks: tempfile::TempDir,
+}
+
+/// A machine that runs until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
     _disks: tempfile::TempDir,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Machine {
@@ -102,36 +124,64 @@ impl Machine {
     ///
     /// # Errors
     /// What the system says about the scratch disks.
-    pub(crate) fn new(image: &Image, share: &Share, accel: Accel) -> io::Result<Self> {
+    pub(crate) fn new(
+        image: &Image,
+        share: &Share,
+        accel: Accel,
+        host: Host,
+        wire: Option<&Wire>,
+    ) -> io::Result<Self> {
         let disks = tempfile::Builder::new().prefix("zgate-lab-disks-").tempdir()?;
+        let memory_mib = if host == Host::A { MEMORY_MIB } else { CLIENT_MEMORY_MIB };
         let mut command = Command::new("qemu-system-x86_64");
         command
             .args(accel.arguments())
-            .args(["-smp", "2", "-m", &MEMORY_MIB.to_string()])
-            .args(["-nodefaults", "-no-reboot", "-display", "none", "-nic", "none"])
+            .args(["-smp", "2", "-m", &memory_mib.to_string()])
+            .args(["-nodefaults", "-display", "none", "-nic", "none"])
             .args(["-device", "virtio-rng-pci"])
             .arg("-kernel")
             .arg(image.file("vmlinuz"))
             .arg("-initrd")
             .arg(image.file("initrd"))
-            .args([
-                "-append",
-                "root=/dev/vda rw init=/lab-init console=ttyS0 quiet panic=-1 mitigations=off \
-                 net.ifnames=0 systemd.log_level=err audit=0",
-            ])
+            .arg("-append")
+            .arg(format!("{KERNEL_ARGUMENTS} lab.host={}", host.letter()))
             .arg("-drive")
             .arg(drive(&image.file("disk.img"), "snapshot=on"))
             .arg("-fsdev")
             .arg(format!("local,id=lab,path={},security_model=none", share.path().display()))
             .args(["-device", "virtio-9p-pci,fsdev=lab,mount_tag=lab"]);
-        for name in ["store.img", "other.img"] {
-            let path = disks.path().join(name);
-            fs::File::create(&path)?.set_len(SCRATCH_BYTES)?;
-            command.arg("-drive").arg(drive(&path, "discard=unmap,detect-zeroes=unmap"));
+        if let Some(wire) = wire {
+            command.args(wire.arguments(host));
+        }
+        if host == Host::A {
+            // The client may crash and boot again.
+            command.arg("-no-reboot");
+            for name in ["store.img", "other.img"] {
+                let path = disks.path().join(name);
+                fs::File::create(&path)?.set_len(SCRATCH_BYTES)?;
+                command.arg("-drive").arg(drive(&path, "discard=unmap,detect-zeroes=unmap"));
+            }
         }
         // The root disk's changes are thrown away; they need a place meanwhile.
         command.env("TMPDIR", disks.path());
-        Ok(Self { command, _disks: disks })
+        Ok(Self { command, disks })
+    }
+
+    /// Starts it and lets it run beside; what it says goes to a file.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(crate) fn start(mut self, serial: &Path) -> io::Result<Running> {
+        let said = fs::File::create(serial)?;
+        let child = self
+            .command
+            .args(["-serial", "stdio"])
+            .stdin(Stdio::null())
+            .stdout(said.try_clone()?)
+            .stderr(said)
+            .spawn()
+            .map_err(|error| io::Error::new(error.kind(), format!("qemu: {error}")))?;
+        Ok(Running { child, _disks: self.disks })
     }
 
     /// Gives the terminal to the guest's console.

@@ -7,6 +7,7 @@ mod machine;
 mod report;
 mod scenario;
 mod share;
+mod wire;
 
 use crate::packages::{self, Tool};
 use crate::servers::zgate;
@@ -14,6 +15,11 @@ use clap::Parser;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use wire::Host;
+
+/// Consoles of the two machines, kept when something failed.
+const SERIAL_A: &str = "serial.log";
+const SERIAL_B: &str = "serial-b.log";
 
 /// What the lab needs of the machine it runs on.
 const HOST_TOOLS: &[Tool] = &[
@@ -34,6 +40,9 @@ pub(crate) struct LabArgs {
     /// How the machine runs; `auto` takes KVM when a guest really boots under it
     #[arg(long, value_enum, default_value = "auto")]
     accel: machine::AccelChoice,
+    /// A scenario that finds nothing to run on counts as failed
+    #[arg(long)]
+    no_skip: bool,
     /// Keep each scenario's packets (`packets.pcap` beside its results)
     #[arg(long)]
     capture: bool,
@@ -55,19 +64,14 @@ pub(crate) fn run(args: &LabArgs) -> io::Result<()> {
         }
         return Ok(());
     }
-    let wants_shell = args.scenarios == ["shell"];
-    let wants_image = args.scenarios == ["image"];
-    let chosen = if wants_shell || wants_image {
-        Vec::new()
-    } else {
-        scenario::choose(&all, &args.scenarios)?
-    };
     packages::ensure(HOST_TOOLS)?;
-    let image = image::ensure()?;
-    if wants_image {
-        println!("{}", image.dir.display());
+    if args.scenarios == ["image"] {
+        println!("{}", image::ensure()?.dir.display());
         return Ok(());
     }
+    let wants_shell = args.scenarios == ["shell"];
+    let chosen = if wants_shell { Vec::new() } else { scenario::choose(&all, &args.scenarios)? };
+    let image = image::ensure()?;
     let binary = match &args.zgate {
         Some(path) => fs::canonicalize(path)?,
         None => zgate::build()?,
@@ -76,26 +80,46 @@ pub(crate) fn run(args: &LabArgs) -> io::Result<()> {
     let accel = machine::accel(args.accel, &image, &share)?;
     if wants_shell {
         share.set_mode("shell")?;
-        return machine::Machine::new(&image, &share, accel)?.interact();
+        return machine::Machine::new(&image, &share, accel, Host::A, None)?.interact();
     }
     share.set_plan(&chosen)?;
     if args.capture {
         fs::write(share.path().join("capture"), "")?;
     }
     fs::create_dir_all(&args.out)?;
-    let serial = args.out.join("serial.log");
-    let limit = scenario::time_limit(&chosen);
-    let boot = machine::Machine::new(&image, &share, accel)?.run(&serial, limit);
+    let boot = boot(&args.out, &chosen, &image, &share, accel);
     let outcomes = share.outcomes(&chosen)?;
     let summary = report::Summary::new(accel, &image, outcomes);
     summary.write(&args.out, &share)?;
     boot?;
-    if summary.failed() > 0 {
+    let failed = summary.failed() + if args.no_skip { summary.skipped() } else { 0 };
+    if failed > 0 {
         return Err(io::Error::other(format!(
-            "{} scenarios failed; see {}",
-            summary.failed(),
+            "{failed} scenarios failed; see {}",
             args.out.display()
         )));
     }
-    fs::remove_file(serial)
+    for name in [SERIAL_A, SERIAL_B] {
+        match fs::remove_file(args.out.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// One boot for the whole plan; of two machines when a scenario needs them.
+fn boot(
+    out: &Path,
+    chosen: &[scenario::Scenario],
+    image: &image::Image,
+    share: &share::Share,
+    accel: machine::Accel,
+) -> io::Result<()> {
+    let limit = scenario::time_limit(chosen);
+    let wants_client = chosen.iter().any(|one| one.machines > 1);
+    let wire = wants_client.then(wire::Wire::new).transpose()?;
+    let new = |host| machine::Machine::new(image, share, accel, host, wire.as_ref());
+    let _client = wants_client.then(|| new(Host::B)?.start(&out.join(SERIAL_B))).transpose()?;
+    new(Host::A)?.run(&out.join(SERIAL_A), limit)
 }

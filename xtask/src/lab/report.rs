@@ -104,6 +104,11 @@ impl Summary {
         self.scenarios.iter().filter(|one| one.failed()).count()
     }
 
+    /// How many found nothing to run on.
+    pub(crate) fn skipped(&self) -> usize {
+        self.scenarios.iter().filter(|one| one.status == Status::Skip).count()
+    }
+
     /// Writes `results.json`, `junit.xml` and each scenario's own files; prints
     /// the table.
     ///
@@ -143,11 +148,11 @@ impl Summary {
                 println!("         {line}");
             }
         }
-        let skipped = self.scenarios.iter().filter(|one| one.status == Status::Skip).count();
         println!(
-            "lab: {} scenarios, {} failed, {skipped} skipped",
+            "lab: {} scenarios, {} failed, {} skipped",
             self.scenarios.len(),
-            self.failed()
+            self.failed(),
+            self.skipped()
         );
     }
 
@@ -160,7 +165,7 @@ impl Summary {
             "<testsuite name=\"lab\" tests=\"{}\" failures=\"{}\" skipped=\"{}\" time=\"{seconds:.1}\">",
             self.scenarios.len(),
             self.failed(),
-            self.scenarios.iter().filter(|one| one.status == Status::Skip).count(),
+            self.skipped(),
         );
         for one in &self.scenarios {
             let _ = writeln!(
@@ -169,6 +174,7 @@ impl Summary {
                 escaped(&one.scenario),
                 one.seconds
             );
+            xml.push_str(&properties(&one.figures));
             if one.failed() {
                 let complaint = one.complaint();
                 let first = complaint.lines().next().unwrap_or("failed");
@@ -187,6 +193,25 @@ impl Summary {
         xml.push_str("</testsuite>\n");
         xml
     }
+}
+
+/// What was measured, as properties of a test case.
+fn properties(figures: &[Figure]) -> String {
+    if figures.is_empty() {
+        return String::new();
+    }
+    let mut xml = String::from("    <properties>\n");
+    for one in figures {
+        let _ = writeln!(
+            xml,
+            "      <property name=\"{} ({})\" value=\"{}\"/>",
+            escaped(&one.name),
+            escaped(&one.unit),
+            one.value
+        );
+    }
+    xml.push_str("    </properties>\n");
+    xml
 }
 
 /// Text as XML takes it; control characters it does not allow are dropped.
@@ -224,7 +249,7 @@ mod tests {
                 seconds: 0.5,
                 detail: "\"no\"\u{1b}".into(),
             }],
-            figures: Vec::new(),
+            figures: vec![Figure { name: "a&b".into(), value: 1.5, unit: "s".into() }],
             log: "x & y".into(),
         };
         let summary = Summary {
@@ -238,6 +263,7 @@ mod tests {
         assert!(xml.contains("failures=\"1\""));
         assert!(xml.contains("a &lt; b: &quot;no&quot;"));
         assert!(xml.contains("x &amp; y"));
+        assert!(xml.contains("<property name=\"a&amp;b (s)\" value=\"1.5\"/>"));
         assert!(!xml.contains('\u{1b}'));
     }
 }

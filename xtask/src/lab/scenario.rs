@@ -21,6 +21,8 @@ pub(crate) struct Scenario {
     pub(crate) title: String,
     /// `# seconds: …`: when it is taken for hung.
     pub(crate) seconds: u64,
+    /// `# machines: 2` when it needs the client on the other end of the wire.
+    pub(crate) machines: u64,
 }
 
 /// All scenarios of a tree, sorted.
@@ -53,11 +55,15 @@ fn parse(name: &str, text: &str) -> io::Result<Scenario> {
     };
     let wrong = |what: &str| io::Error::other(format!("scenario {name}: {what}"));
     let title = header("title").ok_or_else(|| wrong("no `# title: …` at its head"))?;
-    let seconds = match header("seconds") {
-        Some(text) => text.trim().parse().map_err(|_| wrong("`# seconds:` takes a number"))?,
-        None => DEFAULT_SECONDS,
+    let number = |key: &str, default: u64| match header(key) {
+        Some(text) => text.trim().parse().map_err(|_| wrong(&format!("`# {key}:` takes a number"))),
+        None => Ok(default),
     };
-    Ok(Scenario { name: name.to_owned(), title: title.trim().to_owned(), seconds })
+    let (seconds, machines) = (number("seconds", DEFAULT_SECONDS)?, number("machines", 1)?);
+    if !(1..=2).contains(&machines) {
+        return Err(wrong("there are one or two machines"));
+    }
+    Ok(Scenario { name: name.to_owned(), title: title.trim().to_owned(), seconds, machines })
 }
 
 /// Those that names mean: a scenario, a folder of them, or `all`.
@@ -99,7 +105,10 @@ mod tests {
     fn a_head_names_title_and_limit() {
         let parsed = parse("x", "# title: reads and writes\n# seconds: 40\nstep a true\n").unwrap();
         assert_eq!((parsed.title.as_str(), parsed.seconds), ("reads and writes", 40));
-        assert_eq!(parse("x", "# title: t\n").unwrap().seconds, DEFAULT_SECONDS);
+        let plain = parse("x", "# title: t\n").unwrap();
+        assert_eq!((plain.seconds, plain.machines), (DEFAULT_SECONDS, 1));
+        assert_eq!(parse("x", "# title: t\n# machines: 2\n").unwrap().machines, 2);
+        assert!(parse("x", "# title: t\n# machines: 3\n").is_err());
         assert!(parse("x", "step a true\n").is_err());
         assert!(parse("x", "# title: t\n# seconds: soon\n").is_err());
     }

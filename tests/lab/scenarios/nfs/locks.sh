@@ -74,12 +74,19 @@ for version in 4.2 4.1 4.0; do
     umount $a $b
 done
 
+# Both are one client to the gateway, which therefore may give one of them a
+# delegation that the other does not end; under a delegation the kernel keeps
+# locks to itself. A second client that has the file open for writing makes
+# delegations impossible: the locks come to the gateway.
 one_machine() {
     client_mount 4.2 /mnt/one nosharecache
     client_mount 4.2 /mnt/two nosharecache
+    client_b_mount 4.2 /mnt/b
+    exec 5<>/mnt/b/locked
     conflict posix /mnt/one /mnt/two
     conflict flock /mnt/one /mnt/two
-    umount /mnt/one /mnt/two
+    exec 5>&-
+    umount /mnt/one /mnt/two /mnt/b
 }
 step "two mounts of one machine (nosharecache)" one_machine
 step "the gateway lives" gateway_alive

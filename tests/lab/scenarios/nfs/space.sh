@@ -15,7 +15,7 @@ allocate() {
     fallocate -o 4M -l 1M reserved
     same 5242880 "$(stat -c %s reserved)" "size after more"
 }
-keep_size() { cd /mnt/v && touch kept && refused "not supported" fallocate -n -l 1M kept; }
+keep_size() { cd /mnt/v && touch kept && refused "not supported\|unsupported" fallocate -n -l 1M kept; }
 punch() {
     cd /mnt/v
     pattern full 4
@@ -57,7 +57,7 @@ sparse_copy() {
     same 1 "$(stat -c %b /tmp/sparse | awk '{ print ($1 < 2000) }')" "the copy is sparse"
 }
 # Clients of Linux 6.12 have no operation for it, and say so.
-zero_range() { cd /mnt/v && refused "not supported" fallocate -z -o 2M -l 64K full; }
+zero_range() { cd /mnt/v && refused "not supported\|unsupported" fallocate -z -o 2M -l 64K full; }
 
 step "ALLOCATE" allocate
 step "beyond the end without growing is refused" keep_size
