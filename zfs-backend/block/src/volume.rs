@@ -241,6 +241,19 @@ impl BlockVolume {
         self.writes_lost.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// As [`BlockStore::sync`], for somebody who is no initiator: a failure is
+    /// kept, so that the next `sync` reports it as well.
+    ///
+    /// # Errors
+    /// [`StoreError`]: something that was written may be lost.
+    pub async fn flush(&self) -> StoreResult<()> {
+        let synced = self.sync().await;
+        if let Err(error) = synced {
+            *self.writes_lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+        synced
+    }
+
     fn advise(&self, span: Span) -> impl Future<Output = ()> + '_ {
         let backing = Arc::clone(&self.backing);
         async move {
