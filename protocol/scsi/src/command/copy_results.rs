@@ -10,6 +10,9 @@ use crate::sense::Sense;
 use crate::wire::put;
 use std::collections::VecDeque;
 
+/// Copies that hosts are told they may run at once; more work as well.
+pub(crate) const CONCURRENT_COPIES: u8 = 16;
+
 /// What is known of a third-party copy that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CopyResult {
@@ -97,8 +100,8 @@ fn operating_parameters() -> Vec<u8> {
     put(&mut data, 12, &MAX_DESCRIPTOR_LIST_BYTES.to_be_bytes());
     put(&mut data, 16, &MAX_SEGMENT_BYTES.to_be_bytes());
     // TOTAL CONCURRENT COPIES, MAXIMUM CONCURRENT COPIES.
-    put(&mut data, 34, &16u16.to_be_bytes());
-    data[36] = 16;
+    put(&mut data, 34, &u16::from(CONCURRENT_COPIES).to_be_bytes());
+    data[36] = CONCURRENT_COPIES;
     // DATA SEGMENT GRANULARITY: 512 bytes.
     data[37] = 9;
     data[43] = IMPLEMENTED.len() as u8;

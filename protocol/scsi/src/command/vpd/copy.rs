@@ -1,6 +1,7 @@
 //! Third-party Copy, page 8Fh (SPC-4 §7.8.17).
 
 use crate::command::Cx;
+use crate::command::copy_results::CONCURRENT_COPIES;
 use crate::command::table::ROWS;
 use crate::command::token::ROD_TYPE_CHANGE_VULNERABLE;
 use crate::limits::{
@@ -92,8 +93,8 @@ fn supported_rod_types() -> Vec<u8> {
     let mut body = vec![0; 68];
     put(&mut body, 2, &64u16.to_be_bytes());
     put(&mut body, 4, &ROD_TYPE_CHANGE_VULNERABLE.to_be_bytes());
-    // ECPY_INT, TOKEN_IN, TOKEN_OUT.
-    body[9] = 0x03;
+    // TOKEN_IN, TOKEN_OUT; ECPY_INT=0.
+    body[8] = 0x03;
     // PREFERENCE INDICATOR.
     put(&mut body, 10, &1u16.to_be_bytes());
     body
@@ -101,10 +102,35 @@ fn supported_rod_types() -> Vec<u8> {
 
 fn general_copy_operations() -> Vec<u8> {
     let mut body = vec![0; 32];
-    put(&mut body, 0, &1u32.to_be_bytes());
-    put(&mut body, 4, &1u32.to_be_bytes());
+    put(&mut body, 0, &u32::from(CONCURRENT_COPIES).to_be_bytes());
+    put(&mut body, 4, &u32::from(CONCURRENT_COPIES).to_be_bytes());
     put(&mut body, 8, &MAX_SEGMENT_BYTES.to_be_bytes());
     // DATA SEGMENT GRANULARITY: 512 bytes, as a power of two.
     body[12] = 9;
     body
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Bench;
+    use crate::wire::{be16, be32};
+
+    #[test]
+    fn descriptors_follow_one_another_and_tokens_go_both_ways() {
+        let bench = Bench::new();
+        let data = bench.data(&bench.run(&[0x12, 1, 0x8F, 0x04, 0, 0], b""));
+        let (mut at, mut kinds) = (4, Vec::new());
+        while at < data.len() {
+            let kind = be16(&data, at);
+            if kind == 0x0108 {
+                // ROD TYPE, then TOKEN_IN and TOKEN_OUT, then PREFERENCE.
+                assert_eq!(be32(&data, at + 8), super::ROD_TYPE_CHANGE_VULNERABLE);
+                assert_eq!((data[at + 12], be16(&data, at + 14)), (0x03, 1));
+            }
+            kinds.push(kind);
+            at += 4 + usize::from(be16(&data, at + 2));
+        }
+        assert_eq!(at, data.len());
+        assert_eq!(kinds, [0x0000, 0x0001, 0x0004, 0x0008, 0x000C, 0x0106, 0x0108, 0x8001]);
+    }
 }
