@@ -4,6 +4,7 @@ mod admin;
 mod block;
 mod command;
 mod demo;
+mod doctor;
 mod lifecycle;
 mod listen;
 mod observe;

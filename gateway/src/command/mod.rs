@@ -3,6 +3,7 @@
 
 mod block;
 mod config;
+mod doctor;
 mod live;
 mod serve;
 
@@ -32,6 +33,8 @@ enum Command {
     /// Look at a configuration without starting anything
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Look at this machine: what is wrong, why, and what mends it
+    Doctor(doctor::DoctorArgs),
     /// A running gateway at a glance
     Status(live::LiveArgs),
     /// What a running gateway exports
@@ -77,6 +80,7 @@ pub(crate) fn main() -> ExitCode {
     let serves = matches!(&cli.command, Command::Serve(_));
     start_logging(cli.log_json, if serves { "info" } else { "warn" });
     let result = match &cli.command {
+        Command::Doctor(args) => return doctor::run(args),
         Command::Demo(args) => demo::run(args).map_err(Into::into),
         Command::DemoClient(args) => demo::run_client(args),
         Command::Serve(args) => serve::run(args),

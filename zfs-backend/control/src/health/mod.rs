@@ -11,6 +11,8 @@
 
 pub mod kstat;
 pub mod latency;
+#[cfg(test)]
+mod recorded;
 pub mod sample;
 pub mod scan;
 pub mod status;

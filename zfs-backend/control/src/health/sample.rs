@@ -3,7 +3,7 @@
 use super::{PoolState, PoolStatus, VdevLatency, latency, status, status_text};
 use crate::discovery::Discovery;
 use crate::name::PoolName;
-use crate::pools::Pool;
+use crate::pools::{Pool, VdevClass};
 use crate::properties::OutputForm;
 use crate::tool::{Tool, ToolError};
 use serde::Serialize;
@@ -100,8 +100,19 @@ pub fn latencies(
 ///
 /// # Errors
 /// See [`ToolError`].
-pub fn ashifts(tool: &dyn Tool, pool: &PoolName) -> Result<Vec<(String, u32)>, ToolError> {
-    let wanted = ["get", "-Hp", "-o", "name,property,value", "ashift", pool.as_str(), "all-vdevs"];
+pub fn ashifts(tool: &dyn Tool, pool: &Pool) -> Result<Vec<(String, u32)>, ToolError> {
+    // Caches and spares have none, and asking for it is an error.
+    let names: Vec<&str> = pool
+        .vdevs
+        .iter()
+        .filter(|vdev| !matches!(vdev.class, VdevClass::Cache | VdevClass::Spare))
+        .map(|vdev| vdev.name.as_str())
+        .collect();
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut wanted = vec!["get", "-Hp", "-o", "name,property,value", "ashift", pool.name.as_str()];
+    wanted.extend(names);
     let text = match tool.run("zpool", &wanted) {
         Ok(text) => text,
         Err(ToolError::Failed { .. }) => return Ok(Vec::new()),
@@ -111,7 +122,7 @@ pub fn ashifts(tool: &dyn Tool, pool: &PoolName) -> Result<Vec<(String, u32)>, T
         let mut words = line.split('\t');
         let (name, _property, value) = (words.next()?, words.next()?, words.next()?);
         let ashift = value.trim().parse().ok().filter(|ashift| *ashift > 0)?;
-        (!name.starts_with("root")).then(|| (name.to_owned(), ashift))
+        Some((name.to_owned(), ashift))
     };
     Ok(text.lines().filter_map(vdev).collect())
 }

@@ -1,0 +1,274 @@
+//! What the checks look at: plain data, so that each fault can be written down
+//! in a test.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use zgate_config::Config;
+use zgate_control::health::{ArcStats, PoolHealth, PoolState};
+use zgate_control::{Dataset, DatasetKind, DatasetName};
+
+/// The machine a gateway runs on.
+#[derive(Debug)]
+pub(crate) struct ServerFacts {
+    pub(crate) config_path: PathBuf,
+    /// Why the configuration cannot be used.
+    pub(crate) config_problem: Option<String>,
+    /// The configuration, or the defaults.
+    pub(crate) config: Config,
+    pub(crate) state_dir: StateDirFacts,
+    pub(crate) process: ProcessFacts,
+    /// Why io_uring cannot be used.
+    pub(crate) uring_problem: Option<String>,
+    pub(crate) ports: Vec<PortFacts>,
+    /// Threads of the kernel's NFS server.
+    pub(crate) nfsd_threads: u64,
+    /// Whether something answers at rpcbind's port.
+    pub(crate) rpcbind_listens: bool,
+    /// Clients of the running gateway; none when none runs.
+    pub(crate) clients: Option<Vec<ClientFacts>>,
+    pub(crate) exports: Vec<ExportFacts>,
+    pub(crate) luns: Vec<LunFacts>,
+    pub(crate) zfs: ZfsFacts,
+    pub(crate) memory_bytes: u64,
+    pub(crate) rdma_devices: usize,
+    /// Whether the clock follows another one; none when nobody can tell.
+    pub(crate) clock_synchronized: Option<bool>,
+    pub(crate) now_unix_seconds: u64,
+}
+
+/// The state directory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StateDirFacts {
+    pub(crate) exists: bool,
+    /// Permission bits.
+    pub(crate) mode: u32,
+    pub(crate) owner: u32,
+    /// Why it, or where it would be made, cannot be written to.
+    pub(crate) write_problem: Option<String>,
+}
+
+/// The process that serves, or would.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessFacts {
+    /// The running gateway; none: this process stands in for it.
+    pub(crate) gateway: Option<u32>,
+    pub(crate) user: u32,
+    /// Bits of the effective capabilities.
+    pub(crate) capabilities: u64,
+    /// Soft limit of locked memory, in bytes; none: unlimited.
+    pub(crate) locked_memory_bytes: Option<u64>,
+    /// Limit of open files; none: unlimited.
+    pub(crate) open_files: Option<u64>,
+}
+
+impl ProcessFacts {
+    /// Whose limits these are, in words.
+    pub(crate) fn whose(&self) -> String {
+        match self.gateway {
+            Some(pid) => format!("the gateway (pid {pid})"),
+            None => "a gateway started from here".to_owned(),
+        }
+    }
+}
+
+/// An address the configuration names.
+#[derive(Clone, Debug)]
+pub(crate) struct PortFacts {
+    /// "NFS", "iSCSI", "metrics".
+    pub(crate) service: &'static str,
+    pub(crate) address: SocketAddr,
+    pub(crate) holder: Holder,
+}
+
+/// Who listens there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Nobody,
+    /// The gateway itself.
+    Gateway,
+    Process {
+        pid: u32,
+        name: String,
+    },
+    /// A socket no process has.
+    Kernel,
+}
+
+/// A client of the running gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientFacts {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) idle_seconds: u64,
+    /// Its lease ran out.
+    pub(crate) courtesy: bool,
+    pub(crate) opens: u64,
+    pub(crate) locks: u64,
+}
+
+/// An export of the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct ExportFacts {
+    pub(crate) pseudo: String,
+    /// The directory, when it is named or its dataset is mounted.
+    pub(crate) path: Option<PathBuf>,
+    /// The dataset or pattern the configuration names.
+    pub(crate) dataset: Option<String>,
+    /// Why the directory cannot be used.
+    pub(crate) path_problem: Option<String>,
+    /// The mount the directory lies on.
+    pub(crate) mount: Option<Mount>,
+    /// Whether any client may write.
+    pub(crate) writable: bool,
+}
+
+/// A mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    pub(crate) source: String,
+    pub(crate) target: PathBuf,
+    pub(crate) kind: String,
+    pub(crate) options: BTreeMap<String, String>,
+}
+
+impl Mount {
+    /// Whether it has an option.
+    pub(crate) fn has(&self, option: &str) -> bool {
+        self.options.contains_key(option)
+    }
+
+    /// An option's number.
+    pub(crate) fn number(&self, option: &str) -> Option<u64> {
+        self.options.get(option)?.parse().ok()
+    }
+}
+
+/// A logical unit of the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct LunFacts {
+    pub(crate) target: String,
+    pub(crate) number: u16,
+    pub(crate) path: PathBuf,
+    /// The zvol it is, or the dataset its file lies in.
+    pub(crate) dataset: Option<DatasetName>,
+    /// Why it cannot be opened.
+    pub(crate) problem: Option<String>,
+}
+
+impl LunFacts {
+    /// As people name it.
+    pub(crate) fn title(&self) -> String {
+        format!("LUN {} of {}", self.number, self.target)
+    }
+}
+
+/// ZFS on the machine.
+#[derive(Debug, Default)]
+pub(crate) struct ZfsFacts {
+    pub(crate) pools: Vec<PoolFacts>,
+    pub(crate) datasets: Vec<Dataset>,
+    /// Why datasets are not known.
+    pub(crate) datasets_problem: Option<String>,
+    pub(crate) arc: Option<ArcStats>,
+}
+
+/// A pool.
+#[derive(Debug)]
+pub(crate) struct PoolFacts {
+    pub(crate) name: String,
+    /// What the kernel says.
+    pub(crate) state: PoolState,
+    /// What `zpool` says; not asked when it is suspended.
+    pub(crate) health: Option<PoolHealth>,
+    /// Why `zpool` said nothing.
+    pub(crate) problem: Option<String>,
+    pub(crate) ashifts: Vec<(String, u32)>,
+    /// Whether any data device has platters; none when that is not known.
+    pub(crate) rotational: Option<bool>,
+}
+
+impl ZfsFacts {
+    /// A dataset by its name.
+    pub(crate) fn dataset(&self, name: &str) -> Option<&Dataset> {
+        self.datasets.iter().find(|dataset| dataset.name.as_str() == name)
+    }
+
+    /// The datasets an export shows itself: the one it lies on, or those its
+    /// pattern begins with.
+    pub(crate) fn of_export(&self, export: &ExportFacts) -> Vec<&Dataset> {
+        if let Some(mount) = export.mount.as_ref().filter(|mount| mount.kind == "zfs") {
+            return self.dataset(&mount.source).into_iter().collect();
+        }
+        let Some(name) = &export.dataset else { return Vec::new() };
+        let Some((before, _)) = name.split_once('*') else {
+            return self.dataset(name).into_iter().collect();
+        };
+        let below = |dataset: &&Dataset| {
+            dataset.is_filesystem() && dataset.name.as_str().starts_with(before)
+        };
+        self.datasets.iter().filter(below).collect()
+    }
+}
+
+/// Where a file system is or would be mounted, and whether it is.
+pub(crate) fn mount_point(dataset: &Dataset) -> Option<(&Path, bool)> {
+    match &dataset.kind {
+        DatasetKind::Filesystem { mounted, mountpoint: Some(point), can_mount: true, .. } => {
+            Some((point, *mounted))
+        }
+        _ => None,
+    }
+}
+
+/// A machine that mounts exports.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MountsFacts {
+    pub(crate) mounts: Vec<NfsMount>,
+}
+
+/// One of its mounts.
+#[derive(Clone, Debug)]
+pub(crate) struct NfsMount {
+    pub(crate) mount: Mount,
+    /// Speed of the interface that leads to the server, in Mb/s.
+    pub(crate) link_megabits: Option<u64>,
+}
+
+/// The ways to hosts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PathFacts {
+    pub(crate) hosts: Vec<HostPath>,
+}
+
+/// The way to a host.
+#[derive(Clone, Debug)]
+pub(crate) struct HostPath {
+    pub(crate) host: String,
+    /// Named on the command line, not found among connections.
+    pub(crate) asked_for: bool,
+    pub(crate) address: Option<IpAddr>,
+    /// Why there is no way.
+    pub(crate) problem: Option<String>,
+    pub(crate) device: String,
+    /// MTU of the interface, in bytes.
+    pub(crate) device_mtu: u64,
+    pub(crate) probe: Probe,
+    /// The port that was tried, and why it did not answer.
+    pub(crate) port: Option<(u16, Option<String>)>,
+}
+
+/// What packets that must not be fragmented met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Probe {
+    /// Nothing was sent, and why.
+    NotTried(String),
+    /// Not even small ones are answered.
+    Silent,
+    /// Packets as large as the interface allows are answered.
+    Full,
+    /// Something on the way said which size it takes.
+    Told { mtu: u64 },
+    /// Large ones vanish without a word; the largest that came through.
+    Vanish { largest: u64 },
+}

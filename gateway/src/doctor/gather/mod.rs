@@ -1,0 +1,8 @@
+//! Collecting facts. Nothing here judges, and nothing changes the machine.
+
+pub(crate) mod mounts;
+pub(crate) mod network;
+mod process;
+pub(crate) mod server;
+pub(crate) mod sockets;
+mod zfs;
