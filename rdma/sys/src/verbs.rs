@@ -113,7 +113,8 @@ pub struct SendWork {
     pub invalidate_rkey: u32,
     pub remote_addr: u64,
     pub rkey: u32,
-    _rest: [u32; 19],
+    /// The arms of other kinds of work; zeros.
+    pub other: [u32; 19],
 }
 
 impl SendWork {
@@ -130,7 +131,7 @@ impl SendWork {
             invalidate_rkey: 0,
             remote_addr: 0,
             rkey: 0,
-            _rest: [0; 19],
+            other: [0; 19],
         }
     }
 }

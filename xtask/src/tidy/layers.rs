@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol/iscsi", &["zgate-store"]),
     ("rdma/fabric", &["zgate-store"]),
     ("rdma/sys", &[]),
+    ("rdma/verbs", &["zgate-store", "zgate-fabric", "zgate-rdma-sys"]),
     ("loader", &["zgate-store", "zgate-xdr", "zgate-rpc", "zgate-nfs"]),
 ];
 

@@ -1,0 +1,234 @@
+//! Listening and connecting.
+
+use crate::address;
+use crate::cm::{Link, Notice, Refusal, check};
+use crate::connection::VerbsConnection;
+use crate::host::Host;
+use crate::queue;
+use futures_util::future::BoxFuture;
+use std::ffi::c_int;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use zgate_fabric::limits::{
+    MAX_ACCEPT_PRIVATE_BYTES, MAX_REJECT_PRIVATE_BYTES, MAX_REQUEST_PRIVATE_BYTES,
+};
+use zgate_fabric::{ConnectError, Connection, Established, Listener, QueueOptions, Request, Setup};
+use zgate_rdma_sys as sys;
+
+/// Requests the kernel keeps for a listener.
+const BACKLOG: c_int = 128;
+/// Finding an address or a route.
+const RESOLVE_TIME: Duration = Duration::from_secs(5);
+/// From a request to an established connection.
+const CONNECT_TIME: Duration = Duration::from_secs(20);
+/// Transport retries: the most there are.
+const RETRIES: u8 = 7;
+
+fn parameters(
+    private_data: &[u8],
+    options: &QueueOptions,
+    responder_resources: u8,
+    initiator_depth: u8,
+) -> sys::ConnParam {
+    sys::ConnParam {
+        private_data: private_data.as_ptr().cast(),
+        private_data_len: private_data.len() as u8,
+        responder_resources,
+        initiator_depth,
+        flow_control: 1,
+        retry_count: RETRIES,
+        rnr_retry_count: options.rnr_retries.min(7),
+        srq: 0,
+        qp_num: 0,
+    }
+}
+
+fn fits(private_data: &[u8], max: usize) -> io::Result<()> {
+    if private_data.len() > max {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too much private data"));
+    }
+    Ok(())
+}
+
+/// A connection that is not up yet: queue pair made, receives posted.
+fn prepare(
+    link: Link,
+    setup: &mut Setup,
+    peer: SocketAddr,
+) -> io::Result<(VerbsConnection, (u8, u8))> {
+    let host = Arc::clone(&link.host);
+    let device = host.device_of(link.context()).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::NotFound, "a device that was not there at the start")
+    })?;
+    let at_most = |wish: u8, most: c_int| wish.min(u8::try_from(most.max(0)).unwrap_or(u8::MAX));
+    let depths = (
+        at_most(setup.options.responder_resources, device.attributes.max_qp_rd_atom),
+        at_most(setup.options.initiator_depth, device.attributes.max_qp_init_rd_atom),
+    );
+    let queues = queue::create(&link, device, &setup.options)?;
+    let mut connection = VerbsConnection::new(link, queues, peer);
+    for (id, buffer) in setup.receives.drain(..) {
+        connection.post_receive(id, buffer);
+    }
+    Ok((connection, depths))
+}
+
+pub(crate) async fn connect(
+    host: Arc<Host>,
+    to: SocketAddr,
+    mut setup: Setup,
+) -> Result<Established, ConnectError> {
+    fits(&setup.private_data, MAX_REQUEST_PRIVATE_BYTES)?;
+    let refused = |refusal| match refusal {
+        Refusal::Rejected(data) => ConnectError::Rejected(data),
+        Refusal::Io(error) => ConnectError::Io(error),
+    };
+    let link = resolve(&host, to).await.map_err(refused)?;
+    let (connection, depths) = prepare(link, &mut setup, to)?;
+    start(&connection, &setup, depths)?;
+    let established = connection.link().expect(sys::CM_ESTABLISHED, CONNECT_TIME).await;
+    let notice = established.map_err(refused)?;
+    Ok(Established { connection: Box::new(connection), private_data: notice.private_data })
+}
+
+/// Sends the connection request.
+fn start(connection: &VerbsConnection, setup: &Setup, depths: (u8, u8)) -> io::Result<()> {
+    let mut param = parameters(&setup.private_data, &setup.options, depths.0, depths.1);
+    let link = connection.link();
+    // SAFETY: the identifier is routed and has a queue pair; the private data
+    // outlives the call.
+    check(unsafe { (link.host.cm.connect)(link.id, &raw mut param) })
+}
+
+/// An identifier that knows its device and the way to the peer.
+async fn resolve(host: &Arc<Host>, to: SocketAddr) -> Result<Link, Refusal> {
+    let link = Link::new(host)?;
+    let milliseconds = RESOLVE_TIME.as_millis() as c_int;
+    {
+        let mut address = address::to_c(to);
+        let address = (&raw mut address).cast();
+        // SAFETY: the identifier is live, the address outlives the call.
+        check(unsafe {
+            (host.cm.resolve_addr)(link.id, std::ptr::null_mut(), address, milliseconds)
+        })?;
+    }
+    link.expect(sys::CM_ADDR_RESOLVED, RESOLVE_TIME * 2).await?;
+    // SAFETY: the identifier is live and has its addresses.
+    check(unsafe { (host.cm.resolve_route)(link.id, milliseconds) })?;
+    link.expect(sys::CM_ROUTE_RESOLVED, RESOLVE_TIME * 2).await?;
+    Ok(link)
+}
+
+pub(crate) fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<Box<dyn Listener>> {
+    let link = Link::new(host)?;
+    let mut c_address = address::to_c(address);
+    // SAFETY: the identifier is live, the address outlives the call.
+    check(unsafe { (host.cm.bind_addr)(link.id, (&raw mut c_address).cast()) })?;
+    // SAFETY: the identifier is bound.
+    check(unsafe { (host.cm.listen)(link.id, BACKLOG) })?;
+    let address = link.local_address().unwrap_or(address);
+    Ok(Box::new(VerbsListener { link, address }))
+}
+
+#[derive(Debug)]
+struct VerbsListener {
+    link: Link,
+    address: SocketAddr,
+}
+
+impl Listener for VerbsListener {
+    fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Request>>> {
+        Box::pin(std::future::poll_fn(|task| {
+            loop {
+                let notice = std::task::ready!(self.link.poll_notice(task))?;
+                if notice.event != sys::CM_CONNECT_REQUEST {
+                    continue;
+                }
+                // A request that is gone again is none.
+                if let Ok(request) = VerbsRequest::new(&self.link.host, notice) {
+                    return std::task::Poll::Ready(Ok(Box::new(request) as Box<dyn Request>));
+                }
+            }
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct VerbsRequest {
+    link: Link,
+    peer: SocketAddr,
+    private_data: Vec<u8>,
+    /// Reads the peer wants to have under way.
+    peer_initiates: u8,
+    /// Reads the peer can have answered at the same time.
+    peer_responds: u8,
+}
+
+impl VerbsRequest {
+    fn new(host: &Arc<Host>, notice: Notice) -> io::Result<Self> {
+        let link = Link::adopt(host, notice.id)?;
+        let peer = link.peer_address().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Self {
+            link,
+            peer,
+            private_data: notice.private_data,
+            // The manager names both from this side's point of view.
+            peer_initiates: notice.responder_resources,
+            peer_responds: notice.initiator_depth,
+        })
+    }
+}
+
+impl Request for VerbsRequest {
+    fn peer_address(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    fn accept(
+        self: Box<Self>,
+        mut setup: Setup,
+    ) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+        Box::pin(async move {
+            fits(&setup.private_data, MAX_ACCEPT_PRIVATE_BYTES)?;
+            let Self { link, peer, peer_initiates, peer_responds, .. } = *self;
+            let (mut connection, (responds, initiates)) = prepare(link, &mut setup, peer)?;
+            let depths = (responds.min(peer_initiates), initiates.min(peer_responds));
+            accept_now(&connection, &setup, depths)?;
+            let established = connection.link().expect(sys::CM_ESTABLISHED, CONNECT_TIME).await;
+            established.map_err(|refusal| match refusal {
+                Refusal::Io(error) => error,
+                Refusal::Rejected(_) => io::ErrorKind::ConnectionRefused.into(),
+            })?;
+            connection.set_peer(peer);
+            Ok(Box::new(connection) as Box<dyn Connection>)
+        })
+    }
+
+    fn reject(self: Box<Self>, private_data: Vec<u8>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let data = &private_data[..private_data.len().min(MAX_REJECT_PRIVATE_BYTES)];
+            let cm = &self.link.host.cm;
+            // SAFETY: the identifier is one of a request; the private data
+            // outlives the call. A peer that is gone needs no answer.
+            unsafe { (cm.reject)(self.link.id, data.as_ptr().cast(), data.len() as u8) };
+        })
+    }
+}
+
+fn accept_now(connection: &VerbsConnection, setup: &Setup, depths: (u8, u8)) -> io::Result<()> {
+    let mut param = parameters(&setup.private_data, &setup.options, depths.0, depths.1);
+    let link = connection.link();
+    // SAFETY: the identifier is one of a request and has a queue pair; the
+    // private data outlives the call.
+    check(unsafe { (link.host.cm.accept)(link.id, &raw mut param) })
+}

@@ -1,0 +1,214 @@
+//! The libraries and devices of this machine, opened once.
+
+use crate::establish;
+use crate::inspect::{self, PortReport};
+use crate::memory::{Region, RemoteRegion};
+use crate::watch::DeviceWatch;
+use futures_util::future::BoxFuture;
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use thiserror::Error;
+use zgate_fabric::{Access, ConnectError, Established, Exposed, Fabric, Listener, Setup};
+use zgate_rdma_sys as sys;
+use zgate_store::{AlignedBuf, Arena, BufferPool};
+
+/// Why there is no RDMA on this machine.
+#[derive(Debug, Error)]
+pub enum Unavailable {
+    /// A library is missing.
+    #[error("{0}; install rdma-core (Debian: librdmacm1 ibverbs-providers)")]
+    Library(#[from] sys::LoadError),
+    /// The connection manager does not start.
+    #[error("the RDMA connection manager does not start: {0}; is rdma_ucm loaded?")]
+    ConnectionManager(io::Error),
+    /// There is no device.
+    #[error("no RDMA device: `rdma link` shows none")]
+    NoDevice,
+    /// A device cannot be used.
+    #[error("RDMA device {device}: {what}: {error}")]
+    Device {
+        /// Its name.
+        device: String,
+        /// What failed.
+        what: &'static str,
+        /// The system's reason.
+        error: io::Error,
+    },
+}
+
+/// One device with its protection domain.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) context: *mut sys::Context,
+    pub(crate) pd: *mut sys::ProtectionDomain,
+    pub(crate) name: String,
+    pub(crate) attributes: sys::DeviceAttributes,
+    /// The arena and its local key.
+    arena: Option<(Arena, u32)>,
+}
+
+/// Everything of this process that has to do with RDMA. Devices stay open
+/// while it runs.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) verbs: sys::Verbs,
+    pub(crate) cm: sys::Cm,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) pool: BufferPool,
+}
+
+// SAFETY: the libraries may be called from all threads; devices and protection
+// domains are never closed, so their pointers stay valid.
+unsafe impl Send for Host {}
+// SAFETY: as above.
+unsafe impl Sync for Host {}
+
+/// The fabric of this machine's RDMA devices. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct VerbsFabric {
+    pub(crate) host: Arc<Host>,
+}
+
+impl VerbsFabric {
+    /// Loads the libraries, opens every device, and registers the pool's arena
+    /// with each of them.
+    ///
+    /// # Errors
+    /// [`Unavailable`], which says in one line what is missing.
+    pub fn open(pool: BufferPool) -> Result<Self, Unavailable> {
+        let verbs = sys::Verbs::load()?;
+        let cm = sys::Cm::load()?;
+        let mut count: c_int = 0;
+        // SAFETY: writes the count; the list is never freed, so that the
+        // devices stay open.
+        let list = unsafe { (cm.get_devices)(&raw mut count) };
+        if list.is_null() {
+            return Err(match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::ENODEV) => Unavailable::NoDevice,
+                error => Unavailable::ConnectionManager(error),
+            });
+        }
+        let mut devices = Vec::new();
+        for index in 0..usize::try_from(count).unwrap_or_default() {
+            // SAFETY: the list has `count` entries.
+            let context = unsafe { *list.add(index) };
+            devices.push(Device::open(&verbs, context, pool.arena())?);
+        }
+        if devices.is_empty() {
+            return Err(Unavailable::NoDevice);
+        }
+        Ok(Self { host: Arc::new(Host { verbs, cm, devices, pool }) })
+    }
+
+    /// Every port of every device, with its addresses.
+    #[must_use]
+    pub fn ports(&self) -> Vec<PortReport> {
+        inspect::ports(&self.host)
+    }
+
+    /// Events of the devices: ports that go down, devices that fail. Needs a
+    /// tokio runtime.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn watch(&self) -> io::Result<DeviceWatch> {
+        DeviceWatch::new(&self.host)
+    }
+}
+
+impl Device {
+    fn open(
+        verbs: &sys::Verbs,
+        context: *mut sys::Context,
+        arena: Option<Arena>,
+    ) -> Result<Self, Unavailable> {
+        // SAFETY: an open context has a device, and a device a name.
+        let name = unsafe {
+            CStr::from_ptr((verbs.get_device_name)((*context).device))
+                .to_string_lossy()
+                .into_owned()
+        };
+        let failed = |what| {
+            let (device, error) = (name.clone(), io::Error::last_os_error());
+            Unavailable::Device { device, what, error }
+        };
+        // SAFETY: a structure of plain numbers, for which zeros are valid.
+        let mut attributes: sys::DeviceAttributes = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open, the attributes writable.
+        if unsafe { (verbs.query_device)(context, &raw mut attributes) } != 0 {
+            return Err(failed("its limits cannot be read"));
+        }
+        // SAFETY: the context is open.
+        let pd = unsafe { (verbs.alloc_pd)(context) };
+        if pd.is_null() {
+            return Err(failed("no protection domain"));
+        }
+        let arena = match arena {
+            Some(arena) => {
+                advise_huge_pages(arena);
+                let address = arena.address() as *mut _;
+                // SAFETY: the arena is never freed. The device touches only
+                // buffers that were posted, whose owners have given them away.
+                let mr =
+                    unsafe { (verbs.reg_mr)(pd, address, arena.len(), sys::ACCESS_LOCAL_WRITE) };
+                if mr.is_null() {
+                    return Err(failed("the arena cannot be registered (memlock limit?)"));
+                }
+                // SAFETY: not null; the region is never deregistered.
+                Some((arena, unsafe { (*mr).lkey }))
+            }
+            None => None,
+        };
+        Ok(Self { context, pd, name, attributes, arena })
+    }
+
+    /// The local key of memory in the arena.
+    pub(crate) fn arena_key(&self, bytes: &[u8]) -> Option<u32> {
+        self.arena.filter(|(arena, _)| arena.contains(bytes)).map(|(_, key)| key)
+    }
+}
+
+/// Fewer page table entries for the device; without huge pages all goes on.
+fn advise_huge_pages(arena: Arena) {
+    // SAFETY: advice about memory that is ours and stays mapped.
+    unsafe { libc::madvise(arena.address() as *mut _, arena.len(), libc::MADV_HUGEPAGE) };
+}
+
+impl Host {
+    /// The device a connection identifier is bound to.
+    pub(crate) fn device_of(&self, context: *mut sys::Context) -> Option<&Device> {
+        self.devices.iter().find(|device| device.context == context)
+    }
+}
+
+impl Fabric for VerbsFabric {
+    fn listen(&self, address: SocketAddr) -> io::Result<Box<dyn Listener>> {
+        establish::listen(&self.host, address)
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        setup: Setup,
+    ) -> BoxFuture<'static, Result<Established, ConnectError>> {
+        Box::pin(establish::connect(Arc::clone(&self.host), to, setup))
+    }
+
+    /// Registers a buffer with the first device: on a host with several, peers
+    /// reach it through connections of that device only.
+    fn expose(&self, buffer: AlignedBuf, access: Access) -> io::Result<Box<dyn Exposed>> {
+        let device = self.host.devices.first().ok_or(io::ErrorKind::NotFound)?;
+        let read = if access.read { sys::ACCESS_REMOTE_READ } else { 0 };
+        let write = if access.write { sys::ACCESS_REMOTE_WRITE } else { 0 };
+        let flags = sys::ACCESS_LOCAL_WRITE | read | write;
+        let region = Region::new(&self.host, device, &buffer, flags)?;
+        Ok(Box::new(RemoteRegion::new(region, buffer)))
+    }
+
+    /// Plain memory regions cannot be invalidated by a peer.
+    fn remote_invalidation(&self) -> bool {
+        false
+    }
+}

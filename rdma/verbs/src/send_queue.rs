@@ -1,0 +1,194 @@
+//! The send queue: work that waits for room, work the device has, and the
+//! batches it belongs to.
+
+use crate::memory::Region;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use zgate_fabric::{WorkId, WorkKind};
+use zgate_rdma_sys as sys;
+use zgate_store::AlignedBuf;
+
+/// One work request.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) opcode: u32,
+    pub(crate) scatter: Vec<sys::ScatterEntry>,
+    pub(crate) remote_addr: u64,
+    pub(crate) rkey: u32,
+    pub(crate) invalidate: u32,
+    /// The batch ends with it.
+    pub(crate) last: bool,
+}
+
+/// Work that ends together, and all the memory it uses.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) id: WorkId,
+    pub(crate) kind: WorkKind,
+    /// Registrations of this batch; they go before the memory does.
+    pub(crate) regions: Vec<Region>,
+    /// Buffers that are written.
+    pub(crate) buffers: Vec<AlignedBuf>,
+    /// Bytes that are read.
+    pub(crate) held: Vec<Bytes>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    sequence: u64,
+    last: bool,
+}
+
+/// The queue's bookkeeping. Its order is the order of completion.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    waiting: VecDeque<Work>,
+    posted: VecDeque<Posted>,
+    batches: VecDeque<Batch>,
+    depth: usize,
+    next_sequence: u64,
+}
+
+/// Work requests that are posted as one chain.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    requests: Vec<sys::SendWork>,
+    scatter: Vec<Vec<sys::ScatterEntry>>,
+}
+
+impl Chain {
+    /// The first request, with all pointers set; null when there is none.
+    /// Valid until the chain is moved, changed or dropped.
+    pub(crate) fn head(&mut self) -> *mut sys::SendWork {
+        let count = self.requests.len();
+        if count == 0 {
+            return std::ptr::null_mut();
+        }
+        for (request, scatter) in self.requests.iter_mut().zip(&mut self.scatter) {
+            request.sg_list = scatter.as_mut_ptr();
+            request.num_sge = scatter.len() as i32;
+        }
+        let first = self.requests.as_mut_ptr();
+        for index in 1..count {
+            // SAFETY: both are elements of the vector.
+            unsafe { (*first.add(index - 1)).next = first.add(index) };
+        }
+        first
+    }
+}
+
+impl SendQueue {
+    pub(crate) fn new(depth: usize) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            posted: VecDeque::new(),
+            batches: VecDeque::new(),
+            depth,
+            next_sequence: 0,
+        }
+    }
+
+    /// Takes in a batch; the last of its work says so.
+    pub(crate) fn push(&mut self, batch: Batch, work: Vec<Work>) {
+        debug_assert!(work.last().is_some_and(|work| work.last), "a batch without an end");
+        self.batches.push_back(batch);
+        self.waiting.extend(work);
+    }
+
+    /// What there is room for now; it counts as posted.
+    pub(crate) fn next_chain(&mut self) -> Chain {
+        let mut chain = Chain::default();
+        while self.posted.len() < self.depth {
+            let Some(work) = self.waiting.pop_front() else { break };
+            let sequence = self.next_sequence;
+            self.next_sequence += 1;
+            // Room is learned of from completions: a batch longer than the
+            // queue must have some on the way.
+            let every = (self.depth / 4).max(1) as u64;
+            let signaled = work.last || sequence.is_multiple_of(every);
+            self.posted.push_back(Posted { sequence, last: work.last });
+            chain.requests.push(sys::SendWork {
+                wr_id: sequence,
+                opcode: work.opcode,
+                send_flags: if signaled { sys::SEND_SIGNALED } else { 0 },
+                invalidate_rkey: work.invalidate,
+                remote_addr: work.remote_addr,
+                rkey: work.rkey,
+                ..sys::SendWork::empty()
+            });
+            chain.scatter.push(work.scatter);
+        }
+        chain
+    }
+
+    /// All work up to `sequence` is done; the batches that end with it.
+    pub(crate) fn completed(&mut self, sequence: u64) -> Vec<Batch> {
+        let mut done = Vec::new();
+        while self.posted.front().is_some_and(|posted| posted.sequence <= sequence) {
+            let last = self.posted.pop_front().is_some_and(|posted| posted.last);
+            if last && let Some(batch) = self.batches.pop_front() {
+                done.push(batch);
+            }
+        }
+        done
+    }
+
+    /// All batches that are not done, in order. Only after the queue pair is
+    /// gone.
+    pub(crate) fn give_back(&mut self) -> Vec<Batch> {
+        self.waiting.clear();
+        self.posted.clear();
+        self.batches.drain(..).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(last: bool) -> Work {
+        let scatter = vec![sys::ScatterEntry::default(); 2];
+        Work { opcode: sys::WR_RDMA_WRITE, scatter, remote_addr: 0, rkey: 0, invalidate: 0, last }
+    }
+
+    fn batch(id: u64) -> Batch {
+        let (regions, buffers, held) = (Vec::new(), Vec::new(), Vec::new());
+        Batch { id: WorkId(id), kind: WorkKind::Send, regions, buffers, held }
+    }
+
+    #[test]
+    fn a_batch_longer_than_the_queue_goes_in_pieces() {
+        let mut queue = SendQueue::new(8);
+        let mut long: Vec<Work> = (0..19).map(|_| work(false)).collect();
+        long.push(work(true));
+        queue.push(batch(1), long);
+        queue.push(batch(2), vec![work(true)]);
+        let mut chain = queue.next_chain();
+        assert_eq!(chain.requests.len(), 8);
+        assert!(!chain.head().is_null());
+        assert!(chain.requests[7].next.is_null());
+        assert_eq!(chain.requests[0].next.cast_const(), &raw const chain.requests[1]);
+        assert!(chain.requests.iter().any(|work| work.send_flags == sys::SEND_SIGNALED));
+        assert!(queue.next_chain().head().is_null());
+        let mut done = Vec::new();
+        // The device completes whatever was signaled.
+        for sequence in 0..21 {
+            done.extend(queue.completed(sequence).into_iter().map(|batch| batch.id.0));
+            queue.next_chain();
+        }
+        assert_eq!(done, [1, 2]);
+        assert!(queue.give_back().is_empty());
+    }
+
+    #[test]
+    fn one_completion_stands_for_all_before_it() {
+        let mut queue = SendQueue::new(64);
+        queue.push(batch(1), vec![work(false), work(true)]);
+        queue.push(batch(2), vec![work(true)]);
+        queue.push(batch(3), vec![work(true)]);
+        queue.next_chain();
+        let done: Vec<u64> = queue.completed(2).iter().map(|batch| batch.id.0).collect();
+        assert_eq!(done, [1, 2]);
+        assert_eq!(queue.give_back().len(), 1);
+    }
+}
