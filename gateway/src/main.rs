@@ -5,9 +5,11 @@ mod block;
 mod command;
 mod demo;
 mod doctor;
+mod follow;
 mod lifecycle;
 mod listen;
 mod observe;
+mod schedule;
 mod serve;
 
 fn main() -> std::process::ExitCode {

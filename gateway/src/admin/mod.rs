@@ -24,6 +24,18 @@ pub(crate) enum Request {
     Exports,
     /// The clients.
     Clients,
+    /// Let go of a dataset, so that it can be unmounted, renamed or destroyed.
+    Release {
+        /// Its name; everything below it as well.
+        dataset: String,
+        /// How long at most.
+        seconds: u64,
+    },
+    /// Serve again what was let go of.
+    Resume {
+        /// Its name; everything below it as well.
+        dataset: String,
+    },
     /// Read the configuration again.
     Reload,
     /// Finish what runs and end.

@@ -117,13 +117,24 @@ impl Catalog {
                 let before = old.and_then(|old| old.units.get(&lun.number));
                 let kept = before.filter(|unit| same_but_size(&unit.config, lun));
                 let unit = match kept {
-                    Some(unit) => Arc::clone(unit),
-                    None => home.open(&target.name, lun, before.map(Arc::as_ref))?,
+                    Some(unit) => Ok(Arc::clone(unit)),
+                    None => home.open(&target.name, lun, before.map(Arc::as_ref)),
                 };
-                units.insert(lun.number, unit);
+                match unit {
+                    Ok(unit) => {
+                        units.insert(lun.number, unit);
+                    }
+                    // Nobody asked for this one by name.
+                    Err(error) if target.followed.contains(&lun.number) => {
+                        tracing::error!(%error, "a zvol is not served");
+                    }
+                    Err(error) => return Err(error),
+                }
             }
-            targets
-                .insert(target.name.clone(), Arc::new(Target { settings: target.clone(), units }));
+            let mut settings = target.clone();
+            settings.luns.retain(|lun| units.contains_key(&lun.number));
+            settings.followed.retain(|number| units.contains_key(number));
+            targets.insert(target.name.clone(), Arc::new(Target { settings, units }));
         }
         Ok(Self { targets })
     }

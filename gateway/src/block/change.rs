@@ -61,7 +61,7 @@ impl BlockService {
     }
 
     /// Changes one target.
-    fn change(
+    pub(super) fn change(
         &self,
         name: &str,
         change: impl FnOnce(&mut Target) -> io::Result<()>,

@@ -18,6 +18,7 @@ pub(crate) mod connection;
 pub(crate) mod execute;
 pub(crate) mod figures;
 pub(crate) mod flush;
+mod followed;
 pub(crate) mod functions;
 pub(crate) mod limits;
 pub(crate) mod login;

@@ -58,6 +58,8 @@ pub(crate) struct TargetSettings {
     pub error_recovery_level: u32,
     pub rules: Vec<InitiatorRule>,
     pub luns: Vec<LunConfig>,
+    /// Those of them that are zvols found by a pattern.
+    pub followed: std::collections::BTreeSet<u16>,
 }
 
 /// One entry of a target's access list.
@@ -116,6 +118,7 @@ fn target(target: &TargetConfig) -> io::Result<TargetSettings> {
         error_recovery_level: target.error_recovery_level,
         rules: rules.collect::<io::Result<_>>().map_err(named)?,
         luns: target.luns.clone(),
+        followed: std::collections::BTreeSet::new(),
     })
 }
 

@@ -84,15 +84,25 @@ impl UnitHome {
             let reason = format!("target {target} lun {}: {error}", lun.number);
             io::Error::new(io::ErrorKind::InvalidInput, reason)
         };
-        let volume = match before.filter(|unit| unit.config.path == lun.path) {
+        let (serial, naa) = identity(target, lun);
+        // A zvol that was renamed is the same one; its device is in use.
+        let same = |unit: &&Unit| {
+            unit.config.path == lun.path || (lun.naa.is_some() && unit.config.naa == lun.naa)
+        };
+        let volume = match before.filter(same) {
             Some(unit) if unit.has_volume_of(lun) => Arc::clone(&unit.volume),
             Some(_) => {
                 let reason = "read_only and direct change when it is removed and added again";
                 return Err(named(reason.to_owned()));
             }
-            None => Arc::new(self.open_volume(lun).map_err(named)?),
+            None => {
+                self.check_file(lun, naa).map_err(named)?;
+                Arc::new(self.open_volume(lun).map_err(named)?)
+            }
         };
-        let (serial, naa) = identity(target, lun);
+        if volume.kind() == BackingKind::File {
+            self.state_dir.note_file(&naa.to_string(), &lun.path)?;
+        }
         let config = self.disk_config(target, lun, &serial, naa);
         let reservations = Arc::new(DirReservations::new(
             Arc::clone(&self.state_dir),
@@ -115,6 +125,24 @@ impl UnitHome {
             thin_warning_percent: self.thin_warning_percent,
             closed: watch::Sender::new(false),
         }))
+    }
+
+    /// Refuses to make a new, empty file in place of one that was served
+    /// before: its file system may not be mounted, and hosts would find their
+    /// data gone.
+    fn check_file(&self, lun: &LunConfig, naa: NaaId) -> Result<(), String> {
+        let creates = lun.size.is_some() && !lun.read_only;
+        let empty = std::fs::metadata(&lun.path).map_or(true, |found| found.len() == 0);
+        if !creates || !empty || !self.state_dir.knows_file(&naa.to_string(), &lun.path) {
+            return Ok(());
+        }
+        let note = self.state_dir.file_note(&naa.to_string());
+        Err(format!(
+            "{} was served before and is gone or empty: is its file system mounted? To begin \
+             with an empty disk, remove {}",
+            lun.path.display(),
+            note.display()
+        ))
     }
 
     fn open_volume(&self, lun: &LunConfig) -> Result<BlockVolume, String> {

@@ -1,6 +1,7 @@
 //! Targets and sessions as commands show them.
 
 use super::service::BlockService;
+use crate::follow::facts::{DatasetFacts, Facts};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 use zgate_store::BlockStore;
@@ -41,6 +42,9 @@ pub(crate) struct LunView {
     writes: u64,
     written_bytes: u64,
     failures: u64,
+    /// The zvol behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dataset: Option<DatasetFacts>,
     space_available_bytes: Option<u64>,
 }
 
@@ -82,7 +86,7 @@ pub(crate) struct AccessView {
 }
 
 /// All targets.
-pub(crate) fn targets(block: &BlockService) -> Vec<TargetView> {
+pub(crate) fn targets(block: &BlockService, facts: &Facts) -> Vec<TargetView> {
     let sessions = block.sessions();
     let portal = |portal: &super::settings::Portal| PortalView {
         address: portal.address.to_string(),
@@ -121,6 +125,7 @@ pub(crate) fn targets(block: &BlockService) -> Vec<TargetView> {
                     writes: load(&unit.figures.writes),
                     written_bytes: load(&unit.figures.written_bytes),
                     failures: unit.figures.failures.iter().map(load).sum(),
+                    dataset: facts.of_device(&unit.config.path),
                     space_available_bytes: unit.disk.thin_space().map(|s| s.available_bytes),
                 }
             })

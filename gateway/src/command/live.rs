@@ -45,12 +45,21 @@ pub(crate) struct HintArgs {
 /// Naming the socket and the next step.
 pub(crate) fn run(args: &LiveArgs, request: &Request) -> Result<bool, Box<dyn std::error::Error>> {
     let value = ask(&args.socket, request)?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&value)?);
-    } else {
-        print_value(&value, 0);
-    }
+    show(args, &value)?;
     Ok(true)
+}
+
+/// Prints an answer.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub(super) fn show(args: &LiveArgs, value: &serde_json::Value) -> serde_json::Result<()> {
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(value)?);
+    } else {
+        print_value(value, 0);
+    }
+    Ok(())
 }
 
 /// What a thing is called comes first.
@@ -127,9 +136,11 @@ pub(crate) fn mount_hint(args: &HintArgs) -> Result<bool, Box<dyn std::error::Er
     let versions: Vec<_> =
         found["versions"].as_array().into_iter().flatten().filter_map(|v| v.as_str()).collect();
     let lines = hints(&args.export, &args.server, nfs_port(&args.live)?, &versions);
+    let warning = found["dataset"]["warning"].as_str();
     if args.live.json {
-        let lines: serde_json::Map<_, _> =
+        let mut lines: serde_json::Map<_, _> =
             lines.into_iter().map(|(kind, line)| (kind.to_owned(), line.into())).collect();
+        lines.extend(warning.map(|warning| ("warning".to_owned(), warning.into())));
         println!("{}", serde_json::to_string_pretty(&lines)?);
     } else {
         for (kind, line) in lines {
@@ -140,17 +151,15 @@ pub(crate) fn mount_hint(args: &HintArgs) -> Result<bool, Box<dyn std::error::Er
             };
             println!("{kind}  {line}");
         }
+        if let Some(warning) = warning {
+            println!("note   {warning}");
+        }
     }
     Ok(true)
 }
 
 /// The lines for the versions an export is offered over.
-fn hints(
-    export: &str,
-    server: &str,
-    port: u16,
-    versions: &[&str],
-) -> Vec<(&'static str, String)> {
+fn hints(export: &str, server: &str, port: u16, versions: &[&str]) -> Vec<(&'static str, String)> {
     // The usual port is the clients' default for version 4, which asks nobody.
     let named = if port == 2049 { String::new() } else { format!(",port={port}") };
     let three = versions.contains(&"3");
@@ -163,9 +172,7 @@ fn hints(
     // macOS speaks 4.0 of version 4.
     let macos = match (versions.contains(&"4.0"), three) {
         (true, _) => Some(format!("vers=4,resvport{named}")),
-        (false, true) => {
-            Some(format!("vers=3,tcp,resvport,nolocks,port={port},mountport={port}"))
-        }
+        (false, true) => Some(format!("vers=3,tcp,resvport,nolocks,port={port},mountport={port}")),
         (false, false) => None,
     };
     if let Some(options) = macos {

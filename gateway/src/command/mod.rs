@@ -4,8 +4,12 @@
 mod block;
 mod config;
 mod doctor;
+mod dataset;
 mod live;
+mod pool;
+mod send;
 mod serve;
+mod snapshot;
 
 use crate::admin::Request;
 use crate::demo;
@@ -50,6 +54,21 @@ enum Command {
     Lun(block::LunCommand),
     /// Who may use which target
     Acl(block::AclArgs),
+    /// Plan and make a pool from a description of its disks
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
+    /// Take, list, prune, compare and send snapshots
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
+    /// This machine's pools and what they are made of
+    Pools(dataset::PoolArgs),
+    /// This machine's datasets and their properties
+    Datasets(dataset::DatasetArgs),
+    /// Have a running gateway let go of a dataset, so that it can be
+    /// unmounted, renamed, destroyed, or exported with its pool
+    Release(dataset::ReleaseArgs),
+    /// Have it serve again what it let go of
+    Resume(dataset::ResumeArgs),
     /// Have a running gateway read its configuration again, all or nothing
     Reload(live::LiveArgs),
     /// Have a running gateway finish what runs and end
@@ -92,6 +111,12 @@ pub(crate) fn main() -> ExitCode {
         Command::Sessions(args) => live::run(args, &Request::Sessions),
         Command::Lun(command) => block::lun(command),
         Command::Acl(args) => block::acl(args),
+        Command::Pool(command) => pool::run(command),
+        Command::Snapshot(command) => snapshot::run(command),
+        Command::Pools(args) => dataset::pools(args),
+        Command::Datasets(args) => dataset::datasets(args),
+        Command::Release(args) => dataset::release(args),
+        Command::Resume(args) => dataset::resume(args),
         Command::Reload(args) => live::run(args, &Request::Reload),
         Command::Drain(args) => live::run(args, &Request::Drain),
         Command::MountHint(args) => live::mount_hint(args),

@@ -2,12 +2,15 @@
 
 use super::block::changed;
 use crate::admin::{self, Handler, Reply, Request};
-use crate::block::service::BlockService;
-use crate::block::{settings, view};
+use crate::block::view;
+use crate::follow::Follow;
+use crate::follow::watch::Follower;
 use crate::lifecycle::build;
 use crate::lifecycle::run::Gateway;
 use crate::listen::rpcbind;
 use crate::observe::{http, pools, status};
+use crate::schedule::{self, Schedule};
+use crate::serve::service::Shared;
 use clap::Args;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,18 +53,26 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
         std::process::exit(2);
     };
     let config = zgate_config::load(path)?;
+    let policies = schedule::policies(&config)?;
+    let follow = Follow::new();
+    let prepared = follow.prepare(&config)?;
     let gateway = Gateway::start(
         &build::settings(&config),
-        &build::exports(&config)?,
-        &settings::settings(&config)?,
+        &prepared.outcome.exports,
+        &prepared.plan.block,
+        &prepared.outcome.volumes,
     )?;
+    follow.adopt(prepared);
     pools::start(&gateway.shared.pools, config.server.pool_sample_seconds)?;
     let http = http::start(config.server.metrics_listen, Arc::clone(&gateway.shared))
         .map_err(|error| format!("metrics_listen: {error}"))?;
     let (events, happened) = mpsc::channel();
     let current = Arc::new(Mutex::new(config.clone()));
     let gateway = Arc::new(gateway);
-    let handler = handler(&gateway, path.clone(), Arc::clone(&current), events.clone());
+    let schedule = Schedule::start(policies, Arc::clone(&gateway.shared.block))?;
+    let schedule = Arc::new(schedule);
+    let follower = Follower::start(&follow, &gateway)?;
+    let handler = handler(&gateway, path.clone(), &current, &schedule, &follow, events.clone());
     admin::start(&config.server.admin_socket, handler)?;
     watch_signals(events)?;
     tracing::info!(
@@ -83,7 +94,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
         match event {
             Event::Stop => break,
             Event::Reload => {
-                match reload(&gateway, path, &current) {
+                match reload(&gateway, path, &current, &schedule, &follow) {
                     Ok(changes) => {
                         tracing::info!(changes = changes.len(), "configuration reloaded");
                     }
@@ -100,6 +111,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
     if registered {
         rpcbind::unregister();
     }
+    drop(follower);
     gateway.stop();
     tracing::info!("stopped");
     // The socket of a gateway that ended in order leads nowhere any more.
@@ -118,14 +130,24 @@ fn notify(state: &str) {
 }
 
 /// All or nothing: the new exports are opened before the old ones go.
-fn reload(gateway: &Gateway, path: &Path, current: &Mutex<Config>) -> io::Result<Vec<Change>> {
+fn reload(
+    gateway: &Gateway,
+    path: &Path,
+    current: &Mutex<Config>,
+    schedule: &Schedule,
+    follow: &Follow,
+) -> io::Result<Vec<Change>> {
     let invalid = |error: zgate_config::ConfigError| {
         io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
     };
     let new = zgate_config::load(path).map_err(invalid)?;
     let mut old = current.lock().unwrap_or_else(PoisonError::into_inner);
     let changes = zgate_config::diff(&old, &new);
-    gateway.replace(&build::exports(&new)?, &settings::settings(&new)?)?;
+    let policies = schedule::policies(&new)?;
+    let prepared = follow.prepare(&new)?;
+    let (outcome, block) = (&prepared.outcome, &prepared.plan.block);
+    gateway.replace(&outcome.exports, block, &outcome.volumes)?;
+    follow.adopt(prepared);
     for change in changes.iter().filter(|change| change.effect == Effect::Restart) {
         tracing::warn!(
             key = change.key,
@@ -134,6 +156,7 @@ fn reload(gateway: &Gateway, path: &Path, current: &Mutex<Config>) -> io::Result
             "takes effect after a restart"
         );
     }
+    schedule.replace(policies);
     *old = zgate_config::after_reload(&old, new);
     Ok(changes)
 }
@@ -141,17 +164,31 @@ fn reload(gateway: &Gateway, path: &Path, current: &Mutex<Config>) -> io::Result
 fn handler(
     gateway: &Arc<Gateway>,
     path: PathBuf,
-    current: Arc<Mutex<Config>>,
+    current: &Arc<Mutex<Config>>,
+    schedule: &Arc<Schedule>,
+    follow: &Arc<Follow>,
     events: mpsc::Sender<Event>,
 ) -> Handler {
-    let gateway = Arc::clone(gateway);
+    let (gateway, follow) = (Arc::clone(gateway), Arc::clone(follow));
+    let (current, schedule) = (Arc::clone(current), Arc::clone(schedule));
     let events = Mutex::new(events);
     Arc::new(move |request| {
         let value = match request {
             Request::Status => serde_json::to_value(status::status(&gateway.shared)),
             Request::Exports => serde_json::to_value(status::exports(&gateway.shared)),
             Request::Clients => serde_json::to_value(status::clients(&gateway.shared)),
-            Request::Reload => match reload(&gateway, &path, &current) {
+            Request::Release { dataset, seconds } => {
+                match follow.release(&gateway, &dataset, seconds) {
+                    Ok(released) => serde_json::to_value(released),
+                    Err(error) => return Reply::Error(error.to_string()),
+                }
+            }
+            Request::Resume { dataset } => match follow.resume(&gateway, &dataset) {
+                Ok(()) => Ok(serde_json::json!({ "resumed": dataset })),
+                Err(error) => return Reply::Error(error.to_string()),
+            },
+            Request::Schedules => serde_json::to_value(schedule.views()),
+            Request::Reload => match reload(&gateway, &path, &current, &schedule, &follow) {
                 Ok(changes) => Ok(serde_json::json!({ "changes": changes })),
                 Err(error) => return Reply::Error(format!("nothing changed: {error}")),
             },
@@ -162,7 +199,7 @@ fn handler(
                     Err(_) => return Reply::Error("it is stopping already".to_owned()),
                 }
             }
-            request => match about_targets(&gateway.shared.block, request) {
+            request => match about_targets(&gateway.shared, request) {
                 Ok(value) => Ok(value),
                 Err(error) => return Reply::Error(error.to_string()),
             },
@@ -172,15 +209,22 @@ fn handler(
 }
 
 /// Requests about iSCSI.
-fn about_targets(block: &BlockService, request: Request) -> io::Result<serde_json::Value> {
+fn about_targets(shared: &Shared, request: Request) -> io::Result<serde_json::Value> {
+    let block = &shared.block;
     let pattern = |text: &str| {
         text.parse::<zgate_config::NamePattern>()
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
     };
     Ok(match request {
-        Request::Targets => serde_json::to_value(view::targets(block))?,
+        Request::Targets => serde_json::to_value(view::targets(block, &shared.facts))?,
         Request::Sessions => serde_json::to_value(view::sessions(block))?,
         Request::Acl => serde_json::to_value(view::access(block))?,
+        Request::FlushVolumes { zvols } => {
+            let names = zvols.iter().map(|name| name.parse()).collect::<Result<Vec<_>, _>>();
+            let names =
+                names.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            serde_json::to_value(block.flush_volumes(&names)?)?
+        }
         Request::LunAdd { target, lun } => {
             block.add_lun(&target, &lun)?;
             changed(serde_json::json!({ "target": target, "added_lun": lun.number }))
@@ -193,9 +237,9 @@ fn about_targets(block: &BlockService, request: Request) -> io::Result<serde_jso
             let size = block.resize_lun(&target, number, size_bytes)?;
             serde_json::json!({ "target": target, "lun": number, "size_bytes": size })
         }
-        Request::AclAdd { target, initiator, luns } => {
-            block.allow(&target, pattern(&initiator)?, luns)?;
-            changed(serde_json::json!({ "target": target, "allowed": initiator }))
+        Request::AclAdd { target, rule } => {
+            block.allow(&target, &rule)?;
+            changed(serde_json::json!({ "target": target, "allowed": rule.name }))
         }
         Request::AclRemove { target, initiator } => {
             block.deny(&target, &pattern(&initiator)?)?;

@@ -82,6 +82,7 @@ pub(super) fn settings(scratch: &Path, portal: SocketAddr) -> io::Result<BlockSe
             error_recovery_level: 2,
             rules: Vec::new(),
             luns: vec![lun],
+            followed: std::collections::BTreeSet::new(),
         }],
     })
 }

@@ -147,9 +147,10 @@ fn start(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::R
         sync_names: false,
         reserved_port_only: false,
         snapshots_visible: false,
+        dataset: None,
     };
     let portal = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), args.iscsi_port);
-    Gateway::start(&settings, &[export], &lun::settings(scratch, portal)?)
+    Gateway::start(&settings, &[export], &lun::settings(scratch, portal)?, &[])
 }
 
 /// Another process reads everything back and compares.

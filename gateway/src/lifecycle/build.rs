@@ -4,8 +4,6 @@ use super::run::{ExportSettings, Settings};
 use crate::serve::connections::ConnectionLimits;
 use std::io;
 use std::net::ToSocketAddrs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 use zgate_config::{
     AccessMode, ClientMatch, Config, ExportClient, ExportConfig, IoEngineChoice, SquashMode,
@@ -57,27 +55,18 @@ fn machine_id() -> String {
     if id.is_empty() { "zgate".to_owned() } else { format!("zgate-{id}") }
 }
 
-/// Settings of the exports.
+/// Settings of one export; of one that names datasets, without its place.
 ///
 /// # Errors
 /// Naming the export, the reason and the next step.
-pub(crate) fn exports(config: &Config) -> io::Result<Vec<ExportSettings>> {
-    config.exports.iter().map(export).collect()
-}
-
-fn export(export: &ExportConfig) -> io::Result<ExportSettings> {
+pub(crate) fn export(export: &ExportConfig) -> io::Result<ExportSettings> {
     let has = |list: &[String], value: &str| list.iter().any(|item| item == value);
     let named = |error: io::Error| {
         io::Error::new(error.kind(), format!("export {}: {error}", export.pseudo))
     };
     let clients = export.clients.iter().map(client).collect::<io::Result<_>>().map_err(named)?;
-    let path = match (&export.path, &export.dataset) {
-        (Some(path), _) => path.clone(),
-        (None, Some(dataset)) => mountpoint(dataset).map_err(named)?,
-        (None, None) => return Err(named(io::Error::from(io::ErrorKind::InvalidInput))),
-    };
     Ok(ExportSettings {
-        path,
+        path: export.path.clone().unwrap_or_default(),
         pseudo_path: export.pseudo.clone(),
         id: export.fsid,
         clients,
@@ -93,31 +82,8 @@ fn export(export: &ExportConfig) -> io::Result<ExportSettings> {
         sync_names: export.sync_names,
         reserved_port_only: export.require_reserved_port,
         snapshots_visible: export.snapshots_visible,
+        dataset: None,
     })
-}
-
-/// Where a dataset is mounted.
-fn mountpoint(dataset: &str) -> io::Result<PathBuf> {
-    let output = Command::new("zfs")
-        .args(["get", "-Hp", "-o", "value", "mounted,mountpoint", dataset])
-        .output()
-        .map_err(|error| {
-            let hint = "install zfsutils-linux, or export a path";
-            io::Error::new(error.kind(), format!("cannot run zfs: {error}; {hint}"))
-        })?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(io::Error::new(io::ErrorKind::NotFound, said));
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let mut lines = text.lines();
-    match (lines.next(), lines.next()) {
-        (Some("yes"), Some(path)) if path.starts_with('/') => Ok(PathBuf::from(path)),
-        _ => {
-            let reason = format!("dataset {dataset} is not mounted; `zfs mount {dataset}` first");
-            Err(io::Error::new(io::ErrorKind::NotFound, reason))
-        }
-    }
 }
 
 fn client(client: &ExportClient) -> io::Result<ClientRule> {
@@ -182,6 +148,6 @@ mod tests {
     fn an_export_without_clients_admits_nobody() {
         let text = "[[export]]\npath = \"/tmp\"\npseudo = \"/t\"\n";
         let config = zgate_config::parse(text, std::path::Path::new("x")).unwrap();
-        assert!(exports(&config).unwrap()[0].clients.is_empty());
+        assert!(export(&config.exports[0]).unwrap().clients.is_empty());
     }
 }

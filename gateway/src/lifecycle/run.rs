@@ -7,6 +7,10 @@ use crate::block::connection;
 use crate::block::service::BlockService;
 use crate::block::settings::{BlockSettings, Portal};
 use crate::block::unit::{Unit, UnitHome};
+use crate::follow::facts::{Facts, FollowedExport};
+use crate::follow::numbers::with_volumes;
+use crate::follow::plan::{DatasetRef, Volume};
+use crate::follow::store::FollowedStore;
 use crate::listen::accept::{NewConnection, Protocol, accept_loop, bind};
 use crate::listen::tcp;
 use crate::serve::attention::Attention;
@@ -68,6 +72,8 @@ pub(crate) struct ExportSettings {
     pub sync_names: bool,
     pub reserved_port_only: bool,
     pub snapshots_visible: bool,
+    /// The dataset it follows, if it is one.
+    pub dataset: Option<DatasetRef>,
 }
 
 /// A running gateway.
@@ -77,6 +83,7 @@ pub(crate) struct Gateway {
     threads: std::sync::Mutex<Vec<JoinHandle<()>>>,
     stop: tokio::sync::watch::Sender<bool>,
     options: PosixOptions,
+    state_dir: Arc<StateDir>,
     stores: std::sync::Mutex<OpenStores>,
     drain: Duration,
 }
@@ -97,11 +104,21 @@ fn open_exports(
         };
         let store = match kept.find(id, export) {
             Some(store) => store,
-            None => open_store(export, id, options, exports.len())?,
+            None if export.dataset.as_ref().is_some_and(|dataset| dataset.away) => continue,
+            None => match open_store(export, id, options, exports.len()) {
+                Ok(store) => store,
+                // Found, not named: it may be gone again.
+                Err(error) if export.dataset.is_some() => {
+                    tracing::warn!(%error, "a dataset is not exported");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            },
         };
         now.add(id, export, &store);
-        let store: Arc<dyn FileStore> = store;
-        let store = if export.sync_names { Arc::new(StableNames::over(store)) } else { store };
+        let store = store.files();
+        let store: Arc<dyn FileStore> =
+            if export.sync_names { Arc::new(StableNames::over(store)) } else { store };
         opened.push(Arc::new(Export {
             id,
             pseudo_path: export.pseudo_path.clone(),
@@ -120,6 +137,28 @@ fn open_exports(
     let namespace = Namespace::new(opened, generation)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
     Ok((namespace, now))
+}
+
+/// Tells the stores of datasets where these are.
+fn place_followed(exports: &[ExportSettings], stores: &OpenStores) -> Vec<FollowedExport> {
+    let followed = stores.followed();
+    let mut views = Vec::new();
+    for export in exports {
+        let Some(dataset) = &export.dataset else { continue };
+        for (_, store) in followed.iter().filter(|(guid, _)| *guid == dataset.guid) {
+            if dataset.away {
+                store.hold(Duration::ZERO);
+            } else {
+                store.found_at(&export.path);
+            }
+            views.push(FollowedExport {
+                pseudo_path: export.pseudo_path.clone(),
+                dataset: dataset.clone(),
+                store: Arc::clone(store),
+            });
+        }
+    }
+    views
 }
 
 /// More descriptors than the usual soft limit of 1024: the cache of open
@@ -155,10 +194,12 @@ impl Gateway {
         settings: &Settings,
         exports: &[ExportSettings],
         block: &BlockSettings,
+        volumes: &[Volume],
     ) -> io::Result<Self> {
         raise_descriptor_limit();
         obey_quotas();
         let state_dir = Arc::new(StateDir::open(&settings.state_dir)?);
+        let block = &with_volumes(block, volumes, &state_dir)?;
         let engine = zgate_io::IoEngine::new(settings.engine, settings.worker_threads)?;
         let kind = engine.kind();
         tracing::info!(engine = ?kind, reason = engine.reason(), "io engine");
@@ -167,9 +208,11 @@ impl Gateway {
         options.fd_cache_entries = settings.fd_cache_entries;
         options.handle_secret = Some(state_dir.handle_secret()?);
         let (namespace, stores) = open_exports(exports, &options, 1, &OpenStores::default())?;
+        let followed = place_followed(exports, &stores);
         let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_dir), block)?;
         let block_service = Arc::new(BlockService::new(block, home)?);
-        let shared = build(settings, state_dir, namespace, pool, block_service, kind)?;
+        let shared = build(settings, Arc::clone(&state_dir), namespace, pool, block_service, kind)?;
+        shared.facts.set_followed(followed);
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for address in &settings.nfs {
@@ -205,6 +248,7 @@ impl Gateway {
             threads: threads.into(),
             stop,
             options,
+            state_dir,
             stores: stores.into(),
             drain: settings.drain,
         })
@@ -218,15 +262,74 @@ impl Gateway {
         &self,
         exports: &[ExportSettings],
         block: &BlockSettings,
+        volumes: &[Volume],
     ) -> io::Result<()> {
+        let block = &with_volumes(block, volumes, &self.state_dir)?;
         let generation = self.shared.v4.namespace().generation + 1;
         let mut stores = self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (namespace, now) = open_exports(exports, &self.options, generation, &stores)?;
         let prepared = self.shared.block.prepare(block)?;
-        self.shared.v4.replace_namespace(namespace);
-        *stores = now;
+        self.put_in_place(exports, namespace, &mut stores, now);
         self.shared.block.commit(prepared);
         Ok(())
+    }
+
+    /// Replaces the exports alone: datasets came, went or moved.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; nothing has changed then.
+    pub(crate) fn replace_exports(&self, exports: &[ExportSettings]) -> io::Result<()> {
+        let generation = self.shared.v4.namespace().generation + 1;
+        let mut stores = self.stores();
+        let (namespace, now) = open_exports(exports, &self.options, generation, &stores)?;
+        self.put_in_place(exports, namespace, &mut stores, now);
+        Ok(())
+    }
+
+    fn put_in_place(
+        &self,
+        exports: &[ExportSettings],
+        namespace: Namespace,
+        stores: &mut OpenStores,
+        now: OpenStores,
+    ) {
+        let followed = place_followed(exports, &now);
+        self.shared.v4.replace_namespace(namespace);
+        let before = std::mem::replace(stores, now).followed();
+        // What is not exported any more is let go of, whoever still looks.
+        for (_, store) in before {
+            if !followed.iter().any(|export| Arc::ptr_eq(&export.store, &store)) {
+                store.hold(Duration::ZERO);
+            }
+        }
+        self.shared.facts.set_followed(followed);
+    }
+
+    /// Replaces the zvols of the targets alone.
+    ///
+    /// # Errors
+    /// When their numbers cannot be kept, or a target is not there.
+    pub(crate) fn replace_volumes(
+        &self,
+        block: &BlockSettings,
+        volumes: &[Volume],
+    ) -> io::Result<()> {
+        self.shared.block.replace_followed(&with_volumes(block, volumes, &self.state_dir)?)
+    }
+
+    fn stores(&self) -> std::sync::MutexGuard<'_, OpenStores> {
+        self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The stores of datasets, by their guids.
+    pub(crate) fn followed(&self) -> Vec<(u64, Arc<FollowedStore>)> {
+        self.stores().followed()
+    }
+
+    /// Lets go of what lies below exported paths and no client has open.
+    pub(crate) fn release_paths(&self) {
+        let fixed = self.stores().fixed();
+        fixed.iter().for_each(|store| store.release());
     }
 
     /// Finishes what runs, closes the connections and ends.
@@ -320,6 +423,7 @@ fn build(
         drain: Drain::default(),
         block,
         pools: Arc::default(),
+        facts: Facts::default(),
     }))
 }
 

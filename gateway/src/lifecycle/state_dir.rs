@@ -5,6 +5,8 @@
 //! handle_secret  16 random bytes that sign file handles
 //! clients/NAME   one file per client that may reclaim; NAME is a digest
 //! reservations/NAA  persistent reservations of one logical unit
+//! luns/NAME      numbers of the zvols of one target; NAME is a digest
+//! files/NAA      path of the file that one logical unit was served from
 //! ```
 //! Every change is written to a temporary file, synced, renamed over the old
 //! one, and the directory is synced.
@@ -66,6 +68,18 @@ impl StateDir {
             .mode(0o700)
             .create(&reservations)
             .map_err(|error| named(&reservations, "create", &error))?;
+        let luns = path.join("luns");
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&luns)
+            .map_err(|error| named(&luns, "create", &error))?;
+        let files = path.join("files");
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&files)
+            .map_err(|error| named(&files, "create", &error))?;
         let lock_path = path.join("lock");
         let lock = OpenOptions::new()
             .create(true)
@@ -125,9 +139,32 @@ impl StateDir {
     }
 
     fn client_path(&self, name: &[u8]) -> PathBuf {
-        let digest = Sha256::digest(name);
-        let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        self.path.join("clients").join(hex)
+        self.path.join("clients").join(digest_name(name))
+    }
+
+    fn luns_path(&self, target: &str) -> PathBuf {
+        self.path.join("luns").join(digest_name(target.as_bytes()))
+    }
+
+    /// The numbers kept for a target's zvols; empty when there are none.
+    ///
+    /// # Errors
+    /// With the path and the reason.
+    pub(crate) fn lun_numbers(&self, target: &str) -> io::Result<String> {
+        let path = self.luns_path(target);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            Err(error) => Err(named(&path, "read", &error)),
+        }
+    }
+
+    /// Keeps them; on stable storage when it returns.
+    ///
+    /// # Errors
+    /// With the path and the reason.
+    pub(crate) fn put_lun_numbers(&self, target: &str, text: &str) -> io::Result<()> {
+        self.replace(&self.luns_path(target), text.as_bytes())
     }
 
     /// Keeps a client's record.
@@ -192,6 +229,44 @@ impl StateDir {
         self.replace(&self.reservations_path(name), image)
     }
 
+    /// Where it is noted that a logical unit was served from a file.
+    pub(crate) fn file_note(&self, name: &str) -> PathBuf {
+        self.path.join("files").join(name)
+    }
+
+    /// Notes that a logical unit is served from the file at `path`.
+    ///
+    /// # Errors
+    /// With the path and the reason.
+    pub(crate) fn note_file(&self, name: &str, path: &Path) -> io::Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let (note, content) = (self.file_note(name), path.as_os_str().as_bytes());
+        if fs::read(&note).is_ok_and(|noted| noted == content) {
+            return Ok(());
+        }
+        self.replace(&note, content)
+    }
+
+    /// Forgets it, when the unit is no longer to be served.
+    ///
+    /// # Errors
+    /// With the path and the reason; a missing one is none.
+    pub(crate) fn forget_file(&self, name: &str) -> io::Result<()> {
+        let note = self.file_note(name);
+        match fs::remove_file(&note) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(named(&note, "remove", &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it was served from the file at `path` before.
+    pub(crate) fn knows_file(&self, name: &str, path: &Path) -> bool {
+        use std::os::unix::ffi::OsStrExt;
+        fs::read(self.file_note(name)).is_ok_and(|noted| noted == path.as_os_str().as_bytes())
+    }
+
     fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let temporary = path.with_extension("new");
         let write = || -> io::Result<()> {
@@ -208,6 +283,11 @@ impl StateDir {
         };
         write().map_err(|error| named(path, "write", &error))
     }
+}
+
+/// A file name for any name.
+fn digest_name(name: &[u8]) -> String {
+    Sha256::digest(name).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn sync_dir(path: &Path) -> io::Result<()> {

@@ -1,41 +1,99 @@
 //! The stores of the exports: opened once, kept over reloads.
 
 use super::run::ExportSettings;
+use crate::follow::forward::Followed;
+use crate::follow::store::FollowedStore;
 use sha2::{Digest, Sha256};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use zgate_nfs::namespace::ExportId;
 use zgate_posix::{PosixOptions, PosixStore};
+use zgate_store::FileStore;
 
 /// What makes two exports share a store: the same tree under the same number,
 /// shown in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     id: ExportId,
-    path: PathBuf,
+    tree: TreeKey,
     snapshots_visible: bool,
+}
+
+/// Which tree it is: a followed dataset may be anywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum TreeKey {
+    Path(PathBuf),
+    Dataset(u64),
 }
 
 impl Key {
     fn of(id: ExportId, export: &ExportSettings) -> Self {
-        Self { id, path: export.path.clone(), snapshots_visible: export.snapshots_visible }
+        let tree = match &export.dataset {
+            Some(dataset) => TreeKey::Dataset(dataset.guid),
+            None => TreeKey::Path(export.path.clone()),
+        };
+        Self { id, tree, snapshots_visible: export.snapshots_visible }
+    }
+}
+
+/// The store of an export.
+#[derive(Clone)]
+pub(crate) enum OpenStore {
+    /// Of a path.
+    Fixed(Arc<PosixStore>),
+    /// Of a dataset, which it does not keep busy.
+    Followed(Arc<FollowedStore>),
+}
+
+impl OpenStore {
+    /// For the protocols.
+    pub(super) fn files(&self) -> Arc<dyn FileStore> {
+        match self {
+            Self::Fixed(store) => Arc::<PosixStore>::clone(store),
+            Self::Followed(store) => Arc::new(Followed(Arc::clone(store))),
+        }
     }
 }
 
 /// Stores by export. A reload that leaves an export's tree alone keeps its
 /// store, and with it open files, change numbers and handles.
 #[derive(Default)]
-pub(super) struct OpenStores(Vec<(Key, Arc<PosixStore>)>);
+pub(super) struct OpenStores(Vec<(Key, OpenStore)>);
 
 impl OpenStores {
-    pub(super) fn find(&self, id: ExportId, export: &ExportSettings) -> Option<Arc<PosixStore>> {
+    pub(super) fn find(&self, id: ExportId, export: &ExportSettings) -> Option<OpenStore> {
         let key = Key::of(id, export);
-        self.0.iter().find(|(known, _)| *known == key).map(|(_, store)| Arc::clone(store))
+        let usable = |store: &OpenStore| match store {
+            OpenStore::Fixed(_) => true,
+            OpenStore::Followed(store) => store.can_return(),
+        };
+        let mut known = self.0.iter().filter(|(_, store)| usable(store));
+        known.find(|(known, _)| *known == key).map(|(_, store)| store.clone())
     }
 
-    pub(super) fn add(&mut self, id: ExportId, export: &ExportSettings, store: &Arc<PosixStore>) {
-        self.0.push((Key::of(id, export), Arc::clone(store)));
+    pub(super) fn add(&mut self, id: ExportId, export: &ExportSettings, store: &OpenStore) {
+        self.0.push((Key::of(id, export), store.clone()));
+    }
+
+    /// The stores of datasets, by their guids.
+    pub(super) fn followed(&self) -> Vec<(u64, Arc<FollowedStore>)> {
+        let followed = self.0.iter().filter_map(|(key, store)| match (&key.tree, store) {
+            (TreeKey::Dataset(guid), OpenStore::Followed(store)) => {
+                Some((*guid, Arc::clone(store)))
+            }
+            _ => None,
+        });
+        followed.collect()
+    }
+
+    /// The stores of paths.
+    pub(super) fn fixed(&self) -> Vec<Arc<PosixStore>> {
+        let fixed = self.0.iter().filter_map(|(_, store)| match store {
+            OpenStore::Fixed(store) => Some(Arc::clone(store)),
+            OpenStore::Followed(_) => None,
+        });
+        fixed.collect()
     }
 }
 
@@ -51,7 +109,7 @@ pub(super) fn open_store(
     id: ExportId,
     options: &PosixOptions,
     exports: usize,
-) -> io::Result<Arc<PosixStore>> {
+) -> io::Result<OpenStore> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let limit = limit.map_or(usize::MAX, |limit| limit as usize);
     let options = PosixOptions {
@@ -63,10 +121,16 @@ pub(super) fn open_store(
             .max(64),
         ..options.clone()
     };
-    PosixStore::open(&export.path, options).map_err(|error| {
+    let named = |error: String| {
         let reason = format!("export {}: {error}", export.pseudo_path);
         io::Error::new(io::ErrorKind::InvalidInput, reason)
-    })
+    };
+    if export.dataset.is_some() {
+        let store = FollowedStore::open(&export.path, options);
+        return store.map(OpenStore::Followed).map_err(|error| named(error.to_string()));
+    }
+    let store = PosixStore::open(&export.path, options);
+    store.map(OpenStore::Fixed).map_err(|error| named(error.to_string()))
 }
 
 /// Each export signs its handles with a secret of its own: a handle of one

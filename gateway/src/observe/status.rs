@@ -1,6 +1,7 @@
 //! One look at the gateway, for people and programs.
 
 use super::pools::{CacheReport, PoolReport};
+use crate::follow::facts::DatasetFacts;
 use crate::serve::service::Shared;
 use serde::Serialize;
 use zgate_nfs::namespace::{ClientRule, Squash};
@@ -33,6 +34,12 @@ pub(crate) struct ExportStatus {
     reserved_port_only: bool,
     delegations: bool,
     clients: Vec<RuleStatus>,
+    /// Whether clients use a dataset that is followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    condition: Option<&'static str>,
+    /// The dataset behind it, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dataset: Option<DatasetFacts>,
 }
 
 /// Who may enter an export, and as whom; the first that matches counts.
@@ -104,8 +111,14 @@ pub(crate) fn exports(shared: &Shared) -> Vec<ExportStatus> {
             reserved_port_only: export.reserved_port_only,
             delegations: export.delegations,
             clients: export.clients.iter().map(rule).collect(),
+            condition: None,
+            dataset: None,
         })
         .collect();
+    for export in &mut exports {
+        let path = std::path::Path::new(&export.source);
+        (export.dataset, export.condition) = shared.facts.of_export(&export.pseudo_path, path);
+    }
     exports.sort_by(|a, b| a.pseudo_path.cmp(&b.pseudo_path));
     exports
 }

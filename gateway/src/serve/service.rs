@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub metrics: Arc<Counters>,
     pub drain: Drain,
     pub block: Arc<BlockService>,
+    /// The datasets behind exports and logical units.
+    pub facts: crate::follow::facts::Facts,
     /// How the machine's pools are.
     pub pools: Arc<PoolWatch>,
 }

@@ -1,0 +1,161 @@
+//! Exports and logical units that are datasets: found by name or pattern, and
+//! followed while they are created, mounted, renamed, unmounted and destroyed.
+//!
+//! [`plan`] says what is to be served, given what there is; [`store`] serves a
+//! dataset without keeping it busy; [`watch`] waits for changes and puts them
+//! into effect.
+
+pub(crate) mod facts;
+mod file;
+pub(crate) mod forward;
+pub(crate) mod numbers;
+pub(crate) mod plan;
+pub(crate) mod release;
+pub(crate) mod store;
+pub(crate) mod watch;
+
+use facts::Facts;
+use plan::{Memory, Outcome, Plan, Sight};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use zgate_config::Config;
+use zgate_control::tool::SystemTool;
+use zgate_control::{Dataset, Discovery, PoolName, ToolError};
+
+/// What is followed, and what is known of it.
+pub(crate) struct Follow {
+    discovery: Discovery,
+    state: Mutex<State>,
+}
+
+struct State {
+    plan: Arc<Plan>,
+    memory: Memory,
+    /// What was put into effect last.
+    shown: Shown,
+}
+
+/// What tells whether anything changed.
+#[derive(Default, PartialEq)]
+struct Shown {
+    exports: Vec<(String, std::path::PathBuf, Option<plan::DatasetRef>, bool)>,
+    volumes: Vec<plan::Volume>,
+}
+
+impl Shown {
+    fn of(outcome: &Outcome) -> Self {
+        let export = |export: &crate::lifecycle::run::ExportSettings| {
+            let (pseudo, path) = (export.pseudo_path.clone(), export.path.clone());
+            (pseudo, path, export.dataset.clone(), export.read_only)
+        };
+        Self {
+            exports: outcome.exports.iter().map(export).collect(),
+            volumes: outcome.volumes.clone(),
+        }
+    }
+}
+
+/// What there is, as far as a plan needs it.
+struct Found {
+    datasets: Vec<Dataset>,
+    pools: BTreeSet<PoolName>,
+}
+
+/// A configuration that was read and looked up, but is not in effect.
+pub(crate) struct Prepared {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) outcome: Outcome,
+    memory: Memory,
+}
+
+impl Follow {
+    /// Follows nothing yet.
+    pub(crate) fn new() -> Arc<Self> {
+        Self::with(Discovery::new(Arc::new(SystemTool::default())))
+    }
+
+    fn with(discovery: Discovery) -> Arc<Self> {
+        let plan = Plan::of(&Config::default()).expect("nothing is asked for");
+        let state =
+            State { plan: Arc::new(plan), memory: Memory::default(), shown: Shown::default() };
+        Arc::new(Self { discovery, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads a configuration and looks for what it names.
+    ///
+    /// # Errors
+    /// Naming the export or target, the reason and the next step.
+    pub(crate) fn prepare(&self, config: &Config) -> io::Result<Prepared> {
+        let plan = Plan::of(config)?;
+        let found = self.find(&plan).map_err(|error| {
+            let what = plan.first_pattern().unwrap_or_default();
+            let hint =
+                if error.is_missing() { ", or name a path instead of a dataset" } else { "" };
+            io::Error::other(format!("{what}: {error}{hint}"))
+        })?;
+        // Entries may be others now; what is away is remembered by them.
+        let mut memory = self.state().memory.holds_only();
+        let outcome = plan.apply(&mut memory, &found.sight(Instant::now()));
+        for name in plan.missing(&memory) {
+            tracing::warn!(
+                export = name,
+                "its dataset is not there or not mounted; it is served once it is"
+            );
+        }
+        Ok(Prepared { plan: Arc::new(plan), outcome, memory })
+    }
+
+    /// What was prepared is in effect.
+    pub(crate) fn adopt(&self, prepared: Prepared) {
+        let mut state = self.state();
+        state.shown = Shown::of(&prepared.outcome);
+        state.plan = prepared.plan;
+        state.memory = prepared.memory;
+    }
+
+    fn find(&self, plan: &Plan) -> Result<Found, ToolError> {
+        let bases = plan.bases();
+        if bases.is_empty() {
+            return Ok(Found { datasets: Vec::new(), pools: BTreeSet::new() });
+        }
+        // Pools first: a pool that goes away in between is still known, and
+        // what was in it counts as destroyed only at the next look.
+        let listed = self.discovery.tool().run("zpool", &["list", "-H", "-o", "name"])?;
+        let mut pools: BTreeSet<PoolName> =
+            listed.lines().filter_map(|name| name.parse().ok()).collect();
+        let mut datasets = Vec::new();
+        for base in &bases {
+            let found = self.discovery.datasets_below(base)?;
+            if found.is_empty() && pools.contains(&base.pool()) {
+                // The pool may have gone after it was listed.
+                let now = self.discovery.tool().run("zpool", &["list", "-H", "-o", "name"])?;
+                pools.retain(|pool| now.lines().any(|name| name == pool.as_str()));
+            }
+            datasets.extend(found);
+        }
+        Ok(Found { datasets, pools })
+    }
+
+    /// Asks about all datasets, for people who look.
+    fn refresh(&self, facts: &Facts) {
+        if !std::path::Path::new("/dev/zfs").exists() {
+            return;
+        }
+        match self.discovery.datasets() {
+            Ok(datasets) => facts.set(datasets),
+            Err(error) => tracing::debug!(%error, "datasets cannot be listed"),
+        }
+    }
+}
+
+impl Found {
+    fn sight(&self, now: Instant) -> Sight<'_> {
+        Sight { datasets: &self.datasets, pools: &self.pools, now }
+    }
+}
