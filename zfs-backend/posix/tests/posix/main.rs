@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
 mod attributes;
+mod bad_disk;
 mod data;
 mod handles;
 mod identity;
