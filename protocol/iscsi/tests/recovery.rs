@@ -12,6 +12,7 @@ use zgate_iscsi::login::Offer;
 use zgate_iscsi::pdu::*;
 use zgate_iscsi::serial::Sn;
 use zgate_iscsi::session::*;
+use zgate_store::Payload;
 
 const LUN: Lun = Lun(0x0001_0000_0000_0000);
 
@@ -384,6 +385,39 @@ fn retained_statuses_are_asked_about_before_they_close_the_window() {
         rig.good(task, pattern(512));
     }
     assert_eq!(rig.notices(0).len(), 100);
+}
+
+#[test]
+fn data_that_nobody_acknowledges_is_kept_within_bounds() {
+    const READ: u32 = 16 << 20;
+    let keys = [("ErrorRecoveryLevel", "2"), ("MaxRecvDataSegmentLength", "4194304")];
+    let mut rig = Rig::new(&keys);
+    let itts: Vec<_> =
+        (0..6).map(|_| rig.initiator().command(LUN, &[0x28], READ, Bytes::new())).collect();
+    rig.run();
+    let data = Bytes::from(vec![7; READ as usize]);
+    for command in std::mem::take(&mut rig.commands) {
+        rig.session.complete(
+            command.task,
+            Completion { data_in: vec![Payload::Bytes(data.clone())], ..Completion::default() },
+        );
+    }
+    rig.run();
+    let done = |notice: &Notice| matches!(notice, Notice::Done { .. });
+    assert_eq!(rig.notices(0).iter().filter(|notice| done(notice)).count(), 6);
+    // Four of them fit into 64 MiB.
+    for (number, itt) in itts.iter().enumerate() {
+        let before = rejected(&rig).len();
+        let exp = rig.initiator().exp_stat_sn;
+        rig.initiator().exp_stat_sn = Sn(exp.0.wrapping_sub(100));
+        snack(&mut rig, 0, SnackKind::DataOrR2t, *itt, Ttt::NONE, 0, 1);
+        rig.initiator().exp_stat_sn = exp;
+        assert_eq!(rejected(&rig).len() > before, number < 2, "{number}");
+    }
+    // With the connection gone they wait for it, within the same bound.
+    rig.session.handle_closed(rig.links[0].handle, rig.now);
+    rig.run();
+    assert!(!rig.session.is_ended());
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod snack;
 
 use crate::limits::MAX_CONNECTIONS_PER_SESSION;
 use crate::names::Cid;
-use crate::session::{ConnHandle, Connection, Phase, Retained, Session};
+use crate::session::{ConnHandle, Connection, Phase, Retained, Session, payload_bytes};
 use crate::time::Timestamp;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -49,6 +49,41 @@ impl Session {
             retained: conn.retained,
             deadline,
         });
+        self.trim_retained();
+    }
+
+    /// Keeps the data that waits for acknowledgement within its bound: failed
+    /// connections are given up first, then the oldest statuses forgotten. An
+    /// initiator that then asks for them is refused (RFC 7143 §11.16: SNACK
+    /// Reject), as it is for what it has acknowledged.
+    pub(crate) fn trim_retained(&mut self) {
+        let most = self.config.max_retained_bytes;
+        while self.kept_for_recovery_bytes() + self.live_retained_bytes() > most
+            && !self.lost.is_empty()
+        {
+            self.give_up(0);
+        }
+        while self.live_retained_bytes() > most {
+            let fullest = self.conns.iter_mut().max_by_key(|conn| conn.retained_bytes);
+            let Some(conn) = fullest else { return };
+            tracing::debug!(cid = conn.cid.0, "an initiator does not acknowledge what it reads");
+            conn.forget_oldest();
+        }
+    }
+
+    fn live_retained_bytes(&self) -> u64 {
+        self.conns.iter().map(|conn| conn.retained_bytes).sum()
+    }
+
+    /// Bytes of what waits for connections that may come back.
+    fn kept_for_recovery_bytes(&self) -> u64 {
+        if self.lost.is_empty() {
+            return 0;
+        }
+        let retained = self.lost.iter().flat_map(|lost| &lost.retained);
+        let finished = self.tasks.values().filter_map(|task| task.finished.as_ref());
+        retained.map(Retained::data_bytes).sum::<u64>()
+            + finished.map(|completion| payload_bytes(&completion.data_in)).sum::<u64>()
     }
 
     /// Gives up connections whose time to come back has passed.

@@ -23,6 +23,7 @@ impl Session {
             Phase::Delivered if task.orphaned => {
                 // RFC 7143 §7.2.2: kept until the task is reassigned.
                 task.finished = Some(completion);
+                self.trim_retained();
                 return;
             }
             Phase::Delivered => {
@@ -102,6 +103,9 @@ impl Session {
         pdus.into_iter().for_each(|pdu| conn.send(pdu));
         if let Some(last) = last {
             conn.send_status(stat_sn, task.tag.itt, last, log);
+        }
+        if acknowledge.is_some() {
+            self.trim_retained();
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::pdu::{Itt, Opcode, Outgoing, Ttt};
 use crate::serial::Sn;
 use crate::time::Timestamp;
 use std::collections::VecDeque;
+use zgate_store::Payload;
 
 /// A status that the initiator has not acknowledged.
 #[derive(Debug)]
@@ -19,6 +20,18 @@ pub(crate) struct Retained {
     pub(crate) pdu: Outgoing,
     /// The data that went with it.
     pub(crate) read: Option<ReadLog>,
+}
+
+impl Retained {
+    /// Bytes of data that it holds.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.read.as_ref().map_or(0, |log| payload_bytes(&log.data))
+    }
+}
+
+/// Length of the payloads together, in bytes.
+pub(crate) fn payload_bytes(data: &[Payload]) -> u64 {
+    data.iter().map(|payload| payload.len() as u64).sum()
 }
 
 /// Whether commands are taken.
@@ -46,6 +59,8 @@ pub(crate) struct Connection {
     /// ExpStatSN: everything before it arrived.
     pub(crate) acknowledged: Sn,
     pub(crate) retained: VecDeque<Retained>,
+    /// Bytes of data that the retained statuses hold.
+    pub(crate) retained_bytes: u64,
     pub(crate) last_heard: Timestamp,
     /// An unanswered ping and when it was sent.
     pub(crate) ping: Option<(Ttt, Timestamp)>,
@@ -72,6 +87,7 @@ impl Connection {
             stat_sn,
             acknowledged: stat_sn,
             retained: VecDeque::new(),
+            retained_bytes: 0,
             last_heard: now,
             ping: None,
             logout_deadline: None,
@@ -84,8 +100,15 @@ impl Connection {
         if exp_stat_sn.after(self.acknowledged) && !exp_stat_sn.after(self.stat_sn) {
             self.acknowledged = exp_stat_sn;
             while self.retained.front().is_some_and(|r| r.stat_sn.before(exp_stat_sn)) {
-                self.retained.pop_front();
+                self.forget_oldest();
             }
+        }
+    }
+
+    /// Forgets the oldest retained status.
+    pub(crate) fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.retained.pop_front() {
+            self.retained_bytes -= oldest.data_bytes();
         }
     }
 
@@ -136,7 +159,9 @@ impl Connection {
         read: Option<ReadLog>,
     ) {
         if self.params.error_recovery_level >= 1 {
-            self.retained.push_back(Retained { stat_sn, itt, pdu: pdu.clone(), read });
+            let retained = Retained { stat_sn, itt, pdu: pdu.clone(), read };
+            self.retained_bytes += retained.data_bytes();
+            self.retained.push_back(retained);
         }
         self.send(pdu);
     }

@@ -164,6 +164,10 @@ pub struct SessionConfig {
     pub ping_timeout: Duration,
     /// Bytes of data that may be solicited at once; one command may always.
     pub max_solicited_bytes: u64,
+    /// Bytes of read data kept until the initiator acknowledges them (error
+    /// recovery level 1 and above). Beyond it the oldest cannot be asked for
+    /// again.
+    pub max_retained_bytes: u64,
     /// How long an initiator that was asked to log out may take.
     pub logout_timeout: Duration,
 }
@@ -174,6 +178,7 @@ impl Default for SessionConfig {
             ping_after: Duration::from_secs(15),
             ping_timeout: Duration::from_secs(15),
             max_solicited_bytes: 64 << 20,
+            max_retained_bytes: 64 << 20,
             logout_timeout: Duration::from_secs(10),
         }
     }

@@ -21,7 +21,7 @@ mod task;
 mod text_exchange;
 mod window;
 
-pub(crate) use connection::{Connection, Retained};
+pub(crate) use connection::{Connection, Retained, payload_bytes};
 pub use events::{
     CloseReason, Command, Completion, ConnHandle, ConnectionInfo, EndReason, Event, FunctionTag,
     SendTargets, SessionConfig, TaskTag, TextTag,
