@@ -1,7 +1,8 @@
 //! Every bound of the iSCSI service that an initiator could push against.
 //!
 //! Memory of one session: at most `zgate_iscsi::limits::MAX_UNSOLICITED_BYTES`
-//! (64 MiB) of unsolicited data, [`MAX_GATHERED_BYTES`] of solicited data, and
+//! (64 MiB) of unsolicited data, [`MAX_GATHERED_BYTES`] of solicited data, as
+//! much of read data that is not acknowledged (error recovery level 1 and 2), and
 //! for each connection [`MAX_RUNNING_BYTES`] that commands read or write and
 //! [`MAX_QUEUED_BYTES`] that wait for the peer.
 

@@ -122,6 +122,12 @@ impl BlockService {
         }
         for unit in old.catalog.units().filter(|unit| !is_in(&new.catalog, unit)) {
             unit.close();
+            // Hosts no longer rely on what it lay on.
+            if !new.catalog.units().any(|known| known.naa == unit.naa)
+                && let Err(error) = self.home.state_dir.forget_file(&unit.naa.to_string())
+            {
+                tracing::warn!(%error, "a removed LUN is not forgotten");
+            }
         }
         for cell in self.sessions() {
             self.refresh_view(&cell, &new);
@@ -215,6 +221,7 @@ impl BlockService {
             (MAX_GATHERED_TOTAL_BYTES / sessions).clamp(MIN_GATHERED_BYTES, MAX_GATHERED_BYTES);
         let config = SessionConfig {
             max_solicited_bytes: share,
+            max_retained_bytes: share,
             ping_after: PING_AFTER,
             ping_timeout: PING_TIMEOUT,
             ..SessionConfig::default()
