@@ -4,11 +4,19 @@
 use crate::schedule;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
-use zgate_control::provision::{ApplyError, Layout, Plan, Progress, SystemMachine, apply, plan};
+use zgate_control::provision::{
+    ApplyError, Layout, Plan, Progress, SystemMachine, apply, disks, plan,
+};
 
 /// `zgate pool`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
+    /// The disks of this machine as a layout describes them, and which are empty
+    Devices {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the commands that make the pool a layout describes; touches nothing
     Plan(PlanArgs),
     /// Run them: on empty disks, when the plan's hash is repeated
@@ -44,6 +52,7 @@ pub(crate) struct ApplyArgs {
 /// Everything that speaks against it.
 pub(crate) fn run(command: &PoolCommand) -> Result<bool, Box<dyn std::error::Error>> {
     match command {
+        PoolCommand::Devices { json } => devices(*json),
         PoolCommand::Plan(args) => {
             let plan = read(&args.layout, args.allow_files)?;
             if args.json {
@@ -55,6 +64,19 @@ pub(crate) fn run(command: &PoolCommand) -> Result<bool, Box<dyn std::error::Err
         }
         PoolCommand::Apply(args) => make(args),
     }
+}
+
+fn devices(json: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    let found = disks(&schedule::tool(), &SystemMachine)
+        .map_err(|error| format!("no disk has a name by id: {error}"))?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&found)?);
+        return Ok(true);
+    }
+    for (index, disk) in found.iter().enumerate() {
+        println!("[[device]]\nname = \"disk{index}\"\n{disk}");
+    }
+    Ok(true)
 }
 
 fn read(path: &Path, files: bool) -> Result<Plan, Box<dyn std::error::Error>> {

@@ -2,6 +2,7 @@
 //! found before anything is said.
 
 use super::datasets;
+use super::disks::BY_ID;
 use super::layout::{Class, Device, Grouping, Layout, Redundancy, Setting, Share, Vdev};
 use super::properties::{self, Owner};
 use super::size::MIB;
@@ -74,7 +75,7 @@ fn check_device(device: &Device, place: &str, files: bool, found: &mut Vec<Strin
     if !is_word(&device.name) {
         found.push(format!("{place}: its name must be letters, digits, - and _"));
     }
-    let by_id = device.path.strip_prefix("/dev/disk/by-id").ok();
+    let by_id = device.path.strip_prefix(BY_ID).ok();
     let by_id = by_id.and_then(Path::to_str).filter(|id| !id.is_empty() && !id.contains('/'));
     match (files, by_id) {
         (false, None) => found.push(format!(
@@ -103,7 +104,7 @@ fn is_word(text: &str) -> bool {
 }
 
 /// `...-part3`
-fn is_partition(id: &str) -> bool {
+pub(super) fn is_partition(id: &str) -> bool {
     let number = id.rsplit_once("-part").map(|(_, number)| number);
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }

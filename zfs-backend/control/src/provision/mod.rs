@@ -9,6 +9,7 @@
 mod apply;
 mod check;
 mod datasets;
+mod disks;
 mod layout;
 mod machine;
 mod plan;
@@ -17,6 +18,7 @@ mod size;
 
 pub use apply::{ApplyError, Progress, apply};
 pub use check::{Leaf, Refused};
+pub use disks::{Disk, disks};
 pub use layout::Layout;
 pub use machine::{Found, Machine, SystemMachine};
 pub use plan::{DeviceIdentity, Plan, Step, plan};
