@@ -12,6 +12,8 @@ pub(crate) mod numbers;
 pub(crate) mod plan;
 pub(crate) mod release;
 pub(crate) mod store;
+#[cfg(test)]
+mod store_tests;
 pub(crate) mod watch;
 
 use facts::Facts;

@@ -63,7 +63,8 @@ fn number(
 }
 
 /// Gives each zvol without a number the lowest free one. Zvols that are not
-/// there keep theirs: a pool may come back.
+/// there keep theirs: a pool may come back, and hosts remember disks by their
+/// numbers. Only when none is free, those are given again.
 fn assign(known: &Numbers, volumes: &[&Volume], fixed: &BTreeSet<u16>) -> Numbers {
     let mut numbers = known.clone();
     // A number that the configuration gives to something else now is lost.
@@ -72,9 +73,10 @@ fn assign(known: &Numbers, volumes: &[&Volume], fixed: &BTreeSet<u16>) -> Number
         if numbers.contains_key(&volume.guid) {
             continue;
         }
-        let taken: BTreeSet<u16> = numbers.values().chain(fixed).copied().collect();
-        let mut free = (volume.template.first_number..=MAX_LUN).filter(|n| !taken.contains(n));
-        match free.next() {
+        if free(&numbers, fixed, volume).is_none() {
+            numbers.retain(|guid, _| volumes.iter().any(|volume| volume.guid == *guid));
+        }
+        match free(&numbers, fixed, volume) {
             Some(number) => {
                 numbers.insert(volume.guid, number);
             }
@@ -82,6 +84,11 @@ fn assign(known: &Numbers, volumes: &[&Volume], fixed: &BTreeSet<u16>) -> Number
         }
     }
     numbers
+}
+
+fn free(numbers: &Numbers, fixed: &BTreeSet<u16>, volume: &Volume) -> Option<u16> {
+    let taken: BTreeSet<u16> = numbers.values().chain(fixed).copied().collect();
+    (volume.template.first_number..=MAX_LUN).find(|number| !taken.contains(number))
 }
 
 /// Serial number and NAA identifier of a zvol, the same on every host.
@@ -132,6 +139,9 @@ mod tests {
         assert_eq!(second, Numbers::from([(70, 2), (71, 4), (72, 5)]));
         let full = assign(&Numbers::new(), &[&volume(1, MAX_LUN), &volume(2, MAX_LUN)], &fixed);
         assert_eq!(full.len(), 1);
+        // The one with the last number is gone: it is given again.
+        let again = assign(&full, &[&volume(2, MAX_LUN)], &fixed);
+        assert_eq!(again, Numbers::from([(2, MAX_LUN)]));
     }
 
     #[test]
