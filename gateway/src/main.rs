@@ -8,6 +8,7 @@ mod doctor;
 mod follow;
 mod lifecycle;
 mod listen;
+mod load;
 mod observe;
 mod schedule;
 mod serve;

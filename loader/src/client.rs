@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::{exchange_id, sequence};
+use zgate_nfs::v4::op::{exchange_id, rename, sequence};
 use zgate_nfs::v4::wire::{Bitmap, Fattr, OpNum, Status};
 use zgate_rpc::{AuthSys, Credential};
 use zgate_store::BufferPool;
@@ -23,6 +23,7 @@ use zgate_xdr::Decoder;
 
 /// fattr4 numbers used here.
 const TYPE: u32 = 1;
+const CHANGE: u32 = 3;
 const SIZE: u32 = 4;
 
 /// How long a server that asks for patience is left alone.
@@ -84,6 +85,8 @@ pub struct Found {
     pub fh: Fh,
     /// nfs_ftype4: 1 regular, 2 directory.
     pub kind: u32,
+    /// Changes whenever the object does.
+    pub change: u64,
     /// Its length in bytes.
     pub size: u64,
 }
@@ -318,20 +321,53 @@ impl Client {
     /// What the server or the connection says.
     pub async fn find(&self, path: &str) -> Result<Found, ClientError> {
         let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
-        let mut ops = Ops::new().putrootfh();
-        for name in &names {
+        // As many steps at a time as fit beside SEQUENCE, PUTFH, GETFH, GETATTR.
+        let most = (self.session().fore.max_ops as usize).saturating_sub(4).max(1);
+        let mut found = None;
+        for steps in names.chunks(most) {
+            found = Some(self.walk(found.as_ref(), steps).await?);
+        }
+        match found {
+            Some(found) => Ok(found),
+            None => self.walk(None, &[]).await,
+        }
+    }
+
+    async fn walk(&self, from: Option<&Found>, names: &[&str]) -> Result<Found, ClientError> {
+        let mut ops = match from {
+            None => Ops::new().putrootfh(),
+            Some(found) => Ops::new().putfh(&found.fh),
+        };
+        for name in names {
             ops = ops.lookup(name.as_bytes());
         }
-        let ops = ops.getfh().getattr(&Bitmap::of(&[TYPE, SIZE]));
+        let ops = ops.getfh().getattr(&Bitmap::of(&[TYPE, CHANGE, SIZE]));
         let mut results = self.call(ops, false).await?;
-        results.skip(OpNum::Putrootfh)?;
-        for _ in &names {
+        results.skip(if from.is_some() { OpNum::Putfh } else { OpNum::Putrootfh })?;
+        for _ in names {
             results.skip(OpNum::Lookup)?;
         }
         let fh = results.next(OpNum::Getfh)?;
         let attrs: Fattr = results.next(OpNum::Getattr)?;
-        let (kind, size) = kind_and_size(&attrs)?;
-        Ok(Found { fh, kind, size })
+        let mut d = Decoder::new(&attrs.values.0);
+        let garbled = |_| ClientError::Garbled("GETATTR");
+        let kind = d.u32().map_err(garbled)?;
+        let (change, size) = (d.u64().map_err(garbled)?, d.u64().map_err(garbled)?);
+        Ok(Found { fh, kind, change, size })
+    }
+
+    /// Renames within a directory; replaces what is there.
+    ///
+    /// # Errors
+    /// What the server or the connection says.
+    pub async fn rename(&self, dir: &Fh, from: &str, to: &str) -> Result<(), ClientError> {
+        let name = |text: &str| zgate_xdr::Opaque(text.as_bytes().to_vec());
+        let args = rename::Args { old: name(from), new: name(to) };
+        let ops = Ops::new().putfh(dir).op(OpNum::Savefh, &()).op(OpNum::Rename, &args);
+        let mut results = self.call(ops, true).await?;
+        results.skip(OpNum::Putfh)?;
+        results.skip(OpNum::Savefh)?;
+        results.next::<rename::Res>(OpNum::Rename).map(|_| ())
     }
 
     /// Removes a name.

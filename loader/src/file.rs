@@ -28,6 +28,10 @@ pub enum OpenMode {
     Create,
 }
 
+/// The life of a server, as far as unstable writes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WriteVerifier(pub [u8; 8]);
+
 /// An open file. Close it; a dropped one stays open until the client's lease
 /// ends.
 #[derive(Clone, Debug)]
@@ -107,8 +111,10 @@ impl File {
         (result, landing)
     }
 
-    /// Writes; returns how many bytes the server took. Call
-    /// [`File::commit`] before relying on them.
+    /// Writes; returns how many bytes the server took and its verifier. Call
+    /// [`File::commit`] before relying on them: when that returns another
+    /// verifier, the server has restarted, and they have to be written again
+    /// (RFC 8881 §18.32.3).
     ///
     /// # Errors
     /// What the server or the connection says.
@@ -117,24 +123,27 @@ impl File {
         client: &Client,
         offset: u64,
         data: Bytes,
-    ) -> Result<u32, ClientError> {
+    ) -> Result<(u32, WriteVerifier), ClientError> {
         let build = |stateid| Ops::new().putfh(self.fh()).write(stateid, offset, 0, data.clone());
         let answer = |results: &mut Results, _: &mut Option<Landing>| {
-            results.next::<WriteAnswer>(OpNum::Write).map(|answer| answer.count)
+            results
+                .next::<WriteAnswer>(OpNum::Write)
+                .map(|answer| (answer.count, WriteVerifier(answer.verifier)))
         };
         self.with_state(client, &mut None, build, answer).await
     }
 
-    /// Brings everything to stable storage.
+    /// Brings everything to stable storage that was written under the verifier
+    /// this returns.
     ///
     /// # Errors
     /// What the server or the connection says.
-    pub async fn commit(&self, client: &Client) -> Result<(), ClientError> {
+    pub async fn commit(&self, client: &Client) -> Result<WriteVerifier, ClientError> {
         let ops = Ops::new().putfh(self.fh()).commit(0, 0);
         patiently(client, async || {
             let mut results = client.call(ops.clone(), false).await?;
             results.skip(OpNum::Putfh)?;
-            results.next::<[u8; 8]>(OpNum::Commit).map(|_| ())
+            results.next(OpNum::Commit).map(WriteVerifier)
         })
         .await
     }

@@ -3,8 +3,8 @@
 
 mod block;
 mod config;
-mod doctor;
 mod dataset;
+mod doctor;
 mod live;
 mod pool;
 mod send;
@@ -13,6 +13,7 @@ mod snapshot;
 
 use crate::admin::Request;
 use crate::demo;
+use crate::load;
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -60,6 +61,12 @@ enum Command {
     /// Take, list, prune, compare and send snapshots
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotCommand),
+    /// Load a model from any NFSv4.1 server into this machine's memory
+    Load(load::LoadArgs),
+    /// Copy a file from an NFSv4.1 server or to it
+    Cp(load::CopyArgs),
+    /// List a directory or a model's tensors on an NFSv4.1 server
+    Ls(load::ListArgs),
     /// This machine's pools and what they are made of
     Pools(dataset::PoolArgs),
     /// This machine's datasets and their properties
@@ -113,6 +120,9 @@ pub(crate) fn main() -> ExitCode {
         Command::Acl(args) => block::acl(args),
         Command::Pool(command) => pool::run(command),
         Command::Snapshot(command) => snapshot::run(command),
+        Command::Load(args) => load::load(args),
+        Command::Cp(args) => load::copy(args),
+        Command::Ls(args) => load::list(args),
         Command::Pools(args) => dataset::pools(args),
         Command::Datasets(args) => dataset::datasets(args),
         Command::Release(args) => dataset::release(args),

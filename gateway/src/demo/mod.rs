@@ -6,6 +6,7 @@ mod lun;
 mod model;
 
 pub(crate) use client::{ClientArgs, run as run_client};
+pub(crate) use model::progress;
 
 use crate::lifecycle::run::{ExportSettings, Gateway, Settings};
 use crate::observe::http;

@@ -5,7 +5,6 @@
 use super::LoadError;
 use super::catalog::Shard;
 use super::load::LoadedTensor;
-use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
@@ -59,7 +58,7 @@ struct Whole {
     /// Everything before it is hashed.
     done: u64,
     /// What came out of order.
-    early: BTreeMap<u64, Bytes>,
+    early: BTreeMap<u64, Vec<u8>>,
     size: u64,
 }
 
@@ -90,7 +89,7 @@ impl FileHash {
     }
 
     /// Bytes of the file have come.
-    pub(super) fn add(&mut self, offset: u64, data: &Bytes) {
+    pub(super) fn add(&mut self, offset: u64, data: &[u8]) {
         if let Some(whole) = &mut self.whole {
             whole.add(offset, data);
         }
@@ -119,12 +118,21 @@ impl FileHash {
 }
 
 impl Whole {
-    fn add(&mut self, offset: u64, data: &Bytes) {
-        self.early.insert(offset, data.clone());
-        while let Some(next) = self.early.remove(&self.done) {
-            self.hash.update(&next);
-            self.done += next.len() as u64;
+    /// What comes too early is kept; the memory itself belongs to the tensors.
+    fn add(&mut self, offset: u64, data: &[u8]) {
+        if offset != self.done {
+            self.early.insert(offset, data.to_vec());
+            return;
         }
+        self.take(data);
+        while let Some(next) = self.early.remove(&self.done) {
+            self.take(&next);
+        }
+    }
+
+    fn take(&mut self, data: &[u8]) {
+        self.hash.update(data);
+        self.done += data.len() as u64;
     }
 }
 
@@ -156,13 +164,12 @@ mod tests {
     #[test]
     fn pieces_in_any_order_make_one_hash() {
         let hash = |order: &[usize]| {
-            let data = Bytes::from_static(b"0123456789");
-            let pieces = [(0, data.slice(..4)), (4, data.slice(4..7)), (7, data.slice(7..))];
+            let pieces: [(u64, &[u8]); 3] = [(0, b"0123"), (4, b"456"), (7, b"789")];
             let expected = hex(&Sha256::digest(b"0123456789"));
             let whole =
                 Whole { expected, hash: Sha256::new(), done: 0, early: BTreeMap::new(), size: 10 };
             let mut file = FileHash { name: "x".into(), tensors: None, whole: Some(whole) };
-            order.iter().for_each(|&i| file.add(pieces[i].0, &pieces[i].1));
+            order.iter().for_each(|&i| file.add(pieces[i].0, pieces[i].1));
             file.finish()
         };
         hash(&[0, 1, 2]).unwrap();
@@ -177,7 +184,7 @@ mod tests {
             name: name.into(),
             dtype: "U8".into(),
             shape: vec![1],
-            data: Bytes::from_static(b"1"),
+            data: b"1"[..].into(),
         };
         assert!(file.check(&tensor("w")).unwrap_err().to_string().contains("damaged"));
         file.check(&tensor("v")).unwrap();

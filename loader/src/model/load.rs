@@ -3,15 +3,16 @@
 
 use super::checksum::{FileHash, Verify};
 use super::plan::{Plan, Region, Target};
+use super::stream::fill;
 use super::{LoadError, Model};
 use crate::client::Client;
 use crate::file::File;
-use crate::transport::Landing;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
+use zgate_io::huge_pages::{HUGE_PAGE_BYTES, prefer_huge_pages};
 
 /// Memory begins at a multiple of this.
 const ALIGNMENT_BYTES: usize = 4096;
@@ -45,8 +46,8 @@ pub struct LoadedTensor {
     pub dtype: String,
     /// Shape.
     pub shape: Vec<u64>,
-    /// Elements, row after row, little endian.
-    pub data: Bytes,
+    /// Elements, row after row, little endian. Nobody else has this memory.
+    pub data: BytesMut,
 }
 
 /// How far it is.
@@ -90,7 +91,11 @@ impl Load {
         let total_bytes = plan.bytes();
         let work = Work {
             client: Arc::clone(model.client()),
-            files: model.shards().iter().map(|shard| shard.file.clone()).collect(),
+            files: model
+                .shards()
+                .iter()
+                .map(|shard| (shard.name.clone(), shard.file.clone()))
+                .collect(),
             hashes: model
                 .shards()
                 .iter()
@@ -135,7 +140,7 @@ impl Load {
 
 struct Work {
     client: Arc<Client>,
-    files: Vec<File>,
+    files: Vec<(String, File)>,
     hashes: Vec<Mutex<FileHash>>,
     depth: Arc<Semaphore>,
     progress: Arc<Progress>,
@@ -172,12 +177,15 @@ async fn drive(
 
 impl Work {
     async fn region(self: &Arc<Self>, region: Region) -> Result<Vec<LoadedTensor>, LoadError> {
-        let data = self.read(&region).await?;
+        let mut data = self.read(&region).await?;
         let hash = &self.hashes[region.shard];
         hash.lock().unwrap_or_else(PoisonError::into_inner).add(region.offset, &data);
         let mut tensors = Vec::with_capacity(region.targets.len());
+        let mut at = 0;
         for target in region.targets {
-            let tensor = take(target, &data);
+            let _gap = data.split_to((target.start - at) as usize);
+            at = target.start + target.bytes;
+            let tensor = finish(target, &mut data);
             hash.lock().unwrap_or_else(PoisonError::into_inner).check(&tensor)?;
             tensors.push(tensor);
         }
@@ -185,7 +193,7 @@ impl Work {
     }
 
     /// Reads a region in pieces of the largest transfer, each into its place.
-    async fn read(self: &Arc<Self>, region: &Region) -> Result<Bytes, LoadError> {
+    async fn read(self: &Arc<Self>, region: &Region) -> Result<BytesMut, LoadError> {
         let most = u64::from(self.client.max_transfer_bytes());
         let mut memory = aligned(region.bytes as usize);
         let mut pieces = Vec::new();
@@ -205,7 +213,7 @@ impl Work {
             let stopped = |_| LoadError::Missing("the load was stopped".to_owned());
             whole.unsplit(piece.await.map_err(stopped)??);
         }
-        Ok(whole.freeze())
+        Ok(whole)
     }
 
     /// Fills one piece.
@@ -213,51 +221,32 @@ impl Work {
         &self,
         shard: usize,
         offset: u64,
-        mut piece: BytesMut,
+        piece: BytesMut,
     ) -> Result<BytesMut, LoadError> {
-        let file = &self.files[shard];
-        let named = |source| LoadError::Client { what: format!("file {shard}"), source };
-        let mut filled: Option<BytesMut> = None;
-        loop {
-            let at = offset + filled.as_ref().map_or(0, BytesMut::len) as u64;
-            let (result, landing) = file.read_into(&self.client, at, Landing::new(piece)).await;
-            let (_, got) = result.map_err(named)?;
-            let mut part = landing
-                .and_then(Landing::into::<BytesMut>)
-                .ok_or_else(|| LoadError::Missing("the load was stopped".to_owned()))?;
-            self.progress.done.fetch_add(got as u64, Ordering::Relaxed);
-            if got == 0 {
-                let reason = format!("it ends at byte {at}: it was cut while it was read");
-                return Err(LoadError::Format { file: format!("file {shard}"), reason });
-            }
-            let rest = part.split_off(got);
-            let whole = match filled.take() {
-                None => part,
-                Some(mut first) => {
-                    first.unsplit(part);
-                    first
-                }
-            };
-            if rest.is_empty() {
-                return Ok(whole);
-            }
-            (filled, piece) = (Some(whole), rest);
-        }
+        let (name, file) = &self.files[shard];
+        let piece = fill(&self.client, file, name, offset, piece).await?;
+        self.progress.done.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        Ok(piece)
     }
 }
 
-/// Memory for a region, at the beginning of a page.
+/// Memory for a region: at the beginning of a page, of a huge one if it is
+/// large.
 fn aligned(len: usize) -> BytesMut {
-    let mut memory = BytesMut::zeroed(len + ALIGNMENT_BYTES);
-    let skip = memory.as_ptr().align_offset(ALIGNMENT_BYTES).min(ALIGNMENT_BYTES);
+    let alignment = if len >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { ALIGNMENT_BYTES };
+    let mut memory = BytesMut::zeroed(len + alignment);
+    let skip = memory.as_ptr().align_offset(alignment).min(alignment);
     let mut memory = memory.split_off(skip);
     memory.truncate(len);
+    prefer_huge_pages(&mut memory);
     memory
 }
 
-fn take(target: Target, region: &Bytes) -> LoadedTensor {
-    let start = target.start as usize;
-    let data = region.slice(start..start + target.bytes as usize);
-    let data = target.cut.map_or(data.clone(), |cut| cut.gather(&data));
+/// Takes a tensor off the beginning of what is left of its region.
+fn finish(target: Target, region: &mut BytesMut) -> LoadedTensor {
+    let mut data = region.split_to(target.bytes as usize);
+    if let Some(cut) = &target.cut {
+        data = cut.gather(&data);
+    }
     LoadedTensor { name: target.name, dtype: target.dtype, shape: target.shape, data }
 }

@@ -4,18 +4,20 @@
 //! [`catalog`] finds out what there is; [`plan`] turns the tensors that are
 //! wanted into few large reads in file order; [`load`] runs them, with a bound
 //! on what is under way; [`slice`] cuts a tensor for one of several ranks;
-//! [`checksum`] verifies on the way.
+//! [`checksum`] verifies on the way; [`stream`] brings whole files, in order.
 
 pub mod catalog;
 pub mod checksum;
 pub mod load;
 pub mod plan;
 pub mod slice;
+pub mod stream;
 
 pub use catalog::{Model, Shard};
 pub use load::{Load, LoadOptions, LoadedTensor};
 pub use plan::{Plan, Wanted};
 pub use slice::Part;
+pub use stream::FileStream;
 
 use crate::error::ClientError;
 

@@ -72,7 +72,11 @@ impl Plan {
     /// [`LoadError::Missing`] for a name the model does not have.
     pub fn new(model: &Model, wanted: &Wanted) -> Result<Self, LoadError> {
         let mut found: Vec<(usize, u64, Target)> = Vec::new();
-        for name in wanted.names.clone().unwrap_or_else(|| model.names().cloned().collect()) {
+        let mut names = wanted.names.clone().unwrap_or_else(|| model.names().cloned().collect());
+        // Every byte is read once and has one owner.
+        names.sort();
+        names.dedup();
+        for name in names {
             let (shard, info) = model.tensor(&name).ok_or_else(|| missing(model, &name))?;
             let begin = model.shards()[shard].data_offset + info.data_offsets[0];
             let mut target = Target {

@@ -1,6 +1,6 @@
 //! One rank's part of a tensor (tensor parallelism).
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 
 /// Part `rank` of `ranks` along dimension `dim`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,13 +83,13 @@ impl Cut {
 
     /// Gathers the part from the whole tensor. The only copy zgate makes.
     #[must_use]
-    pub fn gather(&self, whole: &[u8]) -> Bytes {
+    pub fn gather(&self, whole: &[u8]) -> BytesMut {
         let mut part = BytesMut::with_capacity(self.bytes() as usize);
         for piece in 0..self.count {
             let at = (self.start_bytes + piece * self.stride_bytes) as usize;
             part.extend_from_slice(&whole[at..at + self.piece_bytes as usize]);
         }
-        part.freeze()
+        part
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
         let whole: Vec<u8> = (0..24).collect();
         let rows = Part { dim: 0, rank: 1, ranks: 2 }.cut(&[4, 2, 3], 8).unwrap();
         assert!(rows.is_contiguous());
-        assert_eq!(rows.gather(&whole), &whole[12..]);
+        assert_eq!(&rows.gather(&whole)[..], &whole[12..]);
         let middle = Part { dim: 1, rank: 1, ranks: 2 }.cut(&[4, 2, 3], 8).unwrap();
         assert!(!middle.is_contiguous());
         assert_eq!(middle.shape, [4, 1, 3]);

@@ -22,7 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("rdma/fabric", &["zgate-store"]),
     ("rdma/sys", &[]),
     ("rdma/verbs", &["zgate-store", "zgate-fabric", "zgate-rdma-sys"]),
-    ("loader", &["zgate-store", "zgate-xdr", "zgate-rpc", "zgate-nfs"]),
+    ("loader", &["zgate-store", "zgate-io", "zgate-xdr", "zgate-rpc", "zgate-nfs"]),
 ];
 
 /// Crates whose code is pure: they may not depend on these.

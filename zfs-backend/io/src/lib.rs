@@ -4,7 +4,7 @@
 //!   and runs blocking metadata work on its own workers.
 //! * [`cached`] answers from the page cache without leaving the thread.
 //! * [`credentials`] switches one thread to a caller's identity.
-//! * [`access_check`], [`block_ioctl`], [`file_handle`] and [`share_blocks`]
+//! * [`access_check`], [`block_ioctl`], [`file_handle`], [`huge_pages`] and [`share_blocks`]
 //!   wrap system calls rustix lacks.
 //!
 //! This is one of the two places of the house where `unsafe` may stand; every
@@ -16,6 +16,7 @@ pub mod cached;
 pub mod credentials;
 pub mod engine;
 pub mod file_handle;
+pub mod huge_pages;
 pub mod share_blocks;
 mod uring;
 mod workers;

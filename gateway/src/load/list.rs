@@ -1,0 +1,85 @@
+//! `zgate ls`: what lies in a directory, or what a model consists of.
+
+use super::place::Place;
+use clap::Args;
+use std::error::Error;
+use std::time::Duration;
+use zgate_loader::directory::{self, KIND_DIRECTORY, KIND_FILE};
+use zgate_loader::{Model, NfsUrl};
+
+/// What is to be listed.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// nfs://host[:port]/path
+    url: NfsUrl,
+    /// List the tensors of the model there instead
+    #[arg(long)]
+    tensors: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Seconds to wait for a server that cannot be reached
+    #[arg(long, default_value_t = 10)]
+    patience: u64,
+}
+
+pub(super) async fn run(args: &ListArgs) -> Result<bool, Box<dyn Error>> {
+    let place = Place::open(&args.url, Duration::from_secs(args.patience)).await?;
+    if args.tensors {
+        return tensors(args, &place).await;
+    }
+    let path = &place.url.path;
+    let found = place.client.find(path).await.map_err(|error| format!("{path}: {error}"))?;
+    let mut entries = if found.kind == KIND_DIRECTORY {
+        directory::list(&place.client, &found.fh).await?
+    } else {
+        let name = path.rsplit('/').next().unwrap_or(path).to_owned();
+        vec![directory::Entry { name, kind: found.kind, size: found.size }]
+    };
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    if args.json {
+        let rows: Vec<serde_json::Value> = entries
+            .iter()
+            .map(|e| serde_json::json!({ "name": e.name, "kind": kind(e.kind), "bytes": e.size }))
+            .collect();
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+        return Ok(true);
+    }
+    for entry in &entries {
+        let slash = if entry.kind == KIND_DIRECTORY { "/" } else { "" };
+        println!("{:>15}  {}{slash}", entry.size, entry.name);
+    }
+    Ok(true)
+}
+
+async fn tensors(args: &ListArgs, place: &Place) -> Result<bool, Box<dyn Error>> {
+    let model = Model::open(place.client.clone(), &place.url.path).await?;
+    let mut rows = Vec::new();
+    for name in model.names() {
+        let Some((shard, info)) = model.tensor(name) else { continue };
+        let file = &model.shards()[shard].name;
+        if args.json {
+            rows.push(serde_json::json!({
+                "name": name, "dtype": info.dtype, "shape": info.shape,
+                "bytes": info.bytes(), "file": file,
+            }));
+        } else {
+            println!("{:>15}  {:5} {:?}  {name}  ({file})", info.bytes(), info.dtype, info.shape);
+        }
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    }
+    model.close().await?;
+    Ok(true)
+}
+
+/// nfs_ftype4 in words.
+fn kind(number: u32) -> &'static str {
+    match number {
+        KIND_FILE => "file",
+        KIND_DIRECTORY => "directory",
+        5 => "link",
+        _ => "other",
+    }
+}

@@ -1,0 +1,228 @@
+//! `zgate load`: brings models into this machine's memory and says how fast.
+
+use super::place::Place;
+use crate::demo::progress;
+use clap::Args;
+use indicatif::ProgressBar;
+use std::error::Error;
+use std::fs;
+use std::time::{Duration, Instant};
+use zgate_loader::directory;
+use zgate_loader::model::checksum::{Verify, parse_sums};
+use zgate_loader::model::{FileStream, LoadError};
+use zgate_loader::{File, Load, LoadOptions, Model, NfsUrl, OpenMode, Plan, Wanted};
+
+/// The side file with the checksums of a model's files.
+const SUMS: &str = "SHA256SUMS";
+const MAX_SUMS_BYTES: u64 = 1 << 20;
+
+/// What is to be loaded.
+#[derive(Args, Debug)]
+pub(crate) struct LoadArgs {
+    /// nfs://host[:port]/path?rdma=auto|on|off&connections=N; a .safetensors
+    /// file, a directory or index of them, or a .gguf file
+    #[arg(required = true)]
+    urls: Vec<NfsUrl>,
+    /// Where the tensors are to lie
+    #[arg(long, default_value = "cpu", value_parser = device)]
+    device: String,
+    /// Compare checksums: SHA256SUMS beside the files, sha256:NAME in their
+    /// metadata
+    #[arg(long)]
+    verify: bool,
+    /// Load several times and print medians
+    #[arg(long)]
+    bench: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Seconds to wait for a server that cannot be reached
+    #[arg(long, default_value_t = 150)]
+    patience: u64,
+}
+
+fn device(text: &str) -> Result<String, String> {
+    match text {
+        "cpu" => Ok(text.to_owned()),
+        _ if text.starts_with("cuda:") => {
+            Err("the command line loads into host memory; the Python package loads to CUDA".into())
+        }
+        _ => Err("cpu or cuda:N".into()),
+    }
+}
+
+/// One load.
+#[derive(Debug)]
+struct Figures {
+    tensors: usize,
+    bytes: u64,
+    seconds: f64,
+    cpu_seconds: f64,
+    verified: Option<String>,
+}
+
+pub(super) async fn run(args: &LoadArgs) -> Result<bool, Box<dyn Error>> {
+    let mut reports = Vec::new();
+    for url in &args.urls {
+        let place = Place::open(url, Duration::from_secs(args.patience)).await?;
+        if !args.json {
+            eprintln!("{url}: {}", place.transport);
+        }
+        let mut rounds = Vec::new();
+        for _ in 0..if args.bench { 5 } else { 1 } {
+            rounds.push(once(args, &place).await?);
+        }
+        rounds.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let median = rounds.swap_remove(rounds.len() / 2);
+        reports.push(report(args, url, &place, &median)?);
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&reports)?);
+    }
+    Ok(true)
+}
+
+fn report(
+    args: &LoadArgs,
+    url: &NfsUrl,
+    place: &Place,
+    figures: &Figures,
+) -> Result<serde_json::Value, Box<dyn Error>> {
+    let gigabytes = figures.bytes as f64 / 1e9;
+    let rate = gigabytes / figures.seconds;
+    let cpu = figures.cpu_seconds / gigabytes.max(f64::MIN_POSITIVE);
+    let peak = peak_memory_bytes()?;
+    if !args.json {
+        println!(
+            "{}: {} tensors, {gigabytes:.3} GB in {:.3} s: {rate:.2} GB/s, {cpu:.2} CPU s/GB, \
+             peak memory {:.2} GB",
+            url.path,
+            figures.tensors,
+            figures.seconds,
+            peak as f64 / 1e9
+        );
+        if let Some(verified) = &figures.verified {
+            println!("{verified}");
+        }
+    }
+    Ok(serde_json::json!({
+        "url": url.to_string(), "transport": place.transport, "device": args.device,
+        "tensors": figures.tensors, "bytes": figures.bytes, "seconds": figures.seconds,
+        "gigabytes_per_second": rate, "cpu_seconds_per_gigabyte": cpu,
+        "peak_memory_bytes": peak, "verified": figures.verified,
+    }))
+}
+
+async fn once(args: &LoadArgs, place: &Place) -> Result<Figures, Box<dyn Error>> {
+    if place.url.path.ends_with(".gguf") {
+        return stream(args, place).await;
+    }
+    let (started, cpu) = (Instant::now(), cpu_seconds());
+    let model = Model::open(place.client.clone(), &place.url.path).await?;
+    let (verify, verified) = checks(args, place, &model).await?;
+    let plan = Plan::new(&model, &Wanted::default())?;
+    let mut load = Load::start(&model, plan, &LoadOptions { verify, ..LoadOptions::default() });
+    let bar = bar(args, load.total_bytes());
+    let done = load.progress();
+    // Tensors stay, as they would for somebody who uses them.
+    let mut tensors = Vec::new();
+    while let Some(tensor) = load.next().await? {
+        tensors.push(tensor);
+        bar.set_position(done.done_bytes());
+    }
+    bar.finish_and_clear();
+    let figures = Figures {
+        tensors: tensors.len(),
+        bytes: load.total_bytes(),
+        seconds: started.elapsed().as_secs_f64(),
+        cpu_seconds: cpu_seconds() - cpu,
+        verified,
+    };
+    model.close().await?;
+    Ok(figures)
+}
+
+/// A GGUF file: its bytes, in order.
+async fn stream(args: &LoadArgs, place: &Place) -> Result<Figures, Box<dyn Error>> {
+    let path = place.url.path.as_str();
+    let (started, cpu) = (Instant::now(), cpu_seconds());
+    let named = |source| LoadError::Client { what: path.to_owned(), source };
+    let found = place.client.find(path).await.map_err(named)?;
+    let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let parent = place.client.find(dir).await.map_err(named)?;
+    let file = File::open(&place.client, &parent.fh, name, OpenMode::Read).await.map_err(named)?;
+    let bar = bar(args, found.size);
+    let mut pieces = FileStream::start(place.client.clone(), path, file.clone(), 0..found.size, 16);
+    let mut data = Vec::new();
+    while let Some(piece) = pieces.next().await? {
+        data.push(piece);
+        bar.set_position(pieces.position());
+    }
+    bar.finish_and_clear();
+    if !data.first().is_some_and(|first| first.starts_with(b"GGUF")) {
+        return Err(format!("{path}: it does not begin with GGUF").into());
+    }
+    file.close(&place.client).await?;
+    Ok(Figures {
+        tensors: 1,
+        bytes: found.size,
+        seconds: started.elapsed().as_secs_f64(),
+        cpu_seconds: cpu_seconds() - cpu,
+        verified: None,
+    })
+}
+
+/// What there is to compare with, and how to say so.
+async fn checks(
+    args: &LoadArgs,
+    place: &Place,
+    model: &Model,
+) -> Result<(Verify, Option<String>), Box<dyn Error>> {
+    if !args.verify {
+        return Ok((Verify::Off, None));
+    }
+    let path = place.url.path.trim_end_matches('/');
+    let dir = match path.rsplit_once('/') {
+        Some((parent, name)) if name.contains('.') => parent,
+        _ => path,
+    };
+    if place.client.find(&format!("{dir}/{SUMS}")).await.is_ok() {
+        let raw = directory::read_small(&place.client, dir, SUMS, MAX_SUMS_BYTES).await?;
+        let sums = parse_sums(&String::from_utf8_lossy(&raw))
+            .map_err(|reason| format!("{dir}/{SUMS}: {reason}"))?;
+        let known = model.shards().iter().filter(|s| sums.contains_key(&s.name)).count();
+        if known > 0 {
+            let text = format!("{known} of {} files agree with {SUMS}", model.shards().len());
+            return Ok((Verify::Files(sums), Some(text)));
+        }
+    }
+    let known: usize = model
+        .shards()
+        .iter()
+        .map(|s| s.metadata.keys().filter(|key| key.starts_with("sha256:")).count())
+        .sum();
+    if known == 0 {
+        let reason =
+            format!("nothing to compare with: no {SUMS} in {dir}, no sha256:NAME metadata");
+        return Err(reason.into());
+    }
+    let text = format!("{known} tensors agree with the checksums in their files");
+    Ok((Verify::Tensors, Some(text)))
+}
+
+fn bar(args: &LoadArgs, bytes: u64) -> ProgressBar {
+    if args.json { ProgressBar::hidden() } else { progress("loading", bytes) }
+}
+
+/// CPU time of this process, in seconds.
+fn cpu_seconds() -> f64 {
+    let usage = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    usage.tv_sec as f64 + usage.tv_nsec as f64 / 1e9
+}
+
+/// Most memory this process had resident, in bytes.
+fn peak_memory_bytes() -> std::io::Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
+    Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) << 10)
+}

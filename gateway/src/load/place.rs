@@ -1,0 +1,67 @@
+//! Where an address leads, and on what way.
+
+use rustix::process::{getegid, geteuid, getgroups};
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+use zgate_loader::url::Rdma;
+use zgate_loader::{Client, ClientOptions, NfsUrl};
+use zgate_rpc::{AuthSys, Credential};
+
+/// Groups that AUTH_SYS has room for (RFC 5531 appendix A).
+const MAX_GROUPS: usize = 16;
+
+/// A connected server and a path on it.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) client: Arc<Client>,
+    pub(super) url: NfsUrl,
+    /// What carries it, and why.
+    pub(super) transport: String,
+}
+
+impl Place {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Naming the address and the reason.
+    pub(super) async fn open(url: &NfsUrl, patience: Duration) -> Result<Self, Box<dyn Error>> {
+        let transport = choose(url)?;
+        let addresses = url.resolve().map_err(|error| format!("{url}: {error}"))?;
+        let options = ClientOptions {
+            connections: url.connections,
+            credential: own_credential(),
+            patience,
+            ..ClientOptions::default()
+        };
+        let client = Client::connect_all(&addresses, &options).await.map_err(|error| {
+            format!("{url}: {error}; is an NFSv4.1 server there, and does it export to this host?")
+        })?;
+        Ok(Self { client: Arc::new(client), url: url.clone(), transport })
+    }
+}
+
+/// The transport and the reason for it.
+fn choose(url: &NfsUrl) -> Result<String, Box<dyn Error>> {
+    let connections = url.connections * url.hosts.len();
+    match url.rdma {
+        Rdma::Off => Ok(format!("TCP over {connections} connections (rdma=off)")),
+        Rdma::Auto => Ok(format!(
+            "TCP over {connections} connections (rdma=auto: this version loads over TCP only)"
+        )),
+        Rdma::On => {
+            Err(format!("{url}: this version loads over TCP only; leave rdma=on out").into())
+        }
+    }
+}
+
+/// Whom the server sees: the user who runs this.
+fn own_credential() -> Credential {
+    let groups = getgroups().unwrap_or_default();
+    Credential::Sys(AuthSys {
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        groups: groups.iter().take(MAX_GROUPS).map(|group| group.as_raw()).collect(),
+        ..AuthSys::default()
+    })
+}

@@ -1,0 +1,125 @@
+//! Whole files as streams of pieces, in order: GGUF models, and copies.
+
+use super::LoadError;
+use crate::client::Client;
+use crate::file::File;
+use crate::transport::Landing;
+use bytes::BytesMut;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+
+/// A file on its way. What is under way is bounded by its depth.
+#[derive(Debug)]
+pub struct FileStream {
+    client: Arc<Client>,
+    name: String,
+    file: File,
+    /// Next byte to ask for.
+    ahead: u64,
+    /// Next byte to be handed out.
+    at: u64,
+    size: u64,
+    depth: usize,
+    running: VecDeque<JoinHandle<Result<BytesMut, LoadError>>>,
+}
+
+impl Drop for FileStream {
+    fn drop(&mut self) {
+        self.running.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl FileStream {
+    /// Streams bytes `offset..size` of an open file with `depth` requests under
+    /// way; needs a tokio runtime. `name` is for messages.
+    #[must_use]
+    pub fn start(
+        client: Arc<Client>,
+        name: &str,
+        file: File,
+        range: std::ops::Range<u64>,
+        depth: usize,
+    ) -> Self {
+        let mut stream = Self {
+            client,
+            name: name.to_owned(),
+            file,
+            ahead: range.start,
+            at: range.start,
+            size: range.end,
+            depth: depth.max(1),
+            running: VecDeque::new(),
+        };
+        stream.ask();
+        stream
+    }
+
+    fn ask(&mut self) {
+        while self.running.len() < self.depth && self.ahead < self.size {
+            let len = (self.size - self.ahead).min(u64::from(self.client.max_transfer_bytes()));
+            let (client, file, name) =
+                (Arc::clone(&self.client), self.file.clone(), self.name.clone());
+            let offset = self.ahead;
+            self.running.push_back(tokio::spawn(async move {
+                fill(&client, &file, &name, offset, BytesMut::zeroed(len as usize)).await
+            }));
+            self.ahead += len;
+        }
+    }
+
+    /// The next piece; none at the end.
+    ///
+    /// # Errors
+    /// Why the rest does not come.
+    pub async fn next(&mut self) -> Result<Option<BytesMut>, LoadError> {
+        let Some(first) = self.running.pop_front() else { return Ok(None) };
+        let stopped = |_| LoadError::Missing(format!("{}: the load was stopped", self.name));
+        let data = first.await.map_err(stopped)??;
+        self.at += data.len() as u64;
+        self.ask();
+        Ok(Some(data))
+    }
+
+    /// Bytes handed out so far, counted from the beginning of the file.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.at
+    }
+}
+
+/// Fills `memory` from `offset` on.
+pub(super) async fn fill(
+    client: &Client,
+    file: &File,
+    name: &str,
+    offset: u64,
+    mut memory: BytesMut,
+) -> Result<BytesMut, LoadError> {
+    let mut filled: Option<BytesMut> = None;
+    loop {
+        let at = offset + filled.as_ref().map_or(0, BytesMut::len) as u64;
+        let (result, landing) = file.read_into(client, at, Landing::new(memory)).await;
+        let (_, got) =
+            result.map_err(|source| LoadError::Client { what: name.to_owned(), source })?;
+        let mut part = landing
+            .and_then(Landing::into::<BytesMut>)
+            .ok_or_else(|| LoadError::Missing(format!("{name}: the load was stopped")))?;
+        if got == 0 {
+            let reason = format!("it ends at byte {at}: it was cut while it was read");
+            return Err(LoadError::Format { file: name.to_owned(), reason });
+        }
+        let rest = part.split_off(got);
+        let whole = match filled.take() {
+            None => part,
+            Some(mut first) => {
+                first.unsplit(part);
+                first
+            }
+        };
+        if rest.is_empty() {
+            return Ok(whole);
+        }
+        (filled, memory) = (Some(whole), rest);
+    }
+}
