@@ -1,6 +1,9 @@
 //! An iSCSI initiator on a blocking TCP socket, for tests and load generators.
 //! One connection, one thread; commands may be pipelined.
 
+pub mod proxy;
+pub mod recovering;
+
 use bytes::{Bytes, BytesMut};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +14,8 @@ use zgate_iscsi::pdu::{Frame, Itt, Outgoing};
 use zgate_store::Payload;
 
 pub use zgate_iscsi::initiator::LoginScript;
-pub use zgate_iscsi::pdu::Lun;
+pub use zgate_iscsi::names::{Cid, Isid, Tsih};
+pub use zgate_iscsi::pdu::{self, Lun};
 
 /// Largest data segment taken, in bytes.
 const MAX_DATA_BYTES: u32 = 1 << 24;
@@ -39,6 +43,41 @@ struct Stream {
 }
 
 impl Stream {
+    /// Connects and logs in.
+    fn login(address: SocketAddr, script: &LoginScript) -> io::Result<(Self, LoginOutcome)> {
+        let socket = TcpStream::connect(address)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let mut stream = Self {
+            socket,
+            encoder: Encoder::new(),
+            decoder: Decoder::new(MAX_DATA_BYTES),
+            buffer: BytesMut::new(),
+        };
+        let mut lost = None;
+        let outcome: Option<LoginOutcome> = script.run(|pdu| {
+            let mut raw = Vec::new();
+            let exchanged = stream
+                .send(pdu, &mut raw)
+                .and_then(|()| stream.socket.write_all(&raw))
+                .and_then(|()| stream.receive());
+            exchanged.map_err(|error| lost = Some(error)).ok()
+        });
+        let Some(outcome) = outcome else {
+            return Err(lost.unwrap_or_else(|| io::Error::other("the login makes no sense")));
+        };
+        if outcome.status != (0, 0) {
+            let (class, detail) = outcome.status;
+            let reason = format!("login refused: {class:02x}{detail:02x}");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        }
+        let digests =
+            Digests { header: outcome.params.header_digest, data: outcome.params.data_digest };
+        stream.encoder.configure(digests);
+        stream.decoder.configure(digests, MAX_DATA_BYTES);
+        Ok((stream, outcome))
+    }
+
     fn send(&mut self, pdu: Outgoing, into: &mut Vec<u8>) -> io::Result<()> {
         let mut pieces = Vec::new();
         let encoded = self.encoder.encode(pdu, &mut pieces);
@@ -83,36 +122,7 @@ impl Session {
     /// When there is no connection; [`io::ErrorKind::PermissionDenied`] with
     /// status class and detail when the target refuses.
     pub fn login(address: SocketAddr, script: &LoginScript) -> io::Result<Self> {
-        let socket = TcpStream::connect(address)?;
-        socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(Duration::from_secs(60)))?;
-        let mut stream = Stream {
-            socket,
-            encoder: Encoder::new(),
-            decoder: Decoder::new(MAX_DATA_BYTES),
-            buffer: BytesMut::new(),
-        };
-        let mut lost = None;
-        let outcome: Option<LoginOutcome> = script.run(|pdu| {
-            let mut raw = Vec::new();
-            let exchanged = stream
-                .send(pdu, &mut raw)
-                .and_then(|()| stream.socket.write_all(&raw))
-                .and_then(|()| stream.receive());
-            exchanged.map_err(|error| lost = Some(error)).ok()
-        });
-        let Some(outcome) = outcome else {
-            return Err(lost.unwrap_or_else(|| io::Error::other("the login makes no sense")));
-        };
-        if outcome.status != (0, 0) {
-            let (class, detail) = outcome.status;
-            let reason = format!("login refused: {class:02x}{detail:02x}");
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
-        }
-        let digests =
-            Digests { header: outcome.params.header_digest, data: outcome.params.data_digest };
-        stream.encoder.configure(digests);
-        stream.decoder.configure(digests, MAX_DATA_BYTES);
+        let (stream, outcome) = Stream::login(address, script)?;
         Ok(Self { stream, initiator: Initiator::new(&outcome), outgoing: Vec::new() })
     }
 

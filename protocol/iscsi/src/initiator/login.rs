@@ -40,6 +40,8 @@ pub struct LoginOutcome {
     pub params: Operational,
     /// CmdSN of the first command.
     pub cmd_sn: Sn,
+    /// ExpCmdSN as the last response told it.
+    pub exp_cmd_sn: Sn,
     /// MaxCmdSN.
     pub max_cmd_sn: Sn,
     /// ExpStatSN.
@@ -205,6 +207,7 @@ impl Run<'_> {
             tsih: response.tsih,
             params,
             cmd_sn: self.script.cmd_sn,
+            exp_cmd_sn: response.exp_cmd_sn,
             max_cmd_sn: response.max_cmd_sn,
             exp_stat_sn: self.exp_stat_sn,
             answers: self.answers,

@@ -4,6 +4,7 @@ use super::Session;
 use super::events::ConnHandle;
 use super::task::{Condition, Failure, Phase};
 use crate::pdu::{DataOut, Frame, RejectReason, Ttt};
+use crate::serial::Sn;
 
 impl Session {
     /// Takes a Data-Out.
@@ -43,13 +44,16 @@ impl Session {
             return false;
         };
         let mut sequence = task.sequences[at];
+        if recovers && Sn(pdu.data_sn).before(Sn(sequence.next_data_sn)) {
+            return false; // it came before: nothing is lost
+        }
         let end = u64::from(pdu.offset) + frame.data_bytes() as u64;
         let mut problem = None;
         if pdu.offset < sequence.start || end > u64::from(sequence.end) {
             problem = Some(Condition::INCORRECT_AMOUNT);
         } else {
             // RFC 7143 §7.9: a gap in DataSN is a lost PDU.
-            if pdu.data_sn > sequence.next_data_sn && recovers {
+            if Sn(pdu.data_sn).after(Sn(sequence.next_data_sn)) && recovers {
                 sequence.lossy = true;
             } else if pdu.data_sn != sequence.next_data_sn {
                 problem = Some(Condition::CRC);

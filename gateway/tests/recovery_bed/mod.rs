@@ -1,0 +1,117 @@
+//! A gateway with one disk, a proxy in front of it, and an initiator that
+//! recovers.
+#![allow(dead_code, reason = "every test program uses its own part")]
+
+use crate::rig::Gateway;
+use bytes::Bytes;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use zgate_test_initiator::pdu::{Opcode, Reject, RejectReason};
+use zgate_test_initiator::proxy::{Fault, Harm, Proxy, Seen, Way};
+use zgate_test_initiator::recovering::{Recovering, Rejoin};
+use zgate_test_initiator::{LoginScript, Lun, read16, write16};
+
+pub(crate) const TARGET: &str = "iqn.2026-11.test.zgate:recovery";
+pub(crate) const INITIATOR: &str = "iqn.2026-11.test.zgate:initiator";
+pub(crate) const BLOCK_BYTES: usize = 512;
+pub(crate) const LUN: Lun = Lun(0);
+
+/// Bytes that say where and when they were written.
+pub(crate) fn pattern(seed: u64, bytes: usize) -> Bytes {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    Bytes::from_iter((0..bytes).map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    }))
+}
+
+/// A gateway with a target of 16 MiB that offers all recovery levels.
+pub(crate) struct Bed {
+    pub(crate) gateway: Gateway,
+    pub(crate) address: SocketAddr,
+}
+
+impl Bed {
+    pub(crate) fn new() -> Self {
+        let port =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let more = format!(
+            "[iscsi]\nlisten = [\"127.0.0.1:{port}\"]\n\
+             [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n\
+             max_connections = 4\nerror_recovery_level = 2\n\
+             [[target.lun]]\nnumber = 0\npath = \"{{dir}}/disk.img\"\nsize = \"16MiB\"\n"
+        );
+        let gateway = Gateway::start_with(60, &more);
+        Self { gateway, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) }
+    }
+
+    pub(crate) fn proxy(&self) -> Proxy {
+        Proxy::start(self.address).unwrap()
+    }
+}
+
+/// Small PDUs and bursts, so that a command has many, and both digests.
+pub(crate) fn script(level: u32) -> LoginScript {
+    LoginScript::normal(INITIATOR, TARGET)
+        .with("ErrorRecoveryLevel", &level.to_string())
+        .with("MaxConnections", "4")
+        .with("HeaderDigest", "CRC32C")
+        .with("DataDigest", "CRC32C")
+        .with("InitialR2T", "Yes")
+        .with("ImmediateData", "Yes")
+        .with("MaxRecvDataSegmentLength", "8192")
+        .with("MaxBurstLength", "32768")
+        .with("FirstBurstLength", "8192")
+        .with("MaxOutstandingR2T", "2")
+        .with("DefaultTime2Wait", "2")
+        .with("DefaultTime2Retain", "20")
+}
+
+/// Logs in through a proxy. The unit attentions of a new session are taken.
+pub(crate) fn initiator(proxy: &Proxy, level: u32, rejoin: Rejoin) -> Recovering {
+    let mut session = Recovering::login(proxy.address(), script(level), rejoin).unwrap();
+    assert_eq!(session.level(), level, "the level is agreed");
+    session.run(LUN, &[0; 6], 0, Bytes::new()).unwrap();
+    session
+}
+
+pub(crate) fn write(session: &mut Recovering, lba: u64, data: &Bytes) -> std::io::Result<()> {
+    let blocks = (data.len() / BLOCK_BYTES) as u32;
+    session.run(LUN, &write16(lba, blocks, false), 0, data.clone()).map(|_| ())
+}
+
+pub(crate) fn read(session: &mut Recovering, lba: u64, bytes: usize) -> std::io::Result<Bytes> {
+    session.run(LUN, &read16(lba, (bytes / BLOCK_BYTES) as u32), bytes as u32, Bytes::new())
+}
+
+/// COMPARE AND WRITE of one block: run twice, it fails.
+pub(crate) fn compare_and_write(
+    session: &mut Recovering,
+    lba: u64,
+    old: &Bytes,
+    new: &Bytes,
+) -> std::io::Result<()> {
+    let mut cdb = [0; 16];
+    cdb[0] = 0x89;
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[13] = (old.len() / BLOCK_BYTES) as u8;
+    let both = Bytes::from([&old[..], &new[..]].concat());
+    session.run(LUN, &cdb, 0, both).map(|_| ())
+}
+
+pub(crate) fn fault(way: Way, opcode: Opcode, skip: usize, harm: Harm) -> Fault {
+    Fault { way, opcode, skip, harm }
+}
+
+/// How many PDUs of a kind came by.
+pub(crate) fn count(seen: &[Seen], way: Way, opcode: Opcode) -> usize {
+    seen.iter().filter(|one| one.way == way && one.bhs.opcode() == opcode).count()
+}
+
+/// What the target rejected.
+pub(crate) fn rejected(seen: &[Seen]) -> Vec<RejectReason> {
+    let rejects =
+        seen.iter().filter(|one| one.way == Way::ToInitiator && one.bhs.opcode() == Opcode::REJECT);
+    rejects.map(|one| Reject::parse(&one.bhs).reason).collect()
+}

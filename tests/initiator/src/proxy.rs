@@ -1,0 +1,295 @@
+//! A TCP proxy that knows PDUs and does harm to some of them: drops, damages,
+//! repeats, delays, or cuts the connection.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use zgate_iscsi::limits::BHS_BYTES;
+use zgate_iscsi::pdu::{Bhs, Opcode};
+
+/// Which way a PDU goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the initiator.
+    ToTarget,
+    /// From the target.
+    ToInitiator,
+}
+
+/// What is done to a PDU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// It never arrives.
+    Drop,
+    /// A bit of its header is turned, so that a header digest does not match.
+    Header,
+    /// A bit of its data is turned, so that a data digest does not match.
+    Data,
+    /// It arrives twice.
+    Twice,
+    /// It, and all behind it, arrive late.
+    Delay(Duration),
+    /// The connection ends before it.
+    CutBefore,
+    /// The connection ends behind it.
+    CutAfter,
+}
+
+/// Harm for one PDU to come.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// Which way it goes.
+    pub way: Way,
+    /// Its kind.
+    pub opcode: Opcode,
+    /// How many of its kind go unharmed before it.
+    pub skip: usize,
+    /// What is done to it.
+    pub harm: Harm,
+}
+
+/// A PDU that came by.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// On which connection, in order of their beginning.
+    pub connection: usize,
+    /// Which way it went.
+    pub way: Way,
+    /// Its header, as it came.
+    pub bhs: Bhs,
+    /// What was done to it.
+    pub harm: Option<Harm>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    faults: Mutex<Vec<Fault>>,
+    seen: Mutex<Vec<Seen>>,
+    sockets: Mutex<Vec<TcpStream>>,
+    stopped: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A proxy in front of one target. Its threads end with it.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Proxy {
+    /// Begins to listen on a port of its own.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn start(target: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let (address, shared) = (listener.local_addr()?, Arc::<Shared>::default());
+        let of = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for (number, socket) in listener.incoming().enumerate() {
+                if of.stopped.load(Ordering::Acquire) {
+                    return;
+                }
+                let Ok(socket) = socket else { return };
+                // Without a target the initiator finds the connection closed.
+                let _ = join(socket, target, number, &of);
+            }
+        });
+        Ok(Self { address, shared })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Harms a PDU to come.
+    pub fn inject(&self, fault: Fault) {
+        lock(&self.shared.faults).push(fault);
+    }
+
+    /// Faults that found no PDU yet.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        lock(&self.shared.faults).len()
+    }
+
+    /// Everything that came by so far.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Seen> {
+        lock(&self.shared.seen).clone()
+    }
+
+    /// Ends all connections.
+    pub fn cut(&self) {
+        for socket in lock(&self.shared.sockets).drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Release);
+        self.cut();
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn join(
+    near: TcpStream,
+    target: SocketAddr,
+    number: usize,
+    shared: &Arc<Shared>,
+) -> io::Result<()> {
+    let far = TcpStream::connect(target)?;
+    near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
+    lock(&shared.sockets).extend([near.try_clone()?, far.try_clone()?]);
+    let digests = Arc::new(AtomicU8::new(0));
+    let ways =
+        [(Way::ToTarget, near.try_clone()?, far.try_clone()?), (Way::ToInitiator, far, near)];
+    for (way, from, to) in ways {
+        let pump = Pump {
+            way,
+            number,
+            from,
+            to,
+            digests: Arc::clone(&digests),
+            told: 0,
+            shared: Arc::clone(shared),
+        };
+        std::thread::spawn(move || pump.run());
+    }
+    Ok(())
+}
+
+const HEADER_DIGEST: u8 = 1;
+const DATA_DIGEST: u8 = 2;
+
+/// One direction of one connection.
+struct Pump {
+    way: Way,
+    number: usize,
+    from: TcpStream,
+    to: TcpStream,
+    /// Digests in use, once login is done.
+    digests: Arc<AtomicU8>,
+    /// Digests that login answers told.
+    told: u8,
+    shared: Arc<Shared>,
+}
+
+impl Pump {
+    fn run(mut self) {
+        while let Ok(pdu) = self.next() {
+            if self.forward(pdu).is_err() {
+                break;
+            }
+        }
+        let _ = self.from.shutdown(Shutdown::Both);
+        let _ = self.to.shutdown(Shutdown::Both);
+    }
+
+    /// A whole PDU, digests included.
+    fn next(&mut self) -> io::Result<Vec<u8>> {
+        let mut pdu = vec![0; BHS_BYTES];
+        self.from.read_exact(&mut pdu)?;
+        let (bhs, digests) = (header(&pdu), self.digests.load(Ordering::Acquire));
+        let data = bhs.data_bytes();
+        let more = bhs.ahs_bytes()
+            + if digests & HEADER_DIGEST != 0 { 4 } else { 0 }
+            + data.next_multiple_of(4)
+            + if digests & DATA_DIGEST != 0 && data > 0 { 4 } else { 0 };
+        pdu.resize(BHS_BYTES + more, 0);
+        self.from.read_exact(&mut pdu[BHS_BYTES..])?;
+        self.follow_login(bhs, &pdu);
+        Ok(pdu)
+    }
+
+    /// Digests begin behind the last Login Response (RFC 7143 §13.1).
+    fn follow_login(&mut self, bhs: Bhs, pdu: &[u8]) {
+        if self.way != Way::ToInitiator || bhs.opcode() != Opcode::LOGIN_RESPONSE {
+            return;
+        }
+        let text = pdu.get(BHS_BYTES..).unwrap_or_default();
+        for pair in text.split(|byte| *byte == 0) {
+            match pair {
+                b"HeaderDigest=CRC32C" => self.told |= HEADER_DIGEST,
+                b"DataDigest=CRC32C" => self.told |= DATA_DIGEST,
+                _ => {}
+            }
+        }
+        // T bit and next stage 3, status 0.
+        if bhs.flags() & 0x83 == 0x83 && bhs.u16(36) == 0 {
+            self.digests.store(self.told, Ordering::Release);
+        }
+    }
+
+    fn harm(&self, opcode: Opcode) -> Option<Harm> {
+        let mut faults = lock(&self.shared.faults);
+        let mut found = None;
+        for (at, fault) in faults.iter_mut().enumerate() {
+            if fault.way != self.way || fault.opcode != opcode {
+                continue;
+            }
+            match fault.skip.checked_sub(1) {
+                Some(left) => fault.skip = left,
+                None if found.is_none() => found = Some(at),
+                None => {}
+            }
+        }
+        found.map(|at| faults.remove(at).harm)
+    }
+
+    fn forward(&mut self, mut pdu: Vec<u8>) -> io::Result<()> {
+        let bhs = header(&pdu);
+        let harm = self.harm(bhs.opcode());
+        let seen = Seen { connection: self.number, way: self.way, bhs, harm };
+        lock(&self.shared.seen).push(seen);
+        match harm {
+            None => self.to.write_all(&pdu),
+            Some(Harm::Drop) => Ok(()),
+            Some(Harm::Header) => {
+                pdu[18] ^= 0x04;
+                self.to.write_all(&pdu)
+            }
+            Some(Harm::Data) => {
+                let digests = self.digests.load(Ordering::Acquire);
+                let at =
+                    BHS_BYTES + bhs.ahs_bytes() + if digests & HEADER_DIGEST != 0 { 4 } else { 0 };
+                if let Some(byte) = pdu.get_mut(at).filter(|_| bhs.data_bytes() > 0) {
+                    *byte ^= 0x10;
+                }
+                self.to.write_all(&pdu)
+            }
+            Some(Harm::Twice) => self.to.write_all(&pdu).and_then(|()| self.to.write_all(&pdu)),
+            Some(Harm::Delay(time)) => {
+                std::thread::sleep(time);
+                self.to.write_all(&pdu)
+            }
+            Some(Harm::CutBefore) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Some(Harm::CutAfter) => {
+                self.to.write_all(&pdu)?;
+                // Let it arrive before the end does.
+                std::thread::sleep(Duration::from_millis(50));
+                Err(io::ErrorKind::ConnectionAborted.into())
+            }
+        }
+    }
+}
+
+fn header(pdu: &[u8]) -> Bhs {
+    let mut bhs = Bhs([0; BHS_BYTES]);
+    if let Some(bytes) = pdu.get(..BHS_BYTES) {
+        bhs.put(0, bytes);
+    }
+    bhs
+}

@@ -1,0 +1,376 @@
+//! An initiator that recovers: at error recovery level 0 by a new session, at
+//! level 1 by SNACK, retry and recovery R2Ts, at level 2 by moving tasks to
+//! another connection (RFC 7143 §7). It repairs when nothing has come for a
+//! moment, so that every step of it is a deliberate one.
+
+mod link;
+mod receive;
+mod repair;
+
+use crate::{Done, LoginScript};
+use bytes::Bytes;
+use link::Link;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+use zgate_iscsi::login::Operational;
+use zgate_iscsi::names::{Cid, Tsih};
+use zgate_iscsi::pdu::{Cdb, Frame, Itt, Lun, RejectReason, ScsiCommand, TaskAttribute};
+use zgate_iscsi::serial::Sn;
+
+/// Silence after which something is repaired.
+const PATIENCE: Duration = Duration::from_millis(150);
+/// Silences after which level 0 gives its session up.
+const SILENCES: u32 = 6;
+/// How long a command may take, all repairs included.
+const LONGEST: Duration = Duration::from_secs(40);
+
+#[derive(Debug)]
+enum Arrival {
+    Pdu(usize, Box<Frame>),
+    Lost(usize),
+}
+
+/// How a lost connection is replaced at level 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejoin {
+    /// By a login with the same CID, which implies its logout (RFC 7143
+    /// §6.3.4).
+    SameCid,
+    /// By another connection, new where there is none, on which the lost one
+    /// is logged out for recovery (RFC 7143 §11.14.1).
+    Logout,
+}
+
+/// What it had to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repairs {
+    /// Data SNACKs for Data-In.
+    pub data_snacks: usize,
+    /// Data/R2T SNACKs for R2Ts.
+    pub r2t_snacks: usize,
+    /// Status SNACKs.
+    pub status_snacks: usize,
+    /// Commands sent again with their CmdSN.
+    pub retries: usize,
+    /// Tasks reassigned.
+    pub reassigned: usize,
+    /// Reassignments the target refused, with its response.
+    pub not_reassigned: Vec<u8>,
+    /// Sessions begun anew.
+    pub sessions: usize,
+    /// Connections begun anew in their session.
+    pub connections: usize,
+    /// Commands that ended because of a CRC error, and were given anew.
+    pub crc_failures: usize,
+    /// What was rejected.
+    pub rejects: Vec<RejectReason>,
+}
+
+#[derive(Debug)]
+struct Task {
+    lun: Lun,
+    cdb: Vec<u8>,
+    read_bytes: u32,
+    write: Bytes,
+    cmd_sn: Sn,
+    link: usize,
+    read: Vec<u8>,
+    /// DataSNs that came.
+    data_sns: BTreeSet<u32>,
+    /// R2TSN that comes next.
+    next_r2t_sn: u32,
+    /// The status, and how many Data-In PDUs there are.
+    ended: Option<(u8, Bytes, u32)>,
+    /// It was sent again after its connection was lost: should the first one
+    /// have arrived after all, it has to be reassigned.
+    moved: bool,
+    ticket: u64,
+}
+
+impl Task {
+    /// The first Data-In that is missing, and how many are, when `upto` are
+    /// known to exist.
+    fn missing_data(&self, upto: u32) -> Option<(u32, u32)> {
+        let first = (0..upto).find(|sn| !self.data_sns.contains(sn))?;
+        let count = (first..upto).take_while(|sn| !self.data_sns.contains(sn)).count();
+        Some((first, count as u32))
+    }
+
+    /// The DataSN expected next, all before it being there.
+    fn exp_data_sn(&self) -> u32 {
+        (0..).find(|sn| !self.data_sns.contains(sn)).unwrap_or(0)
+    }
+}
+
+/// A session that repairs itself.
+#[derive(Debug)]
+pub struct Recovering {
+    address: SocketAddr,
+    script: LoginScript,
+    params: Operational,
+    tsih: Tsih,
+    rejoin: Rejoin,
+    links: Vec<Link>,
+    next_link: usize,
+    cmd_sn: Sn,
+    exp_cmd_sn: Sn,
+    max_cmd_sn: Sn,
+    next_itt: u32,
+    next_ticket: u64,
+    tasks: BTreeMap<u32, Task>,
+    /// Task management requests under way: their tag and the task's.
+    functions: BTreeMap<u32, Itt>,
+    /// Logouts for recovery under way: their tag and the lost connection.
+    logouts: BTreeMap<u32, usize>,
+    done: VecDeque<(u64, Done)>,
+    arrivals: Receiver<Arrival>,
+    sender: Sender<Arrival>,
+    silences: u32,
+    /// Task attribute of commands.
+    pub attribute: TaskAttribute,
+    /// Largest data segment sent, in bytes.
+    pub chunk_bytes: usize,
+    /// What it had to do.
+    pub repairs: Repairs,
+}
+
+impl Recovering {
+    /// Logs in as `script` says.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn login(address: SocketAddr, script: LoginScript, rejoin: Rejoin) -> io::Result<Self> {
+        let (sender, arrivals) = mpsc::channel();
+        let mut session = Self {
+            address,
+            params: Operational::default(),
+            tsih: Tsih(0),
+            rejoin,
+            links: Vec::new(),
+            next_link: 0,
+            cmd_sn: script.cmd_sn,
+            exp_cmd_sn: script.cmd_sn,
+            max_cmd_sn: script.cmd_sn,
+            script,
+            next_itt: 1,
+            next_ticket: 0,
+            tasks: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            logouts: BTreeMap::new(),
+            done: VecDeque::new(),
+            arrivals,
+            sender,
+            silences: 0,
+            attribute: TaskAttribute::Simple,
+            chunk_bytes: 8192,
+            repairs: Repairs::default(),
+        };
+        session.lead()?;
+        Ok(session)
+    }
+
+    /// The level that was agreed.
+    #[must_use]
+    pub fn level(&self) -> u32 {
+        self.params.error_recovery_level
+    }
+
+    /// Connections that are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.links.len()
+    }
+
+    /// MaxConnections as agreed.
+    #[must_use]
+    pub fn max_connections(&self) -> u32 {
+        self.params.max_connections
+    }
+
+    /// A new session in place of the one there was.
+    fn lead(&mut self) -> io::Result<()> {
+        self.links.iter().for_each(Link::close);
+        self.links.clear();
+        self.functions.clear();
+        self.logouts.clear();
+        let number = self.next_link;
+        self.next_link += 1;
+        let (link, outcome) = Link::login(self.address, &self.script, number, &self.sender)?;
+        self.links.push(link);
+        self.params = outcome.params;
+        self.tsih = outcome.tsih;
+        self.cmd_sn = outcome.cmd_sn;
+        self.exp_cmd_sn = outcome.cmd_sn;
+        self.max_cmd_sn = outcome.max_cmd_sn;
+        Ok(())
+    }
+
+    /// Adds a connection to the session; the place of the new link.
+    ///
+    /// # Errors
+    /// When the login fails.
+    pub fn join(&mut self, cid: u16) -> io::Result<()> {
+        let mut script = self.script.clone();
+        script.cid = Cid(cid);
+        script.tsih = self.tsih;
+        script.cmd_sn = self.cmd_sn;
+        let own = |key: &str| key.ends_with("Digest") || key == "MaxRecvDataSegmentLength";
+        script.operational.retain(|(key, _)| own(key));
+        let number = self.next_link;
+        self.next_link += 1;
+        let (link, outcome) = Link::login(self.address, &script, number, &self.sender)?;
+        if outcome.exp_cmd_sn.after(self.exp_cmd_sn) {
+            self.exp_cmd_sn = outcome.exp_cmd_sn;
+        }
+        self.links.push(link);
+        Ok(())
+    }
+
+    fn tag(&mut self) -> Itt {
+        self.next_itt += 1;
+        Itt(self.next_itt)
+    }
+
+    /// Starts a command on the `connection`th of the open connections; what it
+    /// is called when it is done. Waits while the window is closed.
+    ///
+    /// # Errors
+    /// When the session cannot be repaired.
+    pub fn start(
+        &mut self,
+        connection: usize,
+        lun: Lun,
+        cdb: &[u8],
+        read_bytes: u32,
+        write: Bytes,
+    ) -> io::Result<u64> {
+        let deadline = Instant::now() + LONGEST;
+        while self.cmd_sn.after(self.max_cmd_sn) {
+            self.step(deadline)?;
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let at = connection.min(self.links.len().saturating_sub(1));
+        let link = self.links.get(at).map_or(0, |link| link.number);
+        let task = Task {
+            lun,
+            cdb: cdb.to_vec(),
+            read_bytes,
+            write,
+            cmd_sn: self.cmd_sn,
+            link,
+            read: Vec::new(),
+            data_sns: BTreeSet::new(),
+            next_r2t_sn: 0,
+            ended: None,
+            moved: false,
+            ticket,
+        };
+        self.cmd_sn = self.cmd_sn.next();
+        let itt = self.tag();
+        self.tasks.insert(itt.0, task);
+        self.send_command(itt);
+        Ok(ticket)
+    }
+
+    /// Sends a command, for the first time or again.
+    fn send_command(&mut self, itt: Itt) {
+        let Some(task) = self.tasks.get(&itt.0) else { return };
+        let Some(link) = self.links.iter_mut().find(|link| link.number == task.link) else {
+            return;
+        };
+        let immediate = match self.params.immediate_data {
+            true => self.params.first_burst_bytes.min(self.params.target_recv_bytes) as usize,
+            false => 0,
+        };
+        let immediate = immediate.min(self.chunk_bytes).min(task.write.len());
+        let is_write = !task.write.is_empty();
+        let command = ScsiCommand {
+            immediate: false,
+            is_final: true,
+            read: task.read_bytes > 0,
+            write: is_write,
+            attribute: self.attribute,
+            lun: task.lun,
+            itt,
+            expected_bytes: if is_write { task.write.len() as u32 } else { task.read_bytes },
+            cmd_sn: task.cmd_sn,
+            exp_stat_sn: link.exp_stat_sn,
+            cdb: Cdb::new(&task.cdb).unwrap_or_else(|| Cdb::new(&[]).expect("an empty CDB fits")),
+            bidirectional_read_bytes: None,
+        };
+        link.send(command.encode(task.write.slice(..immediate)));
+    }
+
+    /// Waits for a command to end.
+    ///
+    /// # Errors
+    /// When the session cannot be repaired.
+    pub fn wait(&mut self) -> io::Result<(u64, Done)> {
+        let deadline = Instant::now() + LONGEST;
+        loop {
+            if let Some(done) = self.done.pop_front() {
+                return Ok(done);
+            }
+            self.step(deadline)?;
+        }
+    }
+
+    /// Runs one command on the first connection.
+    ///
+    /// # Errors
+    /// When the session cannot be repaired, or the status is not GOOD.
+    pub fn run(
+        &mut self,
+        lun: Lun,
+        cdb: &[u8],
+        read_bytes: u32,
+        write: Bytes,
+    ) -> io::Result<Bytes> {
+        let ticket = self.start(0, lun, cdb, read_bytes, write)?;
+        let (ended, done) = self.wait()?;
+        match (ended == ticket, done.status) {
+            (true, 0) => Ok(done.data),
+            _ => {
+                Err(io::Error::other(format!("status {:#x}, sense {:?}", done.status, done.sense)))
+            }
+        }
+    }
+
+    /// Repairs and receives until it was quiet for a while, so that what the
+    /// last commands caused has happened.
+    ///
+    /// # Errors
+    /// When the session cannot be repaired.
+    pub fn settle(&mut self) -> io::Result<()> {
+        let deadline = Instant::now() + LONGEST;
+        self.silences = 0;
+        while self.silences < 3 {
+            self.step(deadline)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what comes, or repairs when nothing does.
+    fn step(&mut self, deadline: Instant) -> io::Result<()> {
+        if Instant::now() > deadline {
+            let repairs = &self.repairs;
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("after {repairs:?}")));
+        }
+        match self.arrivals.recv_timeout(PATIENCE) {
+            Ok(Arrival::Pdu(link, frame)) => {
+                // What only came because it was asked for is no sign of life.
+                self.receive(link, &frame)
+            }
+            Ok(Arrival::Lost(link)) => self.lost(link),
+            Err(RecvTimeoutError::Timeout) => {
+                self.silences += 1;
+                self.repair()
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+}

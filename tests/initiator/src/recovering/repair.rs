@@ -1,0 +1,215 @@
+//! What is done about what did not come.
+
+use super::{Recovering, Rejoin, SILENCES, Task};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::io;
+use zgate_iscsi::names::Cid;
+use zgate_iscsi::pdu::{
+    Itt, LogoutReason, LogoutRequest, Lun, NopOut, Snack, SnackKind, TaskFunction, TaskRequest, Ttt,
+};
+use zgate_iscsi::serial::Sn;
+
+impl Recovering {
+    /// It has been quiet.
+    pub(super) fn repair(&mut self) -> io::Result<()> {
+        if self.level() == 0 {
+            let stuck = !self.tasks.is_empty() && self.silences >= SILENCES;
+            return if stuck { self.begin_again() } else { Ok(()) };
+        }
+        for number in self.links.iter().map(|link| link.number).collect::<Vec<_>>() {
+            self.ask_for_statuses(number);
+        }
+        for itt in self.tasks.keys().copied().collect::<Vec<_>>() {
+            self.repair_task(Itt(itt));
+        }
+        // The answer tells the StatSN: a lost status leaves a gap before it.
+        if !self.tasks.is_empty() || !self.functions.is_empty() {
+            for number in self.links.iter().map(|link| link.number).collect::<Vec<_>>() {
+                self.ping(number);
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_for_statuses(&mut self, number: usize) {
+        let Some(link) = self.link(number) else { return };
+        if let Some((begin_run, run_length)) = link.missing_statuses() {
+            let exp_stat_sn = link.exp_stat_sn;
+            let (kind, itt, ttt) = (SnackKind::Status, Itt::NONE, Ttt::NONE);
+            let snack = Snack { kind, lun: Lun(0), itt, ttt, exp_stat_sn, begin_run, run_length };
+            link.send(snack.encode());
+            self.repairs.status_snacks += 1;
+        }
+    }
+
+    fn ping(&mut self, number: usize) {
+        let (itt, cmd_sn) = (self.tag(), self.cmd_sn);
+        let Some(link) = self.link(number) else { return };
+        let exp_stat_sn = link.exp_stat_sn;
+        let ping =
+            NopOut { immediate: true, lun: Lun(0), itt, ttt: Ttt::NONE, cmd_sn, exp_stat_sn };
+        link.send(ping.encode(Bytes::new()));
+    }
+
+    fn repair_task(&mut self, itt: Itt) {
+        let exp_cmd_sn = self.exp_cmd_sn;
+        let Some(task) = self.tasks.get(&itt.0) else { return };
+        let number = task.link;
+        if !task.cmd_sn.before(exp_cmd_sn) {
+            // The answer to a ping may tell yet that it arrived. RFC 7143
+            // §7.2.1: the same command with the same CmdSN.
+            if self.silences > 1 {
+                self.repairs.retries += 1;
+                self.send_command(itt);
+            }
+            return;
+        }
+        if task.moved {
+            self.reassign_one(itt, number);
+            return;
+        }
+        let (begin_run, run_length, is_r2t) = match &task.ended {
+            Some((_, _, count)) => match task.missing_data(*count) {
+                Some((begin, count)) => (begin, count, false),
+                None => return,
+            },
+            // Something between Data-In that came is surely missing.
+            None if task.read_bytes > 0 => {
+                let upto = task.data_sns.last().map_or(0, |last| last + 1);
+                match task.missing_data(upto) {
+                    Some((begin, count)) => (begin, count, false),
+                    None => (upto, 0, false),
+                }
+            }
+            None if !task.write.is_empty() => (task.next_r2t_sn, 0, true),
+            None => return,
+        };
+        match is_r2t {
+            true => self.repairs.r2t_snacks += 1,
+            false => self.repairs.data_snacks += 1,
+        }
+        let Some(link) = self.link(number) else { return };
+        let exp_stat_sn = link.exp_stat_sn;
+        let (kind, ttt) = (SnackKind::DataOrR2t, Ttt::NONE);
+        let snack = Snack { kind, lun: Lun(0), itt, ttt, exp_stat_sn, begin_run, run_length };
+        link.send(snack.encode());
+    }
+
+    /// A new session with the same name and ISID takes the old one's place
+    /// (RFC 7143 §6.3.5); commands that were not answered are given anew.
+    pub(super) fn begin_again(&mut self) -> io::Result<()> {
+        self.repairs.sessions += 1;
+        self.silences = 0;
+        self.lead()?;
+        for (_, task) in std::mem::take(&mut self.tasks) {
+            self.give_anew(task);
+        }
+        Ok(())
+    }
+
+    /// Gives a command as a new one.
+    pub(super) fn give_anew(&mut self, task: Task) {
+        let itt = self.tag();
+        let known = self.links.iter().any(|link| link.number == task.link);
+        let first = self.links.first().map_or(0, |link| link.number);
+        let fresh = Task {
+            cmd_sn: self.cmd_sn,
+            link: if known { task.link } else { first },
+            read: Vec::new(),
+            data_sns: BTreeSet::new(),
+            next_r2t_sn: 0,
+            ended: None,
+            moved: false,
+            ..task
+        };
+        self.cmd_sn = self.cmd_sn.next();
+        self.tasks.insert(itt.0, fresh);
+        self.send_command(itt);
+    }
+
+    /// A connection is gone.
+    pub(super) fn lost(&mut self, number: usize) -> io::Result<()> {
+        let Some(at) = self.links.iter().position(|link| link.number == number) else {
+            return Ok(());
+        };
+        let gone = self.links.remove(at);
+        gone.close();
+        if self.level() < 2 {
+            return self.begin_again();
+        }
+        self.repairs.connections += 1;
+        match self.rejoin {
+            Rejoin::SameCid => {
+                self.join(gone.cid.0)?;
+                let heir = self.links.last().map_or(0, |link| link.number);
+                self.reassign(number, heir);
+            }
+            Rejoin::Logout => {
+                if self.links.is_empty() {
+                    self.join(gone.cid.0 + 1)?;
+                }
+                self.log_out(number, gone.cid);
+            }
+        }
+        Ok(())
+    }
+
+    fn log_out(&mut self, lost: usize, cid: Cid) {
+        let (itt, cmd_sn) = (self.tag(), self.cmd_sn);
+        let Some(link) = self.links.first_mut() else { return };
+        let exp_stat_sn = link.exp_stat_sn;
+        let reason = LogoutReason::REMOVE_FOR_RECOVERY;
+        let request = LogoutRequest { immediate: true, reason, itt, cid, cmd_sn, exp_stat_sn };
+        link.send(request.encode());
+        self.logouts.insert(itt.0, lost);
+    }
+
+    /// Moves the tasks of a lost connection (RFC 7143 §7.2.2); commands that
+    /// never arrived are sent again.
+    pub(super) fn reassign(&mut self, lost: usize, heir: usize) {
+        let moved: Vec<_> =
+            self.tasks.iter().filter(|(_, task)| task.link == lost).map(|(itt, _)| *itt).collect();
+        for itt in moved {
+            let exp_cmd_sn = self.exp_cmd_sn;
+            let Some(task) = self.tasks.get_mut(&itt) else { continue };
+            task.link = heir;
+            // The status has a StatSN of the new connection.
+            task.ended = None;
+            if task.cmd_sn.before(exp_cmd_sn) {
+                self.reassign_one(Itt(itt), heir);
+            } else {
+                task.moved = true;
+                self.repairs.retries += 1;
+                self.send_command(Itt(itt));
+            }
+        }
+    }
+
+    fn reassign_one(&mut self, itt: Itt, heir: usize) {
+        if self.functions.values().any(|under_way| *under_way == itt) {
+            return;
+        }
+        let (own, cmd_sn) = (self.tag(), self.cmd_sn);
+        let Some(task) = self.tasks.get_mut(&itt.0) else { return };
+        let is_write = !task.write.is_empty();
+        let exp_data_sn = if is_write { task.next_r2t_sn } else { task.exp_data_sn() };
+        // What comes again may not be counted as there before.
+        task.data_sns.retain(|sn| *sn < exp_data_sn);
+        let lun = task.lun;
+        let Some(link) = self.links.iter_mut().find(|link| link.number == heir) else { return };
+        let request = TaskRequest {
+            immediate: true,
+            function: TaskFunction::TASK_REASSIGN,
+            lun,
+            itt: own,
+            referenced: itt,
+            cmd_sn,
+            exp_stat_sn: link.exp_stat_sn,
+            ref_cmd_sn: Sn(0),
+            exp_data_sn,
+        };
+        link.send(request.encode());
+        self.functions.insert(own.0, itt);
+    }
+}
