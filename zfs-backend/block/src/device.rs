@@ -26,10 +26,16 @@ pub(crate) fn plausible_block(bytes: u32, fallback: u32) -> u32 {
     }
 }
 
-/// The preferred transfer size: whole physical blocks, at least 1 MiB if the
-/// device names none.
+/// A device may name as optimal what no request carries: zvols name a part of
+/// what a transaction group takes. Linux's initiator ignores an optimum of more
+/// than 65535 blocks, and file systems then ignore the granularity, too.
+const MAX_OPTIMAL_BYTES: u32 = 4 << 20;
+
+/// The preferred transfer size: whole physical blocks, 1 MiB if the device names
+/// nothing plausible.
 pub(crate) fn plausible_optimal(bytes: u32, physical_block: u32) -> u32 {
-    let named = if bytes == 0 { DEFAULT_OPTIMAL_BYTES } else { bytes };
+    let named =
+        if (1..=MAX_OPTIMAL_BYTES).contains(&bytes) { bytes } else { DEFAULT_OPTIMAL_BYTES };
     named.checked_next_multiple_of(physical_block).unwrap_or(physical_block)
 }
 
@@ -173,7 +179,7 @@ mod tests {
         assert_eq!(plausible_block(0, 512), 512);
         assert_eq!(plausible_block(1000, 4096), 4096);
         assert_eq!(plausible_optimal(0, 16384), 1 << 20);
-        assert_eq!(plausible_optimal(u32::MAX, 512), 512);
+        assert_eq!(plausible_optimal(u32::MAX, 512), 1 << 20);
         assert_eq!(plausible_optimal(100_000, 65536), 131_072);
     }
 }
