@@ -38,7 +38,7 @@ iscsi_disk() { readlink -f "/dev/disk/by-path/ip-${1:-127.0.0.1}:3260-iscsi-$TAR
 disk_there() { [ -b "$(iscsi_disk "$@")" ]; }
 
 portal_login() {
-    iscsiadm -m node -T $TARGET -p "${1:-127.0.0.1}:3260" --login
+    iscsiadm -m node -T $TARGET -p "${1:-127.0.0.1}:3260" --login || return 1
     eventually 30 disk_there "$@"
 }
 portal_logout() { iscsiadm -m node -T $TARGET -p "${1:-127.0.0.1}:3260" --logout; }

@@ -15,7 +15,7 @@ SERVER_FOR_B=10.9.0.1
 failed_steps=0
 EXPORTS=()
 mkdir -p "$RESULT"
-[ -x "$ZGATE" ] || [ "$(hostname)" = zgate-lab-b ] || { mkdir -p /run/lab && cp /lab/zgate "$ZGATE" && chmod 755 "$ZGATE"; }
+[ -x "$ZGATE" ] || [ "$HOSTNAME" = zgate-lab-b ] || { mkdir -p /run/lab && cp /lab/zgate "$ZGATE" && chmod 755 "$ZGATE"; }
 
 now() { date +%s.%N; }
 since() { echo "$1 $(now)" | awk '{ printf "%.2f", $2 - $1 }'; }

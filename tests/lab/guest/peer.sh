@@ -10,7 +10,7 @@ B_ADDRESS=10.8.0.2
 # functions and the exported variables of the scenario; `set -eu` as in a step.
 b_start() {
     local id
-    id=$(date +%s%N)
+    id=${EPOCHREALTIME//[!0-9]/}
     {
         echo ". /lab/guest/lib.sh; . /lab/guest/peer.sh"
         export -p | grep -v -E ' (PATH|HOME|PWD|OLDPWD|SHLVL|LANG|TERM)='
@@ -26,18 +26,17 @@ b_start() {
 
 # b_wait ID: its output, and how it ended.
 b_wait() {
-    local began code
-    began=$(date +%s)
-    until [ -e "$JOBS/$1.exit" ]; do
-        [ $(($(date +%s) - began)) -lt "$STEP_SECONDS" ] || { cat "$JOBS/$1.out"; fail "no end on B"; return 1; }
-        sleep 0.2
+    local code limit=$((EPOCHSECONDS + STEP_SECONDS))
+    while b_running "$1"; do
+        [ "$EPOCHSECONDS" -lt "$limit" ] || { cat "$JOBS/$1.out"; fail "no end on B"; return 1; }
+        sleep 0.1
     done
-    code=$(cat "$JOBS/$1.exit")
-    cat "$JOBS/$1.out" 2>/dev/null
+    code=$(<"$JOBS/$1.exit")
+    cat "$JOBS/$1.out"
     rm -f "$JOBS/$1".*
     return "$code"
 }
-b_running() { [ ! -e "$JOBS/$1.exit" ]; }
+b_running() { [ ! -s "$JOBS/$1.exit" ]; }
 
 # on_b COMMAND…: a command on B, to its end.
 on_b() { b_wait "$(b_start "$@")"; }
@@ -58,7 +57,6 @@ b_crash() {
     before=$(cat "$JOBS/ready")
     b_start crash_now >/dev/null
     eventually 200 b_booted_again "$before"
-    rm -f "$JOBS"/*.taken "$JOBS"/*.exit
 }
 crash_now() { sync -f /; echo b >/proc/sysrq-trigger; }
 b_booted_again() { [ "$(cat "$JOBS/ready")" != "$1" ]; }

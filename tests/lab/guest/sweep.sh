@@ -5,7 +5,7 @@ set -u
 . /lab/guest/lib.sh
 . /lab/guest/peer.sh
 
-if [ "$(hostname)" = zgate-lab-b ]; then
+if [ "$HOSTNAME" = zgate-lab-b ]; then
     for job in /run/jobs/*; do
         sid=$(cat "$job")
         [ "$sid" = "$(ps -o sid= $$ | tr -d ' ')" ] || pkill -9 -s "$sid"

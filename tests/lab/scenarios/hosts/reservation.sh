@@ -17,7 +17,7 @@ b_login() {
     portal_login $A_ADDRESS
 }
 # Each machine names the disk its own way.
-disk_here() { if [ "$(hostname)" = zgate-lab-b ]; then iscsi_disk $A_ADDRESS; else iscsi_disk; fi; }
+disk_here() { if [ "$HOSTNAME" = zgate-lab-b ]; then iscsi_disk $A_ADDRESS; else iscsi_disk; fi; }
 pr() { sg_persist "$@" "$(disk_here)"; }
 writes() { dd if=/dev/urandom of="$(disk_here)" bs=4096 count=1 oflag=direct status=none; }
 reads() { dd if="$(disk_here)" of=/dev/null bs=4096 count=1 iflag=direct status=none; }

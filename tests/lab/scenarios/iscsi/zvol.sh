@@ -3,7 +3,7 @@
 
 . /lab/guest/iscsi.sh
 store_make zfs
-zfs create -s -V 256M -o volblocksize=16K lab/vol
+zfs create -s -V 320M -o volblocksize=16K lab/vol
 eventually 20 test -b /dev/zvol/lab/vol || skip "no zvol device"
 iscsi_config /dev/zvol/lab/vol
 need "the gateway serves" gateway_start
@@ -16,6 +16,8 @@ told() {
     sg_vpd -p bl "$DISK"
     lsblk -o NAME,LOG-SEC,PHY-SEC,MIN-IO,OPT-IO,DISC-GRAN,DISC-MAX "$DISK"
     same 1 "$(blockdev --getpbsz "$DISK" | awk '{ print ($1 >= 4096) }')" "physical block of 4 KiB or more"
+    same 16384 "$(blockdev --getiomin "$DISK")" "smallest good transfer"
+    same 1048576 "$(blockdev --getioopt "$DISK")" "best transfer"
     same 0 $(($(lsblk -bdno DISC-GRAN "$DISK") % 4096)) "granularity of discards"
 }
 mounted() { mkfs.xfs -q -f "$DISK" && mkdir -p /mnt/disk && mount "$DISK" /mnt/disk; }

@@ -95,6 +95,7 @@ elsewhere() {
     eventually 20 zpool export lab
     zpool import -R /scratch/altroot lab
     STORE=/scratch/altroot$STORE
+    eventually 20 test -b /dev/zvol/lab/vol
     reload with_pool
     eventually 60 works six /mnt/data
     same six "$(cat "$STORE/data/file")" "at the store"
