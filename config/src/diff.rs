@@ -70,8 +70,9 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
 }
 
 fn effect_of(key: &str) -> Effect {
-    // Secrets and who may ask are read again with everything about targets.
-    if key == "iscsi.discovery_chap" {
+    // Secrets and who may ask are read again with everything about targets,
+    // the times of following datasets with the exports.
+    if ["iscsi.discovery_chap", "server.rescan_seconds", "server.away_seconds"].contains(&key) {
         return Effect::Live;
     }
     if key.starts_with("server.") || key.starts_with("iscsi.") {
@@ -94,7 +95,12 @@ fn effect_of(key: &str) -> Effect {
 pub fn after_reload(running: &Config, new: Config) -> Config {
     let discovery_chap = new.iscsi.discovery_chap.clone();
     Config {
-        server: running.server.clone(),
+        server: crate::ServerConfig {
+            rescan_seconds: new.server.rescan_seconds,
+            away_seconds: new.server.away_seconds,
+            ..running.server.clone()
+        },
+        rdma: running.rdma.clone(),
         iscsi: crate::IscsiConfig { discovery_chap, ..running.iscsi.clone() },
         ..new
     }
