@@ -142,6 +142,17 @@ impl Namespace {
         self.exports.values().any(|export| export.versions.v4.contains(&true) && export.names(peer))
     }
 
+    /// Whether a pseudo directory leads to any export that names this client.
+    /// One that does not is none of its business.
+    #[must_use]
+    pub fn leads_somewhere(&self, id: PseudoId, peer: &crate::runtime::Peer) -> bool {
+        let Some(directory) = self.directories.get(&id) else { return false };
+        directory.children.values().any(|child| match child {
+            Child::Directory(id) => self.leads_somewhere(*id, peer),
+            Child::Export(id) => self.exports.get(id).is_some_and(|export| export.names(peer)),
+        })
+    }
+
     /// What the root file handle names.
     #[must_use]
     pub fn root(&self) -> Child {
@@ -184,5 +195,31 @@ impl Namespace {
     #[must_use]
     pub fn mounted_on(id: ExportId) -> u64 {
         u64::from(id.0) | 1 << 32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_lead_only_to_what_names_the_client() {
+        use crate::namespace::ClientRule;
+        use crate::namespace::policy::Network;
+        use crate::v3::proc::rig::{a_call, an_export};
+        let at = |path: &str, networks| {
+            let clients = vec![ClientRule { networks, ..ClientRule::open_to_all() }];
+            let id = ExportId::from_pseudo_path(path);
+            Arc::new(Export { id, pseudo_path: path.to_owned(), clients, ..an_export() })
+        };
+        let elsewhere = vec![Network { address: [10, 0, 0, 0].into(), prefix_bits: 8 }];
+        let exports = vec![at("/a/b/open", Vec::new()), at("/secret/plan", elsewhere)];
+        let namespace = Namespace::new(exports, 1).unwrap();
+        let sees = |name: &str| match namespace.child(ROOT, name) {
+            Some(Child::Directory(id)) => namespace.leads_somewhere(id, &a_call().peer),
+            other => panic!("{other:?}"),
+        };
+        assert!(sees("a") && !sees("secret"));
+        assert!(namespace.names(&a_call().peer));
     }
 }

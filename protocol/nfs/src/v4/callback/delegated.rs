@@ -35,12 +35,18 @@ impl State {
     ) -> Option<DelegatedAttributes> {
         let (work, given_change) = {
             let tables = self.lock();
+            let now = cx.now.seconds();
+            // One whose lease ran out has nothing to say; it keeps the
+            // delegation out of courtesy only.
+            let there = |client| {
+                let record = tables.clients.get(&client);
+                record.is_some_and(|record| !record.lease.expired(now, self.lease_seconds))
+            };
             let state = tables.files.get(&file)?;
-            let delegation = state
-                .delegations
-                .iter()
-                .filter_map(|key| tables.delegations.get(key))
-                .find(|d| d.write && Some(d.client) != cx.calling_client())?;
+            let delegation =
+                state.delegations.iter().filter_map(|key| tables.delegations.get(key)).find(
+                    |d| d.write && Some(d.client) != cx.calling_client() && there(d.client),
+                )?;
             let mut want = Bitmap::of(&[CHANGE, SIZE]);
             if delegation.attrs {
                 want.set(TIME_DELEG_ACCESS);

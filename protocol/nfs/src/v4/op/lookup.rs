@@ -52,7 +52,10 @@ impl Operation for Lookup {
 pub fn lookup_pseudo(cx: &Cx<'_>, id: PseudoId, name: &[u8]) -> Result<Current, Status> {
     let name = std::str::from_utf8(name).map_err(|_| Status::Inval)?;
     match cx.namespace.child(id, name).ok_or(Status::Noent)? {
-        Child::Directory(id) => Ok(Current::Pseudo(id)),
+        Child::Directory(id) if cx.namespace.leads_somewhere(id, &cx.call.peer) => {
+            Ok(Current::Pseudo(id))
+        }
+        Child::Directory(_) => Err(Status::Noent),
         Child::Export(id) => {
             let export = cx.namespace.export(id).ok_or(Status::Noent)?;
             cx.enter_export(Arc::clone(export), export.store.root())

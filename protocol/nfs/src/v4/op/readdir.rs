@@ -286,10 +286,15 @@ async fn list_pseudo(
             continue;
         }
         let Some(place) = place_of_child(&cx.namespace, child) else { continue };
+        if let Place::Pseudo(id) = place
+            && !cx.namespace.leads_somewhere(id, &cx.call.peer)
+        {
+            continue;
+        }
         let attrs = match cx.enter(place) {
             Ok(current) => encode_known(cx, &current, None, &args.want).await,
             // Closed to this caller: it does not exist.
-            Err(Status::Stale | Status::Noent) => continue,
+            Err(Status::Stale | Status::Noent | Status::Access) => continue,
             Err(status) => Err(status),
         };
         let attrs = match attrs {
