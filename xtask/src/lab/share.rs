@@ -26,9 +26,10 @@ impl Share {
     /// What the system says.
     pub(crate) fn new(tree: &Path, binary: &Path) -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("zgate-lab-").tempdir()?;
-        for folder in ["guest", "scenarios"] {
+        let layouts = Path::new("deploy/layouts").to_owned();
+        for folder in [tree.join("guest"), tree.join("scenarios"), layouts] {
             crate::servers::scratch::run(
-                Command::new("cp").arg("-r").arg(tree.join(folder)).arg(dir.path()),
+                Command::new("cp").arg("-r").arg(folder).arg(dir.path()),
             )?;
         }
         fs::copy(binary, dir.path().join("zgate"))?;
