@@ -18,6 +18,8 @@ pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(40);
 /// Connections that may be logging in at the same time: a storm of half-open
 /// logins is turned away beyond it.
 pub(crate) const MAX_LOGINS: usize = 256;
+/// The same from one address, so that one host cannot keep out all others.
+pub(crate) const MAX_LOGINS_PER_ADDRESS: usize = 64;
 /// Receive buffer of a connection, in bytes.
 pub(crate) const STREAM_BYTES: usize = 128 << 10;
 /// With less room than this in it, a receive buffer is replaced, in bytes.
@@ -66,3 +68,4 @@ pub(crate) const BACKGROUND_SECONDS: u64 = 10;
 const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
 const _: () = assert!(MAX_RUNNING_BYTES >= zgate_scsi::limits::MAX_TRANSFER_BYTES);
 const _: () = assert!(MAX_TOTAL_BYTES >= MAX_RUNNING_BYTES);
+const _: () = assert!(MAX_LOGINS_PER_ADDRESS < MAX_LOGINS);

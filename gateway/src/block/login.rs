@@ -3,8 +3,9 @@
 use super::cell::{Cell, Port};
 use super::connection::Wire;
 use super::figures::reason;
-use super::limits::{LOGIN_TIMEOUT, MAX_LOGINS};
+use super::limits::LOGIN_TIMEOUT;
 use super::service::BlockService;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zgate_iscsi::framing::Digests;
@@ -22,19 +23,20 @@ pub(crate) struct Admitted {
 }
 
 /// Counts a login that is under way.
-struct UnderWay<'a>(&'a BlockService);
+struct UnderWay<'a> {
+    block: &'a BlockService,
+    from: IpAddr,
+}
 
 impl<'a> UnderWay<'a> {
-    fn begin(block: &'a BlockService) -> Option<Self> {
-        let before = block.figures.logging_in.fetch_add(1, Ordering::AcqRel);
-        let counted = Self(block);
-        (before < MAX_LOGINS).then_some(counted)
+    fn begin(block: &'a BlockService, from: IpAddr) -> Option<Self> {
+        block.figures.begin_login(from).then_some(Self { block, from })
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.figures.logging_in.fetch_sub(1, Ordering::AcqRel);
+        self.block.figures.end_login(self.from);
     }
 }
 
@@ -44,7 +46,7 @@ pub(crate) async fn run(
     block: &BlockService,
     port: &Arc<Port>,
 ) -> Result<Admitted, &'static str> {
-    let Some(_counted) = UnderWay::begin(block) else {
+    let Some(_counted) = UnderWay::begin(block, port.peer.ip().to_canonical()) else {
         block.figures.login_refused("too_many_logins");
         return Err("too many logins at once");
     };

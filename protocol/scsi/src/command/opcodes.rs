@@ -4,6 +4,7 @@
 use super::table::{ROWS, Row};
 use super::{Cx, Failure, Outcome, Reply};
 use crate::sense::Sense;
+use crate::wire::put;
 
 pub(crate) fn report_supported_opcodes(cx: &Cx<'_>) -> Outcome {
     let cdb = cx.cdb();
@@ -88,6 +89,12 @@ fn one(row: Option<&'static Row>, timeouts: bool) -> Vec<u8> {
     data
 }
 
+/// How long resets may take, in tenths of a second: tasks of other nexuses
+/// come to their end first.
+const LONG_TIMEOUT_TENTHS: u32 = 600;
+/// How long aborting tasks of one's own may take, in tenths of a second.
+const SHORT_TIMEOUT_TENTHS: u32 = 300;
+
 pub(crate) fn report_task_management(cx: &Cx<'_>) -> Outcome {
     let allocation = cx.cdb().be32(6);
     if allocation < 4 {
@@ -100,6 +107,12 @@ pub(crate) fn report_task_management(cx: &Cx<'_>) -> Outcome {
     if cx.cdb().byte(2) & 0x80 != 0 {
         data[3] = 12;
         data.resize(16, 0);
+        // TMFTMOV; ATTS and ATSTS: the short timeout is that of ABORT TASK and
+        // ABORT TASK SET, the long one that of all others.
+        data[4] = 0x01;
+        data[6] = 0x80 | 0x40;
+        put(&mut data, 8, &LONG_TIMEOUT_TENTHS.to_be_bytes());
+        put(&mut data, 12, &SHORT_TIMEOUT_TENTHS.to_be_bytes());
     }
     Ok(Reply::data(data, allocation))
 }
@@ -140,6 +153,19 @@ mod tests {
             assert_eq!(entry[5] & 0x02, 0x02);
             assert_eq!(&entry[8..10], &[0, 0x0A]);
         }
+    }
+
+    #[test]
+    fn task_management_has_timeouts_too() {
+        let bench = Bench::new();
+        let mut cdb = [0xA3, 0x0D, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0];
+        assert_eq!(bench.data(&bench.run(&cdb, b"")), [0xDA, 0, 0, 0]);
+        cdb[2] = 0x80;
+        let data = bench.data(&bench.run(&cdb, b""));
+        assert_eq!((data[3], data[4], data[6]), (12, 0x01, 0xC0));
+        assert_eq!((be32(&data, 8), be32(&data, 12)), (600, 300));
+        cdb[9] = 3;
+        bench.refused(&cdb, b"", Asc::INVALID_FIELD_IN_CDB);
     }
 
     #[test]
