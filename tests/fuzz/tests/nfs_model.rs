@@ -99,7 +99,7 @@ impl World {
         match dice.below(14) {
             0 => self.create(name),
             1 => self.remove(name),
-            2 => self.rename(name, dice.pick(&NAMES)),
+            2 => self.rename(name, NAMES[dice.below(NAMES.len())]),
             3 => self.link(file, name),
             4..=6 => self.write(file, dice),
             7 => {

@@ -41,7 +41,7 @@ impl Recovering {
             Opcode::TASK_RESPONSE => self.task_response(number, TaskResponse::parse(&bhs)),
             Opcode::LOGOUT_RESPONSE => return self.logout_response(number, frame),
             Opcode::REJECT => {
-                if self.status(number, bhs.sn(), None) {
+                if self.status(number, bhs.sn(), None) && self.repairs.rejects.len() < 16 {
                     self.repairs.rejects.push(Reject::parse(&bhs).reason);
                 }
             }
