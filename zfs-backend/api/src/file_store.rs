@@ -195,6 +195,9 @@ pub struct FsStat {
     pub max_name_bytes: u32,
     /// Whether it is mounted read-only.
     pub read_only: bool,
+    /// What it reads and writes best, in bytes: the recordsize of a ZFS
+    /// dataset; 0 where it does not say.
+    pub preferred_io_bytes: u64,
 }
 
 /// A POSIX ACL entry's subject (IEEE 1003.1e draft 17).

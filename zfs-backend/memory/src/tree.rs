@@ -296,6 +296,7 @@ impl Tree {
             available_files: free_files,
             max_name_bytes: MAX_NAME_BYTES as u32,
             read_only: self.settings.read_only,
+            preferred_io_bytes: 0,
         })
     }
 }

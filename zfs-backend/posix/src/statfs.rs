@@ -19,5 +19,7 @@ pub(crate) fn statfs(entry: &Entry) -> StoreResult<FsStat> {
         available_files: stat.f_favail,
         max_name_bytes: u32::try_from(stat.f_namemax).unwrap_or(255),
         read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
+        // ZFS tells the recordsize there.
+        preferred_io_bytes: stat.f_bsize,
     })
 }

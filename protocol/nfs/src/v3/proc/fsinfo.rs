@@ -12,8 +12,8 @@ pub struct FsInfo;
 /// FSF3_LINK | FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME.
 pub const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
 
-/// Suggested multiple of transfer sizes, in bytes: a page.
-const MULTIPLE_BYTES: u32 = 4096;
+/// Least suggested multiple of transfer sizes, in bytes: a page.
+const LEAST_MULTIPLE_BYTES: u32 = 4096;
 
 /// Suggested size of a directory reply, in bytes.
 const DIRECTORY_BYTES: u32 = 64 << 10;
@@ -59,19 +59,31 @@ impl Procedure for FsInfo {
         let object = cx.enter(&fh)?;
         let attr = object.store().getattr(&object.node).await?;
         let transfer = object.export.max_transfer_bytes.min(MAX_TRANSFER_BYTES as u32);
+        let space = object.store().statfs(&object.node).await?;
+        let multiple = multiple(space.preferred_io_bytes, transfer);
         Ok(Info {
             attributes: Some(object.attributes_of(&attr)),
             read_max: transfer,
             read_preferred: transfer,
-            read_multiple: MULTIPLE_BYTES,
+            read_multiple: multiple,
             write_max: transfer,
             write_preferred: transfer,
-            write_multiple: MULTIPLE_BYTES,
+            write_multiple: multiple,
             readdir_preferred: DIRECTORY_BYTES,
             max_file_bytes: object.store().traits().max_file_bytes,
             time_delta: NfsTime { seconds: 0, nanoseconds: 1 },
             properties: PROPERTIES,
         })
+    }
+}
+
+/// Whole records where the file system has them: a write of less than one
+/// reads the rest of it first.
+fn multiple(preferred_io_bytes: u64, transfer_bytes: u32) -> u32 {
+    let most = transfer_bytes.max(LEAST_MULTIPLE_BYTES);
+    match u32::try_from(preferred_io_bytes) {
+        Ok(bytes) if bytes.is_power_of_two() => bytes.clamp(LEAST_MULTIPLE_BYTES, most),
+        _ => LEAST_MULTIPLE_BYTES,
     }
 }
 
@@ -86,5 +98,14 @@ mod tests {
         let info = rig.call::<FsInfo>(&rig.root()).unwrap();
         assert_eq!((info.read_max, info.write_max), (1 << 20, 1 << 20));
         assert!(info.max_file_bytes > 1 << 32);
+    }
+
+    #[test]
+    fn multiples_are_records_within_a_transfer() {
+        for (preferred, expected) in
+            [(0, 4096), (512, 4096), (131_072, 131_072), (16 << 20, 1 << 20), (99_999, 4096)]
+        {
+            assert_eq!(multiple(preferred, 1 << 20), expected, "{preferred}");
+        }
     }
 }
