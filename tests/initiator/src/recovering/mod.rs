@@ -105,6 +105,14 @@ impl Task {
     }
 }
 
+/// A lost connection that is being logged out.
+#[derive(Clone, Copy, Debug)]
+struct PendingLogout {
+    lost: usize,
+    cid: Cid,
+    by: usize,
+}
+
 /// A session that repairs itself.
 #[derive(Debug)]
 pub struct Recovering {
@@ -123,8 +131,8 @@ pub struct Recovering {
     tasks: BTreeMap<u32, Task>,
     /// Task management requests under way: their tag and the task's.
     functions: BTreeMap<u32, Itt>,
-    /// Logouts for recovery under way: their tag and the lost connection.
-    logouts: BTreeMap<u32, usize>,
+    /// Logouts for recovery under way.
+    logouts: BTreeMap<u32, PendingLogout>,
     done: VecDeque<(u64, Done)>,
     arrivals: Receiver<Arrival>,
     sender: Sender<Arrival>,

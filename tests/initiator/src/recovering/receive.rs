@@ -183,8 +183,11 @@ impl Recovering {
         let pdu = LogoutResponse::parse(&frame.bhs);
         self.status(number, pdu.stat_sn, None);
         match self.logouts.remove(&pdu.itt.0) {
-            Some(lost) if pdu.result == LogoutResult::CLOSED => {
-                self.reassign(lost, number);
+            // The one whose response was lost had logged it out already.
+            Some(pending)
+                if matches!(pdu.result, LogoutResult::CLOSED | LogoutResult::CID_NOT_FOUND) =>
+            {
+                self.reassign(pending.lost, number);
                 Ok(())
             }
             Some(_) => Err(io::Error::other(format!("logout for recovery: {:?}", pdu.result))),

@@ -1,6 +1,6 @@
 //! What is done about what did not come.
 
-use super::{Recovering, Rejoin, SILENCES, Task};
+use super::{PendingLogout, Recovering, Rejoin, SILENCES, Task};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::io;
@@ -150,6 +150,10 @@ impl Recovering {
                     self.join(gone.cid.0 + 1)?;
                 }
                 self.log_out(number, gone.cid);
+                let unanswered: Vec<_> =
+                    self.logouts.values().filter(|one| one.by == number).copied().collect();
+                self.logouts.retain(|_, one| one.by != number);
+                unanswered.into_iter().for_each(|one| self.log_out(one.lost, one.cid));
             }
         }
         Ok(())
@@ -161,8 +165,9 @@ impl Recovering {
         let exp_stat_sn = link.exp_stat_sn;
         let reason = LogoutReason::REMOVE_FOR_RECOVERY;
         let request = LogoutRequest { immediate: true, reason, itt, cid, cmd_sn, exp_stat_sn };
+        let by = link.number;
         link.send(request.encode());
-        self.logouts.insert(itt.0, lost);
+        self.logouts.insert(itt.0, PendingLogout { lost, cid, by });
     }
 
     /// Moves the tasks of a lost connection (RFC 7143 §7.2.2); commands that
@@ -170,6 +175,8 @@ impl Recovering {
     pub(super) fn reassign(&mut self, lost: usize, heir: usize) {
         let moved: Vec<_> =
             self.tasks.iter().filter(|(_, task)| task.link == lost).map(|(itt, _)| *itt).collect();
+        // What was asked on the lost connection will not be answered.
+        self.functions.retain(|_, itt| !moved.contains(&itt.0));
         for itt in moved {
             let exp_cmd_sn = self.exp_cmd_sn;
             let Some(task) = self.tasks.get_mut(&itt) else { continue };
