@@ -12,6 +12,7 @@ mkdir -p /dev/pts /dev/shm /run/lock/iscsi /run/netns /run/rpc_pipefs
 mount -t devpts devpts /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mkdir -p /sys/fs/cgroup/scenario
 mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null
 mount -t configfs configfs /sys/kernel/config 2>/dev/null
 HOST=$(sed -n 's/.*lab\.host=\([ab]\).*/\1/p' /proc/cmdline)
@@ -39,8 +40,12 @@ else
         began=$(date +%s.%N)
         mkdir -p "/lab/results/$name"
         # A mount whose server is gone can outlive SIGKILL: the plan goes on.
-        timeout --kill-after=10 "$seconds" bash /lab/guest/run.sh "/lab/scenarios/$name.sh" \
-            "/lab/results/$name" >"/lab/results/$name/log" 2>&1 </dev/null &
+        # In a control group: what it leaves behind can be ended with it.
+        (
+            echo $BASHPID >/sys/fs/cgroup/scenario/cgroup.procs
+            exec timeout --kill-after=10 "$seconds" bash /lab/guest/run.sh "/lab/scenarios/$name.sh" \
+                "/lab/results/$name" >"/lab/results/$name/log" 2>&1 </dev/null
+        ) &
         wait $!
         code=$?
         timeout --kill-after=10 90 bash /lab/guest/sweep.sh >>"/lab/results/$name/log" 2>&1 </dev/null &

@@ -22,6 +22,7 @@ recover() {
 }
 room() { [ "$(stat -f -c '%a' "$1")" -gt $((60 * 1048576 / $(stat -f -c %S "$1"))) ]; }
 close_says_it() {
+    : >"$STORE/probe"
     python3 - "$1/late" <<'END'
 import errno, os, sys
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
@@ -33,7 +34,14 @@ try:
 except OSError as error:
     assert error.errno == errno.ENOSPC, error
 END
-    rm -f "$1/late"
+    rm -f "$1/late" || store_refuses "$1/late"
+    rm -f "$STORE/probe"
+}
+# OpenZFS itself may refuse to unlink while a pool is full to its last reserve
+# and nothing is being freed. What it does not do at all, the gateway cannot.
+store_refuses() {
+    refused "No space left" rm "$STORE/probe"
+    eventually 60 rm -f "$1"
 }
 reserve() {
     cd "$1"
