@@ -50,6 +50,16 @@ impl FollowedFile {
         self.slot().take()
     }
 
+    /// Whether it is closed at the moment.
+    pub(super) fn is_closed(&self) -> bool {
+        self.slot().is_none()
+    }
+
+    /// What it is.
+    pub(super) fn node(&self) -> NodeHandle {
+        self.node
+    }
+
     /// The store's file, opened again if need be. The rights were granted when
     /// the client opened it; a mode changed since does not take them away.
     pub(super) async fn opened(&self, store: &PosixStore) -> StoreResult<OpenFile> {

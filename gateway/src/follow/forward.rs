@@ -120,6 +120,35 @@ impl FileStore for Followed {
         })
     }
 
+    fn remove<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        kind: Option<FileKind>,
+    ) -> StoreFuture<'a, DirChange> {
+        Box::pin(async move {
+            let visit = self.0.enter().await?;
+            visit.open_before_removal(dir, name).await;
+            visit.store.remove(who, dir, name, kind).await
+        })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        who: &'a Caller,
+        from_dir: &'a NodeHandle,
+        from_name: &'a [u8],
+        to_dir: &'a NodeHandle,
+        to_name: &'a [u8],
+    ) -> StoreFuture<'a, (DirChange, DirChange)> {
+        Box::pin(async move {
+            let visit = self.0.enter().await?;
+            visit.open_before_removal(to_dir, to_name).await;
+            visit.store.rename(who, from_dir, from_name, to_dir, to_name).await
+        })
+    }
+
     pass! {
         getattr(node: &'a NodeHandle) -> Attr;
         lookup(who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8]) -> Node;
@@ -130,13 +159,6 @@ impl FileStore for Followed {
             who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8], what: &'a NewNode,
             attrs: &'a SetAttr
         ) -> (Node, DirChange);
-        remove(
-            who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8], kind: Option<FileKind>
-        ) -> DirChange;
-        rename(
-            who: &'a Caller, from_dir: &'a NodeHandle, from_name: &'a [u8],
-            to_dir: &'a NodeHandle, to_name: &'a [u8]
-        ) -> (DirChange, DirChange);
         link(
             who: &'a Caller, node: &'a NodeHandle, dir: &'a NodeHandle, name: &'a [u8]
         ) -> DirChange;

@@ -29,6 +29,8 @@ use zgate_control::{Dataset, Discovery, PoolName, ToolError};
 /// What is followed, and what is known of it.
 pub(crate) struct Follow {
     discovery: Discovery,
+    /// One change of what is served at a time.
+    changing: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -82,7 +84,7 @@ impl Follow {
         let plan = Plan::of(&Config::default()).expect("nothing is asked for");
         let state =
             State { plan: Arc::new(plan), memory: Memory::default(), shown: Shown::default() };
-        Arc::new(Self { discovery, state: Mutex::new(state) })
+        Arc::new(Self { discovery, changing: Mutex::default(), state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -111,6 +113,23 @@ impl Follow {
             );
         }
         Ok(Prepared { plan: Arc::new(plan), outcome, memory })
+    }
+
+    /// Reads a configuration, looks for what it names, and has `put` put it
+    /// into effect.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`], and what `put` says.
+    pub(crate) fn replace(
+        &self,
+        config: &Config,
+        put: impl FnOnce(&Prepared) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let prepared = self.prepare(config)?;
+        put(&prepared)?;
+        self.adopt(prepared);
+        Ok(())
     }
 
     /// What was prepared is in effect.
@@ -159,5 +178,33 @@ impl Follow {
 impl Found {
     fn sight(&self, now: Instant) -> Sight<'_> {
         Sight { datasets: &self.datasets, pools: &self.pools, now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zgate_control::Tool;
+
+    struct NotInstalled;
+
+    impl Tool for NotInstalled {
+        fn run(&self, program: &str, _: &[&str]) -> Result<String, ToolError> {
+            let source = io::ErrorKind::NotFound.into();
+            Err(ToolError::Start { program: program.to_owned(), source })
+        }
+    }
+
+    #[test]
+    fn without_zfs_paths_work_and_a_dataset_is_one_clear_error() {
+        let follow = Follow::with(Discovery::new(Arc::new(NotInstalled)));
+        let config = |text: &str| zgate_config::parse(text, std::path::Path::new("x")).unwrap();
+        let path = config("[[export]]\npath = \"/srv\"\npseudo = \"/srv\"\n");
+        assert_eq!(follow.prepare(&path).unwrap().outcome.exports.len(), 1);
+        let dataset = config("[[export]]\ndataset = \"zfast/m/**\"\npseudo = \"/m\"\n");
+        let said = follow.prepare(&dataset).err().unwrap().to_string();
+        for part in ["export /m", "zfast/m/**", "zfsutils-linux", "path instead"] {
+            assert!(said.contains(part), "{said}");
+        }
     }
 }

@@ -30,7 +30,7 @@ impl Follow {
     /// [`Self::resume`], and at the latest after `seconds`.
     ///
     /// # Errors
-    /// When nothing is served of it, or it cannot be looked for.
+    /// When it is no name, or datasets cannot be looked for.
     pub(crate) fn release(
         &self,
         gateway: &Gateway,

@@ -45,6 +45,8 @@ pub(crate) struct FollowedStore {
     used: AtomicBool,
     idle_looks: AtomicUsize,
     files: Mutex<HashMap<u64, Weak<FollowedFile>>>,
+    /// Some of them may be closed.
+    some_closed: AtomicBool,
     next_file: AtomicU64,
 }
 
@@ -76,6 +78,22 @@ impl Drop for Counted<'_> {
     }
 }
 
+impl Visit<'_> {
+    /// A client's open file lives on when its last name goes: it has to be
+    /// open by then. While this request runs nothing is let go of for idleness.
+    pub(super) async fn open_before_removal(&self, dir: &NodeHandle, name: &[u8]) {
+        let closed = self.home.closed_files();
+        if closed.is_empty() {
+            return;
+        }
+        let Ok(node) = self.store.lookup(&Caller::root(), dir, name).await else { return };
+        for file in closed.iter().filter(|file| file.node() == node.handle) {
+            // One that cannot be opened is stale, as it is anyway.
+            let _ = file.opened(&self.store).await;
+        }
+    }
+}
+
 impl FollowedStore {
     /// Opens the dataset that is mounted at `path`.
     ///
@@ -94,6 +112,7 @@ impl FollowedStore {
             used: AtomicBool::new(true),
             idle_looks: AtomicUsize::new(0),
             files: Mutex::default(),
+            some_closed: AtomicBool::new(false),
             next_file: AtomicU64::new(0),
         }))
     }
@@ -209,7 +228,23 @@ impl FollowedStore {
 
     fn take_files(&self) -> Vec<OpenFile> {
         let files: Vec<_> = self.files().values().filter_map(Weak::upgrade).collect();
-        files.iter().filter_map(|file| file.take()).collect()
+        let taken: Vec<_> = files.iter().filter_map(|file| file.take()).collect();
+        if !taken.is_empty() {
+            self.some_closed.store(true, Ordering::Release);
+        }
+        taken
+    }
+
+    fn closed_files(&self) -> Vec<Arc<FollowedFile>> {
+        if !self.some_closed.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut files: Vec<_> = self.files().values().filter_map(Weak::upgrade).collect();
+        files.retain(|file| file.is_closed());
+        if files.is_empty() {
+            self.some_closed.store(false, Ordering::Release);
+        }
+        files
     }
 
     /// The tree, for one request.

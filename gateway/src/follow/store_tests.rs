@@ -110,6 +110,23 @@ fn what_lost_its_name_is_kept_until_it_is_closed() {
 }
 
 #[test]
+fn a_closed_file_is_opened_before_its_name_goes() {
+    let Some(scene) = Scene::new() else { return };
+    let (who, root) = (Caller::root(), scene.files.root());
+    let (_, removed) = scene.create("removed");
+    let (_, covered) = scene.create("covered");
+    scene.create("other");
+    scene.write(&removed, "r").unwrap();
+    scene.write(&covered, "c").unwrap();
+    scene.grow_idle();
+    assert_eq!(scene.kept(), 0);
+    run(scene.files.remove(&who, &root, b"removed", None)).unwrap();
+    run(scene.files.rename(&who, &root, b"other", &root, b"covered")).unwrap();
+    assert_eq!(scene.read(&removed).unwrap(), b"r");
+    assert_eq!(scene.read(&covered).unwrap(), b"c");
+}
+
+#[test]
 fn held_back_it_answers_later_and_moved_it_is_the_same() {
     let Some(scene) = Scene::new() else { return };
     let (node, file) = scene.create("x");

@@ -3,9 +3,9 @@
 use super::{Follow, Shown};
 use crate::lifecycle::run::Gateway;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zgate_control::watch::{Change, Listener, Watch};
@@ -197,16 +197,13 @@ impl Follow {
     /// # Errors
     /// Why nothing was looked for or changed.
     pub(super) fn scan(&self, gateway: &Gateway) -> io::Result<bool> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = Arc::clone(&self.state().plan);
         if plan.bases().is_empty() {
             return Ok(false);
         }
         let found = self.find(&plan).map_err(|error| io::Error::other(error.to_string()))?;
         let mut state = self.state();
-        if !Arc::ptr_eq(&plan, &state.plan) {
-            // Another configuration came into effect meanwhile.
-            return Ok(true);
-        }
         let outcome = plan.apply(&mut state.memory, &found.sight(Instant::now()));
         let shown = Shown::of(&outcome);
         if shown.exports != state.shown.exports {
