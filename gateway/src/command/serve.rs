@@ -144,10 +144,10 @@ fn reload(
     let mut old = current.lock().unwrap_or_else(PoisonError::into_inner);
     let changes = zgate_config::diff(&old, &new);
     let policies = schedule::policies(&new)?;
-    let prepared = follow.prepare(&new)?;
-    let (outcome, block) = (&prepared.outcome, &prepared.plan.block);
-    gateway.replace(&outcome.exports, block, &outcome.volumes)?;
-    follow.adopt(prepared);
+    follow.replace(&new, |prepared| {
+        let outcome = &prepared.outcome;
+        gateway.replace(&outcome.exports, &prepared.plan.block, &outcome.volumes)
+    })?;
     for change in changes.iter().filter(|change| change.effect == Effect::Restart) {
         tracing::warn!(
             key = change.key,
