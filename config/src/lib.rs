@@ -5,6 +5,7 @@ mod diff;
 mod explain;
 mod locate;
 mod parse;
+mod rdma;
 mod schema;
 mod snapshot;
 mod suggest;
@@ -14,6 +15,7 @@ mod validate_target;
 
 pub use diff::{Change, Effect, after_reload, diff};
 pub use parse::{ConfigError, load, parse};
+pub use rdma::{FabricChoice, RdmaConfig};
 pub use schema::{
     AccessMode, ByteSize, Cidr, ClientMatch, Config, ExportClient, ExportConfig, IoEngineChoice,
     ServerConfig, SquashMode,

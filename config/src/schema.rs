@@ -1,5 +1,6 @@
 //! What may stand in the file, and what holds when it does not.
 
+use crate::rdma::RdmaConfig;
 use crate::snapshot::SnapshotConfig;
 use crate::target::{IscsiConfig, TargetConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -389,6 +390,9 @@ pub struct Config {
     /// `[server]`.
     #[serde(default)]
     pub server: ServerConfig,
+    /// `[rdma]`.
+    #[serde(default)]
+    pub rdma: RdmaConfig,
     /// `[[export]]`.
     #[serde(default, rename = "export")]
     pub exports: Vec<ExportConfig>,

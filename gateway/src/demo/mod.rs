@@ -117,6 +117,7 @@ fn scratch_dir(below: Option<&Path>) -> io::Result<tempfile::TempDir> {
 
 fn start(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::Result<Gateway> {
     let settings = Settings {
+        rdma: Default::default(),
         state_dir: scratch.join("state"),
         nfs: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), args.port)],
         cores: std::thread::available_parallelism().map_or(1, usize::from),

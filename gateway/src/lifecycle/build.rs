@@ -1,5 +1,6 @@
 //! From the configuration to what a gateway is started with.
 
+use super::fabric::RdmaSettings;
 use super::run::{ExportSettings, Settings};
 use crate::serve::connections::ConnectionLimits;
 use std::io;
@@ -24,6 +25,11 @@ pub(crate) fn settings(config: &Config) -> Settings {
     Settings {
         state_dir: server.state_dir.clone(),
         nfs: server.listen.clone(),
+        rdma: RdmaSettings {
+            listen: config.rdma.listen.clone(),
+            fabric: config.rdma.fabric,
+            arena_bytes: config.rdma.arena.0 as usize,
+        },
         cores: if server.cores == 0 { all_cores() } else { server.cores },
         lease_seconds: server.lease_seconds,
         grace_seconds: server.grace_seconds,

@@ -1,5 +1,6 @@
 //! Cores and their threads: starting, ticking, draining.
 
+use super::fabric::RdmaSettings;
 use super::recovery::DirRecovery;
 use super::state_dir::{StateDir, random_bytes};
 use super::stores::{OpenStores, open_store};
@@ -11,8 +12,8 @@ use crate::follow::facts::{Facts, FollowedExport};
 use crate::follow::numbers::with_volumes;
 use crate::follow::plan::{DatasetRef, Volume};
 use crate::follow::store::FollowedStore;
-use crate::listen::accept::{NewConnection, Protocol, accept_loop, bind};
-use crate::listen::tcp;
+use crate::listen::accept::{Arrival, NewConnection, Protocol, accept_loop, bind};
+use crate::listen::{rdma, tcp};
 use crate::serve::attention::Attention;
 use crate::serve::connections::{ConnectionLimits, Connections};
 use crate::serve::counters::Counters;
@@ -27,6 +28,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
+use zgate_fabric::Fabric;
 use zgate_nfs::namespace::{Export, Namespace, StableNames};
 use zgate_nfs::runtime::Runtime;
 use zgate_nfs::v4::guard::StateGuard;
@@ -43,6 +45,7 @@ const IDLE_BUFFER_BYTES: usize = 256 << 20;
 pub(crate) struct Settings {
     pub state_dir: PathBuf,
     pub nfs: Vec<SocketAddr>,
+    pub rdma: RdmaSettings,
     pub cores: usize,
     pub lease_seconds: u32,
     pub grace_seconds: u32,
@@ -203,7 +206,9 @@ impl Gateway {
         let engine = zgate_io::IoEngine::new(settings.engine, settings.worker_threads)?;
         let kind = engine.kind();
         tracing::info!(engine = ?kind, reason = engine.reason(), "io engine");
-        let pool = BufferPool::new(IDLE_BUFFER_BYTES);
+        let pool = settings.rdma.pool(IDLE_BUFFER_BYTES);
+        let fabric = settings.rdma.open(&pool);
+        let fabric = fabric.map(|fabric| (fabric, settings.rdma.listen.clone()));
         let mut options = PosixOptions::new(engine.clone(), pool.clone());
         options.fd_cache_entries = settings.fd_cache_entries;
         options.handle_secret = Some(state_dir.handle_secret()?);
@@ -235,7 +240,7 @@ impl Gateway {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..settings.cores.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
         let mut threads = Vec::new();
-        let mut first = Some(First { listeners, cores: senders, units });
+        let mut first = Some(First { listeners, fabric, cores: senders, units });
         for (core, incoming) in receivers.into_iter().enumerate() {
             let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
             let first = first.take();
@@ -430,6 +435,8 @@ fn build(
 /// What the first core does for all.
 struct First {
     listeners: Vec<(std::net::TcpListener, Protocol)>,
+    /// RDMA, and where it listens.
+    fabric: Option<(Arc<dyn Fabric>, Vec<SocketAddr>)>,
     cores: Vec<mpsc::UnboundedSender<NewConnection>>,
     /// Logical units whose background work is to be done.
     units: mpsc::UnboundedReceiver<Arc<Unit>>,
@@ -456,10 +463,17 @@ fn run_core(
     local.block_on(&runtime, async move {
         let watcher = Rc::clone(&service);
         tokio::task::spawn_local(async move { watcher.attention.watch().await });
-        if let Some(First { listeners, cores, mut units }) = first {
+        if let Some(First { listeners, fabric, cores, mut units }) = first {
             for (listener, protocol) in listeners {
                 let (service, cores) = (Rc::clone(&service), cores.clone());
                 tokio::task::spawn_local(accept_loop(listener, protocol, service, cores));
+            }
+            if let Some((fabric, addresses)) = fabric {
+                for address in addresses {
+                    let (fabric, service) = (Arc::clone(&fabric), Rc::clone(&service));
+                    let accept = rdma::accept::accept_loop(fabric, address, service, cores.clone());
+                    tokio::task::spawn_local(accept);
+                }
             }
             tokio::task::spawn_local(tick(Rc::clone(&service)));
             tokio::task::spawn_local(async move {
@@ -478,7 +492,14 @@ fn run_core(
 }
 
 fn begin(connection: NewConnection, core: usize, service: &Rc<Service>) {
-    let NewConnection { protocol, stream, peer } = connection;
+    let NewConnection { arrival, peer } = connection;
+    let (protocol, stream) = match arrival {
+        Arrival::Tcp(protocol, stream) => (protocol, stream),
+        Arrival::Rdma(arrival) => {
+            tokio::task::spawn_local(rdma::serve(arrival, peer, Rc::clone(service)));
+            return;
+        }
+    };
     match tokio::net::TcpStream::from_std(stream) {
         Ok(stream) => {
             let service = Rc::clone(service);

@@ -1,5 +1,6 @@
 //! Accepting connections and spreading them over the cores.
 
+use super::rdma::accept::RdmaArrival;
 use crate::serve::service::Service;
 use socket2::{Domain, Socket, Type};
 use std::io;
@@ -20,11 +21,19 @@ pub(crate) enum Protocol {
     Iscsi,
 }
 
+/// What came in.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// A TCP connection.
+    Tcp(Protocol, TcpStream),
+    /// A request for an RDMA connection, for RPC.
+    Rdma(RdmaArrival),
+}
+
 /// A new connection on its way to its core.
 #[derive(Debug)]
 pub(crate) struct NewConnection {
-    pub protocol: Protocol,
-    pub stream: TcpStream,
+    pub arrival: Arrival,
     pub peer: Peer,
 }
 
@@ -52,6 +61,9 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
             }
             io::ErrorKind::PermissionDenied => {
                 "; ports below 1024 need root or CAP_NET_BIND_SERVICE"
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                "; no interface of this machine has that address: `ip addr` lists them"
             }
             _ => "",
         };
@@ -95,7 +107,8 @@ pub(crate) async fn accept_loop(
         }
         let peer =
             Peer { address: from.ip().to_canonical(), port: from.port(), connection, rdma: false };
-        if cores[next % cores.len()].send(NewConnection { protocol, stream, peer }).is_err() {
+        let arrival = Arrival::Tcp(protocol, stream);
+        if cores[next % cores.len()].send(NewConnection { arrival, peer }).is_err() {
             return;
         }
         next += 1;

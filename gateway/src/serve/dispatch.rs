@@ -70,7 +70,9 @@ pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -
         Ok(credential) => credential,
         Err(error) => return reject(header.xid, Rejection::Auth(error)),
     };
-    let call = Call { peer: peer.clone(), credential, xid: header.xid, span_allowed: true };
+    // A device sends memory, not files.
+    let span_allowed = !peer.rdma;
+    let call = Call { peer: peer.clone(), credential, xid: header.xid, span_allowed };
     let key = cache_key(target, &call, &header, &d);
     if let Some(key) = key {
         match shared.replies.begin(key) {

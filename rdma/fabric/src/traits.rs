@@ -99,6 +99,9 @@ pub trait Fabric: Send + Sync + fmt::Debug {
     /// The system's: memory that cannot be locked, mostly.
     fn expose(&self, buffer: AlignedBuf, access: Access) -> io::Result<Box<dyn Exposed>>;
 
+    /// Whether a Send can take the peer's memory out of use.
+    fn send_with_invalidate(&self) -> bool;
+
     /// Whether a peer's Send can take exposed memory out of use.
     fn remote_invalidation(&self) -> bool;
 }

@@ -292,6 +292,9 @@ pub const ACCESS_LOCAL_WRITE: c_int = 1;
 pub const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
 pub const ACCESS_REMOTE_READ: c_int = 1 << 2;
 
+/// Among a device's capabilities: Send with Invalidate.
+pub const DEVICE_MEM_MGT_EXTENSIONS: c_uint = 1 << 21;
+
 pub const PORT_ACTIVE: c_uint = 4;
 pub const LINK_LAYER_ETHERNET: u8 = 2;
 

@@ -73,10 +73,14 @@ impl Link {
             return Err(io::Error::last_os_error());
         }
         let host = Arc::clone(host);
-        let mut link = Self { host, channel, id: null_mut(), readable: None };
-        // SAFETY: just created, with an open descriptor.
-        link.readable = Some(unsafe { watch_descriptor((*channel).fd) }?);
-        Ok(link)
+        Ok(Self { host, channel, id: null_mut(), readable: None })
+    }
+
+    /// Lets this task's runtime watch for events, which come from now on.
+    pub(crate) fn watch(&mut self) -> io::Result<()> {
+        // SAFETY: the channel is open, and with it its descriptor.
+        self.readable = Some(unsafe { watch_descriptor((*self.channel).fd) }?);
+        Ok(())
     }
 
     /// A new identifier.
@@ -86,10 +90,12 @@ impl Link {
         check(unsafe {
             (host.cm.create_id)(link.channel, &raw mut link.id, null_mut(), sys::PS_TCP)
         })?;
+        link.watch()?;
         Ok(link)
     }
 
-    /// Takes over the identifier of a connection request.
+    /// Takes over the identifier of a connection request. Nothing watches it
+    /// yet: it may be on its way to another runtime.
     pub(crate) fn adopt(host: &Arc<Host>, id: *mut sys::CmId) -> io::Result<Self> {
         let adopted = Self::channel(host).and_then(|link| {
             // SAFETY: both exist, and all events of the identifier that were

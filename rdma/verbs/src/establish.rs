@@ -200,7 +200,8 @@ impl Request for VerbsRequest {
     ) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
         Box::pin(async move {
             fits(&setup.private_data, MAX_ACCEPT_PRIVATE_BYTES)?;
-            let Self { link, peer, peer_initiates, peer_responds, .. } = *self;
+            let Self { mut link, peer, peer_initiates, peer_responds, .. } = *self;
+            link.watch()?;
             let (mut connection, (responds, initiates)) = prepare(link, &mut setup, peer)?;
             let depths = (responds.min(peer_initiates), initiates.min(peer_responds));
             accept_now(&connection, &setup, depths)?;

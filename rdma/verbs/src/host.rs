@@ -207,6 +207,11 @@ impl Fabric for VerbsFabric {
         Ok(Box::new(RemoteRegion::new(region, buffer)))
     }
 
+    fn send_with_invalidate(&self) -> bool {
+        let extended = sys::DEVICE_MEM_MGT_EXTENSIONS;
+        self.host.devices.iter().all(|d| d.attributes.device_cap_flags & extended != 0)
+    }
+
     /// Plain memory regions cannot be invalidated by a peer.
     fn remote_invalidation(&self) -> bool {
         false

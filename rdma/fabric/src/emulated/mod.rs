@@ -60,6 +60,10 @@ impl Fabric for EmulatedFabric {
         Ok(Box::new(memory::expose(&self.memory, buffer, access)))
     }
 
+    fn send_with_invalidate(&self) -> bool {
+        true
+    }
+
     fn remote_invalidation(&self) -> bool {
         true
     }

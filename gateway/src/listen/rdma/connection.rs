@@ -1,0 +1,427 @@
+//! One RDMA connection: calls in, replies out, callbacks both ways.
+
+use super::accept::RdmaArrival;
+use super::callbacks::{Callbacks, MAX_OUTSTANDING};
+use super::reply::{Pieces, direct_items, post};
+use crate::listen::receive::Received;
+use crate::serve::connections::Registration;
+use crate::serve::dispatch::{Answer, answer};
+use crate::serve::service::Service;
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use zgate_fabric::{
+    Event, QueueOptions, ReadBatch, RemoteRead, RemoteSlice, SendBatch, SendPart, Setup, WorkId,
+};
+use zgate_nfs::Peer;
+use zgate_nfs::v4::bulk::{BulkPosition, bulk_position};
+use zgate_rpcrdma::limits::PREFERRED_INLINE_BYTES;
+use zgate_rpcrdma::server::{CallPlan, Place, ReplyPlan, ReplyShape, error_message};
+use zgate_rpcrdma::{
+    Body, Chunks, Direction, ErrorBody, Header, InlineBytes, PrivateData, ReceiveQueue, Xid,
+    direction, rkey_to_invalidate,
+};
+use zgate_store::AlignedBuf;
+
+/// Calls a client may have outstanding.
+const CREDITS: NonZeroU32 = NonZeroU32::new(64).unwrap();
+/// Bytes of calls in flight of one connection.
+const MAX_CALL_BYTES_IN_FLIGHT: usize = 64 << 20;
+/// Numbers of work that is no receive begin here.
+const FIRST_WORK: u64 = 1 << 32;
+
+/// What the reply to a call needs to know of it.
+#[derive(Debug)]
+struct Asked {
+    xid: Xid,
+    credits: u32,
+    chunks: Chunks,
+    /// Version of the program called; tells which results are direct.
+    version: u32,
+    bytes: usize,
+}
+
+/// A call whose parts are not all here.
+#[derive(Debug)]
+struct Incomplete {
+    asked: Asked,
+    plan: CallPlan,
+    inline: Vec<u8>,
+}
+
+/// A call whose parts are being pulled.
+#[derive(Debug)]
+struct Pulling {
+    asked: Asked,
+    plan: CallPlan,
+    /// The stream, when nothing of it is pulled.
+    stream: Option<Vec<u8>>,
+}
+
+type Running = FuturesUnordered<LocalBoxFuture<'static, (Asked, Answer)>>;
+
+struct Connection {
+    verbs: Box<dyn zgate_fabric::Connection>,
+    /// The client's offer, as far as it can be taken.
+    offer: PrivateData,
+    inline: InlineBytes,
+    receives: ReceiveQueue,
+    next_work: u64,
+    incomplete: VecDeque<Incomplete>,
+    pulling: HashMap<WorkId, Pulling>,
+    running: Running,
+    bytes_in_flight: usize,
+    sending: usize,
+    callbacks: Callbacks,
+    draining: bool,
+    peer: Rc<Peer>,
+    service: Rc<Service>,
+}
+
+/// Accepts a connection and serves it until either side ends it.
+pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, service: Rc<Service>) {
+    let registration = service.shared.connections.register(peer.connection);
+    let peer = Rc::new(peer);
+    let connection = match accept(arrival, &peer, &service).await {
+        Ok(connection) => connection,
+        Err(error) => {
+            tracing::warn!(peer = %peer.address, %error, "an RDMA connection is not made");
+            service.connection_closed(peer.connection);
+            return;
+        }
+    };
+    connection.run_to_end(registration).await;
+}
+
+async fn accept(
+    arrival: RdmaArrival,
+    peer: &Rc<Peer>,
+    service: &Rc<Service>,
+) -> std::io::Result<Connection> {
+    let RdmaArrival { request, can_invalidate } = arrival;
+    let mut offer = PrivateData::decode(request.private_data());
+    offer.remote_invalidation &= can_invalidate;
+    let own = PrivateData {
+        // Used when both say so (RFC 8797 §3.2).
+        remote_invalidation: offer.remote_invalidation,
+        send_bytes: PREFERRED_INLINE_BYTES,
+        receive_bytes: PREFERRED_INLINE_BYTES,
+    };
+    let mut receives = ReceiveQueue::new(CREDITS, MAX_OUTSTANDING);
+    let buffer = || service.shared.pool.take(PREFERRED_INLINE_BYTES as usize);
+    let posted = (0..receives.depth()).map(|id| (WorkId(id.into()), buffer())).collect();
+    let options = QueueOptions { receives: receives.depth(), ..QueueOptions::default() };
+    let private_data = own.encode().to_vec();
+    let verbs = request.accept(Setup { options, receives: posted, private_data }).await?;
+    (0..receives.depth()).for_each(|_| receives.posted());
+    let inline = InlineBytes::negotiate(&own, &offer);
+    tracing::debug!(peer = %peer.address, ?inline, ?offer, "RDMA connection");
+    Ok(Connection {
+        verbs,
+        offer,
+        inline,
+        receives,
+        next_work: FIRST_WORK,
+        incomplete: VecDeque::new(),
+        pulling: HashMap::new(),
+        running: FuturesUnordered::new(),
+        bytes_in_flight: 0,
+        sending: 0,
+        callbacks: Callbacks::default(),
+        draining: false,
+        peer: Rc::clone(peer),
+        service: Rc::clone(service),
+    })
+}
+
+impl Connection {
+    async fn run_to_end(mut self, registration: Registration) {
+        let why = self.run(registration).await;
+        tracing::debug!(peer = %self.peer.address, why, "RDMA connection closed");
+        self.service.connection_closed(self.peer.connection);
+        // What they change is changed, and their replies are kept for a
+        // retry, which may come over another transport.
+        let Self { mut running, verbs, .. } = self;
+        drop(verbs);
+        if !running.is_empty() {
+            tokio::task::spawn_local(async move { while running.next().await.is_some() {} });
+        }
+    }
+
+    async fn run(&mut self, mut registration: Registration) -> &'static str {
+        let service = Rc::clone(&self.service);
+        loop {
+            if let Err(why) = self.begin_calls().await {
+                return why;
+            }
+            if self.draining && self.is_idle() {
+                return "draining";
+            }
+            let result = tokio::select! {
+                biased;
+                Some((asked, answer)) = self.running.next(), if !self.running.is_empty() => {
+                    self.reply(asked, answer)
+                }
+                event = self.verbs.event() => self.event(event).await,
+                Some(call) = registration.calls.recv() => {
+                    self.callbacks.push(call);
+                    Ok(())
+                }
+                () = service.shared.drain.wait(), if !self.draining => {
+                    self.draining = true;
+                    Ok(())
+                }
+            };
+            if let Err(why) = result.and_then(|()| self.send_callbacks()) {
+                return why;
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.pulling.is_empty() && self.sending == 0
+    }
+
+    async fn event(&mut self, event: Event) -> Result<(), &'static str> {
+        match event {
+            Event::Received { id, buffer, len, .. } => {
+                self.service.shared.metrics.bytes_in(len);
+                self.receives.consumed();
+                let taken = self.take_message(&buffer[..len.min(buffer.len())]);
+                // Before anything is answered: the grant counts on it.
+                self.verbs.post_receive(id, buffer);
+                self.receives.posted();
+                match taken {
+                    Some(Err((xid, error))) => self.send_error(xid, error),
+                    Some(Ok(call)) if !self.draining => {
+                        self.incomplete.push_back(call);
+                        Ok(())
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Event::Read { id, buffers } => match self.pulling.remove(&id) {
+                Some(pulled) => self.pulled(pulled, buffers).await,
+                None => Ok(()),
+            },
+            Event::Sent { .. } => {
+                self.sending = self.sending.saturating_sub(1);
+                Ok(())
+            }
+            Event::Failed { id, kind, status, .. } => {
+                self.pulling.remove(&id);
+                tracing::debug!(peer = %self.peer.address, ?kind, %status, "RDMA work failed");
+                Ok(())
+            }
+            Event::Disconnected(_) => Err("disconnected"),
+        }
+    }
+
+    /// Reads a message: a call, or something that is dealt with at once.
+    /// An error is one to be sent.
+    fn take_message(&mut self, message: &[u8]) -> Option<Result<Incomplete, (Xid, ErrorBody)>> {
+        let decoded = match Header::decode(message) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                tracing::debug!(peer = %self.peer.address, %error, "bad transport header");
+                return error.answer().map(Err);
+            }
+        };
+        let Header { xid, credits, body } = decoded.header;
+        let inline = decoded.inline;
+        match &body {
+            Body::Error(_) => self.callbacks.failed(xid),
+            Body::Done => {}
+            Body::Message(_) => match direction(xid, inline) {
+                Some(Direction::Reply) => self.callbacks.answered(xid, credits, inline),
+                Some(Direction::Call) => return Some(self.plan(xid, credits, body, inline)),
+                None => return Some(Err((xid, ErrorBody::Chunk))),
+            },
+            // No reply comes this way: callbacks offer no memory for one.
+            Body::NoMessage(_) => return Some(self.plan(xid, credits, body, inline)),
+        }
+        None
+    }
+
+    fn plan(
+        &self,
+        xid: Xid,
+        credits: u32,
+        body: Body,
+        inline: &[u8],
+    ) -> Result<Incomplete, (Xid, ErrorBody)> {
+        let bulk = |prefix: &[u8]| match bulk_position(prefix) {
+            BulkPosition::At { offset, len } => Some((offset, len)),
+            BulkPosition::NeedMore | BulkPosition::None => None,
+        };
+        let plan = CallPlan::new(&body, inline, bulk).map_err(|fault| {
+            tracing::debug!(peer = %self.peer.address, %fault, "a call that cannot be pulled");
+            (xid, ErrorBody::Chunk)
+        })?;
+        let (Body::Message(chunks) | Body::NoMessage(chunks)) = body else {
+            return Err((xid, ErrorBody::Chunk));
+        };
+        let bytes = plan.total_bytes();
+        let asked = Asked { xid, credits, chunks, version: 0, bytes };
+        Ok(Incomplete { asked, plan, inline: inline.to_vec() })
+    }
+
+    /// Whether another call may take buffers. When they run short, a
+    /// connection with calls under way waits for one of them to end.
+    fn may_begin(&self) -> bool {
+        let shared = &self.service.shared;
+        let short = shared.pool.in_use_bytes() > shared.buffer_bytes;
+        !(short && !self.is_idle()) && self.bytes_in_flight < MAX_CALL_BYTES_IN_FLIGHT
+    }
+
+    /// Begins the calls that wait, as far as there are buffers.
+    async fn begin_calls(&mut self) -> Result<(), &'static str> {
+        while self.may_begin() {
+            let Some(call) = self.incomplete.pop_front() else { break };
+            self.begin(call).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a call that is whole, or pulls what is missing.
+    async fn begin(&mut self, call: Incomplete) -> Result<(), &'static str> {
+        let Incomplete { asked, plan, inline } = call;
+        self.bytes_in_flight += asked.bytes;
+        if plan.pulls().is_empty() {
+            let mut stream = vec![0; plan.stream_bytes()];
+            plan.place_inline(&inline, &mut stream);
+            return self.start(asked, Received { head: Bytes::from(stream), bulk: None }).await;
+        }
+        let pool = &self.service.shared.pool;
+        let mut buffers = Vec::new();
+        let stream = if plan.pulls_stream() {
+            let mut stream = pool.take(plan.stream_bytes());
+            plan.place_inline(&inline, &mut stream);
+            buffers.push(stream);
+            None
+        } else {
+            let mut stream = vec![0; plan.stream_bytes()];
+            plan.place_inline(&inline, &mut stream);
+            Some(stream)
+        };
+        let body = buffers.len();
+        buffers.extend(plan.body().map(|body| pool.take(body.len)));
+        let reads = plan.pulls().iter().map(|pull| RemoteRead {
+            from: RemoteSlice {
+                rkey: pull.source.handle,
+                address: pull.source.offset,
+                len: pull.source.length,
+            },
+            buffer: if pull.place == Place::Body { body } else { 0 },
+            offset: pull.offset,
+        });
+        let id = self.work_id();
+        let batch = ReadBatch { id, buffers, reads: reads.collect() };
+        self.pulling.insert(id, Pulling { asked, plan, stream });
+        self.verbs.post_read(batch).map_err(|_| "a plan outside its buffers")
+    }
+
+    fn work_id(&mut self) -> WorkId {
+        self.next_work += 1;
+        WorkId(self.next_work)
+    }
+
+    async fn pulled(
+        &mut self,
+        pulled: Pulling,
+        buffers: Vec<AlignedBuf>,
+    ) -> Result<(), &'static str> {
+        let Pulling { asked, plan, stream } = pulled;
+        self.service
+            .shared
+            .metrics
+            .bytes_in(plan.pulls().iter().map(|p| p.source.length as usize).sum());
+        let mut buffers = buffers.into_iter();
+        let head = match stream {
+            Some(stream) => Bytes::from(stream),
+            None => buffers.next().map(AlignedBuf::into_bytes).unwrap_or_default(),
+        };
+        let bulk = plan.body().zip(buffers.next());
+        let bulk = bulk.map(|(body, buffer)| (body.position, buffer.into_bytes()));
+        self.start(asked, Received { head, bulk }).await
+    }
+
+    /// Runs a call. One that needs no waiting is answered on the spot.
+    async fn start(&mut self, mut asked: Asked, call: Received) -> Result<(), &'static str> {
+        // RFC 8166 §4.2.1: header and message have one transaction id.
+        if direction(asked.xid, &call.head) != Some(Direction::Call) {
+            self.bytes_in_flight -= asked.bytes;
+            return self.send_error(asked.xid, ErrorBody::Chunk);
+        }
+        asked.version = program_version(&call.head);
+        let (service, peer) = (Rc::clone(&self.service), Rc::clone(&self.peer));
+        let mut request: LocalBoxFuture<'static, (Asked, Answer)> =
+            Box::pin(async move { (asked, answer(&service, &peer, call).await) });
+        let first =
+            std::future::poll_fn(|task: &mut Context<'_>| Poll::Ready(request.as_mut().poll(task)));
+        match first.await {
+            Poll::Ready((asked, answer)) => self.reply(asked, answer),
+            Poll::Pending => {
+                self.running.push(request);
+                Ok(())
+            }
+        }
+    }
+
+    fn reply(&mut self, asked: Asked, answer: Answer) -> Result<(), &'static str> {
+        self.bytes_in_flight -= asked.bytes;
+        let message = match answer {
+            Answer::Reply(message) => message,
+            Answer::Nothing => return Ok(()),
+            Answer::Close(why) => return Err(why),
+        };
+        let pieces = Pieces::of(&message).ok_or("a reply that is not in memory")?;
+        let credits = self.receives.grant(asked.credits).ok_or("no receive is posted")?;
+        let items = direct_items(&message, asked.version);
+        let shape = ReplyShape { len: message.len(), items: &items };
+        match ReplyPlan::new(asked.xid, credits, &asked.chunks, self.inline.send, shape) {
+            Ok(plan) => {
+                self.service.shared.metrics.bytes_out(message.len());
+                let invalidate = rkey_to_invalidate(&self.offer, &asked.chunks);
+                let (writes, send) = post(&plan, &pieces, invalidate);
+                self.send(SendBatch { id: WorkId(0), writes, send: Some(send) })
+            }
+            Err(fault) => {
+                tracing::debug!(peer = %self.peer.address, %fault, "a reply does not fit");
+                self.send_error(asked.xid, ErrorBody::Chunk)
+            }
+        }
+    }
+
+    fn send_error(&mut self, xid: Xid, error: ErrorBody) -> Result<(), &'static str> {
+        let credits = self.receives.grant(1).ok_or("no receive is posted")?;
+        let gather = vec![Bytes::from(error_message(xid, credits, error))];
+        let send = Some(SendPart { gather, invalidate: None });
+        self.send(SendBatch { id: WorkId(0), writes: Vec::new(), send })
+    }
+
+    fn send_callbacks(&mut self) -> Result<(), &'static str> {
+        while let Some(send) = self.callbacks.next(self.inline.send) {
+            self.send(SendBatch { id: WorkId(0), writes: Vec::new(), send: Some(send) })?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, batch: SendBatch) -> Result<(), &'static str> {
+        let id = self.work_id();
+        self.sending += 1;
+        self.verbs.post_send(SendBatch { id, ..batch }).map_err(|_| "a plan of other lengths")
+    }
+}
+
+/// The program's version in a call (RFC 5531 §9); zero when it is cut short.
+fn program_version(call: &[u8]) -> u32 {
+    match call.get(16..20) {
+        Some(&[a, b, c, d]) => u32::from_be_bytes([a, b, c, d]),
+        _ => 0,
+    }
+}

@@ -1,0 +1,9 @@
+//! NFS over RDMA: requests as they come, connections, calls that are pulled
+//! from the client's memory, replies that are pushed into it.
+
+pub(crate) mod accept;
+mod callbacks;
+mod connection;
+mod reply;
+
+pub(crate) use connection::serve;

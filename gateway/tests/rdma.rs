@@ -1,0 +1,253 @@
+//! NFS over RDMA, with the emulated fabric in a real gateway: chunks of every
+//! kind, credits, invalidation, errors, and sessions that TCP shares.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod rdma_client;
+mod rig;
+
+use bytes::Bytes;
+use rdma_client::{Offer, RdmaClient, bulk_of, part, segments};
+use rig::{Client, Gateway, Opened};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+use zgate_loader::compound::Ops;
+use zgate_rpc::message::decode_reply;
+use zgate_rpcrdma::client::ReplyError;
+use zgate_rpcrdma::{Body, Chunks, ErrorBody, Header, WriteChunk, Xid};
+use zgate_xdr::{Decoder, Message};
+
+const FILE_BYTES: usize = 100_003;
+/// Bytes of a READ's reply before its data: RPC header, COMPOUND header,
+/// SEQUENCE, PUTFH, READ's own words.
+const BEFORE_DATA: usize = 24 + 12 + 44 + 8 + 16;
+
+struct Bed {
+    gateway: Gateway,
+    tcp: Client,
+    file: Opened,
+    content: Vec<u8>,
+    rdma: RdmaClient,
+    xid: u32,
+}
+
+fn noise(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 251 + i / 4093) as u8).collect()
+}
+
+async fn rdma_client(address: SocketAddr) -> RdmaClient {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // The listener of RDMA comes up beside the one of TCP.
+    while tokio::net::TcpStream::connect(address).await.is_err() {
+        assert!(Instant::now() < deadline, "no RDMA listener");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    RdmaClient::connect(address).await
+}
+
+impl Bed {
+    /// A gateway, a session made over TCP, a file, and an RDMA connection.
+    async fn new() -> (Self, SocketAddr) {
+        let port =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let more = format!("[rdma]\nlisten = [\"127.0.0.1:{port}\"]\nfabric = \"emulated\"\n");
+        let gateway = Gateway::start_with(90, &more);
+        let mut tcp = Client::ready(&gateway, "rdma");
+        let root = tcp.root.clone();
+        let file = tcp.create(&root, "file").unwrap();
+        let content = noise(FILE_BYTES);
+        std::fs::write(gateway.export().join("file"), &content).unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let rdma = rdma_client(address).await;
+        (Self { gateway, tcp, file, content, rdma, xid: 1000 }, address)
+    }
+
+    fn request(&mut self, ops: Ops) -> (u32, Message) {
+        self.xid += 1;
+        (self.xid, self.tcp.session.request(self.xid, 0, false, ops))
+    }
+
+    fn read_ops(&self, offset: u64, count: u32) -> Ops {
+        Ops::new().putfh(&self.file.fh).read(self.file.stateid, offset, count)
+    }
+
+    fn write_ops(&self, offset: u64, data: &[u8]) -> Ops {
+        let data = Bytes::copy_from_slice(data);
+        Ops::new().putfh(&self.file.fh).write(self.file.stateid, offset, 2, data)
+    }
+
+    fn on_disk(&self) -> Vec<u8> {
+        std::fs::read(self.gateway.export().join("file")).unwrap()
+    }
+}
+
+/// The status of the COMPOUND in a reply.
+fn compound_status(message: &[u8]) -> u32 {
+    let mut d = Decoder::new(message);
+    decode_reply(&mut d).unwrap();
+    d.u32().unwrap()
+}
+
+#[tokio::test]
+async fn reads_land_in_the_write_chunk() {
+    let (mut bed, _) = Bed::new().await;
+    assert!(bed.rdma.server.remote_invalidation);
+    let lent = bed.rdma.lend(&vec![0xee; FILE_BYTES + 500]);
+    // Three segments with a gap in the memory between them.
+    let chunk = WriteChunk {
+        segments: vec![
+            part(&lent, 0, 40_000),
+            part(&lent, 40_100, 40_000),
+            part(&lent, 80_200, 20_300),
+        ],
+    };
+    let (xid, message) = bed.request(bed.read_ops(0, FILE_BYTES as u32));
+    let offer = Offer { writes: vec![chunk], ..Offer::default() };
+    let answer = bed.rdma.call(xid, &message, &offer).await.unwrap();
+    assert_eq!(answer.written, [FILE_BYTES]);
+    assert_eq!(answer.invalidated, Some(lent.rkey()));
+    assert!((1..=64).contains(&answer.credits));
+    assert_eq!(compound_status(&answer.message), 0);
+    // Neither data nor padding is in the message.
+    assert_eq!(answer.message.len(), BEFORE_DATA);
+    let memory = lent.withdraw();
+    assert_eq!(memory[..40_000], bed.content[..40_000]);
+    assert!(memory[40_000..40_100].iter().all(|byte| *byte == 0xee));
+    assert_eq!(memory[40_100..80_100], bed.content[40_000..80_000]);
+    assert_eq!(memory[80_200..100_203], bed.content[80_000..]);
+    assert!(memory[100_203..].iter().all(|byte| *byte == 0xee), "padding was written");
+}
+
+#[tokio::test]
+async fn short_and_long_replies_without_a_write_chunk() {
+    let (mut bed, _) = Bed::new().await;
+    let (xid, message) = bed.request(bed.read_ops(10, 33));
+    let answer = bed.rdma.call(xid, &message, &Offer::default()).await.unwrap();
+    assert_eq!(answer.message[BEFORE_DATA..BEFORE_DATA + 33], bed.content[10..43]);
+    assert_eq!(answer.invalidated, None, "no memory was registered for it");
+    // What does not fit inline goes to the reply chunk, padding and all.
+    let lent = bed.rdma.lend(&vec![0; 70_000]);
+    let (xid, message) = bed.request(bed.read_ops(0, 50_001));
+    let offer = Offer { reply: Some(&lent), ..Offer::default() };
+    let answer = bed.rdma.call(xid, &message, &offer).await.unwrap();
+    assert!(answer.long);
+    assert_eq!(answer.message.len(), BEFORE_DATA + 50_004);
+    let memory = lent.withdraw();
+    assert_eq!(memory[BEFORE_DATA..BEFORE_DATA + 50_001], bed.content[..50_001]);
+}
+
+#[tokio::test]
+async fn writes_are_pulled_from_the_read_chunk() {
+    let (mut bed, _) = Bed::new().await;
+    let data = noise(77_777);
+    let (xid, message) = bed.request(bed.write_ops(1000, &data));
+    let (at, bulk) = bulk_of(&message);
+    let lent = bed.rdma.lend(&bulk);
+    let bulk = Some((at, bulk.len(), segments(&lent, 30_000)));
+    let offer = Offer { bulk, ..Offer::default() };
+    let answer = bed.rdma.call(xid, &message, &offer).await.unwrap();
+    assert_eq!(compound_status(&answer.message), 0);
+    assert_eq!(answer.invalidated, Some(lent.rkey()));
+    assert_eq!(bed.on_disk()[1000..78_777], data);
+}
+
+#[tokio::test]
+async fn a_long_call_is_pulled_as_a_whole() {
+    let (mut bed, _) = Bed::new().await;
+    let data = noise(30_001);
+    let (xid, message) = bed.request(bed.write_ops(5, &data));
+    let lent = bed.rdma.lend(&message.flatten().unwrap());
+    let offer = Offer { whole: segments(&lent, 7_000), ..Offer::default() };
+    let answer = bed.rdma.call(xid, &message, &offer).await.unwrap();
+    assert_eq!(compound_status(&answer.message), 0);
+    assert_eq!(bed.on_disk()[5..30_006], data);
+}
+
+#[tokio::test]
+async fn too_little_memory_is_an_error_and_no_end() {
+    let (mut bed, _) = Bed::new().await;
+    let lent = bed.rdma.lend(&[0; 4096]);
+    let chunk = WriteChunk { segments: segments(&lent, 4096) };
+    let (xid, message) = bed.request(bed.read_ops(0, 50_000));
+    let offer = Offer { writes: vec![chunk], ..Offer::default() };
+    let refused = bed.rdma.call(xid, &message, &offer).await;
+    assert_eq!(refused.unwrap_err(), ReplyError::Chunk);
+    let (xid, message) = bed.request(bed.read_ops(0, 50_000));
+    let refused = bed.rdma.call(xid, &message, &Offer::default()).await;
+    assert_eq!(refused.unwrap_err(), ReplyError::Chunk);
+    let (xid, message) = bed.request(bed.read_ops(0, 8));
+    assert!(bed.rdma.call(xid, &message, &Offer::default()).await.is_ok());
+}
+
+#[tokio::test]
+async fn headers_that_cannot_be_processed_get_their_errors() {
+    let (mut bed, _) = Bed::new().await;
+    let call = |credits| Header { xid: Xid(9), credits, body: Body::Message(Chunks::default()) };
+    let mut other_version = call(1).encode();
+    other_version[7] = 2;
+    let mut bad_list = call(1).encode();
+    bad_list[19] = 7;
+    let no_call = Header { xid: Xid(9), credits: 1, body: Body::NoMessage(Chunks::default()) };
+    let cases = [
+        (other_version, ErrorBody::Version { low: 1, high: 1 }),
+        (bad_list, ErrorBody::Chunk),
+        (no_call.encode(), ErrorBody::Chunk),
+        // A header without a call behind it.
+        (call(0).encode(), ErrorBody::Chunk),
+    ];
+    for (bytes, expected) in cases {
+        bed.rdma.send_raw(bytes);
+        let (answer, _) = bed.rdma.receive().await;
+        let header = Header::decode(&answer).unwrap().header;
+        assert_eq!((header.xid, header.body), (Xid(9), Body::Error(expected)));
+        assert!(header.credits > 0);
+    }
+    // Errors and relics of older protocols are not answered.
+    for body in [Body::Error(ErrorBody::Chunk), Body::Done] {
+        bed.rdma.send_raw(Header { xid: Xid(9), credits: 1, body }.encode());
+    }
+    let (xid, message) = bed.request(bed.read_ops(0, 8));
+    assert!(bed.rdma.call(xid, &message, &Offer::default()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_reply_lost_on_tcp_is_replayed_over_rdma() {
+    let (mut bed, _) = Bed::new().await;
+    bed.xid += 1;
+    let xid = bed.xid;
+    let ops = bed.write_ops(0, b"once");
+    let message = bed.tcp.session.request(xid, 0, true, ops.clone());
+    let first = bed.tcp.connection.exchange(&message).unwrap();
+    std::fs::write(bed.gateway.export().join("file"), b"changed since").unwrap();
+    let again = bed.tcp.session.repeat(xid + 1, 0, true, ops);
+    let answer = bed.rdma.call(xid + 1, &again, &Offer::default()).await.unwrap();
+    // The same but for the transaction id; and it did not run again.
+    assert_eq!(answer.message[4..], first[4..]);
+    assert_eq!(bed.on_disk(), b"changed since");
+}
+
+#[tokio::test]
+async fn many_calls_at_once_and_a_client_that_vanishes() {
+    let (mut bed, address) = Bed::new().await;
+    let lent = bed.rdma.lend(&vec![0; 64 << 10]);
+    let chunk = WriteChunk { segments: segments(&lent, 64 << 10) };
+    let mut sent = Vec::new();
+    for slot in 0..8 {
+        bed.xid += 1;
+        let ops = bed.read_ops(slot * 1000, 5000);
+        let message = bed.tcp.session.request(bed.xid, slot as u32, false, ops);
+        let offer = Offer { writes: vec![chunk.clone()], ..Offer::default() };
+        sent.push((bed.xid, bed.rdma.send(bed.xid, &message, &offer)));
+    }
+    // It takes one answer and is gone, with the others on their way.
+    let (xid, offered) = sent.remove(0);
+    assert!(bed.rdma.answer(xid, &offered, &Offer::default()).await.is_ok());
+    let Bed { gateway, rdma, tcp, .. } = bed;
+    drop(rdma);
+    drop(lent);
+    let mut fresh = rdma_client(address).await;
+    let other = Client::ready(&gateway, "other");
+    let mut session = other.session;
+    let message = session.request(77, 0, false, Ops::new().putrootfh());
+    assert!(fresh.call(77, &message, &Offer::default()).await.is_ok());
+    drop(tcp);
+}

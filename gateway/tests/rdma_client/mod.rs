@@ -1,0 +1,172 @@
+//! A client that speaks RPC-over-RDMA over the emulated fabric.
+
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use zgate_fabric::{
+    Access, Connection, EmulatedFabric, Event, Exposed, Fabric, SendBatch, SendPart, Setup, WorkId,
+};
+use zgate_rpcrdma::client::{CallFrame, CallParts, Reply, ReplyError, Results};
+use zgate_rpcrdma::{Chunks, PrivateData, Segment, WriteChunk, Xid};
+use zgate_store::AlignedBuf;
+use zgate_xdr::{Message, Segment as Piece};
+
+const RECEIVE_BYTES: usize = 4096;
+
+/// Memory the server may use.
+pub(crate) type Lent = Box<dyn Exposed>;
+
+/// What a call lends to the server.
+#[derive(Default)]
+pub(crate) struct Offer<'a> {
+    /// The bulk data of the call, at this position.
+    pub(crate) bulk: Option<(usize, usize, Vec<Segment>)>,
+    /// The whole call.
+    pub(crate) whole: Vec<Segment>,
+    /// For results.
+    pub(crate) writes: Vec<WriteChunk>,
+    /// For a long reply.
+    pub(crate) reply: Option<&'a Lent>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The RPC message, without results that were written directly.
+    pub(crate) message: Bytes,
+    /// Bytes in each write chunk.
+    pub(crate) written: Vec<usize>,
+    pub(crate) credits: u32,
+    /// The key the server took out of use.
+    pub(crate) invalidated: Option<u32>,
+    /// Whether the reply came through the reply chunk.
+    pub(crate) long: bool,
+}
+
+/// A connection.
+pub(crate) struct RdmaClient {
+    pub(crate) fabric: EmulatedFabric,
+    pub(crate) connection: Box<dyn Connection>,
+    pub(crate) server: PrivateData,
+    answers: HashMap<u32, (Vec<u8>, Option<u32>)>,
+}
+
+/// A segment of a part of exposed memory.
+pub(crate) fn part(lent: &Lent, offset: usize, len: usize) -> Segment {
+    let (handle, offset) = (lent.rkey(), lent.address() + offset as u64);
+    Segment { handle, length: len as u32, offset }
+}
+
+/// All of it, in pieces of at most `piece` bytes.
+pub(crate) fn segments(lent: &Lent, piece: usize) -> Vec<Segment> {
+    let starts = (0..lent.len()).step_by(piece);
+    starts.map(|at| part(lent, at, piece.min(lent.len() - at))).collect()
+}
+
+impl RdmaClient {
+    pub(crate) async fn connect(to: SocketAddr) -> Self {
+        let fabric = EmulatedFabric::new();
+        let own = PrivateData { remote_invalidation: true, send_bytes: 4096, receive_bytes: 4096 };
+        let receives = (0..80).map(|id| (WorkId(id), AlignedBuf::zeroed(RECEIVE_BYTES))).collect();
+        let private_data = own.encode().to_vec();
+        let setup = Setup { receives, private_data, ..Setup::default() };
+        let made = fabric.connect(to, setup).await.expect("a connection");
+        let server = PrivateData::decode(&made.private_data);
+        Self { fabric, connection: made.connection, server, answers: HashMap::new() }
+    }
+
+    /// Lends memory with these bytes in it.
+    pub(crate) fn lend(&self, bytes: &[u8]) -> Lent {
+        let mut buffer = AlignedBuf::zeroed(bytes.len());
+        buffer.copy_from_slice(bytes);
+        self.fabric.expose(buffer, Access { read: true, write: true }).expect("memory")
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send_raw(&mut self, bytes: Vec<u8>) {
+        let send = Some(SendPart { gather: vec![Bytes::from(bytes)], invalidate: None });
+        let batch = SendBatch { id: WorkId(1), writes: Vec::new(), send };
+        self.connection.post_send(batch).expect("a good batch");
+    }
+
+    /// Sends a call and returns what it offered.
+    pub(crate) fn send(&mut self, xid: u32, message: &Message, offer: &Offer<'_>) -> Chunks {
+        let flat = message.flatten().expect("in memory");
+        let bulk = offer.bulk.as_ref();
+        let parts = CallParts {
+            len: flat.len(),
+            bulk: bulk.map(|(at, len, segments)| (*at, *len, &segments[..])),
+            whole: &offer.whole,
+            writes: offer.writes.clone(),
+            reply: offer.reply.map(|lent| WriteChunk { segments: segments(lent, 4096) }),
+        };
+        let frame = CallFrame::new(Xid(xid), 32, 4096, parts).expect("a call that fits");
+        let mut bytes = frame.header;
+        frame.inline.iter().for_each(|range| bytes.extend_from_slice(&flat[range.clone()]));
+        self.send_raw(bytes);
+        frame.offered
+    }
+
+    /// The next message from the server.
+    pub(crate) async fn receive(&mut self) -> (Vec<u8>, Option<u32>) {
+        loop {
+            match self.connection.event().await {
+                Event::Received { id, buffer, len, invalidated } => {
+                    let message = buffer[..len].to_vec();
+                    self.connection.post_receive(id, buffer);
+                    return (message, invalidated);
+                }
+                Event::Sent { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The reply to a call.
+    pub(crate) async fn answer(
+        &mut self,
+        xid: u32,
+        offered: &Chunks,
+        offer: &Offer<'_>,
+    ) -> Result<Answer, ReplyError> {
+        while !self.answers.contains_key(&xid) {
+            let (message, invalidated) = self.receive().await;
+            let Xid(of) = Reply::xid(&message).expect("a message");
+            self.answers.insert(of, (message, invalidated));
+        }
+        let (raw, invalidated) = self.answers.remove(&xid).expect("just seen");
+        let reply = Reply::read(&raw, offered)?;
+        let (message, long) = match reply.results {
+            Results::Inline(bytes) => (Bytes::copy_from_slice(bytes), false),
+            Results::InReplyChunk { len } => {
+                assert!(offer.reply.is_some_and(|lent| lent.len() >= len));
+                (Bytes::from(vec![0; len]), true)
+            }
+        };
+        let (credits, written) = (reply.credits, reply.written);
+        Ok(Answer { message, written, credits, invalidated, long })
+    }
+
+    /// A call and its reply.
+    pub(crate) async fn call(
+        &mut self,
+        xid: u32,
+        message: &Message,
+        offer: &Offer<'_>,
+    ) -> Result<Answer, ReplyError> {
+        let offered = self.send(xid, message, offer);
+        self.answer(xid, &offered, offer).await
+    }
+}
+
+/// Where the bulk data of a message begins, and its length.
+pub(crate) fn bulk_of(message: &Message) -> (usize, Bytes) {
+    let mut at = 0;
+    for piece in &message.segments {
+        if let Piece::Payload(zgate_store::Payload::Bytes(data)) = piece {
+            return (at, data.clone());
+        }
+        at += piece.len();
+    }
+    panic!("no bulk data")
+}
