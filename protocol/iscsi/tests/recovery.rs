@@ -437,3 +437,31 @@ fn a_header_digest_error_closes_the_connection() {
         }
     }
 }
+
+#[test]
+fn data_out_that_comes_twice_is_passed_over() {
+    for erl in ["1", "2"] {
+        let mut rig = level(erl);
+        rig.initiator().automatic = false;
+        rig.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
+        rig.run();
+        while rig.commands.is_empty() {
+            let notices = rig.notices(0).into_iter();
+            let r2ts: Vec<_> = notices
+                .filter_map(|n| match n {
+                    Notice::Other(frame) => Some(R2t::parse(&frame.bhs)),
+                    _ => None,
+                })
+                .collect();
+            assert!(!r2ts.is_empty(), "the task goes on");
+            r2ts.into_iter().for_each(|r2t| rig.initiator().answer(r2t));
+            let sent: Vec<_> = std::iter::from_fn(|| rig.initiator().poll_transmit()).collect();
+            for pdu in sent {
+                rig.initiator().send(pdu.clone());
+                rig.initiator().send(pdu);
+            }
+            rig.run();
+        }
+        assert_eq!(rig.take_command().data_out.concat(), pattern(300_000));
+    }
+}
