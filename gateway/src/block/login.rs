@@ -30,7 +30,8 @@ struct UnderWay<'a> {
 
 impl<'a> UnderWay<'a> {
     fn begin(block: &'a BlockService, from: IpAddr) -> Option<Self> {
-        block.figures.begin_login(from).then_some(Self { block, from })
+        // Built only when it was counted: its end counts back.
+        block.figures.begin_login(from).then(|| Self { block, from })
     }
 }
 

@@ -36,7 +36,17 @@ impl Gateway {
     /// The same with more configuration; `{dir}` in it is the scratch
     /// directory.
     pub(crate) fn start_with(lease_seconds: u32, more: &str) -> Self {
+        Self::start_prepared(lease_seconds, more, |_| ())
+    }
+
+    /// The same; `prepare` puts files into the scratch directory first.
+    pub(crate) fn start_prepared(
+        lease_seconds: u32,
+        more: &str,
+        prepare: impl FnOnce(&std::path::Path),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        prepare(dir.path());
         fs::create_dir(dir.path().join("export")).unwrap();
         let port =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
