@@ -30,8 +30,11 @@ struct UnderWay<'a> {
 
 impl<'a> UnderWay<'a> {
     fn begin(block: &'a BlockService, from: IpAddr) -> Option<Self> {
-        // Built only when it was counted: its end counts back.
-        block.figures.begin_login(from).then(|| Self { block, from })
+        if !block.figures.begin_login(from) {
+            return None;
+        }
+        // Its end counts back.
+        Some(Self { block, from })
     }
 }
 
