@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use zgate_config::Config;
 use zgate_control::health::{ArcStats, PoolHealth, PoolState};
-use zgate_control::{Dataset, DatasetKind, DatasetName};
+use zgate_control::{Dataset, DatasetKind, DatasetName, DatasetPattern};
 
 /// The machine a gateway runs on.
 #[derive(Debug)]
@@ -194,20 +194,16 @@ impl ZfsFacts {
         self.datasets.iter().find(|dataset| dataset.name.as_str() == name)
     }
 
-    /// The datasets an export shows itself: the one it lies on, or those its
-    /// pattern begins with.
+    /// The datasets an export shows itself: the one it lies on, or those of its
+    /// pattern.
     pub(crate) fn of_export(&self, export: &ExportFacts) -> Vec<&Dataset> {
         if let Some(mount) = export.mount.as_ref().filter(|mount| mount.kind == "zfs") {
             return self.dataset(&mount.source).into_iter().collect();
         }
-        let Some(name) = &export.dataset else { return Vec::new() };
-        let Some((before, _)) = name.split_once('*') else {
-            return self.dataset(name).into_iter().collect();
-        };
-        let below = |dataset: &&Dataset| {
-            dataset.is_filesystem() && dataset.name.as_str().starts_with(before)
-        };
-        self.datasets.iter().filter(below).collect()
+        let pattern = export.dataset.as_ref().and_then(|text| text.parse::<DatasetPattern>().ok());
+        let Some(pattern) = pattern else { return Vec::new() };
+        let shown = |dataset: &&Dataset| dataset.is_filesystem() && pattern.matches(&dataset.name);
+        self.datasets.iter().filter(shown).collect()
     }
 }
 

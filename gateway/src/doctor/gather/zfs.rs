@@ -13,7 +13,10 @@ const QUESTION_SECONDS: u64 = 15;
 /// Everything about ZFS; empty where it is not loaded.
 pub(super) fn facts() -> ZfsFacts {
     let root = Path::new(kstat::ROOT);
-    let Ok(states) = kstat::pool_states(root) else { return ZfsFacts::default() };
+    let Ok(states) = kstat::pool_states(root) else {
+        let problem = "OpenZFS is not loaded (`modprobe zfs`)".to_owned();
+        return ZfsFacts { datasets_problem: Some(problem), ..ZfsFacts::default() };
+    };
     let zfs = Discovery::new(Arc::new(SystemTool { limit_seconds: QUESTION_SECONDS }));
     let (datasets, datasets_problem) = match zfs.datasets() {
         Ok(datasets) => (datasets, None),

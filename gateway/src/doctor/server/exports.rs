@@ -51,10 +51,10 @@ fn mounted(facts: &ServerFacts, export: &ExportFacts) -> Vec<Verdict> {
         let Some(dataset) = facts.zfs.dataset(name) else {
             // Where ZFS did not answer, nothing can be said.
             return match &facts.zfs.datasets_problem {
-                Some(problem) => vec![Verdict::warning(
+                Some(problem) => vec![Verdict::error(
                     format!("{pseudo}: it is not known whether {name} is mounted: {problem}"),
-                    "zfs did not answer",
-                    "`zfs list`",
+                    "the gateway asks the same question when it starts",
+                    format!("`zfs list {name}`, `zpool status`"),
                 )],
                 None => vec![Verdict::error(
                     format!("{pseudo}: there is no dataset {name}"),

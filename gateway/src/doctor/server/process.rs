@@ -169,8 +169,8 @@ pub(super) fn locked_memory(facts: &ServerFacts) -> Vec<Verdict> {
     let why = if rdma {
         "the buffers RDMA reads and writes are pinned; registering them fails above the limit"
     } else {
-        "kernels before 5.12 count io_uring's rings, all count registered buffers: without room \
-         the gateway falls back to threads"
+        "kernels before 5.12 count io_uring's rings: without room the gateway falls back to \
+         threads. Buffers for RDMA are always counted"
     };
     let what = format!("{whose} may pin only {} KiB", limit >> 10);
     let fix = "`LimitMEMLOCK=infinity` in the unit (`systemctl edit zgate`), or `ulimit -l \
