@@ -106,7 +106,12 @@ pub(crate) enum Reply {
 pub(crate) type Handler = Arc<dyn Fn(Request) -> Reply + Send + Sync>;
 
 fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("admin socket: cannot {what} {}: {error}", path.display()))
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied => "; run as root, or name a path of yours as admin_socket",
+        _ => "",
+    };
+    let reason = format!("admin socket: cannot {what} {}: {error}{hint}", path.display());
+    io::Error::new(error.kind(), reason)
 }
 
 /// Opens the socket and answers on a thread of its own.

@@ -36,7 +36,7 @@ pub(crate) struct File {
 
 /// Exported directories must be there, and the gateway's user must be able to
 /// look into them.
-fn check_directories(config: &zgate_config::Config) -> io::Result<()> {
+pub(super) fn check_directories(config: &zgate_config::Config) -> io::Result<()> {
     for export in &config.exports {
         let Some(path) = &export.path else { continue };
         std::fs::read_dir(path).map_err(|error| {

@@ -103,8 +103,13 @@ fn start_logging(json: bool, otherwise: &str) {
 /// Runs what the command line asks for.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
-    let serves = matches!(&cli.command, Command::Serve(_));
-    start_logging(cli.log_json, if serves { "info" } else { "warn" });
+    let otherwise = match &cli.command {
+        Command::Serve(_) => "info",
+        // Without root and on a scratch directory, as it is meant to be.
+        Command::Demo(_) => "warn,zgate_posix::open=error",
+        _ => "warn",
+    };
+    start_logging(cli.log_json, otherwise);
     let result = match &cli.command {
         Command::Doctor(args) => return doctor::run(args),
         Command::Demo(args) => demo::run(args).map_err(Into::into),

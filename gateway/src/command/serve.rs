@@ -53,6 +53,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
         std::process::exit(2);
     };
     let config = zgate_config::load(path)?;
+    super::config::check_directories(&config)?;
     let policies = schedule::policies(&config)?;
     let follow = Follow::new();
     let prepared = follow.prepare(&config)?;

@@ -47,7 +47,18 @@ fn lock_within(lock: &File, patience: Duration) -> io::Result<bool> {
 }
 
 fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display()))
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; run as root, or name a directory of yours as state_dir"
+        }
+        io::ErrorKind::NotADirectory => "; name a directory as state_dir",
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull => {
+            "; name one on a disk that takes it as state_dir"
+        }
+        _ => "",
+    };
+    let reason = format!("state directory: cannot {what} {}: {error}{hint}", path.display());
+    io::Error::new(error.kind(), reason)
 }
 
 impl StateDir {

@@ -55,12 +55,27 @@ impl PosixOptions {
     }
 }
 
+fn hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "; create or mount it, or correct the path",
+        std::io::ErrorKind::PermissionDenied => "; run as a user who may enter it",
+        _ => "",
+    }
+}
+
+fn need(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::AccessDenied | StoreError::NotPermitted => "run as a user who may read it",
+        _ => "Linux 5.8 and /proc are needed",
+    }
+}
+
 /// Why a tree cannot be served. All of them are the configuration's or the
 /// machine's fault.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The path does not exist or cannot be reached.
-    #[error("cannot open {path}: {source}", path = .path.display())]
+    #[error("cannot open {path}: {source}{hint}", path = .path.display(), hint = hint(.source))]
     Unreachable {
         /// The path configured.
         path: PathBuf,
@@ -68,10 +83,10 @@ pub enum OpenError {
         source: std::io::Error,
     },
     /// The path is no directory.
-    #[error("{path} is not a directory", path = .0.display())]
+    #[error("{path} is not a directory; export the directory it lies in", path = .0.display())]
     NotDirectory(PathBuf),
     /// The mount cannot be examined.
-    #[error("cannot examine the file system of {path}: {error} (Linux 5.8 and /proc are needed)", path = .path.display())]
+    #[error("cannot examine the file system of {path}: {error}; {}", need(.error), path = .path.display())]
     Unexaminable {
         /// The path configured.
         path: PathBuf,
