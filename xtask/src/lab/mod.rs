@@ -3,6 +3,7 @@
 
 mod apt;
 mod image;
+mod lane;
 mod machine;
 mod report;
 mod scenario;
@@ -16,10 +17,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use wire::Host;
-
-/// Consoles of the two machines, kept when something failed.
-const SERIAL_A: &str = "serial.log";
-const SERIAL_B: &str = "serial-b.log";
 
 /// What the lab needs of the machine it runs on.
 const HOST_TOOLS: &[Tool] = &[
@@ -43,6 +40,9 @@ pub(crate) struct LabArgs {
     /// A scenario that finds nothing to run on counts as failed
     #[arg(long)]
     no_skip: bool,
+    /// How many machines run scenarios beside each other
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    jobs: u8,
     /// Keep each scenario's packets (`packets.pcap` beside its results)
     #[arg(long)]
     capture: bool,
@@ -82,16 +82,20 @@ pub(crate) fn run(args: &LabArgs) -> io::Result<()> {
         share.set_mode("shell")?;
         return machine::Machine::new(&image, &share, accel, Host::A, None)?.interact();
     }
-    share.set_plan(&chosen)?;
-    if args.capture {
-        fs::write(share.path().join("capture"), "")?;
-    }
+    drop(share);
     fs::create_dir_all(&args.out)?;
-    let boot = boot(&args.out, &chosen, &image, &share, accel);
-    let outcomes = share.outcomes(&chosen)?;
+    let mut lanes = Vec::new();
+    for chosen in scenario::lanes(chosen, args.jobs.into()) {
+        lanes.push(lane::Lane::new(tree, &binary, chosen, lanes.len(), args.capture)?);
+    }
+    let ended = lane::run_all(&lanes, &args.out, &image, accel);
+    let mut outcomes = Vec::new();
+    for lane in &lanes {
+        outcomes.extend(lane.outcomes()?);
+    }
     let summary = report::Summary::new(accel, &image, outcomes);
-    summary.write(&args.out, &share)?;
-    boot?;
+    summary.write(&args.out, |name| lanes.iter().find_map(|lane| lane.result_dir(name)))?;
+    ended?;
     let failed = summary.failed() + if args.no_skip { summary.skipped() } else { 0 };
     if failed > 0 {
         return Err(io::Error::other(format!(
@@ -99,27 +103,5 @@ pub(crate) fn run(args: &LabArgs) -> io::Result<()> {
             args.out.display()
         )));
     }
-    for name in [SERIAL_A, SERIAL_B] {
-        match fs::remove_file(args.out.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// One boot for the whole plan; of two machines when a scenario needs them.
-fn boot(
-    out: &Path,
-    chosen: &[scenario::Scenario],
-    image: &image::Image,
-    share: &share::Share,
-    accel: machine::Accel,
-) -> io::Result<()> {
-    let limit = scenario::time_limit(chosen);
-    let wants_client = chosen.iter().any(|one| one.machines > 1);
-    let wire = wants_client.then(wire::Wire::new).transpose()?;
-    let new = |host| machine::Machine::new(image, share, accel, host, wire.as_ref());
-    let _client = wants_client.then(|| new(Host::B)?.start(&out.join(SERIAL_B))).transpose()?;
-    new(Host::A)?.run(&out.join(SERIAL_A), limit)
+    lanes.iter().try_for_each(|lane| lane.remove_consoles(&args.out))
 }

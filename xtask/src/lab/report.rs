@@ -2,13 +2,12 @@
 
 use super::image::Image;
 use super::machine::Accel;
-use super::share::Share;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// How a scenario ended.
@@ -94,7 +93,8 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Puts it together.
-    pub(crate) fn new(accel: Accel, image: &Image, scenarios: Vec<Outcome>) -> Self {
+    pub(crate) fn new(accel: Accel, image: &Image, mut scenarios: Vec<Outcome>) -> Self {
+        scenarios.sort_by(|a, b| a.scenario.cmp(&b.scenario));
         let versions = image.versions().into_iter().collect();
         Self { accel: accel.name(), image: image.key.clone(), versions, scenarios }
     }
@@ -114,16 +114,20 @@ impl Summary {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn write(&self, out: &Path, share: &Share) -> io::Result<()> {
+    pub(crate) fn write(
+        &self,
+        out: &Path,
+        left_by: impl Fn(&str) -> Option<PathBuf>,
+    ) -> io::Result<()> {
         fs::create_dir_all(out)?;
         fs::write(out.join("results.json"), serde_json::to_string_pretty(self)? + "\n")?;
         fs::write(out.join("junit.xml"), self.junit())?;
         for one in &self.scenarios {
-            let (from, to) = (share.result_dir(&one.scenario), out.join(&one.scenario));
+            let to = out.join(&one.scenario);
             if to.exists() {
                 fs::remove_dir_all(&to)?;
             }
-            if from.exists() {
+            if let Some(from) = left_by(&one.scenario).filter(|dir| dir.exists()) {
                 fs::create_dir_all(&to)?;
                 crate::servers::scratch::run(Command::new("cp").arg("-rT").arg(&from).arg(&to))?;
             }

@@ -84,6 +84,22 @@ pub(crate) fn choose(all: &[Scenario], names: &[String]) -> io::Result<Vec<Scena
     Ok(all.iter().filter(|one| names.iter().any(|name| means(name, one))).cloned().collect())
 }
 
+/// Spreads scenarios over at most `count` boots: those that need two machines
+/// share one, the others go where the least is to be done.
+pub(crate) fn lanes(chosen: Vec<Scenario>, count: usize) -> Vec<Vec<Scenario>> {
+    let (pairs, singles): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|one| one.machines > 1);
+    let mut lanes = vec![Vec::new(); count.max(1)];
+    lanes[0] = pairs;
+    let load = |lane: &Vec<Scenario>| lane.iter().map(|one| one.seconds).sum::<u64>();
+    for one in singles {
+        if let Some(lane) = lanes.iter_mut().min_by_key(|lane| load(lane)) {
+            lane.push(one);
+        }
+    }
+    lanes.retain(|lane| !lane.is_empty());
+    lanes
+}
+
 /// When the machine is taken for hung.
 pub(crate) fn time_limit(chosen: &[Scenario]) -> Duration {
     let scenarios: u64 = chosen.iter().map(|one| one.seconds + SWEEP_SECONDS).sum();
@@ -111,6 +127,21 @@ mod tests {
         assert!(parse("x", "# title: t\n# machines: 3\n").is_err());
         assert!(parse("x", "step a true\n").is_err());
         assert!(parse("x", "# title: t\n# seconds: soon\n").is_err());
+    }
+
+    #[test]
+    fn scenarios_with_two_machines_share_a_boot() {
+        let one = |name: &str, machines: u64| {
+            parse(name, &format!("# title: t\n# seconds: 100\n# machines: {machines}\n")).unwrap()
+        };
+        let all = vec![one("a", 1), one("b", 2), one("c", 1), one("d", 2), one("e", 1)];
+        let names = |count| -> Vec<String> {
+            let name = |lane: &Vec<Scenario>| lane.iter().map(|one| one.name.as_str()).collect();
+            lanes(all.clone(), count).iter().map(name).collect()
+        };
+        assert_eq!(names(1), ["bdace"]);
+        assert_eq!(names(2), ["bde", "ac"]);
+        assert_eq!(names(8).len(), 4);
     }
 
     #[test]

@@ -28,9 +28,7 @@ impl Share {
         let dir = tempfile::Builder::new().prefix("zgate-lab-").tempdir()?;
         let layouts = Path::new("deploy/layouts").to_owned();
         for folder in [tree.join("guest"), tree.join("scenarios"), layouts] {
-            crate::servers::scratch::run(
-                Command::new("cp").arg("-r").arg(folder).arg(dir.path()),
-            )?;
+            crate::servers::scratch::run(Command::new("cp").arg("-r").arg(folder).arg(dir.path()))?;
         }
         fs::copy(binary, dir.path().join("zgate"))?;
         fs::create_dir(dir.path().join("results"))?;
