@@ -1,8 +1,8 @@
 //! `test`, `conformance` and `tidy`: which suites run, and what they add up to.
 
-use crate::packages::{self, ISCSI_TOOLS, NFS_TOOLS, Tool};
+use crate::packages::{self, ISCSI_TOOLS, NFS_TOOLS, PYTHON_TOOLS, Tool};
 use crate::servers::zgate;
-use crate::suite::{cargo_tests, demo, iscsi, libnfs, pynfs};
+use crate::suite::{cargo_tests, demo, iscsi, libnfs, pynfs, python};
 use crate::totals::{Outcome, Totals};
 use clap::Args;
 use std::io::{self, Write};
@@ -36,6 +36,31 @@ pub(crate) struct IscsiArgs {
     /// Print the outcome of every suite as JSON on standard output
     #[arg(long)]
     json: bool,
+}
+
+/// What `conformance loader` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct LoaderArgs {
+    /// A directory with a real safetensors model, to be compared bit for bit
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Print the outcome of every suite as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the tests of the Python package.
+///
+/// # Errors
+/// When anything failed.
+pub(crate) fn loader(args: &LoaderArgs) -> io::Result<()> {
+    let binary = std::path::absolute(zgate::build()?)?;
+    let model = args.model.as_ref().map(std::fs::canonicalize).transpose()?;
+    let mut totals = Totals::default();
+    judged(&mut totals, "Python package", PYTHON_TOOLS, |outcome| {
+        python::run(&binary, model.as_deref(), outcome)
+    });
+    finish(&totals, args.json)
 }
 
 /// Runs the iSCSI judges.

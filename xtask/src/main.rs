@@ -81,6 +81,8 @@ enum Conformance {
     Nfs(conformance::NfsArgs),
     /// libiscsi's suite on files and loop devices, its tools, qemu
     Iscsi(conformance::IscsiArgs),
+    /// The Python package: its wheel in a clean environment, beside safetensors
+    Loader(conformance::LoaderArgs),
 }
 
 #[derive(Subcommand, Debug)]
@@ -106,6 +108,7 @@ fn run(task: Task) -> io::Result<()> {
         Task::Test(args) => conformance::test(&args),
         Task::Conformance(Conformance::Nfs(args)) => conformance::nfs(&args),
         Task::Conformance(Conformance::Iscsi(args)) => conformance::iscsi(&args),
+        Task::Conformance(Conformance::Loader(args)) => conformance::loader(&args),
         Task::Tidy => conformance::tidy(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Lab(args) => lab::run(&args),

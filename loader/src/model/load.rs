@@ -158,7 +158,9 @@ async fn drive(
     for region in plan.regions {
         let need = (region.bytes.div_ceil(UNIT_BYTES)).clamp(1, u64::from(units)) as u32;
         let Ok(permit) = Arc::clone(&room).acquire_many_owned(need).await else { return };
-        while running.try_join_next().is_some() {}
+        while let Some(ended) = running.try_join_next() {
+            report(ended, &sender);
+        }
         let (work, sender) = (Arc::clone(&work), sender.clone());
         running.spawn(async move {
             let tensors = work.region(region).await;
@@ -166,12 +168,24 @@ async fn drive(
             let _ = sender.send((tensors, Some(permit)));
         });
     }
-    while running.join_next().await.is_some() {}
+    while let Some(ended) = running.join_next().await {
+        report(ended, &sender);
+    }
     for hash in &work.hashes {
         let hash = std::mem::take(&mut *hash.lock().unwrap_or_else(PoisonError::into_inner));
         if let Err(error) = hash.finish() {
             let _ = sender.send((Err(error), None));
         }
+    }
+}
+
+/// A region that ended in a panic of ours must not look like the end of the
+/// model.
+fn report(ended: Result<(), tokio::task::JoinError>, sender: &mpsc::UnboundedSender<Delivery>) {
+    if let Err(error) = ended {
+        let reason = LoadError::Missing(format!("the load ended unexpectedly: {error}"));
+        // Nobody waits when the load was dropped.
+        let _ = sender.send((Err(reason), None));
     }
 }
 

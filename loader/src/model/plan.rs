@@ -101,7 +101,8 @@ impl Plan {
             }
             found.push((shard, target.start, target));
         }
-        found.sort_by_key(|(shard, start, _)| (*shard, *start));
+        // An empty tensor lies where the next one begins, and comes first.
+        found.sort_by_key(|(shard, start, target)| (*shard, *start, target.bytes));
         let mut plan = Self::default();
         for (shard, _, target) in found {
             plan.add(shard, target);

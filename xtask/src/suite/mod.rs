@@ -5,3 +5,4 @@ pub(crate) mod demo;
 pub(crate) mod iscsi;
 pub(crate) mod libnfs;
 pub(crate) mod pynfs;
+pub(crate) mod python;

@@ -1,0 +1,30 @@
+"""Loads models from any NFSv4.1 server straight into memory, without a mount.
+
+Addresses are ``nfs://host[:port]/path?rdma=auto|on|off&connections=N``; the
+path leads to a ``.safetensors`` file, to an index of several, or to a directory
+that holds either.
+
+>>> import zgate
+>>> tensors = zgate.load_file("nfs://nas/models/all-MiniLM-L6-v2")   # doctest: +SKIP
+>>> tensors["embeddings.word_embeddings.weight"].shape               # doctest: +SKIP
+(30522, 384)
+
+Tensors own their memory: they stay valid when the loader, the model and the
+server are gone, and nothing else writes to them.
+"""
+
+from ._model import Slice, load_file, safe_open
+from ._stream import open_file, stream
+from ._zgate import __version__
+from ._listing import Entry, list
+
+__all__ = [
+    "Entry",
+    "Slice",
+    "__version__",
+    "list",
+    "load_file",
+    "open_file",
+    "safe_open",
+    "stream",
+]

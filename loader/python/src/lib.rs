@@ -1,0 +1,18 @@
+//! The Python module `zgate._zgate`: models, loads and memory. What users see
+//! is written in Python on top of it.
+
+mod buffer;
+mod model;
+mod runtime;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _zgate(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<buffer::Buffer>()?;
+    module.add_class::<model::Model>()?;
+    module.add_class::<model::Load>()?;
+    module.add_class::<model::Stream>()?;
+    module.add_function(wrap_pyfunction!(model::list, module)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,197 @@
+"""The package against a gateway: ZGATE names the binary, MODEL (optional) a
+directory with a real model."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+import numpy
+import safetensors.numpy
+import zgate
+
+CONFIG = """
+[server]
+listen = ["127.0.0.1:{port}"]
+state_dir = "{dir}/state"
+lease_seconds = 5
+grace_seconds = 5
+admin_socket = "{dir}/admin.sock"
+metrics_listen = "127.0.0.1:0"
+[[export]]
+path = "{dir}/models"
+pseudo = "/models"
+clients = [{{ match = "127.0.0.1", access = "ro", squash = "none" }}]
+"""
+
+
+class Gateway:
+    """A gateway that serves a scratch directory."""
+
+    def __init__(self):
+        self.dir = tempfile.TemporaryDirectory()
+        self.models = pathlib.Path(self.dir.name, "models")
+        self.models.mkdir()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.config = pathlib.Path(self.dir.name, "zgate.toml")
+        self.config.write_text(CONFIG.format(port=self.port, dir=self.dir.name))
+        self.start()
+
+    def start(self):
+        command = [os.environ["ZGATE"], "serve", "--config", str(self.config)]
+        self.process = subprocess.Popen(command)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def url(self, path):
+        return f"nfs://127.0.0.1:{self.port}/models/{path}"
+
+    def close(self):
+        self.kill()
+        self.dir.cleanup()
+
+
+def arrays():
+    random = numpy.random.default_rng(7)
+    return {
+        "a.weight": random.standard_normal((256, 384), dtype=numpy.float32),
+        "b.weight": random.standard_normal((64, 1024)).astype(numpy.float16),
+        "c.ids": numpy.arange(1000, dtype=numpy.int64),
+        "d.flag": numpy.array([True, False, True]),
+        "e.scalar": numpy.array(3.5, dtype=numpy.float64),
+        "f.empty": numpy.empty((0, 7), dtype=numpy.float32),
+    }
+
+
+class Loading(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.gateway = Gateway()
+        cls.arrays = arrays()
+        (cls.gateway.models / "m").mkdir()
+        file = cls.gateway.models / "m" / "model.safetensors"
+        safetensors.numpy.save_file(cls.arrays, file, metadata={"format": "np"})
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.gateway.close()
+
+    def same(self, loaded, expected):
+        self.assertEqual(sorted(loaded), sorted(expected))
+        for name, array in expected.items():
+            self.assertEqual(loaded[name].dtype, array.dtype, name)
+            self.assertEqual(loaded[name].shape, array.shape, name)
+            self.assertEqual(loaded[name].tobytes(), array.tobytes(), name)
+
+    def test_all_tensors_equal_those_of_safetensors(self):
+        local = safetensors.numpy.load_file(self.gateway.models / "m" / "model.safetensors")
+        self.same(zgate.load_file(self.gateway.url("m")), local)
+        self.same(zgate.load_file(self.gateway.url("m/model.safetensors")), local)
+        self.same(dict(zgate.stream([self.gateway.url("m")])), local)
+
+    @unittest.skipUnless("MODEL" in os.environ, "MODEL names no real model")
+    def test_a_real_model_equals_bit_for_bit(self):
+        source = pathlib.Path(os.environ["MODEL"])
+        target = self.gateway.models / "real"
+        target.mkdir()
+        local = {}
+        for file in source.glob("*.safetensors"):
+            (target / file.name).write_bytes(file.read_bytes())
+            local.update(safetensors.numpy.load_file(file))
+        self.assertTrue(local)
+        self.same(zgate.load_file(self.gateway.url("real")), local)
+
+    def test_an_open_model_looks_like_safetensors(self):
+        with zgate.safe_open(self.gateway.url("m")) as model:
+            self.assertEqual(model.keys(), sorted(self.arrays))
+            self.assertEqual(model.metadata(), {"format": "np"})
+            part = model.get_slice("a.weight")
+            self.assertEqual((part.get_dtype(), part.get_shape()), ("F32", [256, 384]))
+            whole = self.arrays["a.weight"]
+            numpy.testing.assert_array_equal(part.part(0, 1, 4), whole[64:128])
+            numpy.testing.assert_array_equal(part.part(1, 1, 2), whole[:, 192:])
+            numpy.testing.assert_array_equal(part[3:5], whole[3:5])
+            with self.assertRaises(ValueError):
+                part.part(0, 0, 7)
+            with self.assertRaises(KeyError):
+                model.get_slice("nothing")
+            with self.assertRaises(FileNotFoundError):
+                model.get_tensor("nothing")
+
+    def test_ranks_get_their_parts(self):
+        halves = [
+            dict(zgate.stream(self.gateway.url("m"), ranks=(rank, 2))) for rank in range(2)
+        ]
+        joined = numpy.concatenate([half["b.weight"] for half in halves])
+        numpy.testing.assert_array_equal(joined, self.arrays["b.weight"])
+
+    def test_tensors_own_their_memory(self):
+        with zgate.safe_open(self.gateway.url("m")) as model:
+            first = model.get_tensor("a.weight")
+            second = model.get_tensor("a.weight")
+        del model
+        first[:] = 0
+        numpy.testing.assert_array_equal(second, self.arrays["a.weight"])
+        self.assertTrue(first.flags.writeable and not first.any())
+
+    def test_files_come_as_bytes_and_directories_as_lists(self):
+        raw = (self.gateway.models / "m" / "model.safetensors").read_bytes()
+        pieces = zgate.open_file(self.gateway.url("m/model.safetensors"))
+        self.assertEqual(b"".join(pieces), raw)
+        listed = zgate.list(self.gateway.url("m"))
+        self.assertEqual(listed, [("model.safetensors", "file", len(raw))])
+
+    def test_what_is_wrong_is_said(self):
+        with self.assertRaisesRegex(FileNotFoundError, "nothing.*NOENT"):
+            zgate.load_file(self.gateway.url("nothing"))
+        with self.assertRaisesRegex(ValueError, "nfs://"):
+            zgate.load_file("http://nas/m")
+        with self.assertRaisesRegex(ValueError, "framework"):
+            zgate.load_file(self.gateway.url("m"), framework="tf")
+        with self.assertRaisesRegex(ValueError, "framework='pt'"):
+            zgate.load_file(self.gateway.url("m"), "cuda:0")
+        with self.assertRaisesRegex(ConnectionError, "127.0.0.1:1"):
+            zgate.load_file("nfs://127.0.0.1:1/m", patience=0.2)
+
+    def test_damage_is_noticed(self):
+        damaged = self.gateway.models / "damaged"
+        damaged.mkdir()
+        raw = bytearray((self.gateway.models / "m" / "model.safetensors").read_bytes())
+        (damaged / "model.safetensors").write_bytes(raw)
+        sums = subprocess.run(
+            ["sha256sum", "model.safetensors"], cwd=damaged, check=True, capture_output=True
+        )
+        (damaged / "SHA256SUMS").write_bytes(sums.stdout)
+        zgate.load_file(self.gateway.url("damaged"), verify=True)
+        raw[-1] ^= 1
+        (damaged / "model.safetensors").write_bytes(raw)
+        with self.assertRaisesRegex(ValueError, "damaged"):
+            zgate.load_file(self.gateway.url("damaged"), verify=True)
+
+    def test_a_server_that_restarts_is_waited_for(self):
+        with zgate.safe_open(self.gateway.url("m")) as model:
+            self.gateway.kill()
+            self.gateway.start()
+            loaded = dict(model.tensors())
+        self.same(loaded, self.arrays)
+
+
+if __name__ == "__main__":
+    unittest.main()
