@@ -63,7 +63,9 @@ impl Wire {
                 self.socket(host.other()).display()
             ),
             "-device".to_owned(),
-            format!("virtio-net-pci,netdev=wire,mac=52:54:00:09:00:0{letter},host_mtu={MTU_BYTES}"),
+            format!(
+                "virtio-net-pci,netdev=wire,mac=52:54:00:09:00:0{letter},host_mtu={MTU_BYTES},romfile="
+            ),
         ]
     }
 }
