@@ -28,7 +28,7 @@ gid() {
 verbs() {
     local server
     pkill tcpdump || true
-    tcpdump -i eth0 -w "/tmp/roce.pcap" -s 256 udp port 4791 >/dev/null 2>&1 &
+    tcpdump -i eth0 -U -w /tmp/roce.pcap -s 256 udp port 4791 >/dev/null 2>&1 &
     ibv_rc_pingpong -e -d rxe0 -g "$(gid)" -s 65536 -n 20 -c &
     server=$!
     sleep 2
@@ -41,8 +41,10 @@ ping_from_b() { ibv_rc_pingpong -e -d rxe0 -g "$(gid)" -s 65536 -n 20 -c $A_ADDR
 export A_ADDRESS
 frames() {
     local all bad
-    all=$(tshark -r /tmp/roce.pcap -Y infiniband 2>/dev/null | wc -l)
-    bad=$(tshark -r /tmp/roce.pcap -Y 'infiniband && _ws.malformed' 2>/dev/null | wc -l)
+    tshark -r /tmp/roce.pcap -Y infiniband >/tmp/all
+    tshark -r /tmp/roce.pcap -Y 'infiniband && _ws.malformed' >/tmp/bad
+    all=$(wc -l </tmp/all)
+    bad=$(wc -l </tmp/bad)
     figure "RoCE frames" "$all" frames
     [ "$all" -gt 600 ] || fail "only $all frames"
     same 0 "$bad" "frames tshark calls malformed"
@@ -77,9 +79,7 @@ knfsd_up() {
     exportfs -o rw,no_root_squash,fsid=77,insecure '*:/scratch/knfsd'
     pgrep -x rpc.mountd || rpc.mountd
     mkdir -p /var/lib/nfs/v4recovery
-    # No rpc.nfsd configuration names RDMA for a socket that exists already.
-    echo 4 >/proc/fs/nfsd/threads
-    echo 'rdma 20049' >/proc/fs/nfsd/portlist
+    rpc.nfsd --rdma=20049 4
     cat /proc/fs/nfsd/portlist
     grep -q 'rdma 20049' /proc/fs/nfsd/portlist
 }
@@ -101,7 +101,7 @@ knfsd_used() {
 }
 knfsd_down() {
     exportfs -ua
-    echo 0 >/proc/fs/nfsd/threads
+    rpc.nfsd 0
     pkill -x rpc.mountd || true
     umount /scratch/knfsd
 }
