@@ -14,8 +14,10 @@ use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use zgate_fabric::{
-    Event, QueueOptions, ReadBatch, RemoteRead, RemoteSlice, SendBatch, SendPart, Setup, WorkId,
+    Event, QueueOptions, ReadBatch, RemoteRead, RemoteSlice, RemoteWrite, SendBatch, SendPart,
+    Setup, WorkId,
 };
 use zgate_nfs::Peer;
 use zgate_nfs::v4::bulk::{BulkPosition, bulk_position};
@@ -31,6 +33,8 @@ use zgate_store::AlignedBuf;
 const CREDITS: NonZeroU32 = NonZeroU32::new(64).unwrap();
 /// Bytes of calls in flight of one connection.
 const MAX_CALL_BYTES_IN_FLIGHT: usize = 64 << 20;
+/// How often a silent client is asked whether it is still there.
+const PROBE_PERIOD: Duration = Duration::from_secs(20);
 /// Numbers of work that is no receive begin here.
 const FIRST_WORK: u64 = 1 << 32;
 
@@ -154,6 +158,7 @@ impl Connection {
 
     async fn run(&mut self, mut registration: Registration) -> &'static str {
         let service = Rc::clone(&self.service);
+        let mut probe = tokio::time::interval(PROBE_PERIOD);
         loop {
             if let Err(why) = self.begin_calls().await {
                 return why;
@@ -175,6 +180,7 @@ impl Connection {
                     self.draining = true;
                     Ok(())
                 }
+                _ = probe.tick() => self.probe(),
             };
             if let Err(why) = result.and_then(|()| self.send_callbacks()) {
                 return why;
@@ -275,7 +281,7 @@ impl Connection {
     fn may_begin(&self) -> bool {
         let shared = &self.service.shared;
         let short = shared.pool.in_use_bytes() > shared.buffer_bytes;
-        !(short && !self.is_idle()) && self.bytes_in_flight < MAX_CALL_BYTES_IN_FLIGHT
+        (self.is_idle() || !short) && self.bytes_in_flight < MAX_CALL_BYTES_IN_FLIGHT
     }
 
     /// Begins the calls that wait, as far as there are buffers.
@@ -409,6 +415,17 @@ impl Connection {
             self.send(SendBatch { id: WorkId(0), writes: Vec::new(), send: Some(send) })?;
         }
         Ok(())
+    }
+
+    /// Writes nothing to nowhere: a client that is gone does not acknowledge
+    /// it, the connection breaks, and its buffers are free again.
+    fn probe(&mut self) -> Result<(), &'static str> {
+        if self.sending > 0 {
+            return Ok(());
+        }
+        let to = RemoteSlice { rkey: 0, address: 0, len: 0 };
+        let writes = vec![RemoteWrite { to, gather: Vec::new() }];
+        self.send(SendBatch { id: WorkId(0), writes, send: None })
     }
 
     fn send(&mut self, batch: SendBatch) -> Result<(), &'static str> {
