@@ -79,11 +79,11 @@ impl Server {
     /// To be called about once a second: ends grace, expires clients,
     /// revokes delegations that were recalled a lease ago, drops waiters.
     pub fn tick(&self, now_seconds: u64) {
-        let unheard = self.state.grace.tick(now_seconds);
-        let mut tables = self.state.lock();
-        for name in unheard {
-            self.forget_absent(&tables, &name);
+        for name in self.state.grace.tick(now_seconds) {
+            // One by one: each waits for a disk, and others for the tables.
+            self.forget_absent(&self.state.lock(), &name);
         }
+        let mut tables = self.state.lock();
         self.expire_clients(&mut tables, now_seconds);
         self.revoke_unreturned(&mut tables, now_seconds);
         if now_seconds.is_multiple_of(u64::from(self.state.lease_seconds)) {
