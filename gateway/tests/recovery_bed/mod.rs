@@ -68,9 +68,32 @@ pub(crate) fn script(level: u32) -> LoginScript {
         .with("DefaultTime2Retain", "20")
 }
 
+/// The same, but three PDUs of a write go before any R2T.
+pub(crate) fn unsolicited(level: u32) -> LoginScript {
+    let mut script = script(level);
+    for (key, value) in &mut script.operational {
+        match key.as_str() {
+            "InitialR2T" => *value = "No".into(),
+            "FirstBurstLength" => *value = "32768".into(),
+            _ => {}
+        }
+    }
+    script
+}
+
 /// Logs in through a proxy. The unit attentions of a new session are taken.
 pub(crate) fn initiator(proxy: &Proxy, level: u32, rejoin: Rejoin) -> Recovering {
-    let mut session = Recovering::login(proxy.address(), script(level), rejoin).unwrap();
+    initiator_as(proxy, script(level), level, rejoin)
+}
+
+/// The same, saying what `script` says.
+pub(crate) fn initiator_as(
+    proxy: &Proxy,
+    script: LoginScript,
+    level: u32,
+    rejoin: Rejoin,
+) -> Recovering {
+    let mut session = Recovering::login(proxy.address(), script, rejoin).unwrap();
     assert_eq!(session.level(), level, "the level is agreed");
     session.run(LUN, &[0; 6], 0, Bytes::new()).unwrap();
     session

@@ -37,7 +37,9 @@ impl Session {
         let in_order = self.params.data_pdu_in_order;
         let Some(task) = self.tasks.get_mut(&pdu.itt) else { return false };
         let Some(at) = task.sequences.iter().position(|s| s.ttt == pdu.ttt) else {
-            if pdu.ttt == Ttt::NONE {
+            // What was announced may come twice.
+            let again = recovers && !task.command.is_final;
+            if pdu.ttt == Ttt::NONE && !again {
                 task.fail(Failure::Check(Condition::UNEXPECTED_UNSOLICITED));
                 return true;
             }

@@ -17,7 +17,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use zgate_iscsi::login::Operational;
 use zgate_iscsi::names::{Cid, Tsih};
-use zgate_iscsi::pdu::{Cdb, Frame, Itt, Lun, RejectReason, ScsiCommand, TaskAttribute};
+use zgate_iscsi::pdu::{
+    Cdb, DataOut, Frame, Itt, Lun, RejectReason, ScsiCommand, TaskAttribute, Ttt,
+};
 use zgate_iscsi::serial::Sn;
 
 /// Silence after which something is repaired.
@@ -102,6 +104,30 @@ impl Task {
     /// The DataSN expected next, all before it being there.
     fn exp_data_sn(&self) -> u32 {
         (0..).find(|sn| !self.data_sns.contains(sn)).unwrap_or(0)
+    }
+}
+
+/// A run of Data-Out PDUs.
+#[derive(Clone, Copy, Debug)]
+struct Sequence {
+    lun: Lun,
+    itt: Itt,
+    ttt: Ttt,
+    exp_stat_sn: Sn,
+    start: usize,
+    end: usize,
+}
+
+/// Sends a sequence in PDUs of up to `chunk` bytes (RFC 7143 §11.7).
+fn send_sequence(link: &mut Link, sequence: Sequence, write: &Bytes, chunk: usize) {
+    let Sequence { lun, itt, ttt, exp_stat_sn, start, end } = sequence;
+    let (mut at, mut data_sn) = (start, 0);
+    while at < end {
+        let next = end.min(at + chunk);
+        let (is_final, offset) = (next == end, at as u32);
+        let pdu = DataOut { is_final, lun, itt, ttt, exp_stat_sn, data_sn, offset };
+        link.send(pdu.encode(write.get(at..next).map(Bytes::copy_from_slice).unwrap_or_default()));
+        (at, data_sn) = (next, data_sn + 1);
     }
 }
 
@@ -296,9 +322,14 @@ impl Recovering {
         };
         let immediate = immediate.min(self.chunk_bytes).min(task.write.len());
         let is_write = !task.write.is_empty();
+        // RFC 7143 §4.2.5.2: without InitialR2T the first burst goes at once.
+        let burst = match self.params.initial_r2t {
+            true => immediate,
+            false => task.write.len().min(self.params.first_burst_bytes as usize),
+        };
         let command = ScsiCommand {
             immediate: false,
-            is_final: true,
+            is_final: burst <= immediate,
             read: task.read_bytes > 0,
             write: is_write,
             attribute: self.attribute,
@@ -311,6 +342,10 @@ impl Recovering {
             bidirectional_read_bytes: None,
         };
         link.send(command.encode(task.write.slice(..immediate)));
+        let (lun, exp_stat_sn, write) = (task.lun, link.exp_stat_sn, task.write.clone());
+        let sequence =
+            Sequence { lun, itt, ttt: Ttt::NONE, exp_stat_sn, start: immediate, end: burst };
+        send_sequence(link, sequence, &write, self.chunk_bytes);
     }
 
     /// Waits for a command to end.

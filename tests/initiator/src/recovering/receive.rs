@@ -1,11 +1,11 @@
 //! What the target sends.
 
-use super::Recovering;
+use super::{Recovering, Sequence, send_sequence};
 use crate::Done;
 use bytes::Bytes;
 use std::io;
 use zgate_iscsi::pdu::{
-    DataIn, DataOut, Frame, Itt, LogoutResponse, LogoutResult, NopIn, NopOut, Opcode, R2t, Reject,
+    DataIn, Frame, Itt, LogoutResponse, LogoutResult, NopIn, NopOut, Opcode, R2t, Reject,
     ScsiResponse, TaskResponse, TaskResult, Ttt,
 };
 use zgate_iscsi::serial::Sn;
@@ -130,23 +130,9 @@ impl Recovering {
         let (lun, write) = (task.lun, task.write.clone());
         let Some(link) = self.link(number) else { return };
         link.given_out(r2t.stat_sn);
-        let (mut at, mut data_sn) = (r2t.offset as usize, 0);
-        while at < end {
-            let next = end.min(at + chunk);
-            let pdu = DataOut {
-                is_final: next == end,
-                lun,
-                itt: r2t.itt,
-                ttt: r2t.ttt,
-                exp_stat_sn: link.exp_stat_sn,
-                data_sn,
-                offset: at as u32,
-            };
-            link.send(
-                pdu.encode(write.get(at..next).map(Bytes::copy_from_slice).unwrap_or_default()),
-            );
-            (at, data_sn) = (next, data_sn + 1);
-        }
+        let (itt, ttt, exp_stat_sn) = (r2t.itt, r2t.ttt, link.exp_stat_sn);
+        let sequence = Sequence { lun, itt, ttt, exp_stat_sn, start: r2t.offset as usize, end };
+        send_sequence(link, sequence, &write, chunk);
     }
 
     fn nop_in(&mut self, number: usize, frame: &Frame) {
