@@ -51,6 +51,7 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
         }
     };
     add("server", toml::Value::try_from(&config.server));
+    add("rdma", toml::Value::try_from(&config.rdma));
     for export in &config.exports {
         add(&format!("export {}", export.pseudo), toml::Value::try_from(export));
     }
@@ -75,7 +76,7 @@ fn effect_of(key: &str) -> Effect {
     if ["iscsi.discovery_chap", "server.rescan_seconds", "server.away_seconds"].contains(&key) {
         return Effect::Live;
     }
-    if key.starts_with("server.") || key.starts_with("iscsi.") {
+    if ["server.", "rdma.", "iscsi."].iter().any(|table| key.starts_with(table)) {
         return Effect::Restart;
     }
     // What is settled when a client mounts (FSINFO, maxread) or logs in.

@@ -1,6 +1,6 @@
 //! RDMA in the file.
 
-use crate::schema::ByteSize;
+use crate::schema::{ByteSize, Config};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -31,5 +31,43 @@ pub struct RdmaConfig {
 impl Default for RdmaConfig {
     fn default() -> Self {
         Self { listen: Vec::new(), fabric: FabricChoice::Auto, arena: ByteSize(512 << 20) }
+    }
+}
+
+/// Bounds of the arena: a few connections' buffers, and more than any machine
+/// has.
+const ARENA_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
+
+/// What is wrong with it.
+pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
+    let rdma = &config.rdma;
+    if !ARENA_BYTES.contains(&rdma.arena.0) {
+        found.push(format!("rdma.arena = {}: must be between 16MiB and 1TiB", rdma.arena));
+    }
+    // A device's ports are not those of TCP; the emulated fabric's are.
+    let taken = |address| config.server.listen.contains(address);
+    if rdma.fabric == FabricChoice::Emulated
+        && let Some(address) = rdma.listen.iter().find(|address| taken(address))
+    {
+        found.push(format!("rdma.listen = {address}: server.listen has it; choose another port"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parse;
+    use std::path::Path;
+
+    #[test]
+    fn bounds_and_conflicts_are_told() {
+        let said =
+            |text: &str| parse(text, Path::new("zgate.toml")).err().map(|error| error.to_string());
+        let good = "[rdma]\nlisten = [\"0.0.0.0:20049\"]\narena = \"64MiB\"\n";
+        assert_eq!(said(good), None);
+        let small = said("[rdma]\narena = \"1MiB\"\n").unwrap();
+        assert!(small.contains("between 16MiB and 1TiB"), "{small}");
+        let both = "[rdma]\nlisten = [\"0.0.0.0:2049\"]\nfabric = \"emulated\"\n";
+        assert!(said(both).unwrap().contains("choose another port"));
+        assert!(said("[rdma]\nfabric = \"infiniband\"\n").unwrap().contains("auto"));
     }
 }

@@ -13,6 +13,7 @@ const MAX_NAME_BYTES: usize = 255;
 pub(crate) fn problems(config: &Config) -> Vec<String> {
     let mut found = Vec::new();
     server(config, &mut found);
+    crate::rdma::problems(config, &mut found);
     for (index, export) in config.exports.iter().enumerate() {
         let name = if export.pseudo.is_empty() {
             format!("export number {}", index + 1)
