@@ -23,7 +23,6 @@ const PENDING: (Duration, u32) = (Duration::from_millis(500), 20);
 pub(crate) struct Follower {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    _watch: Option<Watch>,
 }
 
 impl Follower {
@@ -33,10 +32,6 @@ impl Follower {
     /// When no thread can be started.
     pub(crate) fn start(follow: &Arc<Follow>, gateway: &Arc<Gateway>) -> io::Result<Self> {
         let (changes, happened) = channel();
-        // Without ZFS there is nothing to wait for; it is looked for now and
-        // then.
-        let there = std::path::Path::new("/dev/zfs").exists();
-        let watch = there.then(|| Watch::start(&listener(changes.clone()))).transpose()?;
         let stop = Arc::new(AtomicBool::new(false));
         let runner = Runner {
             follow: Arc::clone(follow),
@@ -45,12 +40,12 @@ impl Follower {
             mounts: zfs_mounts(),
             trouble: None,
             pending: 0,
-            // Keeps the channel open where nobody watches.
-            _changes: changes,
+            watch: None,
+            changes,
         };
         let builder = std::thread::Builder::new().name("zgate-follow".to_owned());
         let thread = builder.spawn(move || runner.run(&happened))?;
-        Ok(Self { stop, thread: Some(thread), _watch: watch })
+        Ok(Self { stop, thread: Some(thread) })
     }
 }
 
@@ -83,12 +78,16 @@ struct Runner {
     trouble: Option<String>,
     /// Looks at zvols without devices so far.
     pending: u32,
-    _changes: Sender<Change>,
+    /// Begun when there is something to follow.
+    watch: Option<Watch>,
+    /// Keeps the channel open while nobody watches.
+    changes: Sender<Change>,
 }
 
 impl Runner {
     fn run(mut self, happened: &Receiver<Change>) {
         self.follow.refresh(&self.gateway.shared.facts);
+        self.begin_watch();
         let mut next_look = Instant::now() + LOOK;
         let mut next_scan = Instant::now() + self.rescan();
         let mut wanted: Option<Wanted> = None;
@@ -106,6 +105,7 @@ impl Runner {
             let now = Instant::now();
             if now >= next_look {
                 next_look = now + LOOK;
+                self.begin_watch();
                 for (_, store) in self.gateway.followed() {
                     store.look();
                 }
@@ -124,6 +124,16 @@ impl Runner {
                     });
                 }
             }
+        }
+    }
+
+    fn begin_watch(&mut self) {
+        if self.watch.is_some() || self.follow.state().plan.bases().is_empty() {
+            return;
+        }
+        match Watch::start(&listener(self.changes.clone())) {
+            Ok(watch) => self.watch = Some(watch),
+            Err(error) => tracing::warn!(%error, "changes of datasets are seen late"),
         }
     }
 

@@ -118,12 +118,19 @@ impl Drop for Gateway {
     }
 }
 
+/// Programs of the test's own come first.
+fn bin_first(config: &std::path::Path) -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{}:{path}", config.with_file_name("bin").display())
+}
+
 fn spawn(config: PathBuf, address: SocketAddr) -> Child {
     let log = fs::File::options().create(true).append(true).open(config.with_extension("log"));
     let mut child = Command::new(env!("CARGO_BIN_EXE_zgate"))
         .args(["serve", "--config"])
         .arg(&config)
         .env("ZGATE_LOG", "info")
+        .env("PATH", bin_first(&config))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log.unwrap())
