@@ -1,7 +1,7 @@
-# title: a directory of 5000 files is listed whole, while it changes too
+# title: a directory of 3000 files is listed whole, while it changes too
 # seconds: 300
 
-FILES=5000
+FILES=3000
 store_make "$(best_store)"
 mkdir "$STORE/many"
 (cd "$STORE/many" && seq -f 'file-%05g' $FILES | xargs touch)
@@ -20,10 +20,10 @@ listed() {
     figure "v$2 names and attributes" "$(since "$began")" s
 }
 while_changing() {
-    python3 - "$1/many" "$2/many" <<'END'
+    python3 - "$1/many" "$2/many" $FILES <<'END'
 import os, sys
-a, b = sys.argv[1:3]
-fixed = {f"file-{n:05}" for n in range(1, 5001)}
+a, b, files = sys.argv[1], sys.argv[2], int(sys.argv[3])
+fixed = {f"file-{n:05}" for n in range(1, files + 1)}
 seen = []
 with os.scandir(a) as entries:
     for count, entry in enumerate(entries):
