@@ -65,9 +65,6 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
             io::ErrorKind::AddrNotAvailable => {
                 "; no interface of this machine has that address: `ip addr` lists them"
             }
-            io::ErrorKind::AddrNotAvailable => {
-                "; no interface of this machine has that address: `ip addr` lists them"
-            }
             _ => "",
         };
         io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{hint}"))
