@@ -29,7 +29,7 @@ const HOST_TOOLS: &[Tool] = &[
 /// Runs scenarios in the lab, or opens a shell in it.
 #[derive(Parser, Debug)]
 pub(crate) struct LabArgs {
-    /// Scenarios (`nfs/locks`), folders of them (`nfs`), `all`, `list`, `shell` or `image`
+    /// Scenarios (`nfs/locks`), folders of them (`nfs`), `all`, `ci`, `list`, `shell` or `image`
     #[arg(required = true)]
     scenarios: Vec<String>,
     /// A gateway that is built already, instead of a release build of this tree

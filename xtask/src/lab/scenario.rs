@@ -23,6 +23,8 @@ pub(crate) struct Scenario {
     pub(crate) seconds: u64,
     /// `# machines: 2` when it needs the client on the other end of the wire.
     pub(crate) machines: u64,
+    /// `# ci: no` when `ci` leaves it out: it only measures, or takes long.
+    pub(crate) ci: bool,
 }
 
 /// All scenarios of a tree, sorted.
@@ -63,16 +65,22 @@ fn parse(name: &str, text: &str) -> io::Result<Scenario> {
     if !(1..=2).contains(&machines) {
         return Err(wrong("there are one or two machines"));
     }
-    Ok(Scenario { name: name.to_owned(), title: title.trim().to_owned(), seconds, machines })
+    let ci = match header("ci").map(str::trim) {
+        Some("no") => false,
+        None | Some("yes") => true,
+        Some(_) => return Err(wrong("`# ci:` is yes or no")),
+    };
+    Ok(Scenario { name: name.to_owned(), title: title.trim().to_owned(), seconds, machines, ci })
 }
 
-/// Those that names mean: a scenario, a folder of them, or `all`.
+/// Those that names mean: a scenario, a folder of them, `ci` or `all`.
 ///
 /// # Errors
 /// When a name means none.
 pub(crate) fn choose(all: &[Scenario], names: &[String]) -> io::Result<Vec<Scenario>> {
     let means = |name: &str, scenario: &Scenario| {
         name == "all"
+            || name == "ci" && scenario.ci
             || scenario.name == name
             || scenario.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
     };
@@ -153,6 +161,9 @@ mod tests {
         assert_eq!(names(&["nfs/git"]), ["nfs/git"]);
         assert_eq!(names(&["nfs"]), ["nfs/git", "nfs/git-large"]);
         assert_eq!(names(&["all"]).len(), 3);
+        let mut some = all();
+        some[1] = parse("nfs/git", "# title: t\n# ci: no\n").unwrap();
+        assert_eq!(choose(&some, &["ci".to_owned()]).unwrap().len(), 2);
         assert!(choose(&all(), &["nfs/gi".to_owned()]).is_err());
     }
 }

@@ -1,5 +1,6 @@
 # title: figures: fio over iSCSI against zgate and against LIO, same zvol
 # seconds: 300
+# ci: no
 
 . /lab/guest/load.sh
 . /lab/guest/iscsi.sh

@@ -1,5 +1,6 @@
 # title: figures: fio over NFS against zgate and against the kernel's server, same pool
 # seconds: 300
+# ci: no
 
 . /lab/guest/load.sh
 store_make "$(best_store)"
