@@ -90,9 +90,8 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
         }
     } else if findings.is_empty() {
         println!(
-            "nothing to look at: no configuration at {}, no NFS mounts, no connected clients.\n\
-             `zgate doctor server --config FILE`, `zgate doctor path HOST`",
-            args.config().display()
+            "nothing to look at: `server` needs a configuration (--config FILE, usually \
+             {USUAL_CONFIG}), `client` an NFS mount, `path` a HOST or connected clients"
         );
     } else {
         print!("{}", report::text(&findings));
