@@ -37,10 +37,11 @@ snapshot_is_whole() {
     zfs snapshot lab/vol@before
     echo after >/mnt/disk/file
     sync -f /mnt/disk
-    zfs clone -o readonly=on lab/vol@before lab/clone
+    zfs clone lab/vol@before lab/clone
     eventually 20 test -b /dev/zvol/lab/clone
     mkdir -p /mnt/clone
-    mount -o ro,norecovery,nouuid /dev/zvol/lab/clone /mnt/clone
+    # What was synced may lie in the log: it is replayed, as after a crash.
+    mount -o nouuid /dev/zvol/lab/clone /mnt/clone
     same before "$(cat /mnt/clone/file)" "in the clone of the snapshot"
     same after "$(cat /mnt/disk/file)" "on the disk"
     umount /mnt/clone
