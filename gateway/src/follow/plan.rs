@@ -84,6 +84,8 @@ pub(super) struct Hold {
 #[derive(Default)]
 pub(crate) struct Memory {
     served: BTreeMap<(usize, u64), Served>,
+    /// Zvols that were found, by their guids.
+    volumes: BTreeMap<u64, Volume>,
     pub(super) holds: BTreeMap<u64, Hold>,
 }
 
@@ -197,6 +199,7 @@ impl Plan {
         }
         memory.served = served;
         let (volumes, pending) = self.volumes(memory, sight);
+        memory.volumes = volumes.iter().map(|volume| (volume.guid, volume.clone())).collect();
         Outcome { exports: self.arrange(memory), volumes, pending }
     }
 
@@ -266,6 +269,10 @@ impl Plan {
                 }
                 if !device.exists() {
                     pending = true;
+                    // Renamed: its device has the old name for a moment, and
+                    // hosts use it.
+                    let before = memory.volumes.get(&dataset.guid);
+                    found.extend(before.filter(|v| v.template == entry.template).cloned());
                     continue;
                 }
                 found.push(Volume {
@@ -328,7 +335,7 @@ impl Memory {
 
     /// What holds under another configuration, whose entries are others.
     pub(super) fn holds_only(&self) -> Self {
-        Self { holds: self.holds.clone(), served: BTreeMap::new() }
+        Self { holds: self.holds.clone(), ..Self::default() }
     }
 
     /// Serves again what is held back.
@@ -503,7 +510,19 @@ mod tests {
         let found = zgate_control::datasets::parse(OutputForm::Columns, line).unwrap();
         let pools = BTreeSet::new();
         let sight = Sight { datasets: &found, pools: &pools, now: Instant::now() };
-        let outcome = plan.apply(&mut Memory::default(), &sight);
+        let mut memory = Memory::default();
+        let outcome = plan.apply(&mut memory, &sight);
         assert!(outcome.pending && outcome.volumes.is_empty());
+        // One that was served under another name stays until its device is there.
+        let volume = Volume {
+            target: 0,
+            guid: 8,
+            name: "zfast/vm/before".parse().unwrap(),
+            device: "/dev/zvol/zfast/vm/before".into(),
+            template: plan.volumes[0].template.clone(),
+        };
+        memory.volumes.insert(8, volume.clone());
+        let outcome = plan.apply(&mut memory, &sight);
+        assert!(outcome.pending && outcome.volumes == [volume]);
     }
 }

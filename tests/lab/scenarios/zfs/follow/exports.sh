@@ -30,6 +30,8 @@ print(e["dataset"].get(sys.argv[2]))' "$1" "$2"; }
 discovery() {
     zfs create -V 64M -o volblocksize=16K -o sync=always lab/vol
     zfs set quota=100M lab/models/b
+    zpool sync lab
+    sleep 1
     "$ZGATE" datasets --json >/tmp/datasets.json
     "$ZGATE" pools --json >/tmp/pools.json
     mkdir -p /tmp/old
@@ -51,8 +53,8 @@ END
     python3 - <<'END'
 import json, subprocess
 found = {d["name"]: d for d in json.load(open("/tmp/datasets.json"))}
-listed = subprocess.run(["zfs", "get", "-Hp", "-o", "name,property,value", "-t", "filesystem,volume",
-    "guid,used,sync,recordsize,volblocksize,quota,mounted", "-r", "lab"],
+listed = subprocess.run(["zfs", "get", "-r", "-Hp", "-o", "name,property,value",
+    "-t", "filesystem,volume", "guid,sync,recordsize,volblocksize,quota", "lab"],
     capture_output=True, text=True, check=True).stdout
 keys = {"guid": "guid", "sync": "sync", "recordsize": "recordsize_bytes",
         "volblocksize": "volblocksize_bytes", "quota": "quota_bytes"}
@@ -165,8 +167,10 @@ unsafe_writes() {
     zfs set sync=disabled lab/models/c
     disabled() { of_dataset /m/c warning | grep -q '^sync=disabled'; }
     eventually 20 disabled
-    "$ZGATE" status | grep -q 'warning: sync=disabled'
-    "$ZGATE" mount-hint /m/c | grep -q 'note.*sync=disabled'
+    "$ZGATE" status >/tmp/status
+    grep -q 'warning: sync=disabled' /tmp/status
+    "$ZGATE" mount-hint /m/c | tee /tmp/hint
+    grep -q 'note.*sync=disabled' /tmp/hint
     same None "$(of_dataset /m/b warning)"
 }
 events_again() {
@@ -194,4 +198,3 @@ step "sync=disabled is named" unsafe_writes
 step "events that end are begun again" events_again
 step "the gateway lives" gateway_alive
 step "nothing is left running" ends
-gateway_logs
