@@ -239,6 +239,13 @@ impl NamePattern {
         if self.prefix { name.starts_with(&self.text) } else { name == self.text }
     }
 
+    /// Whether it is about everybody, or nearly: short of a naming authority.
+    #[must_use]
+    pub fn is_broad(&self) -> bool {
+        let least = if self.text.starts_with("iqn.") { "iqn.2026-11.".len() } else { 10 };
+        self.prefix && self.text.len() <= least
+    }
+
     /// Whether it is about everybody the other is about.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
@@ -255,19 +262,13 @@ impl FromStr for NamePattern {
             return Err(format!("\"{text}\": * may only stand at the end"));
         }
         let name = name.to_lowercase();
-        // Short of a naming authority it would let in everybody.
-        let kinds = [("iqn.", "iqn.2026-11.".len()), ("eui.", 10), ("naa.", 10)];
-        let kind = kinds.iter().find(|(kind, _)| name.starts_with(kind));
-        match kind {
-            _ if prefix && kind.is_none_or(|(_, least)| name.len() <= *least) => Err(format!(
-                "\"{text}\" names everybody, or nearly; say allow_any_initiator = true on the \
-                 target instead, or name at least the authority: \"iqn.2026-11.org.example:*\""
-            )),
-            None => Err(format!(
+        let begins = |kind: &&str| name.starts_with(*kind) || (prefix && kind.starts_with(&name));
+        if !["iqn.", "eui.", "naa."].iter().any(|kind| begins(&kind)) {
+            return Err(format!(
                 "\"{text}\" is no initiator's name: these begin with iqn., eui. or naa."
-            )),
-            Some(_) => Ok(Self { text: name, prefix }),
+            ));
         }
+        Ok(Self { text: name, prefix })
     }
 }
 
@@ -363,11 +364,14 @@ mod tests {
         let start: NamePattern = "iqn.2026-01.test:*".parse().unwrap();
         assert!(start.covers(&exact) && start.covers(&start) && !exact.covers(&start));
         assert!(start.matches("iqn.2026-01.test:ab") && !start.matches("iqn.2026-01.tes"));
-        for wrong in ["*", "i*", "iqn.*", "iqn.2026-11.*", "naa.*", "iqn.a*b", "joe", ""] {
+        for wrong in ["iqn.a*b", "joe", "j*", "", "iqx.*"] {
             assert!(wrong.parse::<NamePattern>().is_err(), "{wrong}");
         }
+        for broad in ["*", "i*", "iqn.*", "iqn.2026-11.*", "naa.*"] {
+            assert!(broad.parse::<NamePattern>().unwrap().is_broad(), "{broad}");
+        }
         for right in ["iqn.1993-08.org.debian:01:*", "naa.52004567BA64678D", "eui.02004567a*"] {
-            assert!(right.parse::<NamePattern>().is_ok(), "{right}");
+            assert!(!right.parse::<NamePattern>().unwrap().is_broad(), "{right}");
         }
     }
 

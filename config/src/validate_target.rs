@@ -206,6 +206,12 @@ fn check_initiator(
     found: &mut Vec<String>,
 ) {
     let place = format!("target {target} initiator {}", initiator.name);
+    if initiator.name.is_broad() && initiator.chap.is_none() && initiator.clients.is_empty() {
+        found.push(format!(
+            "{place}: names everybody, or nearly; add chap or clients, name at least the authority \
+             (\"iqn.2026-11.org.example:*\"), or say allow_any_initiator = true on the target"
+        ));
+    }
     if initiator.mutual_chap.is_some() && initiator.chap.is_none() {
         found.push(format!("{place}: mutual_chap needs chap as well"));
     }
@@ -263,6 +269,20 @@ mod tests {
         assert!(problems(&group(1, 3261)).contains("iscsi.group 1: tag"));
         assert!(problems(&group(2, 3260)).contains("127.0.0.1:3260 is there already"));
         assert!(problems(&(group(2, 1) + &group(2, 2))).contains("iscsi.group 2: tag"));
+    }
+
+    #[test]
+    fn a_target_is_open_only_when_that_is_said() {
+        let rule = |more: &str| {
+            format!(
+                "[iscsi]\nlisten = [\"127.0.0.1:3260\"]\n[[target]]\nname = \"iqn.2026-11.test:a\"\n\
+                 [[target.initiator]]\nname = \"iqn.*\"\n{more}"
+            )
+        };
+        let read = |text: &str| crate::parse(text, Path::new("x"));
+        assert!(read(&rule("")).unwrap_err().to_string().contains("names everybody"));
+        assert!(read(&rule("clients = [\"10.0.0.0/8\"]\n")).is_ok());
+        assert!(read(&rule("chap = { user = \"u\", secret_file = \"/s\" }\n")).is_ok());
     }
 
     #[test]
