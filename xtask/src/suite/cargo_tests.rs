@@ -13,16 +13,19 @@ pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
     let mut child = Command::new(cargo)
         .args(["test", "--workspace", "--no-fail-fast", "--quiet"])
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()?;
-    let Some(stdout) = child.stdout.take() else {
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(io::Error::other("cargo has no output"));
     };
+    let notes = std::thread::spawn(move || notes(stderr));
     let mut tail: Vec<String> = Vec::new();
     for line in BufReader::new(stdout).lines() {
         let line = line?;
         count(&line, outcome);
         tail.push(line);
     }
+    outcome.skipped.extend(notes.join().unwrap_or_default());
     if !child.wait()?.success() && outcome.failed.is_empty() {
         outcome.failed.push("the tests do not build; see above".to_owned());
     }
@@ -32,6 +35,22 @@ pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Tests that cannot run here write `note: WHAT not run: WHY` past the harness.
+/// Everything else is passed on. What is noted for the same reason is noted
+/// once.
+fn notes(stderr: impl io::Read) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        match line.strip_prefix("note: ").and_then(|note| note.split_once(" not run: ")) {
+            Some((what, _)) if notes.iter().any(|known| known.starts_with(what)) => {}
+            Some((what, why)) => notes.push(format!("{what}: {why}")),
+            None => eprintln!("{line}"),
+        }
+    }
+    notes
 }
 
 /// Reads a line of the test harness.
@@ -59,6 +78,14 @@ fn count(line: &str, outcome: &mut Outcome) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_could_not_run_is_named_once() {
+        let said = b"note: loop test not run: losetup is needed\nnote: loop test not run: again\n\
+                     note: crash test not run: run it as root\n";
+        let expected = ["loop test: losetup is needed", "crash test: run it as root"];
+        assert_eq!(notes(&said[..]), expected);
+    }
 
     #[test]
     fn results_are_counted() {
