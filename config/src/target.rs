@@ -263,7 +263,7 @@ impl FromStr for NamePattern {
         }
         let name = name.to_lowercase();
         let begins = |kind: &&str| name.starts_with(*kind) || (prefix && kind.starts_with(&name));
-        if !["iqn.", "eui.", "naa."].iter().any(|kind| begins(&kind)) {
+        if !["iqn.", "eui.", "naa."].iter().any(begins) {
             return Err(format!(
                 "\"{text}\" is no initiator's name: these begin with iqn., eui. or naa."
             ));
