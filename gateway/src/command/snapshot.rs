@@ -152,7 +152,7 @@ fn create(args: &CreateArgs) -> Answer {
         Flush::NotNeeded => {}
         Flush::Flushed { flushed } => {
             let count = flushed.as_array().map_or(0, Vec::len);
-            println!("{count} LUNs flushed first");
+            println!("LUNs flushed first: {count}");
         }
         Flush::GatewayNotRunning { reason } => {
             eprintln!("zgate: no LUN was flushed, as no gateway answers: {reason}");
