@@ -172,13 +172,27 @@ impl Vdev {
         Self {
             name: name.to_owned(),
             class,
-            health: Health::of(properties, "health"),
+            health: health_of(properties),
             size_bytes: properties.number("size").unwrap_or(0),
             allocated_bytes: properties.number("allocated").unwrap_or(0),
             disks: Vec::new(),
         }
     }
 }
+
+/// What `zpool list -v` prints of a device, whatever is asked for with `-o`.
+const DEVICE_COLUMNS: [&str; 10] = [
+    "name",
+    "size",
+    "allocated",
+    "free",
+    "checkpoint",
+    "expandsize",
+    "fragmentation",
+    "capacity",
+    "dedupratio",
+    "health",
+];
 
 /// Lists pools with their devices, sorted by name; all, or those named.
 ///
@@ -191,29 +205,46 @@ pub fn list(
     names: &[&PoolName],
 ) -> Result<Vec<Pool>, ToolError> {
     let columns = COLUMNS.join(",");
-    let mut arguments = vec!["list", "{form}", "-v", "-P", "-o", &columns];
-    arguments.extend(names.iter().map(|name| name.as_str()));
-    parse(form, &ask(tool, form, "zpool", &arguments)?)
+    let names = names.iter().map(|name| name.as_str());
+    match form {
+        OutputForm::Json => {
+            let mut arguments = vec!["list", "{form}", "-v", "-P", "-o", &columns];
+            arguments.extend(names);
+            parse_json(&ask(tool, form, "zpool", &arguments)?)
+        }
+        OutputForm::Columns => {
+            let mut pools = vec!["list", "{form}", "-o", &columns];
+            let mut devices = vec!["list", "{form}", "-v", "-P"];
+            for name in names {
+                pools.push(name);
+                devices.push(name);
+            }
+            let pools = ask(tool, form, "zpool", &pools)?;
+            parse_columns(&pools, &ask(tool, form, "zpool", &devices)?)
+        }
+    }
 }
 
-/// Reads what `zpool list -v` printed.
+/// Reads what `zpool list` printed of pools; their devices from JSON only.
 ///
 /// # Errors
 /// [`ToolError::Answer`].
 pub fn parse(form: OutputForm, output: &str) -> Result<Vec<Pool>, ToolError> {
-    let mut pools = match form {
+    match form {
         OutputForm::Json => parse_json(output),
-        OutputForm::Columns => parse_columns(output),
-    }?;
-    pools.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(pools)
+        OutputForm::Columns => parse_columns(output, ""),
+    }
 }
 
 fn wrong(reason: String) -> ToolError {
     not_understood("zpool", "list", reason)
 }
 
-fn parse_json(output: &str) -> Result<Vec<Pool>, ToolError> {
+/// Reads what `zpool list -v -j` printed.
+///
+/// # Errors
+/// [`ToolError::Answer`].
+pub fn parse_json(output: &str) -> Result<Vec<Pool>, ToolError> {
     let mut pools = Vec::new();
     for (name, object) in json_object("zpool", "list", output, "pools")? {
         let mut properties = Properties::from_json(&object["properties"]);
@@ -238,6 +269,7 @@ fn parse_json(output: &str) -> Result<Vec<Pool>, ToolError> {
         pool.vdevs.sort_by(|a, b| (a.class, &a.name).cmp(&(b.class, &b.name)));
         pools.push(pool);
     }
+    pools.sort_by(|a: &Pool, b| a.name.cmp(&b.name));
     Ok(pools)
 }
 
@@ -273,34 +305,37 @@ fn collect_disks(object: &Value, disks: &mut Vec<String>) {
     }
 }
 
-/// Pools have a line that does not begin with a tab, headings one without any;
-/// lines of devices begin with one. Of devices, only top-level ones tell what
-/// is allocated; spares and caches are always top-level.
-fn parse_columns(output: &str) -> Result<Vec<Pool>, ToolError> {
-    let mut pools: Vec<Pool> = Vec::new();
-    let mut class = VdevClass::Data;
+/// Reads what `zpool list -Hp` printed of pools, and with `-v` of devices.
+///
+/// There, pools have a line that does not begin with a tab, headings one
+/// without any; lines of devices begin with one. Of devices, only top-level
+/// ones tell what is allocated; spares and caches are always top-level.
+///
+/// # Errors
+/// [`ToolError::Answer`].
+pub fn parse_columns(output: &str, devices: &str) -> Result<Vec<Pool>, ToolError> {
     let lines = output.lines().filter(|line| !line.is_empty() && !line.starts_with("no pools"));
-    for line in lines {
+    let pool = |line: &str| {
+        let properties = Properties::from_columns(&COLUMNS, line)
+            .ok_or_else(|| wrong(format!("{} columns expected: {line:?}", COLUMNS.len())))?;
+        Pool::of(&properties).map_err(wrong)
+    };
+    let mut pools = lines.map(pool).collect::<Result<Vec<_>, _>>()?;
+    pools.sort_by(|a, b| a.name.cmp(&b.name));
+    // One that was imported in between is left out.
+    let mut current: Option<usize> = None;
+    let mut class = VdevClass::Data;
+    for line in devices.lines().filter(|line| !line.is_empty() && !line.starts_with("no pools")) {
         if let Some(device) = line.strip_prefix('\t') {
-            let pool = pools.last_mut().ok_or_else(|| wrong("a device without pool".into()))?;
-            let properties = Properties::from_columns(&COLUMNS, device)
-                .ok_or_else(|| wrong(format!("{} columns expected: {line:?}", COLUMNS.len())))?;
-            let name = properties.text("name").unwrap_or_default();
-            let top = properties.text("allocated").is_some()
-                || matches!(class, VdevClass::Spare | VdevClass::Cache);
-            match pool.vdevs.last_mut() {
-                Some(group) if !top => {
-                    // A mirror in a mirror is a replacement, not a disk.
-                    if !is_group(name) {
-                        group.disks.push(name.to_owned());
-                    }
-                }
-                _ => pool.vdevs.push(Vdev::of(name, class, &properties)),
+            let properties =
+                Properties::from_columns(&DEVICE_COLUMNS, device).ok_or_else(|| {
+                    wrong(format!("{} columns expected: {line:?}", DEVICE_COLUMNS.len()))
+                })?;
+            if let Some(pool) = current.and_then(|index| pools.get_mut(index)) {
+                add_device(pool, class, &properties);
             }
-        } else if line.contains('\t') {
-            let properties = Properties::from_columns(&COLUMNS, line)
-                .ok_or_else(|| wrong(format!("{} columns expected: {line:?}", COLUMNS.len())))?;
-            pools.push(Pool::of(&properties).map_err(wrong)?);
+        } else if let Some((name, _)) = line.split_once('\t') {
+            current = pools.iter().position(|pool| pool.name.as_str() == name);
             class = VdevClass::Data;
         } else {
             let heading = line.split_whitespace().next().unwrap_or_default();
@@ -314,6 +349,29 @@ fn parse_columns(output: &str) -> Result<Vec<Pool>, ToolError> {
     Ok(pools)
 }
 
+fn add_device(pool: &mut Pool, class: VdevClass, properties: &Properties) {
+    let name = properties.text("name").unwrap_or_default();
+    let top = properties.text("allocated").is_some()
+        || matches!(class, VdevClass::Spare | VdevClass::Cache);
+    match pool.vdevs.last_mut() {
+        Some(group) if !top => {
+            // A mirror in a mirror is a replacement, not a disk.
+            if !is_group(name) {
+                group.disks.push(name.to_owned());
+            }
+        }
+        _ => pool.vdevs.push(Vdev::of(name, class, properties)),
+    }
+}
+
+/// Later releases print more columns behind it.
+fn health_of(properties: &Properties) -> Health {
+    let text = properties.text("health").unwrap_or_default();
+    match text.split('\t').next().unwrap_or_default().parse() {
+        Ok(health) => health,
+    }
+}
+
 fn is_group(name: &str) -> bool {
     let kinds = ["mirror-", "raidz1-", "raidz2-", "raidz3-", "draid", "spare-", "replacing-"];
     kinds.iter().any(|kind| name.starts_with(kind))
@@ -322,27 +380,30 @@ fn is_group(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::properties::OutputForm::{Columns, Json};
 
-    const LISTED: &str = "llm\t8212\tONLINE\t1000\t250\t750\t25\t3\t1.00\toff\ton\t12\t-
-\tmirror-0\t-\tONLINE\t900\t240\t660\t26\t3\t-\t-\t-\t-\t-
-\t/dev/sda\t-\tONLINE\t900\t-\t-\t-\t-\t-\t-\t-\t-\t-
-\t/dev/sdb\t-\tONLINE\t900\t-\t-\t-\t-\t-\t-\t-\t-\t-
-special      -     -     -
-\t/dev/sdc\t-\tONLINE\t100\t10\t90\t10\t0\t-\t-\t-\t-\t-
-logs         -     -     -
-\t/dev/sdd\t-\tONLINE\t32\t0\t32\t0\t0\t-\t-\t-\t-\t-
-cache        -     -     -
-\t/dev/sde\t-\tONLINE\t500\t7\t493\t1\t0\t-\t-\t-\t-\t-
-spare        -     -     -
-\t/dev/sdf\t-\tAVAIL\t900\t-\t-\t-\t-\t-\t-\t-\t-\t-
+    const POOLS: &str = "llm\t8212\tONLINE\t1000\t250\t750\t25\t3\t1.00\toff\ton\t12\t-
 zfast\t77\tDEGRADED\t10\t1\t9\t10\t-\t1.50\toff\toff\t0\t/mnt
-\t/dev/nvme0n1p1\t-\tONLINE\t10\t1\t9\t10\t0\t-\t-\t-\t-\t-
+";
+    /// As OpenZFS 2.3.9 prints it; the second pool as 2.4 does.
+    const DEVICES: &str = "llm\t1000\t250\t750\t-\t-\t3\t25\t1.00\tONLINE\t-
+\tmirror-0\t900\t240\t660\t-\t-\t3\t26\t-\tONLINE
+\t/dev/sda\t900\t-\t-\t-\t-\t-\t-\t-\tONLINE
+\t/dev/sdb\t900\t-\t-\t-\t-\t-\t-\t-\tONLINE
+special      -     -     -
+\t/dev/sdc\t100\t10\t90\t-\t-\t0\t10\t-\tONLINE
+logs         -     -     -
+\t/dev/sdd\t32\t0\t32\t-\t-\t0\t0\t-\tONLINE
+cache        -     -     -
+\t/dev/sde\t500\t7\t493\t-\t-\t0\t1\t-\tONLINE
+spare        -     -     -
+\t/dev/sdf\t900\t-\t-\t-\t-\t-\t-\t-\tAVAIL
+zfast\t10\t1\t9\t-\t-\t-\t10\t1.50\tDEGRADED\t/mnt
+\t/dev/nvme0n1p1\t10\t1\t9\t-\t-\t0\t10\t-\tONLINE\t-
 ";
 
     #[test]
     fn classes_and_members_from_columns() {
-        let found = parse(Columns, LISTED).unwrap();
+        let found = parse_columns(POOLS, DEVICES).unwrap();
         let [llm, zfast] = &found[..] else { panic!("two pools") };
         assert!(llm.has_log() && llm.has_special() && llm.has_cache());
         let data: Vec<_> = llm.of_class(VdevClass::Data).collect();
@@ -354,6 +415,7 @@ zfast\t77\tDEGRADED\t10\t1\t9\t10\t-\t1.50\toff\toff\t0\t/mnt
         assert_eq!(zfast.health, Health::Degraded);
         assert_eq!((zfast.dedup_ratio, zfast.altroot.as_deref()), (1.5, Some("/mnt")));
         assert!(!zfast.has_log());
+        assert_eq!(zfast.vdevs[0].health, Health::Online);
     }
 
     #[test]
@@ -375,7 +437,7 @@ zfast\t77\tDEGRADED\t10\t1\t9\t10\t-\t1.50\toff\toff\t0\t/mnt
                         "replacing-1": {"vdevs": {"/dev/sdb": disk(1), "/dev/sdg": disk(1)}}}},
                 "special": {"/dev/sdc": disk(100)}, "logs": {"/dev/sdd": disk(32)},
                 "l2cache": {"/dev/sde": disk(500)}}}}});
-        let found = parse(Json, &text.to_string()).unwrap();
+        let found = parse_json(&text.to_string()).unwrap();
         let llm = &found[0];
         assert_eq!((llm.guid, llm.capacity_percent), (8212, 25));
         assert!(llm.has_log() && llm.has_special() && llm.has_cache());

@@ -107,7 +107,8 @@ fn a_release_without_json_is_asked_for_words() {
             2,
             "invalid option 'j'",
         )
-        .then(&format!("zpool list -Hp -v -P -o {columns} tank"), list)
+        .then(&format!("zpool list -Hp -o {columns} tank"), list)
+        .then("zpool list -Hp -v -P tank", "")
         .then("zpool status -pP tank", DEGRADED_TEXT)
         .then("zpool get -Hp -o property,value freeing,leaked tank", "freeing\t7\nleaked\t0\n");
     let health =
