@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_old_release_is_asked_for_columns_once_it_refused_json() {
-        let json = format!("zfs list -j --json-int {LIST}");
+        let json = format!("zfs list -j -p {LIST}");
         let columns = format!("zfs list -Hp {LIST}");
         let tool = Arc::new(
             Recorded::default()
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_dataset_that_is_not_there() {
-        let command = format!("zfs list -j --json-int {LIST} -r tank/x");
+        let command = format!("zfs list -j -p {LIST} -r tank/x");
         let said = "cannot open 'tank/x': dataset does not exist";
         let discovery = Discovery::new(Arc::new(Recorded::default().then_fail(&command, 1, said)));
         let name = "tank/x".parse().unwrap();

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutputForm {
-    /// `-j --json-int`, OpenZFS 2.3 and later.
+    /// `-j -p`, OpenZFS 2.3 and later. Not `--json-int`: 2.3.9 reads values back
+    /// as signed numbers there, and all guids from 2^63 on become 2^63 - 1.
     Json,
     /// `-Hp`, every release.
     Columns,
@@ -189,7 +190,7 @@ pub(crate) fn ask(
     arguments: &[&str],
 ) -> Result<String, ToolError> {
     let flags: &[&str] = match form {
-        OutputForm::Json => &["-j", "--json-int"],
+        OutputForm::Json => &["-j", "-p"],
         OutputForm::Columns => &["-Hp"],
     };
     let with_flags: Vec<&str> = arguments

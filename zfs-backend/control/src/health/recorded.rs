@@ -102,11 +102,7 @@ fn a_release_without_json_is_asked_for_words() {
     let list = "tank\t1\tDEGRADED\t1000\t100\t900\t10\t0\t1.00\toff\toff\t12\t-\n";
     let columns = "name,guid,health,size,allocated,free,capacity,fragmentation,dedupratio,readonly,autotrim,ashift,altroot";
     let tool = Recorded::default()
-        .then_fail(
-            &format!("zpool list -j --json-int -v -P -o {columns} tank"),
-            2,
-            "invalid option 'j'",
-        )
+        .then_fail(&format!("zpool list -j -p -v -P -o {columns} tank"), 2, "invalid option 'j'")
         .then(&format!("zpool list -Hp -o {columns} tank"), list)
         .then("zpool list -Hp -v -P tank", "")
         .then("zpool status -pP tank", DEGRADED_TEXT)
