@@ -314,7 +314,8 @@ fn collect_disks(object: &Value, disks: &mut Vec<String>) {
 /// # Errors
 /// [`ToolError::Answer`].
 pub fn parse_columns(output: &str, devices: &str) -> Result<Vec<Pool>, ToolError> {
-    let lines = output.lines().filter(|line| !line.is_empty() && !line.starts_with("no pools"));
+    let is_pool = |line: &&str| line.contains('\t') && !line.starts_with('\t');
+    let lines = output.lines().filter(is_pool);
     let pool = |line: &str| {
         let properties = Properties::from_columns(&COLUMNS, line)
             .ok_or_else(|| wrong(format!("{} columns expected: {line:?}", COLUMNS.len())))?;
