@@ -35,6 +35,7 @@ impl Buffer {
         self.len
     }
 
+    // SAFETY: called by the interpreter only, with a view of its own.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
