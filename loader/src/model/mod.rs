@@ -3,7 +3,7 @@
 //!
 //! [`catalog`] finds out what there is; [`plan`] turns the tensors that are
 //! wanted into few large reads in file order; [`load`] runs them, with a bound
-//! on what is under way; [`slice`] cuts a tensor for one of several ranks;
+//! on what is under way; [`mod@slice`] cuts a tensor for one of several ranks;
 //! [`checksum`] verifies on the way; [`stream`] brings whole files, in order.
 
 pub mod catalog;

@@ -142,6 +142,7 @@ metrics_listen = "127.0.0.1:0"
 
 [iscsi]
 listen = ["127.0.0.1:{portal}"]
+thin_warning_percent = 0
 
 [[target]]
 name = "{OPEN}"
