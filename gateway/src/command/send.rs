@@ -20,7 +20,7 @@ pub(crate) struct SendArgs {
     /// The snapshot; not needed to go on with --resume
     #[arg(required_unless_present_any = ["resume", "resume_token"])]
     snapshot: Option<SnapshotName>,
-    /// file:PATH, ssh:[USER@]HOST:DATASET or local:DATASET
+    /// file:PATH, ssh:USER@HOST:DATASET or local:DATASET
     #[arg(long, value_name = "DESTINATION")]
     to: Destination,
     /// Only what changed since this snapshot or bookmark: @NAME, DATASET@NAME, #NAME

@@ -26,7 +26,7 @@ const MAX_ATTEMPTS: usize = 5;
 /// What is to be copied.
 #[derive(Args, Debug)]
 pub(crate) struct CopyArgs {
-    /// nfs://host[:port]/path or a local file
+    /// nfs://HOST:PORT/PATH or a local file
     from: String,
     /// The other of the two
     to: String,

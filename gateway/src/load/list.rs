@@ -10,7 +10,7 @@ use zgate_loader::{Model, NfsUrl};
 /// What is to be listed.
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
-    /// nfs://host[:port]/path
+    /// nfs://HOST:PORT/PATH
     url: NfsUrl,
     /// List the tensors of the model there instead
     #[arg(long)]

@@ -19,7 +19,7 @@ const MAX_SUMS_BYTES: u64 = 1 << 20;
 /// What is to be loaded.
 #[derive(Args, Debug)]
 pub(crate) struct LoadArgs {
-    /// nfs://host[:port]/path?rdma=auto|on|off&connections=N; a .safetensors
+    /// nfs://HOST:PORT/PATH?rdma=auto|on|off&connections=N; a .safetensors
     /// file, a directory or index of them, or a .gguf file
     #[arg(required = true)]
     urls: Vec<NfsUrl>,

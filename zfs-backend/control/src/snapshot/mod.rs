@@ -2,7 +2,7 @@
 //! between two of them, and how they are sent elsewhere.
 //!
 //! [`plan`](mod@plan) is pure: the moment, the policy and the snapshots there
-//! are come in, what to create and what to destroy comes out. Only [`carry_out`]
+//! are come in, what to create and what to destroy comes out. Only [`mod@carry_out`]
 //! and [`send`] touch anything.
 
 mod carry_out;
