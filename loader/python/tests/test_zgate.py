@@ -45,7 +45,8 @@ class Gateway:
 
     def start(self):
         command = [os.environ["ZGATE"], "serve", "--config", str(self.config)]
-        self.process = subprocess.Popen(command)
+        with open(pathlib.Path(self.dir.name, "zgate.log"), "ab") as log:
+            self.process = subprocess.Popen(command, stderr=log)
         deadline = time.monotonic() + 30
         while True:
             try:
