@@ -137,8 +137,9 @@ in_use() {
     same 400 "$(wc -l <"$STORE/models/y/counted")" "lines written over the rename"
 }
 unmounted() {
-    eventually 30 zfs unmount lab/models/y
+    # Nothing unwritten may be left: to write it would wait, too.
     drop_caches
+    eventually 30 zfs unmount lab/models/y
     cat /mnt/a/file >/tmp/waited &
     local reader=$!
     sleep 5

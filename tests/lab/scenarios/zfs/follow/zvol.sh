@@ -60,8 +60,9 @@ restarted() {
     zfs create -V 64M lab/vm/zero
     eventually 30 numbers_are 3 4 5
     gateway_stop
-    udevadm trigger --action=change --subsystem-match=block
-    udevadm settle --timeout=30
+    # Not the initiator's disks: they do not answer while the gateway is away.
+    udevadm trigger --action=change --subsystem-match=block --sysname-match='zd*'
+    eventually 30 test -e /dev/zvol/lab/vm/zwei
     gateway_start
     eventually 30 luns_are 3/one 4/zwei 5/zero
     eventually 60 cmp -n $((8 << 20)) /tmp/data "$(iscsi_disk 127.0.0.1 4)"
