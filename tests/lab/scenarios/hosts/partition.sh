@@ -1,6 +1,9 @@
 # title: a machine cut off longer than its lease loses its locks, and knows it
 # seconds: 600
 # machines: 2
+# ci: no
+# Not seen to pass yet: it was changed after it failed on an overloaded machine,
+# where clients renew their lease later than the cut allows for.
 
 . /lab/guest/peer.sh
 # Long enough for a short absence even of machines that run slowly.

@@ -1,6 +1,9 @@
 # title: the ground for RDMA: soft-RoCE between two machines, verbs, rping, the kernel's NFS server over it
 # seconds: 420
 # machines: 2
+# ci: no
+# Not seen to pass whole yet: the devices come up and rping passes; ibv_rc_pingpong
+# did not end while it polled, and waits for events since.
 
 . /lab/guest/peer.sh
 need "the second machine is there" b_ready
