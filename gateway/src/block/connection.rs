@@ -11,6 +11,7 @@ use super::login::{self, Admitted};
 use super::receive::Receiver;
 use super::service::BlockService;
 use crate::listen::send::Sender;
+use crate::serve::data_path::{DataDirection, Transport};
 use crate::serve::service::Service;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -218,6 +219,8 @@ impl Connection {
                     return Err("bad framing");
                 }
             };
+            let copied = self.wire.receiver.take_copied_bytes();
+            self.block.figures.data.carried(Transport::Iscsi, DataDirection::Write, 0, copied);
             let (handle, now) = (self.admitted.handle, self.block.now());
             self.drive(|session| session.handle_pdu(handle, frame, now));
             self.work().await;
@@ -274,7 +277,7 @@ impl Connection {
         let bytes = weight(&command);
         let (block, cell) = (Arc::clone(&self.block), Arc::clone(&self.admitted.cell));
         let mut run: LocalBoxFuture<'static, Finished> = Box::pin(async move {
-            let result = execute(&block, &cell, command).await;
+            let result = execute(&block, &cell, command, Transport::Iscsi).await;
             (bytes, Some(result))
         });
         let first =
@@ -382,7 +385,7 @@ async fn run_out(mut running: Running, cell: Arc<Cell>, block: Arc<BlockService>
     while cell.ports().is_empty() {
         match cell.take_work() {
             Some(Work::Run(command)) => {
-                let (tag, completion) = execute(&block, &cell, command).await;
+                let (tag, completion) = execute(&block, &cell, command, Transport::Iscsi).await;
                 cell.with(|session| session.complete(tag, completion));
             }
             Some(Work::Function { tag, function, lun }) => {

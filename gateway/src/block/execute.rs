@@ -4,6 +4,7 @@ use super::cell::Cell;
 use super::figures::Family;
 use super::functions;
 use super::service::BlockService;
+use crate::serve::data_path::{DataDirection, Transport};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,14 +19,16 @@ pub(crate) fn weight(command: &Command) -> u64 {
     u64::from(command.expected_read_bytes) + u64::from(command.expected_write_bytes)
 }
 
-/// Runs a command.
+/// Runs a command whose data `transport` carries.
 pub(crate) async fn execute(
     block: &BlockService,
     cell: &Arc<Cell>,
     command: Box<Command>,
+    transport: Transport,
 ) -> (TaskTag, Completion) {
     let begun = Instant::now();
-    let Command { task, lun, cdb, attribute, expected_write_bytes, data_out, .. } = *command;
+    let Command { task, lun, cdb, attribute, expected_write_bytes, data_out, copied_bytes, .. } =
+        *command;
     let view = cell.view();
     let wire_lun = lun.0.to_be_bytes();
     let unit = Lun::parse(wire_lun).and_then(|lun| view.units.get(&lun));
@@ -33,8 +36,9 @@ pub(crate) async fn execute(
     let family = Family::of(cdb.opcode());
     let block_bytes = unit.map_or(512, |unit| unit.config.block_bytes);
     let needed = expected_data_out(&cdb, block_bytes);
-    let data_out = in_one_piece(data_out, needed, &block.home.pool);
-    let written = data_out.len() as u64;
+    let (data_out, joined_bytes) = in_one_piece(data_out, needed, &block.home.pool);
+    let data_out_bytes = data_out.len();
+    let written = data_out_bytes as u64;
     // SANITIZE goes on in the background when its command is aborted (SBC-4
     // §4.11), so the command need not stay. All others do: what they write
     // must not come after the answer to the abort.
@@ -62,6 +66,12 @@ pub(crate) async fn execute(
             },
         },
     };
+    let copied = copied_bytes as usize + joined_bytes;
+    block.figures.data.carried(transport, DataDirection::Write, data_out_bytes, copied);
+    if family == Family::Read {
+        let read = response.data_in_bytes() as usize;
+        block.figures.data.carried(transport, DataDirection::Read, read, 0);
+    }
     if let (Some(unit), Some(number)) = (unit, number) {
         cell.end(number);
         if !response.aborts.is_empty() {
@@ -94,16 +104,16 @@ fn attribute_of(attribute: WireAttribute) -> TaskAttribute {
     }
 }
 
-/// The data that the command needs, in one buffer: moved only when it came in
-/// several PDUs.
-fn in_one_piece(mut pieces: Vec<Bytes>, needed: u64, pool: &BufferPool) -> Bytes {
+/// The data that the command needs, in one buffer, and how many bytes were moved
+/// for it: none unless it came in several PDUs.
+fn in_one_piece(mut pieces: Vec<Bytes>, needed: u64, pool: &BufferPool) -> (Bytes, usize) {
     let total: usize = pieces.iter().map(Bytes::len).sum();
     let len = total.min(usize::try_from(needed).unwrap_or(usize::MAX));
     if len == 0 {
-        return Bytes::new();
+        return (Bytes::new(), 0);
     }
     if pieces.first().is_some_and(|first| first.len() >= len) {
-        return pieces.swap_remove(0).slice(..len);
+        return (pieces.swap_remove(0).slice(..len), 0);
     }
     let mut buffer = pool.take(len);
     let mut at = 0;
@@ -112,7 +122,7 @@ fn in_one_piece(mut pieces: Vec<Bytes>, needed: u64, pool: &BufferPool) -> Bytes
         buffer[at..at + take].copy_from_slice(&piece[..take]);
         at += take;
     }
-    buffer.into_bytes()
+    (buffer.into_bytes(), len)
 }
 
 #[cfg(test)]
@@ -124,10 +134,10 @@ mod tests {
         let pool = BufferPool::new(1 << 20);
         let piece = |text: &'static str| Bytes::from_static(text.as_bytes());
         let join = |pieces: Vec<Bytes>, needed| in_one_piece(pieces, needed, &pool);
-        assert_eq!(join(vec![piece("abc"), piece("def")], 5), "abcde");
-        assert_eq!(join(vec![piece("abc"), piece("def")], 99), "abcdef");
-        assert_eq!(join(vec![piece("abc"), piece("def")], 2), "ab");
-        assert_eq!(join(vec![piece("abc")], 0), "");
-        assert_eq!(join(Vec::new(), 7), "");
+        assert_eq!(join(vec![piece("abc"), piece("def")], 5), (Bytes::from_static(b"abcde"), 5));
+        assert_eq!(join(vec![piece("abc"), piece("def")], 99).0, "abcdef");
+        assert_eq!(join(vec![piece("abc"), piece("def")], 2), (Bytes::from_static(b"ab"), 0));
+        assert_eq!(join(vec![piece("abc")], 0).0, "");
+        assert_eq!(join(Vec::new(), 7).0, "");
     }
 }

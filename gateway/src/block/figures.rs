@@ -2,10 +2,11 @@
 
 use super::limits::{MAX_LOGINS, MAX_LOGINS_PER_ADDRESS};
 use crate::serve::counters::LATENCY_BOUNDS_SECONDS;
+use crate::serve::data_path::DataPath;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use zgate_iscsi::login::LoginStatus;
 use zgate_scsi::{Asc, ScsiStatus, Sense, SenseKey};
 
@@ -145,6 +146,8 @@ pub(crate) struct Figures {
     pub sent_bytes: AtomicU64,
     /// Bytes that running commands read or write.
     pub running_bytes: AtomicU64,
+    /// Data carried and copied.
+    pub data: Arc<DataPath>,
     /// Connections that are logging in, by address.
     logging_in: Mutex<BTreeMap<IpAddr, usize>>,
 }
@@ -158,6 +161,7 @@ impl Default for Figures {
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             running_bytes: AtomicU64::new(0),
+            data: Arc::default(),
             logging_in: Mutex::default(),
         }
     }

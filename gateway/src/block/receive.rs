@@ -27,6 +27,7 @@ pub(crate) struct Receiver {
     filled: usize,
     placed: Option<Placed>,
     after_placed: bool,
+    copied_bytes: usize,
     pool: BufferPool,
 }
 
@@ -40,8 +41,14 @@ impl Receiver {
             filled: 0,
             placed: None,
             after_placed: false,
+            copied_bytes: 0,
             pool,
         }
+    }
+
+    /// Bytes of data that were moved since this was asked last.
+    pub(crate) fn take_copied_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.copied_bytes)
     }
 
     /// What login agreed.
@@ -123,6 +130,7 @@ impl Receiver {
         let mut buffer = self.pool.take(len);
         let present = len.min(self.filled);
         buffer[..present].copy_from_slice(&self.take(present));
+        self.copied_bytes += present;
         self.placed = Some(Placed { buffer, filled: present });
         self.after_placed = true;
     }

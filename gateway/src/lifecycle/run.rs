@@ -381,7 +381,7 @@ fn build(
     let boot_epoch = state_dir.next_epoch(unix_seconds())?;
     let connections = Arc::new(Connections::new(settings.connections));
     let runtime = Arc::new(GatewayRuntime::new(Arc::clone(&connections)));
-    let metrics = Arc::new(Counters::default());
+    let metrics = Arc::new(Counters::counting_data(Arc::clone(&block.figures.data)));
     let random = random_bytes()?;
     let mut write_verifier = [0; 8];
     write_verifier.copy_from_slice(&random[..8]);

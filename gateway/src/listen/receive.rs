@@ -27,6 +27,10 @@ pub(crate) struct Received {
     pub head: Bytes,
     /// A bulk body and where in `head` it belongs.
     pub bulk: Option<(usize, Bytes)>,
+    /// How often `head` was copied since it came in.
+    pub head_copies: usize,
+    /// Bytes of the bulk body that had to be moved.
+    pub copied_bytes: usize,
 }
 
 impl Received {
@@ -44,6 +48,7 @@ struct Bulk {
     body: AlignedBuf,
     filled: usize,
     tail_missing: usize,
+    copied_bytes: usize,
 }
 
 /// What a look at the stream found.
@@ -64,8 +69,6 @@ pub(crate) struct Receiver {
     bulk: Option<Bulk>,
     after_bulk: bool,
     pool: BufferPool,
-    /// Bytes of bulk bodies that had to be moved once.
-    pub copied_bytes: u64,
 }
 
 impl Receiver {
@@ -77,7 +80,6 @@ impl Receiver {
             bulk: None,
             after_bulk: false,
             pool,
-            copied_bytes: 0,
         }
     }
 
@@ -136,7 +138,7 @@ impl Receiver {
                 self.start += found.consumed;
                 self.after_bulk = found.consumed >= BULK_BYTES;
                 self.shrink();
-                Ok(Progress::Record(Received { head, bulk: None }))
+                Ok(Progress::Record(Received { head, bulk: None, head_copies: 1, copied_bytes: 0 }))
             }
             Parsed::Need(_) => Ok(Progress::Wait),
         }
@@ -172,10 +174,10 @@ impl Receiver {
         let present = (have.len() - at).min(len);
         body[..present].copy_from_slice(&have[at..at + present]);
         let head = have[..at].to_vec();
-        self.copied_bytes += present as u64;
         self.start += MARKER_BYTES + at + present;
         self.after_bulk = true;
-        self.bulk = Some(Bulk { head, at, body, filled: present, tail_missing });
+        self.bulk =
+            Some(Bulk { head, at, body, filled: present, tail_missing, copied_bytes: present });
         Some(self.continue_bulk())
     }
 
@@ -192,6 +194,8 @@ impl Receiver {
             Some(bulk) => Progress::Record(Received {
                 head: Bytes::from(bulk.head),
                 bulk: Some((bulk.at, bulk.body.into_bytes())),
+                head_copies: 1,
+                copied_bytes: bulk.copied_bytes,
             }),
             None => Progress::Wait,
         }

@@ -3,6 +3,7 @@
 use super::receive::{Progress, Received, Receiver};
 use super::send::Sender;
 use crate::serve::connections::{CallbackCall, Registration};
+use crate::serve::data_path::{DataDirection, Transport};
 use crate::serve::dispatch::{Answer, answer};
 use crate::serve::service::Service;
 use bytes::Bytes;
@@ -153,7 +154,10 @@ impl Connection {
     fn reply(&mut self, answer: Answer) -> Result<(), &'static str> {
         match answer {
             Answer::Reply(message) => {
-                self.service.shared.metrics.bytes_out(message.len());
+                let metrics = &self.service.shared.metrics;
+                metrics.bytes_out(message.len());
+                let data = message.payload_bytes();
+                metrics.data.carried(Transport::Tcp, DataDirection::Read, data, 0);
                 if self.sender.push(message) { Ok(()) } else { Err("reply too long") }
             }
             Answer::Nothing => Ok(()),

@@ -6,6 +6,7 @@ use crate::block::figures::{FAILURES, STATUSES as STATUSES_OF_SCSI, UnitFigures}
 use crate::block::service::BlockService;
 use crate::block::unit::Unit;
 use crate::serve::counters::LATENCY_BOUNDS_SECONDS;
+use crate::serve::data_path::DataFigures;
 use crate::serve::service::Shared;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +37,8 @@ metrics! {
     PROCEDURE_SECONDS "zgate_nfs3_procedure_seconds" "histogram" "Time an NFSv3 procedure took, by procedure";
     RECEIVED "zgate_received_bytes_total" "counter" "Bytes received from clients";
     SENT "zgate_sent_bytes_total" "counter" "Bytes of replies";
+    MOVED "zgate_data_moved_bytes_total" "counter" "File and block data carried, by transport and direction";
+    COPIED "zgate_data_copied_bytes_total" "counter" "Data that was copied within the process on its way, by transport and direction";
     CONNECTIONS "zgate_connections" "gauge" "Open client connections";
     CLIENTS "zgate_nfs_clients" "gauge" "Confirmed NFSv4 clients";
     COURTESY "zgate_nfs_courtesy_clients" "gauge" "Clients whose lease ran out and who keep state by courtesy";
@@ -97,6 +100,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     let (received, sent) = shared.metrics.bytes();
     single(&mut out, RECEIVED, received);
     single(&mut out, SENT, sent);
+    data_path(&mut out, shared);
     single(&mut out, CONNECTIONS, shared.connections.len());
     let totals = shared.v4.totals(shared.runtime.now().seconds());
     single(&mut out, CLIENTS, totals.clients);
@@ -143,6 +147,24 @@ fn operations(out: &mut String, shared: &Shared) {
     head(out, STATUSES);
     for (status, count) in shared.metrics.errors() {
         let _ = writeln!(out, "{}{{status=\"{}\"}} {count}", STATUSES.name, status.name());
+    }
+}
+
+fn data_path(out: &mut String, shared: &Shared) {
+    let figures = shared.metrics.data.figures();
+    type Value = fn(&DataFigures) -> u64;
+    let values: [(Metric, Value); 2] =
+        [(MOVED, |one| one.moved_bytes), (COPIED, |one| one.copied_bytes)];
+    for (metric, value) in values {
+        head(out, metric);
+        for one in &figures {
+            let (name, transport, direction) = (metric.name, one.transport, one.direction);
+            let value = value(one);
+            let _ = writeln!(
+                out,
+                "{name}{{transport=\"{transport}\",direction=\"{direction}\"}} {value}"
+            );
+        }
     }
 }
 

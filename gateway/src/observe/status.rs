@@ -2,6 +2,7 @@
 
 use super::pools::{CacheReport, PoolReport};
 use crate::follow::facts::DatasetFacts;
+use crate::serve::data_path::DataFigures;
 use crate::serve::service::Shared;
 use serde::Serialize;
 use zgate_nfs::namespace::{ClientRule, Squash};
@@ -17,6 +18,8 @@ pub(crate) struct Status {
     connections: usize,
     grace_seconds_left: u64,
     buffers_in_use_bytes: usize,
+    /// Data carried and copied, by transport and direction.
+    data: Vec<DataFigures>,
     pools: Vec<PoolReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     zfs: Option<CacheReport>,
@@ -153,6 +156,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
         connections: shared.connections.len(),
         grace_seconds_left: totals.grace_seconds,
         buffers_in_use_bytes: shared.pool.in_use_bytes(),
+        data: shared.metrics.data.figures(),
         pools: shared.pools.report(),
         zfs: shared.pools.cache_report(),
     }

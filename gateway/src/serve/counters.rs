@@ -1,6 +1,8 @@
 //! Counters of the data path: relaxed atomics, one cache line of work per
 //! operation; read when somebody asks.
 
+use crate::serve::data_path::DataPath;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use zgate_nfs::v4::Status;
@@ -46,6 +48,8 @@ pub(crate) struct Counters {
     refused: AtomicU64,
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
+    /// Data carried and copied.
+    pub data: Arc<DataPath>,
 }
 
 /// A copy of one NFSv3 procedure's figures.
@@ -82,6 +86,7 @@ impl Default for Counters {
             refused: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
+            data: Arc::default(),
         }
     }
 }
@@ -96,6 +101,11 @@ impl OpCounters {
 }
 
 impl Counters {
+    /// Counters that count data into `data`.
+    pub(crate) fn counting_data(data: Arc<DataPath>) -> Self {
+        Self { data, ..Self::default() }
+    }
+
     pub(crate) fn bytes_in(&self, bytes: usize) {
         self.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }

@@ -2,6 +2,7 @@
 
 use super::service::{Service, Shared};
 use crate::listen::receive::Received;
+use crate::serve::data_path::{DataDirection, Transport};
 use zgate_nfs::runtime::{Now, Runtime};
 use zgate_nfs::v4::server::Observer;
 use zgate_nfs::{Call, Peer};
@@ -49,10 +50,11 @@ fn route(program: u32, version: u32) -> Result<Target, AcceptError> {
 /// Serves one record.
 pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -> Answer {
     let shared = &service.shared;
-    let Received { head, bulk } = received;
+    let Received { head, bulk, head_copies, copied_bytes } = received;
+    let apart = bulk.as_ref().map_or(0, |(_, data)| data.len());
     let mut d = match bulk {
         Some((at, data)) => Decoder::with_splice(&head, at, data),
-        None => Decoder::new(&head),
+        None => Decoder::shared(&head),
     };
     let header = match CallHeader::decode(&mut d) {
         Ok(header) => header,
@@ -82,6 +84,10 @@ pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -
         }
     }
     let result = run(shared, target, &call, &header, &mut d).await;
+    // Data inside the head were copied as often as the head was.
+    let inside = d.bulk_bytes().saturating_sub(apart);
+    let copied = copied_bytes + d.copied_bytes() + inside * head_copies;
+    shared.metrics.data.carried(transport(peer), DataDirection::Write, d.bulk_bytes(), copied);
     match (&result, key) {
         (Ok(message), Some(key)) => shared.replies.finish(key, message),
         (Err(_), Some(key)) => shared.replies.abandon(key),
@@ -91,6 +97,11 @@ pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -
         Ok(message) => Answer::Reply(with_header(header.xid, message)),
         Err(error) => reject(header.xid, Rejection::Accept(error)),
     }
+}
+
+/// What carries a peer's calls.
+pub(crate) fn transport(peer: &Peer) -> Transport {
+    if peer.rdma { Transport::Rdma } else { Transport::Tcp }
 }
 
 /// Calls without a session are remembered, so that a repeated one is answered

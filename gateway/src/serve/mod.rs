@@ -3,6 +3,7 @@
 pub(crate) mod attention;
 pub(crate) mod connections;
 pub(crate) mod counters;
+pub(crate) mod data_path;
 pub(crate) mod dispatch;
 pub(crate) mod runtime;
 pub(crate) mod service;

@@ -45,15 +45,19 @@ struct Splice {
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     input: &'a [u8],
+    /// Whose bytes the input is, when they can be shared.
+    owner: Option<&'a Bytes>,
     at: usize,
     splice: Option<Splice>,
+    bulk_bytes: usize,
+    copied_bytes: usize,
 }
 
 impl<'a> Decoder<'a> {
     /// A cursor over a message that is all in one piece.
     #[must_use]
     pub fn new(input: &'a [u8]) -> Self {
-        Self { input, at: 0, splice: None }
+        Self { input, owner: None, at: 0, splice: None, bulk_bytes: 0, copied_bytes: 0 }
     }
 
     /// A cursor over a message whose opaque body at `at` was received into
@@ -61,7 +65,26 @@ impl<'a> Decoder<'a> {
     /// padding stay in `input`).
     #[must_use]
     pub fn with_splice(input: &'a [u8], at: usize, data: Bytes) -> Self {
-        Self { input, at: 0, splice: Some(Splice { at, data }) }
+        Self { splice: Some(Splice { at, data }), ..Self::new(input) }
+    }
+
+    /// A cursor over a message whose bulk data are taken out as slices of it,
+    /// which keep all of it alive.
+    #[must_use]
+    pub fn shared(input: &'a Bytes) -> Self {
+        Self { owner: Some(input), ..Self::new(input) }
+    }
+
+    /// Bytes of bulk data that were taken so far.
+    #[must_use]
+    pub fn bulk_bytes(&self) -> usize {
+        self.bulk_bytes
+    }
+
+    /// Bytes of bulk data that were copied for it.
+    #[must_use]
+    pub fn copied_bytes(&self) -> usize {
+        self.copied_bytes
     }
 
     /// Position in the input, in bytes.
@@ -129,7 +152,8 @@ impl<'a> Decoder<'a> {
     }
 
     /// Variable-length bulk data of at most `max` bytes. A body that was
-    /// received apart is returned as it is; otherwise it is copied out.
+    /// received apart is returned as it is, one of a shared message as a slice
+    /// of it; otherwise it is copied out.
     ///
     /// # Errors
     /// [`XdrError::TooLong`], [`XdrError::Short`], or
@@ -142,9 +166,19 @@ impl<'a> Decoder<'a> {
                 return Err(XdrError::BadValue);
             }
             self.take(padding(len))?;
+            self.bulk_bytes += len;
             return Ok(data);
         }
-        self.opaque_fixed(len).map(Bytes::copy_from_slice)
+        let start = self.at;
+        let bytes = self.opaque_fixed(len)?;
+        self.bulk_bytes += len;
+        match self.owner {
+            Some(owner) => Ok(owner.slice(start..start + len)),
+            None => {
+                self.copied_bytes += len;
+                Ok(Bytes::copy_from_slice(bytes))
+            }
+        }
     }
 
     /// Skips variable-length bulk data and says where its body lies:

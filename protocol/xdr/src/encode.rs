@@ -51,6 +51,16 @@ impl Message {
         self.segments.iter().map(Segment::len).sum()
     }
 
+    /// Bytes of bulk data in it.
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
+        let of = |segment: &Segment| match segment {
+            Segment::Bytes(_) => 0,
+            Segment::Payload(payload) => payload.len(),
+        };
+        self.segments.iter().map(of).sum()
+    }
+
     /// Whether it holds nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {

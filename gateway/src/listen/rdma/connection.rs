@@ -5,6 +5,7 @@ use super::callbacks::{Callbacks, MAX_OUTSTANDING};
 use super::reply::{Pieces, direct_items, post};
 use crate::listen::receive::Received;
 use crate::serve::connections::Registration;
+use crate::serve::data_path::{DataDirection, Transport};
 use crate::serve::dispatch::{Answer, answer};
 use crate::serve::service::Service;
 use bytes::Bytes;
@@ -298,9 +299,11 @@ impl Connection {
         let Incomplete { asked, plan, inline } = call;
         self.bytes_in_flight += asked.bytes;
         if plan.pulls().is_empty() {
-            let mut stream = vec![0; plan.stream_bytes()];
-            plan.place_inline(&inline, &mut stream);
-            return self.start(asked, Received { head: Bytes::from(stream), bulk: None }).await;
+            // Without pulls the stream is what came inline, copied once out of
+            // its receive.
+            let head = Bytes::from(inline);
+            let received = Received { head, bulk: None, head_copies: 1, copied_bytes: 0 };
+            return self.start(asked, received).await;
         }
         let pool = &self.service.shared.pool;
         let mut buffers = Vec::new();
@@ -347,13 +350,14 @@ impl Connection {
             .metrics
             .bytes_in(plan.pulls().iter().map(|p| p.source.length as usize).sum());
         let mut buffers = buffers.into_iter();
-        let head = match stream {
-            Some(stream) => Bytes::from(stream),
-            None => buffers.next().map(AlignedBuf::into_bytes).unwrap_or_default(),
+        // What is pulled is where the device put it.
+        let (head, head_copies) = match stream {
+            Some(stream) => (Bytes::from(stream), 2),
+            None => (buffers.next().map(AlignedBuf::into_bytes).unwrap_or_default(), 0),
         };
         let bulk = plan.body().zip(buffers.next());
         let bulk = bulk.map(|(body, buffer)| (body.position, buffer.into_bytes()));
-        self.start(asked, Received { head, bulk }).await
+        self.start(asked, Received { head, bulk, head_copies, copied_bytes: 0 }).await
     }
 
     /// Runs a call. One that needs no waiting is answered on the spot.
@@ -391,7 +395,11 @@ impl Connection {
         let shape = ReplyShape { len: message.len(), items: &items };
         match ReplyPlan::new(asked.xid, credits, &asked.chunks, self.inline.send, shape) {
             Ok(plan) => {
-                self.service.shared.metrics.bytes_out(message.len());
+                let metrics = &self.service.shared.metrics;
+                metrics.bytes_out(message.len());
+                // The device takes data from the buffers storage filled.
+                let data = message.payload_bytes();
+                metrics.data.carried(Transport::Rdma, DataDirection::Read, data, 0);
                 let invalidate = rkey_to_invalidate(&self.offer, &asked.chunks);
                 let (writes, send) = post(&plan, &pieces, invalidate);
                 self.send(SendBatch { id: WorkId(0), writes, send: Some(send) })

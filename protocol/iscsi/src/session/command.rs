@@ -166,6 +166,7 @@ impl Session {
             cmd_sn: command.cmd_sn,
             expected_read_bytes: task.read_bytes(),
             expected_write_bytes: task.write_bytes(),
+            copied_bytes: task.gather.copied_bytes(),
             data_out: task.gather.take(),
             needs_memory: false,
         };

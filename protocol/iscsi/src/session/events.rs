@@ -63,6 +63,8 @@ pub struct Command {
     pub expected_write_bytes: u32,
     /// The data, as slices in order.
     pub data_out: Vec<Bytes>,
+    /// Bytes of it that were copied to keep small pieces together.
+    pub copied_bytes: u32,
     /// Data-In must be in memory: a data digest is in use.
     pub needs_memory: bool,
 }

@@ -46,12 +46,13 @@ impl Piece {
 pub(crate) struct Gather {
     expected: u32,
     received: u32,
+    copied: u32,
     pieces: Vec<Piece>,
 }
 
 impl Gather {
     pub(crate) fn new(expected: u32) -> Self {
-        Self { expected, received: 0, pieces: Vec::new() }
+        Self { expected, received: 0, copied: 0, pieces: Vec::new() }
     }
 
     /// Whether everything is there.
@@ -94,6 +95,7 @@ impl Gather {
     }
 
     fn insert_small(&mut self, at: usize, offset: u32, data: &[Bytes]) {
+        self.copied += data.iter().map(Bytes::len).sum::<usize>() as u32;
         let before = at.checked_sub(1).and_then(|i| self.pieces.get_mut(i));
         if let Some(piece) = before
             && piece.end() == u64::from(offset)
@@ -128,6 +130,11 @@ impl Gather {
             holes.push((at as u32, (end - at) as u32));
         }
         holes
+    }
+
+    /// Bytes that were copied to keep small pieces together.
+    pub(crate) fn copied_bytes(&self) -> u32 {
+        self.copied
     }
 
     /// All data in order, leaving this empty.
@@ -170,6 +177,7 @@ mod tests {
             gather.insert(i, data(1)).unwrap();
         }
         assert!(gather.is_complete());
+        assert_eq!(gather.copied_bytes(), 100_000);
         assert!(gather.take().len() <= 2);
         let mut backwards = Gather::new(100_000);
         let refused = (0..50_000).rev().find_map(|i| backwards.insert(i * 2, data(1)).err());

@@ -1,0 +1,153 @@
+//! What the gateway says of the data it carried and copied, for every way data
+//! can take over RDMA (emulated fabric) and TCP.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod rdma_client;
+mod rig;
+
+use bytes::Bytes;
+use rdma_client::{Offer, RdmaClient, bulk_of, segments};
+use rig::{Client, Gateway, Opened};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+use zgate_loader::compound::Ops;
+use zgate_rpcrdma::WriteChunk;
+
+const MEBIBYTE: usize = 1 << 20;
+/// What one read behind a large record takes at most of the next one's body:
+/// the only bytes of a large WRITE over TCP that are moved.
+const HEAD_BYTES: u64 = 512;
+/// What a read takes behind short requests.
+const STREAM_BYTES: u64 = 64 << 10;
+
+struct Bed {
+    gateway: Gateway,
+    tcp: Client,
+    file: Opened,
+    rdma: RdmaClient,
+    xid: u32,
+}
+
+impl Bed {
+    async fn new() -> Self {
+        let port =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let more = format!("[rdma]\nlisten = [\"127.0.0.1:{port}\"]\nfabric = \"emulated\"\n");
+        let gateway = Gateway::start_with(90, &more);
+        let mut tcp = Client::ready(&gateway, "zero-copy");
+        let root = tcp.root.clone();
+        let file = tcp.create(&root, "file").unwrap();
+        std::fs::write(gateway.export().join("file"), vec![0x5a; 2 * MEBIBYTE]).unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while tokio::net::TcpStream::connect(address).await.is_err() {
+            assert!(Instant::now() < deadline, "no RDMA listener");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let rdma = RdmaClient::connect(address).await;
+        Self { gateway, tcp, file, rdma, xid: 1000 }
+    }
+
+    /// Bytes carried and copied so far.
+    fn figures(&self, transport: &str, direction: &str) -> (u64, u64) {
+        let output = self.gateway.command(&["status", "--json"]);
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let of = |one: &&serde_json::Value| {
+            (&one["transport"], &one["direction"]) == (&transport.into(), &direction.into())
+        };
+        let one = status["data"].as_array().unwrap().iter().find(of).unwrap();
+        (one["moved_bytes"].as_u64().unwrap(), one["copied_bytes"].as_u64().unwrap())
+    }
+
+    async fn rdma_read(&mut self, offset: u64, len: usize) {
+        let ops = Ops::new().putfh(&self.file.fh).read(self.file.stateid, offset, len as u32);
+        self.xid += 1;
+        let message = self.tcp.session.request(self.xid, 0, false, ops);
+        let lent = self.rdma.lend(&vec![0; len]);
+        let chunk = WriteChunk { segments: segments(&lent, 256 << 10) };
+        let offer = Offer { writes: vec![chunk], ..Offer::default() };
+        let answer = self.rdma.call(self.xid, &message, &offer).await.unwrap();
+        assert_eq!(answer.written, [len]);
+        assert!(lent.withdraw().iter().all(|byte| *byte == 0x5a));
+    }
+
+    fn write_request(&mut self, offset: u64, data: &[u8]) -> zgate_xdr::Message {
+        let data = Bytes::copy_from_slice(data);
+        let ops = Ops::new().putfh(&self.file.fh).write(self.file.stateid, offset, 0, data);
+        self.xid += 1;
+        self.tcp.session.request(self.xid, 0, false, ops)
+    }
+
+    async fn rdma_write(&mut self, offset: u64, data: &[u8]) {
+        let message = self.write_request(offset, data);
+        let (at, bulk) = bulk_of(&message);
+        let lent = self.rdma.lend(&bulk);
+        let bulk = Some((at, bulk.len(), segments(&lent, 256 << 10)));
+        let offer = Offer { bulk, ..Offer::default() };
+        self.rdma.call(self.xid, &message, &offer).await.unwrap();
+        let disk = std::fs::read(self.gateway.export().join("file")).unwrap();
+        assert_eq!(disk[offset as usize..][..data.len()], *data);
+    }
+}
+
+#[tokio::test]
+async fn aligned_bulk_over_rdma_is_not_copied() {
+    let mut bed = Bed::new().await;
+    for len in [64 << 10, 256 << 10, MEBIBYTE] {
+        bed.rdma_read(4096, len).await;
+        bed.rdma_write(8192, &vec![0x5a; len]).await;
+    }
+    let moved = (64 << 10) + (256 << 10) + MEBIBYTE as u64;
+    assert_eq!(bed.figures("rdma", "read"), (moved, 0));
+    assert_eq!(bed.figures("rdma", "write"), (moved, 0));
+    // Odd lengths and offsets lie in buffers of their own just as well.
+    bed.rdma_read(4097, 77_777).await;
+    bed.rdma_write(99, &[0x5a; 55_555]).await;
+    assert_eq!(bed.figures("rdma", "read"), (moved + 77_777, 0));
+    assert_eq!(bed.figures("rdma", "write"), (moved + 55_555, 0));
+}
+
+#[tokio::test]
+async fn short_data_over_rdma_are_copied_once_at_most() {
+    let mut bed = Bed::new().await;
+    // A WRITE that fits into the message: out of the receive, which is needed
+    // again at once.
+    let message = bed.write_request(0, &[7; 1000]);
+    bed.rdma.call(bed.xid, &message, &Offer::default()).await.unwrap();
+    assert_eq!(bed.figures("rdma", "write"), (1000, 1000));
+    // One that is pulled as a whole is used where it landed.
+    let message = bed.write_request(0, &[7; 30_000]);
+    let lent = bed.rdma.lend(&message.flatten().unwrap());
+    let offer = Offer { whole: segments(&lent, 7_000), ..Offer::default() };
+    bed.rdma.call(bed.xid, &message, &offer).await.unwrap();
+    assert_eq!(bed.figures("rdma", "write"), (31_000, 1000));
+    // Nor is what is sent inline copied here.
+    let ops = Ops::new().putfh(&bed.file.fh).read(bed.file.stateid, 0, 600);
+    bed.xid += 1;
+    let message = bed.tcp.session.request(bed.xid, 0, false, ops);
+    bed.rdma.call(bed.xid, &message, &Offer::default()).await.unwrap();
+    assert_eq!(bed.figures("rdma", "read"), (600, 0));
+}
+
+#[tokio::test]
+async fn what_tcp_copies() {
+    let mut bed = Bed::new().await;
+    let file = bed.file.clone();
+    for _ in 0..4 {
+        bed.tcp.read(&file.fh, file.stateid, 0, MEBIBYTE as u32).unwrap();
+    }
+    for _ in 0..4 {
+        bed.tcp.write(&file, 0, 0, &vec![0x5a; MEBIBYTE]).unwrap();
+    }
+    let moved = 4 * MEBIBYTE as u64;
+    assert_eq!(bed.figures("tcp", "read"), (moved, 0));
+    // The first WRITE behind short requests comes in with a read of all that
+    // is there; from then on only heads are read ahead.
+    let (written, copied) = bed.figures("tcp", "write");
+    assert_eq!(written, moved);
+    assert!(copied <= STREAM_BYTES + 3 * HEAD_BYTES, "{copied}");
+    let before = copied;
+    bed.tcp.write(&file, 0, 0, &[1; 2000]).unwrap();
+    assert_eq!(bed.figures("tcp", "write"), (moved + 2000, before + 2000));
+    assert_eq!(bed.figures("rdma", "read"), (0, 0));
+}
