@@ -148,7 +148,11 @@ store_make() {
             ;;
         xfs) mkfs.xfs -q -f "$STORE_DISK" ${size:+-d size=${size}m} && mount "$STORE_DISK" "$STORE" ;;
         ext4) mkfs.ext4 -q -F "$STORE_DISK" ${size:+${size}M} && mount "$STORE_DISK" "$STORE" ;;
-    esac || return 1
+    esac || {
+        # Not a scenario on whatever lies there.
+        printf 'fail\t0\ta store is made\tno %s at %s\n' "$kind" "$STORE" >>"$RESULT/steps.tsv"
+        exit 1
+    }
     chmod 1777 "$STORE"
 }
 

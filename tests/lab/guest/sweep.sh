@@ -26,9 +26,15 @@ for sessions in 1 2; do
 done
 # Nor does an initiator remember targets or secrets.
 rm -rf /etc/iscsi/nodes /etc/iscsi/send_targets /var/lib/iscsi/nodes /var/lib/iscsi/send_targets
-# Clients go first, forced: their server may be dead.
-awk '$3 ~ /^nfs4?$/ { print $2 }' /proc/mounts | sort -r | while read -r dir; do
-    timeout 10 umount -f "$dir" 2>/dev/null || umount -f -l "$dir"
+# Clients go first, forced: their server may be dead. Nothing here may ask that
+# server: neither umount's helper, nor the look at a path, nor the way to a mount
+# that lies in another, which is why the rest goes from the top, with all below.
+nfs_mounts() { awk '$3 ~ /^nfs4?$/ { print $2 }' /proc/mounts; }
+nfs_mounts | sort -r | while read -r dir; do
+    timeout -s KILL 5 umount -i -c -f "$dir" 2>/dev/null
+done
+nfs_mounts | sort | while read -r dir; do
+    ! nfs_mounts | grep -q -x -F "$dir" || timeout -s KILL 5 umount -i -c -f -l "$dir"
 done
 # The kernel's own NFS server, where a scenario compares with it.
 [ ! -e /proc/fs/nfsd/threads ] || { echo 0 >/proc/fs/nfsd/threads; exportfs -ua; }
@@ -50,5 +56,11 @@ fi
 losetup -D
 [ ! -b "$STORE_DISK" ] || wipefs -q -a "$STORE_DISK" "$OTHER_DISK"
 [ ! -b "$STORE_DISK" ] || blkdiscard -q -f "$STORE_DISK" 2>/dev/null
-rm -rf /run/zgate /var/lib/zgate /mnt/*
-exit 0
+swept=0
+if [ -n "$(nfs_mounts)" ]; then
+    echo "sweep: still mounted: $(nfs_mounts | tr '\n' ' ')"
+    swept=1
+fi
+# Not through a mount that stayed.
+rm -rf --one-file-system /run/zgate /var/lib/zgate /mnt/*
+exit $swept
