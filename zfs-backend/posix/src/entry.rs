@@ -169,8 +169,33 @@ impl Entry {
         }
         let opened = credentials::as_process(|| syscall::reopen(&self.fd, OFlags::RDONLY));
         let fd = Arc::new(opened.or_store()?);
-        *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&fd));
+        self.keep_reader(Arc::clone(&fd));
         Ok(fd)
+    }
+
+    /// The same without waiting; `None` when that would be needed: somebody
+    /// on this machine holds a lease on the file. The object is in memory, so
+    /// that opening it asks no disk.
+    pub(crate) fn reader_at_once(&self) -> Option<StoreResult<Arc<OwnedFd>>> {
+        if let Some(fd) = self.cached_reader() {
+            return Some(Ok(fd));
+        }
+        let opened = credentials::as_process(|| {
+            let fd = syscall::reopen(&self.fd, OFlags::RDONLY | OFlags::NONBLOCK)?;
+            // The io engines take it for "never wait".
+            rustix::fs::fcntl_setfl(&fd, OFlags::empty())?;
+            Ok(fd)
+        });
+        match opened {
+            Err(Errno::WOULDBLOCK) => return None,
+            Err(errno) => return Some(Err(crate::errno::store_error(errno))),
+            Ok(fd) => self.keep_reader(Arc::new(fd)),
+        }
+        self.cached_reader().map(Ok)
+    }
+
+    fn keep_reader(&self, fd: Arc<OwnedFd>) {
+        *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(fd);
     }
 
     /// A descriptor for reading if there is one.

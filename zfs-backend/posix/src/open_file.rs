@@ -109,21 +109,35 @@ impl Tree {
         Ok(Arc::new(PosixFile::new(self, entry, reader, writer, Some((who, &attr)))))
     }
 
-    /// Opens a file whose descriptors are there already, without waiting;
-    /// `None` when they are not.
+    /// Opens a file that is in memory without waiting; `None` when that takes
+    /// more: a descriptor for writing is opened on a worker.
     pub(crate) fn open_in_memory(
         self: &Arc<Self>,
         who: &Caller,
         node: &NodeHandle,
         access: OpenAccess,
     ) -> Option<StoreResult<OpenFile>> {
-        let entry = self.cached(node)?;
-        let ready = (!access.write || entry.cached_writer().is_some())
-            && (!access.read || entry.cached_reader().is_some());
-        if !ready {
+        let entry = self.cached(node).filter(|entry| entry.kind == FileKind::Regular)?;
+        if access.write && entry.cached_writer().is_none() {
             return None;
         }
-        self.inline_as(who, || self.open(who, node, access))
+        self.inline_as(who, || {
+            let attr = match self.may_open(who, &entry, access) {
+                Ok(attr) => attr,
+                Err(error) => return Some(Err(error)),
+            };
+            let writer = if access.write { Some(entry.cached_writer()?) } else { None };
+            let reader = match (&writer, access.read) {
+                (_, false) => None,
+                (Some(writer), true) if writer.reads => Some(Arc::clone(&writer.fd)),
+                (_, true) => match entry.reader_at_once()? {
+                    Ok(reader) => Some(reader),
+                    Err(error) => return Some(Err(error)),
+                },
+            };
+            let file = PosixFile::new(self, entry, reader, writer, Some((who, &attr)));
+            Some(Ok(Arc::new(file) as OpenFile))
+        })?
     }
 
     fn may_open(&self, who: &Caller, entry: &Entry, access: OpenAccess) -> StoreResult<Attr> {
