@@ -22,6 +22,12 @@ pub(crate) struct NfsArgs {
     /// A checkout of pynfs: runs its suites for 4.0, 4.1 and 4.2 as well
     #[arg(long, value_name = "DIR")]
     pynfs: Option<PathBuf>,
+    /// What pynfs's calls go over
+    #[arg(long, value_enum, default_value = "tcp")]
+    over: pynfs::Over,
+    /// Judge this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
     /// Print the outcome of every suite as JSON on standard output
     #[arg(long)]
     json: bool,
@@ -111,11 +117,14 @@ pub(crate) fn test(args: &TestArgs) -> io::Result<()> {
 /// # Errors
 /// When anything failed.
 pub(crate) fn nfs(args: &NfsArgs) -> io::Result<()> {
-    let binary = zgate::build()?;
+    let binary = match &args.binary {
+        Some(binary) => std::fs::canonicalize(binary)?,
+        None => zgate::build()?,
+    };
     let mut totals = Totals::default();
     nfs_judges(&binary, &mut totals);
     if let Some(dir) = &args.pynfs {
-        pynfs::run(&binary, dir, &mut totals)?;
+        pynfs::run(&binary, dir, args.over, &mut totals)?;
     }
     finish(&totals, args.json)
 }
@@ -132,7 +141,10 @@ pub(crate) fn tidy() -> io::Result<()> {
 
 fn nfs_judges(binary: &Path, totals: &mut Totals) {
     judged(totals, "libnfs tools, NFSv3 and NFSv4.0", NFS_TOOLS, |outcome| {
-        libnfs::run(binary, outcome)
+        libnfs::run(binary, pynfs::Over::Tcp, outcome)
+    });
+    judged(totals, "libnfs tools over RPC-over-RDMA, emulated fabric", NFS_TOOLS, |outcome| {
+        libnfs::run(binary, pynfs::Over::Rdma, outcome)
     });
 }
 

@@ -1,6 +1,7 @@
 //! `cargo xtask`: tests, conformance, benchmarks, tidiness.
 
 mod bench;
+mod bridge;
 mod conformance;
 mod fuzz;
 mod lab;

@@ -1,7 +1,7 @@
 //! `zgate doctor`: what is wrong here, why, and what mends it.
 
 use crate::doctor::gather::{mounts, network, server, sockets};
-use crate::doctor::{Finding, Group, client, examine, path, report};
+use crate::doctor::{Finding, Group, client, examine, path, rdma, report};
 use clap::Args;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -72,6 +72,10 @@ fn look(args: &DoctorArgs) -> Vec<Finding> {
         let facts = mounts::nfs(&SystemTool { limit_seconds: QUESTION_SECONDS });
         findings.extend(examine(Group::Client, client::CHECKS, &facts));
     }
+    if args.wants(Group::Rdma, true) {
+        let facts = server::rdma(args.config(), args.socket.as_deref());
+        findings.extend(examine(Group::Rdma, rdma::CHECKS, &facts));
+    }
     if args.wants(Group::Path, true) {
         let peers = if args.hosts.is_empty() { connected(args) } else { Vec::new() };
         let facts = network::paths(&args.hosts, &peers, args.port);
@@ -91,7 +95,8 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
     } else if findings.is_empty() {
         println!(
             "nothing to look at: `server` needs a configuration (--config FILE, usually \
-             {USUAL_CONFIG}), `client` an NFS mount, `path` a HOST or connected clients"
+             {USUAL_CONFIG}), `client` an NFS mount, `rdma` a device or \
+             rdma.listen, `path` a HOST or connected clients"
         );
     } else {
         print!("{}", report::text(&findings));

@@ -2,7 +2,7 @@
 //! in a test.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use zgate_config::Config;
 use zgate_control::health::{ArcStats, PoolHealth, PoolState};
@@ -267,4 +267,134 @@ pub(crate) enum Probe {
     Told { mtu: u64 },
     /// Large ones vanish without a word; the largest that came through.
     Vanish { largest: u64 },
+}
+
+/// RDMA devices of a machine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RdmaFacts {
+    /// Where NFS is to listen over RDMA; empty: nowhere.
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Memory that is to be registered.
+    pub(crate) arena_bytes: u64,
+    /// Whose limits count, in words.
+    pub(crate) whose: String,
+    /// Limit of locked memory, in bytes; none: unlimited.
+    pub(crate) locked_memory_bytes: Option<u64>,
+    /// Why the libraries or devices cannot be used.
+    pub(crate) library_problem: Option<String>,
+    pub(crate) devices: Vec<RdmaDevice>,
+    pub(crate) numa_nodes: usize,
+}
+
+/// One of them, as sysfs shows it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RdmaDevice {
+    pub(crate) name: String,
+    pub(crate) driver: String,
+    pub(crate) firmware: String,
+    pub(crate) board: String,
+    /// "16.0 GT/s PCIe".
+    pub(crate) pcie_speed: Option<String>,
+    /// Lanes.
+    pub(crate) pcie_width: Option<String>,
+    pub(crate) pcie_max_speed: Option<String>,
+    pub(crate) pcie_max_width: Option<String>,
+    pub(crate) numa_node: Option<u64>,
+    /// Send with Invalidate; none: nobody could be asked.
+    pub(crate) can_invalidate: Option<bool>,
+    pub(crate) ports: Vec<RdmaPort>,
+}
+
+impl RdmaDevice {
+    /// A device of which nothing else is known.
+    pub(crate) fn named(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Soft-RoCE or soft-iWARP.
+    pub(crate) fn is_software(&self) -> bool {
+        self.driver.contains("software") || ["rdma_rxe", "siw"].contains(&self.driver.as_str())
+    }
+
+    /// Driver, board and firmware.
+    pub(crate) fn description(&self) -> String {
+        let firmware = match self.firmware.as_str() {
+            "" | "0.0.0" => String::new(),
+            firmware => format!("firmware {firmware}"),
+        };
+        let parts = [self.driver.as_str(), &self.board, &firmware];
+        let known: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        if known.is_empty() { "nothing known of it".to_owned() } else { known.join(", ") }
+    }
+}
+
+/// One of its ports.
+#[derive(Clone, Debug)]
+pub(crate) struct RdmaPort {
+    pub(crate) number: u32,
+    /// "ACTIVE", "DOWN", ...
+    pub(crate) state: String,
+    /// "LinkUp", "Disabled", "Polling", ...
+    pub(crate) physical_state: String,
+    /// "100 Gb/sec (4X EDR)".
+    pub(crate) rate: String,
+    /// RoCE or iWARP, not InfiniBand.
+    pub(crate) is_ethernet: bool,
+    pub(crate) interface: Option<String>,
+    /// Bytes.
+    pub(crate) interface_mtu: Option<u64>,
+    /// Bytes of RDMA's own packets, where a device could be asked.
+    pub(crate) active_mtu: Option<u64>,
+    pub(crate) gids: Vec<RdmaGid>,
+    pub(crate) pfc: Pfc,
+    /// Whether congestion is marked and answered; none: not shown.
+    pub(crate) ecn: Option<bool>,
+    /// Counters that should be zero.
+    pub(crate) counters: Vec<(&'static str, u64)>,
+}
+
+impl RdmaPort {
+    /// Whether it carries data.
+    pub(crate) fn is_active(&self) -> bool {
+        self.state == "ACTIVE"
+    }
+
+    /// With its device's name, as `rdma link` shows it.
+    pub(crate) fn named(&self, device: &RdmaDevice) -> String {
+        format!("{}/{}", device.name, self.number)
+    }
+}
+
+/// An address of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RdmaGid {
+    pub(crate) index: u32,
+    /// One of IPv4 is mapped into IPv6.
+    pub(crate) address: Ipv6Addr,
+    /// RoCE version 2.
+    pub(crate) is_v2: bool,
+    pub(crate) interface: Option<String>,
+}
+
+impl RdmaGid {
+    /// The IPv4 address it stands for.
+    pub(crate) fn ipv4(&self) -> Option<Ipv4Addr> {
+        self.address.to_ipv4_mapped()
+    }
+
+    /// Made of a hardware address.
+    pub(crate) fn is_link_local(&self) -> bool {
+        self.address.is_unicast_link_local()
+    }
+}
+
+/// Priority flow control of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pfc {
+    /// Nobody could tell.
+    Unknown,
+    /// For no priority.
+    Off,
+    /// For these.
+    On(Vec<u8>),
 }

@@ -2,13 +2,15 @@
 //! and which command mends it.
 //!
 //! [`gather`] collects facts and judges nothing; the checks are pure functions
-//! over [`facts`], listed in the tables of [`server`], [`client`] and [`path`].
+//! over [`facts`], listed in the tables of [`server`], [`client`], [`rdma`] and
+//! [`path`].
 //! docs/DOCTOR.md names them all, which a test watches over.
 
 pub(crate) mod client;
 pub(crate) mod facts;
 pub(crate) mod gather;
 pub(crate) mod path;
+pub(crate) mod rdma;
 pub(crate) mod report;
 pub(crate) mod server;
 
@@ -23,6 +25,8 @@ pub(crate) enum Group {
     Server,
     /// A machine that mounts exports
     Client,
+    /// RDMA devices and what limits their speed
+    Rdma,
     /// The network between them
     Path,
 }
@@ -119,7 +123,8 @@ mod tests {
         let server = server::CHECKS.iter().map(|check| check.name);
         let client = client::CHECKS.iter().map(|check| check.name);
         let path = path::CHECKS.iter().map(|check| check.name);
-        for name in server.chain(client).chain(path) {
+        let rdma = rdma::CHECKS.iter().map(|check| check.name);
+        for name in server.chain(client).chain(path).chain(rdma) {
             assert!(docs.contains(&format!("| `{name}` |")), "{name} is missing");
         }
     }

@@ -38,7 +38,7 @@ pub(crate) fn json(findings: &[Finding]) -> serde_json::Result<String> {
 pub(crate) fn text(findings: &[Finding]) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
-    for group in [Group::Server, Group::Client, Group::Path] {
+    for group in [Group::Server, Group::Client, Group::Rdma, Group::Path] {
         let of_group = || findings.iter().filter(|finding| finding.group == group);
         if of_group().next().is_none() {
             continue;

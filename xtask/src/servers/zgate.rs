@@ -14,11 +14,13 @@ pub(crate) struct ZgateOptions {
     pub(crate) lease_seconds: u32,
     /// `ZGATE_LOG`.
     pub(crate) log: &'static str,
+    /// Where NFS is served over the emulated fabric.
+    pub(crate) rdma_port: Option<u16>,
 }
 
 impl Default for ZgateOptions {
     fn default() -> Self {
-        Self { lease_seconds: 90, log: "warn" }
+        Self { lease_seconds: 90, log: "warn", rdma_port: None }
     }
 }
 
@@ -106,6 +108,9 @@ clients = [{{ match = "127.0.0.0/8", access = "rw", squash = "none", security = 
         admin = scratch.path().join("admin.sock").display(),
         export = scratch.export().display(),
     );
-    fs::write(&config, text)?;
+    let rdma = options.rdma_port.map_or(String::new(), |port| {
+        format!("\n[rdma]\nlisten = [\"127.0.0.1:{port}\"]\nfabric = \"emulated\"\n")
+    });
+    fs::write(&config, text + &rdma)?;
     Ok(config)
 }

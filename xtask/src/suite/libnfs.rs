@@ -1,10 +1,13 @@
 //! libnfs's tools, a client we did not write, over NFSv3 and NFSv4.0.
 
+use crate::bridge::Bridge;
 use crate::servers::scratch::run as succeed;
-use crate::servers::{Scratch, ServerProcess, zgate};
+use crate::servers::{Scratch, zgate};
+use crate::suite::pynfs::Over;
 use crate::totals::Outcome;
 use std::fs;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
@@ -17,13 +20,13 @@ const SIZES: &[usize] = &[0, 1, 3000, 4096, 65_537, 1 << 20, (3 << 20) + 5];
 
 struct Rig<'a> {
     scratch: &'a Scratch,
-    server: &'a ServerProcess,
+    port: u16,
     version: u32,
 }
 
 impl Rig<'_> {
     fn url(&self, path: &str) -> String {
-        let port = self.server.address.port();
+        let port = self.port;
         let mount = if self.version == 3 { format!("&mountport={port}") } else { String::new() };
         format!("nfs://127.0.0.1/export/{path}?version={}&nfsport={port}{mount}", self.version)
     }
@@ -83,12 +86,17 @@ impl Rig<'_> {
 ///
 /// # Errors
 /// When the gateway does not start.
-pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
+pub(crate) fn run(binary: &Path, over: Over, outcome: &mut Outcome) -> io::Result<()> {
     let scratch = Scratch::new(256 << 20)?;
-    let options = zgate::ZgateOptions { lease_seconds: 10, ..zgate::ZgateOptions::default() };
+    let rdma_port = (over == Over::Rdma).then(zgate::free_port).transpose()?;
+    let options =
+        zgate::ZgateOptions { lease_seconds: 10, rdma_port, ..zgate::ZgateOptions::default() };
     let server = zgate::start(binary, &scratch, &options)?;
+    let fabric = rdma_port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let bridge = fabric.map(Bridge::start).transpose()?;
+    let port = bridge.as_ref().map_or(server.address.port(), |bridge| bridge.address.port());
     for version in [3, 4] {
-        let rig = Rig { scratch: &scratch, server: &server, version };
+        let rig = Rig { scratch: &scratch, port, version };
         let say = |result: io::Result<()>| result.map_err(|error| error.to_string());
         for size in SIZES {
             let name = format!("v{version} round trip of {size} bytes");
@@ -97,5 +105,13 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
         outcome.check(&format!("v{version} listing of 1000 names"), say(rig.listing()));
         outcome.check(&format!("v{version} missing file"), say(rig.missing()));
     }
+    if let Some(bridge) = &bridge {
+        eprintln!("   {}", bridge.tally.line());
+        for way in ["read chunks", "write chunks", "reply chunks"] {
+            let used = if bridge.tally.count(way) > 0 { Ok(()) } else { Err("none".to_owned()) };
+            outcome.check(way, used);
+        }
+    }
+    drop(bridge);
     server.stop()
 }

@@ -3,6 +3,7 @@
 pub(crate) mod mounts;
 pub(crate) mod network;
 mod process;
+pub(crate) mod rdma;
 pub(crate) mod server;
 pub(crate) mod sockets;
 mod zfs;

@@ -4,7 +4,8 @@ use super::{mounts, process, sockets, zfs};
 use crate::admin::{self, Request};
 use crate::block::settings as block_settings;
 use crate::doctor::facts::{
-    ClientFacts, ExportFacts, LunFacts, Mount, PortFacts, ServerFacts, StateDirFacts, ZfsFacts,
+    ClientFacts, ExportFacts, LunFacts, Mount, PortFacts, RdmaFacts, ServerFacts, StateDirFacts,
+    ZfsFacts,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -56,6 +57,13 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
             .map_or(0, |since| since.as_secs()),
         config,
     }
+}
+
+/// RDMA devices, and the process that is to use them.
+pub(crate) fn rdma(config_path: &Path, socket: Option<&Path>) -> RdmaFacts {
+    let config = zgate_config::load(config_path).unwrap_or_default();
+    let socket = socket.unwrap_or(&config.server.admin_socket);
+    super::rdma::facts(&config, &process::facts(gateway_pid(socket)))
 }
 
 /// The process that answers at the admin socket.

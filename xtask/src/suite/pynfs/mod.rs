@@ -8,12 +8,22 @@ mod runs;
 use crate::packages::{self, PYTHON_TOOLS};
 use crate::servers::scratch::run as succeed;
 use crate::totals::{Outcome, Totals};
+use clap::ValueEnum;
 use report::Verdict;
 use runs::{MINOR_ONE_AND_TWO, MINOR_ZERO, Plan, Run};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
+
+/// What the judge's calls go over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Over {
+    /// TCP, as the judge speaks it.
+    Tcp,
+    /// RPC-over-RDMA on the emulated fabric, through a bridge.
+    Rdma,
+}
 
 /// A built checkout and the Python that runs it.
 #[derive(Clone, Debug)]
@@ -55,13 +65,13 @@ impl Checkout {
 ///
 /// # Errors
 /// When the checkout cannot be used.
-pub(crate) fn run(binary: &Path, dir: &Path, totals: &mut Totals) -> io::Result<()> {
+pub(crate) fn run(binary: &Path, dir: &Path, over: Over, totals: &mut Totals) -> io::Result<()> {
     let checkout = Checkout::prepare(dir)?;
     let results = std::thread::scope(|scope| {
         let halves = [MINOR_ZERO, MINOR_ONE_AND_TWO].map(|runs| {
             let checkout = &checkout;
             scope.spawn(move || -> Vec<(Outcome, std::time::Duration)> {
-                runs.iter().map(|run| one(binary, checkout, run)).collect()
+                runs.iter().map(|run| one(binary, checkout, run, over)).collect()
             })
         });
         halves.map(|half| half.join())
@@ -75,10 +85,25 @@ pub(crate) fn run(binary: &Path, dir: &Path, totals: &mut Totals) -> io::Result<
     Ok(())
 }
 
-fn one(binary: &Path, checkout: &Checkout, run: &Run) -> (Outcome, std::time::Duration) {
+fn one(
+    binary: &Path,
+    checkout: &Checkout,
+    run: &Run,
+    over: Over,
+) -> (Outcome, std::time::Duration) {
     let begun = Instant::now();
-    let mut outcome = Outcome::new(format!("pynfs {}", run.name));
-    let result = Plan::new(binary, checkout, run).and_then(|plan| plan.execute());
+    let over_rdma = if over == Over::Rdma { " over RDMA" } else { "" };
+    let mut outcome = Outcome::new(format!("pynfs {}{over_rdma}", run.name));
+    let result = Plan::new(binary, checkout, run, over).and_then(|plan| {
+        let verdicts = plan.execute()?;
+        if let Some(tally) = plan.tally() {
+            eprintln!("   {}: {}", run.name, tally.line());
+            if let Some(way) = run.ways.iter().find(|way| tally.count(way) == 0) {
+                outcome.failed.push(format!("no {way} in the whole run"));
+            }
+        }
+        Ok(verdicts)
+    });
     match result {
         Ok(verdicts) => judge(run, &verdicts, &mut outcome),
         Err(error) => outcome.failed.push(error.to_string()),

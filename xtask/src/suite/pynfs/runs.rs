@@ -1,11 +1,13 @@
 //! Which tests run together, and against what.
 
-use super::Checkout;
 use super::report::{Verdict, parse};
+use super::{Checkout, Over};
+use crate::bridge::{Bridge, Tally};
 use crate::servers::scratch::run as succeed;
 use crate::servers::{Scratch, zgate};
 use std::fs;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -24,6 +26,8 @@ pub(crate) struct Run {
     pub(crate) lease_seconds: u32,
     /// A file system is mounted at tree/special; pynfs makes no tree.
     pub(crate) special: bool,
+    /// Ways over RDMA that it must have taken.
+    pub(crate) ways: &'static [&'static str],
 }
 
 const ALL: Run = Run {
@@ -33,15 +37,18 @@ const ALL: Run = Run {
     least: 591,
     lease_seconds: 10,
     special: false,
+    ways: &["read chunks", "write chunks", "reply chunks"],
 };
+
+const WITH_CALLBACKS: &[&str] = &["callbacks"];
 
 /// Minor version 0.
 pub(crate) const MINOR_ZERO: &[Run] = &[ALL];
 
 /// Minor versions 1 and 2, then everything outside `all` that needs no pNFS.
 pub(crate) const MINOR_ONE_AND_TWO: &[Run] = &[
-    Run { name: "4.1 all", minor: 1, least: 183, ..ALL },
-    Run { name: "4.2 all", minor: 2, least: 197, ..ALL },
+    Run { name: "4.1 all", minor: 1, least: 183, ways: WITH_CALLBACKS, ..ALL },
+    Run { name: "4.2 all", minor: 2, least: 197, ways: WITH_CALLBACKS, ..ALL },
     Run {
         name: "4.2 outside all",
         minor: 2,
@@ -62,6 +69,7 @@ pub(crate) const MINOR_ONE_AND_TWO: &[Run] = &[
             "RNM9",
         ],
         least: 14,
+        ways: &[],
         ..ALL
     },
     Run {
@@ -70,6 +78,7 @@ pub(crate) const MINOR_ONE_AND_TWO: &[Run] = &[
         tests: &["LKPP4"],
         least: 1,
         special: true,
+        ways: &[],
         ..ALL
     },
     Run {
@@ -77,6 +86,7 @@ pub(crate) const MINOR_ONE_AND_TWO: &[Run] = &[
         minor: 2,
         tests: &["REBT1", "REBT2a", "REBT2b", "REBT3a", "REBT3b", "REBT4a", "REBT4b", "REBT5"],
         least: 8,
+        ways: &[],
         ..ALL
     },
     // A thousand clients of one Python process take their time to come back.
@@ -86,6 +96,7 @@ pub(crate) const MINOR_ONE_AND_TWO: &[Run] = &[
         tests: &["REBT2c", "REBT3c", "REBT4c"],
         least: 3,
         lease_seconds: 60,
+        ways: &[],
         ..ALL
     },
 ];
@@ -97,6 +108,7 @@ pub(crate) struct Plan<'a> {
     scratch: Scratch,
     helper: PathBuf,
     port: u16,
+    bridge: Option<Bridge>,
 }
 
 impl<'a> Plan<'a> {
@@ -105,10 +117,17 @@ impl<'a> Plan<'a> {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn new(binary: &Path, checkout: &'a Checkout, run: &'a Run) -> io::Result<Self> {
+    pub(crate) fn new(
+        binary: &Path,
+        checkout: &'a Checkout,
+        run: &'a Run,
+        over: Over,
+    ) -> io::Result<Self> {
         let scratch = Scratch::new(2 << 30)?;
         let port = zgate::free_port()?;
-        let options = zgate::ZgateOptions { lease_seconds: run.lease_seconds, log: "info" };
+        let rdma_port = (over == Over::Rdma).then(zgate::free_port).transpose()?;
+        let options =
+            zgate::ZgateOptions { lease_seconds: run.lease_seconds, log: "info", rdma_port };
         let config = zgate::write_config(&scratch, &options, port)?;
         let helper = scratch.path().join("helper.sh");
         // pynfs calls `helper.sh reboot`; the first start goes the same way.
@@ -128,7 +147,14 @@ impl<'a> Plan<'a> {
             fs::create_dir(scratch.export().join("tmp"))?;
             succeed(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&special))?;
         }
-        Ok(Self { run, checkout, scratch, helper, port })
+        let fabric = rdma_port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let bridge = fabric.map(Bridge::start).transpose()?;
+        Ok(Self { run, checkout, scratch, helper, port, bridge })
+    }
+
+    /// What went over RDMA, when it did.
+    pub(crate) fn tally(&self) -> Option<&Tally> {
+        self.bridge.as_ref().map(|bridge| &*bridge.tally)
     }
 
     /// Runs it; what became of each test.
@@ -137,12 +163,13 @@ impl<'a> Plan<'a> {
     /// With the end of pynfs's output when it has no summary.
     pub(crate) fn execute(&self) -> io::Result<Vec<Verdict>> {
         succeed(Command::new("sh").arg(&self.helper).stdin(Stdio::null()))?;
+        let port = self.bridge.as_ref().map_or(self.port, |bridge| bridge.address.port());
         let dir = if self.run.minor == 0 { "nfs4.0" } else { "nfs4.1" };
         let mut command = Command::new(&self.checkout.python);
         command
             .current_dir(self.checkout.dir.join(dir))
             .arg("testserver.py")
-            .arg(format!("127.0.0.1:{}/export", self.port))
+            .arg(format!("127.0.0.1:{port}/export"))
             .args(["-v", "--showomit"]);
         if self.run.minor > 0 {
             command.arg(format!("--minorversion={}", self.run.minor));
