@@ -6,15 +6,17 @@ mod rdma_client;
 mod rig;
 
 use bytes::Bytes;
-use rdma_client::{Offer, RdmaClient, bulk_of, part, segments};
-use rig::{Client, Gateway, Opened};
+use rdma_client::{Lent, Offer, RdmaClient, bulk_of, part, segments};
+use rig::{Client, Gateway, Opened, own_credential};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
+use zgate_fabric::Event;
 use zgate_loader::compound::Ops;
+use zgate_rpc::Credential;
 use zgate_rpc::message::decode_reply;
 use zgate_rpcrdma::client::ReplyError;
 use zgate_rpcrdma::{Body, Chunks, ErrorBody, Header, WriteChunk, Xid};
-use zgate_xdr::{Decoder, Message};
+use zgate_xdr::{Decoder, Encode, Encoder, Message};
 
 const FILE_BYTES: usize = 100_003;
 /// Bytes of a READ's reply before its data: RPC header, COMPOUND header,
@@ -225,6 +227,31 @@ async fn a_reply_lost_on_tcp_is_replayed_over_rdma() {
     assert_eq!(bed.on_disk(), b"changed since");
 }
 
+/// REMOVE of NFSv3 (RFC 1813 §3.3.12).
+fn remove_v3(xid: u32, dir: &[u8], name: &[u8]) -> Message {
+    let mut e = Encoder::new();
+    [xid, 0, 2, 100_003, 3, 12].into_iter().for_each(|word| e.u32(word));
+    own_credential().to_opaque().encode(&mut e);
+    Credential::None.to_opaque().encode(&mut e);
+    e.opaque(dir);
+    e.opaque(name);
+    e.finish()
+}
+
+#[tokio::test]
+async fn a_retry_over_a_new_connection_does_not_run_again() {
+    let (mut bed, address) = Bed::new().await;
+    let root = bed.tcp.root.0.clone();
+    let removed = bed.rdma.call(9, &remove_v3(9, &root, b"file"), &Offer::default()).await;
+    assert_eq!(compound_status(&removed.unwrap().message), 0);
+    // As after a lost reply: the connection manager gives it another port.
+    let mut fresh = rdma_client(address).await;
+    let again = fresh.call(9, &remove_v3(9, &root, b"file"), &Offer::default()).await;
+    assert_eq!(compound_status(&again.unwrap().message), 0);
+    let new = fresh.call(10, &remove_v3(10, &root, b"file"), &Offer::default()).await;
+    assert_eq!(compound_status(&new.unwrap().message), 2, "NFS3ERR_NOENT");
+}
+
 #[tokio::test]
 async fn many_calls_at_once_and_a_client_that_vanishes() {
     let (mut bed, address) = Bed::new().await;
@@ -250,4 +277,73 @@ async fn many_calls_at_once_and_a_client_that_vanishes() {
     let message = session.request(77, 0, false, Ops::new().putrootfh());
     assert!(fresh.call(77, &message, &Offer::default()).await.is_ok());
     drop(tcp);
+}
+
+/// What the gateway says its buffers hold.
+fn buffers_in_use(gateway: &Gateway) -> usize {
+    let said = gateway.command(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    usize::try_from(status["buffers_in_use_bytes"].as_u64().unwrap()).unwrap()
+}
+
+/// Sends READs of a mebibyte that the client's device, which is this thread,
+/// then takes nothing of for a while.
+async fn reads_nobody_takes(bed: &mut Bed, count: u32) -> Lent {
+    const EACH: usize = 1 << 20;
+    std::fs::write(bed.gateway.export().join("file"), vec![7; EACH]).unwrap();
+    let lent = bed.rdma.lend(&vec![0; EACH]);
+    let chunk = WriteChunk { segments: segments(&lent, EACH) };
+    for call in 0..count {
+        bed.xid += 1;
+        let ops = bed.read_ops(0, EACH as u32);
+        let message = bed.tcp.session.request(bed.xid, call % 8, false, ops);
+        let offer = Offer { writes: vec![chunk.clone()], ..Offer::default() };
+        bed.rdma.send(bed.xid, &message, &offer);
+    }
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    lent
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_and_vanishes_leaves_no_buffers() {
+    let (mut bed, _) = Bed::new().await;
+    let idle = buffers_in_use(&bed.gateway);
+    let lent = reads_nobody_takes(&mut bed, 60).await;
+    let held = buffers_in_use(&bed.gateway) - idle;
+    assert!(((16 << 20)..(66 << 20)).contains(&held), "{held} bytes held");
+    // Gone, and with it all that was kept for it.
+    let Bed { gateway, rdma, tcp, .. } = bed;
+    drop((rdma, lent));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while buffers_in_use(&gateway) > idle {
+        assert!(Instant::now() < deadline, "{} bytes stay", buffers_in_use(&gateway));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    drop(tcp);
+}
+
+#[tokio::test]
+async fn more_calls_than_credits_end_the_connection() {
+    let (mut bed, address) = Bed::new().await;
+    let idle = buffers_in_use(&bed.gateway);
+    let _lent = reads_nobody_takes(&mut bed, 200).await;
+    let held = buffers_in_use(&bed.gateway).saturating_sub(idle);
+    assert!(held <= 66 << 20, "{held} bytes held");
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let ended = async {
+        loop {
+            match bed.rdma.connection.event().await {
+                Event::Received { id, buffer, .. } => bed.rdma.connection.post_receive(id, buffer),
+                Event::Disconnected(_) => return,
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout_at(deadline, ended).await.unwrap();
+    let mut fresh = rdma_client(address).await;
+    let (xid, message) = bed.request(bed.read_ops(0, 8));
+    assert!(fresh.call(xid, &message, &Offer::default()).await.is_ok());
 }

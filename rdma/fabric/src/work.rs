@@ -99,6 +99,9 @@ pub enum WorkStatus {
     /// The peer could not take the message.
     #[error("the peer refuses the request")]
     RemoteInvalidRequest,
+    /// The peer failed while it carried the request out.
+    #[error("the peer failed the request")]
+    RemoteOperation,
     /// The peer had no receive posted for too long.
     #[error("the peer posts no receives")]
     ReceiverNotReady,

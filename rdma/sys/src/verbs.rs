@@ -284,6 +284,7 @@ pub const WC_LOC_LEN_ERR: c_uint = 1;
 pub const WC_WR_FLUSH_ERR: c_uint = 5;
 pub const WC_REM_INV_REQ_ERR: c_uint = 9;
 pub const WC_REM_ACCESS_ERR: c_uint = 10;
+pub const WC_REM_OP_ERR: c_uint = 11;
 pub const WC_RETRY_EXC_ERR: c_uint = 12;
 pub const WC_RNR_RETRY_EXC_ERR: c_uint = 13;
 pub const WC_WITH_INV: c_uint = 1 << 3;

@@ -16,6 +16,7 @@ pub(crate) fn status(status: u32) -> WorkStatus {
         sys::WC_WR_FLUSH_ERR => WorkStatus::Flushed,
         sys::WC_LOC_LEN_ERR => WorkStatus::LocalLength,
         sys::WC_REM_INV_REQ_ERR => WorkStatus::RemoteInvalidRequest,
+        sys::WC_REM_OP_ERR => WorkStatus::RemoteOperation,
         sys::WC_REM_ACCESS_ERR => WorkStatus::RemoteAccess,
         sys::WC_RETRY_EXC_ERR => WorkStatus::RetryExceeded,
         sys::WC_RNR_RETRY_EXC_ERR => WorkStatus::ReceiverNotReady,

@@ -10,6 +10,10 @@ use tokio::sync::mpsc;
 use zgate_fabric::{Fabric, Request};
 use zgate_nfs::Peer;
 
+/// What stands for the port of every client: the connection manager chooses
+/// another one at each reconnect, and a retry has to be known again.
+const NO_PORT: u16 = 0;
+
 /// A client that wants to connect, on its way to its core.
 #[derive(Debug)]
 pub(crate) struct RdmaArrival {
@@ -52,8 +56,8 @@ pub(crate) async fn accept_loop(
             request.reject(Vec::new()).await;
             continue;
         };
-        let peer =
-            Peer { address: from.ip().to_canonical(), port: from.port(), connection, rdma: true };
+        let address = from.ip().to_canonical();
+        let peer = Peer { address, port: NO_PORT, connection, rdma: true };
         let arrival = Arrival::Rdma(RdmaArrival { request, can_invalidate });
         if cores[next % cores.len()].send(NewConnection { arrival, peer }).is_err() {
             return;

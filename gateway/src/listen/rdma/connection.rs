@@ -17,23 +17,27 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use zgate_fabric::{
-    Event, QueueOptions, ReadBatch, RemoteRead, RemoteSlice, RemoteWrite, SendBatch, SendPart,
-    Setup, WorkId,
+    Disconnect, Event, QueueOptions, ReadBatch, RemoteRead, RemoteSlice, RemoteWrite, SendBatch,
+    SendPart, Setup, WorkId, WorkStatus,
 };
 use zgate_nfs::Peer;
 use zgate_nfs::v4::bulk::{BulkPosition, bulk_position};
-use zgate_rpcrdma::limits::PREFERRED_INLINE_BYTES;
+use zgate_rpcrdma::limits::{MAX_CALL_BYTES, PREFERRED_INLINE_BYTES};
 use zgate_rpcrdma::server::{CallPlan, Place, ReplyPlan, ReplyShape, error_message};
 use zgate_rpcrdma::{
-    Body, Chunks, Direction, ErrorBody, Header, InlineBytes, PrivateData, ReceiveQueue, Xid,
-    direction, rkey_to_invalidate,
+    Body, Chunks, Direction, ErrorBody, Header, InlineBytes, PrivateData, ReceiveQueue, WriteChunk,
+    Xid, direction, rkey_to_invalidate,
 };
 use zgate_store::AlignedBuf;
 
 /// Calls a client may have outstanding.
 const CREDITS: NonZeroU32 = NonZeroU32::new(64).unwrap();
-/// Bytes of calls in flight of one connection.
-const MAX_CALL_BYTES_IN_FLIGHT: usize = 64 << 20;
+/// Bytes of calls and replies in flight of one connection, so that a client
+/// that takes nothing any more holds no more of the buffers until its
+/// connection breaks.
+const MAX_BYTES_IN_FLIGHT: usize = 64 << 20;
+/// Replies on their way before further calls wait.
+const MAX_REPLIES_IN_FLIGHT: usize = 256;
 /// How often a silent client is asked whether it is still there.
 const PROBE_PERIOD: Duration = Duration::from_secs(20);
 /// Numbers of work that is no receive begin here.
@@ -47,6 +51,7 @@ struct Asked {
     chunks: Chunks,
     /// Version of the program called; tells which results are direct.
     version: u32,
+    /// The call, and the most its reply can be.
     bytes: usize,
 }
 
@@ -80,7 +85,8 @@ struct Connection {
     pulling: HashMap<WorkId, Pulling>,
     running: Running,
     bytes_in_flight: usize,
-    sending: usize,
+    /// Bytes of the replies that the client may not have yet.
+    sending: HashMap<WorkId, usize>,
     callbacks: Callbacks,
     draining: bool,
     peer: Rc<Peer>,
@@ -135,7 +141,7 @@ async fn accept(
         pulling: HashMap::new(),
         running: FuturesUnordered::new(),
         bytes_in_flight: 0,
-        sending: 0,
+        sending: HashMap::new(),
         callbacks: Callbacks::default(),
         draining: false,
         peer: Rc::clone(peer),
@@ -190,7 +196,7 @@ impl Connection {
     }
 
     fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.pulling.is_empty() && self.sending == 0
+        self.running.is_empty() && self.pulling.is_empty() && self.sending.is_empty()
     }
 
     async fn event(&mut self, event: Event) -> Result<(), &'static str> {
@@ -204,10 +210,7 @@ impl Connection {
                 self.receives.posted();
                 match taken {
                     Some(Err((xid, error))) => self.send_error(xid, error),
-                    Some(Ok(call)) if !self.draining => {
-                        self.incomplete.push_back(call);
-                        Ok(())
-                    }
+                    Some(Ok(call)) if !self.draining => self.take_call(call),
                     _ => Ok(()),
                 }
             }
@@ -215,17 +218,33 @@ impl Connection {
                 Some(pulled) => self.pulled(pulled, buffers).await,
                 None => Ok(()),
             },
-            Event::Sent { .. } => {
-                self.sending = self.sending.saturating_sub(1);
+            Event::Sent { id } => {
+                self.bytes_in_flight -= self.sending.remove(&id).unwrap_or_default();
                 Ok(())
             }
             Event::Failed { id, kind, status, .. } => {
                 self.pulling.remove(&id);
-                tracing::debug!(peer = %self.peer.address, ?kind, %status, "RDMA work failed");
+                // What is flushed comes behind what failed.
+                if status != WorkStatus::Flushed {
+                    tracing::info!(peer = %self.peer.address, ?kind, %status, "RDMA work failed");
+                }
                 Ok(())
             }
+            Event::Disconnected(Disconnect::DeviceGone) => Err("the device is gone"),
+            Event::Disconnected(Disconnect::Error) => Err("broken by failed work"),
             Event::Disconnected(_) => Err("disconnected"),
         }
+    }
+
+    /// Takes in a call. RFC 8166 §3.3.1: a requester must not have more
+    /// outstanding than it was granted.
+    fn take_call(&mut self, call: Incomplete) -> Result<(), &'static str> {
+        let outstanding = self.incomplete.len() + self.pulling.len() + self.running.len();
+        if outstanding >= CREDITS.get() as usize {
+            return Err("more calls than were granted");
+        }
+        self.incomplete.push_back(call);
+        Ok(())
     }
 
     /// Reads a message: a call, or something that is dealt with at once.
@@ -272,7 +291,7 @@ impl Connection {
         let (Body::Message(chunks) | Body::NoMessage(chunks)) = body else {
             return Err((xid, ErrorBody::Chunk));
         };
-        let bytes = plan.total_bytes();
+        let bytes = plan.total_bytes() + reply_bytes(&chunks);
         let asked = Asked { xid, credits, chunks, version: 0, bytes };
         Ok(Incomplete { asked, plan, inline: inline.to_vec() })
     }
@@ -282,7 +301,9 @@ impl Connection {
     fn may_begin(&self) -> bool {
         let shared = &self.service.shared;
         let short = shared.pool.in_use_bytes() > shared.buffer_bytes;
-        (self.is_idle() || !short) && self.bytes_in_flight < MAX_CALL_BYTES_IN_FLIGHT
+        (self.is_idle() || !short)
+            && self.bytes_in_flight < MAX_BYTES_IN_FLIGHT
+            && self.sending.len() < MAX_REPLIES_IN_FLIGHT
     }
 
     /// Begins the calls that wait, as far as there are buffers.
@@ -402,7 +423,7 @@ impl Connection {
                 metrics.data.carried(Transport::Rdma, DataDirection::Read, data, 0);
                 let invalidate = rkey_to_invalidate(&self.offer, &asked.chunks);
                 let (writes, send) = post(&plan, &pieces, invalidate);
-                self.send(SendBatch { id: WorkId(0), writes, send: Some(send) })
+                self.send(SendBatch { id: WorkId(0), writes, send: Some(send) }, message.len())
             }
             Err(fault) => {
                 tracing::debug!(peer = %self.peer.address, %fault, "a reply does not fit");
@@ -415,12 +436,12 @@ impl Connection {
         let credits = self.receives.grant(1).ok_or("no receive is posted")?;
         let gather = vec![Bytes::from(error_message(xid, credits, error))];
         let send = Some(SendPart { gather, invalidate: None });
-        self.send(SendBatch { id: WorkId(0), writes: Vec::new(), send })
+        self.send(SendBatch { id: WorkId(0), writes: Vec::new(), send }, 0)
     }
 
     fn send_callbacks(&mut self) -> Result<(), &'static str> {
         while let Some(send) = self.callbacks.next(self.inline.send) {
-            self.send(SendBatch { id: WorkId(0), writes: Vec::new(), send: Some(send) })?;
+            self.send(SendBatch { id: WorkId(0), writes: Vec::new(), send: Some(send) }, 0)?;
         }
         Ok(())
     }
@@ -428,19 +449,28 @@ impl Connection {
     /// Writes nothing to nowhere: a client that is gone does not acknowledge
     /// it, the connection breaks, and its buffers are free again.
     fn probe(&mut self) -> Result<(), &'static str> {
-        if self.sending > 0 {
+        if !self.sending.is_empty() {
             return Ok(());
         }
         let to = RemoteSlice { rkey: 0, address: 0, len: 0 };
         let writes = vec![RemoteWrite { to, gather: Vec::new() }];
-        self.send(SendBatch { id: WorkId(0), writes, send: None })
+        self.send(SendBatch { id: WorkId(0), writes, send: None }, 0)
     }
 
-    fn send(&mut self, batch: SendBatch) -> Result<(), &'static str> {
+    /// Sends a batch that keeps so many bytes until the client has them.
+    fn send(&mut self, batch: SendBatch, bytes: usize) -> Result<(), &'static str> {
         let id = self.work_id();
-        self.sending += 1;
+        self.sending.insert(id, bytes);
+        self.bytes_in_flight += bytes;
         self.verbs.post_send(SendBatch { id, ..batch }).map_err(|_| "a plan of other lengths")
     }
+}
+
+/// The most a reply can be whose results go into these chunks.
+fn reply_bytes(chunks: &Chunks) -> usize {
+    let offered = chunks.writes.iter().chain(&chunks.reply);
+    let most = offered.map(WriteChunk::capacity_bytes).sum::<u64>();
+    usize::try_from(most).unwrap_or(usize::MAX).min(MAX_CALL_BYTES)
 }
 
 /// The program's version in a call (RFC 5531 §9); zero when it is cut short.

@@ -1,0 +1,85 @@
+# title: NFS over RDMA: kill -9, links that go down, and a client that vanishes, under load
+# seconds: 900
+# machines: 2
+# ci: no
+# Waits for retries and leases: too long for every run.
+
+. /lab/guest/peer.sh
+. /lab/guest/rdma.sh
+STEP_SECONDS=240
+# Kernels wait up to half a minute between two tries to connect over RDMA.
+LEASE_SECONDS=45
+MORE_CONFIG=$RDMA_CONFIG
+export A_ADDRESS
+b_device() { rdma_device eth0; }
+b_mounts() { . /lab/guest/rdma.sh; rdma_mount $A_ADDRESS "$1" /mnt/b; }
+
+# Writes for a while, then compares.
+load() {
+    local n
+    [ -e /tmp/source ] || pattern /tmp/source 8
+    rm -f /tmp/begun
+    for n in $(seq 1 "$1"); do
+        dd if=/tmp/source of=/mnt/b/load bs=256K conv=fsync status=none
+        : >/tmp/begun
+        drop_caches
+        cmp /tmp/source /mnt/b/load
+    done
+}
+b_begun() { on_b eventually 60 test -e /tmp/begun; }
+under_load() {
+    local job began
+    on_b b_mounts "$1"
+    job=$(b_start load 4)
+    b_begun
+    began=$(now)
+    "$2"
+    b_wait "$job"
+    figure "v$1 $2: load went on and ended after" "$(since "$began")" s
+    on_b umount /mnt/b
+}
+killed() { gateway_kill; gateway_start; }
+far_link() { wire_cut; sleep 12; wire_mend; }
+own_link() { ip link set eth0 down; sleep 12; ip link set eth0 up; }
+
+# 64 READs of a mebibyte under way when the machine is reset.
+many_reads() {
+    local n
+    for n in 1 2 3 4 5 6 7 8; do
+        (while :; do dd if=/mnt/b/many iflag=direct bs=8M of=/dev/null status=none; done) &
+    done
+    sleep 3
+    : >/tmp/begun
+    wait
+}
+idle_again() { [ "$(buffers_in_use)" -le "$1" ]; }
+vanishes() {
+    local before began
+    before=$(buffers_in_use)
+    pattern "$STORE/many" 32
+    on_b b_mounts 4.2
+    on_b rm -f /tmp/begun
+    b_start many_reads
+    b_begun
+    figure "buffers while 8 readers read" "$(buffers_in_use)" B
+    b_crash
+    began=$(now)
+    eventually 90 idle_again "$before"
+    figure "buffers of a client that vanished are back after" "$(since "$began")" s
+}
+
+need "the second machine is there" b_ready
+need "A has an RDMA device" rdma_device eth0
+need "B has an RDMA device" on_b b_device
+store_make "$(best_store)"
+need "the gateway serves" gateway_start
+for version in 4.2 4.0 3; do
+    step "v$version: kill -9 and a restart" under_load $version killed
+done
+step "B's link goes down and comes back" under_load 4.2 far_link
+step "the gateway's link goes down and comes back" under_load 4.2 own_link
+step "B vanishes while it reads" vanishes
+step "B has an RDMA device again" on_b b_device
+step "and mounts again" under_load 4.2 true
+step "the gateway lives" gateway_alive
+step "the gateway ends" gateway_stop
