@@ -1,6 +1,8 @@
 # title: NFS over RDMA between two machines: every version, locks with a TCP client, every frame decoded
 # seconds: 600
 # machines: 2
+# ci: no
+# Not seen to pass whole yet.
 
 . /lab/guest/peer.sh
 . /lab/guest/rdma.sh
