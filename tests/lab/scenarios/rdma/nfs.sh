@@ -47,11 +47,13 @@ capture() {
     tcpdump -i eth0 -s 0 -B 65536 -U -w /tmp/roce.pcap udp port 4791 >/tmp/tcpdump 2>&1 &
     eventually 20 grep -q listening /tmp/tcpdump
 }
+# The file's length is a multiple of four: tshark wants padding behind results
+# in write chunks, where there is none (RFC 8166 §3.4.6.2).
 recorded() {
     local d=/mnt/rdma
     . /lab/guest/rdma.sh
     rdma_mount $A_ADDRESS "$1" $d
-    head -c 20003 /dev/urandom >$d/file
+    head -c 20480 /dev/urandom >$d/file
     ln -s "$(printf 'y%.0s' $(seq 1 2000))" $d/link
     drop_caches
     cat $d/file >/dev/null
