@@ -2,7 +2,7 @@
 
 use crate::rdma::RdmaConfig;
 use crate::snapshot::SnapshotConfig;
-use crate::target::{IscsiConfig, TargetConfig};
+use crate::target::{DirectChoice, IscsiConfig, TargetConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -258,6 +258,10 @@ fn both_transports() -> Vec<String> {
     ["tcp", "rdma"].map(str::to_owned).to_vec()
 }
 
+const fn never() -> DirectChoice {
+    DirectChoice::Never
+}
+
 const fn one_mebibyte() -> ByteSize {
     ByteSize(1 << 20)
 }
@@ -297,6 +301,10 @@ pub struct ExportConfig {
     /// Show `.zfs/snapshot`.
     #[serde(default)]
     pub snapshots_visible: bool,
+    /// Reads past the file system's cache: "auto" those of large files in
+    /// order and for the first time, "always" all that are aligned, "never".
+    #[serde(default = "never")]
+    pub direct_io: DirectChoice,
     /// Give delegations.
     #[serde(default = "yes")]
     pub delegations: bool,

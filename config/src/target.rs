@@ -66,7 +66,8 @@ impl Default for IscsiConfig {
     }
 }
 
-/// Whether I/O goes past the page cache.
+/// Whether I/O goes past the cache. What the words mean for files is said
+/// where an export has them; for a LUN they mean:
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DirectChoice {

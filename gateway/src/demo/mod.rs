@@ -149,6 +149,7 @@ fn start(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::R
         sync_names: false,
         reserved_port_only: false,
         snapshots_visible: false,
+        direct_io: zgate_posix::DirectIo::Never,
         dataset: None,
     };
     let portal = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), args.iscsi_port);

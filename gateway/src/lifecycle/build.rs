@@ -7,12 +7,14 @@ use std::io;
 use std::net::ToSocketAddrs;
 use std::time::Duration;
 use zgate_config::{
-    AccessMode, ClientMatch, Config, ExportClient, ExportConfig, IoEngineChoice, SquashMode,
+    AccessMode, ClientMatch, Config, DirectChoice, ExportClient, ExportConfig, IoEngineChoice,
+    SquashMode,
 };
 use zgate_nfs::namespace::export::Versions;
 use zgate_nfs::namespace::policy::Network;
 use zgate_nfs::namespace::{ClientRule, Squash};
 use zgate_nfs::v4::server::Identity;
+use zgate_posix::DirectIo;
 
 /// Settings of the process.
 pub(crate) fn settings(config: &Config) -> Settings {
@@ -88,6 +90,11 @@ pub(crate) fn export(export: &ExportConfig) -> io::Result<ExportSettings> {
         sync_names: export.sync_names,
         reserved_port_only: export.require_reserved_port,
         snapshots_visible: export.snapshots_visible,
+        direct_io: match export.direct_io {
+            DirectChoice::Auto => DirectIo::Auto,
+            DirectChoice::Always => DirectIo::Always,
+            DirectChoice::Never => DirectIo::Never,
+        },
         dataset: None,
     })
 }

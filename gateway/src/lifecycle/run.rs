@@ -75,6 +75,7 @@ pub(crate) struct ExportSettings {
     pub sync_names: bool,
     pub reserved_port_only: bool,
     pub snapshots_visible: bool,
+    pub direct_io: zgate_posix::DirectIo,
     /// The dataset it follows, if it is one.
     pub dataset: Option<DatasetRef>,
 }
@@ -428,6 +429,7 @@ fn build(
         drain: Drain::default(),
         block,
         pools: Arc::default(),
+        schedules: Arc::default(),
         facts: Facts::default(),
     }))
 }

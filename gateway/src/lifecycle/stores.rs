@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use zgate_nfs::namespace::ExportId;
-use zgate_posix::{PosixOptions, PosixStore};
+use zgate_posix::{DirectIo, PosixOptions, PosixStore};
 use zgate_store::FileStore;
 
 /// What makes two exports share a store: the same tree under the same number,
@@ -18,6 +18,7 @@ struct Key {
     id: ExportId,
     tree: TreeKey,
     snapshots_visible: bool,
+    direct_io: DirectIo,
 }
 
 /// Which tree it is: a followed dataset may be anywhere.
@@ -33,7 +34,8 @@ impl Key {
             Some(dataset) => TreeKey::Dataset(dataset.guid),
             None => TreeKey::Path(export.path.clone()),
         };
-        Self { id, tree, snapshots_visible: export.snapshots_visible }
+        let (snapshots_visible, direct_io) = (export.snapshots_visible, export.direct_io);
+        Self { id, tree, snapshots_visible, direct_io }
     }
 }
 
@@ -114,6 +116,7 @@ pub(super) fn open_store(
     let limit = limit.map_or(usize::MAX, |limit| limit as usize);
     let options = PosixOptions {
         snapshots_visible: export.snapshots_visible,
+        direct_io: export.direct_io,
         handle_secret: options.handle_secret.map(|secret| secret_of(secret, id)),
         fd_cache_entries: options
             .fd_cache_entries

@@ -9,6 +9,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use zgate_store::buffer::BUFFER_ALIGNMENT_BYTES;
 use zgate_store::{AlignedBuf, Caller};
 
 /// What the configuration asks for.
@@ -129,7 +130,7 @@ impl IoEngine {
                 Some(Ok(0)) => return (Ok(filled), buf),
                 Some(Ok(count)) => filled += count,
                 Some(Err(error)) if filled == 0 => return (Err(error), buf),
-                Some(Err(_)) | None => return self.read_rest(fd, offset, buf, filled).await,
+                Some(Err(_)) | None => return self.read_rest(fd, offset, buf, filled, 1).await,
             }
         }
         (Ok(filled), buf)
@@ -142,7 +143,18 @@ impl IoEngine {
         offset: u64,
         buf: AlignedBuf,
     ) -> (io::Result<usize>, AlignedBuf) {
-        self.read_rest(fd, offset, buf, 0).await
+        self.read_rest(fd, offset, buf, 0, 1).await
+    }
+
+    /// The same for a descriptor with O_DIRECT: what comes short of whole
+    /// pages is the file's end, behind which such a descriptor reads nothing.
+    pub async fn read_direct(
+        &self,
+        fd: &Arc<OwnedFd>,
+        offset: u64,
+        buf: AlignedBuf,
+    ) -> (io::Result<usize>, AlignedBuf) {
+        self.read_rest(fd, offset, buf, 0, BUFFER_ALIGNMENT_BYTES).await
     }
 
     async fn read_rest(
@@ -151,6 +163,7 @@ impl IoEngine {
         offset: u64,
         mut buffer: AlignedBuf,
         mut filled: usize,
+        whole_bytes: usize,
     ) -> (io::Result<usize>, AlignedBuf) {
         while self.inner.kind == EngineKind::Uring && filled < buffer.len() {
             let answer = match uring::submit(fd, Request::Read { offset, buffer, filled }) {
@@ -167,7 +180,12 @@ impl IoEngine {
             buffer = back;
             match result {
                 0 => return (Ok(filled), buffer),
-                count if count > 0 => filled += count as usize,
+                count if count > 0 => {
+                    filled += count as usize;
+                    if !filled.is_multiple_of(whole_bytes) {
+                        return (Ok(filled), buffer);
+                    }
+                }
                 error if -error == libc::EINTR => {}
                 error if -error == libc::EAGAIN => break,
                 error => return (Err(io::Error::from_raw_os_error(-error)), buffer),
@@ -181,7 +199,7 @@ impl IoEngine {
             .inner
             .data
             .run(None, move || {
-                let result = read_blocking(&file, offset, &mut buffer, filled);
+                let result = read_blocking(&file, offset, &mut buffer, (filled, whole_bytes));
                 (result, buffer)
             })
             .await;
@@ -319,9 +337,10 @@ fn read_blocking(
     fd: &OwnedFd,
     offset: u64,
     buf: &mut AlignedBuf,
-    mut filled: usize,
+    (mut filled, whole_bytes): (usize, usize),
 ) -> io::Result<usize> {
-    while filled < buf.len() {
+    // What is short of whole pieces is the end.
+    while filled < buf.len() && filled.is_multiple_of(whole_bytes) {
         let at = offset.saturating_add(filled as u64);
         match preadv2(fd, &mut [IoSliceMut::new(&mut buf[filled..])], at, ReadWriteFlags::empty()) {
             Ok(0) => break,

@@ -1,10 +1,12 @@
 //! Reading and writing: the byte path.
 
+use crate::direct::{DirectIo, Read};
 use crate::errno::OrStoreError;
 use crate::open_file::PosixFile;
 use crate::setattr::chmod;
 use crate::syscall;
 use bytes::Bytes;
+use rustix::io::Errno;
 use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,11 +22,10 @@ const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// Reads at most `len` bytes at `offset`.
 pub(crate) async fn read(
-    engine: &IoEngine,
-    pool: &BufferPool,
+    (engine, pool): (&IoEngine, &BufferPool),
+    policy: DirectIo,
     file: &PosixFile,
-    offset: u64,
-    len: usize,
+    (offset, len): (u64, usize),
     how: ReadHow,
 ) -> StoreResult<ReadData> {
     let fd = file.reader().ok_or(StoreError::AccessDenied)?;
@@ -35,6 +36,15 @@ pub(crate) async fn read(
         return Ok(ReadData { data: Payload::Bytes(Bytes::new()), eof: offset >= size });
     }
     let reaches_end = offset + want as u64 >= size;
+    let asked = Read { offset, len: want as u64, size };
+    let past_cache = policy != DirectIo::Never && file.entry.reads_past_cache(policy, asked);
+    if past_cache
+        && !(policy == DirectIo::Auto && is_resident(&fd, offset, want as u64))
+        && let Some(data) = read_past_cache(engine, pool, file, asked).await?
+    {
+        let eof = reaches_end || data.len() < want;
+        return Ok(ReadData { data: Payload::Bytes(data), eof });
+    }
     if how.span_allowed && want >= MIN_SPAN_BYTES && is_resident(&fd, offset, want as u64) {
         let file: Arc<dyn Any + Send + Sync> = fd;
         let data = Payload::Span(FileSpan { file, offset, len: want });
@@ -46,6 +56,43 @@ pub(crate) async fn read(
     // Less than the size said: the file has been cut meanwhile.
     let eof = reaches_end || count < want;
     Ok(ReadData { data: Payload::Bytes(buf.into_bytes()), eof })
+}
+
+/// Reads with O_DIRECT; `None` where the file system does not.
+async fn read_past_cache(
+    engine: &IoEngine,
+    pool: &BufferPool,
+    file: &PosixFile,
+    asked: Read,
+) -> StoreResult<Option<Bytes>> {
+    let fd = match file.entry.cached_past_cache() {
+        Some(fd) => Some(fd),
+        None => {
+            let entry = Arc::clone(&file.entry);
+            engine.run(move || entry.open_past_cache()).await.or_store()?
+        }
+    };
+    let Some(fd) = fd else { return Ok(None) };
+    let (count, mut buf) =
+        engine.read_direct(&fd, asked.offset, pool.take(asked.direct_len())).await;
+    match count {
+        Ok(count) => {
+            // The file may have grown since its size was asked.
+            buf.truncate(count.min(usize::try_from(asked.len).unwrap_or(usize::MAX)));
+            Ok(Some(buf.into_bytes()))
+        }
+        Err(error) if refuses_direct(&error) => {
+            file.entry.refuse_past_cache();
+            Ok(None)
+        }
+        Err(error) => Err(error).or_store(),
+    }
+}
+
+/// What O_DIRECT's demands not being met looks like (open(2)); an answer that
+/// the same read through the cache does not get.
+fn refuses_direct(error: &std::io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::OPNOTSUPP))
 }
 
 /// Writes all of `data` at `offset`.

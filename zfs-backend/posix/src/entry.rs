@@ -2,6 +2,7 @@
 
 use crate::attributes::{attr_of, kind_of, timestamp};
 use crate::change::ChangeTracker;
+use crate::direct::{DirectIo, Read, Reads, is_candidate};
 use crate::errno::OrStoreError;
 use crate::listing::{LISTING_LIFE, Listing};
 use crate::mounts::Mount;
@@ -10,9 +11,10 @@ use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 use zgate_io::credentials;
+use zgate_store::file_store::Advice;
 use zgate_store::{Attr, FileKind, NodeHandle, StoreResult};
 
 /// An object, kept open as `O_PATH`, with the descriptors for reading and
@@ -39,6 +41,9 @@ pub(crate) struct Entry {
     modify: Mutex<()>,
     reader: Mutex<Option<Arc<OwnedFd>>>,
     writer: Mutex<Option<Writer>>,
+    past_cache: Mutex<PastCache>,
+    /// How it is read; not kept of files that nothing has to be known of.
+    reads: OnceLock<Box<Mutex<Reads>>>,
     /// What is remembered of this directory's names.
     pub(crate) listing: Listing,
 }
@@ -49,6 +54,19 @@ struct Seen {
     change: ChangeTracker,
     /// The attributes and the time before that look.
     recent: Option<(Attr, Instant)>,
+}
+
+/// The descriptor for reads that go past the cache. Few objects have one, so it
+/// is not reckoned with in how many are kept at hand.
+#[derive(Clone, Default)]
+enum PastCache {
+    /// Not asked for yet.
+    #[default]
+    Unopened,
+    /// Opened with O_DIRECT.
+    Open(Arc<OwnedFd>),
+    /// The file system has no such thing.
+    Refused,
 }
 
 /// A descriptor for writing.
@@ -86,6 +104,8 @@ impl Entry {
             modify: Mutex::default(),
             reader: Mutex::default(),
             writer: Mutex::default(),
+            past_cache: Mutex::default(),
+            reads: OnceLock::new(),
             listing: Listing::default(),
         }
     }
@@ -234,10 +254,57 @@ impl Entry {
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
     }
 
+    /// Whether a read is to go past the cache. Takes note of it.
+    pub(crate) fn reads_past_cache(&self, policy: DirectIo, read: Read) -> bool {
+        if !is_candidate(policy, read) || matches!(*self.past_cache(), PastCache::Refused) {
+            return false;
+        }
+        policy == DirectIo::Always || self.reads().goes_direct(read)
+    }
+
+    /// Takes note of a hint about how it will be read.
+    pub(crate) fn note_advice(&self, policy: DirectIo, advice: Advice) {
+        if policy == DirectIo::Auto {
+            self.reads().advise(advice);
+        }
+    }
+
+    fn reads(&self) -> MutexGuard<'_, Reads> {
+        self.reads.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn past_cache(&self) -> MutexGuard<'_, PastCache> {
+        self.past_cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The descriptor for reads past the cache if there is one.
+    pub(crate) fn cached_past_cache(&self) -> Option<Arc<OwnedFd>> {
+        match &*self.past_cache() {
+            PastCache::Open(fd) => Some(Arc::clone(fd)),
+            PastCache::Unopened | PastCache::Refused => None,
+        }
+    }
+
+    /// Opens the descriptor for reads past the cache; `None` where the file
+    /// system has no such thing.
+    pub(crate) fn open_past_cache(&self) -> Option<Arc<OwnedFd>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECT;
+        let opened = credentials::as_process(|| syscall::reopen(&self.fd, flags));
+        let fd = opened.ok().map(Arc::new);
+        *self.past_cache() = fd.clone().map_or(PastCache::Refused, PastCache::Open);
+        fd
+    }
+
+    /// The file system does not read past its cache after all.
+    pub(crate) fn refuse_past_cache(&self) {
+        *self.past_cache() = PastCache::Refused;
+    }
+
     /// Closes the descriptors kept for later; open files keep their own.
     pub(crate) fn drop_descriptors(&self) {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _ = std::mem::take(&mut *self.past_cache());
         // One that is being read is let go of with the entry.
         let _ = self.listing.forget();
     }

@@ -11,7 +11,7 @@
 //!   show a second late there, and there only.
 //!
 //! One file per group of operations: `lookup`, `create`, `names`, `setattr`,
-//! `readdir`, `open_file`, `data`, `ranges`, `xattr`, `acl`, `statfs`, `stable`; what
+//! `readdir`, `open_file`, `data`, `direct`, `ranges`, `xattr`, `acl`, `statfs`, `stable`; what
 //! they share is `tree`.
 
 mod acl;
@@ -21,6 +21,7 @@ mod change;
 mod create;
 mod data;
 mod dir_stream;
+mod direct;
 mod entry;
 mod entry_cache;
 mod errno;
@@ -49,5 +50,6 @@ mod syscall;
 mod tree;
 mod xattr;
 
+pub use direct::DirectIo;
 pub use options::{HandleMode, OpenError, PosixOptions};
 pub use store::PosixStore;

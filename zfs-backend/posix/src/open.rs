@@ -86,7 +86,8 @@ impl PosixStore {
         if tree.snapshots_visible {
             snapshot_mounts::look_after(&tree);
         }
-        Ok(Arc::new(Self { tree, engine: options.engine, pool: options.pool, traits }))
+        let PosixOptions { engine, pool, direct_io, .. } = options;
+        Ok(Arc::new(Self { tree, engine, pool, traits, direct_io }))
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a store is opened, and what can go wrong then.
 
+use crate::direct::DirectIo;
 use std::path::PathBuf;
 use thiserror::Error;
 use zgate_io::IoEngine;
@@ -37,6 +38,8 @@ pub struct PosixOptions {
     pub handle_mode: HandleMode,
     /// Show the `.zfs` directory of datasets.
     pub snapshots_visible: bool,
+    /// Which reads go past the file system's cache.
+    pub direct_io: DirectIo,
 }
 
 impl PosixOptions {
@@ -51,6 +54,7 @@ impl PosixOptions {
             handle_secret: None,
             handle_mode: HandleMode::Auto,
             snapshots_visible: false,
+            direct_io: DirectIo::Never,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The store trait on top of the operations: what runs where.
 
 use crate::data;
+use crate::direct::DirectIo;
 use crate::entry::Entry;
 use crate::errno::OrStoreError;
 use crate::open_file::PosixFile;
@@ -27,6 +28,7 @@ pub struct PosixStore {
     pub(crate) engine: IoEngine,
     pub(crate) pool: BufferPool,
     pub(crate) traits: StoreTraits,
+    pub(crate) direct_io: DirectIo,
 }
 
 impl std::fmt::Debug for PosixStore {
@@ -303,7 +305,9 @@ impl FileStore for PosixStore {
         how: ReadHow,
     ) -> StoreFuture<'a, ReadData> {
         Box::pin(async move {
-            data::read(&self.engine, &self.pool, PosixFile::of(file)?, offset, len, how).await
+            let file = PosixFile::of(file)?;
+            let means = (&self.engine, &self.pool);
+            data::read(means, self.direct_io, file, (offset, len), how).await
         })
     }
 
@@ -382,7 +386,9 @@ impl FileStore for PosixStore {
         advice: Advice,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let fd = PosixFile::of(file)?.any()?;
+            let file = PosixFile::of(file)?;
+            file.entry.note_advice(self.direct_io, advice);
+            let fd = file.any()?;
             self.long(move || {
                 ranges::advise(&fd, offset, len, advice);
                 Ok(())

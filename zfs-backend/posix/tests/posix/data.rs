@@ -2,6 +2,7 @@
 
 use crate::scene::*;
 use bytes::Bytes;
+use zgate_posix::{DirectIo, PosixOptions, PosixStore};
 use zgate_store::file_store::{Advice, ReadHow, SeekWhat, Stability};
 use zgate_store::{FileStore, Payload, SetAttr, StoreError};
 
@@ -150,4 +151,45 @@ fn truncation_and_growth() {
         let dir = s.store.setattr(&root(), &s.root(), &size(0), None).await;
         assert_eq!(error_of(dir), StoreError::IsDirectory);
     });
+}
+
+/// Whatever goes past the cache, the bytes are those that were written, also
+/// around the end and where another program writes through the cache.
+#[test]
+fn reads_past_the_cache_are_the_same_bytes() {
+    for direct_io in [DirectIo::Auto, DirectIo::Always, DirectIo::Never] {
+        in_both_modes(|s| async move {
+            let opened = PosixOptions { direct_io, ..options(s.mode) };
+            let store = PosixStore::open(s.dir.path(), opened).unwrap();
+            let data: Vec<u8> = (0..3_000_123u32).map(|n| (n / 5) as u8).collect();
+            std::fs::write(s.path("f"), &data).unwrap();
+            let node = store.lookup(&root(), &store.root(), b"f").await.unwrap();
+            let file = store.open(&root(), &node.handle, READ).await.unwrap();
+            let how = ReadHow { span_allowed: false };
+            let read = async |offset: usize, len: usize| {
+                let read = store.read(&file, offset as u64, len, how).await.unwrap();
+                let Payload::Bytes(bytes) = read.data else { panic!("no span was allowed") };
+                let end = data.len().min(offset + len);
+                assert_eq!(bytes, data[offset..end], "{direct_io:?} {offset} {len}");
+                assert_eq!(read.eof, offset + len >= data.len());
+            };
+            // Else `auto` leaves a small file to the cache.
+            store.advise(&file, 0, 0, Advice::NoReuse).await.unwrap();
+            for offset in (0..data.len()).step_by(1 << 20) {
+                read(offset, 1 << 20).await;
+            }
+            for (offset, len) in [(0, 1), (4096, 4096), (1, 4096), (2_998_272, 4096)] {
+                read(offset, len).await;
+            }
+            read(1 << 20, 1 << 20).await;
+            let written = std::os::unix::fs::FileExt::write_all_at;
+            let other = std::fs::File::options().write(true).open(s.path("f")).unwrap();
+            written(&other, b"new", 1 << 20).unwrap();
+            let fresh = store.read(&file, 1 << 20, 1 << 20, how).await.unwrap();
+            let Payload::Bytes(bytes) = fresh.data else { panic!("no span was allowed") };
+            assert_eq!(bytes[..3], *b"new");
+            other.set_len(5).unwrap();
+            assert_eq!(store.read(&file, 0, 4096, how).await.unwrap().data.len(), 5);
+        });
+    }
 }
