@@ -6,7 +6,8 @@ use crate::v4::attrs::settable::{self, Settable};
 use crate::v4::cx::{Cx, Object};
 use crate::v4::state::io::{IoAccess, open_for_io};
 use crate::v4::wire::{Bitmap, Fattr, OpNum, Stateid, Status};
-use zgate_store::{FileKind, SetTime, Timestamp};
+use zgate_store::StoreError::{NoSpace, QuotaExceeded};
+use zgate_store::{FileKind, SetAttr, SetTime, Timestamp};
 use zgate_xdr::xdr_struct;
 
 xdr_struct! {
@@ -55,6 +56,13 @@ fn not_in_the_future(settable: &mut Settable, now: Timestamp) {
     }
 }
 
+/// Whether nothing but times is to be set.
+fn only_times(settable: &Settable) -> bool {
+    let times =
+        SetAttr { atime: settable.set.atime, mtime: settable.set.mtime, ..SetAttr::default() };
+    settable.acl.is_none() && settable.set == times
+}
+
 async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
     let object = cx.writable_object()?;
     let mut settable = settable::parse(&args.attrs, cx.minor)?;
@@ -87,7 +95,14 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
         settable.set.mode = Some((now & !mask | value & mask) & 0o7777);
     }
     if !settable.set.is_empty() {
-        store.setattr(object.who(), &object.node, &settable.set, opened.as_ref()).await?;
+        let set = store.setattr(object.who(), &object.node, &settable.set, opened.as_ref()).await;
+        match set {
+            Err(NoSpace | QuotaExceeded) if by_delegation && only_times(&settable) => {
+                // docs/spec-exceptions/delegated-times-without-room.md
+                return Ok(Bitmap::default());
+            }
+            set => set.map(drop)?,
+        }
     } else if settable.acl.is_none() {
         // Nothing to set: the object must exist all the same.
         store.getattr(&object.node).await?;

@@ -347,6 +347,12 @@ fn delegated_times_are_for_holders_of_such_a_delegation() {
         assert_eq!(set(&s.holder, &timed, timed.delegation(), 9), Ok(()));
         let now = s.rig.world.clock().wall.seconds;
         assert_eq!(set(&s.holder, &timed, timed.delegation(), now + 5000), Ok(()));
+        // A file system too full to note them lets the delegation come back.
+        let faults = s.rig.store.faults();
+        faults.fail_next(zgate_memory::FileOp::SetAttr, zgate_store::StoreError::NoSpace);
+        assert_eq!(set(&s.holder, &timed, timed.delegation(), 9), Ok(()));
+        faults.fail_next(zgate_memory::FileOp::SetAttr, zgate_store::StoreError::Io);
+        assert_eq!(set(&s.holder, &timed, timed.delegation(), 9), Err(Status::Io));
         s.holder.delegreturn(&timed.fh, timed.delegation()).unwrap();
         const TIME_MODIFY: u32 = 53;
         let seconds = s.other.number(&timed.fh, TIME_MODIFY) >> 32;
