@@ -121,6 +121,8 @@ pub(crate) struct ExportFacts {
     pub(crate) mount: Option<Mount>,
     /// Whether any client may write.
     pub(crate) writable: bool,
+    /// The longest READ or WRITE, in bytes.
+    pub(crate) max_transfer_bytes: u64,
 }
 
 /// A mount.

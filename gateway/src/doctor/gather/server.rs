@@ -157,6 +157,7 @@ fn export_facts(export: &ExportConfig, mounts: &[Mount], zfs: &ZfsFacts) -> Expo
         path_problem,
         writable: !export.read_only
             && export.clients.iter().any(|client| client.access == AccessMode::Rw),
+        max_transfer_bytes: export.max_transfer.0,
     }
 }
 

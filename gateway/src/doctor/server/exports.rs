@@ -180,6 +180,25 @@ pub(super) fn record_size(facts: &ServerFacts) -> Vec<Verdict> {
                     ),
                 ));
             }
+            if export.writable && recordsize_bytes > export.max_transfer_bytes {
+                verdicts.push(Verdict::warning(
+                    format!(
+                        "{}: dataset {} has recordsize {} KiB, and a WRITE brings {} KiB at most",
+                        export.pseudo,
+                        dataset.name,
+                        recordsize_bytes >> 10,
+                        export.max_transfer_bytes >> 10
+                    ),
+                    "no client can write a whole record at once: a file that is written over has \
+                     each record read first, unless it is in memory",
+                    format!(
+                        "`max_transfer` up to 4MiB for {}, or `zfs set recordsize={}K {}`",
+                        export.pseudo,
+                        export.max_transfer_bytes >> 10,
+                        dataset.name
+                    ),
+                ));
+            }
         }
     }
     verdicts
@@ -248,6 +267,10 @@ mod tests {
             *recordsize_bytes = 8192;
         }
         assert!(worst(&record_size(&facts)).1.contains("recordsize=1M"));
+        let mut facts = server();
+        assert!(record_size(&facts).is_empty());
+        facts.exports[0].max_transfer_bytes = 64 << 10;
+        assert!(worst(&record_size(&facts)).1.contains("recordsize=64K"));
         facts.exports[0].path_problem = Some("/tank/data: not found".into());
         assert_eq!(worst(&path(&facts)).0, Level::Error);
     }

@@ -126,6 +126,7 @@ tank/vol\tvolume\t3\t3\t9\t9\t9\t-\t16384\t1073741824\tstandard\tlatency\toff\t-
                     options: [("rw".to_owned(), String::new())].into(),
                 }),
                 writable: true,
+                max_transfer_bytes: 1 << 20,
             }],
             luns: vec![LunFacts {
                 target: "iqn.x".into(),

@@ -1,6 +1,7 @@
 //! GETATTR (RFC 8881 §18.7).
 
 use crate::rig::{Ops, every_minor};
+use zgate_nfs::v4::attrs::number::{MAXREAD, MAXWRITE};
 use zgate_nfs::v4::attrs::table::{ATTRS, Use};
 use zgate_nfs::v4::op::getattr::Getattr;
 use zgate_nfs::v4::wire::{Bitmap, Status};
@@ -60,5 +61,19 @@ fn errors_and_unknown_attributes() {
         s.c.check("an endless bitmap", Ops::new().at(&s.file).raw(9, &long), Status::Badxdr);
         let pseudo = s.c.run(Ops::new().root().getattr(&[1, 3, 8, 20, 33])).ok();
         assert_eq!(pseudo.get::<Getattr>().mask, Bitmap::of(&[1, 3, 8, 20, 33]));
+    });
+}
+
+/// Clients make wsize of it. A power of two, like a record of ZFS: WRITEs of this
+/// size at multiples of it are whole records, or whole parts of longer ones.
+#[test]
+fn transfers_are_as_long_as_the_export_takes_them() {
+    every_minor(|s| {
+        let got = s.c.run(Ops::new().at(&s.file).getattr(&[MAXREAD, MAXWRITE])).ok();
+        let values = got.get::<Getattr>().values.0;
+        let mut d = Decoder::new(&values);
+        let (read, write) = (d.u64().unwrap(), d.u64().unwrap());
+        assert_eq!((read, write), (1 << 20, 1 << 20));
+        assert!(write.is_power_of_two());
     });
 }

@@ -2,6 +2,7 @@
 //! RFC 7862 §15.1, §15.4, §15.12).
 
 use crate::rig::{Ops, Scene, Wish, each, every_minor};
+use zgate_memory::FileOp;
 use zgate_nfs::v4::op::allocate::{self, Allocate};
 use zgate_nfs::v4::op::deallocate::{self, Deallocate};
 use zgate_nfs::v4::op::write::Write;
@@ -29,6 +30,20 @@ fn every_kind_of_stateid_writes_as_stably_as_asked() {
         assert_eq!(s.c.write(&s.file, opened.stateid, 9, b"z"), Ok(1));
         assert_eq!(s.c.content(&s.file), b"conXYnt\0\0z");
         assert!(s.c.number(&s.file, 3) > before);
+    });
+}
+
+/// A record of ZFS that a client sends whole must not reach it in parts.
+#[test]
+fn a_write_reaches_the_store_in_one_piece() {
+    every_minor(|s| {
+        let opened = s.open();
+        let data: Vec<u8> = (0..1u32 << 20).map(|n| (n / 3) as u8).collect();
+        let before = s.rig.store.faults().calls(FileOp::Write);
+        let ops = Ops::new().at(&s.file).write(opened.stateid, 0, &data, StableHow::Unstable);
+        assert_eq!(s.c.run(ops).ok().get::<Write>().count, 1 << 20);
+        assert_eq!(s.rig.store.faults().calls(FileOp::Write) - before, 1);
+        assert!(s.c.content(&s.file) == data);
     });
 }
 
