@@ -70,7 +70,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
     let (events, happened) = mpsc::channel();
     let current = Arc::new(Mutex::new(config.clone()));
     let gateway = Arc::new(gateway);
-    let schedule = Schedule::start(policies, Arc::clone(&gateway.shared.block))?;
+    let schedule = {
+        let (block, views) = (&gateway.shared.block, &gateway.shared.schedules);
+        Schedule::start(policies, Arc::clone(block), Arc::clone(views))?
+    };
     let schedule = Arc::new(schedule);
     let follower = Follower::start(&follow, &gateway)?;
     let handler = handler(&gateway, path.clone(), &current, &schedule, &follow, events.clone());

@@ -1,7 +1,7 @@
 //! The metrics in Prometheus' text format. Every name stands in one table,
 //! which docs/METRICS.md is checked against.
 
-use super::pool_metrics;
+use super::{pool_metrics, snapshot_metrics};
 use crate::block::figures::{FAILURES, STATUSES as STATUSES_OF_SCSI, UnitFigures};
 use crate::block::service::BlockService;
 use crate::block::unit::Unit;
@@ -125,6 +125,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     single(&mut out, STARTED, shared.started_unix_seconds);
     single(&mut out, BUFFERS, shared.pool.in_use_bytes());
     pool_metrics::render(&mut out, &shared.pools);
+    snapshot_metrics::render(&mut out, &shared.schedules);
     out
 }
 

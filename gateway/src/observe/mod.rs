@@ -4,4 +4,5 @@ pub(crate) mod exposition;
 pub(crate) mod http;
 mod pool_metrics;
 pub(crate) mod pools;
+mod snapshot_metrics;
 pub(crate) mod status;

@@ -4,7 +4,10 @@
 mod runner;
 
 use crate::block::service::BlockService;
-use runner::{Runner, View};
+#[cfg(test)]
+pub(crate) use runner::Figures;
+use runner::Runner;
+pub(crate) use runner::View;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -70,21 +73,28 @@ fn flush(tool: &dyn Tool, block: &BlockService, policy: &Policy) -> Result<(), S
     block.flush_volumes(&zvols).map(drop).map_err(|error| error.to_string())
 }
 
+/// What each schedule did last and does next, for whoever shows it.
+pub(crate) type Views = Arc<Mutex<Vec<View>>>;
+
 /// The thread that keeps the schedules.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     changes: Mutex<mpsc::Sender<Vec<Policy>>>,
-    views: Arc<Mutex<Vec<View>>>,
+    views: Views,
 }
 
 impl Schedule {
-    /// Starts it; what is due is taken at once.
+    /// Starts it; what is due is taken at once. What becomes of it is told in
+    /// `views`.
     ///
     /// # Errors
     /// When the system starts no thread.
-    pub(crate) fn start(policies: Vec<Policy>, block: Arc<BlockService>) -> io::Result<Self> {
+    pub(crate) fn start(
+        policies: Vec<Policy>,
+        block: Arc<BlockService>,
+        views: Views,
+    ) -> io::Result<Self> {
         let (changes, changed) = mpsc::channel();
-        let views = Arc::new(Mutex::new(Vec::new()));
         let shown = Arc::clone(&views);
         std::thread::Builder::new().name("zgate-schedule".to_owned()).spawn(move || {
             let tool = tool();

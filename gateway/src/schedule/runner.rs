@@ -9,7 +9,7 @@ use zgate_control::snapshot::{Done, Moment, Policy, carry_out};
 const RETRY_SECONDS: i64 = 60;
 
 /// One schedule as it is shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct View {
     /// Its dataset.
     pub dataset: String,
@@ -25,6 +25,36 @@ pub(crate) struct View {
     pub pruned: usize,
     /// What did not work then.
     pub failed: Vec<String>,
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// What became of a schedule since the gateway started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Figures {
+    /// Snapshots there were when it was last looked at, before it took any.
+    pub snapshots: usize,
+    /// Snapshots taken; one of a whole tree counts once.
+    pub taken_total: u64,
+    /// Snapshots destroyed.
+    pub pruned_total: u64,
+    /// Looks in which something did not work.
+    pub failures_total: u64,
+    /// The last look in which everything worked, in seconds since 1970; 0: none.
+    pub last_success_unix_seconds: i64,
+}
+
+impl Figures {
+    fn take(&mut self, now: Moment, done: &Done) {
+        self.taken_total += done.created.len() as u64;
+        self.pruned_total += done.pruned.len() as u64;
+        if done.failed.is_empty() {
+            self.snapshots = done.found;
+            self.last_success_unix_seconds = now.0;
+        } else {
+            self.failures_total += 1;
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -33,6 +63,7 @@ struct State {
     looked: Option<Moment>,
     next: Option<Moment>,
     done: Done,
+    figures: Figures,
 }
 
 /// All schedules.
@@ -62,6 +93,7 @@ impl Runner {
                     looked: None,
                     next: None,
                     done: Done::default(),
+                    figures: Figures::default(),
                 })
             })
             .collect();
@@ -103,6 +135,7 @@ impl Runner {
                 created: state.done.created.iter().map(ToString::to_string).collect(),
                 pruned: state.done.pruned.len(),
                 failed: state.done.failed.clone(),
+                figures: state.figures,
             })
             .collect()
     }
@@ -118,6 +151,7 @@ impl State {
         let before = std::mem::take(&mut self.done.failed);
         self.done = carry_out(tool, now, &self.policy, flush)
             .unwrap_or_else(|error| Done { failed: vec![error.to_string()], ..Done::default() });
+        self.figures.take(now, &self.done);
         let retry = Moment(now.0 + RETRY_SECONDS);
         let regular = self.policy.next_due(now).unwrap_or(Moment(now.0 + 3600));
         self.looked = Some(now);
@@ -196,5 +230,9 @@ mod tests {
         runner.step(&tool, at("2026-11-21_07:00:00"), &mut flush);
         assert!(tool.is_done());
         assert_eq!(runner.views()[0].created.len(), 1);
+        let figures = runner.views()[0].figures;
+        assert_eq!((figures.taken_total, figures.pruned_total, figures.failures_total), (1, 0, 1));
+        assert_eq!(figures.snapshots, 1);
+        assert_eq!(figures.last_success_unix_seconds, at("2026-11-21_07:00:00").0);
     }
 }

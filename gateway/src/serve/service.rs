@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     pub facts: crate::follow::facts::Facts,
     /// How the machine's pools are.
     pub pools: Arc<PoolWatch>,
+    /// What the snapshot schedules did.
+    pub schedules: crate::schedule::Views,
 }
 
 /// One for each core.

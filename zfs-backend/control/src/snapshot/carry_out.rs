@@ -10,6 +10,8 @@ use serde::Serialize;
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Done {
+    /// How many snapshots there were before.
+    pub found: usize,
     /// Taken.
     pub created: Vec<SnapshotName>,
     /// Destroyed.
@@ -49,7 +51,7 @@ pub fn carry_out(
 ) -> Result<Done, ToolError> {
     let existing = list(tool, Some(&policy.dataset), policy.recursive)?;
     let mut wanted = plan(now, policy, &existing);
-    let mut done = Done::default();
+    let mut done = Done { found: existing.len(), ..Done::default() };
     if !wanted.create.is_empty()
         && let Err(error) = flush(policy)
     {
