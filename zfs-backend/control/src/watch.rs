@@ -20,6 +20,8 @@ const GOOD_RUN: Duration = Duration::from_secs(30);
 const MOUNT_WAIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// The longest line of an event that is looked at, in bytes.
 const MAX_LINE_BYTES: u64 = 64 << 10;
+/// The longest complaint of `zpool` that is told, in bytes.
+const MAX_COMPLAINT_BYTES: u64 = 1 << 10;
 
 /// Something that may have changed what there is to serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,26 +109,41 @@ impl Control {
 
 fn follow_events(control: &Control, listener: &Listener) {
     let mut pause = PAUSES[0];
+    let mut told = String::new();
     while !control.is_stopped() {
         let began = Instant::now();
         match run_once(control, listener) {
             Err(error) => tracing::debug!(%error, "zpool events does not run"),
-            Ok(()) => tracing::debug!("zpool events has ended"),
+            Ok(said) if said.is_empty() || control.is_stopped() => {
+                tracing::debug!("zpool events has ended");
+            }
+            // Once, not with every try.
+            Ok(said) if said == told => {}
+            Ok(said) => {
+                tracing::warn!(
+                    reason = said,
+                    "ZFS tells no events: new zvols and changed properties are found every \
+                     rescan_seconds only; what is mounted and unmounted is noticed at once. \
+                     Events take CAP_SYS_ADMIN"
+                );
+                told = said;
+            }
         }
         pause = if began.elapsed() > GOOD_RUN { PAUSES[0] } else { (pause * 2).min(PAUSES[1]) };
         control.wait(pause);
     }
 }
 
-fn run_once(control: &Control, listener: &Listener) -> io::Result<()> {
+/// Follows events until they end; returns what `zpool` complained about.
+fn run_once(control: &Control, listener: &Listener) -> io::Result<String> {
     let mut child = Command::new("zpool")
         .args(["events", "-f", "-v", "-H"])
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()?;
-    let output = child.stdout.take();
+    let (output, complaints) = (child.stdout.take(), child.stderr.take());
     *control.child() = Some(child);
     if let Some(output) = output.filter(|_| !control.is_stopped()) {
         listener(Change::Restarted);
@@ -138,7 +155,14 @@ fn run_once(control: &Control, listener: &Listener) -> io::Result<()> {
         let _ = child.kill();
         child.wait()?;
     }
-    Ok(())
+    Ok(complaints.map(first_line).unwrap_or_default())
+}
+
+fn first_line(complaints: impl io::Read) -> String {
+    let mut line = String::new();
+    // What cannot be read has not been said.
+    let _ = BufReader::new(complaints.take(MAX_COMPLAINT_BYTES)).read_line(&mut line);
+    line.trim().to_owned()
 }
 
 fn read_events(mut output: impl BufRead, listener: &Listener) {
@@ -182,6 +206,12 @@ fn follow_mounts(control: &Control, listener: &Listener) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_complaint_is_its_first_line() {
+        assert_eq!(first_line(&b"cannot open: no\nmore"[..]), "cannot open: no");
+        assert_eq!(first_line(&b""[..]), "");
+    }
 
     #[test]
     fn events_reach_the_listener_and_a_watch_ends() {

@@ -3,7 +3,7 @@
 //!
 //! [`sample`] asks `zpool` once and puts together a [`PoolHealth`]: the pool and
 //! its space from [`crate::discovery`], the rest from parsers of their own.
-//! [`status`] reads `zpool status -j --json-int`
+//! [`status`] reads `zpool status -j -p`
 //! (OpenZFS 2.3 and newer), [`status_text`] `zpool status -p` of versions before,
 //! [`latency`] `zpool iostat -Hplvy`, [`kstat`] the
 //! counters in `/proc/spl/kstat/zfs`. [`watch`] turns a row of samples into

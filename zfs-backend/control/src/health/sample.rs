@@ -59,15 +59,13 @@ pub fn pool_status(zfs: &Discovery, name: &PoolName) -> Result<PoolStatus, ToolE
     let in_words = || tool.run("zpool", &["status", "-pP", name.as_str()]);
     let found = match zfs.form() {
         OutputForm::Columns => status_text::parse(&in_words()?),
-        OutputForm::Json => {
-            match tool.run("zpool", &["status", "-jP", "--json-int", name.as_str()]) {
-                Ok(text) => status::parse(&text)?,
-                Err(error) if OutputForm::Json.after(&error).is_some() => {
-                    status_text::parse(&in_words()?)
-                }
-                Err(error) => return Err(error),
+        OutputForm::Json => match tool.run("zpool", &["status", "-jpP", name.as_str()]) {
+            Ok(text) => status::parse(&text)?,
+            Err(error) if OutputForm::Json.after(&error).is_some() => {
+                status_text::parse(&in_words()?)
             }
-        }
+            Err(error) => return Err(error),
+        },
     };
     found.into_iter().find(|found| found.name == name.as_str()).ok_or_else(|| ToolError::Answer {
         command: format!("zpool status {name}"),

@@ -1,4 +1,4 @@
-//! `zpool status -j --json-int`, the structured form since OpenZFS 2.3.
+//! `zpool status -j -p`, the structured form since OpenZFS 2.3.
 
 use super::{PoolState, Scan, ScanKind, ScanState};
 use crate::pools::VdevClass;
@@ -72,8 +72,8 @@ impl PoolStatus {
     }
 }
 
-/// A number, or a text that is one. `zpool` prints some counts as texts even
-/// with `--json-int`; `-` and what is none count as 0.
+/// A number, or a text that is one. `-p` makes texts of all of them, and
+/// they are exact; `-` and what is none count as 0.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(match serde_json::Value::deserialize(deserializer)? {
         serde_json::Value::Number(number) => number.as_u64().unwrap_or(0),
@@ -161,7 +161,7 @@ struct RawScan {
 /// [`ToolError::Answer`] when it is no such document.
 pub fn parse(text: &str) -> Result<Vec<PoolStatus>, ToolError> {
     let document: Document = serde_json::from_str(text).map_err(|error| ToolError::Answer {
-        command: "zpool status -j --json-int".to_owned(),
+        command: "zpool status -j -p".to_owned(),
         reason: error.to_string(),
     })?;
     Ok(document.pools.into_values().map(pool).collect())
