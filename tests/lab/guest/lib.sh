@@ -210,14 +210,45 @@ gateway_alive() { kill -0 "$(cat /run/zgate/pid)" 2>/dev/null; }
 gateway_kill() {
     local pid
     pid=$(cat /run/zgate/pid)
+    gateway_used
     kill -9 "$pid"
     eventually 60 gateway_gone || { whereabouts; return 1; }
 }
 gateway_stop() {
+    gateway_used requests
     kill -TERM "$(cat /run/zgate/pid)"
     eventually 30 gateway_gone
 }
 gateway_gone() { ! gateway_alive; }
+
+# gateway_used [requests]: notes what the gateway that runs has used so far.
+gateway_used() {
+    local pid memory="" cpu="" requests=0
+    pid=$(cat /run/zgate/pid 2>/dev/null) && [ -r "/proc/$pid/status" ] || return 0
+    memory=$(sed -n 's/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$pid/status")
+    cpu=$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -d' ' -f12,13)
+    [ -z "${1:-}" ] || requests=$(gateway_requests 2>/dev/null)
+    [ -z "$memory" ] || echo "$pid $memory ${cpu:-0 0} ${requests:-0}" >>/run/zgate/used
+}
+gateway_requests() {
+    exec 7<>/dev/tcp/127.0.0.1/9469 || return 0
+    printf 'GET /metrics HTTP/1.0\r\n\r\n' >&7
+    timeout 5 awk '/^zgate_(nfs_operation|nfs3_procedure|scsi_command)_seconds_count/ { n += $2 }
+        END { printf "%d", n }' <&7
+    exec 7>&-
+}
+# gateway_figures: what all gateways of the scenario used, as figures.
+gateway_figures() {
+    gateway_used requests
+    [ -s /run/zgate/used ] || return 0
+    # The latest line of a process holds; it may have been killed before it was asked.
+    awk '{ memory[$1] = $2; cpu[$1] = $3 + $4; if ($5 > requests[$1]) requests[$1] = $5 }
+        END { for (pid in memory) { if (memory[pid] > most) most = memory[pid]; all += cpu[pid]; n += requests[pid] }
+            printf "gateway: memory at most\t%.1f\tMiB\n", most / 1024
+            printf "gateway: CPU time\t%.2f\ts\n", all / 100
+            printf "gateway: NFS operations and SCSI commands\t%d\toperations\n", n }' \
+        /run/zgate/used >>"$RESULT/figures.tsv"
+}
 gateway_logs() { cp /run/zgate/log "$RESULT/zgate.log" 2>/dev/null; cp "$CONFIG" "$RESULT/zgate.toml" 2>/dev/null; }
 
 # --- clients ----------------------------------------------------------------

@@ -2,8 +2,9 @@
 # seconds: 600
 # machines: 2
 # ci: no
-# Not seen to pass yet: it was changed after it failed on an overloaded machine,
-# where clients renew their lease later than the cut allows for.
+# The short cut failed because of the scenario itself: it waited for an answer that
+# had to come from the machine that was cut off (a delegation). Changed since, and not
+# seen to pass yet.
 
 . /lab/guest/peer.sh
 # Long enough for a short absence even of machines that run slowly.
@@ -34,16 +35,17 @@ conflicts() {
 }
 hold_here() { rm -f /tmp/held; python3 $LOCKS "$1" "$2" 100 0 0 /tmp/held; }
 
-# Holds a lock; writes under it once it is told to.
+# hold_then_write FILE MARK: holds a lock, which MARK tells; writes under it once
+# it is told to. A mark of its own: B still has those of before.
 hold_then_write() {
-    rm -f /tmp/go /tmp/held
-    python3 - "$1" <<'END'
+    rm -f /tmp/go
+    python3 - "$@" <<'END'
 import errno, fcntl, os, sys, time
 fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 fcntl.lockf(fd, fcntl.LOCK_EX)
 os.pwrite(fd, b"mine", 0)
 os.fsync(fd)
-open("/tmp/held", "w").close()
+open(sys.argv[2], "w").close()
 while not os.path.exists("/tmp/go"):
     time.sleep(0.2)
 try:
@@ -54,23 +56,27 @@ except OSError as error:
     print("refused", errno.errorcode[error.errno])
 END
 }
-b_holds() { on_b eventually 20 test -e /tmp/held; }
+b_holds() { on_b eventually 20 test -e "$1"; }
 short_cut() {
-    local job
-    job=$(b_start hold_then_write /mnt/b/short)
-    b_holds
+    local job attempt
+    job=$(b_start hold_then_write /mnt/b/short "/tmp/short-$1")
+    b_holds "/tmp/short-$1"
     wire_cut
+    # B may hold the lock by a delegation: then the attempt has to wait until B
+    # can be asked for it.
+    taken try posix-try /mnt/a/short &
+    attempt=$!
     sleep 3
-    taken try posix-try /mnt/a/short
     wire_mend
+    wait $attempt
     on_b touch /tmp/go
     same written "$(b_wait "$job")" "a write under a lock that was kept"
     same late "$(cat /mnt/a/short)"
 }
 long_cut() {
     local job began
-    job=$(b_start hold_then_write /mnt/b/long)
-    b_holds
+    job=$(b_start hold_then_write /mnt/b/long "/tmp/long-$1")
+    b_holds "/tmp/long-$1"
     wire_cut
     began=$(now)
     eventually 120 try posix-try /mnt/a/long
@@ -90,7 +96,7 @@ for version in 4.2 4.0; do
     step "v$version: B mounts" b_mount $version /mnt/b || continue
     step "v$version: fcntl locks between machines" conflicts posix
     step "v$version: flock between machines" conflicts flock
-    step "v$version: cut off for less than a lease: the lock is kept" short_cut
+    step "v$version: cut off for less than a lease: the lock is kept" short_cut v$version
     wire_mend
     step "v$version: cut off for longer: the lock goes, its holder hears of it" long_cut v$version
     wire_mend
