@@ -471,6 +471,7 @@ fn run_core(
                 tokio::task::spawn_local(accept_loop(listener, protocol, service, cores));
             }
             if let Some((fabric, addresses)) = fabric {
+                tokio::task::spawn_local(rdma::accept::tell_of_devices(Arc::clone(&fabric)));
                 for address in addresses {
                     let (fabric, service) = (Arc::clone(&fabric), Rc::clone(&service));
                     let accept = rdma::accept::accept_loop(fabric, address, service, cores.clone());

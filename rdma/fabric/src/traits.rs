@@ -2,6 +2,7 @@
 
 use crate::work::{Event, PostError, ReadBatch, SendBatch, WorkId};
 use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream, StreamExt};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -101,6 +102,12 @@ pub trait Fabric: Send + Sync + fmt::Debug {
 
     /// Whether a Send can take the peer's memory out of use.
     fn send_with_invalidate(&self) -> bool;
+
+    /// What happens to the devices, in words for the log: ports that go down
+    /// and come up, devices that fail. Needs a tokio runtime. Never ends.
+    fn device_events(&self) -> BoxStream<'static, String> {
+        stream::pending().boxed()
+    }
 
     /// Whether a peer's Send can take exposed memory out of use.
     fn remote_invalidation(&self) -> bool;

@@ -40,6 +40,7 @@ pub(crate) struct VerbsConnection {
     events: VecDeque<Event>,
     ended: bool,
     max_scatter: usize,
+    device: &'static Device,
     queues: Queues,
     link: Link,
 }
@@ -53,7 +54,12 @@ impl fmt::Debug for VerbsConnection {
 impl VerbsConnection {
     /// Takes over an identifier with a queue pair. Receives may be posted
     /// before it is connected.
-    pub(crate) fn new(link: Link, queues: Queues, peer: SocketAddr) -> Self {
+    pub(crate) fn new(
+        link: Link,
+        device: &'static Device,
+        queues: Queues,
+        peer: SocketAddr,
+    ) -> Self {
         Self {
             peer,
             receives: HashMap::new(),
@@ -62,6 +68,7 @@ impl VerbsConnection {
             events: VecDeque::new(),
             ended: false,
             max_scatter: queues.max_scatter,
+            device,
             queues,
             link,
         }
@@ -75,25 +82,20 @@ impl VerbsConnection {
         self.peer = peer;
     }
 
-    fn device(&self) -> Option<&Device> {
-        self.link.host.device_of(self.link.context())
-    }
-
     fn host(&self) -> &Arc<Host> {
         &self.link.host
     }
 
     /// The key of bytes that this connection uses.
     fn key(&self, bytes: &[u8], regions: &mut Vec<Region>) -> io::Result<u32> {
-        let device = self.device().ok_or(io::ErrorKind::NotFound)?;
-        local_key(self.host(), device, bytes, regions)
+        local_key(self.host(), self.device, bytes, regions)
     }
 
     /// Scatter entries for bytes that are read, which the batch keeps.
     fn gather(&self, gather: Vec<Bytes>, batch: &mut Batch) -> io::Result<Vec<sys::ScatterEntry>> {
         let mut entries = Vec::with_capacity(gather.len());
         for bytes in gather.into_iter().filter(|bytes| !bytes.is_empty()) {
-            let in_arena = self.device().is_some_and(|d| d.arena_key(&bytes).is_some());
+            let in_arena = self.device.arena_key(&bytes).is_some();
             let bytes = if in_arena || bytes.len() > COPY_BYTES {
                 bytes
             } else {

@@ -59,16 +59,14 @@ fn prepare(
     peer: SocketAddr,
 ) -> io::Result<(VerbsConnection, (u8, u8))> {
     let host = Arc::clone(&link.host);
-    let device = host.device_of(link.context()).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::NotFound, "a device that was not there at the start")
-    })?;
+    let device = host.device_of(link.context())?;
     let at_most = |wish: u8, most: c_int| wish.min(u8::try_from(most.max(0)).unwrap_or(u8::MAX));
     let depths = (
         at_most(setup.options.responder_resources, device.attributes.max_qp_rd_atom),
         at_most(setup.options.initiator_depth, device.attributes.max_qp_init_rd_atom),
     );
     let queues = queue::create(&link, device, &setup.options)?;
-    let mut connection = VerbsConnection::new(link, queues, peer);
+    let mut connection = VerbsConnection::new(link, device, queues, peer);
     for (id, buffer) in setup.receives.drain(..) {
         connection.post_receive(id, buffer);
     }
@@ -147,6 +145,11 @@ impl Listener for VerbsListener {
         Box::pin(std::future::poll_fn(|task| {
             loop {
                 let notice = std::task::ready!(self.link.poll_notice(task))?;
+                if notice.event == sys::CM_DEVICE_REMOVAL {
+                    let text = "the device it listens on is gone";
+                    let gone = io::Error::new(io::ErrorKind::NotConnected, text);
+                    return std::task::Poll::Ready(Err(gone));
+                }
                 if notice.event != sys::CM_CONNECT_REQUEST {
                     continue;
                 }

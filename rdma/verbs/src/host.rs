@@ -5,10 +5,11 @@ use crate::inspect::{self, PortReport};
 use crate::memory::{Region, RemoteRegion};
 use crate::watch::DeviceWatch;
 use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream, StreamExt};
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 use zgate_fabric::{Access, ConnectError, Established, Exposed, Fabric, Listener, Setup};
 use zgate_rdma_sys as sys;
@@ -49,21 +50,21 @@ pub(crate) struct Device {
     arena: Option<(Arena, u32)>,
 }
 
+// SAFETY: devices and protection domains are never closed, the libraries may be
+// called from all threads.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
 /// Everything of this process that has to do with RDMA. Devices stay open
 /// while it runs.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) verbs: sys::Verbs,
     pub(crate) cm: sys::Cm,
-    pub(crate) devices: Vec<Device>,
+    devices: Mutex<Vec<&'static Device>>,
     pub(crate) pool: BufferPool,
 }
-
-// SAFETY: the libraries may be called from all threads; devices and protection
-// domains are never closed, so their pointers stay valid.
-unsafe impl Send for Host {}
-// SAFETY: as above.
-unsafe impl Sync for Host {}
 
 /// The fabric of this machine's RDMA devices. Cloning shares it.
 #[derive(Clone, Debug)]
@@ -99,6 +100,7 @@ impl VerbsFabric {
         if devices.is_empty() {
             return Err(Unavailable::NoDevice);
         }
+        let devices = Mutex::new(devices);
         Ok(Self { host: Arc::new(Host { verbs, cm, devices, pool }) })
     }
 
@@ -107,23 +109,15 @@ impl VerbsFabric {
     pub fn ports(&self) -> Vec<PortReport> {
         inspect::ports(&self.host)
     }
-
-    /// Events of the devices: ports that go down, devices that fail. Needs a
-    /// tokio runtime.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn watch(&self) -> io::Result<DeviceWatch> {
-        DeviceWatch::new(&self.host)
-    }
 }
 
 impl Device {
+    /// Opened for as long as the process runs.
     fn open(
         verbs: &sys::Verbs,
         context: *mut sys::Context,
         arena: Option<Arena>,
-    ) -> Result<Self, Unavailable> {
+    ) -> Result<&'static Self, Unavailable> {
         // SAFETY: an open context has a device, and a device a name.
         let name = unsafe {
             CStr::from_ptr((verbs.get_device_name)((*context).device))
@@ -161,7 +155,7 @@ impl Device {
             }
             None => None,
         };
-        Ok(Self { context, pd, name, attributes, arena })
+        Ok(Box::leak(Box::new(Self { context, pd, name, attributes, arena })))
     }
 
     /// The local key of memory in the arena.
@@ -177,9 +171,32 @@ fn advise_huge_pages(arena: Arena) {
 }
 
 impl Host {
-    /// The device a connection identifier is bound to.
-    pub(crate) fn device_of(&self, context: *mut sys::Context) -> Option<&Device> {
-        self.devices.iter().find(|device| device.context == context)
+    fn lock(&self) -> MutexGuard<'_, Vec<&'static Device>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All devices known by now.
+    pub(crate) fn devices(&self) -> Vec<&'static Device> {
+        self.lock().clone()
+    }
+
+    /// The device a connection identifier is bound to: one that is known, or
+    /// one that came after the start, which the connection manager has opened.
+    ///
+    /// # Errors
+    /// When it is bound to none, or the new one cannot be used.
+    pub(crate) fn device_of(&self, context: *mut sys::Context) -> io::Result<&'static Device> {
+        if context.is_null() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "bound to no device"));
+        }
+        let mut devices = self.lock();
+        if let Some(device) = devices.iter().find(|device| device.context == context) {
+            return Ok(device);
+        }
+        let opened = Device::open(&self.verbs, context, self.pool.arena());
+        let device = opened.map_err(|reason| io::Error::other(reason.to_string()))?;
+        devices.push(device);
+        Ok(device)
     }
 }
 
@@ -199,7 +216,7 @@ impl Fabric for VerbsFabric {
     /// Registers a buffer with the first device: on a host with several, peers
     /// reach it through connections of that device only.
     fn expose(&self, buffer: AlignedBuf, access: Access) -> io::Result<Box<dyn Exposed>> {
-        let device = self.host.devices.first().ok_or(io::ErrorKind::NotFound)?;
+        let device = *self.host.lock().first().ok_or(io::ErrorKind::NotFound)?;
         let read = if access.read { sys::ACCESS_REMOTE_READ } else { 0 };
         let write = if access.write { sys::ACCESS_REMOTE_WRITE } else { 0 };
         let flags = sys::ACCESS_LOCAL_WRITE | read | write;
@@ -209,7 +226,17 @@ impl Fabric for VerbsFabric {
 
     fn send_with_invalidate(&self) -> bool {
         let extended = sys::DEVICE_MEM_MGT_EXTENSIONS;
-        self.host.devices.iter().all(|d| d.attributes.device_cap_flags & extended != 0)
+        self.host.lock().iter().all(|d| d.attributes.device_cap_flags & extended != 0)
+    }
+
+    fn device_events(&self) -> BoxStream<'static, String> {
+        match DeviceWatch::new(&self.host) {
+            Ok(watch) => watch.lines(),
+            Err(error) => {
+                let line = format!("devices cannot be watched: {error}");
+                stream::once(std::future::ready(line)).chain(stream::pending()).boxed()
+            }
+        }
     }
 
     /// Plain memory regions cannot be invalidated by a peer.

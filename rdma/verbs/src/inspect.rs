@@ -63,7 +63,7 @@ fn mtu_bytes(number: u32) -> u32 {
 
 pub(crate) fn ports(host: &Host) -> Vec<PortReport> {
     let mut reports = Vec::new();
-    for device in &host.devices {
+    for device in host.devices() {
         for port in 1..=device.attributes.phys_port_cnt {
             reports.extend(port_report(host, device, port));
         }

@@ -22,4 +22,3 @@ mod watch;
 
 pub use host::{Unavailable, VerbsFabric};
 pub use inspect::{GidKind, GidReport, PortReport};
-pub use watch::{DeviceEvent, DeviceWatch};

@@ -1,17 +1,23 @@
 //! Events of whole devices: ports and the devices themselves.
 
 use crate::cm::{check, watch_descriptor};
-use crate::host::Host;
+use crate::host::{Device, Host};
+use futures_util::stream::{self, BoxStream, StreamExt};
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use zgate_rdma_sys as sys;
 
+/// How often devices are looked for that came after the start.
+const LOOK_PERIOD: Duration = Duration::from_secs(5);
+
 /// What happened to a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeviceEvent {
+pub(crate) enum DeviceEvent {
     /// A port came up.
     PortUp {
         /// The device.
@@ -40,35 +46,75 @@ pub enum DeviceEvent {
     },
 }
 
+impl fmt::Display for DeviceEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PortUp { device, port } => write!(f, "{device}: port {port} is up"),
+            Self::PortDown { device, port } => write!(
+                f,
+                "{device}: port {port} is down; its clients come back when it does, or over TCP"
+            ),
+            Self::Failed { device } => write!(f, "{device}: failed or taken away"),
+            Self::Other { device, number } => write!(f, "{device}: event {number}"),
+        }
+    }
+}
+
 /// Waits for events of all devices.
 #[derive(Debug)]
-pub struct DeviceWatch {
+pub(crate) struct DeviceWatch {
     host: Arc<Host>,
-    readable: Vec<AsyncFd<OwnedFd>>,
+    watched: Vec<(&'static Device, AsyncFd<OwnedFd>)>,
 }
 
 impl DeviceWatch {
     pub(crate) fn new(host: &Arc<Host>) -> io::Result<Self> {
-        let watch = |device: &crate::host::Device| {
-            // SAFETY: the context is open, and with it this descriptor.
-            unsafe { watch_descriptor((*device.context).async_fd) }
-        };
-        let readable = host.devices.iter().map(watch).collect::<io::Result<_>>()?;
-        Ok(Self { host: Arc::clone(host), readable })
+        let mut watch = Self { host: Arc::clone(host), watched: Vec::new() };
+        watch.look()?;
+        Ok(watch)
     }
 
-    /// The next event.
-    ///
-    /// # Errors
-    /// The system's.
-    pub async fn next(&mut self) -> io::Result<DeviceEvent> {
-        std::future::poll_fn(|task| self.poll_next(task)).await
+    /// Watches devices that are not watched yet.
+    fn look(&mut self) -> io::Result<()> {
+        for device in self.host.devices() {
+            if !self.watched.iter().any(|(known, _)| std::ptr::eq(*known, device)) {
+                // SAFETY: the context is open, and with it this descriptor.
+                let readable = unsafe { watch_descriptor((*device.context).async_fd) }?;
+                self.watched.push((device, readable));
+            }
+        }
+        Ok(())
+    }
+
+    /// The events as they come, in words.
+    pub(crate) fn lines(self) -> BoxStream<'static, String> {
+        stream::unfold(self, |mut watch| async move {
+            let line = match watch.next().await {
+                Ok(event) => event.to_string(),
+                Err(error) => {
+                    tokio::time::sleep(LOOK_PERIOD).await;
+                    format!("events of devices cannot be read: {error}")
+                }
+            };
+            Some((line, watch))
+        })
+        .boxed()
+    }
+
+    async fn next(&mut self) -> io::Result<DeviceEvent> {
+        loop {
+            let event = std::future::poll_fn(|task| self.poll_next(task));
+            match tokio::time::timeout(LOOK_PERIOD, event).await {
+                Ok(event) => return event,
+                Err(_) => self.look()?,
+            }
+        }
     }
 
     fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<io::Result<DeviceEvent>> {
-        for (index, readable) in self.readable.iter().enumerate() {
+        for (device, readable) in &self.watched {
             while let Poll::Ready(ready) = readable.poll_read_ready(task) {
-                match self.read(index) {
+                match self.read(device) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         ready?.clear_ready();
                     }
@@ -79,8 +125,7 @@ impl DeviceWatch {
         Poll::Pending
     }
 
-    fn read(&self, index: usize) -> io::Result<DeviceEvent> {
-        let device = &self.host.devices[index];
+    fn read(&self, device: &Device) -> io::Result<DeviceEvent> {
         let mut event = sys::AsyncEvent { element: std::ptr::null_mut(), event_type: 0 };
         // SAFETY: the context is open, its descriptor does not block.
         check(unsafe { (self.host.verbs.get_async_event)(device.context, &raw mut event) })?;
@@ -95,5 +140,19 @@ impl DeviceWatch {
             sys::EVENT_DEVICE_FATAL => DeviceEvent::Failed { device },
             number => DeviceEvent::Other { device, number },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_name_the_device() {
+        let device = "rxe0".to_owned();
+        let down = DeviceEvent::PortDown { device: device.clone(), port: 1 };
+        assert!(down.to_string().starts_with("rxe0: port 1 is down"));
+        let other = DeviceEvent::Other { device, number: 11 };
+        assert_eq!(other.to_string(), "rxe0: event 11");
     }
 }

@@ -17,9 +17,8 @@ elif [ -e "$JOBS/used" ]; then
     STEP_SECONDS=60 on_b bash /lab/guest/sweep.sh
     rm -f "$JOBS/used" "$JOBS"/[0-9]*
 fi
-# Programs that hold RDMA devices spin; the devices go when nothing holds them.
+# Programs that hold RDMA devices spin.
 pkill -9 -x 'ib_.*|ibv_.*|rping'
-for link in $(rdma link show 2>/dev/null | sed -n 's/^link \(rxe[0-9]*\).*/\1/p'); do rdma link delete "$link"; done
 for sessions in 1 2; do
     [ -d /sys/class/iscsi_session ] && [ -n "$(ls /sys/class/iscsi_session)" ] &&
         timeout 20 iscsiadm -m node -u >/dev/null 2>&1
@@ -45,6 +44,10 @@ done
 [ "$HOSTNAME" = zgate-lab-b ] || echo 1 >/sys/fs/cgroup/scenario/cgroup.kill
 rm -f /run/lab-processes
 sleep 0.3
+# Software devices go when no program and no mount holds them.
+for link in $(rdma link show 2>/dev/null | sed -n 's/^link \(rxe[0-9]*\).*/\1/p'); do
+    timeout 20 rdma link delete "$link" || echo "sweep: RDMA device $link stays"
+done
 awk '$2 ~ "^/scratch" { print $2 }' /proc/mounts | sort -r | while read -r dir; do
     umount -R "$dir" 2>/dev/null || umount -l "$dir"
 done

@@ -2,14 +2,17 @@
 
 use crate::listen::accept::{Arrival, NewConnection};
 use crate::serve::service::Service;
+use futures_util::StreamExt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use zgate_fabric::{Fabric, Request};
+use zgate_fabric::{Fabric, Listener, Request};
 use zgate_nfs::Peer;
 
+/// Between two tries to listen on an address that has no device.
+const LISTEN_PERIOD: Duration = Duration::from_secs(2);
 /// What stands for the port of every client: the connection manager chooses
 /// another one at each reconnect, and a retry has to be known again.
 const NO_PORT: u16 = 0;
@@ -22,22 +25,44 @@ pub(crate) struct RdmaArrival {
     pub can_invalidate: bool,
 }
 
-/// Listens, and hands requests to the cores in turn. An address that cannot be
-/// listened on is told of once; TCP goes on.
+/// Logs what happens to the devices.
+pub(crate) async fn tell_of_devices(fabric: Arc<dyn Fabric>) {
+    let mut events = fabric.device_events();
+    while let Some(line) = events.next().await {
+        tracing::warn!("RDMA: {line}");
+    }
+}
+
+/// Waits until the address can be listened on: its device may be yet to come,
+/// or to come back. Each reason is told once; TCP goes on.
+async fn listen(fabric: &dyn Fabric, address: SocketAddr) -> Box<dyn Listener> {
+    let mut told = String::new();
+    loop {
+        match fabric.listen(address) {
+            Ok(listener) => {
+                tracing::info!(address = %listener.local_address(), "listening for RDMA");
+                return listener;
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                if reason != told {
+                    tracing::error!(%address, %error, "cannot listen for RDMA; TCP is served");
+                    told = reason;
+                }
+                tokio::time::sleep(LISTEN_PERIOD).await;
+            }
+        }
+    }
+}
+
+/// Listens, and hands requests to the cores in turn.
 pub(crate) async fn accept_loop(
     fabric: Arc<dyn Fabric>,
     address: SocketAddr,
     service: Rc<Service>,
     cores: Vec<mpsc::UnboundedSender<NewConnection>>,
 ) {
-    let mut listener = match fabric.listen(address) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!(%address, %error, "cannot listen for RDMA; TCP is served");
-            return;
-        }
-    };
-    tracing::info!(address = %listener.local_address(), "listening for RDMA");
+    let mut listener = listen(&*fabric, address).await;
     let can_invalidate = fabric.send_with_invalidate();
     let mut next = 0;
     loop {
@@ -46,6 +71,8 @@ pub(crate) async fn accept_loop(
             Err(error) => {
                 tracing::warn!(%error, "an RDMA connection cannot be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
+                drop(listener);
+                listener = listen(&*fabric, address).await;
                 continue;
             }
         };
