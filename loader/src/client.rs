@@ -7,7 +7,7 @@ use crate::compound::{Ops, Results};
 use crate::error::ClientError;
 use crate::link::Link;
 use crate::open_state::OpenState;
-use crate::session::{Session, SessionRequest, decode};
+use crate::session::{Session, SessionRequest, Turn, decode};
 use crate::transport::Landing;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -206,6 +206,9 @@ impl Client {
         until: Instant,
     ) -> Result<Results, ClientError> {
         let mut turn = session.turn().await?;
+        if turn.is_unanswered() {
+            self.settle(&mut turn, until).await?;
+        }
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let mut repeated = false;
         for attempt in 0.. {
@@ -250,6 +253,37 @@ impl Client {
             }
         }
         Err(ClientError::Garbled("SEQUENCE"))
+    }
+
+    /// A request of this slot was given up: a load that was left, for instance.
+    /// A SEQUENCE alone finds out whether the server has run it. It must not be
+    /// another request: to that the server might give the first one's answer
+    /// (RFC 8881 §2.10.6.1.3.1).
+    async fn settle(&self, turn: &mut Turn<'_>, until: Instant) -> Result<(), ClientError> {
+        loop {
+            let connection = self.any_connection(until).await?;
+            let xid = connection.next_xid();
+            let arrived = connection.call(xid, turn.encode(xid, false, &Ops::new())).await;
+            let raw = match arrived {
+                Ok(raw) => raw,
+                Err(error) if Instant::now() >= until => return Err(error),
+                Err(_) => continue,
+            };
+            let Err(error) = decode(raw)?.next::<sequence::Res>(OpNum::Sequence) else {
+                turn.advance();
+                return Ok(());
+            };
+            match error.status() {
+                // It ran before, and this is no repetition of it.
+                Some(Status::SeqFalseRetry | Status::RetryUncachedRep) => {
+                    turn.advance();
+                    return Ok(());
+                }
+                // It is running.
+                Some(Status::Delay) if Instant::now() < until => tokio::time::sleep(DELAY).await,
+                _ => return Err(error),
+            }
+        }
     }
 
     fn link_limit(&self, attempt: usize, until: Instant) -> Instant {

@@ -22,6 +22,14 @@ const COMPOUND: u32 = 1;
 struct Slot {
     number: u32,
     sequence: u32,
+    /// Whether a request with this number is out, or was when it was given up.
+    unanswered: bool,
+}
+
+impl Slot {
+    fn new(number: u32) -> Self {
+        Self { number, sequence: 1, unanswered: false }
+    }
 }
 
 /// A session with a server.
@@ -53,13 +61,22 @@ impl Turn<'_> {
     pub(crate) fn advance(&mut self) {
         if let Some(slot) = &mut self.slot {
             slot.sequence = slot.sequence.wrapping_add(1);
+            slot.unanswered = false;
         }
     }
 
+    /// Somebody gave up on the last request of this slot: whether the server
+    /// has seen its number has to be found out before another one uses it.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.slot.as_ref().is_some_and(|slot| slot.unanswered)
+    }
+
     /// The request as it goes out.
-    pub(crate) fn encode(&self, xid: u32, cache_this: bool, ops: &Ops) -> Message {
-        let (number, sequence) =
-            self.slot.as_ref().map_or((0, 0), |slot| (slot.number, slot.sequence));
+    pub(crate) fn encode(&mut self, xid: u32, cache_this: bool, ops: &Ops) -> Message {
+        let (number, sequence) = self.slot.as_mut().map_or((0, 0), |slot| {
+            slot.unanswered = true;
+            (slot.number, slot.sequence)
+        });
         let args = sequence::Args {
             session: self.session.id,
             sequence,
@@ -217,7 +234,7 @@ impl Session {
             clientid: known.clientid,
             minor: request.minor,
             credential,
-            free: Mutex::new((0..slots).rev().map(|number| Slot { number, sequence: 1 }).collect()),
+            free: Mutex::new((0..slots).rev().map(Slot::new).collect()),
             permits: Semaphore::new(slots as usize),
             fore: made.fore,
             highest_slot: slots - 1,

@@ -1,38 +1,52 @@
-//! Memory of one tensor, as Python's buffer protocol wants it.
+//! Memory of one tensor, as Python's buffer protocol and DLPack want it: raw
+//! addresses. All of the package's `unsafe` is here.
 
 use bytes::BytesMut;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::os::raw::{c_int, c_void};
+use std::sync::Arc;
+
+/// Bytes that nobody but Python touches any more.
+struct Memory {
+    start: *mut u8,
+    len: usize,
+    /// Keeps the memory; never touched again.
+    _owner: BytesMut,
+}
+
+// SAFETY: the memory is owned by `_owner`, which never moves its bytes, and
+// Rust does not touch it while Python has it. Access from several Python
+// threads follows the rules of the buffer protocol: it is theirs to order.
+unsafe impl Send for Memory {}
+// SAFETY: as above; no method of ours reads or writes the bytes.
+unsafe impl Sync for Memory {}
 
 /// Owns the bytes of a tensor. Arrays made from it keep it alive; nothing else
 /// in the process writes to it.
 #[pyclass(frozen)]
 pub(crate) struct Buffer {
-    start: *mut u8,
-    len: usize,
-    /// Keeps the memory; never touched again.
-    _memory: BytesMut,
+    memory: Arc<Memory>,
 }
 
-// SAFETY: the memory is owned by `_memory`, which never moves its bytes, and
-// Rust does not touch it while Python has it. Access from several Python
-// threads follows the rules of the buffer protocol: it is theirs to order.
-unsafe impl Send for Buffer {}
-// SAFETY: as above; no method of ours reads or writes the bytes.
-unsafe impl Sync for Buffer {}
-
 impl Buffer {
-    pub(crate) fn new(mut memory: BytesMut) -> Self {
-        Self { start: memory.as_mut_ptr(), len: memory.len(), _memory: memory }
+    pub(crate) fn new(mut owner: BytesMut) -> Self {
+        let (start, len) = (owner.as_mut_ptr(), owner.len());
+        Self { memory: Arc::new(Memory { start, len, _owner: owner }) }
     }
 }
 
 #[pymethods]
 impl Buffer {
     fn __len__(&self) -> usize {
-        self.len
+        self.memory.len
+    }
+
+    /// Where the bytes are.
+    #[getter]
+    fn address(&self) -> usize {
+        self.memory.start.addr()
     }
 
     // SAFETY: called by the interpreter only, with a view of its own.
@@ -44,7 +58,7 @@ impl Buffer {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view to fill"));
         }
-        let (start, len) = (slf.get().start, slf.get().len);
+        let (start, len) = (slf.get().memory.start, slf.get().memory.len);
         let len = ffi::Py_ssize_t::try_from(len)
             .map_err(|_| PyBufferError::new_err("too long for a buffer"))?;
         // SAFETY: `view` is the interpreter's and not null; the memory lives as
@@ -54,4 +68,140 @@ impl Buffer {
         };
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
     }
+
+    /// A DLPack capsule of `shape`, row after row, whose elements are of kind
+    /// `code` (DLDataTypeCode) and `bits` long. It owns a share of the memory.
+    fn dlpack<'py>(
+        &self,
+        py: Python<'py>,
+        code: u8,
+        bits: u8,
+        shape: Vec<i64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let wanted = shape.iter().try_fold(u64::from(bits), |product, &dim| {
+            u64::try_from(dim).ok().and_then(|dim| product.checked_mul(dim))
+        });
+        if wanted != Some(self.memory.len as u64 * 8) {
+            return Err(PyBufferError::new_err("the shape does not fit the memory"));
+        }
+        capsule(py, Exported::new(Arc::clone(&self.memory), code, bits, shape))
+    }
+}
+
+/// DLPack 0.8, dlpack.h: where a tensor lives.
+#[repr(C)]
+struct DlDevice {
+    device_type: i32,
+    device_id: i32,
+}
+
+/// What its elements are.
+#[repr(C)]
+struct DlDataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+/// A strided tensor.
+#[repr(C)]
+struct DlTensor {
+    data: *mut c_void,
+    device: DlDevice,
+    ndim: i32,
+    dtype: DlDataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// What a capsule points to.
+#[repr(C)]
+struct DlManagedTensor {
+    dl_tensor: DlTensor,
+    manager_ctx: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut DlManagedTensor)>,
+}
+
+/// kDLCPU.
+const DL_CPU: i32 = 1;
+
+/// A tensor in a consumer's hands, and what it needs to stay.
+#[repr(C)]
+struct Exported {
+    /// First, so that its address is that of the whole.
+    managed: DlManagedTensor,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    _memory: Arc<Memory>,
+}
+
+impl Exported {
+    fn new(memory: Arc<Memory>, code: u8, bits: u8, shape: Vec<i64>) -> Box<Self> {
+        let mut strides = vec![1; shape.len()];
+        for dim in (1..shape.len()).rev() {
+            strides[dim - 1] = strides[dim] * shape[dim].max(1);
+        }
+        let mut exported = Box::new(Self {
+            managed: DlManagedTensor {
+                dl_tensor: DlTensor {
+                    data: memory.start.cast::<c_void>(),
+                    device: DlDevice { device_type: DL_CPU, device_id: 0 },
+                    ndim: shape.len() as i32,
+                    dtype: DlDataType { code, bits, lanes: 1 },
+                    shape: std::ptr::null_mut(),
+                    strides: std::ptr::null_mut(),
+                    byte_offset: 0,
+                },
+                manager_ctx: std::ptr::null_mut(),
+                deleter: Some(release),
+            },
+            shape,
+            strides,
+            _memory: memory,
+        });
+        exported.managed.dl_tensor.shape = exported.shape.as_mut_ptr();
+        exported.managed.dl_tensor.strides = exported.strides.as_mut_ptr();
+        exported
+    }
+}
+
+/// Called once by who has the tensor last, on any thread, with or without the
+/// interpreter's lock: nothing of Python's is dropped here.
+// SAFETY: DLPack calls it with the pointer of the capsule, which is that of an
+// `Exported` out of `Box::into_raw`.
+unsafe extern "C" fn release(managed: *mut DlManagedTensor) {
+    if !managed.is_null() {
+        // SAFETY: see above; `managed` is its first field.
+        drop(unsafe { Box::from_raw(managed.cast::<Exported>()) });
+    }
+}
+
+/// The name of a capsule nobody has taken; a consumer renames it.
+const UNTAKEN: &std::ffi::CStr = c"dltensor";
+
+/// Called when the capsule goes: the tensor goes with it, unless it was taken.
+// SAFETY: called by the interpreter only, with a capsule made by `capsule`.
+unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
+    // SAFETY: the capsule is alive, and its pointer is that of an `Exported` as
+    // long as it has its first name.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, UNTAKEN.as_ptr()) == 1 {
+            release(ffi::PyCapsule_GetPointer(capsule, UNTAKEN.as_ptr()).cast());
+        }
+    }
+}
+
+fn capsule(py: Python<'_>, exported: Box<Exported>) -> PyResult<Bound<'_, PyAny>> {
+    let raw = Box::into_raw(exported).cast::<c_void>();
+    // SAFETY: the pointer is not null, the name is static, and `forget` frees
+    // what no consumer has taken.
+    let made = unsafe { ffi::PyCapsule_New(raw, UNTAKEN.as_ptr(), Some(forget)) };
+    // SAFETY: a new reference, or null and an exception.
+    let made = unsafe { Bound::from_owned_ptr_or_err(py, made) };
+    if made.is_err() {
+        // SAFETY: no capsule owns it.
+        unsafe { release(raw.cast()) };
+    }
+    made
 }

@@ -1,9 +1,12 @@
-//! The Python module `zgate._zgate`: models, loads and memory. What users see
-//! is written in Python on top of it.
+//! The Python module `zgate._zgate`: models, loads, files and memory. What
+//! users see is written in Python on top of it.
 
 mod buffer;
+mod connect;
+mod error;
 mod model;
 mod runtime;
+mod stream;
 
 use pyo3::prelude::*;
 
@@ -12,7 +15,8 @@ fn _zgate(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<buffer::Buffer>()?;
     module.add_class::<model::Model>()?;
     module.add_class::<model::Load>()?;
-    module.add_class::<model::Stream>()?;
+    module.add_class::<stream::RemoteFile>()?;
+    module.add_class::<stream::Stream>()?;
     module.add_function(wrap_pyfunction!(model::list, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -1,50 +1,22 @@
-//! Models, loads and file streams for Python.
+//! Models and loads for Python.
 
 use crate::buffer::Buffer;
-use crate::runtime::{raise, runtime, wait};
-use pyo3::exceptions::{PyConnectionError, PyOSError, PyValueError};
+use crate::connect::connect;
+use crate::error::{no_tensor, of_client, raise};
+use crate::runtime::{patiently, runtime, wait};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use zgate_loader::model::checksum::{Verify, parse_sums};
-use zgate_loader::model::{FileStream, LoadError, Part, load::Progress};
-use zgate_loader::url::Rdma;
-use zgate_loader::{
-    Client, ClientOptions, File, LoadOptions, NfsUrl, OpenMode, Plan, Wanted, directory,
-};
-use zgate_rpc::{AuthSys, Credential};
+use zgate_loader::model::{Part, load::Progress};
+use zgate_loader::{LoadOptions, NfsUrl, Plan, Wanted, directory};
 
-const MAX_GROUPS: usize = 16;
 const SUMS: &str = "SHA256SUMS";
 const MAX_SUMS_BYTES: u64 = 1 << 20;
-
-fn connect(py: Python<'_>, url: &str, patience: f64) -> PyResult<(NfsUrl, Arc<Client>)> {
-    let url: NfsUrl =
-        url.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
-    if url.rdma == Rdma::On {
-        let reason = format!("{url}: this version loads over TCP only; leave rdma=on out");
-        return Err(PyValueError::new_err(reason));
-    }
-    let patience = Duration::try_from_secs_f64(patience)
-        .map_err(|_| PyValueError::new_err("patience is a number of seconds"))?;
-    let addresses = url.resolve().map_err(|error| PyConnectionError::new_err(error.to_string()))?;
-    let groups = rustix::process::getgroups().unwrap_or_default();
-    let options = ClientOptions {
-        connections: url.connections,
-        credential: Credential::Sys(AuthSys {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            groups: groups.iter().take(MAX_GROUPS).map(|group| group.as_raw()).collect(),
-            ..AuthSys::default()
-        }),
-        patience,
-        ..ClientOptions::default()
-    };
-    let client = wait(py, || Client::connect_all(&addresses, &options))?
-        .map_err(|error| PyConnectionError::new_err(format!("{url}: {error}")))?;
-    Ok((url, Arc::new(client)))
-}
+/// How long closing files may take; nobody waits for it.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Names in a directory: (name, nfs_ftype4, bytes).
 #[pyfunction]
@@ -54,16 +26,55 @@ pub(crate) fn list(py: Python<'_>, url: &str, patience: f64) -> PyResult<Vec<(St
         let found = client.find(&url.path).await?;
         directory::list(&client, &found.fh).await
     })?;
-    let entries = listed.map_err(|source| {
-        raise(&LoadError::Client { what: url.to_string(), source })
-    })?;
+    let entries = listed.map_err(|source| of_client(url.to_string(), source))?;
     Ok(entries.into_iter().map(|entry| (entry.name, entry.kind, entry.size)).collect())
 }
+
+/// Files that are closed when the last load from them has ended.
+struct Opened {
+    model: Option<zgate_loader::Model>,
+    /// Connections and threads do not come along into a child made by fork.
+    process: u32,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let Some(model) = self.model.take() else { return };
+        if self.process != std::process::id() {
+            // They are the parent's.
+            std::mem::forget(model);
+            return;
+        }
+        if let Ok(runtime) = runtime() {
+            runtime.spawn(async move {
+                // A server that cannot be reached forgets them with the lease.
+                let _ = tokio::time::timeout(CLOSE_PATIENCE, model.close()).await;
+            });
+        }
+    }
+}
+
+impl Opened {
+    fn model(&self) -> PyResult<&zgate_loader::Model> {
+        if self.process != std::process::id() {
+            let reason = "this model was opened before the process forked; open it in the child";
+            return Err(PyRuntimeError::new_err(reason));
+        }
+        self.model.as_ref().ok_or_else(closed)
+    }
+}
+
+fn closed() -> PyErr {
+    PyValueError::new_err("this model is closed")
+}
+
+/// Of a tensor: dtype, shape, bytes, file.
+type Info = (String, Vec<u64>, u64, String);
 
 /// An open model.
 #[pyclass(frozen)]
 pub(crate) struct Model {
-    inner: Arc<zgate_loader::Model>,
+    opened: Mutex<Option<Arc<Opened>>>,
     url: NfsUrl,
 }
 
@@ -73,29 +84,57 @@ impl Model {
     fn new(py: Python<'_>, url: &str, patience: f64) -> PyResult<Self> {
         let (url, client) = connect(py, url, patience)?;
         let model = wait(py, || zgate_loader::Model::open(client, &url.path))?;
-        Ok(Self { inner: Arc::new(model.map_err(|error| raise(&error))?), url })
+        let model = Some(model.map_err(|error| raise(&error))?);
+        let opened = Arc::new(Opened { model, process: std::process::id() });
+        Ok(Self { opened: Mutex::new(Some(opened)), url })
+    }
+
+    /// Closes its files, once no load reads from them any more.
+    fn close(&self) {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// The names of the tensors, in order.
-    fn names(&self) -> Vec<String> {
-        self.inner.names().cloned().collect()
+    fn names(&self) -> PyResult<Vec<String>> {
+        Ok(self.opened()?.model()?.names().cloned().collect())
     }
 
-    /// (dtype, shape, bytes, file) of a tensor, if there is one.
-    fn info(&self, name: &str) -> Option<(String, Vec<u64>, u64, String)> {
-        let (shard, info) = self.inner.tensor(name)?;
-        let file = self.inner.shards()[shard].name.clone();
-        Some((info.dtype.clone(), info.shape.clone(), info.bytes(), file))
+    /// What is known of a tensor, if there is one.
+    fn info(&self, name: &str) -> PyResult<Option<Info>> {
+        let opened = self.opened()?;
+        let model = opened.model()?;
+        let Some((shard, info)) = model.tensor(name) else { return Ok(None) };
+        let file = model.shards()[shard].name.clone();
+        Ok(Some((info.dtype.clone(), info.shape.clone(), info.bytes(), file)))
+    }
+
+    /// The names of the tensors, in the order of their files and bytes.
+    fn offset_names(&self) -> PyResult<Vec<String>> {
+        let opened = self.opened()?;
+        let model = opened.model()?;
+        let mut names: Vec<_> = model
+            .names()
+            .filter_map(|name| {
+                let (shard, info) = model.tensor(name)?;
+                Some((shard, info.data_offsets, name.clone()))
+            })
+            .collect();
+        names.sort();
+        Ok(names.into_iter().map(|(_, _, name)| name).collect())
     }
 
     /// The free text of all files.
-    fn metadata(&self) -> BTreeMap<String, String> {
-        self.inner.shards().iter().flat_map(|shard| shard.metadata.clone()).collect()
+    fn metadata(&self) -> PyResult<BTreeMap<String, String>> {
+        let opened = self.opened()?;
+        let shards = opened.model()?.shards();
+        Ok(shards.iter().flat_map(|shard| shard.metadata.clone()).collect())
     }
 
     /// (file, bytes) of each file.
-    fn files(&self) -> Vec<(String, u64)> {
-        self.inner.shards().iter().map(|shard| (shard.name.clone(), shard.size)).collect()
+    fn files(&self) -> PyResult<Vec<(String, u64)>> {
+        let opened = self.opened()?;
+        let shards = opened.model()?.shards();
+        Ok(shards.iter().map(|shard| (shard.name.clone(), shard.size)).collect())
     }
 
     /// Starts loading.
@@ -109,29 +148,40 @@ impl Model {
         depth: usize,
         verify: bool,
     ) -> PyResult<Load> {
+        let opened = self.opened()?;
+        let model = opened.model()?;
+        if let Some(missing) = names.iter().flatten().find(|name| model.tensor(name).is_none()) {
+            return Err(no_tensor(missing));
+        }
         let part = part.map(|(dim, rank, ranks)| Part { dim, rank, ranks });
-        let plan = Plan::new(&self.inner, &Wanted { names, part }).map_err(|e| raise(&e))?;
-        let verify = if verify { self.sums(py)? } else { Verify::Off };
+        let plan = Plan::new(model, &Wanted { names, part }).map_err(|error| raise(&error))?;
+        let verify = if verify { self.sums(py, model)? } else { Verify::Off };
         let options = LoadOptions { inflight_bytes, depth, verify };
-        let _entered = runtime()?.enter();
-        let load = zgate_loader::Load::start(&self.inner, plan, &options);
+        let entered = runtime()?.enter();
+        let load = zgate_loader::Load::start(model, plan, &options);
+        drop(entered);
         Ok(Load {
             total_bytes: load.total_bytes(),
             progress: load.progress(),
-            inner: Mutex::new(Some(load)),
+            inner: Mutex::new(Some((load, opened))),
         })
     }
 }
 
 impl Model {
+    fn opened(&self) -> PyResult<Arc<Opened>> {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.clone().ok_or_else(closed)
+    }
+
     /// The checksums beside the model, and those in its files.
-    fn sums(&self, py: Python<'_>) -> PyResult<Verify> {
+    fn sums(&self, py: Python<'_>, model: &zgate_loader::Model) -> PyResult<Verify> {
         let path = self.url.path.trim_end_matches('/');
         let dir = match path.rsplit_once('/') {
             Some((parent, name)) if name.contains('.') => parent,
             _ => path,
         };
-        let client = self.inner.client();
+        let client = model.client();
         let raw = wait(py, || directory::read_small(client, dir, SUMS, MAX_SUMS_BYTES))?;
         match raw {
             Ok(raw) => parse_sums(&String::from_utf8_lossy(&raw))
@@ -148,7 +198,8 @@ pub(crate) struct Load {
     #[pyo3(get)]
     total_bytes: u64,
     progress: Arc<Progress>,
-    inner: Mutex<Option<zgate_loader::Load>>,
+    /// The model's files stay open as long as they are read.
+    inner: Mutex<Option<(zgate_loader::Load, Arc<Opened>)>>,
 }
 
 type Item = (String, String, Vec<u64>, Buffer);
@@ -162,12 +213,15 @@ impl Load {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Item>> {
         let runtime = runtime()?;
         let next = py.detach(|| {
-            let mut load = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            match load.as_mut() {
-                Some(load) => runtime.block_on(load.next()),
-                None => Ok(None),
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some((load, _)) = inner.as_mut() else { return Ok(Ok(None)) };
+            let next = patiently(runtime, load.next())?;
+            if !matches!(next, Ok(Some(_))) {
+                // The end, or an error, after which nothing comes.
+                inner.take();
             }
-        });
+            PyResult::Ok(next)
+        })?;
         let tensor = next.map_err(|error| raise(&error))?;
         Ok(tensor.map(|t| (t.name, t.dtype, t.shape, Buffer::new(t.data))))
     }
@@ -179,51 +233,7 @@ impl Load {
     }
 
     /// Stops it.
-    fn close(&self) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
-    }
-}
-
-/// A whole file, piece by piece, in order.
-#[pyclass(frozen)]
-pub(crate) struct Stream {
-    #[pyo3(get)]
-    total_bytes: u64,
-    inner: Mutex<FileStream>,
-}
-
-#[pymethods]
-impl Stream {
-    #[new]
-    fn new(py: Python<'_>, url: &str, patience: f64, depth: usize) -> PyResult<Self> {
-        let (url, client) = connect(py, url, patience)?;
-        let path = url.path.clone();
-        let opened = wait(py, || async {
-            let found = client.find(&path).await?;
-            let (dir, name) = path.rsplit_once('/').unwrap_or(("", &path));
-            let parent = client.find(dir).await?;
-            let file = File::open(&client, &parent.fh, name, OpenMode::Read).await?;
-            Ok((found.size, file))
-        })?;
-        let (size, file) = opened.map_err(|source| {
-            raise(&LoadError::Client { what: url.to_string(), source })
-        })?;
-        let _entered = runtime()?.enter();
-        let inner = Mutex::new(FileStream::start(client, &path, file, 0..size, depth));
-        Ok(Self { total_bytes: size, inner })
-    }
-
-    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Buffer>> {
-        let runtime = runtime()?;
-        let next = py.detach(|| {
-            let mut stream = self.inner.lock().map_err(|_| "a load failed before".to_owned())?;
-            runtime.block_on(stream.next()).map_err(|error| error.to_string())
-        });
-        let piece = next.map_err(PyOSError::new_err)?;
-        Ok(piece.map(Buffer::new))
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

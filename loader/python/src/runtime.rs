@@ -1,19 +1,27 @@
-//! The threads that move bytes, one set for the process.
+//! The threads that move bytes, one set for each process, and waiting for them
+//! without holding the interpreter.
 
-use pyo3::exceptions::{PyConnectionError, PyFileNotFoundError, PyOSError, PyValueError};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use std::future::Future;
-use std::sync::OnceLock;
+use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use tokio::runtime::Runtime;
-use zgate_loader::ClientError;
-use zgate_loader::model::LoadError;
 
-static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+/// How long Ctrl-C may go unnoticed.
+const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
 
-/// The runtime; started at the first use. A child made by fork has none of its
-/// threads: load before forking, or use `spawn`.
+static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+
+/// The runtime of this process; started at the first use. A child made by fork
+/// gets one of its own: it has none of its parent's threads.
 pub(crate) fn runtime() -> PyResult<&'static Runtime> {
-    if let Some(runtime) = RUNTIME.get() {
+    let mut running = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = std::process::id();
+    if let Some((of, runtime)) = *running
+        && of == process
+    {
         return Ok(runtime);
     }
     let made = tokio::runtime::Builder::new_multi_thread()
@@ -21,28 +29,29 @@ pub(crate) fn runtime() -> PyResult<&'static Runtime> {
         .enable_all()
         .build()
         .map_err(|error| PyOSError::new_err(error.to_string()))?;
-    Ok(RUNTIME.get_or_init(|| made))
+    // It runs as long as the process does.
+    let made: &'static Runtime = Box::leak(Box::new(made));
+    *running = Some((process, made));
+    Ok(made)
 }
 
-/// Waits without holding the interpreter.
+/// Waits without holding the interpreter; Ctrl-C ends it.
 pub(crate) fn wait<T: Send, F: Future<Output = T>>(
     py: Python<'_>,
     work: impl FnOnce() -> F + Send,
 ) -> PyResult<T> {
     let runtime = runtime()?;
-    Ok(py.detach(|| runtime.block_on(work())))
+    py.detach(|| patiently(runtime, work()))
 }
 
-/// The Python exception for an error.
-pub(crate) fn raise(error: &LoadError) -> PyErr {
-    let text = error.to_string();
-    match error {
-        LoadError::Client { source, .. } => match source {
-            ClientError::Transport { .. } => PyConnectionError::new_err(text),
-            _ if text.contains("NOENT") => PyFileNotFoundError::new_err(text),
-            _ => PyOSError::new_err(text),
-        },
-        LoadError::Missing(_) => PyFileNotFoundError::new_err(text),
-        LoadError::Format { .. } | LoadError::Checksum { .. } => PyValueError::new_err(text),
+/// Waits on a thread that does not hold the interpreter.
+pub(crate) fn patiently<T>(runtime: &Runtime, work: impl Future<Output = T>) -> PyResult<T> {
+    let mut work = pin!(work);
+    loop {
+        let step = async { tokio::time::timeout(SIGNAL_PERIOD, work.as_mut()).await };
+        if let Ok(done) = runtime.block_on(step) {
+            return Ok(done);
+        }
+        Python::attach(|py| py.check_signals())?;
     }
 }

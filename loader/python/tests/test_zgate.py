@@ -1,84 +1,15 @@
-"""The package against a gateway: ZGATE names the binary, MODEL (optional) a
-directory with a real model."""
+"""The package against a gateway. MODEL (optional) names a directory with a real
+model."""
 
 import os
 import pathlib
-import signal
-import socket
 import subprocess
-import tempfile
-import time
 import unittest
 
 import numpy
 import safetensors.numpy
 import zgate
-
-CONFIG = """
-[server]
-listen = ["127.0.0.1:{port}"]
-state_dir = "{dir}/state"
-lease_seconds = 5
-grace_seconds = 5
-admin_socket = "{dir}/admin.sock"
-metrics_listen = "127.0.0.1:0"
-[[export]]
-path = "{dir}/models"
-pseudo = "/models"
-clients = [{{ match = "127.0.0.1", access = "ro", squash = "none" }}]
-"""
-
-
-class Gateway:
-    """A gateway that serves a scratch directory."""
-
-    def __init__(self):
-        self.dir = tempfile.TemporaryDirectory()
-        self.models = pathlib.Path(self.dir.name, "models")
-        self.models.mkdir()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.config = pathlib.Path(self.dir.name, "zgate.toml")
-        self.config.write_text(CONFIG.format(port=self.port, dir=self.dir.name))
-        self.start()
-
-    def start(self):
-        command = [os.environ["ZGATE"], "serve", "--config", str(self.config)]
-        with open(pathlib.Path(self.dir.name, "zgate.log"), "ab") as log:
-            self.process = subprocess.Popen(command, stderr=log)
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def url(self, path):
-        return f"nfs://127.0.0.1:{self.port}/models/{path}"
-
-    def close(self):
-        self.kill()
-        self.dir.cleanup()
-
-
-def arrays():
-    random = numpy.random.default_rng(7)
-    return {
-        "a.weight": random.standard_normal((256, 384), dtype=numpy.float32),
-        "b.weight": random.standard_normal((64, 1024)).astype(numpy.float16),
-        "c.ids": numpy.arange(1000, dtype=numpy.int64),
-        "d.flag": numpy.array([True, False, True]),
-        "e.scalar": numpy.array(3.5, dtype=numpy.float64),
-        "f.empty": numpy.empty((0, 7), dtype=numpy.float32),
-    }
+from gateway import Gateway, arrays
 
 
 class Loading(unittest.TestCase):
@@ -133,8 +64,11 @@ class Loading(unittest.TestCase):
                 part.part(0, 0, 7)
             with self.assertRaises(KeyError):
                 model.get_slice("nothing")
-            with self.assertRaises(FileNotFoundError):
+            with self.assertRaises(KeyError):
                 model.get_tensor("nothing")
+            self.assertEqual(sorted(model.offset_keys()), model.keys())
+        with self.assertRaisesRegex(ValueError, "closed"):
+            model.keys()
 
     def test_ranks_get_their_parts(self):
         halves = [
@@ -167,7 +101,7 @@ class Loading(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "framework"):
             zgate.load_file(self.gateway.url("m"), framework="tf")
         with self.assertRaisesRegex(ValueError, "framework='pt'"):
-            zgate.load_file(self.gateway.url("m"), "cuda:0")
+            zgate.load_file(self.gateway.url("m"), "cuda:0", framework="np")
         with self.assertRaisesRegex(ConnectionError, "127.0.0.1:1"):
             zgate.load_file("nfs://127.0.0.1:1/m", patience=0.2)
 

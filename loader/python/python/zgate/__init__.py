@@ -13,18 +13,25 @@ Tensors own their memory: they stay valid when the loader, the model and the
 server are gone, and nothing else writes to them.
 """
 
-from ._model import Slice, load_file, safe_open
-from ._stream import open_file, stream
-from ._zgate import __version__
+from ._arrays import Tensor
+from ._device import DeviceError, why_no_cuda
 from ._listing import Entry, list
+from ._model import Slice, TensorStream, load_file, safe_open
+from ._stream import FileStream, open_file, stream
+from ._zgate import __version__
 
 __all__ = [
+    "DeviceError",
     "Entry",
+    "FileStream",
     "Slice",
+    "Tensor",
+    "TensorStream",
     "__version__",
     "list",
     "load_file",
     "open_file",
     "safe_open",
     "stream",
+    "why_no_cuda",
 ]

@@ -24,7 +24,8 @@ def list(url: str, *, patience: float = 10.0) -> builtins.list[Entry]:
     """Lists the directory at ``url``, sorted by name.
 
     ``patience`` is how many seconds a server that cannot be reached is waited
-    for. Raises ``FileNotFoundError``, ``ConnectionError`` or ``OSError``.
+    for. Raises ``FileNotFoundError``, ``NotADirectoryError``,
+    ``PermissionError``, ``ConnectionError`` or ``OSError``.
     """
     entries = _zgate.list(url, patience)
     return sorted(Entry(name, _KINDS.get(kind, "other"), size) for name, kind, size in entries)

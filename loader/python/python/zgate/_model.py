@@ -2,38 +2,91 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from types import TracebackType
+from typing import Any, Generator, Iterable, Iterator
 
 from . import _zgate
-from ._arrays import array, check
-from ._progress import shown
+from ._arrays import array
+from ._device import settle
+from ._progress import Meter, Progress
 
 #: Bytes being read, or read and not yet taken.
 INFLIGHT_BYTES = 256 << 20
 #: Requests under way.
 DEPTH = 16
+#: Seconds a request may take while the server cannot be reached.
+PATIENCE_SECONDS = 150.0
 
 
 def load_file(
     url: str,
-    device: str = "cpu",
+    device: Any = "cpu",
     *,
-    framework: str = "np",
+    framework: str | None = None,
     verify: bool = False,
-    progress: bool = False,
-    patience: float = 150.0,
+    progress: Progress = False,
+    patience: float = PATIENCE_SECONDS,
 ) -> dict[str, Any]:
     """Loads all tensors of the model at ``url``.
 
     Returns a dictionary from names to arrays with the shapes the files give
-    them: NumPy arrays, or torch tensors on ``device`` with ``framework="pt"``.
+    them: NumPy arrays, or torch tensors with ``framework="pt"`` or a ``device``
+    other than ``"cpu"``, or :class:`zgate.Tensor` with ``framework="dlpack"``.
     ``verify`` compares checksums (a ``SHA256SUMS`` beside the files,
     ``sha256:NAME`` in their metadata) and raises ``ValueError`` where they
-    differ. ``patience`` is how many seconds a request may take while the server
-    cannot be reached or starts again.
+    differ. ``progress`` is True for a tqdm bar in GB/s, or a function that is
+    called with bytes done and bytes in all. ``patience`` is how many seconds a
+    request may take while the server cannot be reached or starts again.
+
+    Raises ``ValueError`` (address, damaged file), ``FileNotFoundError``,
+    ``PermissionError``, ``ConnectionError``, :class:`zgate.DeviceError`.
     """
     with safe_open(url, framework, device, patience=patience) as model:
-        return dict(model.tensors(verify=verify, progress=progress))
+        with model.tensors(verify=verify, progress=progress) as tensors:
+            return dict(tensors)
+
+
+class TensorStream(Iterator[tuple[str, Any]]):
+    """Tensors as they arrive: an iterator of (name, array), to be used as a
+    context manager where it may be left before its end."""
+
+    def __init__(
+        self, source: Generator[tuple[str, Any], None, None], meter: Meter
+    ) -> None:
+        self._source = source
+        self._meter = meter
+
+    def __iter__(self) -> "TensorStream":
+        return self
+
+    def __next__(self) -> tuple[str, Any]:
+        return next(self._source)
+
+    @property
+    def done_bytes(self) -> int:
+        """Bytes read when the last tensor was handed out."""
+        return self._meter.done_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes to be read of the models opened so far."""
+        return self._meter.total_bytes
+
+    def close(self) -> None:
+        """Stops it. Tensors handed out stay."""
+        self._source.close()
+        self._meter.close()
+
+    def __enter__(self) -> "TensorStream":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 class safe_open:
@@ -42,34 +95,47 @@ class safe_open:
     >>> with zgate.safe_open("nfs://nas/models/m") as model:        # doctest: +SKIP
     ...     for name in model.keys():
     ...         tensor = model.get_tensor(name)
+
+    ``device`` is ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; ``framework`` is
+    ``"np"``, ``"pt"`` or ``"dlpack"``, and when it is not given NumPy on the CPU
+    and torch elsewhere. Files are opened and their headers checked here; data is
+    read when it is asked for. Leaving the ``with`` block closes the files;
+    tensors stay.
     """
 
     def __init__(
         self,
         url: str,
-        framework: str = "np",
-        device: str = "cpu",
+        framework: str | None = None,
+        device: Any = "cpu",
         *,
-        patience: float = 150.0,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
-        check(framework, device)
+        self._framework, self._device = settle(framework, device)
         self._model = _zgate.Model(url, patience)
-        self._framework = framework
-        self._device = device
 
     def __enter__(self) -> "safe_open":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        del self._model
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the files. What is asked for later raises ``ValueError``."""
+        self._model.close()
 
     def keys(self) -> list[str]:
         """The names of the tensors, sorted."""
         return self._model.names()
 
     def offset_keys(self) -> list[str]:
-        """The same; tensors are read in the order of the file anyway."""
-        return self._model.names()
+        """The names of the tensors, in the order of their bytes."""
+        return self._model.offset_names()
 
     def metadata(self) -> dict[str, str]:
         """The free text of the model's files."""
@@ -80,14 +146,16 @@ class safe_open:
         return self._model.files()
 
     def get_tensor(self, name: str) -> Any:
-        """One tensor. For many, :meth:`tensors` is faster: it reads them in few
-        large requests."""
-        for _, tensor in self.tensors([name]):
-            return tensor
+        """One tensor, with the shape the file gives it. For many,
+        :meth:`tensors` is faster: it reads them in few large requests. Raises
+        ``KeyError`` for a name that is not there."""
+        with self.tensors([name]) as tensors:
+            for _, tensor in tensors:
+                return tensor
         raise KeyError(name)
 
     def get_slice(self, name: str) -> "Slice":
-        """One tensor of which a part is wanted."""
+        """One tensor of which a part is wanted. Raises ``KeyError``."""
         info = self._model.info(name)
         if info is None:
             raise KeyError(name)
@@ -95,26 +163,48 @@ class safe_open:
 
     def tensors(
         self,
-        names: list[str] | None = None,
+        names: Iterable[str] | None = None,
         *,
         part: tuple[int, int, int] | None = None,
         verify: bool = False,
-        progress: bool = False,
+        progress: Progress = False,
         inflight_bytes: int = INFLIGHT_BYTES,
         depth: int = DEPTH,
-    ) -> Iterator[tuple[str, Any]]:
+    ) -> TensorStream:
         """Yields name and tensor as they arrive, about in the order of the file.
 
         ``names`` chooses some; ``part=(dim, rank, ranks)`` yields that rank's
-        part of every tensor that divides, others whole. Along dimension 0 only
-        the part is read. ``inflight_bytes`` bounds what is read ahead.
+        part of every tensor that divides, with ``shape[dim] // ranks`` elements
+        along ``dim``, and others whole. Along dimension 0 only the part is read.
+        ``inflight_bytes`` bounds what is read ahead, ``depth`` the requests
+        under way.
         """
-        load = self._model.start(names, part, inflight_bytes, depth, verify)
+        if part is not None:
+            check_part(*part)
+        load = self._model.start(
+            None if names is None else [*names], part, inflight_bytes, depth, verify
+        )
+        meter = Meter(progress, "loading")
+        return TensorStream(self._arrays(load, meter), meter)
+
+    def _arrays(
+        self, load: _zgate.Load, meter: Meter
+    ) -> Generator[tuple[str, Any], None, None]:
         try:
-            for name, dtype, shape, buffer in shown(load, progress, "loading"):
+            meter.begin(load)
+            for name, dtype, shape, buffer in load:
+                meter.moved(load)
                 yield name, array(buffer, dtype, shape, self._framework, self._device)
+            meter.moved(load)
         finally:
             load.close()
+            meter.close()
+
+
+def check_part(dim: int, rank: int, ranks: int) -> None:
+    """Refuses a part there cannot be."""
+    if dim < 0 or ranks < 1 or not 0 <= rank < ranks:
+        raise ValueError(f"rank {rank} of {ranks} along dimension {dim}: 0 <= rank < ranks, dim >= 0")
 
 
 class Slice:
@@ -130,16 +220,19 @@ class Slice:
         return self._info[0]
 
     def get_shape(self) -> list[int]:
-        """The shape of the whole tensor."""
-        return list(self._info[1])
+        """The shape of the whole tensor, in elements."""
+        return [*self._info[1]]
 
     def part(self, dim: int, rank: int, ranks: int) -> Any:
-        """Part ``rank`` of ``ranks`` along ``dim``, whose length has to divide."""
+        """Part ``rank`` of ``ranks`` along ``dim``, whose length has to divide:
+        an array with ``shape[dim] // ranks`` elements there."""
         shape = self.get_shape()
-        if not 0 <= dim < len(shape) or not 0 <= rank < ranks or shape[dim] % ranks:
+        check_part(dim, rank, ranks)
+        if dim >= len(shape) or shape[dim] % ranks:
             raise ValueError(f"{self._name}: {shape} has no part {rank} of {ranks} along {dim}")
-        for _, tensor in self._model.tensors([self._name], part=(dim, rank, ranks)):
-            return tensor
+        with self._model.tensors([self._name], part=(dim, rank, ranks)) as tensors:
+            for _, tensor in tensors:
+                return tensor
         raise KeyError(self._name)
 
     def __getitem__(self, index: Any) -> Any:

@@ -1,0 +1,116 @@
+//! From an address to a client.
+
+use crate::error::of_client;
+use crate::runtime::wait;
+use pyo3::exceptions::{PyConnectionError, PyValueError};
+use pyo3::prelude::*;
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use zgate_loader::url::Rdma;
+use zgate_loader::{Client, ClientOptions, NfsUrl};
+use zgate_rpc::{AuthSys, Credential};
+
+const MAX_GROUPS: usize = 16;
+/// Servers, or ways to them, that are remembered.
+const MAX_KEPT: usize = 16;
+
+/// What has to be the same for two models to share a client.
+#[derive(Clone, PartialEq)]
+struct Way {
+    addresses: Vec<SocketAddr>,
+    connections: usize,
+    patience: Duration,
+    uid: u32,
+    gid: u32,
+    process: u32,
+}
+
+/// A client, once somebody has connected it; others wait for it meanwhile.
+type Kept = Arc<tokio::sync::Mutex<Option<Arc<Client>>>>;
+
+/// The least recently used first. A process is one client to a server: models
+/// that are opened one after the other, or by many threads, share its session
+/// and connections instead of leaving one each behind.
+static KEPT: Mutex<Vec<(Way, Kept)>> = Mutex::new(Vec::new());
+
+/// The client for the server of `url`. `patience` is in seconds.
+pub(crate) fn connect(py: Python<'_>, url: &str, patience: f64) -> PyResult<(NfsUrl, Arc<Client>)> {
+    let url: NfsUrl = url.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
+    if url.rdma == Rdma::On {
+        let reason = format!("{url}: this version loads over TCP only; leave rdma=on out");
+        return Err(PyValueError::new_err(reason));
+    }
+    let patience = Duration::try_from_secs_f64(patience).map_err(|_| {
+        PyValueError::new_err(format!("patience={patience}: a number of seconds, 0 or more"))
+    })?;
+    let addresses = py
+        .detach(|| url.resolve())
+        .map_err(|error| PyConnectionError::new_err(format!("{url}: {error}")))?;
+    let way = Way {
+        addresses,
+        connections: url.connections,
+        patience,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        process: std::process::id(),
+    };
+    let kept = kept(&way);
+    let client = wait(py, || async {
+        let mut kept = kept.lock().await;
+        if let Some(client) = &*kept {
+            return Ok(Arc::clone(client));
+        }
+        let client = Arc::new(Client::connect_all(&way.addresses, &options(&way)).await?);
+        Ok(Arc::clone(kept.insert(client)))
+    })?;
+    let client = client.map_err(|source| of_client(url.to_string(), source))?;
+    Ok((url, client))
+}
+
+fn kept(way: &Way) -> Kept {
+    let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = match all.iter().position(|(other, _)| other == way) {
+        Some(index) => all.remove(index),
+        None => (way.clone(), Kept::default()),
+    };
+    let kept = Arc::clone(&found.1);
+    all.push(found);
+    if all.len() > MAX_KEPT {
+        all.remove(0);
+    }
+    kept
+}
+
+fn options(way: &Way) -> ClientOptions {
+    let (owner, verifier) = identity();
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    ClientOptions {
+        connections: way.connections,
+        credential: Credential::Sys(AuthSys {
+            uid: way.uid,
+            gid: way.gid,
+            groups: groups.iter().take(MAX_GROUPS).map(|group| group.as_raw()).collect(),
+            ..AuthSys::default()
+        }),
+        owner,
+        verifier,
+        patience: way.patience,
+        ..ClientOptions::default()
+    }
+}
+
+/// A client's name to servers (client_owner4, RFC 8881 §2.4), one for each: two
+/// with the same name would take each other's CREATE_SESSION for a repeated one.
+/// Processes of different hosts or containers may have the same number.
+fn identity() -> (Vec<u8>, [u8; 8]) {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let process = std::process::id();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let number = RandomState::new().hash_one((process, count, std::time::SystemTime::now()));
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    (format!("zgate-python {host} {process} {number:016x}").into_bytes(), number.to_be_bytes())
+}

@@ -1,0 +1,53 @@
+//! Python's exceptions for what goes wrong.
+
+use pyo3::exceptions::{
+    PyConnectionError, PyFileNotFoundError, PyIsADirectoryError, PyKeyError, PyNotADirectoryError,
+    PyOSError, PyPermissionError, PyValueError,
+};
+use pyo3::prelude::*;
+use zgate_loader::ClientError;
+use zgate_loader::model::LoadError;
+
+type Named = (&'static str, fn(String) -> PyErr);
+
+/// Answers of a server that Python has a name for. Others are `OSError`.
+const NAMED: [Named; 6] = [
+    ("NFS4ERR_NOENT", |text| PyFileNotFoundError::new_err(text)),
+    ("NFS4ERR_ACCESS", |text| PyPermissionError::new_err(text)),
+    ("NFS4ERR_PERM", |text| PyPermissionError::new_err(text)),
+    ("NFS4ERR_WRONGSEC", |text| PyPermissionError::new_err(text)),
+    ("NFS4ERR_NOTDIR", |text| PyNotADirectoryError::new_err(text)),
+    ("NFS4ERR_ISDIR", |text| PyIsADirectoryError::new_err(text)),
+];
+
+/// The exception for an error that came up with `what`.
+pub(crate) fn of_client(what: String, source: ClientError) -> PyErr {
+    raise(&LoadError::Client { what, source })
+}
+
+/// The exception for an error.
+pub(crate) fn raise(error: &LoadError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        LoadError::Client { source: ClientError::Transport { .. }, .. } => {
+            PyConnectionError::new_err(text)
+        }
+        LoadError::Client { source: ClientError::OtherServer { .. }, .. } => {
+            PyValueError::new_err(text)
+        }
+        LoadError::Client { source, .. } => {
+            let status = source.status().map(|status| status.name().to_string());
+            match NAMED.iter().find(|(name, _)| status.as_deref() == Some(*name)) {
+                Some((_, named)) => named(text),
+                None => PyOSError::new_err(text),
+            }
+        }
+        LoadError::Missing(_) => PyFileNotFoundError::new_err(text),
+        LoadError::Format { .. } | LoadError::Checksum { .. } => PyValueError::new_err(text),
+    }
+}
+
+/// The exception for a tensor that the model does not have.
+pub(crate) fn no_tensor(name: &str) -> PyErr {
+    PyKeyError::new_err(name.to_owned())
+}

@@ -1,0 +1,121 @@
+//! Files as bytes, for Python.
+
+use crate::buffer::Buffer;
+use crate::connect::connect;
+use crate::error::{of_client, raise};
+use crate::runtime::{patiently, runtime, wait};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use zgate_loader::model::FileStream;
+use zgate_loader::{Client, File, NfsUrl, OpenMode};
+
+/// How long closing a file may take; nobody waits for it.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// An open file.
+#[pyclass(frozen)]
+pub(crate) struct RemoteFile {
+    url: NfsUrl,
+    client: Arc<Client>,
+    file: File,
+    /// Its length when it was opened.
+    #[pyo3(get)]
+    size: u64,
+    process: u32,
+}
+
+impl Drop for RemoteFile {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        let (client, file) = (Arc::clone(&self.client), self.file.clone());
+        if let Ok(runtime) = runtime() {
+            runtime.spawn(async move {
+                // A server that cannot be reached forgets it with the lease.
+                let _ = tokio::time::timeout(CLOSE_PATIENCE, file.close(&client)).await;
+            });
+        }
+    }
+}
+
+#[pymethods]
+impl RemoteFile {
+    #[new]
+    fn new(py: Python<'_>, url: &str, patience: f64) -> PyResult<Self> {
+        let (url, client) = connect(py, url, patience)?;
+        let path = url.path.clone();
+        let opened = wait(py, || async {
+            let found = client.find(&path).await?;
+            let (dir, name) = path.rsplit_once('/').unwrap_or(("", &path));
+            let parent = client.find(dir).await?;
+            let file = File::open(&client, &parent.fh, name, OpenMode::Read).await?;
+            Ok((found.size, file))
+        })?;
+        let (size, file) = opened.map_err(|source| of_client(url.to_string(), source))?;
+        Ok(Self { url, client, file, size, process: std::process::id() })
+    }
+
+    /// Streams bytes `begin..end`.
+    fn stream(slf: Py<Self>, begin: u64, end: u64, depth: usize) -> PyResult<Stream> {
+        let file = slf.get();
+        if file.process != std::process::id() {
+            return Err(PyValueError::new_err("opened before the process forked"));
+        }
+        if begin > end || end > file.size {
+            let reason = format!("{}: bytes {begin} to {end} of {}", file.url, file.size);
+            return Err(PyValueError::new_err(reason));
+        }
+        let entered = runtime()?.enter();
+        let stream = FileStream::start(
+            Arc::clone(&file.client),
+            &file.url.path,
+            file.file.clone(),
+            begin..end,
+            depth,
+        );
+        drop(entered);
+        Ok(Stream { total_bytes: end - begin, inner: Mutex::new(Some(stream)), _file: slf })
+    }
+}
+
+/// A stretch of a file, piece by piece, in order.
+#[pyclass(frozen)]
+pub(crate) struct Stream {
+    #[pyo3(get)]
+    total_bytes: u64,
+    inner: Mutex<Option<FileStream>>,
+    /// It stays open as long as it is read.
+    _file: Py<RemoteFile>,
+}
+
+#[pymethods]
+impl Stream {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Buffer>> {
+        let runtime = runtime()?;
+        let next = py.detach(|| {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            // Put back only while pieces come in order: after an error, or a
+            // wait that was interrupted, one would be missing.
+            let Some(mut stream) = inner.take() else { return Ok(Ok(None)) };
+            let next = patiently(runtime, stream.next())?;
+            if matches!(next, Ok(Some(_))) {
+                *inner = Some(stream);
+            }
+            PyResult::Ok(next)
+        })?;
+        let piece = next.map_err(|error| raise(&error))?;
+        Ok(piece.map(Buffer::new))
+    }
+
+    /// Stops it.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
