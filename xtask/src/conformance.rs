@@ -50,6 +50,10 @@ pub(crate) struct LoaderArgs {
     /// A directory with a real safetensors model, to be compared bit for bit
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
+    /// Install torch and fastsafetensors, and read vLLM's wheel (4 GiB in all),
+    /// to try the adapters for them
+    #[arg(long)]
+    adapters: bool,
     /// Print the outcome of every suite as JSON on standard output
     #[arg(long)]
     json: bool,
@@ -64,7 +68,7 @@ pub(crate) fn loader(args: &LoaderArgs) -> io::Result<()> {
     let model = args.model.as_ref().map(std::fs::canonicalize).transpose()?;
     let mut totals = Totals::default();
     judged(&mut totals, "Python package", PYTHON_TOOLS, |outcome| {
-        python::run(&binary, model.as_deref(), outcome)
+        python::run(&binary, model.as_deref(), args.adapters, outcome)
     });
     finish(&totals, args.json)
 }

@@ -20,7 +20,11 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Names in a directory: (name, nfs_ftype4, bytes).
 #[pyfunction]
-pub(crate) fn list(py: Python<'_>, url: &str, patience: f64) -> PyResult<Vec<(String, u32, u64)>> {
+pub(crate) fn entries(
+    py: Python<'_>,
+    url: &str,
+    patience: f64,
+) -> PyResult<Vec<(String, u32, u64)>> {
     let (url, client) = connect(py, url, patience)?;
     let listed = wait(py, || async {
         let found = client.find(&url.path).await?;

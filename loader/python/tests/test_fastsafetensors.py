@@ -75,10 +75,11 @@ class Copier(unittest.TestCase):
         loader = ZgateLoader(None)
         loader.set_tensor_filter(lambda name: name.endswith(".bias"))
         loader.add_filenames({0: self.files})
-        with loader.copy_files_to_device() as buffers:
-            self.assertEqual(len(loader.get_keys()), 3)
-            for name in loader.get_keys():
-                self.same(buffers.get_tensor(name), name)
+        buffers = loader.copy_files_to_device()
+        self.assertEqual(len(loader.get_keys()), 3)
+        for name in loader.get_keys():
+            self.same(buffers.get_tensor(name), name)
+        buffers.close()
         loader.close()
 
     def test_in_a_pipeline(self):
@@ -98,7 +99,7 @@ class Copier(unittest.TestCase):
         loader = ZgateLoader(None)
         loader.add_filenames({0: self.files[:1]})
         (metadata, _), = loader.meta.values()
-        names = {"0.ids", "0.bias"}
+        names = {"0.ids"}
         ranges = metadata.select_byte_ranges(lambda name: name in names)
         copier = loader.copier_constructor(metadata, loader.device, loader.framework)
         copier.set_chunk(ranges, names)

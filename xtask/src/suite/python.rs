@@ -1,6 +1,7 @@
 //! The Python package: its wheel is built and installed in a clean virtual
 //! environment, its tests run against a gateway, and the six lines of its
-//! README against a demo.
+//! README against a demo. The loaders of others that it plugs into are gigabytes
+//! of packages, and only there when asked for.
 
 use crate::servers::{ServerProcess, scratch, zgate};
 use crate::totals::Outcome;
@@ -10,18 +11,31 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PACKAGE: &str = "loader/python";
+/// What the tests compare with and are checked by.
+const PEERS: [&str; 4] = ["safetensors", "tqdm", "ml_dtypes", "mypy"];
+/// What the adapters plug into; vLLM's wheel is read, not installed.
+const ADAPTED: [&str; 2] = ["torch", "fastsafetensors"];
 
 /// Runs everything; each unit test counts.
 ///
 /// # Errors
 /// What cannot be installed or built.
-pub(crate) fn run(binary: &Path, model: Option<&Path>, outcome: &mut Outcome) -> io::Result<()> {
-    let python = install()?;
+pub(crate) fn run(
+    binary: &Path,
+    model: Option<&Path>,
+    adapters: bool,
+    outcome: &mut Outcome,
+) -> io::Result<()> {
+    let python = install(adapters)?;
     let mut command = Command::new(&python);
-    command.args(["-m", "unittest", "-v", "test_zgate"]);
+    command.args(["-m", "unittest", "discover", "-v"]);
     command.current_dir(format!("{PACKAGE}/tests")).env("ZGATE", binary);
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
     if let Some(model) = model {
         command.env("MODEL", model);
+    }
+    if adapters {
+        command.env("VLLM_WHEEL", vllm_wheel(&python)?);
     }
     let output = command.output()?;
     let text = String::from_utf8_lossy(&output.stderr);
@@ -42,10 +56,8 @@ pub(crate) fn run(binary: &Path, model: Option<&Path>, outcome: &mut Outcome) ->
 }
 
 /// A clean environment with the wheel and the peers its tests compare with.
-fn install() -> io::Result<PathBuf> {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    let target = std::path::absolute(target)?;
+fn install(adapters: bool) -> io::Result<PathBuf> {
+    let target = target()?;
     let (wheels, venv) = (target.join("wheels"), target.join("python-venv"));
     for old in [&wheels, &venv] {
         if old.exists() {
@@ -66,12 +78,36 @@ fn install() -> io::Result<PathBuf> {
             .arg(target.join("python"))
             .current_dir(PACKAGE),
     )?;
-    let wheel = std::fs::read_dir(&wheels)?
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .find(|path| path.extension().is_some_and(|ending| ending == "whl"))
-        .ok_or_else(|| io::Error::other("maturin made no wheel"))?;
-    pip(&[&wheel.display().to_string(), "safetensors", "tqdm"])?;
+    let wheel = wheel_in(&wheels)?.ok_or_else(|| io::Error::other("maturin made no wheel"))?;
+    pip(&[&wheel.display().to_string()])?;
+    pip(&PEERS)?;
+    if adapters {
+        pip(&ADAPTED)?;
+    }
     Ok(python)
+}
+
+/// vLLM's wheel, downloaded once.
+fn vllm_wheel(python: &Path) -> io::Result<PathBuf> {
+    let dir = target()?.join("vllm-wheel");
+    if !dir.is_dir() || wheel_in(&dir)?.is_none() {
+        let mut download = Command::new(python);
+        download.args(["-m", "pip", "download", "--quiet", "--no-deps", "--dest"]);
+        scratch::run(download.arg(&dir).arg("vllm"))?;
+    }
+    wheel_in(&dir)?.ok_or_else(|| io::Error::other("there is no wheel of vLLM for this machine"))
+}
+
+fn target() -> io::Result<PathBuf> {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    std::path::absolute(target)
+}
+
+fn wheel_in(dir: &Path) -> io::Result<Option<PathBuf>> {
+    Ok(std::fs::read_dir(dir)?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .find(|path| path.extension().is_some_and(|ending| ending == "whl")))
 }
 
 /// The example of the package's README, as it stands there but for the port.

@@ -154,7 +154,7 @@ def _numpy(buffer: _zgate.Buffer, dtype: str, shape: tuple[int, ...]) -> Any:
         raise TypeError(f"NumPy has no {dtype}: use framework='dlpack' and its bytes")
     if len(buffer) == 0:
         return numpy.empty(shape, dtype=kind)
-    return numpy.frombuffer(buffer, dtype=kind).reshape(shape)
+    return numpy.frombuffer(memoryview(buffer), dtype=kind).reshape(shape)
 
 
 def _torch(buffer: _zgate.Buffer, dtype: str, shape: tuple[int, ...], device: str) -> Any:

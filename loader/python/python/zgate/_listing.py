@@ -27,5 +27,5 @@ def list(url: str, *, patience: float = 10.0) -> builtins.list[Entry]:
     for. Raises ``FileNotFoundError``, ``NotADirectoryError``,
     ``PermissionError``, ``ConnectionError`` or ``OSError``.
     """
-    entries = _zgate.list(url, patience)
-    return sorted(Entry(name, _KINDS.get(kind, "other"), size) for name, kind, size in entries)
+    found = _zgate.entries(url, patience)
+    return sorted(Entry(name, _KINDS.get(kind, "other"), size) for name, kind, size in found)

@@ -1,5 +1,8 @@
-from collections.abc import Buffer as _Buffer
 from typing import Iterator, final
+
+from typing_extensions import Buffer as _Buffer
+
+__all__ = ["Buffer", "Load", "Model", "RemoteFile", "Stream", "__version__", "entries"]
 
 __version__: str
 
@@ -54,4 +57,4 @@ class Stream:
     def __next__(self) -> Buffer: ...
     def close(self) -> None: ...
 
-def list(url: str, patience: float) -> list[tuple[str, int, int]]: ...
+def entries(url: str, patience: float) -> list[tuple[str, int, int]]: ...

@@ -3,8 +3,8 @@
 >>> from zgate.adapters.fastsafetensors import ZgateLoader           # doctest: +SKIP
 >>> loader = ZgateLoader(None, device="cuda:0")                      # doctest: +SKIP
 >>> loader.add_filenames({0: ["nfs://nas/models/m/model.safetensors"]})   # doctest: +SKIP
->>> with loader.copy_files_to_device() as buffers:                   # doctest: +SKIP
-...     weight = buffers.get_tensor("a.weight")
+>>> buffers = loader.copy_files_to_device()                          # doctest: +SKIP
+>>> weight = buffers.get_tensor("a.weight")                          # doctest: +SKIP
 
 Importing this module registers the copier type ``"zgate"``. Bytes arrive in host
 memory and are copied once, into the memory that fastsafetensors allocated, on
@@ -160,9 +160,10 @@ class ZgateCopier(CopierInterface):
         self, gbuf: Any, dtype: DType = DType.AUTO, noalign: bool = False, owner: Any = None
     ) -> Dict[str, Any]:
         """The tensors; their bytes are there already."""
-        return self.metadata._get_tensors(
+        tensors: Dict[str, Any] = self.metadata._get_tensors(
             gbuf, self._device, self._base, dtype=dtype, names=self._names, owner=owner
         )
+        return tensors
 
 
 @register_copier_constructor("zgate", ZgateCopier)
