@@ -1,7 +1,5 @@
 # title: a zvol's snapshot under iSCSI load holds what was acknowledged
 # seconds: 600
-# ci: no
-# Seen to pass once; in CI once it has passed again.
 
 . /lab/guest/iscsi.sh
 store_make zfs

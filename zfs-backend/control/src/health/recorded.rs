@@ -12,6 +12,9 @@ const ERRORS: &str = include_str!("../../fixtures/status-errors.json");
 const ERRORS_TEXT: &str = include_str!("../../fixtures/status-errors.txt");
 const PAUSED: &str = include_str!("../../fixtures/status-paused.json");
 const PAUSED_TEXT: &str = include_str!("../../fixtures/status-paused.txt");
+/// As `-j -p` prints it: numbers are texts. The others are of `--json-int`.
+const EXACT: &str = include_str!("../../fixtures/status-exact.json");
+const EXACT_TEXT: &str = include_str!("../../fixtures/status-exact.txt");
 const IOSTAT: &str = include_str!("../../fixtures/iostat.txt");
 const ARCSTATS: &str = include_str!("../../fixtures/arcstats");
 const ZIL: &str = include_str!("../../fixtures/zil");
@@ -22,7 +25,13 @@ fn one(text: &str) -> PoolStatus {
 
 #[test]
 fn both_forms_of_the_status_tell_the_same() {
-    for (json, text) in [(DEGRADED, DEGRADED_TEXT), (ERRORS, ERRORS_TEXT), (PAUSED, PAUSED_TEXT)] {
+    let recorded = [
+        (DEGRADED, DEGRADED_TEXT),
+        (ERRORS, ERRORS_TEXT),
+        (PAUSED, PAUSED_TEXT),
+        (EXACT, EXACT_TEXT),
+    ];
+    for (json, text) in recorded {
         let (json, text) = (one(json), status_text::parse(text).remove(0));
         assert_eq!(json.devices, text.devices);
         assert_eq!(
