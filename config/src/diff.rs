@@ -52,6 +52,9 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
     };
     add("server", toml::Value::try_from(&config.server));
     add("rdma", toml::Value::try_from(&config.rdma));
+    for interface in &config.interfaces {
+        add(&format!("interface {}", interface.address), toml::Value::try_from(interface));
+    }
     for export in &config.exports {
         add(&format!("export {}", export.pseudo), toml::Value::try_from(export));
     }
@@ -76,7 +79,7 @@ fn effect_of(key: &str) -> Effect {
     if ["iscsi.discovery_chap", "server.rescan_seconds", "server.away_seconds"].contains(&key) {
         return Effect::Live;
     }
-    if ["server.", "rdma.", "iscsi."].iter().any(|table| key.starts_with(table)) {
+    if ["server.", "rdma.", "interface ", "iscsi."].iter().any(|table| key.starts_with(table)) {
         return Effect::Restart;
     }
     // What is settled when a client mounts (FSINFO, maxread) or logs in.
@@ -102,6 +105,7 @@ pub fn after_reload(running: &Config, new: Config) -> Config {
             ..running.server.clone()
         },
         rdma: running.rdma.clone(),
+        interfaces: running.interfaces.clone(),
         iscsi: crate::IscsiConfig { discovery_chap, ..running.iscsi.clone() },
         ..new
     }

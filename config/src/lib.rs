@@ -3,6 +3,7 @@
 
 mod diff;
 mod explain;
+mod interface;
 mod locate;
 mod parse;
 mod rdma;
@@ -14,6 +15,7 @@ mod validate;
 mod validate_target;
 
 pub use diff::{Change, Effect, after_reload, diff};
+pub use interface::{InterfaceConfig, InterfaceRole, RDMA_PORT};
 pub use parse::{ConfigError, load, parse};
 pub use rdma::{FabricChoice, RdmaConfig};
 pub use schema::{

@@ -1,5 +1,6 @@
 //! What may stand in the file, and what holds when it does not.
 
+use crate::interface::InterfaceConfig;
 use crate::rdma::RdmaConfig;
 use crate::snapshot::SnapshotConfig;
 use crate::target::{DirectChoice, IscsiConfig, TargetConfig};
@@ -401,6 +402,9 @@ pub struct Config {
     /// `[rdma]`.
     #[serde(default)]
     pub rdma: RdmaConfig,
+    /// `[[interface]]`.
+    #[serde(default, rename = "interface")]
+    pub interfaces: Vec<InterfaceConfig>,
     /// `[[export]]`.
     #[serde(default, rename = "export")]
     pub exports: Vec<ExportConfig>,

@@ -14,6 +14,7 @@ pub(crate) fn problems(config: &Config) -> Vec<String> {
     let mut found = Vec::new();
     server(config, &mut found);
     crate::rdma::problems(config, &mut found);
+    crate::interface::problems(config, &mut found);
     for (index, export) in config.exports.iter().enumerate() {
         let name = if export.pseudo.is_empty() {
             format!("export number {}", index + 1)

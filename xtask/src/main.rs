@@ -92,6 +92,10 @@ enum Bench {
     Nfs(bench::nfs::BenchArgs),
     /// iSCSI over TCP: zgate and tgt
     Iscsi(bench::iscsi::BenchArgs),
+    /// What a request and a byte cost, and the cores that ports of 100 Gb/s need
+    Cost(bench::cost::CostArgs),
+    /// NFS over soft-RoCE in a virtual machine: zgate and the kernel's server
+    Rdma(bench::rdma::RdmaArgs),
 }
 
 fn main() -> ExitCode {
@@ -119,6 +123,8 @@ fn run(task: Task) -> io::Result<()> {
             let report = bench::nfs::load::run(&request)?;
             writeln!(io::stdout(), "{}", serde_json::to_string(&report)?)
         }
+        Task::Bench(Bench::Cost(args)) => bench::cost::run(&args),
+        Task::Bench(Bench::Rdma(args)) => bench::rdma::run(&args),
         Task::Bench(Bench::Iscsi(args)) => bench::iscsi::run(&args),
         Task::IscsiLoad { address, target, lun, work, size, operations } => {
             let request =

@@ -6,6 +6,7 @@ mod config;
 mod dataset;
 mod doctor;
 mod live;
+mod mount_hint;
 mod pool;
 mod send;
 mod serve;
@@ -81,7 +82,7 @@ enum Command {
     /// Have a running gateway finish what runs and end
     Drain(live::LiveArgs),
     /// The lines that mount an export or attach a target
-    MountHint(live::HintArgs),
+    MountHint(mount_hint::HintArgs),
     /// The reading side of the demo
     #[command(hide = true)]
     DemoClient(demo::ClientArgs),
@@ -134,7 +135,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Resume(args) => dataset::resume(args),
         Command::Reload(args) => live::run(args, &Request::Reload),
         Command::Drain(args) => live::run(args, &Request::Drain),
-        Command::MountHint(args) => live::mount_hint(args),
+        Command::MountHint(args) => mount_hint::run(args),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

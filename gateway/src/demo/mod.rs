@@ -120,6 +120,7 @@ fn start(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::R
         rdma: Default::default(),
         state_dir: scratch.join("state"),
         nfs: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), args.port)],
+        interfaces: Vec::new(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         lease_seconds: 90,
         grace_seconds: 90,

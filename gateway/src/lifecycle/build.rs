@@ -28,10 +28,11 @@ pub(crate) fn settings(config: &Config) -> Settings {
         state_dir: server.state_dir.clone(),
         nfs: server.listen.clone(),
         rdma: RdmaSettings {
-            listen: config.rdma.listen.clone(),
+            listen: config.rdma_listen(),
             fabric: config.rdma.fabric,
             arena_bytes: config.rdma.arena.0 as usize,
         },
+        interfaces: config.interfaces.clone(),
         cores: if server.cores == 0 { all_cores() } else { server.cores },
         lease_seconds: server.lease_seconds,
         grace_seconds: server.grace_seconds,

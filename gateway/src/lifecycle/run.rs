@@ -19,6 +19,7 @@ use crate::serve::connections::{ConnectionLimits, Connections};
 use crate::serve::counters::Counters;
 use crate::serve::runtime::GatewayRuntime;
 use crate::serve::service::{Drain, Service, Shared};
+use crate::serve::ways::Ways;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -46,6 +47,8 @@ pub(crate) struct Settings {
     pub state_dir: PathBuf,
     pub nfs: Vec<SocketAddr>,
     pub rdma: RdmaSettings,
+    /// Addresses clients reach this server at.
+    pub interfaces: Vec<zgate_config::InterfaceConfig>,
     pub cores: usize,
     pub lease_seconds: u32,
     pub grace_seconds: u32,
@@ -210,6 +213,7 @@ impl Gateway {
         let pool = settings.rdma.pool(IDLE_BUFFER_BYTES);
         let fabric = settings.rdma.open(&pool);
         let fabric = fabric.map(|fabric| (fabric, settings.rdma.listen.clone()));
+        let ways = Ways::new(&settings.interfaces, fabric.as_ref().map(|(_, at)| at.as_slice()));
         let mut options = PosixOptions::new(engine.clone(), pool.clone());
         options.fd_cache_entries = settings.fd_cache_entries;
         options.handle_secret = Some(state_dir.handle_secret()?);
@@ -217,7 +221,8 @@ impl Gateway {
         let followed = place_followed(exports, &stores);
         let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_dir), block)?;
         let block_service = Arc::new(BlockService::new(block, home)?);
-        let shared = build(settings, Arc::clone(&state_dir), namespace, pool, block_service, kind)?;
+        let shared =
+            build(settings, Arc::clone(&state_dir), namespace, pool, block_service, kind, ways)?;
         shared.facts.set_followed(followed);
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
@@ -378,6 +383,7 @@ fn build(
     pool: BufferPool,
     block: Arc<BlockService>,
     engine: zgate_io::EngineKind,
+    ways: Ways,
 ) -> io::Result<Arc<Shared>> {
     let boot_epoch = state_dir.next_epoch(unix_seconds())?;
     let connections = Arc::new(Connections::new(settings.connections));
@@ -400,6 +406,7 @@ fn build(
         lease_seconds: settings.lease_seconds,
         grace_seconds: settings.grace_seconds,
         max_minor: 2,
+        trunks: ways.trunks(),
     };
     let observer: Arc<dyn zgate_nfs::v4::server::Observer> = Arc::<Counters>::clone(&metrics);
     let outside: Arc<dyn Runtime> = Arc::<GatewayRuntime>::clone(&runtime);
@@ -423,6 +430,7 @@ fn build(
         engine,
         started_unix_seconds: unix_seconds(),
         nfs_addresses: std::sync::OnceLock::new(),
+        ways,
         buffer_bytes: buffer_bytes(),
         poll_microseconds: settings.poll_microseconds,
         metrics,

@@ -4,6 +4,7 @@ use super::pools::{CacheReport, PoolReport};
 use crate::follow::facts::DatasetFacts;
 use crate::serve::data_path::DataFigures;
 use crate::serve::service::Shared;
+use crate::serve::ways::Way;
 use serde::Serialize;
 use zgate_nfs::namespace::{ClientRule, Squash};
 use zgate_nfs::runtime::Runtime;
@@ -13,6 +14,10 @@ use zgate_nfs::runtime::Runtime;
 pub(crate) struct Status {
     version: &'static str,
     nfs_addresses: Vec<std::net::SocketAddr>,
+    /// Where NFS is served over RDMA.
+    rdma_addresses: Vec<std::net::SocketAddr>,
+    /// The ways clients are told to take.
+    interfaces: Vec<Way>,
     exports: Vec<ExportStatus>,
     clients: Vec<ClientStatus>,
     connections: usize,
@@ -151,6 +156,8 @@ pub(crate) fn status(shared: &Shared) -> Status {
     Status {
         version: env!("CARGO_PKG_VERSION"),
         nfs_addresses: shared.nfs_addresses.get().cloned().unwrap_or_default(),
+        rdma_addresses: shared.ways.rdma_addresses().to_vec(),
+        interfaces: shared.ways.all().to_vec(),
         exports: exports(shared),
         clients: clients(shared),
         connections: shared.connections.len(),

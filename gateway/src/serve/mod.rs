@@ -7,3 +7,4 @@ pub(crate) mod data_path;
 pub(crate) mod dispatch;
 pub(crate) mod runtime;
 pub(crate) mod service;
+pub(crate) mod ways;

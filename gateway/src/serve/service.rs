@@ -4,6 +4,7 @@ use super::attention::Attention;
 use super::connections::Connections;
 use super::counters::Counters;
 use super::runtime::GatewayRuntime;
+use super::ways::Ways;
 use crate::block::service::BlockService;
 use crate::observe::pools::PoolWatch;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub started_unix_seconds: u32,
     /// Where NFS listens.
     pub nfs_addresses: std::sync::OnceLock<Vec<std::net::SocketAddr>>,
+    /// The ways clients are told to take.
+    pub ways: Ways,
     /// Above this many bytes of buffers in use, connections take in one
     /// request at a time.
     pub buffer_bytes: usize,

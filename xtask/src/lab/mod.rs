@@ -52,6 +52,21 @@ pub(crate) struct LabArgs {
     out: PathBuf,
 }
 
+impl LabArgs {
+    /// One scenario, as the command line would have it.
+    pub(crate) fn of(scenario: &str, zgate: Option<PathBuf>, out: PathBuf) -> Self {
+        Self {
+            scenarios: vec![scenario.to_owned()],
+            zgate,
+            accel: machine::AccelChoice::Auto,
+            no_skip: true,
+            jobs: 1,
+            capture: false,
+            out,
+        }
+    }
+}
+
 /// Runs the task.
 ///
 /// # Errors

@@ -53,11 +53,19 @@ impl ServerProcess {
         Ok(server)
     }
 
-    /// User and system CPU time of all its threads so far, in seconds.
+    /// CPU time of all its threads so far, in seconds.
     ///
     /// # Errors
     /// When the process is gone.
     pub(crate) fn cpu_seconds(&self) -> io::Result<f64> {
+        self.cpu_split().map(|(user, system)| user + system)
+    }
+
+    /// User and system CPU time of all its threads so far, in seconds.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub(crate) fn cpu_split(&self) -> io::Result<(f64, f64)> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         // The command name may hold blanks; the fields follow its parenthesis.
         let fields: Vec<&str> =
@@ -66,7 +74,8 @@ impl ServerProcess {
         let (Some(user), Some(system)) = (ticks(11), ticks(12)) else {
             return Err(io::Error::other("cannot read /proc/PID/stat"));
         };
-        Ok((user + system) / rustix::param::clock_ticks_per_second() as f64)
+        let second = rustix::param::clock_ticks_per_second() as f64;
+        Ok((user / second, system / second))
     }
 
     /// Most memory it had resident, in bytes.

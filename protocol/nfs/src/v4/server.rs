@@ -2,6 +2,7 @@
 
 use crate::namespace::Namespace;
 use crate::runtime::Runtime;
+use crate::v4::attrs::Trunks;
 use crate::v4::state::State;
 use crate::v4::wire::{OpNum, Status};
 use crate::write_verifier::WriteVerifier;
@@ -56,6 +57,8 @@ pub struct ServerOptions {
     pub grace_seconds: u32,
     /// Highest minor version served (0 to 2).
     pub max_minor: u8,
+    /// The addresses clients may use together.
+    pub trunks: Trunks,
 }
 
 /// The server.

@@ -2,6 +2,7 @@
 
 use super::acl;
 use super::facts::Facts;
+use super::locations;
 use super::number::*;
 use super::table::{settable_at_exclusive_create, supported};
 use crate::v4::cx::{Current, Cx};
@@ -92,9 +93,8 @@ pub(super) fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Enco
         FILEID => e.u64(attr.fileid),
         MOUNTED_ON_FILEID => e.u64(attr.mounted_on_fileid),
         FS_LOCATIONS => {
-            // No other locations: an empty root path and no servers.
-            e.u32(0);
-            e.u32(0);
+            let path = facts.export.as_ref().map_or("", |export| export.pseudo_path.as_str());
+            locations::write(path, cx.server.options.trunks.of(cx.call.peer.rdma), e);
         }
         MODE => e.u32(attr.mode & 0o7777),
         NUMLINKS => e.u32(attr.nlink),

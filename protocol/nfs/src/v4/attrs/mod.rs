@@ -5,8 +5,10 @@ pub mod acl;
 pub mod encode;
 pub mod facts;
 pub mod listed;
+mod locations;
 pub mod number;
 pub mod settable;
 pub mod table;
 
 pub use encode::{encode_attrs, encode_known};
+pub use locations::Trunks;

@@ -239,6 +239,7 @@ fn serve(
         lease_seconds: LEASE as u32,
         grace_seconds,
         max_minor: 2,
+        trunks: zgate_nfs::v4::attrs::Trunks::default(),
     };
     let namespace = Namespace::new(exports.to_vec(), 1).unwrap();
     let outside = Arc::new(Outside(Arc::clone(world)));

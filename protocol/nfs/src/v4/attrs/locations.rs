@@ -1,0 +1,82 @@
+//! fs_locations: the other addresses of this server (RFC 8881 §11.5.1, §11.16).
+//! A client that looks for more paths connects to them and asks whether they
+//! are the same server (RFC 8881 §2.10.5).
+
+use std::net::IpAddr;
+use zgate_xdr::Encoder;
+
+/// Addresses clients can reach this server at, by what they connect with. The
+/// Linux client tries those it is given with the transport and port of its
+/// mount, so that each transport has its own list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trunks {
+    /// Over TCP.
+    pub tcp: Vec<IpAddr>,
+    /// Over RDMA.
+    pub rdma: Vec<IpAddr>,
+}
+
+impl Trunks {
+    /// Those for a client that came over RDMA or TCP.
+    #[must_use]
+    pub fn of(&self, rdma: bool) -> &[IpAddr] {
+        if rdma { &self.rdma } else { &self.tcp }
+    }
+}
+
+fn pathname(path: &str, e: &mut Encoder) {
+    let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+    e.u32(names.len() as u32);
+    names.into_iter().for_each(|name| e.opaque(name.as_bytes()));
+}
+
+/// fs_locations4 of what is exported at `path`: itself, at all `addresses`; no
+/// location when there is none but the one the client came by.
+pub(super) fn write(path: &str, addresses: &[IpAddr], e: &mut Encoder) {
+    if addresses.len() < 2 {
+        // An empty root path and no locations.
+        e.u32(0);
+        e.u32(0);
+        return;
+    }
+    pathname(path, e);
+    e.u32(1);
+    e.u32(addresses.len() as u32);
+    addresses.iter().for_each(|address| e.opaque(address.to_string().as_bytes()));
+    pathname(path, e);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zgate_xdr::Decoder;
+
+    #[test]
+    fn one_location_with_all_addresses() {
+        let trunks = Trunks {
+            tcp: vec!["192.0.2.1".parse().unwrap()],
+            rdma: vec!["10.9.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+        };
+        let mut e = Encoder::new();
+        write("/a/models", trunks.of(true), &mut e);
+        let bytes = e.finish().flatten().unwrap();
+        let mut d = Decoder::new(&bytes);
+        let mut strings = || -> Vec<Vec<u8>> {
+            (0..d.u32().unwrap()).map(|_| d.opaque(64).unwrap().to_vec()).collect()
+        };
+        let path = [b"a".to_vec(), b"models".to_vec()];
+        assert_eq!(strings(), path);
+        let mut d = Decoder::new(&bytes[bytes.len() - 56..]);
+        // One location: two servers and the same path.
+        assert_eq!(d.u32(), Ok(1));
+        let mut strings = || -> Vec<Vec<u8>> {
+            (0..d.u32().unwrap()).map(|_| d.opaque(64).unwrap().to_vec()).collect()
+        };
+        assert_eq!(strings(), [b"10.9.0.1".to_vec(), b"fd00::1".to_vec()]);
+        assert_eq!(strings(), path);
+        assert_eq!(d.finish(), Ok(()));
+        let mut e = Encoder::new();
+        write("/a", trunks.of(false), &mut e);
+        assert_eq!(e.finish().flatten().unwrap()[..], [0; 8]);
+    }
+}

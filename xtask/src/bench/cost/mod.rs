@@ -1,0 +1,150 @@
+//! `bench cost`: what a request and a byte cost the gateway, over TCP and over
+//! the emulated fabric, and from that how many cores ports of 100 Gb/s need.
+
+mod measure;
+mod model;
+
+use crate::bench::nfs::work::Work;
+use crate::bridge::Bridge;
+use crate::servers::{Scratch, ServerProcess, zgate};
+use clap::Args;
+use measure::{Cost, Load};
+use model::Model;
+use std::fs;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What is measured.
+const WORKS: [Work; 3] = [Work::RandomRead, Work::Read, Work::Write];
+
+/// What `bench cost` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct CostArgs {
+    /// Measure this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Leave out instructions, which valgrind counts
+    #[arg(long)]
+    quick: bool,
+    /// Size of the file in MiB
+    #[arg(long, default_value_t = 256)]
+    size_mib: u64,
+    /// Random reads
+    #[arg(long, default_value_t = 20_000)]
+    random: u64,
+    /// Print JSON instead of the tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// A gateway, and where the load goes: to it, or to a bridge before it.
+struct Bed {
+    server: ServerProcess,
+    bridge: Option<Bridge>,
+}
+
+impl Bed {
+    fn start(binary: &Path, scratch: &Scratch, rdma: bool, counted: bool) -> io::Result<Self> {
+        let rdma_port = rdma.then(zgate::free_port).transpose()?;
+        let options = zgate::ZgateOptions { rdma_port, ..zgate::ZgateOptions::default() };
+        let port = zgate::free_port()?;
+        let config = zgate::write_config(scratch, &options, port)?;
+        let mut command = if counted {
+            let out = scratch.path().join("callgrind.out");
+            let mut command = Command::new("valgrind");
+            command.args(["--tool=callgrind", "--log-file=/dev/null"]);
+            command.arg(format!("--callgrind-out-file={}", out.display())).arg(binary);
+            command
+        } else {
+            Command::new(binary)
+        };
+        command.arg("serve").arg("--config").arg(&config).env("ZGATE_LOG", "warn");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let log = scratch.path().join("zgate.log");
+        let server = ServerProcess::start("zgate", command, address, &log)?;
+        let fabric = rdma_port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        Ok(Self { server, bridge: fabric.map(Bridge::start).transpose()? })
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.bridge.as_ref().map_or(self.server.address, |bridge| bridge.address)
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Naming what is missing or failed.
+pub(crate) fn run(args: &CostArgs) -> io::Result<()> {
+    let binary = match &args.binary {
+        Some(binary) => fs::canonicalize(binary)?,
+        None => zgate::build()?,
+    };
+    let scratch = Scratch::new((args.size_mib * 3 + 512) << 20)?;
+    prepare(&scratch, args.size_mib)?;
+    let mut model = Model::new(measure::copy_nanos_per_byte(&scratch.export().join("zgate/big"))?);
+    for rdma in [false, true] {
+        for work in WORKS {
+            let mut cost = time(args, &binary, &scratch, rdma, work)?;
+            if !args.quick {
+                cost.instructions = Some(instructions(&binary, &scratch, rdma, work)?);
+            }
+            eprintln!("{}, {}: {cost:?}", if rdma { "RDMA" } else { "TCP" }, work.name());
+            model.add(rdma, work, cost);
+        }
+    }
+    let text = if args.json { serde_json::to_string_pretty(&model)? } else { model.tables() };
+    writeln!(io::stdout(), "{text}")
+}
+
+fn prepare(scratch: &Scratch, size_mib: u64) -> io::Result<()> {
+    let dir = scratch.export().join("zgate");
+    fs::create_dir(&dir)?;
+    let mut big = fs::File::create(dir.join("big"))?;
+    for number in 0..size_mib {
+        big.write_all(&vec![number as u8 | 1; 1 << 20])?;
+    }
+    big.sync_all()
+}
+
+/// CPU time of a request, once everything is warm.
+fn time(
+    args: &CostArgs,
+    binary: &Path,
+    scratch: &Scratch,
+    rdma: bool,
+    work: Work,
+) -> io::Result<Cost> {
+    let bed = Bed::start(binary, scratch, rdma, false)?;
+    let load =
+        Load { address: bed.address(), work, operations: args.random, size_mib: args.size_mib };
+    load.run()?;
+    let before = bed.server.cpu_split()?;
+    let done = load.run()?;
+    let after = bed.server.cpu_split()?;
+    let nanos = |before: f64, after: f64| (after - before) * 1e9 / done as f64;
+    Ok(Cost {
+        user_nanos: nanos(before.0, after.0),
+        system_nanos: nanos(before.1, after.1),
+        instructions: None,
+    })
+}
+
+/// Instructions in user space of a request: the difference between a short and
+/// a longer load, each on a gateway of its own.
+fn instructions(binary: &Path, scratch: &Scratch, rdma: bool, work: Work) -> io::Result<f64> {
+    let counted = |operations: u64, size_mib: u64| -> io::Result<(f64, f64)> {
+        let bed = Bed::start(binary, scratch, rdma, true)?;
+        let load = Load { address: bed.address(), work, operations, size_mib };
+        let done = load.run()?;
+        drop(bed.bridge);
+        bed.server.stop()?;
+        let out = fs::read_to_string(scratch.path().join("callgrind.out"))?;
+        Ok((done as f64, measure::collected(&out).ok_or_else(|| io::Error::other("no totals"))?))
+    };
+    let (few, few_cost) = counted(500, 16)?;
+    let (many, many_cost) = counted(2_500, 80)?;
+    Ok((many_cost - few_cost) / (many - few))
+}
