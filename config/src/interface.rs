@@ -9,6 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 pub const RDMA_PORT: u16 = 20_049;
 /// Most connections the Linux client makes of one mount.
 const MAX_NCONNECT: u8 = 16;
+/// One host counts at most as much as this many.
+const MAX_WEIGHT: u16 = 1000;
 
 /// What an address is for. TCP is served wherever `server.listen` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +39,10 @@ impl InterfaceRole {
     }
 }
 
+const fn one() -> u16 {
+    1
+}
+
 const fn four() -> u8 {
     4
 }
@@ -55,6 +61,9 @@ pub struct InterfaceConfig {
     /// Connections of one mount over TCP.
     #[serde(default = "four")]
     pub nconnect: u8,
+    /// How much each of these hosts counts when buffers run short.
+    #[serde(default = "one")]
+    pub weight: u16,
 }
 
 impl Config {
@@ -83,7 +92,7 @@ fn covers(listen: &[SocketAddr], ip: IpAddr) -> bool {
 /// What is wrong with them.
 pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
     for (index, interface) in config.interfaces.iter().enumerate() {
-        let InterfaceConfig { address, role, clients, nconnect } = interface;
+        let InterfaceConfig { address, role, clients, nconnect, weight } = interface;
         let mut say = |text: &str| found.push(format!("interface {address}: {text}"));
         if address.is_unspecified() || address.is_multicast() {
             say("an address that clients can name is needed");
@@ -96,6 +105,9 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
         }
         if !(1..=MAX_NCONNECT).contains(nconnect) {
             say(&format!("nconnect = {nconnect}: must be between 1 and {MAX_NCONNECT}"));
+        }
+        if !(1..=MAX_WEIGHT).contains(weight) {
+            say(&format!("weight = {weight}: must be between 1 and {MAX_WEIGHT}"));
         }
         if role.tcp() && !covers(&config.server.listen, *address) {
             say("server.listen does not cover it; add it there, or role = \"rdma\"");
@@ -135,6 +147,7 @@ mod tests {
             .unwrap_err()
         };
         assert!(one("nconnect = 17\n", "").contains("between 1 and 16"));
+        assert!(one("weight = 0\n", "").contains("between 1 and 1000"));
         assert!(one("", "[server]\nlisten = [\"192.0.2.1:2049\"]\n").contains("server.listen"));
         assert!(one("", "[rdma]\nlisten = [\"192.0.2.1:20049\"]\n").contains("rdma.listen"));
         assert!(one("role = \"fast\"\n", "").contains("rdma"));

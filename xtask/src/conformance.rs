@@ -25,6 +25,9 @@ pub(crate) struct NfsArgs {
     /// What pynfs's calls go over
     #[arg(long, value_enum, default_value = "tcp")]
     over: pynfs::Over,
+    /// Only these runs of pynfs, by name ("4.1 all"); may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
     /// Judge this binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -128,7 +131,7 @@ pub(crate) fn nfs(args: &NfsArgs) -> io::Result<()> {
     let mut totals = Totals::default();
     nfs_judges(&binary, &mut totals);
     if let Some(dir) = &args.pynfs {
-        pynfs::run(&binary, dir, args.over, &mut totals)?;
+        pynfs::run(&binary, dir, args.over, &args.only, &mut totals)?;
     }
     finish(&totals, args.json)
 }

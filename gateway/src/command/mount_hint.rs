@@ -239,6 +239,7 @@ mod tests {
             rdma_wanted: false,
             tcp: true,
             nconnect: 8,
+            weight: 1,
         };
         let fast = Way { rdma_port, rdma_wanted: true, ..way("10.9.0.1", "10.9.0.0/24") };
         [way("192.0.2.1", "0.0.0.0/0"), fast]

@@ -17,6 +17,7 @@ use crate::listen::{rdma, tcp};
 use crate::serve::attention::Attention;
 use crate::serve::connections::{ConnectionLimits, Connections};
 use crate::serve::counters::Counters;
+use crate::serve::fair_share::FairShare;
 use crate::serve::runtime::GatewayRuntime;
 use crate::serve::service::{Drain, Service, Shared};
 use crate::serve::ways::Ways;
@@ -432,6 +433,7 @@ fn build(
         nfs_addresses: std::sync::OnceLock::new(),
         ways,
         buffer_bytes: buffer_bytes(),
+        shares: FairShare::new(buffer_bytes()),
         poll_microseconds: settings.poll_microseconds,
         metrics,
         drain: Drain::default(),

@@ -5,6 +5,7 @@ use super::send::Sender;
 use crate::serve::connections::{CallbackCall, Registration};
 use crate::serve::data_path::{DataDirection, Transport};
 use crate::serve::dispatch::{Answer, answer};
+use crate::serve::fair_share::Held;
 use crate::serve::service::Service;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -39,6 +40,7 @@ struct Connection {
     running_bytes: usize,
     callbacks: HashMap<u32, oneshot::Sender<Bytes>>,
     draining: bool,
+    held: Held,
 }
 
 /// Serves a connection until either side closes it.
@@ -51,6 +53,7 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, service: Rc<Service>) {
         running_bytes: 0,
         callbacks: HashMap::new(),
         draining: false,
+        held: service.held_by(peer.address),
         stream,
         peer: Rc::new(peer),
         service,
@@ -70,6 +73,7 @@ impl Connection {
             if self.sender.flush(&self.stream).is_err() {
                 return "the peer is gone";
             }
+            self.held.set(self.running_bytes + self.sender.queued_bytes());
             if self.draining && self.running.is_empty() && self.sender.is_empty() {
                 return "draining";
             }
@@ -112,7 +116,7 @@ impl Connection {
         let shared = &self.service.shared;
         let short = shared.pool.in_use_bytes() > shared.buffer_bytes;
         let waiting_helps = !self.running.is_empty() || !self.sender.is_empty();
-        !(self.draining || short && waiting_helps)
+        !(self.draining || waiting_helps && (short || !self.held.may_take()))
             && self.running.len() < MAX_REQUESTS_IN_FLIGHT
             && self.running_bytes < MAX_REQUEST_BYTES_IN_FLIGHT
             && self.sender.queued_bytes() < MAX_REPLY_BYTES_QUEUED

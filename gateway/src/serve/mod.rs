@@ -5,6 +5,7 @@ pub(crate) mod connections;
 pub(crate) mod counters;
 pub(crate) mod data_path;
 pub(crate) mod dispatch;
+pub(crate) mod fair_share;
 pub(crate) mod runtime;
 pub(crate) mod service;
 pub(crate) mod ways;

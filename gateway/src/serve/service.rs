@@ -3,10 +3,12 @@
 use super::attention::Attention;
 use super::connections::Connections;
 use super::counters::Counters;
+use super::fair_share::{FairShare, Held};
 use super::runtime::GatewayRuntime;
 use super::ways::Ways;
 use crate::block::service::BlockService;
 use crate::observe::pools::PoolWatch;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
@@ -34,6 +36,8 @@ pub(crate) struct Shared {
     /// Above this many bytes of buffers in use, connections take in one
     /// request at a time.
     pub buffer_bytes: usize,
+    /// What of them each client may hold.
+    pub shares: Arc<FairShare>,
     /// How long a core stays awake after traffic, in microseconds.
     pub poll_microseconds: u32,
     pub metrics: Arc<Counters>,
@@ -55,6 +59,11 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// What a new connection of this client holds: nothing yet.
+    pub(crate) fn held_by(&self, client: IpAddr) -> Held {
+        self.shared.shares.connect(client, self.shared.ways.weight_of(client))
+    }
+
     /// Forgets a connection everywhere.
     pub(crate) fn connection_closed(&self, connection: ConnectionId) {
         self.shared.connections.remove(connection);

@@ -21,6 +21,8 @@ pub(crate) struct Way {
     pub tcp: bool,
     /// Connections of one mount over TCP.
     pub nconnect: u8,
+    /// How much each of these hosts counts when buffers run short.
+    pub weight: u16,
 }
 
 /// All of them.
@@ -46,6 +48,7 @@ impl Ways {
             rdma_wanted: interface.role.rdma(),
             tcp: interface.role.tcp(),
             nconnect: interface.nconnect,
+            weight: interface.weight,
         };
         Self { all: interfaces.iter().map(way).collect(), rdma }
     }
@@ -58,6 +61,12 @@ impl Ways {
     /// Where RDMA is served.
     pub(crate) fn rdma_addresses(&self) -> &[SocketAddr] {
         &self.rdma
+    }
+
+    /// How much the host at `client` counts beside others.
+    pub(crate) fn weight_of(&self, client: IpAddr) -> u16 {
+        let contains = |way: &&Way| way.clients.iter().any(|network| network.contains(client));
+        self.all.iter().find(contains).map_or(1, |way| way.weight)
     }
 
     /// What clients are told of other addresses.
@@ -76,7 +85,7 @@ mod tests {
 
     fn interface(address: &str, role: InterfaceRole) -> InterfaceConfig {
         let clients = vec!["10.0.0.0/8".parse().unwrap()];
-        InterfaceConfig { address: address.parse().unwrap(), role, clients, nconnect: 4 }
+        InterfaceConfig { address: address.parse().unwrap(), role, clients, nconnect: 4, weight: 3 }
     }
 
     #[test]
@@ -92,6 +101,8 @@ mod tests {
             |texts: &[&str]| texts.iter().map(|t| t.parse().unwrap()).collect::<Vec<IpAddr>>();
         assert_eq!(served.trunks().rdma, ips(&["10.9.0.1", "10.9.1.1"]));
         assert_eq!(served.trunks().tcp, ips(&["10.9.1.1", "192.0.2.1"]));
+        assert_eq!(served.weight_of("10.9.0.7".parse().unwrap()), 3);
+        assert_eq!(served.weight_of("192.0.2.7".parse().unwrap()), 1);
         let without = Ways::new(&interfaces, None);
         assert!(without.trunks().rdma.is_empty());
         assert!(without.all()[0].rdma_wanted && without.all()[0].rdma_port.is_none());

@@ -7,6 +7,7 @@ use crate::listen::receive::Received;
 use crate::serve::connections::Registration;
 use crate::serve::data_path::{DataDirection, Transport};
 use crate::serve::dispatch::{Answer, answer};
+use crate::serve::fair_share::Held;
 use crate::serve::service::Service;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -89,6 +90,8 @@ struct Connection {
     sending: HashMap<WorkId, usize>,
     callbacks: Callbacks,
     draining: bool,
+    /// What of all buffers it holds.
+    held: Held,
     peer: Rc<Peer>,
     service: Rc<Service>,
 }
@@ -144,6 +147,7 @@ async fn accept(
         sending: HashMap::new(),
         callbacks: Callbacks::default(),
         draining: false,
+        held: service.held_by(peer.address),
         peer: Rc::clone(peer),
         service: Rc::clone(service),
     })
@@ -301,16 +305,18 @@ impl Connection {
     fn may_begin(&self) -> bool {
         let shared = &self.service.shared;
         let short = shared.pool.in_use_bytes() > shared.buffer_bytes;
-        (self.is_idle() || !short)
+        (self.is_idle() || !short && self.held.may_take())
             && self.bytes_in_flight < MAX_BYTES_IN_FLIGHT
             && self.sending.len() < MAX_REPLIES_IN_FLIGHT
     }
 
     /// Begins the calls that wait, as far as there are buffers.
     async fn begin_calls(&mut self) -> Result<(), &'static str> {
+        self.held.set(self.bytes_in_flight);
         while self.may_begin() {
             let Some(call) = self.incomplete.pop_front() else { break };
             self.begin(call).await?;
+            self.held.set(self.bytes_in_flight);
         }
         Ok(())
     }

@@ -65,13 +65,21 @@ impl Checkout {
 ///
 /// # Errors
 /// When the checkout cannot be used.
-pub(crate) fn run(binary: &Path, dir: &Path, over: Over, totals: &mut Totals) -> io::Result<()> {
+pub(crate) fn run(
+    binary: &Path,
+    dir: &Path,
+    over: Over,
+    only: &[String],
+    totals: &mut Totals,
+) -> io::Result<()> {
     let checkout = Checkout::prepare(dir)?;
     let results = std::thread::scope(|scope| {
         let halves = [MINOR_ZERO, MINOR_ONE_AND_TWO].map(|runs| {
             let checkout = &checkout;
             scope.spawn(move || -> Vec<(Outcome, std::time::Duration)> {
-                runs.iter().map(|run| one(binary, checkout, run, over)).collect()
+                let chosen =
+                    |run: &&Run| only.is_empty() || only.iter().any(|name| name == run.name);
+                runs.iter().filter(chosen).map(|run| one(binary, checkout, run, over)).collect()
             })
         });
         halves.map(|half| half.join())
