@@ -32,3 +32,21 @@ rdma_mount() {
 buffers_in_use() {
     "$ZGATE" status --socket /run/zgate/admin.sock --json | jq .buffers_in_use_bytes
 }
+
+# over_rdma: client_mount of this machine goes over RDMA from here on. The second
+# client stays on TCP: soft-RoCE of this kernel knows the first name space only.
+over_rdma() {
+    rdma_device veth-a || skip "no soft-RoCE in this kernel"
+    SERVER=10.9.0.1
+    # Kernels wait up to half a minute between two tries to connect over RDMA.
+    LEASE_SECONDS=45
+    eval "$(declare -f gateway_config | sed '1s/.*/tcp_gateway_config ()/')"
+    eval "$(declare -f nfs_options | sed '1s/.*/tcp_nfs_options ()/')"
+    gateway_config() { tcp_gateway_config && printf '%s\n' "$RDMA_CONFIG" >>"$CONFIG"; }
+    nfs_options() { rdma_options "$1"; }
+    client_b_mount() {
+        mkdir -p "$2"
+        nsenter --net=/run/netns/client-b \
+            mount -t nfs -o "$(tcp_nfs_options "$1")${3:+,$3}" "$SERVER_FOR_B:${4:-/export}" "$2"
+    }
+}

@@ -1,8 +1,9 @@
-# title: NFS over RDMA: kill -9, links that go down, and a client that vanishes, under load
+# title: NFS over RDMA: kill -9, a link that goes down, and a client that vanishes, under load
 # seconds: 900
 # machines: 2
 # ci: no
-# Waits for retries and leases: too long for every run.
+# Waits for retries and leases: too long for every run. Seen to pass by hand: kill
+# -9 with v4.2 and the link; not yet run whole.
 
 . /lab/guest/peer.sh
 . /lab/guest/rdma.sh
@@ -39,8 +40,9 @@ under_load() {
     on_b umount /mnt/b
 }
 killed() { gateway_kill; gateway_start; }
+# The far end only: soft-RoCE that sends management datagrams on a link of its
+# own that is down never sends any again (`rdma resource show qp`: GSI in ERR).
 far_link() { wire_cut; sleep 12; wire_mend; }
-own_link() { ip link set eth0 down; sleep 12; ip link set eth0 up; }
 
 # 64 READs of a mebibyte under way when the machine is reset.
 many_reads() {
@@ -77,7 +79,6 @@ for version in 4.2 4.0 3; do
     step "v$version: kill -9 and a restart" under_load $version killed
 done
 step "B's link goes down and comes back" under_load 4.2 far_link
-step "the gateway's link goes down and comes back" under_load 4.2 own_link
 step "B vanishes while it reads" vanishes
 step "B has an RDMA device again" on_b b_device
 step "and mounts again" under_load 4.2 true

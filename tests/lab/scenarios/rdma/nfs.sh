@@ -1,13 +1,16 @@
 # title: NFS over RDMA between two machines: every version, locks with a TCP client, every frame decoded
-# seconds: 600
+# seconds: 900
 # machines: 2
 # ci: no
-# Not seen to pass whole yet.
+# Not seen to pass whole yet: all versions passed, and locks and changes of mixed
+# clients with v4.2; the lengths tshark is given were changed since.
 
 . /lab/guest/peer.sh
 . /lab/guest/rdma.sh
 LOCKS=/lab/guest/locks.py
 STEP_SECONDS=150
+# More than an overloaded machine's pauses.
+LEASE_SECONDS=45
 MORE_CONFIG=$RDMA_CONFIG
 export A_ADDRESS LOCKS
 b_device() { rdma_device eth0; }
