@@ -164,7 +164,7 @@ class Memory(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_opening_often_leaves_nothing_behind(self):
-        """Sessions and open files of clients that are gone."""
+        # No sessions and no open files of clients that are gone.
         for _ in range(150):
             with zgate.safe_open(self.url + "?connections=1") as model:
                 model.keys()
