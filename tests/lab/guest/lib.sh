@@ -225,9 +225,9 @@ gateway_gone() { ! gateway_alive; }
 gateway_used() {
     local pid memory="" cpu="" requests=0
     pid=$(cat /run/zgate/pid 2>/dev/null) && [ -r "/proc/$pid/status" ] || return 0
-    memory=$(sed -n 's/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$pid/status")
-    cpu=$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -d' ' -f12,13)
-    [ -z "${1:-}" ] || requests=$(gateway_requests 2>/dev/null)
+    memory=$(sed -n 's/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$pid/status") || return 0
+    cpu=$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -d' ' -f12,13) || return 0
+    [ -z "${1:-}" ] || requests=$(gateway_requests 2>/dev/null) || requests=0
     [ -z "$memory" ] || echo "$pid $memory ${cpu:-0 0} ${requests:-0}" >>/run/zgate/used
 }
 gateway_requests() {
