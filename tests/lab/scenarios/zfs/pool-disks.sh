@@ -21,7 +21,7 @@ need "discovery" portal_discover
 need "login" portal_login
 zgate() { "$ZGATE" "$@"; }
 four() { [ "$(zgate pool devices --json | jq length)" -ge 4 ]; }
-need "four disks have names by id" eventually 30 four
+need "four disks have names by id" eventually 90 four
 
 described() {
     zgate pool devices
