@@ -16,7 +16,7 @@ use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zgate_fabric::{
     Disconnect, Event, QueueOptions, ReadBatch, RemoteRead, RemoteSlice, RemoteWrite, SendBatch,
     SendPart, Setup, WorkId, WorkStatus,
@@ -41,6 +41,9 @@ const MAX_BYTES_IN_FLIGHT: usize = 64 << 20;
 const MAX_REPLIES_IN_FLIGHT: usize = 256;
 /// How often a silent client is asked whether it is still there.
 const PROBE_PERIOD: Duration = Duration::from_secs(20);
+/// A client that completes nothing of what it was sent for this long is gone:
+/// devices try far longer when much is under way.
+const STALL_TIME: Duration = Duration::from_secs(60);
 /// Numbers of work that is no receive begin here.
 const FIRST_WORK: u64 = 1 << 32;
 
@@ -88,6 +91,8 @@ struct Connection {
     bytes_in_flight: usize,
     /// Bytes of the replies that the client may not have yet.
     sending: HashMap<WorkId, usize>,
+    /// When work of this side last ended, or began with none under way.
+    progress: Instant,
     callbacks: Callbacks,
     draining: bool,
     /// What of all buffers it holds.
@@ -145,6 +150,7 @@ async fn accept(
         running: FuturesUnordered::new(),
         bytes_in_flight: 0,
         sending: HashMap::new(),
+        progress: Instant::now(),
         callbacks: Callbacks::default(),
         draining: false,
         held: service.held_by(peer.address),
@@ -218,11 +224,15 @@ impl Connection {
                     _ => Ok(()),
                 }
             }
-            Event::Read { id, buffers } => match self.pulling.remove(&id) {
-                Some(pulled) => self.pulled(pulled, buffers).await,
-                None => Ok(()),
-            },
+            Event::Read { id, buffers } => {
+                self.progress = Instant::now();
+                match self.pulling.remove(&id) {
+                    Some(pulled) => self.pulled(pulled, buffers).await,
+                    None => Ok(()),
+                }
+            }
             Event::Sent { id } => {
+                self.progress = Instant::now();
                 self.bytes_in_flight -= self.sending.remove(&id).unwrap_or_default();
                 Ok(())
             }
@@ -357,6 +367,7 @@ impl Connection {
         });
         let id = self.work_id();
         let batch = ReadBatch { id, buffers, reads: reads.collect() };
+        self.work_begins();
         self.pulling.insert(id, Pulling { asked, plan, stream });
         self.verbs.post_read(batch).map_err(|_| "a plan outside its buffers")
     }
@@ -452,11 +463,23 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether the client's side has work of this side to complete.
+    fn has_work(&self) -> bool {
+        !(self.sending.is_empty() && self.pulling.is_empty())
+    }
+
+    fn work_begins(&mut self) {
+        if !self.has_work() {
+            self.progress = Instant::now();
+        }
+    }
+
     /// Writes nothing to nowhere: a client that is gone does not acknowledge
     /// it, the connection breaks, and its buffers are free again.
     fn probe(&mut self) -> Result<(), &'static str> {
-        if !self.sending.is_empty() {
-            return Ok(());
+        if self.has_work() {
+            let stalled = self.progress.elapsed() > STALL_TIME;
+            return if stalled { Err("nothing gets through to the client") } else { Ok(()) };
         }
         let to = RemoteSlice { rkey: 0, address: 0, len: 0 };
         let writes = vec![RemoteWrite { to, gather: Vec::new() }];
@@ -466,6 +489,7 @@ impl Connection {
     /// Sends a batch that keeps so many bytes until the client has them.
     fn send(&mut self, batch: SendBatch, bytes: usize) -> Result<(), &'static str> {
         let id = self.work_id();
+        self.work_begins();
         self.sending.insert(id, bytes);
         self.bytes_in_flight += bytes;
         self.verbs.post_send(SendBatch { id, ..batch }).map_err(|_| "a plan of other lengths")
