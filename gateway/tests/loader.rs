@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use zgate_loader::model::checksum::Verify;
-use zgate_loader::model::{LoadError, Part};
+use zgate_loader::model::{LoadError, Part, Share};
 use zgate_loader::safetensors::{Header, TensorInfo};
 use zgate_loader::{Client, ClientOptions, Load, LoadOptions, Model, Plan, Wanted};
 
@@ -145,6 +145,33 @@ fn a_sharded_model_comes_whole_or_in_part() {
         let error = Plan::new(&model, &wanted).unwrap_err().to_string();
         assert!(error.contains("no tensor weight; there is layer."), "{error}");
         model.close().await.unwrap();
+    });
+}
+
+#[test]
+fn ranks_of_one_host_read_each_byte_once() {
+    let gateway = Gateway::start(20);
+    let contents = write_model(&gateway.export().join("m"), 3, 4096);
+    let share = Share { ranks: 3, group: format!("test-{}", std::process::id()) };
+    runtime().block_on(async {
+        let rank = || async {
+            let model = open(gateway.address, "/export/m").await.unwrap();
+            let before = model.client().counters().read();
+            let plan = Plan::new(&model, &Wanted::default()).unwrap();
+            let settings = LoadOptions { share: Some(share.clone()), ..LoadOptions::default() };
+            let mut load = Load::start(&model, plan, &settings);
+            let mut seen = 0;
+            while let Some(tensor) = load.next().await.unwrap() {
+                assert!(tensor.data == contents[&tensor.name].1[..], "{} differs", tensor.name);
+                seen += 1;
+            }
+            assert_eq!(seen, contents.len());
+            let after = model.client().counters().read();
+            let read = after.socket_bytes + after.copied_bytes;
+            (load.total_bytes(), read - before.socket_bytes - before.copied_bytes)
+        };
+        let (first, second, third) = tokio::join!(rank(), rank(), rank());
+        assert_eq!(first.1 + second.1 + third.1, first.0, "{first:?} {second:?} {third:?}");
     });
 }
 

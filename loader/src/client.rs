@@ -5,10 +5,10 @@
 
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
-use crate::link::Link;
+use crate::link::{Link, Ways};
 use crate::open_state::OpenState;
 use crate::session::{Session, SessionRequest, Turn, decode};
-use crate::transport::Landing;
+use crate::transport::{Connection, Counters, Landing, TransportChoice};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -49,6 +49,22 @@ pub struct ClientOptions {
     /// How long a request may take while the server cannot be reached, starts
     /// again or asks for patience.
     pub patience: Duration,
+    /// Over TCP, RDMA, or whatever is there.
+    pub transport: TransportChoice,
+}
+
+/// A name no other client has, on this host or another: two with one name would
+/// be one client to the server, and lose each other's sessions.
+fn own_name() -> Vec<u8> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("zgate {host} {} {} {count}", std::process::id(), nanoseconds()).into_bytes()
+}
+
+fn nanoseconds() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
 impl Default for ClientOptions {
@@ -58,9 +74,10 @@ impl Default for ClientOptions {
             slots: 64,
             max_transfer_bytes: 1 << 20,
             credential: Credential::Sys(AuthSys::default()),
-            owner: format!("zgate-client-{}", std::process::id()).into_bytes(),
-            verifier: u64::from(std::process::id()).to_be_bytes(),
+            owner: own_name(),
+            verifier: nanoseconds().to_be_bytes(),
             patience: Duration::from_secs(150),
+            transport: TransportChoice::default(),
         }
     }
 }
@@ -68,7 +85,8 @@ impl Default for ClientOptions {
 /// A client.
 #[derive(Debug)]
 pub struct Client {
-    links: Vec<Link>,
+    links: Vec<Arc<Link>>,
+    ways: Arc<Ways>,
     request: SessionRequest,
     session: RwLock<Arc<Session>>,
     recovery: tokio::sync::Mutex<()>,
@@ -113,7 +131,7 @@ impl Client {
         addresses: &[SocketAddr],
         options: &ClientOptions,
     ) -> Result<Self, ClientError> {
-        let pool = BufferPool::new(128 << 20);
+        let ways = Arc::new(Ways::new(options.transport.clone(), BufferPool::new(128 << 20)));
         let request = SessionRequest {
             owner: options.owner.clone(),
             verifier: options.verifier,
@@ -123,8 +141,8 @@ impl Client {
             max_message_bytes: options.max_transfer_bytes + (16 << 10),
         };
         // Connections take turns: addresses first, so that all are used.
-        let links: Vec<Link> = (0..options.connections.max(1))
-            .flat_map(|_| addresses.iter().map(|address| Link::new(*address, pool.clone())))
+        let links: Vec<Arc<Link>> = (0..options.connections.max(1))
+            .flat_map(|_| addresses.iter().map(|address| Link::new(*address, &ways)))
             .collect();
         let (session, known) = greet(&links, addresses.len(), &request).await?;
         let room = session.fore.max_response_bytes.min(session.fore.max_request_bytes);
@@ -132,6 +150,7 @@ impl Client {
         tracing::debug!(clientid = ?known.clientid, slots = session.fore.slots, "session created");
         Ok(Self {
             links,
+            ways,
             request,
             session: RwLock::new(Arc::new(session)),
             recovery: tokio::sync::Mutex::new(()),
@@ -146,6 +165,34 @@ impl Client {
     #[must_use]
     pub fn max_transfer_bytes(&self) -> u32 {
         self.max_transfer_bytes
+    }
+
+    /// Where the data of READs went.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        self.ways.counters()
+    }
+
+    /// What carries the calls now, and why, for people. Connections are made
+    /// when they are first used.
+    pub async fn transport(&self) -> String {
+        let (mut rdma, mut tcp) = (0, 0);
+        for link in &self.links {
+            match link.is_rdma().await {
+                Some(true) => rdma += 1,
+                Some(false) => tcp += 1,
+                None => {}
+            }
+        }
+        let unused = self.links.len() - rdma - tcp;
+        let parts = [(rdma, "over RDMA"), (tcp, "over TCP"), (unused, "when needed")];
+        let text: Vec<String> = parts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, over)| format!("{count} {over}"))
+            .collect();
+        let s = if self.links.len() == 1 { "" } else { "s" };
+        format!("connection{s}: {} ({})", text.join(", "), self.ways.reason())
     }
 
     /// Requests that can be under way at the same time.
@@ -334,10 +381,7 @@ impl Client {
         Ok(session)
     }
 
-    async fn any_connection(
-        &self,
-        until: Instant,
-    ) -> Result<Arc<crate::transport::tcp::RpcConnection>, ClientError> {
+    async fn any_connection(&self, until: Instant) -> Result<Arc<Connection>, ClientError> {
         for (attempt, link) in self.links.iter().enumerate() {
             let last = attempt + 1 == self.links.len();
             match link.connection(self.link_limit(attempt, until)).await {
@@ -419,7 +463,7 @@ impl Client {
 /// Creates the session over the first link; the first link of every other
 /// address has to lead to the same server.
 async fn greet(
-    links: &[Link],
+    links: &[Arc<Link>],
     addresses: usize,
     request: &SessionRequest,
 ) -> Result<(Session, exchange_id::Res), ClientError> {
@@ -447,10 +491,7 @@ async fn greet(
     first.map(|(session, known, _)| (session, known)).ok_or(ClientError::Garbled("no address"))
 }
 
-async fn reclaim_complete(
-    session: &Session,
-    connection: &crate::transport::tcp::RpcConnection,
-) -> Result<(), ClientError> {
+async fn reclaim_complete(session: &Session, connection: &Connection) -> Result<(), ClientError> {
     let ops = Ops::new().op(OpNum::ReclaimComplete, &false);
     match session.call(connection, &ops, true).await?.skip(OpNum::ReclaimComplete) {
         Err(error) if error.status() != Some(Status::CompleteAlready) => Err(error),

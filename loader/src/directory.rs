@@ -13,8 +13,9 @@ use zgate_nfs::v4::wire::{Bitmap, OpNum};
 pub const KIND_DIRECTORY: u32 = 2;
 /// NF4REG.
 pub const KIND_FILE: u32 = 1;
-/// Bytes of one answer.
-const LIST_BYTES: u32 = 256 << 10;
+/// Bytes of one answer: with its header it fits into what RDMA offers for it.
+const LIST_BYTES: u32 = 192 << 10;
+const _: () = assert!((LIST_BYTES as usize) < crate::transport::rdma::REPLY_BYTES);
 
 /// One name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]

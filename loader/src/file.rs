@@ -5,7 +5,7 @@ use crate::compound::{Ops, Results};
 use crate::error::ClientError;
 use crate::open_state::{OpenState, open_args};
 use crate::transport::Landing;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -84,8 +84,13 @@ impl File {
         offset: u64,
         count: u32,
     ) -> Result<(bool, Bytes), ClientError> {
-        let build = |stateid| Ops::new().putfh(self.fh()).read(stateid, offset, count);
-        self.with_state(client, &mut None, build, |results, _| results.read()).await
+        let landing = Landing::new(BytesMut::zeroed(count as usize));
+        let (result, landing) = self.read_into(client, offset, landing).await;
+        let (eof, len) = result?;
+        let memory = landing.and_then(Landing::into::<BytesMut>);
+        let mut memory = memory.ok_or(ClientError::Garbled("READ"))?;
+        memory.truncate(len);
+        Ok((eof, memory.freeze()))
     }
 
     /// Reads into `landing` as much as fits; the data goes there straight from

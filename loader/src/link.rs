@@ -1,9 +1,12 @@
-//! A connection to one address of the server that comes back by itself.
+//! A connection to one address of the server that comes back by itself, over
+//! RDMA where that works and over TCP where it does not.
 
 use crate::error::ClientError;
+use crate::transport::rdma::RdmaConnection;
 use crate::transport::tcp::RpcConnection;
+use crate::transport::{Connection, Counters, TransportChoice};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -13,22 +16,71 @@ use zgate_store::BufferPool;
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// How long one attempt may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long RDMA is left alone after it failed.
+const RDMA_PAUSE: Duration = Duration::from_secs(5);
+
+/// What all links of a client have in common.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    choice: TransportChoice,
+    pool: BufferPool,
+    counters: Arc<Counters>,
+    /// Why RDMA was not used, the last time it was not.
+    refused: SyncMutex<Option<String>>,
+}
+
+impl Ways {
+    pub(crate) fn new(choice: TransportChoice, pool: BufferPool) -> Self {
+        Self { choice, pool, counters: Arc::default(), refused: SyncMutex::default() }
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Why it is as it is.
+    pub(crate) fn reason(&self) -> String {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*refused {
+            Some(why) => format!("{}: {why}", self.choice.reason()),
+            None => self.choice.reason().to_owned(),
+        }
+    }
+
+    fn note(&self, why: Option<String>) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+}
+
+#[derive(Debug)]
+struct Current {
+    connection: Option<Arc<Connection>>,
+    /// RDMA is not tried before.
+    rdma_after: Instant,
+}
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Link {
     address: SocketAddr,
-    pool: BufferPool,
-    current: Mutex<Option<Arc<RpcConnection>>>,
+    ways: Arc<Ways>,
+    current: Mutex<Current>,
 }
 
 impl Link {
-    pub(crate) fn new(address: SocketAddr, pool: BufferPool) -> Self {
-        Self { address, pool, current: Mutex::new(None) }
+    pub(crate) fn new(address: SocketAddr, ways: &Arc<Ways>) -> Arc<Self> {
+        let current = Current { connection: None, rdma_after: Instant::now() };
+        Arc::new(Self { address, ways: Arc::clone(ways), current: Mutex::new(current) })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether the connection is one of RDMA, if there is one.
+    pub(crate) async fn is_rdma(&self) -> Option<bool> {
+        let current = self.current.lock().await;
+        current.connection.as_ref().filter(|made| !made.is_closed()).map(|made| made.is_rdma())
     }
 
     /// The connection; a new one, if there was none or it is lost.
@@ -36,27 +88,30 @@ impl Link {
     /// # Errors
     /// [`ClientError::Transport`] when none could be made by `until`.
     pub(crate) async fn connection(
-        &self,
+        self: &Arc<Self>,
         until: Instant,
-    ) -> Result<Arc<RpcConnection>, ClientError> {
+    ) -> Result<Arc<Connection>, ClientError> {
         let mut current = self.current.lock().await;
-        if let Some(connection) = current.as_ref().filter(|connection| !connection.is_closed()) {
-            return Ok(Arc::clone(connection));
+        if let Some(connection) = current.connection.clone().filter(|made| !made.is_closed()) {
+            self.may_go_back(&mut current, &connection);
+            return Ok(connection);
+        }
+        if current.connection.take().is_some_and(|lost| lost.is_rdma()) {
+            tracing::info!(address = %self.address, "the RDMA connection is lost");
+            self.ways.note(Some("the RDMA connection was lost".to_owned()));
+            if self.ways.choice.allows_tcp() {
+                current.rdma_after = Instant::now() + RDMA_PAUSE;
+            }
         }
         let mut pause = Duration::from_millis(20);
         loop {
-            let attempt = RpcConnection::connect(self.address, self.pool.clone());
-            let error = match tokio::time::timeout(CONNECT_TIMEOUT, attempt).await {
-                Ok(Ok(connection)) => {
+            let error = match self.attempt(&mut current).await {
+                Ok(connection) => {
                     let connection = Arc::new(connection);
-                    *current = Some(Arc::clone(&connection));
+                    current.connection = Some(Arc::clone(&connection));
                     return Ok(connection);
                 }
-                Ok(Err(error)) => error,
-                Err(_) => ClientError::Transport {
-                    address: self.address.to_string(),
-                    source: std::io::Error::from(std::io::ErrorKind::TimedOut),
-                },
+                Err(error) => error,
             };
             if Instant::now() + pause >= until {
                 return Err(error);
@@ -66,4 +121,75 @@ impl Link {
             pause = (pause * 2).min(MAX_PAUSE);
         }
     }
+
+    /// One attempt over what is there.
+    async fn attempt(&self, current: &mut Current) -> Result<Connection, ClientError> {
+        if Instant::now() >= current.rdma_after
+            && let Some(attempt) = self.over_rdma()
+        {
+            match in_time(self.address, attempt).await {
+                Ok(connection) => {
+                    self.ways.note(None);
+                    return Ok(Connection::Rdma(connection));
+                }
+                Err(error) => {
+                    if !self.ways.choice.allows_tcp() {
+                        return Err(error);
+                    }
+                    tracing::info!(%error, "no RDMA: over TCP");
+                    self.ways.note(Some(error.to_string()));
+                    current.rdma_after = Instant::now() + RDMA_PAUSE;
+                }
+            }
+        }
+        let (pool, counters) = (self.ways.pool.clone(), Arc::clone(&self.ways.counters));
+        let attempt = RpcConnection::connect(self.address, pool, counters);
+        in_time(self.address, attempt).await.map(Connection::Tcp)
+    }
+
+    fn over_rdma(
+        &self,
+    ) -> Option<impl Future<Output = Result<RdmaConnection, ClientError>> + Send + 'static> {
+        let (fabric, to) = self.ways.choice.rdma(self.address)?;
+        let pool = self.ways.choice.pool().clone();
+        Some(RdmaConnection::connect(to, fabric, pool, Arc::clone(&self.ways.counters)))
+    }
+
+    /// Over TCP since RDMA failed: it is tried again beside it, and takes over
+    /// when it works. What is under way on the old connection ends there.
+    fn may_go_back(self: &Arc<Self>, current: &mut Current, connection: &Connection) {
+        if connection.is_rdma() || Instant::now() < current.rdma_after {
+            return;
+        }
+        let Some(attempt) = self.over_rdma() else { return };
+        current.rdma_after = Instant::now() + RDMA_PAUSE + CONNECT_TIMEOUT;
+        let link = Arc::clone(self);
+        tokio::spawn(async move {
+            let made = in_time(link.address, attempt).await;
+            let mut current = link.current.lock().await;
+            match made {
+                Ok(connection) => {
+                    tracing::info!(address = %link.address, "over RDMA again");
+                    link.ways.note(None);
+                    current.connection = Some(Arc::new(Connection::Rdma(connection)));
+                }
+                Err(error) => {
+                    link.ways.note(Some(error.to_string()));
+                    current.rdma_after = Instant::now() + RDMA_PAUSE;
+                }
+            }
+        });
+    }
+}
+
+async fn in_time<T>(
+    address: SocketAddr,
+    attempt: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    tokio::time::timeout(CONNECT_TIMEOUT, attempt).await.unwrap_or_else(|_| {
+        Err(ClientError::Transport {
+            address: address.to_string(),
+            source: std::io::Error::from(std::io::ErrorKind::TimedOut),
+        })
+    })
 }

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::compound::Ops;
 use crate::error::ClientError;
 use crate::session::Session;
-use crate::transport::tcp::RpcConnection;
+use crate::transport::Connection;
 use std::sync::{Mutex, PoisonError};
 use zgate_nfs::namespace::Fh;
 use zgate_nfs::v4::op::open::{self, Args, Claim, How};
@@ -76,7 +76,7 @@ impl OpenState {
     pub(crate) async fn reclaim(
         &self,
         session: &Session,
-        connection: &RpcConnection,
+        connection: &Connection,
     ) -> Result<(), ClientError> {
         let args = open_args(self.access, How::NoCreate, Claim::Previous(0));
         let ops = Ops::new().putfh(&self.fh).op(OpNum::Open, &args);

@@ -2,7 +2,7 @@
 
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
-use crate::transport::tcp::RpcConnection;
+use crate::transport::Connection;
 use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -135,7 +135,7 @@ pub(crate) fn decode(raw: Bytes) -> Result<Results, ClientError> {
 
 /// A COMPOUND without a session.
 async fn alone(
-    connection: &RpcConnection,
+    connection: &Connection,
     credential: &OpaqueAuth,
     minor: u32,
     ops: Ops,
@@ -168,7 +168,7 @@ impl SessionRequest {
     /// What the server or the connection says.
     pub async fn introduce(
         &self,
-        connection: &RpcConnection,
+        connection: &Connection,
     ) -> Result<exchange_id::Res, ClientError> {
         let introduce = exchange_id::Args {
             verifier: self.verifier,
@@ -220,7 +220,7 @@ impl Session {
     /// # Errors
     /// What the server or the connection says.
     pub(crate) async fn create(
-        connection: &RpcConnection,
+        connection: &Connection,
         request: &SessionRequest,
         known: &exchange_id::Res,
     ) -> Result<Self, ClientError> {
@@ -256,7 +256,7 @@ impl Session {
     /// What the server or the connection says.
     pub(crate) async fn call(
         &self,
-        connection: &RpcConnection,
+        connection: &Connection,
         ops: &Ops,
         cache_this: bool,
     ) -> Result<Results, ClientError> {

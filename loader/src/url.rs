@@ -44,6 +44,8 @@ pub struct NfsUrl {
     pub rdma: Rdma,
     /// `connections=`, to each address.
     pub connections: usize,
+    /// `rdma_port=`: where RDMA is listened for.
+    pub rdma_port: u16,
 }
 
 /// What is wrong with an address.
@@ -74,6 +76,7 @@ impl FromStr for NfsUrl {
                 .ok_or_else(|| wrong("a % is not followed by two hex digits"))?,
             rdma: Rdma::Auto,
             connections: DEFAULT_CONNECTIONS,
+            rdma_port: zgate_rpcrdma::binding::NFS_RDMA_PORT,
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             url.option(pair).map_err(|reason| wrong(&reason))?;
@@ -94,6 +97,9 @@ impl NfsUrl {
                 let number = value.parse().ok().filter(|n| (1..=MAX_CONNECTIONS).contains(n));
                 self.connections =
                     number.ok_or_else(|| format!("connections={value}: 1 to {MAX_CONNECTIONS}"))?;
+            }
+            ("rdma_port", value) => {
+                self.rdma_port = value.parse().map_err(|_| format!("{value:?} is no port"))?;
             }
             _ => return Err(format!("{key} is no option")),
         }

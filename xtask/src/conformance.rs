@@ -1,8 +1,8 @@
 //! `test`, `conformance` and `tidy`: which suites run, and what they add up to.
 
-use crate::packages::{self, ISCSI_TOOLS, NFS_TOOLS, PYTHON_TOOLS, Tool};
+use crate::packages::{self, ISCSI_TOOLS, NFS_PEERS, NFS_TOOLS, PYTHON_TOOLS, Tool};
 use crate::servers::zgate;
-use crate::suite::{cargo_tests, demo, iscsi, libnfs, pynfs, python};
+use crate::suite::{cargo_tests, demo, iscsi, libnfs, loader, pynfs, python};
 use crate::totals::{Outcome, Totals};
 use clap::Args;
 use std::io::{self, Write};
@@ -50,6 +50,9 @@ pub(crate) struct IscsiArgs {
 /// What `conformance loader` can be told.
 #[derive(Args, Debug)]
 pub(crate) struct LoaderArgs {
+    /// Judge this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
     /// A directory with a real safetensors model, to be compared bit for bit
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
@@ -67,9 +70,15 @@ pub(crate) struct LoaderArgs {
 /// # Errors
 /// When anything failed.
 pub(crate) fn loader(args: &LoaderArgs) -> io::Result<()> {
-    let binary = std::path::absolute(zgate::build()?)?;
+    let binary = match &args.binary {
+        Some(binary) => std::fs::canonicalize(binary)?,
+        None => std::path::absolute(zgate::build()?)?,
+    };
     let model = args.model.as_ref().map(std::fs::canonicalize).transpose()?;
     let mut totals = Totals::default();
+    judged(&mut totals, "loading from NFS-Ganesha", NFS_PEERS, |outcome| {
+        loader::run(&binary, outcome)
+    });
     judged(&mut totals, "Python package", PYTHON_TOOLS, |outcome| {
         python::run(&binary, model.as_deref(), args.adapters, outcome)
     });

@@ -96,6 +96,8 @@ enum Bench {
     Cost(bench::cost::CostArgs),
     /// NFS over soft-RoCE in a virtual machine: zgate and the kernel's server
     Rdma(bench::rdma::RdmaArgs),
+    /// Loading a model over TCP: zgate, nfs-cat, safetensors on the files
+    Loader(bench::loader::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -125,6 +127,7 @@ fn run(task: Task) -> io::Result<()> {
         }
         Task::Bench(Bench::Cost(args)) => bench::cost::run(&args),
         Task::Bench(Bench::Rdma(args)) => bench::rdma::run(&args),
+        Task::Bench(Bench::Loader(args)) => bench::loader::run(&args),
         Task::Bench(Bench::Iscsi(args)) => bench::iscsi::run(&args),
         Task::IscsiLoad { address, target, lun, work, size, operations } => {
             let request =

@@ -9,11 +9,13 @@ use std::fs;
 use std::time::{Duration, Instant};
 use zgate_loader::directory;
 use zgate_loader::model::checksum::{Verify, parse_sums};
-use zgate_loader::model::{FileStream, LoadError};
+use zgate_loader::model::{FileStream, LoadError, Share};
 use zgate_loader::{File, Load, LoadOptions, Model, NfsUrl, OpenMode, Plan, Wanted};
 
 /// The side file with the checksums of a model's files.
 const SUMS: &str = "SHA256SUMS";
+/// Bytes under way when tensors are let go at once.
+const STREAM_BYTES: u64 = 96 << 20;
 const MAX_SUMS_BYTES: u64 = 1 << 20;
 
 /// What is to be loaded.
@@ -30,6 +32,17 @@ pub(crate) struct LoadArgs {
     /// metadata
     #[arg(long)]
     verify: bool,
+    /// Let each tensor go when it is there, as one does that has been copied to
+    /// a device: memory is used again
+    #[arg(long)]
+    stream: bool,
+    /// Processes on this host that load the same: each byte is read once, and
+    /// shared
+    #[arg(long, default_value_t = 1, requires = "group")]
+    ranks: u32,
+    /// A name of this load that its processes have in common
+    #[arg(long)]
+    group: Option<String>,
     /// Load several times and print medians
     #[arg(long)]
     bench: bool,
@@ -74,7 +87,8 @@ pub(super) async fn run(args: &LoadArgs) -> Result<bool, Box<dyn Error>> {
         }
         rounds.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let median = rounds.swap_remove(rounds.len() / 2);
-        reports.push(report(args, url, &place, &median)?);
+        let transport = place.client.transport().await;
+        reports.push(report(args, url, &place, &transport, &median)?);
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&reports)?);
@@ -86,12 +100,14 @@ fn report(
     args: &LoadArgs,
     url: &NfsUrl,
     place: &Place,
+    transport: &str,
     figures: &Figures,
 ) -> Result<serde_json::Value, Box<dyn Error>> {
     let gigabytes = figures.bytes as f64 / 1e9;
     let rate = gigabytes / figures.seconds;
     let cpu = figures.cpu_seconds / gigabytes.max(f64::MIN_POSITIVE);
     let peak = peak_memory_bytes()?;
+    let placed = place.client.counters().read();
     if !args.json {
         println!(
             "{}: {} tensors, {gigabytes:.3} GB in {:.3} s: {rate:.2} GB/s, {cpu:.2} CPU s/GB, \
@@ -101,14 +117,20 @@ fn report(
             figures.seconds,
             peak as f64 / 1e9
         );
+        println!(
+            "{transport}: {} bytes placed by the device, {} from the socket, {} copied",
+            placed.device_bytes, placed.socket_bytes, placed.copied_bytes
+        );
         if let Some(verified) = &figures.verified {
             println!("{verified}");
         }
     }
     Ok(serde_json::json!({
-        "url": url.to_string(), "transport": place.transport, "device": args.device,
+        "url": url.to_string(), "transport": transport, "device": args.device,
         "tensors": figures.tensors, "bytes": figures.bytes, "seconds": figures.seconds,
         "gigabytes_per_second": rate, "cpu_seconds_per_gigabyte": cpu,
+        "placed_by_device_bytes": placed.device_bytes,
+        "placed_from_socket_bytes": placed.socket_bytes, "copied_bytes": placed.copied_bytes,
         "peak_memory_bytes": peak, "verified": figures.verified,
     }))
 }
@@ -121,18 +143,21 @@ async fn once(args: &LoadArgs, place: &Place) -> Result<Figures, Box<dyn Error>>
     let model = Model::open(place.client.clone(), &place.url.path).await?;
     let (verify, verified) = checks(args, place, &model).await?;
     let plan = Plan::new(&model, &Wanted::default())?;
-    let mut load = Load::start(&model, plan, &LoadOptions { verify, ..LoadOptions::default() });
+    let mut load = Load::start(&model, plan, &load_options(args, verify));
     let bar = bar(args, load.total_bytes());
     let done = load.progress();
     // Tensors stay, as they would for somebody who uses them.
-    let mut tensors = Vec::new();
+    let (mut tensors, mut count) = (Vec::new(), 0);
     while let Some(tensor) = load.next().await? {
-        tensors.push(tensor);
+        count += 1;
+        if !args.stream {
+            tensors.push(tensor);
+        }
         bar.set_position(done.done_bytes());
     }
     bar.finish_and_clear();
     let figures = Figures {
-        tensors: tensors.len(),
+        tensors: count,
         bytes: load.total_bytes(),
         seconds: started.elapsed().as_secs_f64(),
         cpu_seconds: cpu_seconds() - cpu,
@@ -140,6 +165,15 @@ async fn once(args: &LoadArgs, place: &Place) -> Result<Figures, Box<dyn Error>>
     };
     model.close().await?;
     Ok(figures)
+}
+
+/// What is let go at once needs no room for more than what is under way.
+fn load_options(args: &LoadArgs, verify: Verify) -> LoadOptions {
+    let usual = LoadOptions { verify, ..LoadOptions::default() };
+    let inflight_bytes = if args.stream { STREAM_BYTES } else { usual.inflight_bytes };
+    let share = args.group.clone().filter(|_| args.ranks > 1);
+    let share = share.map(|group| Share { ranks: args.ranks, group });
+    LoadOptions { inflight_bytes, share, ..usual }
 }
 
 /// A GGUF file: its bytes, in order.

@@ -4,7 +4,7 @@ use rustix::process::{getegid, geteuid, getgroups};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
-use zgate_loader::url::Rdma;
+use zgate_loader::transport::TransportChoice;
 use zgate_loader::{Client, ClientOptions, NfsUrl};
 use zgate_rpc::{AuthSys, Credential};
 
@@ -26,32 +26,21 @@ impl Place {
     /// # Errors
     /// Naming the address and the reason.
     pub(super) async fn open(url: &NfsUrl, patience: Duration) -> Result<Self, Box<dyn Error>> {
-        let transport = choose(url)?;
+        let transport = TransportChoice::discover(url.rdma, url.rdma_port)
+            .map_err(|error| format!("{url}: rdma=on: {error}"))?;
         let addresses = url.resolve().map_err(|error| format!("{url}: {error}"))?;
         let options = ClientOptions {
             connections: url.connections,
             credential: own_credential(),
             patience,
+            transport,
             ..ClientOptions::default()
         };
         let client = Client::connect_all(&addresses, &options).await.map_err(|error| {
             format!("{url}: {error}; is an NFSv4.1 server there, and does it export to this host?")
         })?;
+        let transport = client.transport().await;
         Ok(Self { client: Arc::new(client), url: url.clone(), transport })
-    }
-}
-
-/// The transport and the reason for it.
-fn choose(url: &NfsUrl) -> Result<String, Box<dyn Error>> {
-    let connections = url.connections * url.hosts.len();
-    match url.rdma {
-        Rdma::Off => Ok(format!("TCP over {connections} connections (rdma=off)")),
-        Rdma::Auto => Ok(format!(
-            "TCP over {connections} connections (rdma=auto: this version loads over TCP only)"
-        )),
-        Rdma::On => {
-            Err(format!("{url}: this version loads over TCP only; leave rdma=on out").into())
-        }
     }
 }
 

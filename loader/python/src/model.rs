@@ -160,7 +160,7 @@ impl Model {
         let part = part.map(|(dim, rank, ranks)| Part { dim, rank, ranks });
         let plan = Plan::new(model, &Wanted { names, part }).map_err(|error| raise(&error))?;
         let verify = if verify { self.sums(py, model)? } else { Verify::Off };
-        let options = LoadOptions { inflight_bytes, depth, verify };
+        let options = LoadOptions { inflight_bytes, depth, verify, ..LoadOptions::default() };
         let entered = runtime()?.enter();
         let load = zgate_loader::Load::start(model, plan, &options);
         drop(entered);

@@ -27,6 +27,8 @@ pub struct Shard {
     pub file: File,
     /// Length in bytes.
     pub size: u64,
+    /// Changes whenever the file does.
+    pub change: u64,
     /// Where the data begins.
     pub data_offset: u64,
     /// The header as it lies in the file.
@@ -196,6 +198,7 @@ async fn open_shard(
         name: name.to_owned(),
         file,
         size: found.size,
+        change: found.change,
         data_offset: data_offset as u64,
         header,
         metadata: parsed.metadata,

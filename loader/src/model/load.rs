@@ -2,7 +2,9 @@
 //! tensors own afterwards. What is under way and not yet taken is bounded.
 
 use super::checksum::{FileHash, Verify};
+use super::memory::Memory;
 use super::plan::{Plan, Region, Target};
+use super::share::{Share, Shared, Turn};
 use super::stream::fill;
 use super::{LoadError, Model};
 use crate::client::Client;
@@ -12,10 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
-use zgate_io::huge_pages::{HUGE_PAGE_BYTES, prefer_huge_pages};
 
-/// Memory begins at a multiple of this.
-const ALIGNMENT_BYTES: usize = 4096;
 /// The unit of the bound on memory.
 const UNIT_BYTES: u64 = 4096;
 
@@ -29,11 +28,13 @@ pub struct LoadOptions {
     pub depth: usize,
     /// Whether checksums are compared.
     pub verify: Verify,
+    /// With whom on this host the reading is shared.
+    pub share: Option<Share>,
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        Self { inflight_bytes: 256 << 20, depth: 16, verify: Verify::Off }
+        Self { inflight_bytes: 256 << 20, depth: 16, verify: Verify::Off, share: None }
     }
 }
 
@@ -89,6 +90,17 @@ impl Load {
         let (sender, arriving) = mpsc::unbounded_channel();
         let progress = Arc::new(Progress::default());
         let total_bytes = plan.bytes();
+        let shared = options.share.as_ref().map(|share| share_of(model, &plan, share)).transpose();
+        let shared = match shared {
+            Ok(shared) => shared,
+            Err(error) => {
+                // Nobody else has the channel: it is there.
+                let _ = sender.send((Err(not_shared(&error)), None));
+                let driver = tokio::spawn(std::future::ready(()));
+                let waiting = Vec::new().into_iter();
+                return Self { total_bytes, progress, arriving, waiting, driver };
+            }
+        };
         let work = Work {
             client: Arc::clone(model.client()),
             files: model
@@ -103,6 +115,8 @@ impl Load {
                 .collect(),
             depth: Arc::new(Semaphore::new(options.depth.max(1))),
             progress: Arc::clone(&progress),
+            memory: Memory::new(options.inflight_bytes),
+            shared,
         };
         let driver = tokio::spawn(drive(Arc::new(work), plan, options.inflight_bytes, sender));
         Self { total_bytes, progress, arriving, waiting: Vec::new().into_iter(), driver }
@@ -144,6 +158,8 @@ struct Work {
     hashes: Vec<Mutex<FileHash>>,
     depth: Arc<Semaphore>,
     progress: Arc<Progress>,
+    memory: Memory,
+    shared: Option<Shared>,
 }
 
 async fn drive(
@@ -155,7 +171,7 @@ async fn drive(
     let units = (inflight_bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS as u64) as u32;
     let room = Arc::new(Semaphore::new(units as usize));
     let mut running = tokio::task::JoinSet::new();
-    for region in plan.regions {
+    for (index, region) in plan.regions.into_iter().enumerate() {
         let need = (region.bytes.div_ceil(UNIT_BYTES)).clamp(1, u64::from(units)) as u32;
         let Ok(permit) = Arc::clone(&room).acquire_many_owned(need).await else { return };
         while let Some(ended) = running.try_join_next() {
@@ -163,7 +179,7 @@ async fn drive(
         }
         let (work, sender) = (Arc::clone(&work), sender.clone());
         running.spawn(async move {
-            let tensors = work.region(region).await;
+            let tensors = work.region(index, region).await;
             // Nobody waits when the load was dropped.
             let _ = sender.send((tensors, Some(permit)));
         });
@@ -190,8 +206,12 @@ fn report(ended: Result<(), tokio::task::JoinError>, sender: &mpsc::UnboundedSen
 }
 
 impl Work {
-    async fn region(self: &Arc<Self>, region: Region) -> Result<Vec<LoadedTensor>, LoadError> {
-        let mut data = self.read(&region).await?;
+    async fn region(
+        self: &Arc<Self>,
+        index: usize,
+        region: Region,
+    ) -> Result<Vec<LoadedTensor>, LoadError> {
+        let mut data = self.bring(index, &region).await?;
         let hash = &self.hashes[region.shard];
         hash.lock().unwrap_or_else(PoisonError::into_inner).add(region.offset, &data);
         let mut tensors = Vec::with_capacity(region.targets.len());
@@ -206,10 +226,41 @@ impl Work {
         Ok(tensors)
     }
 
+    /// Memory for a region, and what is in it, if another rank of this host has
+    /// read it; the region is read otherwise.
+    async fn bring(self: &Arc<Self>, index: usize, region: &Region) -> Result<BytesMut, LoadError> {
+        let stopped = |_| LoadError::Missing("the load was stopped".to_owned());
+        let (work, len) = (Arc::clone(self), region.bytes as usize);
+        // The kernel takes its time to find pages, and other ranks theirs.
+        let taken = tokio::task::spawn_blocking(move || match &work.shared {
+            Some(shared) if len > 0 => match shared.turn(index, work.memory.take(len))? {
+                Turn::Taken(data) => {
+                    work.progress.done.fetch_add(len as u64, Ordering::Relaxed);
+                    Ok((data, true, None))
+                }
+                Turn::Ours(claim) => Ok((work.memory.take(len), false, Some(claim))),
+            },
+            _ => Ok((work.memory.take(len), false, None)),
+        });
+        let taken: std::io::Result<_> = taken.await.map_err(stopped)?;
+        let (memory, complete, claim) = taken.map_err(|error| not_shared(&error))?;
+        if complete {
+            return Ok(memory);
+        }
+        let data = self.read(region, memory).await?;
+        let Some(claim) = claim else { return Ok(data) };
+        let put = tokio::task::spawn_blocking(move || claim.put(&data).map(|()| data));
+        put.await.map_err(stopped)?.map_err(|error| not_shared(&error))
+    }
+
     /// Reads a region in pieces of the largest transfer, each into its place.
-    async fn read(self: &Arc<Self>, region: &Region) -> Result<BytesMut, LoadError> {
+    async fn read(
+        self: &Arc<Self>,
+        region: &Region,
+        mut memory: BytesMut,
+    ) -> Result<BytesMut, LoadError> {
         let most = u64::from(self.client.max_transfer_bytes());
-        let mut memory = aligned(region.bytes as usize);
+        let stopped = |_| LoadError::Missing("the load was stopped".to_owned());
         let mut pieces = Vec::new();
         let mut offset = region.offset;
         while !memory.is_empty() {
@@ -224,7 +275,6 @@ impl Work {
         }
         let mut whole = BytesMut::new();
         for piece in pieces {
-            let stopped = |_| LoadError::Missing("the load was stopped".to_owned());
             whole.unsplit(piece.await.map_err(stopped)??);
         }
         Ok(whole)
@@ -244,16 +294,13 @@ impl Work {
     }
 }
 
-/// Memory for a region: at the beginning of a page, of a huge one if it is
-/// large.
-fn aligned(len: usize) -> BytesMut {
-    let alignment = if len >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { ALIGNMENT_BYTES };
-    let mut memory = BytesMut::zeroed(len + alignment);
-    let skip = memory.as_ptr().align_offset(alignment).min(alignment);
-    let mut memory = memory.split_off(skip);
-    memory.truncate(len);
-    prefer_huge_pages(&mut memory);
-    memory
+fn share_of(model: &Model, plan: &Plan, share: &Share) -> std::io::Result<Shared> {
+    let files: Vec<_> = model.shards().iter().map(|s| (s.name.clone(), s.size, s.change)).collect();
+    Shared::open(share, plan, &files)
+}
+
+fn not_shared(error: &std::io::Error) -> LoadError {
+    LoadError::Missing(format!("shared memory (/dev/shm): {error}"))
 }
 
 /// Takes a tensor off the beginning of what is left of its region.

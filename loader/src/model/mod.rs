@@ -9,13 +9,16 @@
 pub mod catalog;
 pub mod checksum;
 pub mod load;
+mod memory;
 pub mod plan;
+pub mod share;
 pub mod slice;
 pub mod stream;
 
 pub use catalog::{Model, Shard};
 pub use load::{Load, LoadOptions, LoadedTensor};
 pub use plan::{Plan, Wanted};
+pub use share::Share;
 pub use slice::Part;
 pub use stream::FileStream;
 

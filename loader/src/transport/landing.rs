@@ -6,6 +6,7 @@ use std::any::Any;
 use std::fmt;
 use zgate_nfs::v4::op::sequence;
 use zgate_nfs::v4::wire::{OpNum, Status};
+use zgate_store::AlignedBuf;
 use zgate_xdr::{Decode, Decoder};
 
 use crate::error::ClientError;
@@ -16,6 +17,11 @@ pub trait Place: Send + 'static {
     fn bytes(&mut self) -> &mut [u8];
     /// For the owner, to get its own type back.
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
+    /// Whether it is a [`BytesMut`], which can be registered with a device as
+    /// it is.
+    fn is_bytes(&self) -> bool {
+        false
+    }
 }
 
 impl Place for BytesMut {
@@ -24,6 +30,9 @@ impl Place for BytesMut {
     }
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
+    }
+    fn is_bytes(&self) -> bool {
+        true
     }
 }
 
@@ -46,6 +55,16 @@ impl Landing {
     /// The bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         self.0.bytes()
+    }
+
+    /// Whether a device can write to the memory itself.
+    pub(crate) fn can_be_lent(&self) -> bool {
+        self.0.is_bytes()
+    }
+
+    /// The memory for a device; nothing if it is of another kind.
+    pub(crate) fn lend(self) -> AlignedBuf {
+        AlignedBuf::lent(self.into::<BytesMut>().unwrap_or_default())
     }
 
     /// The memory, if it is a `T`.

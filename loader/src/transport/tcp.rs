@@ -1,13 +1,16 @@
 //! RPC over one TCP connection, any number of calls in flight.
 
 use super::landing::{Arrived, LOOK_BYTES, Landing, locate};
+use super::{Counters, Placed, lost};
 use crate::error::ClientError;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use socket2::TcpKeepalive;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
@@ -20,6 +23,11 @@ use zgate_xdr::{Message, Segment};
 const MAX_REPLY_BYTES: usize = 8 << 20;
 /// Small replies share read buffers of this size.
 const STREAM_BYTES: usize = 64 << 10;
+
+/// After so much silence a server is asked whether it is still there, and how
+/// often after that.
+const SILENCE: Duration = Duration::from_secs(10);
+const PROBE: Duration = Duration::from_secs(3);
 
 /// Somebody who waits for a reply.
 #[derive(Debug)]
@@ -76,28 +84,28 @@ impl Waiter {
     }
 }
 
-fn lost(address: SocketAddr) -> ClientError {
-    ClientError::Transport {
-        address: address.to_string(),
-        source: io::Error::from(io::ErrorKind::ConnectionReset),
-    }
-}
-
 impl RpcConnection {
     /// Connects. Replies are received into buffers of `pool`.
     ///
     /// # Errors
     /// [`ClientError::Transport`].
-    pub async fn connect(address: SocketAddr, pool: BufferPool) -> Result<Self, ClientError> {
+    pub async fn connect(
+        address: SocketAddr,
+        pool: BufferPool,
+        counters: Arc<Counters>,
+    ) -> Result<Self, ClientError> {
         let failed = |source| ClientError::Transport { address: address.to_string(), source };
         let stream = tokio::net::TcpStream::connect(address).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
+        // A cut link says nothing by itself.
+        let alive = TcpKeepalive::new().with_time(SILENCE).with_interval(PROBE).with_retries(3);
+        socket2::SockRef::from(&stream).set_tcp_keepalive(&alive).map_err(failed)?;
         let (reader, writer) = stream.into_split();
         let waiting = Waiting::default();
         let (outgoing, queue) = mpsc::unbounded_channel();
         let routes = Arc::clone(&waiting);
         let receive = tokio::spawn(async move {
-            let mut receiver = Receiver::new(reader, Arc::clone(&routes), pool, address);
+            let mut receiver = Receiver::new(reader, Arc::clone(&routes), pool, address, counters);
             if let Err(error) = receiver.run().await {
                 tracing::debug!(%error, %address, "connection lost");
             }
@@ -203,15 +211,22 @@ struct Receiver {
     waiting: Waiting,
     pool: BufferPool,
     address: SocketAddr,
+    counters: Arc<Counters>,
     /// After a large reply little is read at first: only what that read takes
     /// of the next one's data is ever copied.
     after_large: bool,
 }
 
 impl Receiver {
-    fn new(reader: OwnedReadHalf, waiting: Waiting, pool: BufferPool, address: SocketAddr) -> Self {
+    fn new(
+        reader: OwnedReadHalf,
+        waiting: Waiting,
+        pool: BufferPool,
+        address: SocketAddr,
+        counters: Arc<Counters>,
+    ) -> Self {
         let stream = BytesMut::with_capacity(STREAM_BYTES);
-        Self { reader, stream, waiting, pool, address, after_large: false }
+        Self { reader, stream, waiting, pool, address, counters, after_large: false }
     }
 
     async fn run(&mut self) -> io::Result<()> {
@@ -305,6 +320,11 @@ impl Receiver {
         data[..have].copy_from_slice(&self.stream[..have]);
         self.stream.advance(have);
         self.reader.read_exact(&mut data[have..]).await?;
+        self.counters.add(Placed {
+            socket_bytes: (data.len() - have) as u64,
+            copied_bytes: have as u64,
+            ..Placed::default()
+        });
         self.after_large = true;
         let tail = len - at - data.len();
         self.have(tail).await?;

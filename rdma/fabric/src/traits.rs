@@ -100,6 +100,18 @@ pub trait Fabric: Send + Sync + fmt::Debug {
     /// The system's: memory that cannot be locked, mostly.
     fn expose(&self, buffer: AlignedBuf, access: Access) -> io::Result<Box<dyn Exposed>>;
 
+    /// The same with somebody else's memory, which comes back when it fails.
+    ///
+    /// # Errors
+    /// The system's, and the buffer.
+    fn lend(
+        &self,
+        buffer: AlignedBuf,
+        access: Access,
+    ) -> Result<Box<dyn Exposed>, (io::Error, AlignedBuf)> {
+        self.expose(buffer, access).map_err(|error| (error, AlignedBuf::zeroed(0)))
+    }
+
     /// Whether a Send can take the peer's memory out of use.
     fn send_with_invalidate(&self) -> bool;
 

@@ -216,12 +216,24 @@ impl Fabric for VerbsFabric {
     /// Registers a buffer with the first device: on a host with several, peers
     /// reach it through connections of that device only.
     fn expose(&self, buffer: AlignedBuf, access: Access) -> io::Result<Box<dyn Exposed>> {
-        let device = *self.host.lock().first().ok_or(io::ErrorKind::NotFound)?;
+        self.lend(buffer, access).map_err(|(error, _)| error)
+    }
+
+    fn lend(
+        &self,
+        buffer: AlignedBuf,
+        access: Access,
+    ) -> Result<Box<dyn Exposed>, (io::Error, AlignedBuf)> {
+        let Some(device) = self.host.lock().first().copied() else {
+            return Err((io::ErrorKind::NotFound.into(), buffer));
+        };
         let read = if access.read { sys::ACCESS_REMOTE_READ } else { 0 };
         let write = if access.write { sys::ACCESS_REMOTE_WRITE } else { 0 };
         let flags = sys::ACCESS_LOCAL_WRITE | read | write;
-        let region = Region::new(&self.host, device, &buffer, flags)?;
-        Ok(Box::new(RemoteRegion::new(region, buffer)))
+        match Region::new(&self.host, device, &buffer, flags) {
+            Ok(region) => Ok(Box::new(RemoteRegion::new(region, buffer))),
+            Err(error) => Err((error, buffer)),
+        }
     }
 
     fn send_with_invalidate(&self) -> bool {

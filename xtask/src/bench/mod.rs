@@ -2,6 +2,7 @@
 
 pub(crate) mod cost;
 pub(crate) mod iscsi;
+pub(crate) mod loader;
 pub(crate) mod nfs;
 pub(crate) mod rdma;
 pub(crate) mod sendfile;

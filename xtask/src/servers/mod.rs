@@ -6,5 +6,5 @@ pub(crate) mod scratch;
 pub(crate) mod tgt;
 pub(crate) mod zgate;
 
-pub(crate) use process::ServerProcess;
+pub(crate) use process::{ServerProcess, cpu_split};
 pub(crate) use scratch::Scratch;

@@ -66,16 +66,7 @@ impl ServerProcess {
     /// # Errors
     /// When the process is gone.
     pub(crate) fn cpu_split(&self) -> io::Result<(f64, f64)> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The command name may hold blanks; the fields follow its parenthesis.
-        let fields: Vec<&str> =
-            stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok());
-        let (Some(user), Some(system)) = (ticks(11), ticks(12)) else {
-            return Err(io::Error::other("cannot read /proc/PID/stat"));
-        };
-        let second = rustix::param::clock_ticks_per_second() as f64;
-        Ok((user / second, system / second))
+        cpu_split(self.child.id())
     }
 
     /// Most memory it had resident, in bytes.
@@ -114,6 +105,24 @@ impl Drop for ServerProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// User and system CPU time of all threads of a process so far, in seconds;
+/// also of one that has ended and was not waited for.
+///
+/// # Errors
+/// When there is no such process.
+pub(crate) fn cpu_split(process: u32) -> io::Result<(f64, f64)> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The command name may hold blanks; the fields follow its parenthesis.
+    let fields: Vec<&str> =
+        stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok());
+    let (Some(user), Some(system)) = (ticks(11), ticks(12)) else {
+        return Err(io::Error::other("cannot read /proc/PID/stat"));
+    };
+    let second = rustix::param::clock_ticks_per_second() as f64;
+    Ok((user / second, system / second))
 }
 
 /// The end of a log.

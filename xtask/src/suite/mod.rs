@@ -4,5 +4,6 @@ pub(crate) mod cargo_tests;
 pub(crate) mod demo;
 pub(crate) mod iscsi;
 pub(crate) mod libnfs;
+pub(crate) mod loader;
 pub(crate) mod pynfs;
 pub(crate) mod python;

@@ -22,7 +22,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("rdma/fabric", &["zgate-store"]),
     ("rdma/sys", &[]),
     ("rdma/verbs", &["zgate-store", "zgate-fabric", "zgate-rdma-sys"]),
-    ("loader", &["zgate-store", "zgate-io", "zgate-xdr", "zgate-rpc", "zgate-nfs"]),
+    (
+        "loader",
+        &[
+            "zgate-store",
+            "zgate-io",
+            "zgate-xdr",
+            "zgate-rpc",
+            "zgate-nfs",
+            "zgate-rpcrdma",
+            "zgate-fabric",
+            "zgate-verbs",
+        ],
+    ),
 ];
 
 /// Crates whose code is pure: they may not depend on these.

@@ -4,7 +4,7 @@
 //! reference count, so that a reply can be sent while the reply cache or a
 //! second transport still holds it.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -23,6 +23,8 @@ enum Storage {
     Heap(Vec<u8>),
     /// A piece of an [`Arena`].
     Arena(&'static mut [u8]),
+    /// Somebody else's, for a while.
+    Lent(BytesMut),
 }
 
 impl Storage {
@@ -30,6 +32,7 @@ impl Storage {
         match self {
             Self::Heap(bytes) => bytes,
             Self::Arena(bytes) => bytes,
+            Self::Lent(bytes) => bytes,
         }
     }
 
@@ -37,6 +40,7 @@ impl Storage {
         match self {
             Self::Heap(bytes) => bytes,
             Self::Arena(bytes) => bytes,
+            Self::Lent(bytes) => bytes,
         }
     }
 }
@@ -96,6 +100,28 @@ impl AlignedBuf {
     pub fn zeroed(len: usize) -> Self {
         let (storage, start) = allocate(len);
         Self { storage, start, len, home: None }
+    }
+
+    /// Memory of somebody else's, aligned as it is, to be handed to a device
+    /// and given back with [`AlignedBuf::into_lent`].
+    #[must_use]
+    pub fn lent(memory: BytesMut) -> Self {
+        let len = memory.len();
+        Self { storage: Storage::Lent(memory), start: 0, len, home: None }
+    }
+
+    /// The memory [`AlignedBuf::lent`] was called with.
+    ///
+    /// # Errors
+    /// The buffer, if it is another one.
+    pub fn into_lent(mut self) -> Result<BytesMut, Self> {
+        match std::mem::take(&mut self.storage) {
+            Storage::Lent(memory) => Ok(memory),
+            other => {
+                self.storage = other;
+                Err(self)
+            }
+        }
     }
 
     /// Usable length in bytes.
@@ -191,6 +217,8 @@ impl PoolInner {
         let (class_bytes, stays) = match &storage {
             Storage::Heap(bytes) => (bytes.len() - BUFFER_ALIGNMENT_BYTES, false),
             Storage::Arena(bytes) => (bytes.len(), true),
+            // Not from a pool.
+            Storage::Lent(_) => return,
         };
         self.in_use_bytes.fetch_sub(class_bytes, Ordering::Relaxed);
         let Some(class) = CLASS_BYTES.iter().position(|&bytes| bytes == class_bytes) else {
@@ -333,6 +361,18 @@ impl Payload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_lent_comes_back_as_it_is() {
+        let mut memory = BytesMut::from(&b"0123456789"[..]).split_off(3);
+        let address = memory.as_ptr();
+        memory[0] = b'x';
+        let mut buffer = AlignedBuf::lent(memory);
+        buffer[1] = b'y';
+        let memory = buffer.into_lent().unwrap();
+        assert_eq!((&memory[..], memory.as_ptr()), (&b"xy56789"[..], address));
+        assert!(AlignedBuf::zeroed(10).into_lent().is_err());
+    }
 
     #[test]
     fn buffers_are_aligned_and_reused() {

@@ -17,6 +17,7 @@ pub mod credentials;
 pub mod engine;
 pub mod file_handle;
 pub mod huge_pages;
+pub mod reuse;
 pub mod share_blocks;
 mod uring;
 mod workers;

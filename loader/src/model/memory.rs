@@ -1,0 +1,142 @@
+//! Where regions are read to: memory that was in use and is free again, if
+//! there is some, and else fresh memory, given its pages before it is written.
+
+use bytes::BytesMut;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use zgate_io::huge_pages::HUGE_PAGE_BYTES;
+use zgate_io::reuse::{Anchor, populate};
+
+/// Memory begins at a multiple of this.
+const ALIGNMENT_BYTES: usize = 4096;
+/// Smaller regions are not worth keeping.
+const MIN_KEPT_BYTES: usize = 1 << 20;
+/// Huge pages that come slower than this, in bytes for each second of CPU, are
+/// not asked for again: the kernel has to make room for each, or the hypervisor
+/// has. Small ones do not come faster than this.
+const MIN_HUGE_BYTES_PER_SECOND: f64 = 2e9;
+
+/// Memory of one load.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// What was handed out, as far as it is to be used again.
+    anchors: Mutex<Vec<Anchor>>,
+    max_kept_bytes: usize,
+    huge: AtomicBool,
+}
+
+impl Memory {
+    /// Keeps at most `max_kept_bytes` that nobody uses.
+    pub(super) fn new(max_kept_bytes: u64) -> Self {
+        let max_kept_bytes = usize::try_from(max_kept_bytes).unwrap_or(usize::MAX);
+        Self { anchors: Mutex::default(), max_kept_bytes, huge: AtomicBool::new(true) }
+    }
+
+    /// Memory of `len` bytes with anything in it, at the beginning of a page, of
+    /// a huge one if it is large.
+    pub(super) fn take(&self, len: usize) -> BytesMut {
+        if len < MIN_KEPT_BYTES {
+            return aligned(len);
+        }
+        if let Some(mut memory) = self.used(len) {
+            let _rest = memory.split_off(len);
+            return memory;
+        }
+        // A large one of almost the same length can use it, too.
+        let unit = if len >= 8 * HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { ALIGNMENT_BYTES };
+        let mut memory = aligned(len.next_multiple_of(unit));
+        self.populate(&mut memory);
+        self.keep(Anchor::new(&mut memory));
+        let _rest = memory.split_off(len);
+        memory
+    }
+
+    /// The memory that was used last has the best chance to be in a cache.
+    fn used(&self, len: usize) -> Option<BytesMut> {
+        let mut anchors = self.anchors.lock().unwrap_or_else(PoisonError::into_inner);
+        for index in (0..anchors.len()).rev() {
+            if anchors[index].len() < len || anchors[index].len() / 4 > len {
+                continue;
+            }
+            match anchors.remove(index).take() {
+                Ok(mut memory) => {
+                    anchors.push(Anchor::new(&mut memory));
+                    return Some(memory);
+                }
+                Err(anchor) => anchors.insert(index, anchor),
+            }
+        }
+        None
+    }
+
+    /// What stays in use for good makes place for what comes.
+    fn keep(&self, anchor: Anchor) {
+        let mut anchors = self.anchors.lock().unwrap_or_else(PoisonError::into_inner);
+        anchors.push(anchor);
+        let mut kept: usize = anchors.iter().map(Anchor::len).sum();
+        while kept > self.max_kept_bytes && anchors.len() > 1 {
+            kept -= anchors.remove(0).len();
+        }
+    }
+
+    fn populate(&self, memory: &mut BytesMut) {
+        let huge = self.huge.load(Ordering::Relaxed);
+        let begun = thread_cpu_seconds();
+        populate(memory, huge);
+        let seconds = thread_cpu_seconds() - begun;
+        if huge && memory.len() as f64 / seconds.max(1e-9) < MIN_HUGE_BYTES_PER_SECOND {
+            tracing::debug!(seconds, bytes = memory.len(), "huge pages are slow: small ones");
+            self.huge.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+fn thread_cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn aligned(len: usize) -> BytesMut {
+    let alignment = if len >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { ALIGNMENT_BYTES };
+    let mut memory = BytesMut::zeroed(len + alignment);
+    let skip = memory.as_ptr().align_offset(alignment).min(alignment);
+    let mut memory = memory.split_off(skip);
+    memory.truncate(len);
+    memory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_used_again_and_tensors_keep_theirs() {
+        let memory = Memory::new(64 << 20);
+        let mut first = memory.take(5 << 20);
+        first.fill(1);
+        let address = first.as_ptr();
+        let tensor = first.split_to(100);
+        drop(first);
+        // A part is still in use.
+        let other = memory.take(5 << 20);
+        assert_ne!(other.as_ptr(), address);
+        assert!(tensor.iter().all(|byte| *byte == 1));
+        drop((tensor, other));
+        let (third, fourth) = (memory.take(4 << 20), memory.take(5 << 20));
+        let same = [third.as_ptr(), fourth.as_ptr()];
+        assert!(same.contains(&address));
+        assert_eq!((third.len(), fourth.len()), (4 << 20, 5 << 20));
+        assert_eq!(address.align_offset(HUGE_PAGE_BYTES), 0);
+        assert_eq!(memory.take(10).len(), 10);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let memory = Memory::new(8 << 20);
+        let taken: Vec<_> = (0..10).map(|_| memory.take(4 << 20)).collect();
+        drop(taken);
+        let kept: usize = memory.anchors.lock().unwrap().iter().map(Anchor::len).sum();
+        assert_eq!(kept, 8 << 20);
+    }
+}

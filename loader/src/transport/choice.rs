@@ -1,0 +1,101 @@
+//! What carries a client's calls, and why.
+
+use crate::url::Rdma;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use zgate_fabric::Fabric;
+use zgate_rpcrdma::binding::NFS_RDMA_PORT;
+use zgate_store::BufferPool;
+use zgate_verbs::VerbsFabric;
+
+/// Memory for messages, registered once: receives and sends of a few dozen
+/// connections, well below what a user may lock.
+const MESSAGE_ARENA_BYTES: usize = 4 << 20;
+
+/// Which transports a client uses.
+#[derive(Clone, Debug)]
+pub struct TransportChoice {
+    mode: Rdma,
+    port: u16,
+    fabric: Option<Arc<dyn Fabric>>,
+    pool: BufferPool,
+    reason: String,
+}
+
+/// TCP alone.
+impl Default for TransportChoice {
+    fn default() -> Self {
+        Self::tcp("rdma=off".to_owned())
+    }
+}
+
+impl TransportChoice {
+    fn tcp(reason: String) -> Self {
+        let pool = BufferPool::new(MESSAGE_ARENA_BYTES);
+        Self { mode: Rdma::Off, port: NFS_RDMA_PORT, fabric: None, pool, reason }
+    }
+
+    /// RDMA over a fabric, to this port of the server's addresses.
+    #[must_use]
+    pub fn over(fabric: Arc<dyn Fabric>, mode: Rdma, port: u16) -> Self {
+        let pool = BufferPool::new(MESSAGE_ARENA_BYTES);
+        let reason = mode.reason().to_owned();
+        Self { mode, port, fabric: Some(fabric), pool, reason }
+    }
+
+    /// What this machine has: RDMA where there is a device.
+    ///
+    /// # Errors
+    /// With `rdma=on`: why there is no RDMA here.
+    pub fn discover(mode: Rdma, port: u16) -> Result<Self, String> {
+        if mode == Rdma::Off {
+            return Ok(Self::default());
+        }
+        // Devices stay open while the process runs.
+        static HERE: OnceLock<Result<(VerbsFabric, BufferPool), String>> = OnceLock::new();
+        let here = HERE.get_or_init(|| {
+            let pool = BufferPool::with_arena(MESSAGE_ARENA_BYTES, MESSAGE_ARENA_BYTES);
+            let fabric = VerbsFabric::open(pool.clone()).map_err(|error| error.to_string())?;
+            Ok((fabric, pool))
+        });
+        match (here, mode) {
+            (Ok((fabric, pool)), _) => {
+                let choice = Self::over(Arc::new(fabric.clone()), mode, port);
+                Ok(Self { pool: pool.clone(), ..choice })
+            }
+            (Err(reason), Rdma::On) => Err(reason.clone()),
+            (Err(reason), _) => Ok(Self::tcp(format!("rdma=auto: {reason}"))),
+        }
+    }
+
+    /// Whether TCP may be used.
+    pub(crate) fn allows_tcp(&self) -> bool {
+        self.mode != Rdma::On
+    }
+
+    /// The fabric and where on it a server is, if it may be used.
+    pub(crate) fn rdma(&self, server: SocketAddr) -> Option<(Arc<dyn Fabric>, SocketAddr)> {
+        let fabric = self.fabric.as_ref().filter(|_| self.mode != Rdma::Off)?;
+        Some((Arc::clone(fabric), SocketAddr::new(server.ip(), self.port)))
+    }
+
+    /// Buffers of messages.
+    pub(crate) fn pool(&self) -> &BufferPool {
+        &self.pool
+    }
+
+    /// Why this choice.
+    pub(crate) fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+impl Rdma {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Auto => "rdma=auto",
+            Self::On => "rdma=on",
+            Self::Off => "rdma=off",
+        }
+    }
+}

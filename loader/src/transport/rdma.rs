@@ -1,0 +1,493 @@
+//! RPC over one RDMA connection (RFC 8166). The memory a READ is to land in is
+//! the call's write chunk, which the server's device writes; it is reachable
+//! for that one call, and is taken out of reach before anybody looks at it.
+
+use super::landing::{Arrived, Landing};
+use super::{Counters, Placed, lost};
+use crate::error::ClientError;
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use zgate_fabric::{
+    Access, ConnectError, Event, Exposed, Fabric, QueueOptions, RemoteSlice, RemoteWrite,
+    SendBatch, SendPart, Setup, WorkId,
+};
+use zgate_rpcrdma::client::{CallFrame, CallParts, Reply, ReplyError, Results};
+use zgate_rpcrdma::limits::PREFERRED_INLINE_BYTES;
+use zgate_rpcrdma::{
+    Chunks, Credit, Direction, Header, InlineBytes, PrivateData, Segment, SendCredits, WriteChunk,
+    Xid, direction,
+};
+use zgate_store::{AlignedBuf, BufferPool, Payload};
+use zgate_xdr::{Message, Segment as Piece};
+
+/// Calls to be outstanding, if the server grants as many.
+const CREDITS: u32 = 64;
+/// Receives kept for messages that answer no call: callbacks.
+const MORE_RECEIVES: u32 = 8;
+/// Memory for a reply that is no READ's, in bytes: more than a page of a
+/// directory.
+pub(crate) const REPLY_BYTES: usize = 256 << 10;
+/// How often a server that owes replies is asked whether it is still there: a
+/// cut link says nothing by itself.
+const PROBE_PERIOD: Duration = Duration::from_secs(2);
+/// Numbers of work that is no receive begin here.
+const FIRST_WORK: u64 = 1 << 32;
+
+/// A call on its way to the task that owns the connection.
+#[derive(Debug)]
+struct Call {
+    xid: u32,
+    message: Message,
+    landing: Option<Landing>,
+    sender: oneshot::Sender<Arrived>,
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct RdmaConnection {
+    address: SocketAddr,
+    xid: AtomicU32,
+    closed: Arc<AtomicBool>,
+    calls: mpsc::UnboundedSender<Call>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for RdmaConnection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl RdmaConnection {
+    /// Connects. `pool` is for messages, not for data.
+    ///
+    /// # Errors
+    /// [`ClientError::Transport`].
+    pub async fn connect(
+        address: SocketAddr,
+        fabric: Arc<dyn Fabric>,
+        pool: BufferPool,
+        counters: Arc<Counters>,
+    ) -> Result<Self, ClientError> {
+        // The memory of a call is withdrawn here, whatever the server does.
+        let own = PrivateData {
+            remote_invalidation: false,
+            send_bytes: PREFERRED_INLINE_BYTES,
+            receive_bytes: PREFERRED_INLINE_BYTES,
+        };
+        let depth = CREDITS + MORE_RECEIVES;
+        let buffer = || pool.take(PREFERRED_INLINE_BYTES as usize);
+        let receives = (0..depth).map(|id| (WorkId(id.into()), buffer())).collect();
+        let options = QueueOptions { receives: depth, ..QueueOptions::default() };
+        let setup = Setup { options, receives, private_data: own.encode().to_vec() };
+        let made = fabric.connect(address, setup).await.map_err(|error| {
+            let source = match error {
+                ConnectError::Io(source) => source,
+                rejected @ ConnectError::Rejected(_) => {
+                    io::Error::new(io::ErrorKind::ConnectionRefused, rejected.to_string())
+                }
+            };
+            ClientError::Transport { address: format!("{address} over RDMA"), source }
+        })?;
+        let inline = InlineBytes::negotiate(&own, &PrivateData::decode(&made.private_data));
+        let closed = Arc::new(AtomicBool::new(false));
+        let (calls, queue) = mpsc::unbounded_channel();
+        let driver = Driver {
+            address,
+            verbs: made.connection,
+            fabric,
+            pool,
+            counters,
+            inline,
+            credits: SendCredits::default(),
+            waiting: VecDeque::new(),
+            outstanding: HashMap::new(),
+            next_work: FIRST_WORK,
+            sending: 0,
+            disconnected: false,
+        };
+        let task = tokio::spawn(driver.run(queue, Arc::clone(&closed)));
+        Ok(Self { address, xid: AtomicU32::new(1), closed, calls, task })
+    }
+
+    /// Whether it is lost.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// A transaction id not in use.
+    pub fn next_xid(&self) -> u32 {
+        self.xid.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sends a call, whose header carries `xid`, and waits for the reply. The
+    /// data of a READ is placed in `landing`.
+    pub async fn call_into(&self, xid: u32, message: Message, landing: Option<Landing>) -> Arrived {
+        let (sender, receiver) = oneshot::channel();
+        let nothing = |landing| Arrived { reply: Err(lost(self.address)), landing, placed: None };
+        let call = Call { xid, message, landing, sender };
+        if let Err(mpsc::error::SendError(call)) = self.calls.send(call) {
+            return nothing(call.landing);
+        }
+        receiver.await.unwrap_or_else(|_| nothing(None))
+    }
+}
+
+/// The caller's memory while a device may write it.
+#[derive(Debug)]
+enum Lent {
+    /// The memory itself.
+    Direct(Box<dyn Exposed>),
+    /// A buffer in its place, because it is of a kind that is not registered.
+    Beside(Box<dyn Exposed>, Landing),
+}
+
+impl Lent {
+    fn exposed(&self) -> &dyn Exposed {
+        match self {
+            Self::Direct(exposed) | Self::Beside(exposed, _) => &**exposed,
+        }
+    }
+
+    /// Takes it out of the device's reach; `bytes` of it were written.
+    fn withdraw(self, bytes: usize) -> (Option<Landing>, Placed) {
+        match self {
+            Self::Direct(exposed) => {
+                let placed = Placed { device_bytes: bytes as u64, ..Placed::default() };
+                (exposed.withdraw().into_lent().ok().map(Landing::new), placed)
+            }
+            Self::Beside(exposed, mut landing) => {
+                let buffer = exposed.withdraw();
+                let bytes = bytes.min(buffer.len()).min(landing.bytes().len());
+                landing.bytes()[..bytes].copy_from_slice(&buffer[..bytes]);
+                let placed = Placed { copied_bytes: bytes as u64, ..Placed::default() };
+                (Some(landing), placed)
+            }
+        }
+    }
+}
+
+/// What the server may use while it works on a call.
+#[derive(Debug, Default)]
+struct Memory {
+    landing: Option<Lent>,
+    reply: Option<Box<dyn Exposed>>,
+    sources: Vec<Box<dyn Exposed>>,
+}
+
+/// A call that was sent.
+#[derive(Debug)]
+struct Outstanding {
+    sender: oneshot::Sender<Arrived>,
+    credit: Credit,
+    offered: Chunks,
+    memory: Memory,
+}
+
+/// The task that owns the connection.
+struct Driver {
+    address: SocketAddr,
+    verbs: Box<dyn zgate_fabric::Connection>,
+    fabric: Arc<dyn Fabric>,
+    pool: BufferPool,
+    counters: Arc<Counters>,
+    inline: InlineBytes,
+    credits: SendCredits,
+    /// Calls without a credit.
+    waiting: VecDeque<Call>,
+    outstanding: HashMap<Xid, Outstanding>,
+    next_work: u64,
+    sending: usize,
+    disconnected: bool,
+}
+
+impl Driver {
+    async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Call>, closed: Arc<AtomicBool>) {
+        let why = self.serve(&mut queue).await;
+        tracing::debug!(address = %self.address, why, "RDMA connection lost");
+        closed.store(true, Ordering::Release);
+        queue.close();
+        // Behind this event nobody writes any more: the memory is the callers'
+        // again. There is none after it.
+        if !self.disconnected {
+            self.verbs.disconnect();
+            while !matches!(self.verbs.event().await, Event::Disconnected(_)) {}
+        }
+        for (_, call) in std::mem::take(&mut self.outstanding) {
+            let landing = call.memory.landing.and_then(|lent| lent.withdraw(0).0);
+            answer(call.sender, Err(lost(self.address)), landing, None);
+        }
+        while let Some(call) = self.waiting.pop_front() {
+            answer(call.sender, Err(lost(self.address)), call.landing, None);
+        }
+        while let Some(call) = queue.recv().await {
+            answer(call.sender, Err(lost(self.address)), call.landing, None);
+        }
+    }
+
+    async fn serve(&mut self, queue: &mut mpsc::UnboundedReceiver<Call>) -> String {
+        let mut probe = tokio::time::interval(PROBE_PERIOD);
+        loop {
+            while !self.waiting.is_empty() {
+                let Some(credit) = self.credits.take() else { break };
+                let Some(call) = self.waiting.pop_front() else { break };
+                if let Err(why) = self.send_call(call, credit) {
+                    return why;
+                }
+            }
+            let result = tokio::select! {
+                event = self.verbs.event() => self.event(event),
+                call = queue.recv() => match call {
+                    Some(call) => {
+                        self.waiting.push_back(call);
+                        Ok(())
+                    }
+                    None => Err("not needed any more".to_owned()),
+                },
+                _ = probe.tick() => self.probe(),
+            };
+            if let Err(why) = result {
+                return why;
+            }
+        }
+    }
+
+    fn work_id(&mut self) -> WorkId {
+        self.next_work += 1;
+        WorkId(self.next_work)
+    }
+
+    fn post(&mut self, writes: Vec<RemoteWrite>, send: Option<SendPart>) -> Result<(), String> {
+        let id = self.work_id();
+        self.sending += 1;
+        self.verbs.post_send(SendBatch { id, writes, send }).map_err(|error| error.to_string())
+    }
+
+    /// Writes nothing to nowhere: a server that is gone does not acknowledge
+    /// it, and the connection breaks.
+    fn probe(&mut self) -> Result<(), String> {
+        if self.outstanding.is_empty() || self.sending > 0 {
+            return Ok(());
+        }
+        let to = RemoteSlice { rkey: 0, address: 0, len: 0 };
+        self.post(vec![RemoteWrite { to, gather: Vec::new() }], None)
+    }
+
+    fn expose(&self, buffer: AlignedBuf, read: bool) -> Result<Box<dyn Exposed>, String> {
+        self.fabric.expose(buffer, Access { read, write: !read }).map_err(not_registered)
+    }
+
+    /// Sends a call. When that fails, so does the connection, and the call is
+    /// made again on another.
+    fn send_call(&mut self, call: Call, credit: Credit) -> Result<(), String> {
+        let Call { xid, message, landing, sender } = call;
+        let mut memory = Memory::default();
+        if let Some(landing) = landing {
+            match self.lend(landing) {
+                Ok(lent) => memory.landing = Some(lent),
+                Err((why, landing)) => {
+                    answer(sender, Err(lost(self.address)), Some(landing), None);
+                    return Err(why);
+                }
+            }
+        }
+        let framed = self.frame(xid, &message, &mut memory);
+        let outstanding = |memory, offered| Outstanding { sender, credit, offered, memory };
+        match framed {
+            Ok((bytes, offered)) => {
+                self.outstanding.insert(Xid(xid), outstanding(memory, offered));
+                self.post(Vec::new(), Some(SendPart { gather: vec![bytes], invalidate: None }))
+            }
+            Err(why) => {
+                // It is answered with all the others.
+                self.outstanding.insert(Xid(xid), outstanding(memory, Chunks::default()));
+                Err(why)
+            }
+        }
+    }
+
+    /// Lets the device write to a caller's memory.
+    fn lend(&self, mut landing: Landing) -> Result<Lent, (String, Landing)> {
+        let access = Access { read: false, write: true };
+        if landing.can_be_lent() && !landing.bytes().is_empty() {
+            return match self.fabric.lend(landing.lend(), access) {
+                Ok(exposed) => Ok(Lent::Direct(exposed)),
+                Err((error, buffer)) => {
+                    let memory = buffer.into_lent().unwrap_or_default();
+                    Err((not_registered(error), Landing::new(memory)))
+                }
+            };
+        }
+        let buffer = self.pool.take(landing.bytes().len().max(1));
+        match self.fabric.expose(buffer, access) {
+            Ok(exposed) => Ok(Lent::Beside(exposed, landing)),
+            Err(error) => Err((not_registered(error), landing)),
+        }
+    }
+
+    /// The message of a call, and what it offers.
+    fn frame(
+        &self,
+        xid: u32,
+        message: &Message,
+        memory: &mut Memory,
+    ) -> Result<(Bytes, Chunks), String> {
+        let flat = message.flatten().ok_or("a client sends memory, never a file span")?;
+        let mut parts = CallParts { len: flat.len(), ..CallParts::default() };
+        match &memory.landing {
+            Some(lent) => {
+                let segments = vec![segment(lent.exposed())];
+                parts.writes.push(WriteChunk { segments });
+            }
+            None => {
+                let exposed = self.expose(self.pool.take(REPLY_BYTES), false)?;
+                parts.reply = Some(WriteChunk { segments: vec![segment(&*exposed)] });
+                memory.reply = Some(exposed);
+            }
+        }
+        let mut bulk = Vec::new();
+        let mut whole = Vec::new();
+        if flat.len() + PREFERRED_INLINE_BYTES as usize / 4 > self.inline.send as usize {
+            if let Some((position, data)) = bulk_of(message) {
+                bulk.push(self.source(&data, memory)?);
+                parts.bulk = Some((position, data.len(), &bulk));
+            } else {
+                whole.push(self.source(&flat, memory)?);
+                parts.whole = &whole;
+            }
+        }
+        let frame = CallFrame::new(Xid(xid), CREDITS, self.inline.send, parts)
+            .map_err(|error| error.to_string())?;
+        let len = frame.header.len() + frame.inline.iter().map(std::ops::Range::len).sum::<usize>();
+        // From the pool, so that it is registered already.
+        let mut bytes = self.pool.take(len);
+        let mut at = frame.header.len();
+        bytes[..at].copy_from_slice(&frame.header);
+        for range in frame.inline {
+            let piece = flat.get(range).ok_or("a frame beyond its call")?;
+            bytes[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        Ok((bytes.into_bytes(), frame.offered))
+    }
+
+    /// Memory the server reads a part of a call from.
+    fn source(&self, data: &[u8], memory: &mut Memory) -> Result<Segment, String> {
+        let mut buffer = self.pool.take(data.len());
+        buffer.copy_from_slice(data);
+        let exposed = self.expose(buffer, true)?;
+        let segment = segment(&*exposed);
+        memory.sources.push(exposed);
+        Ok(segment)
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Received { id, buffer, len, .. } => {
+                let received = self.received(&buffer[..len.min(buffer.len())]);
+                self.verbs.post_receive(id, buffer);
+                received
+            }
+            Event::Sent { .. } => {
+                self.sending = self.sending.saturating_sub(1);
+                Ok(())
+            }
+            Event::Read { .. } => Ok(()),
+            Event::Failed { kind, status, .. } => Err(format!("{kind:?} failed: {status}")),
+            Event::Disconnected(why) => {
+                self.disconnected = true;
+                Err(why.to_string())
+            }
+        }
+    }
+
+    /// Reads a message: the reply to a call, or a callback, which nobody here
+    /// asked for.
+    fn received(&mut self, message: &[u8]) -> Result<(), String> {
+        let xid = Reply::xid(message).ok_or("a message without a transaction id")?;
+        let header = Header::decode(message);
+        if header.is_ok_and(|h| direction(xid, h.inline) == Some(Direction::Call)) {
+            tracing::debug!(address = %self.address, "a callback is not answered");
+            return Ok(());
+        }
+        let Some(call) = self.outstanding.remove(&xid) else { return Ok(()) };
+        let Outstanding { sender, credit, offered, memory } = call;
+        let reply = match Reply::read(message, &offered) {
+            Ok(reply) => reply,
+            Err(error @ (ReplyError::Chunk | ReplyError::Version { .. })) => {
+                self.credits.forfeit(credit);
+                let landing = memory.landing.and_then(|lent| lent.withdraw(0).0);
+                answer(sender, Err(ClientError::Rpc(error.to_string())), landing, None);
+                return Ok(());
+            }
+            Err(error) => {
+                // Answered with all the others, when nobody can write any more.
+                self.outstanding.insert(xid, Outstanding { sender, credit, offered, memory });
+                return Err(error.to_string());
+            }
+        };
+        self.credits.answered(credit, reply.credits);
+        let written = reply.written.first().copied().unwrap_or(0);
+        let bytes = match reply.results {
+            Results::Inline(bytes) => Ok(Bytes::copy_from_slice(bytes)),
+            Results::InReplyChunk { len } => memory
+                .reply
+                .map(|exposed| {
+                    let mut buffer = exposed.withdraw();
+                    buffer.truncate(len);
+                    buffer.into_bytes()
+                })
+                .ok_or_else(|| lost(self.address)),
+        };
+        let mut landing = None;
+        if let Some(lent) = memory.landing {
+            let (back, placed) = lent.withdraw(written);
+            self.counters.add(placed);
+            landing = back;
+        }
+        answer(sender, bytes, landing, (written > 0).then_some(written));
+        Ok(())
+    }
+}
+
+/// The caller may have gone.
+fn answer(
+    sender: oneshot::Sender<Arrived>,
+    reply: Result<Bytes, ClientError>,
+    landing: Option<Landing>,
+    placed: Option<usize>,
+) {
+    let _ = sender.send(Arrived { reply, landing, placed });
+}
+
+fn not_registered(error: io::Error) -> String {
+    format!("memory cannot be registered: {error}; is the limit of locked memory low?")
+}
+
+fn segment(exposed: &dyn Exposed) -> Segment {
+    Segment {
+        handle: exposed.rkey(),
+        length: u32::try_from(exposed.len()).unwrap_or(u32::MAX),
+        offset: exposed.address(),
+    }
+}
+
+/// The bulk data of a call and where it begins.
+fn bulk_of(message: &Message) -> Option<(usize, Bytes)> {
+    let mut at = 0;
+    for piece in &message.segments {
+        match piece {
+            Piece::Payload(Payload::Bytes(data)) => return Some((at, data.clone())),
+            other => at += other.len(),
+        }
+    }
+    None
+}

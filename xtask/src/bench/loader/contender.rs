@@ -1,0 +1,186 @@
+//! Who loads, and what one load took: each in a process of its own.
+
+use crate::servers::ServerProcess;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Loads every tensor of every file into memory of its own, and says how long
+/// that took: what is timed begins after the imports.
+const SAFETENSORS: &str = "
+import sys, time
+from safetensors.numpy import load_file
+begun = time.perf_counter()
+loaded = [load_file(name) for name in sys.argv[1:]]
+print(time.perf_counter() - begun)
+";
+
+/// Somebody who loads the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Contender {
+    /// `zgate load --stream` over TCP: tensors are let go as they come, as nfs-cat
+    /// lets its data go.
+    Stream,
+    /// `zgate load` over TCP: all tensors are kept.
+    Keep,
+    /// The safetensors package, from the file system the server exports.
+    Local,
+    /// libnfs's nfs-cat, one file after the other, to /dev/null.
+    NfsCat,
+}
+
+impl Contender {
+    pub(super) const ALL: [Self; 4] = [Self::Stream, Self::Keep, Self::Local, Self::NfsCat];
+
+    /// What reports call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Stream => "zgate load --stream",
+            Self::Keep => "zgate load",
+            Self::Local => "safetensors, local",
+            Self::NfsCat => "nfs-cat",
+        }
+    }
+}
+
+/// One load.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figure {
+    pub(super) seconds: f64,
+    pub(super) client_cpu_seconds: f64,
+    pub(super) server_cpu_seconds: f64,
+    /// Most memory the client had resident.
+    pub(super) client_peak_bytes: u64,
+}
+
+/// What they load from.
+#[derive(Debug)]
+pub(super) struct Field<'a> {
+    pub(super) binary: &'a Path,
+    pub(super) python: &'a Path,
+    pub(super) server: &'a ServerProcess,
+    /// The model's directory here, and below the export.
+    pub(super) dir: PathBuf,
+    pub(super) exported: &'a str,
+    pub(super) files: &'a [String],
+    pub(super) connections: usize,
+}
+
+impl Field<'_> {
+    /// One load of the whole model.
+    ///
+    /// # Errors
+    /// With what the contender said.
+    pub(super) fn load(&self, contender: Contender) -> io::Result<Figure> {
+        let before = self.server.cpu_seconds()?;
+        let (mut seconds, mut cpu, mut peak) = (0.0, 0.0, 0u64);
+        for command in self.commands(contender) {
+            let ended = run(command)?;
+            cpu += ended.cpu_seconds;
+            peak = peak.max(ended.peak_bytes);
+            seconds += match contender {
+                // A process that does nothing else: all of its time counts.
+                Contender::NfsCat => ended.seconds,
+                Contender::Local => number(ended.said.trim())?,
+                Contender::Stream | Contender::Keep => {
+                    let said: serde_json::Value = serde_json::from_str(&ended.said)?;
+                    peak = peak.max(said[0]["peak_memory_bytes"].as_u64().unwrap_or(0));
+                    number(&said[0]["seconds"].to_string())?
+                }
+            };
+        }
+        Ok(Figure {
+            seconds,
+            client_cpu_seconds: cpu,
+            server_cpu_seconds: self.server.cpu_seconds()? - before,
+            client_peak_bytes: peak,
+        })
+    }
+
+    fn commands(&self, contender: Contender) -> Vec<Command> {
+        let port = self.server.address.port();
+        match contender {
+            Contender::Stream | Contender::Keep => {
+                let mut command = Command::new(self.binary);
+                let url = format!(
+                    "nfs://127.0.0.1:{port}/export/{}?rdma=off&connections={}",
+                    self.exported, self.connections
+                );
+                command.args(["load", "--json", &url]);
+                if contender == Contender::Stream {
+                    command.arg("--stream");
+                }
+                vec![command]
+            }
+            Contender::Local => {
+                let mut command = Command::new(self.python);
+                command.args(["-c", SAFETENSORS]);
+                command.args(self.files.iter().map(|name| self.dir.join(name)));
+                vec![command]
+            }
+            Contender::NfsCat => self
+                .files
+                .iter()
+                .map(|name| {
+                    let url = format!(
+                        "nfs://127.0.0.1/export/{}/{name}?version=4&nfsport={port}",
+                        self.exported
+                    );
+                    let mut command = Command::new("sh");
+                    command.args(["-c", "exec nfs-cat \"$0\" > /dev/null", &url]);
+                    command
+                })
+                .collect(),
+        }
+    }
+}
+
+fn number(text: &str) -> io::Result<f64> {
+    text.parse().map_err(|_| io::Error::other(format!("no figure: {text}")))
+}
+
+/// A process that has ended.
+struct Ended {
+    seconds: f64,
+    cpu_seconds: f64,
+    peak_bytes: u64,
+    said: String,
+}
+
+/// Runs a command that must succeed, and looks at what it uses meanwhile.
+fn run(mut command: Command) -> io::Result<Ended> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let begun = Instant::now();
+    let mut child = command.spawn()?;
+    let mut peak_bytes = 0;
+    while !has_ended(&child)? {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok());
+        peak_bytes = kib.map_or(peak_bytes, |kib: u64| kib << 10);
+        std::thread::sleep(Duration::from_millis(4));
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    // It has ended and was not waited for: the kernel still has its account.
+    let (user, system) = crate::servers::cpu_split(child.id())?;
+    let (mut said, mut complaint) = (String::new(), String::new());
+    if let Some(mut pipe) = child.stdout.take() {
+        pipe.read_to_string(&mut said)?;
+    }
+    if let Some(mut pipe) = child.stderr.take() {
+        pipe.read_to_string(&mut complaint)?;
+    }
+    if !child.wait()?.success() {
+        return Err(io::Error::other(format!("{command:?}: {complaint}{said}")));
+    }
+    Ok(Ended { seconds, cpu_seconds: user + system, peak_bytes, said })
+}
+
+fn has_ended(child: &Child) -> io::Result<bool> {
+    let pid = Pid::from_child(child);
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(pid), options)?.is_some())
+}

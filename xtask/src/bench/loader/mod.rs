@@ -1,0 +1,107 @@
+//! `cargo xtask bench loader`: one sharded model, loaded by `zgate load` and by
+//! nfs-cat from the same gateway, and by the safetensors package from the file
+//! system behind it; in turn in every round.
+
+mod contender;
+pub(crate) mod model;
+mod report;
+
+use crate::packages::{self, NFS_TOOLS, PYTHON_TOOLS};
+use crate::servers::{Scratch, scratch, zgate};
+use clap::Args;
+use contender::{Contender, Field};
+use report::Report;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The model's directory in the export.
+const MODEL: &str = "model";
+
+/// What `bench loader` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// Rounds; everybody loads in each
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Size of the model in MiB
+    #[arg(long, default_value_t = 1024)]
+    size_mib: u64,
+    /// Files it consists of
+    #[arg(long, default_value_t = 4)]
+    files: u64,
+    /// Connections of `zgate load`
+    #[arg(long, default_value_t = zgate_loader::url::DEFAULT_CONNECTIONS)]
+    connections: usize,
+    /// The gateway and client; the release binary, built first, if not given
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// Where the JSON result goes
+    #[arg(long, default_value = "docs/bench/loader.json")]
+    out: PathBuf,
+    /// Print JSON instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Naming what is missing or failed.
+pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
+    packages::ensure(NFS_TOOLS)?;
+    packages::ensure(PYTHON_TOOLS)?;
+    let binary = match &args.binary {
+        Some(binary) => fs::canonicalize(binary)?,
+        None => zgate::build()?,
+    };
+    let python = python()?;
+    let scratch = Scratch::new((args.size_mib * 2 + 512) << 20)?;
+    let dir = scratch.export().join(MODEL);
+    let (files, bytes) = model::write(&dir, args.files, args.size_mib)?;
+    let server = zgate::start(&binary, &scratch, &zgate::ZgateOptions::default())?;
+    let field = Field {
+        binary: &binary,
+        python: &python,
+        server: &server,
+        dir,
+        exported: MODEL,
+        files: &files,
+        connections: args.connections,
+    };
+    let mut report = Report::new(bytes, files.len(), args.connections);
+    // Once for the page cache, without the clock.
+    field.load(Contender::Local)?;
+    for round in 0..args.rounds {
+        eprintln!("round {} of {}", round + 1, args.rounds);
+        // Who goes first changes from round to round.
+        for index in 0..Contender::ALL.len() {
+            let contender = Contender::ALL[(index + round) % Contender::ALL.len()];
+            report.add(contender, field.load(contender)?);
+        }
+    }
+    report.server_peak_bytes = server.peak_memory_bytes()?;
+    let json = report.to_json();
+    if let Some(dir) = args.out.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    fs::write(&args.out, serde_json::to_vec_pretty(&json)?)?;
+    let text = if args.json { serde_json::to_string_pretty(&json)? } else { report.table() };
+    writeln!(io::stdout(), "{text}")
+}
+
+/// An interpreter with the safetensors package, kept for the next run.
+fn python() -> io::Result<PathBuf> {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    let venv = std::path::absolute(target)?.join("bench-venv");
+    let python = venv.join("bin/python3");
+    let ready = Command::new(&python).args(["-c", "import safetensors, numpy"]).output();
+    if !ready.is_ok_and(|output| output.status.success()) {
+        scratch::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+        let pip = ["-m", "pip", "install", "--quiet", "safetensors", "numpy"];
+        scratch::run(Command::new(&python).args(pip))?;
+    }
+    Ok(python)
+}
