@@ -3,7 +3,8 @@
 # machines: 2
 # ci: no
 # Waits for retries and leases: too long for every run. Seen to pass by hand: kill
-# -9 with v4.2 and the link; not yet run whole.
+# -9 with v4.2 and the link. Not yet run whole; when B vanished its buffers came back
+# after minutes, which a limit of the gateway has shortened since, unseen here.
 
 . /lab/guest/peer.sh
 . /lab/guest/rdma.sh
@@ -66,7 +67,7 @@ vanishes() {
     figure "buffers while 8 readers read" "$(buffers_in_use)" B
     b_crash
     began=$(now)
-    eventually 90 idle_again "$before"
+    eventually 120 idle_again "$before"
     figure "buffers of a client that vanished are back after" "$(since "$began")" s
 }
 
