@@ -44,12 +44,26 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
     if !ARENA_BYTES.contains(&rdma.arena.0) {
         found.push(format!("rdma.arena = {}: must be between 16MiB and 1TiB", rdma.arena));
     }
+    let iscsi = &config.iscsi;
+    if let Some(address) = iscsi.iser_listen().find(|address| rdma.listen.contains(address)) {
+        found.push(format!(
+            "iscsi.iser_listen = {address}: rdma.listen has it; choose another port"
+        ));
+    }
+    if rdma.fabric != FabricChoice::Emulated {
+        return;
+    }
     // A device's ports are not those of TCP; the emulated fabric's are.
-    let taken = |address| config.server.listen.contains(address);
-    if rdma.fabric == FabricChoice::Emulated
-        && let Some(address) = rdma.listen.iter().find(|address| taken(address))
-    {
-        found.push(format!("rdma.listen = {address}: server.listen has it; choose another port"));
+    let nfs = rdma.listen.iter().map(|address| ("rdma.listen", address));
+    let all = nfs.chain(iscsi.iser_listen().map(|address| ("iscsi.iser_listen", address)));
+    for (key, address) in all {
+        let tcp = [
+            ("server.listen", config.server.listen.contains(address)),
+            ("iscsi.listen", iscsi.tcp_listen().any(|known| known == address)),
+        ];
+        if let Some((other, _)) = tcp.iter().find(|(_, taken)| *taken) {
+            found.push(format!("{key} = {address}: {other} has it; choose another port"));
+        }
     }
 }
 
@@ -68,6 +82,10 @@ mod tests {
         assert!(small.contains("between 16MiB and 1TiB"), "{small}");
         let both = "[rdma]\nlisten = [\"0.0.0.0:2049\"]\nfabric = \"emulated\"\n";
         assert!(said(both).unwrap().contains("choose another port"));
+        let disks = "[iscsi]\nlisten = [\"0.0.0.0:3260\"]\niser_listen = [\"0.0.0.0:3260\"]\n";
+        assert_eq!(said(disks), None);
+        let emulated = said(&format!("{disks}[rdma]\nfabric = \"emulated\"\n")).unwrap();
+        assert!(emulated.contains("iscsi.listen has it"), "{emulated}");
         assert!(said("[rdma]\nfabric = \"infiniband\"\n").unwrap().contains("auto"));
     }
 }

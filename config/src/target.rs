@@ -29,7 +29,11 @@ pub struct PortalGroupConfig {
     /// Portal group tag.
     pub tag: u16,
     /// Addresses of its portals.
+    #[serde(default)]
     pub listen: Vec<SocketAddr>,
+    /// Addresses of its portals over RDMA (iSER).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub iser_listen: Vec<SocketAddr>,
 }
 
 /// `[iscsi]`: the portals.
@@ -38,6 +42,10 @@ pub struct PortalGroupConfig {
 pub struct IscsiConfig {
     /// Addresses of the portals of the first portal group.
     pub listen: Vec<SocketAddr>,
+    /// The same over RDMA (iSER). A device's ports are not those of TCP: both
+    /// may have 3260.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub iser_listen: Vec<SocketAddr>,
     /// Its portal group tag.
     pub portal_group: u16,
     /// Hosts are warned when less than this part of the space behind a thin
@@ -53,10 +61,23 @@ pub struct IscsiConfig {
     pub max_sessions: usize,
 }
 
+impl IscsiConfig {
+    /// Every address that is listened on over TCP.
+    pub fn tcp_listen(&self) -> impl Iterator<Item = &SocketAddr> {
+        self.listen.iter().chain(self.groups.iter().flat_map(|group| &group.listen))
+    }
+
+    /// Every address that is listened on over RDMA.
+    pub fn iser_listen(&self) -> impl Iterator<Item = &SocketAddr> {
+        self.iser_listen.iter().chain(self.groups.iter().flat_map(|group| &group.iser_listen))
+    }
+}
+
 impl Default for IscsiConfig {
     fn default() -> Self {
         Self {
             listen: Vec::new(),
+            iser_listen: Vec::new(),
             portal_group: 1,
             thin_warning_percent: 10,
             groups: Vec::new(),

@@ -35,7 +35,8 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
         ));
     }
     check_groups(iscsi, found);
-    if iscsi.listen.is_empty() && !config.targets.is_empty() {
+    let has_portal = !iscsi.listen.is_empty() || !iscsi.iser_listen.is_empty();
+    if !has_portal && !config.targets.is_empty() {
         found.push(
             "iscsi.listen is missing: targets need a portal, for example \
              [iscsi] listen = [\"0.0.0.0:3260\"]"
@@ -68,23 +69,26 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
 
 /// Each address and each tag once.
 fn check_groups(iscsi: &IscsiConfig, found: &mut Vec<String>) {
-    if iscsi.listen.is_empty() && !iscsi.groups.is_empty() {
+    let has_first = !iscsi.listen.is_empty() || !iscsi.iser_listen.is_empty();
+    if !has_first && !iscsi.groups.is_empty() {
         found.push("iscsi.group without iscsi.listen: name the first group's portals".into());
     }
     let mut tags = HashSet::from([iscsi.portal_group]);
     let mut addresses: HashSet<_> = iscsi.listen.iter().collect();
+    let mut over_rdma: HashSet<_> = iscsi.iser_listen.iter().collect();
     for group in &iscsi.groups {
         let place = format!("iscsi.group {}", group.tag);
         if group.tag == 0 || !tags.insert(group.tag) {
             found.push(format!("{place}: tag must be between 1 and 65535, each once"));
         }
-        if group.listen.is_empty() {
+        if group.listen.is_empty() && group.iser_listen.is_empty() {
             found.push(format!("{place}: listen is empty"));
         }
-        for address in &group.listen {
-            if !addresses.insert(address) {
-                found.push(format!("{place}: {address} is there already"));
-            }
+        let again = group.listen.iter().filter(|address| !addresses.insert(address));
+        let again: Vec<_> =
+            again.chain(group.iser_listen.iter().filter(|a| !over_rdma.insert(a))).collect();
+        for address in again {
+            found.push(format!("{place}: {address} is there already"));
         }
     }
 }

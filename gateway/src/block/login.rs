@@ -1,19 +1,41 @@
 //! One connection from its first byte to full feature phase.
 
+use super::attached::abandon;
 use super::cell::{Cell, Port};
-use super::connection::Wire;
 use super::figures::reason;
 use super::limits::LOGIN_TIMEOUT;
 use super::service::BlockService;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use zgate_iscsi::framing::Digests;
-use zgate_iscsi::login::{LoggedIn, Login, LoginContext, LoginState, Offer};
+use zgate_iscsi::login::{
+    LoggedIn, Login, LoginContext, LoginState, Offer, Operational, Transport,
+};
 use zgate_iscsi::names::IscsiName;
-use zgate_iscsi::pdu::Frame;
+use zgate_iscsi::pdu::{Frame, Outgoing};
 use zgate_iscsi::session::ConnHandle;
 use zgate_iscsi::text::parse_text;
+
+/// What carries PDUs while a connection logs in.
+pub(crate) trait LoginWire {
+    /// What it is.
+    fn transport(&self) -> Transport;
+
+    /// What login agreed.
+    fn configure(&mut self, params: &Operational);
+
+    /// The address the peer connected to.
+    fn local(&self) -> Option<SocketAddr>;
+
+    /// The next PDU, however long it takes.
+    async fn next(&mut self) -> Result<Frame, &'static str>;
+
+    /// Queues a PDU.
+    fn queue(&mut self, pdu: Outgoing) -> Result<(), &'static str>;
+
+    /// Sends everything that is queued.
+    async fn flush_all(&mut self) -> Result<(), &'static str>;
+}
 
 /// A connection that is in.
 pub(crate) struct Admitted {
@@ -46,7 +68,7 @@ impl Drop for UnderWay<'_> {
 
 /// Logs a connection in.
 pub(crate) async fn run(
-    wire: &mut Wire,
+    wire: &mut impl LoginWire,
     block: &BlockService,
     port: &Arc<Port>,
 ) -> Result<Admitted, &'static str> {
@@ -63,17 +85,18 @@ pub(crate) async fn run(
 }
 
 async fn negotiate(
-    wire: &mut Wire,
+    wire: &mut impl LoginWire,
     block: &BlockService,
     port: &Arc<Port>,
 ) -> Result<(Box<LoggedIn>, Login), &'static str> {
-    let group = block.group_at(wire.local());
+    let (group, transport) = (block.group_at(wire.local()), wire.transport());
     let mut login: Option<Login> = None;
     loop {
         let frame = wire.next().await?;
         let address = port.peer.ip().to_canonical();
-        let login =
-            login.get_or_insert_with(|| Login::new(offer(block, &frame), Some(address), group));
+        let login = login.get_or_insert_with(|| {
+            Login::new(offer(block, &frame, transport), Some(address), group)
+        });
         step(block, login, &frame);
         match login.state() {
             LoginState::InProgress => send(wire, login).await?,
@@ -94,14 +117,14 @@ async fn negotiate(
 }
 
 /// What is offered depends on the target, which the first request names.
-fn offer(block: &BlockService, frame: &Frame) -> Offer {
+fn offer(block: &BlockService, frame: &Frame, transport: Transport) -> Offer {
     let text = frame.contiguous_data();
     let pairs = parse_text(&text).unwrap_or_default();
     let name = pairs.iter().find(|(key, _)| *key == "TargetName");
     let name = name.and_then(|(_, value)| IscsiName::parse(value));
     let rules = block.rules();
     let target = name.and_then(|name| rules.catalog.targets.get(&name).cloned());
-    block.offer(target.as_ref().map(|target| &target.settings))
+    block.offer(target.as_ref().map(|target| &target.settings), transport)
 }
 
 fn step(block: &BlockService, login: &mut Login, frame: &Frame) {
@@ -119,7 +142,7 @@ fn step(block: &BlockService, login: &mut Login, frame: &Frame) {
     login.handle_pdu(frame, &mut cx);
 }
 
-async fn send(wire: &mut Wire, login: &mut Login) -> Result<(), &'static str> {
+async fn send(wire: &mut impl LoginWire, login: &mut Login) -> Result<(), &'static str> {
     while let Some(pdu) = login.poll_transmit() {
         wire.queue(pdu)?;
     }
@@ -128,7 +151,7 @@ async fn send(wire: &mut Wire, login: &mut Login) -> Result<(), &'static str> {
 
 /// Makes or joins the session, then sends the last response.
 async fn finish(
-    wire: &mut Wire,
+    wire: &mut impl LoginWire,
     block: &BlockService,
     port: &Arc<Port>,
     done: Box<LoggedIn>,
@@ -141,14 +164,13 @@ async fn finish(
     block.figures.logins.fetch_add(1, Ordering::Relaxed);
     let admitted = Admitted { login: done, cell, handle };
     if let Err(why) = send(wire, &mut login).await {
-        super::connection::abandon(block, &admitted);
+        abandon(block, &admitted);
         return Err(why);
     }
-    let params = &admitted.login.params;
-    let digests = Digests { header: params.header_digest, data: params.data_digest };
-    wire.configure(digests, params.target_recv_bytes);
+    wire.configure(&admitted.login.params);
     tracing::info!(
         peer = %port.peer,
+        transport = ?admitted.login.transport,
         initiator = %admitted.login.key.initiator,
         target = admitted.login.key.target.as_ref().map(tracing::field::display),
         claim = ?admitted.login.claim,

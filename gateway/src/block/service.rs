@@ -21,7 +21,7 @@ use zgate_iscsi::access::TargetListing;
 use zgate_iscsi::auth::ChapAccount;
 use zgate_iscsi::directory::{Claim, Directory};
 use zgate_iscsi::entropy::Entropy;
-use zgate_iscsi::login::{LoggedIn, Offer};
+use zgate_iscsi::login::{LoggedIn, Offer, Transport};
 use zgate_iscsi::names::{IscsiName, PortalGroup, Tsih};
 use zgate_iscsi::session::{CloseReason, ConnHandle, SendTargets, Session, SessionConfig};
 use zgate_iscsi::time::Timestamp;
@@ -179,7 +179,7 @@ impl BlockService {
     }
 
     /// What is offered for a target.
-    pub(crate) fn offer(&self, target: Option<&TargetSettings>) -> Offer {
+    pub(crate) fn offer(&self, target: Option<&TargetSettings>, transport: Transport) -> Offer {
         let mut offer = Offer {
             max_recv_bytes: 1 << 20,
             max_burst_bytes: (1 << 24) - 512,
@@ -189,6 +189,9 @@ impl BlockService {
         if let Some(target) = target {
             offer.max_connections = target.max_connections;
             offer.error_recovery_level = target.error_recovery_level;
+        }
+        if transport == Transport::Iser {
+            super::iser::restrict(&mut offer);
         }
         offer
     }
@@ -309,7 +312,7 @@ impl BlockService {
         address: IpAddr,
         local: Option<SocketAddr>,
     ) -> Vec<TargetListing> {
-        let portals: Vec<_> = self
+        let mut portals: Vec<_> = self
             .portals()
             .iter()
             .map(|portal| {
@@ -321,6 +324,9 @@ impl BlockService {
                 (SocketAddr::new(ip, own.port()).to_string(), PortalGroup(portal.group))
             })
             .collect();
+        // One address may be listened on over TCP and over RDMA.
+        let mut seen = std::collections::HashSet::new();
+        portals.retain(|portal| seen.insert(portal.clone()));
         let rules = self.rules();
         let wanted = |name: &IscsiName| match scope {
             SendTargets::All => true,
@@ -388,7 +394,11 @@ mod tests {
 
     #[test]
     fn connections_belong_to_the_group_they_came_to() {
-        let portal = |address: &str, group| Portal { address: address.parse().unwrap(), group };
+        let portal = |address: &str, group| Portal {
+            address: address.parse().unwrap(),
+            group,
+            transport: Transport::Tcp,
+        };
         let portals =
             [portal("10.0.0.1:3260", 1), portal("10.1.0.1:3260", 2), portal("[::]:3261", 3)];
         let group = |local: &str| group_at(&portals, Some(local.parse().unwrap())).0;

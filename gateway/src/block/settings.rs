@@ -10,6 +10,7 @@ use zgate_config::{
     TargetConfig,
 };
 use zgate_iscsi::auth::{ChapAccount, Secret};
+use zgate_iscsi::login::Transport;
 use zgate_iscsi::names::IscsiName;
 
 /// Longest secret file read, in bytes.
@@ -36,9 +37,17 @@ pub(crate) struct Portal {
     pub address: SocketAddr,
     /// Portal group tag.
     pub group: u16,
+    /// TCP, or iSER on the fabric.
+    pub transport: Transport,
 }
 
 impl BlockSettings {
+    /// The addresses that are listened on over RDMA.
+    pub(crate) fn iser(&self) -> impl Iterator<Item = SocketAddr> {
+        let iser = self.portals.iter().filter(|portal| portal.transport == Transport::Iser);
+        iser.map(|portal| portal.address)
+    }
+
     /// The portal group tags, each once.
     pub(crate) fn groups(&self) -> Vec<u16> {
         let mut groups: Vec<u16> = self.portals.iter().map(|portal| portal.group).collect();
@@ -88,11 +97,14 @@ pub(crate) fn settings(config: &Config) -> io::Result<BlockSettings> {
 }
 
 fn portals(iscsi: &IscsiConfig) -> Vec<Portal> {
-    let of = |group: u16, listen: &[SocketAddr]| -> Vec<Portal> {
-        listen.iter().map(|&address| Portal { address, group }).collect()
+    let of = |group: u16, listen: &[SocketAddr], iser: &[SocketAddr]| -> Vec<Portal> {
+        let tcp = listen.iter().map(|&address| (address, Transport::Tcp));
+        let all = tcp.chain(iser.iter().map(|&address| (address, Transport::Iser)));
+        all.map(|(address, transport)| Portal { address, group, transport }).collect()
     };
-    let mut portals = of(iscsi.portal_group, &iscsi.listen);
-    portals.extend(iscsi.groups.iter().flat_map(|group| of(group.tag, &group.listen)));
+    let mut portals = of(iscsi.portal_group, &iscsi.listen, &iscsi.iser_listen);
+    let more = iscsi.groups.iter();
+    portals.extend(more.flat_map(|group| of(group.tag, &group.listen, &group.iser_listen)));
     portals
 }
 
@@ -263,9 +275,10 @@ mod tests {
     #[test]
     fn portals_have_their_groups() {
         let text = "[iscsi]\nlisten = [\"10.0.0.1:3260\", \"10.0.0.2:3260\"]\nportal_group = 7\n\
+            iser_listen = [\"10.0.0.1:3260\"]\n\
             [[iscsi.group]]\ntag = 2\nlisten = [\"10.1.0.1:3260\"]\n";
         let settings = settings(&config(text)).unwrap();
         let groups: Vec<_> = settings.portals.iter().map(|portal| portal.group).collect();
-        assert_eq!((groups, settings.groups()), (vec![7, 7, 2], vec![2, 7]));
+        assert_eq!((groups, settings.groups()), (vec![7, 7, 7, 2], vec![2, 7]));
     }
 }

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Instant;
 use zgate_config::{ByteSize, DirectChoice, LunConfig};
+use zgate_iscsi::login::Transport;
 use zgate_iscsi::names::IscsiName;
 use zgate_iscsi::pdu::Itt;
 use zgate_test_initiator::{LoginScript, Lun, Session, read16, synchronize16, write16};
@@ -70,7 +71,7 @@ pub(super) fn settings(scratch: &Path, portal: SocketAddr) -> io::Result<BlockSe
         direct: DirectChoice::Auto,
     };
     Ok(BlockSettings {
-        portals: vec![Portal { address: portal, group: 1 }],
+        portals: vec![Portal { address: portal, group: 1, transport: Transport::Tcp }],
         thin_warning_percent: 0,
         discovery: None,
         max_sessions: 64,

@@ -29,6 +29,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         nfs: server.listen.clone(),
         rdma: RdmaSettings {
             listen: config.rdma_listen(),
+            iser: config.iscsi.iser_listen().next().is_some(),
             fabric: config.rdma.fabric,
             arena_bytes: config.rdma.arena.0 as usize,
         },

@@ -12,6 +12,8 @@ use zgate_verbs::VerbsFabric;
 pub(crate) struct RdmaSettings {
     /// Where NFS listens; empty: nowhere.
     pub listen: Vec<SocketAddr>,
+    /// Whether iSCSI has portals on it, too.
+    pub iser: bool,
     pub fabric: FabricChoice,
     /// Memory registered with the devices, in bytes.
     pub arena_bytes: usize,
@@ -20,7 +22,7 @@ pub(crate) struct RdmaSettings {
 impl RdmaSettings {
     /// Whether RDMA is wanted at all.
     fn is_wanted(&self) -> bool {
-        !self.listen.is_empty()
+        !self.listen.is_empty() || self.iser
     }
 
     /// The pool of the process: over an arena when devices are to use it.

@@ -4,10 +4,10 @@ use super::fabric::RdmaSettings;
 use super::recovery::DirRecovery;
 use super::state_dir::{StateDir, random_bytes};
 use super::stores::{OpenStores, open_store};
-use crate::block::connection;
 use crate::block::service::BlockService;
 use crate::block::settings::{BlockSettings, Portal};
 use crate::block::unit::{Unit, UnitHome};
+use crate::block::{connection, iser};
 use crate::follow::facts::{Facts, FollowedExport};
 use crate::follow::numbers::with_volumes;
 use crate::follow::plan::{DatasetRef, Volume};
@@ -31,6 +31,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 use zgate_fabric::Fabric;
+use zgate_iscsi::login::Transport;
 use zgate_nfs::namespace::{Export, Namespace, StableNames};
 use zgate_nfs::runtime::Runtime;
 use zgate_nfs::v4::guard::StateGuard;
@@ -213,8 +214,12 @@ impl Gateway {
         tracing::info!(engine = ?kind, reason = engine.reason(), "io engine");
         let pool = settings.rdma.pool(IDLE_BUFFER_BYTES);
         let fabric = settings.rdma.open(&pool);
-        let fabric = fabric.map(|fabric| (fabric, settings.rdma.listen.clone()));
-        let ways = Ways::new(&settings.interfaces, fabric.as_ref().map(|(_, at)| at.as_slice()));
+        let nfs = settings.rdma.listen.as_slice();
+        let over_rdma = fabric.as_ref().map(|_| nfs).filter(|nfs| !nfs.is_empty());
+        let ways = Ways::new(&settings.interfaces, over_rdma);
+        let nfs = nfs.iter().map(|address| (*address, Protocol::Rpc));
+        let disks = block.iser().map(|address| (address, Protocol::Iscsi));
+        let fabric = fabric.map(|fabric| (fabric, nfs.chain(disks).collect()));
         let mut options = PosixOptions::new(engine.clone(), pool.clone());
         options.fd_cache_entries = settings.fd_cache_entries;
         options.handle_secret = Some(state_dir.handle_secret()?);
@@ -234,6 +239,10 @@ impl Gateway {
         }
         let mut portals = Vec::new();
         for portal in &block.portals {
+            if portal.transport == Transport::Iser {
+                portals.push(*portal);
+                continue;
+            }
             let listener = bind(portal.address)?;
             portals.push(Portal { address: listener.local_addr()?, ..*portal });
             listeners.push((listener, Protocol::Iscsi));
@@ -448,7 +457,7 @@ fn build(
 struct First {
     listeners: Vec<(std::net::TcpListener, Protocol)>,
     /// RDMA, and where it listens.
-    fabric: Option<(Arc<dyn Fabric>, Vec<SocketAddr>)>,
+    fabric: Option<(Arc<dyn Fabric>, Vec<(SocketAddr, Protocol)>)>,
     cores: Vec<mpsc::UnboundedSender<NewConnection>>,
     /// Logical units whose background work is to be done.
     units: mpsc::UnboundedReceiver<Arc<Unit>>,
@@ -482,9 +491,11 @@ fn run_core(
             }
             if let Some((fabric, addresses)) = fabric {
                 tokio::task::spawn_local(rdma::accept::tell_of_devices(Arc::clone(&fabric)));
-                for address in addresses {
+                for (address, protocol) in addresses {
                     let (fabric, service) = (Arc::clone(&fabric), Rc::clone(&service));
-                    let accept = rdma::accept::accept_loop(fabric, address, service, cores.clone());
+                    let cores = cores.clone();
+                    let accept =
+                        rdma::accept::accept_loop(fabric, address, protocol, service, cores);
                     tokio::task::spawn_local(accept);
                 }
             }
@@ -509,7 +520,13 @@ fn begin(connection: NewConnection, core: usize, service: &Rc<Service>) {
     let (protocol, stream) = match arrival {
         Arrival::Tcp(protocol, stream) => (protocol, stream),
         Arrival::Rdma(arrival) => {
-            tokio::task::spawn_local(rdma::serve(arrival, peer, Rc::clone(service)));
+            let service = Rc::clone(service);
+            match arrival.protocol {
+                Protocol::Rpc => tokio::task::spawn_local(rdma::serve(arrival, peer, service)),
+                Protocol::Iscsi => {
+                    tokio::task::spawn_local(iser::serve(arrival, peer, core, service))
+                }
+            };
             return;
         }
     };

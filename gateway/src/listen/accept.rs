@@ -26,7 +26,7 @@ pub(crate) enum Protocol {
 pub(crate) enum Arrival {
     /// A TCP connection.
     Tcp(Protocol, TcpStream),
-    /// A request for an RDMA connection, for RPC.
+    /// A request for an RDMA connection.
     Rdma(RdmaArrival),
 }
 

@@ -13,6 +13,9 @@ pub const MAX_DATA_SEGMENT_BYTES: u32 = (1 << 24) - 1;
 /// What both sides may send before MaxRecvDataSegmentLength is declared, and
 /// during login (RFC 7143 §13.12).
 pub const DEFAULT_RECV_SEGMENT_BYTES: u32 = 8192;
+/// Longest data segment sent to an iSER initiator in full feature phase. Linux
+/// posts receives for this much, whatever InitiatorRecvDataSegmentLength says.
+pub const ISER_CONTROL_DATA_BYTES: u32 = 128;
 /// Smallest value the length keys may take (RFC 7143 §13.12-14).
 pub const MIN_SEGMENT_BYTES: u32 = 512;
 /// Longest text that one negotiation exchange may gather from PDUs with the C
@@ -77,6 +80,7 @@ const _: () = assert!(MAX_TEXT_BYTES >= 8192 && MAX_TEXT_ANSWER_BYTES >= MAX_TEX
 const _: () = assert!(MAX_BURST_BYTES >= MIN_SEGMENT_BYTES && MAX_BURST_BYTES < 1 << 24);
 const _: () = assert!(DEFAULT_RECV_SEGMENT_BYTES <= MAX_DATA_SEGMENT_BYTES);
 const _: () = assert!(MAX_GATHERED_BYTES > MAX_BURST_BYTES);
+const _: () = assert!(ISER_CONTROL_DATA_BYTES as usize >= BHS_BYTES, "a Reject carries a header");
 const _: () = assert!(MAX_COMMAND_WINDOW < 1 << 31, "serial number arithmetic");
 const _: () = assert!(MAX_RETAINED_STATUSES > MAX_COMMAND_WINDOW as usize);
 const _: () = assert!(SMALL_PIECE_BYTES < COALESCED_PIECE_BYTES);

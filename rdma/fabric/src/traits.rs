@@ -162,6 +162,9 @@ pub trait Request: Send + fmt::Debug {
     /// Its address.
     fn peer_address(&self) -> SocketAddr;
 
+    /// The address it came to, where the system tells it.
+    fn local_address(&self) -> Option<SocketAddr>;
+
     /// What it says. Zeros may follow it.
     fn private_data(&self) -> &[u8];
 

@@ -193,6 +193,10 @@ impl Request for VerbsRequest {
         self.peer
     }
 
+    fn local_address(&self) -> Option<SocketAddr> {
+        self.link.local_address()
+    }
+
     fn private_data(&self) -> &[u8] {
         &self.private_data
     }

@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol/nfs", &["zgate-store", "zgate-xdr", "zgate-rpc"]),
     ("protocol/scsi", &["zgate-store"]),
     ("protocol/iscsi", &["zgate-store"]),
+    ("protocol/iser", &["zgate-store", "zgate-iscsi"]),
     ("rdma/fabric", &["zgate-store"]),
     ("rdma/sys", &[]),
     ("rdma/verbs", &["zgate-store", "zgate-fabric", "zgate-rdma-sys"]),

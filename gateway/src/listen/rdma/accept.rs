@@ -1,6 +1,6 @@
 //! Connection requests of RDMA clients, spread over the cores.
 
-use crate::listen::accept::{Arrival, NewConnection};
+use crate::listen::accept::{Arrival, NewConnection, Protocol};
 use crate::serve::service::Service;
 use futures_util::StreamExt;
 use std::net::SocketAddr;
@@ -23,6 +23,10 @@ pub(crate) struct RdmaArrival {
     pub request: Box<dyn Request>,
     /// Whether the fabric can invalidate the client's memory.
     pub can_invalidate: bool,
+    /// What is spoken on the connection.
+    pub protocol: Protocol,
+    /// Where it is listened on.
+    pub local: SocketAddr,
 }
 
 /// Logs what happens to the devices.
@@ -35,12 +39,17 @@ pub(crate) async fn tell_of_devices(fabric: Arc<dyn Fabric>) {
 
 /// Waits until the address can be listened on: its device may be yet to come,
 /// or to come back. Each reason is told once; TCP goes on.
-async fn listen(fabric: &dyn Fabric, address: SocketAddr) -> Box<dyn Listener> {
+async fn listen(
+    fabric: &dyn Fabric,
+    address: SocketAddr,
+    protocol: Protocol,
+) -> Box<dyn Listener> {
     let mut told = String::new();
     loop {
         match fabric.listen(address) {
             Ok(listener) => {
-                tracing::info!(address = %listener.local_address(), "listening for RDMA");
+                let address = listener.local_address();
+                tracing::info!(%address, ?protocol, "listening for RDMA");
                 return listener;
             }
             Err(error) => {
@@ -59,10 +68,11 @@ async fn listen(fabric: &dyn Fabric, address: SocketAddr) -> Box<dyn Listener> {
 pub(crate) async fn accept_loop(
     fabric: Arc<dyn Fabric>,
     address: SocketAddr,
+    protocol: Protocol,
     service: Rc<Service>,
     cores: Vec<mpsc::UnboundedSender<NewConnection>>,
 ) {
-    let mut listener = listen(&*fabric, address).await;
+    let mut listener = listen(&*fabric, address, protocol).await;
     let can_invalidate = fabric.send_with_invalidate();
     let mut next = 0;
     loop {
@@ -72,11 +82,11 @@ pub(crate) async fn accept_loop(
                 tracing::warn!(%error, "an RDMA connection cannot be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 drop(listener);
-                listener = listen(&*fabric, address).await;
+                listener = listen(&*fabric, address, protocol).await;
                 continue;
             }
         };
-        let from = request.peer_address();
+        let (from, local) = (request.peer_address(), listener.local_address());
         let Some(connection) = service.shared.connections.admit(from.ip()) else {
             service.shared.metrics.connection_refused();
             tracing::warn!(peer = %from, "refused: too many connections");
@@ -85,7 +95,7 @@ pub(crate) async fn accept_loop(
         };
         let address = from.ip().to_canonical();
         let peer = Peer { address, port: NO_PORT, connection, rdma: true };
-        let arrival = Arrival::Rdma(RdmaArrival { request, can_invalidate });
+        let arrival = Arrival::Rdma(RdmaArrival { request, can_invalidate, protocol, local });
         if cores[next % cores.len()].send(NewConnection { arrival, peer }).is_err() {
             return;
         }

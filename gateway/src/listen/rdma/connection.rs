@@ -121,7 +121,7 @@ async fn accept(
     peer: &Rc<Peer>,
     service: &Rc<Service>,
 ) -> std::io::Result<Connection> {
-    let RdmaArrival { request, can_invalidate } = arrival;
+    let RdmaArrival { request, can_invalidate, .. } = arrival;
     let mut offer = PrivateData::decode(request.private_data());
     offer.remote_invalidation &= can_invalidate;
     let own = PrivateData {

@@ -24,6 +24,8 @@ pub(super) enum Rule {
     Maximum(u32, u32, Ours<u32>, Store<u32>),
     /// The initiator declares a number, in a range; no answer.
     Declare(u32, u32, Store<u32>),
+    /// The initiator declares a boolean; no answer.
+    DeclareBoolean(Store<bool>),
     /// The initiator declares text nobody here needs; no answer.
     Note,
     /// Always this answer.
@@ -60,7 +62,7 @@ const fn anytime(name: &'static str, rule: Rule) -> KeySpec {
     KeySpec { name, rule, scope: Scope::Connection, in_discovery: true, in_full_feature: true }
 }
 
-use Rule::{And, Choice, Declare, Fixed, Maximum, Minimum, Note, Or, TargetOnly};
+use Rule::{And, Choice, Declare, DeclareBoolean, Fixed, Maximum, Minimum, Note, Or, TargetOnly};
 use Scope::{Connection, Session};
 
 /// Every operational key, in the order in which they are settled:
@@ -191,6 +193,14 @@ pub(super) static KEYS: &[KeySpec] = &[
         false,
     ),
     key("MaxOutstandingUnexpectedPDUs", Note, Session, false),
+    key("MaxAHSLength", Note, Connection, false),
+    key(
+        "TaggedBufferForSolicitedDataOnly",
+        DeclareBoolean(|p, v| p.solicited_buffer_only = v),
+        Session,
+        false,
+    ),
+    key("iSERHelloRequired", DeclareBoolean(|p, v| p.iser_hello = v), Session, false),
     // Markers are gone from RFC 7143 §13.25: No, and Reject for the intervals.
     key("OFMarker", Fixed("No"), Connection, true),
     key("IFMarker", Fixed("No"), Connection, true),
@@ -202,8 +212,8 @@ pub(super) static KEYS: &[KeySpec] = &[
     key("TargetPortalGroupTag", TargetOnly, Session, true),
 ];
 
-/// The key of a name. iSCSIProtocolLevel is the one that does not start with a
-/// capital letter (RFC 7144 §7.1.1).
+/// The key of a name. iSCSIProtocolLevel (RFC 7144 §7.1.1) and
+/// iSERHelloRequired (RFC 7145 §6) do not start with a capital letter.
 pub(super) fn find(name: &str) -> Option<(usize, &'static KeySpec)> {
     KEYS.iter().enumerate().find(|(_, spec)| spec.name == name)
 }

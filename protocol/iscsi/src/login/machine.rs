@@ -3,7 +3,7 @@
 use super::identity::{Arrival, Identity, Refusal, identify};
 use super::keys::{IDENTITY_KEYS, is_security_key};
 use super::negotiate::{Negotiation, Place};
-use super::params::{Offer, Operational};
+use super::params::{Offer, Operational, Transport};
 use super::security::Security;
 use super::status::LoginStatus;
 use crate::access::AccessPolicy;
@@ -51,6 +51,8 @@ pub struct LoggedIn {
     pub command_window: u32,
     /// The name that CHAP proved.
     pub authenticated: Option<String>,
+    /// What it came in on.
+    pub transport: Transport,
 }
 
 /// Where a login stands.
@@ -301,6 +303,11 @@ impl Login {
             return Err(LoginStatus::TARGET_ERROR);
         };
         let params = self.negotiation.result.clone();
+        // RFC 7145 §5.1: a normal session on iSER has RDMAExtensions=Yes.
+        let iser = self.offer.transport == Transport::Iser;
+        if iser && key.target.is_some() && !params.rdma_extensions {
+            return Err(LoginStatus::INITIATOR_ERROR);
+        }
         let most = params.max_connections as usize;
         let claim = cx.directory.claim(&key, fixed.tsih, fixed.cid, most, cx.entropy)?;
         self.state = LoginState::Done(Box::new(LoggedIn {
@@ -312,6 +319,7 @@ impl Login {
             stat_sn: self.stat_sn,
             command_window: self.command_window(),
             authenticated: self.security.authenticated().map(str::to_owned),
+            transport: self.offer.transport,
         }));
         Ok(())
     }

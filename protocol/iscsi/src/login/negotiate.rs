@@ -172,6 +172,10 @@ impl Negotiation {
                 store(result, theirs);
                 Ok(None)
             }
+            Rule::DeclareBoolean(store) => {
+                store(result, parse_boolean(value).ok_or(NegotiationError::Value(spec.name))?);
+                Ok(None)
+            }
             Rule::Note if value.len() > MAX_VALUE_BYTES => Err(NegotiationError::Value(spec.name)),
             Rule::Note | Rule::TargetOnly => Ok(None),
             Rule::Fixed(answer) => Ok(Some((*answer).to_owned())),

@@ -1,6 +1,6 @@
 //! What is offered and what came out.
 
-use crate::limits::{DEFAULT_RECV_SEGMENT_BYTES, MAX_COMMAND_WINDOW};
+use crate::limits::{DEFAULT_RECV_SEGMENT_BYTES, ISER_CONTROL_DATA_BYTES, MAX_COMMAND_WINDOW};
 
 /// The transport a login runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +75,19 @@ impl Default for Offer {
     }
 }
 
+impl Transport {
+    /// Longest data segment that a PDU other than Data-In may carry to an
+    /// initiator that declared `declared_bytes`.
+    #[must_use]
+    pub(crate) fn control_data_bytes(self, declared_bytes: u32, discovery: bool) -> u32 {
+        match self {
+            Self::Tcp => declared_bytes,
+            Self::Iser if discovery => declared_bytes.min(DEFAULT_RECV_SEGMENT_BYTES),
+            Self::Iser => declared_bytes.min(ISER_CONTROL_DATA_BYTES),
+        }
+    }
+}
+
 impl Offer {
     /// The window, within bounds.
     #[must_use]
@@ -120,6 +133,11 @@ pub struct Operational {
     pub protocol_level: u32,
     /// RDMAExtensions.
     pub rdma_extensions: bool,
+    /// The memory an initiator advertises for a write begins behind what it
+    /// sends unsolicited; see docs/spec-exceptions/iser-solicited-buffer.md.
+    pub solicited_buffer_only: bool,
+    /// The initiator begins full feature phase with an iSER Hello.
+    pub iser_hello: bool,
 }
 
 impl Default for Operational {
@@ -142,6 +160,8 @@ impl Default for Operational {
             error_recovery_level: 0,
             protocol_level: 1,
             rdma_extensions: false,
+            solicited_buffer_only: true,
+            iser_hello: false,
         }
     }
 }

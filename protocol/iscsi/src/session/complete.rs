@@ -4,6 +4,7 @@ use super::Session;
 use super::events::{Completion, TaskTag};
 use super::read::{Collapsed, ReadLog, truncate};
 use super::task::{Failure, Phase, Task};
+use crate::login::Transport;
 use crate::pdu::{Itt, Residual, ScsiResponse, ServiceResponse};
 use bytes::Bytes;
 use zgate_store::Payload;
@@ -67,17 +68,29 @@ impl Session {
         };
         let erl = self.params.error_recovery_level;
         let burst_bytes = self.params.max_burst_bytes;
+        let transport = self.transport;
+        let sense_bytes = self.control_data_bytes(task.conn).saturating_sub(2);
         let acknowledge = (erl >= 1 && !data_in.is_empty()).then(|| self.fresh_ttt());
         let Some(conn) = self.conn(task.conn) else { return };
         let stat_sn = conn.take_stat_sn();
         let has_data = data_in.iter().any(|p: &Payload| !p.is_empty());
         // RFC 7143 §11.7.3: status goes with data only when it needs no sense.
-        let collapses = has_data && status == 0 && sense.is_empty() && !task.is_bidirectional();
+        // On iSER it is a message of its own (RFC 7145 §7.3).
+        let collapses = has_data
+            && transport == Transport::Tcp
+            && status == 0
+            && sense.is_empty()
+            && !task.is_bidirectional();
+        let segment_bytes = match transport {
+            Transport::Tcp => conn.params.initiator_recv_bytes,
+            // One RDMA Write a burst.
+            Transport::Iser => burst_bytes,
+        };
         let log = has_data.then(|| ReadLog {
             itt: task.tag.itt,
             lun: task.command.lun,
             data: data_in,
-            segment_bytes: conn.params.initiator_recv_bytes,
+            segment_bytes,
             burst_bytes,
             acknowledge,
             collapsed: collapses.then_some(Collapsed { status, stat_sn, residual }),
@@ -97,7 +110,8 @@ impl Session {
                 bidirectional,
                 residual,
             };
-            pdus.push(response.encode(&sense));
+            let sense = &sense[..sense.len().min(sense_bytes)];
+            pdus.push(response.encode(sense));
         }
         let last = pdus.pop();
         pdus.into_iter().for_each(|pdu| conn.send(pdu));

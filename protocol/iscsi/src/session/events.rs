@@ -65,7 +65,7 @@ pub struct Command {
     pub data_out: Vec<Bytes>,
     /// Bytes of it that were copied to keep small pieces together.
     pub copied_bytes: u32,
-    /// Data-In must be in memory: a data digest is in use.
+    /// Data-In must be in memory: a data digest is in use, or RDMA.
     pub needs_memory: bool,
 }
 

@@ -111,6 +111,22 @@ impl Gather {
         }
     }
 
+    /// Takes all data up to `data`'s end in one piece, in place of the pieces
+    /// that are there already. False: it does not hold just these.
+    pub(crate) fn replace_front(&mut self, data: Bytes) -> bool {
+        let end = data.len() as u64;
+        let inside = self.pieces.partition_point(|piece| piece.end() <= end);
+        let cut = self.pieces.get(inside).is_some_and(|next| u64::from(next.offset) < end);
+        if end > u64::from(self.expected) || cut {
+            return false;
+        }
+        let held: usize = self.pieces[..inside].iter().map(|piece| piece.stored.len()).sum();
+        self.received += (data.len() - held) as u32;
+        let whole = Piece { offset: 0, stored: Stored::Shared(data) };
+        self.pieces.splice(..inside, [whole]);
+        true
+    }
+
     /// What is missing between two offsets, as (offset, length).
     pub(crate) fn missing(&self, start: u32, end: u32) -> Vec<(u32, u32)> {
         let mut holes = Vec::new();
@@ -168,6 +184,18 @@ mod tests {
         gather.insert(12288, data(4096)).unwrap();
         assert!(gather.is_complete() && gather.missing(0, 16384).is_empty());
         assert_eq!(gather.take().len(), 4);
+    }
+
+    #[test]
+    fn one_piece_takes_the_place_of_those_in_it() {
+        let mut gather = Gather::new(16384);
+        gather.insert(0, data(4096)).unwrap();
+        gather.insert(12288, data(4096)).unwrap();
+        assert!(!gather.replace_front(Bytes::from(vec![2; 13000])));
+        assert!(!gather.replace_front(Bytes::from(vec![2; 16385])));
+        assert!(gather.replace_front(Bytes::from(vec![2; 12288])));
+        assert!(gather.is_complete());
+        assert_eq!(gather.take().iter().map(Bytes::len).collect::<Vec<_>>(), [12288, 4096]);
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub enum AttachError {
     /// It has as many connections as it may.
     #[error("too many connections")]
     TooMany,
+    /// It came in on another transport than the session's connections.
+    #[error("another transport than the session's")]
+    OtherTransport,
 }
 
 impl Session {
@@ -30,6 +33,10 @@ impl Session {
         self.now = self.now.max(now);
         if self.ended {
             return Err(AttachError::Ended);
+        }
+        // RFC 7145 §6.3: RDMAExtensions is the same on all connections.
+        if login.transport != self.transport {
+            return Err(AttachError::OtherTransport);
         }
         if let Some(old) =
             self.conns.iter().find(|conn| conn.cid == login.cid).map(|conn| conn.handle)

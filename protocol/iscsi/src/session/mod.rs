@@ -17,6 +17,7 @@ mod nop;
 mod notify;
 mod read;
 mod solicit;
+mod solicited;
 mod task;
 mod text_exchange;
 mod window;
@@ -29,10 +30,11 @@ pub use events::{
 pub(crate) use task::{Phase, Sequence, Task};
 
 pub use lifecycle::AttachError;
+pub use solicited::Solicited;
 
 use crate::directory::SessionKey;
 use crate::limits::MAX_COMMAND_WINDOW;
-use crate::login::{LoggedIn, Operational};
+use crate::login::{LoggedIn, Operational, Transport};
 use crate::names::Tsih;
 use crate::pdu::{Itt, Outgoing, TaskAttribute, Ttt};
 use crate::recovery::Lost;
@@ -49,6 +51,7 @@ pub struct Session {
     pub(crate) key: SessionKey,
     pub(crate) tsih: Tsih,
     pub(crate) params: Operational,
+    pub(crate) transport: Transport,
     pub(crate) config: SessionConfig,
     pub(crate) window: Window,
     pub(crate) conns: Vec<Connection>,
@@ -84,6 +87,7 @@ impl Session {
             key: login.key.clone(),
             tsih,
             params,
+            transport: login.transport,
             config,
             window: Window::new(login.cmd_sn, login.command_window.clamp(1, MAX_COMMAND_WINDOW)),
             conns: Vec::new(),
@@ -155,7 +159,8 @@ impl Session {
     /// Whether Data-In for this connection must be in memory.
     #[must_use]
     pub fn needs_memory(&self, conn: ConnHandle) -> bool {
-        self.conns.iter().any(|c| c.handle == conn && c.params.data_digest)
+        self.transport == Transport::Iser
+            || self.conns.iter().any(|c| c.handle == conn && c.params.data_digest)
     }
 
     /// Whether [`Self::poll_transmit`] has something for a connection.
@@ -184,6 +189,13 @@ impl Session {
             return 0;
         }
         self.conns.iter().map(|conn| conn.retained.len() as u32).sum()
+    }
+
+    /// Longest data segment of a PDU other than Data-In on a connection.
+    pub(crate) fn control_data_bytes(&self, conn: ConnHandle) -> usize {
+        let declared = self.conns.iter().find(|c| c.handle == conn);
+        let declared = declared.map_or(0, |conn| conn.params.initiator_recv_bytes);
+        self.transport.control_data_bytes(declared, self.is_discovery()) as usize
     }
 
     pub(crate) fn conn(&mut self, handle: ConnHandle) -> Option<&mut Connection> {

@@ -15,8 +15,8 @@ impl Session {
         if pdu.itt == Itt::NONE {
             return;
         }
+        let most = MAX_PING_BYTES.min(self.control_data_bytes(handle));
         let Some(conn) = self.conn(handle) else { return };
-        let most = MAX_PING_BYTES.min(conn.params.initiator_recv_bytes as usize);
         let mut ping = frame.contiguous_data();
         ping.truncate(most);
         let stat_sn = conn.take_stat_sn();

@@ -136,9 +136,8 @@ impl Session {
 
     /// Sends as much of the answer as one PDU takes.
     fn send_text(&mut self, handle: ConnHandle) {
-        let fresh = self.fresh_ttt();
+        let (fresh, most) = (self.fresh_ttt(), self.control_data_bytes(handle));
         let Some(conn) = self.conn(handle) else { return };
-        let most = conn.params.initiator_recv_bytes as usize;
         let stat_sn = conn.take_stat_sn();
         let Some(exchange) = conn.text.as_mut() else { return };
         let chunk = exchange.rest.split_to(exchange.rest.len().min(most));

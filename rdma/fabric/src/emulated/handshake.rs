@@ -102,6 +102,10 @@ impl Request for EmulatedRequest {
         self.peer
     }
 
+    fn local_address(&self) -> Option<SocketAddr> {
+        self.stream.local_addr().ok()
+    }
+
     fn private_data(&self) -> &[u8] {
         &self.private_data
     }

@@ -31,6 +31,15 @@ pub(crate) enum Backing {
     Loop,
 }
 
+/// What a judge, which speaks TCP, is carried on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// TCP to the gateway.
+    Tcp,
+    /// TCP to a bridge, and iSER on the emulated fabric from there.
+    Iser,
+}
+
 /// Disks of the open target, by LUN.
 pub(crate) mod lun {
     /// Physical blocks of 4096 bytes.
@@ -66,6 +75,7 @@ pub(crate) struct Rig {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) admin: PathBuf,
     pub(crate) binary: PathBuf,
+    bridge: Option<ServerProcess>,
     _loops: Vec<LoopDevice>,
 }
 
@@ -74,7 +84,7 @@ impl Rig {
     ///
     /// # Errors
     /// With its log when it does not come up.
-    pub(crate) fn start(binary: &Path, backing: Backing) -> io::Result<Self> {
+    pub(crate) fn start(binary: &Path, backing: Backing, over: Transport) -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("zgate-iscsi-").tempdir()?;
         let mut loops = Vec::new();
         let mut paths = Vec::new();
@@ -94,19 +104,25 @@ impl Rig {
         secret(&dir.path().join("out.secret"), OUT_SECRET)?;
         let (nfs, portal) = (zgate::free_port()?, zgate::free_port()?);
         let config = dir.path().join("zgate.toml");
-        fs::write(&config, text(dir.path(), &paths, nfs, portal))?;
+        let iser = match over {
+            Transport::Tcp => None,
+            Transport::Iser => Some(local(zgate::free_port()?)),
+        };
+        fs::write(&config, text(dir.path(), &paths, (nfs, portal), iser))?;
         let mut command = Command::new(binary);
         command.arg("serve").arg("--config").arg(&config).env("ZGATE_LOG", "info");
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, portal));
+        let address = local(portal);
         let log = dir.path().join("zgate.log");
         let server = ServerProcess::start("zgate", command, address, &log)?;
-        let admin = dir.path().join("admin.sock");
-        Ok(Self { server, dir, admin, binary: binary.to_owned(), _loops: loops })
+        let bridge = iser.map(|iser| start_bridge(iser, &dir.path().join("bridge.log")));
+        let (admin, binary) = (dir.path().join("admin.sock"), binary.to_owned());
+        Ok(Self { server, dir, admin, binary, bridge: bridge.transpose()?, _loops: loops })
     }
 
     /// The URL of a LUN, with a user and more if need be.
     pub(crate) fn url(&self, user: &str, target: &str, lun: u16, more: &str) -> String {
-        format!("iscsi://{user}{}/{target}/{lun}{more}", self.server.address)
+        let portal = self.bridge.as_ref().unwrap_or(&self.server).address;
+        format!("iscsi://{user}{portal}/{target}/{lun}{more}")
     }
 
     /// A live command of the gateway, as JSON.
@@ -130,7 +146,33 @@ fn secret(path: &Path, text: &str) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))
 }
 
-fn text(dir: &Path, paths: &[PathBuf], nfs: u16, portal: u16) -> String {
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// Builds and starts what carries a judge to an iSER portal.
+fn start_bridge(iser: SocketAddr, log: &Path) -> io::Result<ServerProcess> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--release", "--quiet", "--package", "zgate-test-iser"]);
+    if !build.status()?.success() {
+        return Err(io::Error::other("the bridge to iSER does not build"));
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR");
+    let target = target.map_or_else(|| "target".into(), PathBuf::from);
+    let listen = local(zgate::free_port()?);
+    let mut command = Command::new(target.join("release/zgate-test-iser"));
+    command.arg(listen.to_string()).arg(iser.to_string());
+    ServerProcess::start("zgate-test-iser", command, listen, log)
+}
+
+fn text(
+    dir: &Path,
+    paths: &[PathBuf],
+    (nfs, portal): (u16, u16),
+    iser: Option<SocketAddr>,
+) -> String {
+    let iser = iser.map(|iser| format!("iser_listen = [\"{iser}\"]\n")).unwrap_or_default();
     let dir = dir.display();
     let path = |at: usize| paths.get(at).map(|path| path.display().to_string()).unwrap_or_default();
     format!(
@@ -140,9 +182,12 @@ state_dir = "{dir}/state"
 admin_socket = "{dir}/admin.sock"
 metrics_listen = "127.0.0.1:0"
 
+[rdma]
+fabric = "emulated"
+
 [iscsi]
 listen = ["127.0.0.1:{portal}"]
-thin_warning_percent = 0
+{iser}thin_warning_percent = 0
 
 [[target]]
 name = "{OPEN}"

@@ -1,5 +1,6 @@
 //! The iSCSI judges: libiscsi's own suite on files and on loop devices, and
-//! what its tools and qemu see of discovery, CHAP and a disk's content.
+//! what its tools and qemu see of discovery, CHAP and a disk's content; the
+//! suite once more over iSER on the emulated fabric.
 
 mod checks;
 mod disks;
@@ -7,7 +8,7 @@ mod known;
 mod libiscsi;
 mod sessions;
 
-pub(crate) use disks::{Backing, Rig};
+pub(crate) use disks::{Backing, Rig, Transport};
 
 use crate::totals::Totals;
 use std::io;
@@ -19,17 +20,20 @@ use std::path::Path;
 /// Naming what is missing.
 pub(crate) fn run(binary: &Path, totals: &mut Totals) -> io::Result<()> {
     totals.run("libiscsi suite, file LUN", |outcome| {
-        libiscsi::run(&Rig::start(binary, Backing::File)?, outcome)
+        libiscsi::run(&Rig::start(binary, Backing::File, Transport::Tcp)?, outcome)
+    });
+    totals.run("libiscsi suite, file LUN, over iSER", |outcome| {
+        libiscsi::run(&Rig::start(binary, Backing::File, Transport::Iser)?, outcome)
     });
     if rustix::process::geteuid().is_root() {
         totals.run("libiscsi suite, loop device", |outcome| {
-            libiscsi::run(&Rig::start(binary, Backing::Loop)?, outcome)
+            libiscsi::run(&Rig::start(binary, Backing::Loop, Transport::Tcp)?, outcome)
         });
     } else {
         totals.skip("libiscsi suite, loop device", "only root may make loop devices");
     }
     totals.run("iSCSI tools, sessions and reservations", |outcome| {
-        let rig = Rig::start(binary, Backing::File)?;
+        let rig = Rig::start(binary, Backing::File, Transport::Tcp)?;
         checks::run(&rig, outcome);
         sessions::run(&rig, outcome);
         Ok(())

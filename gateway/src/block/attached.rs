@@ -1,0 +1,225 @@
+//! A connection's side towards its session, whatever it came in on: what the
+//! session asks for is carried out, what runs is counted.
+
+use super::cell::{Cell, Port, Work};
+use super::execute::{execute, weight};
+use super::functions;
+use super::limits::{MAX_RUNNING, MAX_RUNNING_BYTES, MAX_TOTAL_BYTES};
+use super::login::Admitted;
+use super::service::BlockService;
+use crate::serve::data_path;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use zgate_iscsi::login::Transport;
+use zgate_iscsi::session::{CloseReason, Command, Completion, TaskTag};
+
+/// What came of something that ran: the bytes it was counted with, and a
+/// command's result.
+pub(crate) type Finished = (u64, Option<(TaskTag, Completion)>);
+type Running = FuturesUnordered<LocalBoxFuture<'static, Finished>>;
+
+/// A connection that has logged in.
+pub(crate) struct Attached {
+    pub port: Arc<Port>,
+    pub block: Arc<BlockService>,
+    pub admitted: Admitted,
+    /// Where the initiator connected to.
+    pub local: Option<SocketAddr>,
+    running: Running,
+    running_bytes: u64,
+    todo: VecDeque<Work>,
+}
+
+/// A connection that logged in, and was gone before it could do anything.
+pub(crate) fn abandon(block: &BlockService, admitted: &Admitted) {
+    let (cell, handle) = (&admitted.cell, admitted.handle);
+    let now = block.now();
+    cell.with(|session| session.handle_closed(handle, now));
+    cell.remove_port(handle);
+    block.connection_ended(cell, &admitted.login);
+    if cell.with(|session| session.is_ended()) {
+        block.end_session(cell);
+    }
+}
+
+impl Attached {
+    pub(crate) fn new(
+        port: Arc<Port>,
+        block: Arc<BlockService>,
+        admitted: Admitted,
+        local: Option<SocketAddr>,
+    ) -> Self {
+        Self {
+            port,
+            block,
+            admitted,
+            local,
+            running: FuturesUnordered::new(),
+            running_bytes: 0,
+            todo: VecDeque::new(),
+        }
+    }
+
+    /// Calls the engine and takes what it wants done.
+    pub(crate) fn drive<T>(
+        &mut self,
+        call: impl FnOnce(&mut zgate_iscsi::session::Session) -> T,
+    ) -> T {
+        self.admitted.cell.drive(self.admitted.handle, &mut self.todo, call)
+    }
+
+    /// What carries its data.
+    pub(crate) fn carrier(&self) -> data_path::Transport {
+        match self.admitted.login.transport {
+            Transport::Tcp => data_path::Transport::Iscsi,
+            Transport::Iser => data_path::Transport::Iser,
+        }
+    }
+
+    /// Whether another command may begin.
+    pub(crate) fn may_begin(&self) -> bool {
+        let total = self.block.figures.running_bytes.load(Ordering::Relaxed);
+        self.running.len() < MAX_RUNNING
+            && self.running_bytes < MAX_RUNNING_BYTES
+            && (total < MAX_TOTAL_BYTES || self.running.is_empty())
+    }
+
+    /// Whether nothing runs.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// What comes to its end next; never, when nothing runs.
+    pub(crate) async fn finished(&mut self) -> Finished {
+        match self.running.next().await {
+            Some(finished) => finished,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Does what the engine asked for. A command that needs no waiting is
+    /// answered on the spot, so that a burst leaves in one send.
+    pub(crate) async fn work(&mut self) {
+        while let Some(work) = self.todo.pop_front() {
+            match work {
+                Work::Run(command) => self.start(command).await,
+                Work::Function { tag, function, lun } => {
+                    let (block, cell) = (Arc::clone(&self.block), Arc::clone(&self.admitted.cell));
+                    self.running.push(Box::pin(async move {
+                        functions::carry_out(&block, &cell, tag, function, lun).await;
+                        (0, None)
+                    }));
+                }
+                Work::SendTargets { tag, scope } => {
+                    let local = self.local;
+                    let cell = &self.admitted.cell;
+                    let targets =
+                        self.block.listing(&scope, &cell.key.initiator, cell.address, local);
+                    self.drive(|session| session.answer_send_targets(tag, &targets));
+                }
+                Work::Ended(reason) => {
+                    tracing::info!(
+                        session = self.admitted.cell.tsih.0,
+                        ?reason,
+                        "iSCSI session ended"
+                    );
+                    self.block.end_session(&self.admitted.cell);
+                }
+            }
+        }
+    }
+
+    async fn start(&mut self, command: Box<Command>) {
+        let (bytes, carrier) = (weight(&command), self.carrier());
+        let (block, cell) = (Arc::clone(&self.block), Arc::clone(&self.admitted.cell));
+        let mut run: LocalBoxFuture<'static, Finished> = Box::pin(async move {
+            let result = execute(&block, &cell, command, carrier).await;
+            (bytes, Some(result))
+        });
+        let first =
+            std::future::poll_fn(|task: &mut Context<'_>| Poll::Ready(run.as_mut().poll(task)));
+        match first.await {
+            Poll::Ready((_, Some((tag, completion)))) => {
+                self.drive(|session| session.complete(tag, completion));
+            }
+            Poll::Ready((_, None)) => {}
+            Poll::Pending => {
+                self.running_bytes += bytes;
+                self.block.figures.running_bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.running.push(run);
+            }
+        }
+    }
+
+    pub(crate) fn finish(&mut self, (bytes, result): Finished) {
+        self.running_bytes -= bytes;
+        self.block.figures.running_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some((tag, completion)) = result {
+            self.drive(|session| session.complete(tag, completion));
+        }
+    }
+
+    /// Commands that run when the connection goes are finished all the same.
+    pub(crate) async fn close(mut self) {
+        let (handle, now) = (self.admitted.handle, self.block.now());
+        self.drive(|session| session.handle_closed(handle, now));
+        self.work().await;
+        let carrier = self.carrier();
+        let Admitted { login, cell, .. } = &self.admitted;
+        cell.remove_port(handle);
+        self.block.connection_ended(cell, login);
+        tokio::task::spawn_local(run_out(
+            self.running,
+            Arc::clone(cell),
+            Arc::clone(&self.block),
+            carrier,
+        ));
+    }
+}
+
+/// What a closed connection is logged with.
+pub(crate) fn words(reason: CloseReason) -> &'static str {
+    match reason {
+        CloseReason::Logout => "logged out",
+        CloseReason::Dropped => "dropped",
+        CloseReason::Protocol => "protocol error",
+        CloseReason::Silent => "the peer does not answer",
+        CloseReason::Overrun => "the peer does not read",
+        CloseReason::Reinstated => "another connection took its place",
+    }
+}
+
+/// Lets what runs come to its end without its connection. What the session
+/// then has to do is done here, unless another connection does it.
+async fn run_out(
+    mut running: Running,
+    cell: Arc<Cell>,
+    block: Arc<BlockService>,
+    carrier: data_path::Transport,
+) {
+    while let Some((bytes, result)) = running.next().await {
+        block.figures.running_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some((tag, completion)) = result {
+            cell.with(|session| session.complete(tag, completion));
+        }
+    }
+    while cell.ports().is_empty() {
+        match cell.take_work() {
+            Some(Work::Run(command)) => {
+                let (tag, completion) = execute(&block, &cell, command, carrier).await;
+                cell.with(|session| session.complete(tag, completion));
+            }
+            Some(Work::Function { tag, function, lun }) => {
+                functions::carry_out(&block, &cell, tag, function, lun).await;
+            }
+            Some(Work::SendTargets { .. }) => {}
+            Some(Work::Ended(_)) => block.end_session(&cell),
+            None => return,
+        }
+    }
+}

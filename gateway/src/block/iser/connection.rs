@@ -1,0 +1,295 @@
+//! One iSER connection in full feature phase.
+
+use super::wire::{Arrived, Happened, Parts, Wire};
+use crate::block::attached::{Attached, words};
+use crate::block::cell::Port;
+use crate::block::limits::{LAST_WORDS_TIMEOUT, MAX_QUEUED_BYTES, SEND_BATCH_BYTES};
+use crate::block::login::{self, LoginWire};
+use crate::listen::rdma::accept::RdmaArrival;
+use crate::serve::data_path::DataDirection;
+use crate::serve::service::Service;
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use zgate_fabric::{
+    QueueOptions, ReadBatch, RemoteRead, RemoteSlice, RemoteWrite, SendBatch, SendPart, WorkId,
+};
+use zgate_iscsi::limits::BHS_BYTES;
+use zgate_iscsi::pdu::{Opcode, R2t};
+use zgate_iscsi::session::{CloseReason, Session, Solicited};
+use zgate_iser::{Header, Message, Piece, Pull, Push, Step, Target};
+use zgate_nfs::Peer;
+use zgate_store::AlignedBuf;
+
+/// An RDMA Read under way.
+#[derive(Debug)]
+struct Reading {
+    r2t: R2t,
+    /// The buffer holds everything in front of it, too.
+    has_front: bool,
+}
+
+struct Connection {
+    wire: Wire,
+    attached: Attached,
+    target: Target,
+    /// Messages that wait until there is room for their commands. Their
+    /// receives are not posted again before.
+    held: VecDeque<Arrived>,
+    reads: HashMap<WorkId, Reading>,
+    service: Rc<Service>,
+    draining: bool,
+}
+
+/// Accepts an initiator and serves it until either side ends the connection.
+pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, core: usize, service: Rc<Service>) {
+    let number = peer.connection;
+    let from = SocketAddr::new(peer.address, peer.port);
+    match Wire::accept(arrival, service.shared.pool.clone()).await {
+        Ok(wire) => run(wire, Arc::new(Port::new(from, core)), &service).await,
+        Err(error) => tracing::warn!(peer = %from, %error, "an iSER connection is not made"),
+    }
+    service.shared.connections.remove(number);
+}
+
+async fn run(mut wire: Wire, port: Arc<Port>, service: &Rc<Service>) {
+    let block = Arc::clone(&service.shared.block);
+    let drain = service.shared.drain.wait();
+    let admitted = tokio::select! {
+        admitted = login::run(&mut wire, &block, &port) => admitted,
+        () = drain => Err("draining"),
+    };
+    let admitted = match admitted {
+        Ok(admitted) => admitted,
+        Err(why) => {
+            tracing::debug!(peer = %port.peer, why, "iSER connection closed");
+            return;
+        }
+    };
+    let target = Target::new(wire.invalidate, admitted.login.params.solicited_buffer_only);
+    let attached = Attached::new(port, block, admitted, wire.local());
+    let mut connection = Connection {
+        wire,
+        attached,
+        target,
+        held: VecDeque::new(),
+        reads: HashMap::new(),
+        service: Rc::clone(service),
+        draining: false,
+    };
+    let why = connection.run().await;
+    tracing::info!(peer = %connection.attached.port.peer, why, "iSER connection closed");
+    // The queue pair goes first: nothing reaches its buffers after that.
+    let Connection { wire, attached, .. } = connection;
+    drop(wire);
+    attached.close().await;
+}
+
+impl Connection {
+    async fn run(&mut self) -> &'static str {
+        let (service, port) = (Rc::clone(&self.service), Arc::clone(&self.attached.port));
+        loop {
+            if let Err(why) = self.advance().await {
+                return why;
+            }
+            if let Some(reason) = port.closing() {
+                return self.last_words(reason).await;
+            }
+            if self.draining && self.is_idle() {
+                return self.say_goodbye().await;
+            }
+            let happened = tokio::select! {
+                biased;
+                finished = self.attached.finished() => {
+                    self.attached.finish(finished);
+                    Ok(Happened::Nothing)
+                }
+                happened = self.wire.happens() => {
+                    service.attention.traffic();
+                    happened
+                }
+                () = port.wake.notified() => Ok(Happened::Nothing),
+                () = service.shared.drain.wait(), if !self.draining => {
+                    self.draining = true;
+                    Ok(Happened::Nothing)
+                }
+            };
+            match happened {
+                Ok(Happened::Message(arrived)) => self.held.push_back(arrived),
+                Ok(Happened::Read(id, buffers)) => self.read_done(id, buffers),
+                Ok(Happened::Nothing) => {}
+                Err(why) => return why,
+            }
+        }
+    }
+
+    /// Everything that can be done without waiting.
+    async fn advance(&mut self) -> Result<(), &'static str> {
+        self.attached.drive(|_| {});
+        self.attached.work().await;
+        while self.may_read() {
+            let Some(arrived) = self.held.pop_front() else { break };
+            self.message(arrived)?;
+            self.attached.work().await;
+        }
+        self.transmit()
+    }
+
+    fn may_read(&self) -> bool {
+        !self.draining && self.attached.may_begin() && self.wire.sending_bytes() < MAX_QUEUED_BYTES
+    }
+
+    fn is_idle(&self) -> bool {
+        self.attached.is_idle() && self.reads.is_empty() && self.wire.is_empty()
+    }
+
+    /// Takes a message in.
+    fn message(&mut self, arrived: Arrived) -> Result<(), &'static str> {
+        let (handle, now) = (self.attached.admitted.handle, self.attached.block.now());
+        let received = &self.attached.block.figures.received_bytes;
+        received.fetch_add(arrived.bytes().len() as u64, Ordering::Relaxed);
+        let message = match Message::decode(arrived.bytes()) {
+            Ok(message) => message,
+            Err(error) => {
+                let peer = self.attached.port.peer;
+                tracing::warn!(%peer, %error, "closing the iSER connection");
+                self.attached.drive(|session| session.handle_framing_error(handle, now));
+                return Err("bad message");
+            }
+        };
+        let header = message.header;
+        let more_follows = match header {
+            Header::Control { write, .. } => write.is_some(),
+            Header::Hello(hello) => {
+                let depth = QueueOptions::default().initiator_depth;
+                let reply = hello.answer(depth.into());
+                self.wire.give_back(arrived);
+                self.wire
+                    .send(vec![Bytes::copy_from_slice(&Header::HelloReply(reply).encode())])?;
+                return if reply.rejected { Err("no common iSER version") } else { Ok(()) };
+            }
+            Header::HelloReply(_) => return Err("a HelloReply from an initiator"),
+        };
+        let parts = Parts::of(&message);
+        // Before anything is answered: the initiator counts on the receive.
+        let (frame, copied) = self.wire.frame(arrived, parts, more_follows);
+        self.copied(copied);
+        if frame.bhs.opcode() == Opcode::SCSI_COMMAND {
+            let immediate = frame.data.first().cloned().unwrap_or_default();
+            let target = &mut self.target;
+            self.attached.admitted.cell.with_engine(|session: &mut Session| {
+                target.command(&frame.bhs, &header, immediate, |itt| session.has_task(itt));
+            });
+        }
+        self.attached.drive(|session| session.handle_pdu(handle, frame, now));
+        Ok(())
+    }
+
+    /// Counts data of writes that was moved within memory.
+    fn copied(&self, bytes: usize) {
+        let data = &self.attached.block.figures.data;
+        data.carried(self.attached.carrier(), DataDirection::Write, 0, bytes);
+    }
+
+    fn read_done(&mut self, id: WorkId, mut buffers: Vec<AlignedBuf>) {
+        let Some(Reading { r2t, has_front }) = self.reads.remove(&id) else { return };
+        let Some(buffer) = buffers.pop() else { return };
+        let figures = &self.attached.block.figures;
+        figures.received_bytes.fetch_add(r2t.desired_bytes.into(), Ordering::Relaxed);
+        let data = buffer.into_bytes();
+        let data = if has_front { Solicited::Front(data) } else { Solicited::Part(data) };
+        let (handle, now) = (self.attached.admitted.handle, self.attached.block.now());
+        self.attached.drive(|session| session.handle_solicited(handle, &r2t, data, now));
+    }
+
+    /// Posts what the session has for this connection.
+    fn transmit(&mut self) -> Result<(), &'static str> {
+        loop {
+            let handle = self.attached.admitted.handle;
+            let room = MAX_QUEUED_BYTES.saturating_sub(self.wire.sending_bytes());
+            let mut taken = Vec::new();
+            self.attached.admitted.cell.with_engine(|session| {
+                let mut bytes = 0;
+                while bytes < SEND_BATCH_BYTES.min(room) {
+                    let Some(pdu) = session.poll_transmit(handle) else { break };
+                    bytes += pdu.data_bytes() + BHS_BYTES;
+                    taken.push(pdu);
+                }
+            });
+            if taken.is_empty() {
+                return Ok(());
+            }
+            for pdu in taken {
+                let step = self.target.transmit(pdu).map_err(|fault| {
+                    tracing::warn!(peer = %self.attached.port.peer, %fault, "closing the iSER connection");
+                    "bad advertisement"
+                })?;
+                self.carry_out(step)?;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, step: Step) -> Result<(), &'static str> {
+        match step {
+            Step::Later => Ok(()),
+            Step::Pull(pull) => self.pull(pull),
+            Step::Send { pushes, message, invalidate } => {
+                let writes: Vec<_> = pushes.into_iter().map(remote_write).collect();
+                let sent = writes.iter().map(|write| u64::from(write.to.len)).sum::<u64>()
+                    + message.iter().map(|piece| piece.len() as u64).sum::<u64>();
+                self.attached.block.figures.sent_bytes.fetch_add(sent, Ordering::Relaxed);
+                let send = Some(SendPart { gather: message, invalidate });
+                self.wire.post_send(SendBatch { id: WorkId(0), writes, send })
+            }
+        }
+    }
+
+    /// Reads what an R2T asks for into a buffer that storage writes from.
+    fn pull(&mut self, pull: Pull) -> Result<(), &'static str> {
+        let Pull { r2t, from, front } = pull;
+        let has_front = front.is_some();
+        let front = front.unwrap_or_default();
+        let mut buffer = self.wire.buffer(front.len() + from.len as usize);
+        buffer[..front.len()].copy_from_slice(&front);
+        self.copied(front.len());
+        let read = RemoteRead { from: slice(from), buffer: 0, offset: front.len() };
+        let id = self.wire.work_id();
+        self.reads.insert(id, Reading { r2t, has_front });
+        self.wire.post_read(ReadBatch { id, buffers: vec![buffer], reads: vec![read] })
+    }
+
+    /// The session wants this connection closed.
+    async fn last_words(&mut self, reason: CloseReason) -> &'static str {
+        if matches!(reason, CloseReason::Logout | CloseReason::Dropped) {
+            let all = async {
+                while self.transmit().is_ok() && !self.wire.is_empty() {
+                    if self.wire.happens().await.is_err() {
+                        return;
+                    }
+                }
+            };
+            // A peer that does not take them does not want them.
+            let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, all).await;
+        }
+        words(reason)
+    }
+
+    /// The gateway stops: everything that ran is answered.
+    async fn say_goodbye(&mut self) -> &'static str {
+        let handle = self.attached.admitted.handle;
+        self.attached.drive(|session| session.drop_connection(handle));
+        self.last_words(CloseReason::Dropped).await;
+        "draining"
+    }
+}
+
+fn slice(piece: Piece) -> RemoteSlice {
+    RemoteSlice { rkey: piece.stag, address: piece.address, len: piece.len }
+}
+
+fn remote_write(push: Push) -> RemoteWrite {
+    RemoteWrite { to: slice(push.to), gather: push.data }
+}

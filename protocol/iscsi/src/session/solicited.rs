@@ -1,0 +1,71 @@
+//! The answer to an R2T that came by RDMA Read (RFC 7145 §7.3.6): no Data-Out,
+//! but the memory that was read.
+
+use super::Session;
+use super::events::ConnHandle;
+use super::task::{Condition, Failure, Phase};
+use crate::pdu::{Itt, R2t};
+use crate::time::Timestamp;
+use bytes::Bytes;
+
+/// All that an R2T asked for.
+#[derive(Clone, Debug)]
+pub enum Solicited {
+    /// Just that.
+    Part(Bytes),
+    /// Everything from the first byte of the command's data to the end of
+    /// what was asked for: what came unsolicited was copied in front of it.
+    Front(Bytes),
+}
+
+impl Session {
+    /// Takes what an R2T of a connection asked for.
+    pub fn handle_solicited(
+        &mut self,
+        handle: ConnHandle,
+        r2t: &R2t,
+        data: Solicited,
+        now: Timestamp,
+    ) {
+        self.now = self.now.max(now);
+        if self.ended {
+            return;
+        }
+        if let Some(conn) = self.conn(handle) {
+            conn.last_heard = now;
+        }
+        if self.place_solicited(handle, r2t, data) {
+            self.pump(r2t.itt);
+        }
+        self.progress();
+    }
+
+    /// False when the task has ended meanwhile.
+    fn place_solicited(&mut self, handle: ConnHandle, r2t: &R2t, data: Solicited) -> bool {
+        let Some(task) = self.tasks.get_mut(&r2t.itt) else { return false };
+        if task.conn != handle || task.phase != Phase::Collecting {
+            return false;
+        }
+        let Some(at) = task.sequences.iter().position(|s| s.ttt == r2t.ttt) else { return false };
+        let sequence = task.sequences.remove(at);
+        let wanted = (sequence.end - sequence.start) as usize;
+        let placed = match data {
+            Solicited::Part(data) => {
+                data.len() == wanted && task.gather.insert(sequence.start, vec![data]).is_ok()
+            }
+            Solicited::Front(data) => {
+                data.len() == sequence.end as usize && task.gather.replace_front(data)
+            }
+        };
+        if !placed {
+            task.fail(Failure::Check(Condition::INCORRECT_AMOUNT));
+        }
+        true
+    }
+
+    /// Whether a task with this tag is unfinished.
+    #[must_use]
+    pub fn has_task(&self, itt: Itt) -> bool {
+        self.tasks.contains_key(&itt)
+    }
+}

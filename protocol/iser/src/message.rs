@@ -1,0 +1,140 @@
+//! One Send: header, basic header segment, additional ones, data.
+
+use crate::header::{Header, HeaderError};
+use crate::limits::{HEADER_BYTES, MAX_PADDING_BYTES};
+use bytes::{BufMut, Bytes, BytesMut};
+use thiserror::Error;
+use zgate_iscsi::limits::{BHS_BYTES, MAX_AHS_BYTES};
+use zgate_iscsi::pdu::{Bhs, Outgoing};
+use zgate_store::Payload;
+
+/// Why a message was not understood. The fault is the peer's.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum MessageError {
+    /// The header.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// The lengths in the PDU are not those of the message.
+    #[error("a PDU of {stated} bytes in a message of {sent}")]
+    Length {
+        /// What the PDU's header adds up to, with the iSER header.
+        stated: usize,
+        /// What came.
+        sent: usize,
+    },
+    /// More additional headers than are taken.
+    #[error("{0} bytes of additional headers")]
+    AhsTooLong(usize),
+}
+
+/// A message as it came, by reference.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Its header.
+    pub header: Header,
+    /// The PDU's basic header; zeros behind a Hello.
+    pub bhs: Bhs,
+    /// The additional headers.
+    pub ahs: &'a [u8],
+    /// The data segment.
+    pub data: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// See [`MessageError`]: the connection is of no use any more.
+    pub fn decode(message: &'a [u8]) -> Result<Self, MessageError> {
+        let header = Header::decode(message)?;
+        if !matches!(header, Header::Control { .. }) {
+            return Ok(Self { header, bhs: Bhs([0; BHS_BYTES]), ahs: &[], data: &[] });
+        }
+        let sent = message.len();
+        let length = |stated| MessageError::Length { stated, sent };
+        let least = HEADER_BYTES + BHS_BYTES;
+        let (bhs, rest) = message
+            .get(HEADER_BYTES..)
+            .and_then(|rest| rest.split_first_chunk::<BHS_BYTES>())
+            .ok_or(length(least))?;
+        let bhs = Bhs(*bhs);
+        let (ahs_bytes, data_bytes) = (bhs.ahs_bytes(), bhs.data_bytes());
+        if ahs_bytes > MAX_AHS_BYTES {
+            return Err(MessageError::AhsTooLong(ahs_bytes));
+        }
+        // RFC 7145 §7: no digests; padding has no use, but some send it.
+        let stated = ahs_bytes + data_bytes;
+        if rest.len() < stated || rest.len() > stated + MAX_PADDING_BYTES {
+            return Err(length(least + stated));
+        }
+        let (ahs, rest) = rest.split_at(ahs_bytes);
+        Ok(Self { header, bhs, ahs, data: &rest[..data_bytes] })
+    }
+}
+
+/// The first bytes of a message that carries a PDU, and its data behind them.
+/// `None`: some of the data is not in memory.
+pub(crate) fn encode(header: &Header, pdu: Outgoing) -> Option<Vec<Bytes>> {
+    let mut bhs = pdu.bhs;
+    bhs.set_ahs_bytes(pdu.ahs.len());
+    bhs.set_data_bytes(pdu.data_bytes());
+    let mut head = BytesMut::with_capacity(HEADER_BYTES + BHS_BYTES + pdu.ahs.len());
+    head.put_slice(&header.encode());
+    head.put_slice(&bhs.0);
+    head.put_slice(&pdu.ahs);
+    let mut out = vec![head.freeze()];
+    out.extend(in_memory(pdu.data)?);
+    Some(out)
+}
+
+/// Payloads as bytes. `None`: some are not in memory.
+pub(crate) fn in_memory(data: Vec<Payload>) -> Option<Vec<Bytes>> {
+    let bytes = data.into_iter().map(|payload| match payload {
+        Payload::Bytes(bytes) => Some(bytes),
+        Payload::Span(_) => None,
+    });
+    bytes.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use zgate_iscsi::pdu::{Itt, Lun, NopOut, Ttt};
+    use zgate_iscsi::serial::Sn;
+
+    fn nop(len: usize) -> Vec<u8> {
+        let pdu = NopOut {
+            immediate: true,
+            lun: Lun(0),
+            itt: Itt(1),
+            ttt: Ttt::NONE,
+            cmd_sn: Sn(1),
+            exp_stat_sn: Sn(2),
+        };
+        let pieces = encode(&Header::PLAIN, pdu.encode(Bytes::from(vec![7; len]))).unwrap();
+        pieces.concat()
+    }
+
+    #[test]
+    fn lengths_must_add_up() {
+        let good = nop(9);
+        assert_eq!(Message::decode(&good).unwrap().data, [7; 9]);
+        let mut padded = good.clone();
+        padded.extend([0; 3]);
+        assert_eq!(Message::decode(&padded).unwrap().data, [7; 9]);
+        padded.push(0);
+        assert!(matches!(Message::decode(&padded), Err(MessageError::Length { .. })));
+        assert!(matches!(Message::decode(&good[..84]), Err(MessageError::Length { .. })));
+        assert!(matches!(Message::decode(&good[..60]), Err(MessageError::Length { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(message) = Message::decode(&bytes) {
+                prop_assert!(message.data.len() + message.ahs.len() <= bytes.len());
+            }
+        }
+    }
+}
