@@ -320,6 +320,43 @@ fn two_portals_lead_to_one_disk() {
     assert!(read(&mut clients[0], 64, data.len()) == data);
 }
 
+/// Bytes the gateway carried over iSER and copied.
+fn figures(bed: &Bed, direction: &str) -> (u64, u64) {
+    let output = bed.gateway.command(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |one: &&serde_json::Value| {
+        (&one["transport"], &one["direction"]) == (&"iser".into(), &direction.into())
+    };
+    let one = status["data"].as_array().unwrap().iter().find(of).unwrap();
+    (one["moved_bytes"].as_u64().unwrap(), one["copied_bytes"].as_u64().unwrap())
+}
+
+/// Only what travels within a command is copied, once: nothing, when the
+/// initiator wants it so.
+#[test]
+fn bulk_is_not_copied() {
+    for (immediate, copied_each) in [("Yes", 8192), ("No", 0)] {
+        let bed = Bed::new();
+        let mut script = normal();
+        for (key, value) in &mut script.operational {
+            match key.as_str() {
+                "ImmediateData" => *value = immediate.into(),
+                "InitialR2T" => *value = "Yes".into(),
+                _ => {}
+            }
+        }
+        let mut client = bed.login(&script);
+        client.run(LUN, &[0; 6], 0, &[]).unwrap();
+        let data = pattern(7, 1 << 20);
+        for at in 0..4 {
+            write(&mut client, at * 2048, &data);
+            assert!(read(&mut client, at * 2048, data.len()) == data);
+        }
+        assert_eq!(figures(&bed, "read"), (4 << 20, 0));
+        assert_eq!(figures(&bed, "write"), (4 << 20, 4 * copied_each));
+    }
+}
+
 /// Sessions of this initiator.
 fn sessions(bed: &Bed) -> usize {
     let output = bed.gateway.command(&["sessions", "--json"]);

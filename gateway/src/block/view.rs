@@ -4,6 +4,7 @@ use super::service::BlockService;
 use crate::follow::facts::{DatasetFacts, Facts};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
+use zgate_iscsi::login::Transport;
 use zgate_store::BlockStore;
 
 /// A target.
@@ -22,6 +23,7 @@ pub(crate) struct TargetView {
 pub(crate) struct PortalView {
     address: String,
     group: u16,
+    transport: &'static str,
 }
 
 /// A logical unit.
@@ -91,6 +93,10 @@ pub(crate) fn targets(block: &BlockService, facts: &Facts) -> Vec<TargetView> {
     let portal = |portal: &super::settings::Portal| PortalView {
         address: portal.address.to_string(),
         group: portal.group,
+        transport: match portal.transport {
+            Transport::Tcp => "tcp",
+            Transport::Iser => "iser",
+        },
     };
     let portals: Vec<_> = block.portals().iter().map(portal).collect();
     let rules = block.rules();

@@ -39,11 +39,7 @@ pub(crate) async fn tell_of_devices(fabric: Arc<dyn Fabric>) {
 
 /// Waits until the address can be listened on: its device may be yet to come,
 /// or to come back. Each reason is told once; TCP goes on.
-async fn listen(
-    fabric: &dyn Fabric,
-    address: SocketAddr,
-    protocol: Protocol,
-) -> Box<dyn Listener> {
+async fn listen(fabric: &dyn Fabric, address: SocketAddr, protocol: Protocol) -> Box<dyn Listener> {
     let mut told = String::new();
     loop {
         match fabric.listen(address) {
