@@ -399,6 +399,8 @@ fn a_killed_gateway_comes_back_with_what_was_synchronized() {
     assert!(read(&mut bed.client(), 128, data.len()) == data);
 }
 
+type Spoil = fn(&mut Vec<u8>);
+
 /// Sends a WRITE of 64 KiB whose header a test has spoiled.
 fn spoiled(client: &mut Client, spoil: impl FnOnce(&mut Vec<u8>)) -> std::io::Result<Done> {
     let data = pattern(1, 65_536);
@@ -422,7 +424,7 @@ fn spoiled(client: &mut Client, spoil: impl FnOnce(&mut Vec<u8>)) -> std::io::Re
 fn initiators_that_break_the_rules_are_cut_off() {
     let mut bed = Bed::new();
     assert_eq!(spoiled(&mut bed.client(), |_| ()).unwrap().status, 0, "unspoiled it works");
-    let spoils: [(&str, fn(&mut Vec<u8>)); 6] = [
+    let spoils: [(&str, Spoil); 6] = [
         ("an opcode nobody knows", |bytes| bytes[0] = 0x70),
         ("no memory for the data", |bytes| bytes[0] &= !0x08),
         ("a key that is not theirs", |bytes| bytes[4] ^= 0x55),

@@ -453,11 +453,14 @@ fn build(
     }))
 }
 
+/// Where RDMA is listened for, and what is spoken there.
+type RdmaPortals = Vec<(SocketAddr, Protocol)>;
+
 /// What the first core does for all.
 struct First {
     listeners: Vec<(std::net::TcpListener, Protocol)>,
     /// RDMA, and where it listens.
-    fabric: Option<(Arc<dyn Fabric>, Vec<(SocketAddr, Protocol)>)>,
+    fabric: Option<(Arc<dyn Fabric>, RdmaPortals)>,
     cores: Vec<mpsc::UnboundedSender<NewConnection>>,
     /// Logical units whose background work is to be done.
     units: mpsc::UnboundedReceiver<Arc<Unit>>,

@@ -8,7 +8,7 @@ use crate::text::Agreed;
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use zgate_iscsi::framing::{Decoder, Encoder};
@@ -63,12 +63,25 @@ struct Bridge {
     window: (Sn, Sn),
 }
 
-/// Accepts initiators for ever.
+/// Starts a bridge to a target, in a thread that lives as long as the process;
+/// where it listens for initiators.
 ///
 /// # Errors
-/// When it cannot listen.
-pub async fn serve(listen: SocketAddr, target: SocketAddr) -> io::Result<()> {
-    let listener = TcpListener::bind(listen).await?;
+/// The system's.
+pub fn start(target: SocketAddr) -> io::Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("iser-bridge".into()).spawn(move || {
+        // It ends with the process, or when it cannot listen any more.
+        let _ = runtime.block_on(serve(listener, target));
+    })?;
+    Ok(address)
+}
+
+async fn serve(listener: std::net::TcpListener, target: SocketAddr) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
     loop {
         let (stream, _) = listener.accept().await?;
         tokio::spawn(async move {
@@ -103,11 +116,11 @@ async fn carry(mut stream: TcpStream, target: SocketAddr) -> io::Result<()> {
                 }
                 decoder.feed(Bytes::copy_from_slice(&buffer[..got]));
                 while let Some(frame) = decoder.poll().map_err(invalid)? {
-                    bridge.to_target(frame)?;
+                    bridge.heard_initiator(frame)?;
                 }
             }
             arrived = bridge.link.receive() => match arrived {
-                Some(arrived) => bridge.to_initiator(&arrived)?,
+                Some(arrived) => bridge.heard_target(&arrived)?,
                 None => return Ok(()),
             },
         }
@@ -133,7 +146,7 @@ impl Bridge {
         self.encoder.encode(pdu, &mut self.out).map_err(invalid)
     }
 
-    fn to_target(&mut self, frame: Frame) -> io::Result<()> {
+    fn heard_initiator(&mut self, frame: Frame) -> io::Result<()> {
         match frame.bhs.opcode() {
             Opcode::LOGIN_REQUEST if !self.full_feature => {
                 let request = LoginRequest::parse(&frame.bhs).map_err(invalid)?;
@@ -251,7 +264,7 @@ impl Bridge {
         write.behind.into_iter().try_for_each(|pdu| self.link.send(pdu, None, None))
     }
 
-    fn to_initiator(&mut self, arrived: &Arrived) -> io::Result<()> {
+    fn heard_target(&mut self, arrived: &Arrived) -> io::Result<()> {
         let message = Message::decode(&arrived.message).map_err(invalid)?;
         let data = Bytes::copy_from_slice(message.data);
         let bhs = message.bhs;

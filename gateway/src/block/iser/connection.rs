@@ -47,7 +47,7 @@ struct Connection {
 /// Accepts an initiator and serves it until either side ends the connection.
 pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, core: usize, service: Rc<Service>) {
     let number = peer.connection;
-    let from = SocketAddr::new(peer.address, peer.port);
+    let from = SocketAddr::new(peer.address, arrival.request.peer_address().port());
     match Wire::accept(arrival, service.shared.pool.clone()).await {
         Ok(wire) => run(wire, Arc::new(Port::new(from, core)), &service).await,
         Err(error) => tracing::warn!(peer = %from, %error, "an iSER connection is not made"),

@@ -4,10 +4,11 @@ use crate::servers::scratch::run as succeed;
 use crate::servers::{ServerProcess, zgate};
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// The target anyone may use.
 pub(crate) const OPEN: &str = "iqn.2026-11.test.zgate:open";
@@ -75,7 +76,8 @@ pub(crate) struct Rig {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) admin: PathBuf,
     pub(crate) binary: PathBuf,
-    bridge: Option<ServerProcess>,
+    /// Where judges are told to go, when that is not the gateway itself.
+    bridge: Option<SocketAddr>,
     _loops: Vec<LoopDevice>,
 }
 
@@ -114,14 +116,21 @@ impl Rig {
         let address = local(portal);
         let log = dir.path().join("zgate.log");
         let server = ServerProcess::start("zgate", command, address, &log)?;
-        let bridge = iser.map(|iser| start_bridge(iser, &dir.path().join("bridge.log")));
+        let bridge = iser.map(|iser| {
+            // It comes up beside the portal on TCP.
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while TcpStream::connect(iser).is_err() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            zgate_test_iser::bridge::start(iser)
+        });
         let (admin, binary) = (dir.path().join("admin.sock"), binary.to_owned());
         Ok(Self { server, dir, admin, binary, bridge: bridge.transpose()?, _loops: loops })
     }
 
     /// The URL of a LUN, with a user and more if need be.
     pub(crate) fn url(&self, user: &str, target: &str, lun: u16, more: &str) -> String {
-        let portal = self.bridge.as_ref().unwrap_or(&self.server).address;
+        let portal = self.bridge.unwrap_or(self.server.address);
         format!("iscsi://{user}{portal}/{target}/{lun}{more}")
     }
 
@@ -148,22 +157,6 @@ fn secret(path: &Path, text: &str) -> io::Result<()> {
 
 fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
-}
-
-/// Builds and starts what carries a judge to an iSER portal.
-fn start_bridge(iser: SocketAddr, log: &Path) -> io::Result<ServerProcess> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--release", "--quiet", "--package", "zgate-test-iser"]);
-    if !build.status()?.success() {
-        return Err(io::Error::other("the bridge to iSER does not build"));
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    let target = target.map_or_else(|| "target".into(), PathBuf::from);
-    let listen = local(zgate::free_port()?);
-    let mut command = Command::new(target.join("release/zgate-test-iser"));
-    command.arg(listen.to_string()).arg(iser.to_string());
-    ServerProcess::start("zgate-test-iser", command, listen, log)
 }
 
 fn text(
