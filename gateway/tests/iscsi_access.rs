@@ -5,10 +5,10 @@
 mod rig;
 
 use bytes::Bytes;
-use rig::{Gateway, Random};
+use rig::{Gateway, Random, free_port};
 use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 use zgate_test_initiator::{LoginScript, Lun, Session, read16, write16};
 
@@ -16,10 +16,6 @@ const OPEN: &str = "iqn.2026-11.test.zgate:open";
 const OWN: &str = "iqn.2026-11.test.zgate:own";
 const HOST: &str = "iqn.2026-11.test.zgate:host";
 const MEMORY_BYTES: u64 = 512 << 20;
-
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
-}
 
 /// A gateway with two portal groups, one target for everybody and one for
 /// nobody yet.

@@ -5,9 +5,9 @@
 mod rig;
 
 use bytes::Bytes;
-use rig::{Gateway, Random};
+use rig::{Gateway, Random, free_port};
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
 use std::time::Duration;
 use zgate_test_initiator::{LoginScript, Lun, Session, read16, synchronize16, write16};
@@ -71,7 +71,7 @@ fn write_until_cut(mut session: Session, mut random: Random) -> (Promises, Rando
 #[test]
 fn no_acknowledged_sync_is_lost() {
     let mut random = Random::from_environment();
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let more = format!(
         "[iscsi]\nlisten = [\"127.0.0.1:{port}\"]\n\
          [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n\

@@ -5,9 +5,9 @@
 mod rig;
 
 use bytes::Bytes;
-use rig::Gateway;
+use rig::{Gateway, free_port};
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use zgate_iser::{Header, Hello, HelloReply, PrivateData};
 use zgate_test_initiator::pdu::{
@@ -28,10 +28,6 @@ struct Bed {
     gateway: Gateway,
     tcp: SocketAddr,
     iser: [SocketAddr; 2],
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 fn wait_for(address: SocketAddr) {

@@ -5,7 +5,7 @@
 
 mod rig;
 
-use rig::{Gateway, handles_survive_restarts, own_credential};
+use rig::{Gateway, free_port, handles_survive_restarts, own_credential};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -64,10 +64,6 @@ fn write_model(dir: &Path, tensors: u64, bytes: u64) -> Contents {
     let index = serde_json::json!({ "metadata": {}, "weight_map": map });
     std::fs::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
     all
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 fn gateway() -> (Gateway, SocketAddr) {

@@ -7,8 +7,8 @@ mod rig;
 
 use bytes::Bytes;
 use rdma_client::{Lent, Offer, RdmaClient, bulk_of, part, segments};
-use rig::{Client, Gateway, Opened, own_credential};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use rig::{Client, Gateway, Opened, free_port, own_credential};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use zgate_fabric::Event;
 use zgate_loader::compound::Ops;
@@ -49,8 +49,7 @@ async fn rdma_client(address: SocketAddr) -> RdmaClient {
 impl Bed {
     /// A gateway, a session made over TCP, a file, and an RDMA connection.
     async fn new() -> (Self, SocketAddr) {
-        let port =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let more = format!("[rdma]\nlisten = [\"127.0.0.1:{port}\"]\nfabric = \"emulated\"\n");
         let gateway = Gateway::start_with(90, &more);
         let mut tcp = Client::ready(&gateway, "rdma");

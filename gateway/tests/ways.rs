@@ -6,18 +6,14 @@ mod rdma_client;
 mod rig;
 
 use rdma_client::{Offer, RdmaClient};
-use rig::{Client, Gateway};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use rig::{Client, Gateway, free_port};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use zgate_loader::compound::Ops;
 use zgate_nfs::v4::wire::Bitmap;
 use zgate_xdr::Decoder;
 
 const FS_LOCATIONS: u32 = 24;
-
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
-}
 
 fn gateway(fabric: &str, port: u16) -> Gateway {
     let more = format!(

@@ -7,8 +7,8 @@ mod rig;
 
 use bytes::Bytes;
 use rdma_client::{Offer, RdmaClient, bulk_of, segments};
-use rig::{Client, Gateway, Opened};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use rig::{Client, Gateway, Opened, free_port};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use zgate_loader::compound::Ops;
 use zgate_rpcrdma::WriteChunk;
@@ -30,8 +30,7 @@ struct Bed {
 
 impl Bed {
     async fn new() -> Self {
-        let port =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let more = format!("[rdma]\nlisten = [\"127.0.0.1:{port}\"]\nfabric = \"emulated\"\n");
         let gateway = Gateway::start_with(90, &more);
         let mut tcp = Client::ready(&gateway, "zero-copy");

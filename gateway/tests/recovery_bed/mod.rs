@@ -2,9 +2,9 @@
 //! recovers.
 #![allow(dead_code, reason = "every test program uses its own part")]
 
-use crate::rig::Gateway;
+use crate::rig::{Gateway, free_port};
 use bytes::Bytes;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use zgate_test_initiator::pdu::{Opcode, Reject, RejectReason};
 use zgate_test_initiator::proxy::{Fault, Harm, Proxy, Seen, Way};
 use zgate_test_initiator::recovering::{Recovering, Rejoin};
@@ -34,8 +34,7 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) fn new() -> Self {
-        let port =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let more = format!(
             "[iscsi]\nlisten = [\"127.0.0.1:{port}\"]\n\
              [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n\

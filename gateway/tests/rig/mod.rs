@@ -7,6 +7,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use zgate_loader::ClientError;
 use zgate_loader::blocking::{Connection, Session};
@@ -32,6 +33,23 @@ pub(crate) fn handles_survive_restarts(test: &str) -> bool {
         let _ = writeln!(std::io::stderr(), "note: {test} not run: {why}");
     }
     root
+}
+
+/// A port for a server yet to come. Not one the system would give to a client:
+/// another test's connection could take it meanwhile, and a client that tries
+/// such a port before the server is there may be given it, too, and talk to
+/// itself.
+pub(crate) fn free_port() -> u16 {
+    const PORTS: std::ops::Range<u16> = 15_000..32_000;
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id().wrapping_mul(97) as u16;
+    loop {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        let port = PORTS.start + first.wrapping_add(tried) % (PORTS.end - PORTS.start);
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A gateway that exports a scratch directory as `/export`.
@@ -62,8 +80,7 @@ impl Gateway {
         let dir = tempfile::tempdir().unwrap();
         prepare(dir.path());
         fs::create_dir(dir.path().join("export")).unwrap();
-        let port =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let config = format!(
             "[server]\nlisten = [\"127.0.0.1:{port}\"]\nstate_dir = \"{0}/state\"\n\
              lease_seconds = {lease_seconds}\ngrace_seconds = {lease_seconds}\n\

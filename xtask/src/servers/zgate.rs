@@ -6,6 +6,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// How a gateway is set up for a suite.
 #[derive(Clone, Debug)]
@@ -41,12 +42,27 @@ pub(crate) fn build() -> io::Result<PathBuf> {
     fs::canonicalize(target.join("release/zgate"))
 }
 
-/// A free port on the loopback interface.
+/// A free port on the loopback interface. Not one the system would give to a
+/// client: another one's connection could take it before the server is there.
 ///
 /// # Errors
-/// What the system says.
+/// What the system says when none can be had.
 pub(crate) fn free_port() -> io::Result<u16> {
-    std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr().map(|a| a.port())
+    const PORTS: std::ops::Range<u16> = 15_000..32_000;
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let count = PORTS.end - PORTS.start;
+    let first = std::process::id().wrapping_mul(97) as u16;
+    let mut tries = 0;
+    loop {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        let port = PORTS.start + first.wrapping_add(tried) % count;
+        tries += 1;
+        match std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(_) => return Ok(port),
+            Err(error) if tries == count => return Err(error),
+            Err(_) => {}
+        }
+    }
 }
 
 /// Starts a gateway that exports the scratch directory as `/export`.
