@@ -170,7 +170,10 @@ class Errors(unittest.TestCase):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
             code = (
-                "import sys, zgate\nprint('go', flush=True)\n"
+                # Whoever runs this in the background may ignore interrupts.
+                "import signal, sys, zgate\n"
+                "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+                "print('go', flush=True)\n"
                 f"try: zgate.load_file('nfs://127.0.0.1:{port}/m', patience=120)\n"
                 "except KeyboardInterrupt: sys.exit(42)\n"
             )
