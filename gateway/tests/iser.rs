@@ -5,7 +5,7 @@
 mod rig;
 
 use bytes::Bytes;
-use rig::{Gateway, free_port};
+use rig::{Gateway, free_port, noise, wait_for_listener};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -30,23 +30,8 @@ struct Bed {
     iser: [SocketAddr; 2],
 }
 
-fn wait_for(address: SocketAddr) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    // The listeners of RDMA come up beside those of TCP.
-    while std::net::TcpStream::connect(address).is_err() {
-        assert!(Instant::now() < deadline, "nobody listens at {address}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 fn pattern(seed: u64, bytes: usize) -> Bytes {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    Bytes::from_iter((0..bytes).map(|_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    }))
+    Bytes::from(noise(seed, bytes))
 }
 
 fn normal() -> LoginScript {
@@ -65,7 +50,7 @@ impl Bed {
              [[target.lun]]\nnumber = 0\npath = \"{{dir}}/disk.img\"\nsize = \"64MiB\"\n"
         );
         let gateway = Gateway::start_with(60, &more);
-        [one, two].into_iter().for_each(wait_for);
+        [one, two].into_iter().for_each(wait_for_listener);
         Self { gateway, tcp, iser: [one, two] }
     }
 
@@ -391,7 +376,7 @@ fn a_killed_gateway_comes_back_with_what_was_synchronized() {
     bed.gateway.kill();
     assert!(client.run(LUN, &[0; 6], 0, &[]).is_err());
     bed.gateway.restart();
-    bed.iser.into_iter().for_each(wait_for);
+    bed.iser.into_iter().for_each(wait_for_listener);
     assert!(read(&mut bed.client(), 128, data.len()) == data);
 }
 

@@ -4,7 +4,7 @@
 
 mod rig;
 
-use rig::{Gateway, handles_survive_restarts, own_credential};
+use rig::{Gateway, handles_survive_restarts, noise, own_credential};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -20,20 +20,6 @@ use zgate_loader::{Client, ClientOptions, Load, LoadOptions, Model, Plan, Wanted
 
 /// What a model holds: tensor by name, with its shape.
 type Contents = BTreeMap<String, (Vec<u64>, Vec<u8>)>;
-
-/// Bytes that differ everywhere.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
-}
 
 /// Writes a model of `shards` files with an index; returns what is in it.
 fn write_model(dir: &Path, shards: u64, rows: u64) -> Contents {

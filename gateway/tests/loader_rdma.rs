@@ -5,7 +5,7 @@
 
 mod rig;
 
-use rig::{Gateway, free_port, handles_survive_restarts, own_credential};
+use rig::{Gateway, free_port, handles_survive_restarts, noise, own_credential, wait_for_listener};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,19 +22,6 @@ use zgate_loader::{
 };
 
 type Contents = BTreeMap<String, Vec<u8>>;
-
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
-}
 
 /// Two files of `tensors` tensors, of odd lengths around `bytes`.
 fn write_model(dir: &Path, tensors: u64, bytes: u64) -> Contents {
@@ -71,16 +58,8 @@ fn gateway() -> (Gateway, SocketAddr) {
     let more = format!("[rdma]\nlisten = [\"127.0.0.1:{port}\"]\nfabric = \"emulated\"\n");
     let gateway = Gateway::start_with(5, &more);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    wait_for(|| TcpStream::connect(address).is_ok());
+    wait_for_listener(address);
     (gateway, address)
-}
-
-fn wait_for(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < deadline, "it does not come");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn runtime() -> tokio::runtime::Runtime {

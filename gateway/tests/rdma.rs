@@ -7,7 +7,7 @@ mod rig;
 
 use bytes::Bytes;
 use rdma_client::{Lent, Offer, RdmaClient, bulk_of, part, segments};
-use rig::{Client, Gateway, Opened, free_port, own_credential};
+use rig::{Client, Gateway, Opened, free_port, own_credential, wait_for_listener};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use zgate_fabric::Event;
@@ -37,12 +37,7 @@ fn noise(len: usize) -> Vec<u8> {
 }
 
 async fn rdma_client(address: SocketAddr) -> RdmaClient {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    // The listener of RDMA comes up beside the one of TCP.
-    while tokio::net::TcpStream::connect(address).await.is_err() {
-        assert!(Instant::now() < deadline, "no RDMA listener");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    wait_for_listener(address);
     RdmaClient::connect(address).await
 }
 

@@ -7,9 +7,8 @@ mod rig;
 
 use bytes::Bytes;
 use rdma_client::{Offer, RdmaClient, bulk_of, segments};
-use rig::{Client, Gateway, Opened, free_port};
+use rig::{Client, Gateway, Opened, free_port, wait_for_listener};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
 use zgate_loader::compound::Ops;
 use zgate_rpcrdma::WriteChunk;
 
@@ -38,11 +37,7 @@ impl Bed {
         let file = tcp.create(&root, "file").unwrap();
         std::fs::write(gateway.export().join("file"), vec![0x5a; 2 * MEBIBYTE]).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while tokio::net::TcpStream::connect(address).await.is_err() {
-            assert!(Instant::now() < deadline, "no RDMA listener");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        wait_for_listener(address);
         let rdma = RdmaClient::connect(address).await;
         Self { gateway, tcp, file, rdma, xid: 1000 }
     }

@@ -4,7 +4,7 @@
 use super::cell::{Cell, Port, Work};
 use super::execute::{execute, weight};
 use super::functions;
-use super::limits::{MAX_RUNNING, MAX_RUNNING_BYTES, MAX_TOTAL_BYTES};
+use super::limits::{LAST_WORDS_TIMEOUT, MAX_RUNNING, MAX_RUNNING_BYTES, MAX_TOTAL_BYTES};
 use super::login::Admitted;
 use super::service::BlockService;
 use crate::serve::data_path;
@@ -182,8 +182,21 @@ impl Attached {
     }
 }
 
+/// The session wants its connection closed: `send_all` may take a moment for
+/// what is queued, where somebody still listens. Returns what to log.
+pub(crate) async fn last_words(
+    reason: CloseReason,
+    send_all: impl Future<Output = ()>,
+) -> &'static str {
+    if matches!(reason, CloseReason::Logout | CloseReason::Dropped) {
+        // A peer that does not take them does not want them.
+        let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, send_all).await;
+    }
+    words(reason)
+}
+
 /// What a closed connection is logged with.
-pub(crate) fn words(reason: CloseReason) -> &'static str {
+fn words(reason: CloseReason) -> &'static str {
     match reason {
         CloseReason::Logout => "logged out",
         CloseReason::Dropped => "dropped",

@@ -1,8 +1,8 @@
 //! One TCP connection of an initiator: PDUs in, PDUs out.
 
-use super::attached::{Attached, words};
+use super::attached::{Attached, last_words};
 use super::cell::Port;
-use super::limits::{LAST_WORDS_TIMEOUT, MAX_QUEUED_BYTES, SEND_BATCH_BYTES};
+use super::limits::{MAX_QUEUED_BYTES, SEND_BATCH_BYTES};
 use super::login::{self, LoginWire};
 use super::receive::Receiver;
 use crate::listen::send::Sender;
@@ -226,18 +226,14 @@ impl Connection {
 
     /// The session wants this connection closed.
     async fn last_words(&mut self, reason: CloseReason) -> &'static str {
-        if matches!(reason, CloseReason::Logout | CloseReason::Dropped) {
-            let all = async {
-                while self.transmit().is_ok() && !self.wire.sender.is_empty() {
-                    if self.wire.stream.writable().await.is_err() {
-                        return;
-                    }
+        let send_all = async {
+            while self.transmit().is_ok() && !self.wire.sender.is_empty() {
+                if self.wire.stream.writable().await.is_err() {
+                    return;
                 }
-            };
-            // A peer that does not read them does not want them.
-            let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, all).await;
-        }
-        words(reason)
+            }
+        };
+        last_words(reason, send_all).await
     }
 
     /// The gateway stops: everything that ran is answered.

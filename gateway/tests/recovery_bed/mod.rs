@@ -2,7 +2,7 @@
 //! recovers.
 #![allow(dead_code, reason = "every test program uses its own part")]
 
-use crate::rig::{Gateway, free_port};
+use crate::rig::{Gateway, free_port, noise};
 use bytes::Bytes;
 use std::net::{Ipv4Addr, SocketAddr};
 use zgate_test_initiator::pdu::{Opcode, Reject, RejectReason};
@@ -17,13 +17,7 @@ pub(crate) const LUN: Lun = Lun(0);
 
 /// Bytes that say where and when they were written.
 pub(crate) fn pattern(seed: u64, bytes: usize) -> Bytes {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    Bytes::from_iter((0..bytes).map(|_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    }))
+    Bytes::from(noise(seed, bytes))
 }
 
 /// A gateway with a target of 16 MiB that offers all recovery levels.

@@ -4,10 +4,9 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use zgate_loader::ClientError;
 use zgate_loader::blocking::{Connection, Session};
@@ -35,21 +34,32 @@ pub(crate) fn handles_survive_restarts(test: &str) -> bool {
     root
 }
 
-/// A port for a server yet to come. Not one the system would give to a client:
-/// another test's connection could take it meanwhile, and a client that tries
-/// such a port before the server is there may be given it, too, and talk to
-/// itself.
+/// A port for a server yet to come.
 pub(crate) fn free_port() -> u16 {
-    const PORTS: std::ops::Range<u16> = 15_000..32_000;
-    static TRIED: AtomicU16 = AtomicU16::new(0);
-    let first = std::process::id().wrapping_mul(97) as u16;
-    loop {
-        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        let port = PORTS.start + first.wrapping_add(tried) % (PORTS.end - PORTS.start);
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
+    zgate_test_initiator::ports::free_port().unwrap()
+}
+
+/// Waits until somebody listens: RDMA's listeners come up beside those of TCP.
+pub(crate) fn wait_for_listener(address: SocketAddr) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while TcpStream::connect(address).is_err() {
+        assert!(Instant::now() < deadline, "nobody listens at {address}");
+        std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Bytes that differ everywhere.
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
 }
 
 /// A gateway that exports a scratch directory as `/export`.

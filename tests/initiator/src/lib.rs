@@ -1,6 +1,7 @@
 //! An iSCSI initiator on a blocking TCP socket, for tests and load generators.
 //! One connection, one thread; commands may be pipelined.
 
+pub mod ports;
 pub mod proxy;
 pub mod recovering;
 

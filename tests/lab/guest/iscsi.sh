@@ -43,5 +43,25 @@ portal_login() {
 }
 portal_logout() { iscsiadm -m node -T $TARGET -p "${1:-127.0.0.1}:3260" --logout; }
 
+# disk_kept LEAST WHAT: a sound file system on A's disk, with /tmp/data and every
+# record that writer.py noted, more than LEAST; its longest fsync is WHAT.
+disk_kept() {
+    figure "$2" "$(cut -d' ' -f2 /tmp/notes)" s
+    figure "records" "$(cut -d' ' -f1 /tmp/notes)" records
+    umount /mnt/disk
+    xfs_repair -n "$(iscsi_disk $A_ADDRESS)"
+    mount "$(iscsi_disk $A_ADDRESS)" /mnt/disk
+    cmp /tmp/data /mnt/disk/data
+    python3 - "$1" <<'END'
+import sys
+noted = int(open("/tmp/notes").read().split()[0])
+data = open("/mnt/disk/written", "rb").read()
+for n in range(noted):
+    assert data[n * 4096:n * 4096 + 9] == b"%08d:" % n, f"record {n} of {noted} is lost"
+assert noted > int(sys.argv[1]), noted
+END
+    umount /mnt/disk
+}
+
 store_used_kib() { du -k "$1" | cut -f1; }
 zvol_used() { sync; zpool sync lab; zfs get -Hp -o value referenced "$1"; }

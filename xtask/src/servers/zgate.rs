@@ -6,7 +6,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
+
+pub(crate) use zgate_test_initiator::ports::free_port;
 
 /// How a gateway is set up for a suite.
 #[derive(Clone, Debug)]
@@ -40,29 +41,6 @@ pub(crate) fn build() -> io::Result<PathBuf> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     fs::canonicalize(target.join("release/zgate"))
-}
-
-/// A free port on the loopback interface. Not one the system would give to a
-/// client: another one's connection could take it before the server is there.
-///
-/// # Errors
-/// What the system says when none can be had.
-pub(crate) fn free_port() -> io::Result<u16> {
-    const PORTS: std::ops::Range<u16> = 15_000..32_000;
-    static TRIED: AtomicU16 = AtomicU16::new(0);
-    let count = PORTS.end - PORTS.start;
-    let first = std::process::id().wrapping_mul(97) as u16;
-    let mut tries = 0;
-    loop {
-        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        let port = PORTS.start + first.wrapping_add(tried) % count;
-        tries += 1;
-        match std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-            Ok(_) => return Ok(port),
-            Err(error) if tries == count => return Err(error),
-            Err(_) => {}
-        }
-    }
 }
 
 /// Starts a gateway that exports the scratch directory as `/export`.

@@ -188,17 +188,15 @@ impl Entry {
             return Ok(fd);
         }
         let opened = credentials::as_process(|| syscall::reopen(&self.fd, OFlags::RDONLY));
-        let fd = Arc::new(opened.or_store()?);
-        self.keep_reader(Arc::clone(&fd));
-        Ok(fd)
+        Ok(self.keep_reader(opened.or_store()?))
     }
 
     /// The same without waiting; `None` when that would be needed: somebody
     /// on this machine holds a lease on the file. The object is in memory, so
     /// that opening it asks no disk.
-    pub(crate) fn reader_at_once(&self) -> Option<StoreResult<Arc<OwnedFd>>> {
+    pub(crate) fn reader_at_once(&self) -> StoreResult<Option<Arc<OwnedFd>>> {
         if let Some(fd) = self.cached_reader() {
-            return Some(Ok(fd));
+            return Ok(Some(fd));
         }
         let opened = credentials::as_process(|| {
             let fd = syscall::reopen(&self.fd, OFlags::RDONLY | OFlags::NONBLOCK)?;
@@ -206,16 +204,16 @@ impl Entry {
             rustix::fs::fcntl_setfl(&fd, OFlags::empty())?;
             Ok(fd)
         });
-        match opened {
-            Err(Errno::WOULDBLOCK) => return None,
-            Err(errno) => return Some(Err(crate::errno::store_error(errno))),
-            Ok(fd) => self.keep_reader(Arc::new(fd)),
+        if matches!(opened, Err(Errno::WOULDBLOCK)) {
+            return Ok(None);
         }
-        self.cached_reader().map(Ok)
+        Ok(Some(self.keep_reader(opened.or_store()?)))
     }
 
-    fn keep_reader(&self, fd: Arc<OwnedFd>) {
-        *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(fd);
+    fn keep_reader(&self, fd: OwnedFd) -> Arc<OwnedFd> {
+        let fd = Arc::new(fd);
+        *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&fd));
+        fd
     }
 
     /// A descriptor for reading if there is one.

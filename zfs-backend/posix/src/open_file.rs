@@ -101,11 +101,7 @@ impl Tree {
         let entry = self.entry(node)?;
         let attr = self.may_open(who, &entry, access)?;
         let writer = if access.write { Some(entry.writer()?) } else { None };
-        let reader = match (&writer, access.read) {
-            (_, false) => None,
-            (Some(writer), true) if writer.reads => Some(Arc::clone(&writer.fd)),
-            (_, true) => Some(entry.reader()?),
-        };
+        let reader = if access.read { Some(entry.reader()?) } else { None };
         Ok(Arc::new(PosixFile::new(self, entry, reader, writer, Some((who, &attr)))))
     }
 
@@ -121,23 +117,16 @@ impl Tree {
         if access.write && entry.cached_writer().is_none() {
             return None;
         }
-        self.inline_as(who, || {
-            let attr = match self.may_open(who, &entry, access) {
-                Ok(attr) => attr,
-                Err(error) => return Some(Err(error)),
-            };
-            let writer = if access.write { Some(entry.cached_writer()?) } else { None };
-            let reader = match (&writer, access.read) {
-                (_, false) => None,
-                (Some(writer), true) if writer.reads => Some(Arc::clone(&writer.fd)),
-                (_, true) => match entry.reader_at_once()? {
-                    Ok(reader) => Some(reader),
-                    Err(error) => return Some(Err(error)),
-                },
-            };
-            let file = PosixFile::new(self, entry, reader, writer, Some((who, &attr)));
-            Some(Ok(Arc::new(file) as OpenFile))
-        })?
+        let opened = self.inline_as(who, || -> StoreResult<Option<OpenFile>> {
+            let attr = self.may_open(who, &entry, access)?;
+            let writer = entry.cached_writer().filter(|_| access.write);
+            let reader = if access.read { entry.reader_at_once()? } else { None };
+            if (reader.is_some(), writer.is_some()) != (access.read, access.write) {
+                return Ok(None);
+            }
+            Ok(Some(Arc::new(PosixFile::new(self, entry, reader, writer, Some((who, &attr))))))
+        });
+        opened?.transpose()
     }
 
     fn may_open(&self, who: &Caller, entry: &Entry, access: OpenAccess) -> StoreResult<Attr> {

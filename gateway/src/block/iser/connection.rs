@@ -1,9 +1,9 @@
 //! One iSER connection in full feature phase.
 
 use super::wire::{Arrived, Happened, Parts, Wire};
-use crate::block::attached::{Attached, words};
+use crate::block::attached::{Attached, last_words};
 use crate::block::cell::Port;
-use crate::block::limits::{LAST_WORDS_TIMEOUT, MAX_QUEUED_BYTES, SEND_BATCH_BYTES};
+use crate::block::limits::{MAX_QUEUED_BYTES, SEND_BATCH_BYTES};
 use crate::block::login::{self, LoginWire};
 use crate::listen::rdma::accept::RdmaArrival;
 use crate::serve::data_path::DataDirection;
@@ -263,18 +263,14 @@ impl Connection {
 
     /// The session wants this connection closed.
     async fn last_words(&mut self, reason: CloseReason) -> &'static str {
-        if matches!(reason, CloseReason::Logout | CloseReason::Dropped) {
-            let all = async {
-                while self.transmit().is_ok() && !self.wire.is_empty() {
-                    if self.wire.happens().await.is_err() {
-                        return;
-                    }
+        let send_all = async {
+            while self.transmit().is_ok() && !self.wire.is_empty() {
+                if self.wire.happens().await.is_err() {
+                    return;
                 }
-            };
-            // A peer that does not take them does not want them.
-            let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, all).await;
-        }
-        words(reason)
+            }
+        };
+        last_words(reason, send_all).await
     }
 
     /// The gateway stops: everything that ran is answered.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Generator, Iterable, Iterator
 
 from . import _zgate
 from ._arrays import array
+from ._closing import Closing
 from ._device import settle
 from ._progress import Meter, Progress
 
@@ -46,7 +46,7 @@ def load_file(
             return dict(tensors)
 
 
-class TensorStream(Iterator[tuple[str, Any]]):
+class TensorStream(Closing, Iterator[tuple[str, Any]]):
     """Tensors as they arrive: an iterator of (name, array), to be used as a
     context manager where it may be left before its end."""
 
@@ -77,19 +77,8 @@ class TensorStream(Iterator[tuple[str, Any]]):
         self._source.close()
         self._meter.close()
 
-    def __enter__(self) -> "TensorStream":
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class safe_open:
+class safe_open(Closing):
     """An open model, in the shape of ``safetensors.safe_open``.
 
     >>> with zgate.safe_open("nfs://nas/models/m") as model:        # doctest: +SKIP
@@ -113,17 +102,6 @@ class safe_open:
     ) -> None:
         self._framework, self._device = settle(framework, device)
         self._model = _zgate.Model(url, patience)
-
-    def __enter__(self) -> "safe_open":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the files. What is asked for later raises ``ValueError``."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Generator, Iterable, Iterator
 
 from . import _zgate
 from ._arrays import array
+from ._closing import Closing
 from ._device import settle
 from ._model import DEPTH, INFLIGHT_BYTES, PATIENCE_SECONDS, TensorStream, check_part
 from ._progress import Meter, Progress
@@ -61,7 +61,7 @@ def stream(
     return TensorStream(each(), meter)
 
 
-class FileStream(Iterator[memoryview]):
+class FileStream(Closing, Iterator[memoryview]):
     """The bytes of a file in order: an iterator and a context manager."""
 
     def __init__(self, file: _zgate.RemoteFile, depth: int, progress: Progress, what: str) -> None:
@@ -97,17 +97,6 @@ class FileStream(Iterator[memoryview]):
         """Stops it. Pieces handed out stay."""
         self._pieces.close()
         self._meter.close()
-
-    def __enter__(self) -> "FileStream":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def open_file(

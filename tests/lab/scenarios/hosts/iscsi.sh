@@ -49,20 +49,7 @@ pulled() {
     on_b after_all
 }
 after_all() {
-    figure "longest fsync with the cable out for 15 s" "$(cut -d' ' -f2 /tmp/notes)" s
-    figure "records" "$(cut -d' ' -f1 /tmp/notes)" records
-    umount /mnt/disk
-    xfs_repair -n "$(iscsi_disk $A_ADDRESS)"
-    mount "$(iscsi_disk $A_ADDRESS)" /mnt/disk
-    cmp /tmp/data /mnt/disk/data
-    python3 - <<'END'
-noted = int(open("/tmp/notes").read().split()[0])
-data = open("/mnt/disk/written", "rb").read()
-for n in range(noted):
-    assert data[n * 4096:n * 4096 + 9] == b"%08d:" % n, f"record {n} of {noted} is lost"
-assert noted > 20, noted
-END
-    umount /mnt/disk
+    disk_kept 20 "longest fsync with the cable out for 15 s"
 }
 gone() { portal_logout $A_ADDRESS; }
 
