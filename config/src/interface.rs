@@ -5,7 +5,7 @@ use crate::schema::{Cidr, Config};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
-/// The port clients expect NFS over RDMA at (RFC 8267 §7).
+/// The port clients expect NFS over RDMA at (RFC 8267 §9).
 pub const RDMA_PORT: u16 = 20_049;
 /// Most connections the Linux client makes of one mount.
 const MAX_NCONNECT: u8 = 16;

@@ -12,6 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use zgate_fabric::Event;
 use zgate_loader::compound::Ops;
+use zgate_nfs::v4::wire::OpNum;
 use zgate_rpc::Credential;
 use zgate_rpc::message::decode_reply;
 use zgate_rpcrdma::client::ReplyError;
@@ -111,6 +112,84 @@ async fn reads_land_in_the_write_chunk() {
     assert_eq!(memory[40_100..80_100], bed.content[40_000..80_000]);
     assert_eq!(memory[80_200..100_203], bed.content[80_000..]);
     assert!(memory[100_203..].iter().all(|byte| *byte == 0xee), "padding was written");
+}
+
+#[tokio::test]
+async fn each_result_takes_its_chunk_in_order() {
+    let (mut bed, _) = Bed::new().await;
+    std::os::unix::fs::symlink("over/there", bed.gateway.export().join("link")).unwrap();
+    let lent = bed.rdma.lend(&[0xee; 5000]);
+    let chunk = |at, len| WriteChunk { segments: vec![part(&lent, at, len)] };
+    let (root, file) = (bed.tcp.root.clone(), bed.file.fh.clone());
+    let end = FILE_BYTES as u64;
+    let ops = bed
+        .read_ops(end, 100)
+        .read(bed.file.stateid, 10, 1001)
+        .putfh(&root)
+        .lookup(b"link")
+        .op(OpNum::Readlink, &())
+        .putfh(&file)
+        .read(bed.file.stateid, 20, 7)
+        .read(bed.file.stateid, end, 9)
+        .read(bed.file.stateid, 30, 8);
+    let (xid, message) = bed.request(ops);
+    // For nothing, data, the link, what is to come inline, and nothing; the
+    // last READ has none.
+    let writes = vec![
+        chunk(0, 1000),
+        chunk(1000, 1500),
+        chunk(2500, 500),
+        WriteChunk::default(),
+        chunk(3000, 1000),
+    ];
+    let offer = Offer { writes, ..Offer::default() };
+    let answer = bed.rdma.call(xid, &message, &offer).await.unwrap();
+    assert_eq!(compound_status(&answer.message), 0);
+    assert_eq!(answer.written, [0, 1001, 10, 0, 0]);
+    let inline = |data: &[u8]| answer.message.windows(data.len()).any(|at| at == data);
+    assert!(inline(&bed.content[20..27]) && inline(&bed.content[30..38]));
+    assert!(!inline(&bed.content[10..20]) && !inline(b"over/there"));
+    let memory = lent.withdraw();
+    assert_eq!(memory[1000..2001], bed.content[10..1011]);
+    assert_eq!(memory[2500..2510], *b"over/there");
+    let untouched = [0..1000, 2001..2500, 2510..5000];
+    assert!(untouched.into_iter().flat_map(|range| &memory[range]).all(|byte| *byte == 0xee));
+}
+
+#[tokio::test]
+async fn chunks_of_results_that_never_came_are_returned_unused() {
+    let (mut bed, _) = Bed::new().await;
+    let lent = bed.rdma.lend(&[0xee; 3000]);
+    let chunk =
+        |at| WriteChunk { segments: vec![part(&lent, at, 500), part(&lent, at + 500, 500)] };
+    let root = bed.tcp.root.clone();
+    // A READ of a directory fails, and with it ends the COMPOUND.
+    let ops = bed.read_ops(3, 900).putfh(&root).read(bed.file.stateid, 0, 9);
+    let (xid, message) = bed.request(ops.read(bed.file.stateid, 0, 9));
+    let offer = Offer { writes: vec![chunk(0), chunk(1000), chunk(2000)], ..Offer::default() };
+    let answer = bed.rdma.call(xid, &message, &offer).await.unwrap();
+    assert_eq!(compound_status(&answer.message), 21, "NFS4ERR_ISDIR");
+    assert_eq!(answer.written, [900, 0, 0]);
+    let memory = lent.withdraw();
+    assert_eq!(memory[..900], bed.content[3..903]);
+    assert!(memory[900..].iter().all(|byte| *byte == 0xee));
+}
+
+#[tokio::test]
+async fn a_replayed_read_lands_in_the_chunk_of_the_retry() {
+    let (mut bed, _) = Bed::new().await;
+    bed.xid += 2;
+    let (xid, ops) = (bed.xid, bed.read_ops(0, 3).read(bed.file.stateid, 50, 200));
+    let first = bed.tcp.session.request(xid - 1, 0, true, ops.clone());
+    bed.tcp.connection.exchange(&first).unwrap();
+    std::fs::write(bed.gateway.export().join("file"), vec![0; 300]).unwrap();
+    let lent = bed.rdma.lend(&[0; 400]);
+    let chunk = |at| WriteChunk { segments: vec![part(&lent, at, 200)] };
+    let again = bed.tcp.session.repeat(xid, 0, true, ops);
+    let offer = Offer { writes: vec![chunk(0), chunk(200)], ..Offer::default() };
+    let answer = bed.rdma.call(xid, &again, &offer).await.unwrap();
+    assert_eq!(answer.written, [3, 200]);
+    assert_eq!(lent.withdraw()[200..], bed.content[50..250]);
 }
 
 #[tokio::test]

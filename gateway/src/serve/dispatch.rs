@@ -152,7 +152,7 @@ fn with_header(xid: u32, result: Message) -> Message {
     let mut e = Encoder::with_capacity(32);
     encode_success(&mut e, xid);
     let mut message = e.finish();
-    message.segments.extend(result.segments);
+    message.extend(result);
     message
 }
 

@@ -42,7 +42,7 @@ pub fn parse_text(text: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
 
 /// A standard-label: begins with a capital letter (RFC 7143 §6.1). `#` is for
 /// the X# keys of older drafts; iSCSIProtocolLevel (RFC 7144 §7.1.1) and
-/// iSERHelloRequired (RFC 7145 §6) are the registered keys that start otherwise.
+/// iSERHelloRequired (RFC 7145 §6.10) are the registered keys that start otherwise.
 fn is_key(key: &str) -> bool {
     let allowed = |byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'+' | b'@' | b'_' | b'#')

@@ -1,4 +1,4 @@
-//! The iSER header (RFC 7145 §9).
+//! The iSER header (RFC 7145 §9.1 to §9.4).
 
 use crate::limits::HEADER_BYTES;
 use thiserror::Error;
@@ -12,7 +12,7 @@ const WRITE_VALID: u8 = 0x08;
 const READ_VALID: u8 = 0x04;
 /// REJ of a HelloReply.
 const REJECTED: u8 = 0x01;
-/// The newest version of the protocol that a Hello may name.
+/// The version of RFC 7145 (§9.3, §9.4).
 const NEWEST_VERSION: u8 = 10;
 
 /// Memory of the initiator that the target may use.

@@ -4,7 +4,7 @@ use zgate_iscsi::limits::{
     BHS_BYTES, DEFAULT_RECV_SEGMENT_BYTES, MAX_AHS_BYTES, MAX_IMMEDIATE_TASKS,
 };
 
-/// Bytes of the header in front of every message (RFC 7145 §9).
+/// Bytes of the header in front of every message (RFC 7145 §9.1).
 pub const HEADER_BYTES: usize = 28;
 /// Longest data segment of a message, in bytes: what login may use anyway
 /// (RFC 7143 §13.12), and what TargetRecvDataSegmentLength offers.
@@ -16,7 +16,8 @@ pub const RECEIVE_BYTES: usize =
 pub const MAX_PADDING_BYTES: usize = 3;
 /// Receives posted beyond one for each command of the window: immediate
 /// commands, pings, and unsolicited data. When they run short, the peer's
-/// device tries again (RFC 7145 §8.1 leaves it to flow control below).
+/// device tries again (RFC 7145 §8.1.1.3 has a target that needs a bound declare
+/// MaxOutstandingUnexpectedPDUs, §6.7; Linux knows no such key).
 pub const SPARE_RECEIVES: u32 = 48;
 /// Advertised buffers kept before those of tasks that ended without a response
 /// (aborted ones) are looked for.

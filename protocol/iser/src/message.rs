@@ -62,7 +62,8 @@ impl<'a> Message<'a> {
         if ahs_bytes > MAX_AHS_BYTES {
             return Err(MessageError::AhsTooLong(ahs_bytes));
         }
-        // RFC 7145 §7: no digests; padding has no use, but some send it.
+        // RFC 7145 §6.1: no digests. Padding has no use here, but RFC 7143
+        // §11.1 has it at the end of every data segment.
         let stated = ahs_bytes + data_bytes;
         if rest.len() < stated || rest.len() > stated + MAX_PADDING_BYTES {
             return Err(length(least + stated));

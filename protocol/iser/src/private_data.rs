@@ -1,5 +1,7 @@
 //! What both sides say in the connection manager's private data: one octet of
-//! flags, then three reserved ones.
+//! flags, then three reserved ones. RFC 7145 leaves it to the fabric below: this
+//! is the header of the InfiniBand architecture's annex A12, as Linux sends it
+//! over RoCE, too (`struct iser_cm_hdr`).
 
 /// Zero-based virtual addresses are not used.
 const NO_ZERO_BASED: u8 = 0x80;

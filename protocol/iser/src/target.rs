@@ -138,6 +138,8 @@ impl Target {
             Opcode::DATA_IN => self.data_in(pdu),
             Opcode::R2T => self.r2t(R2t::parse(&pdu.bhs)),
             Opcode::SCSI_RESPONSE => {
+                // RFC 7145 §7.3.2: the Read STag, and the Write STag of a task
+                // that has only that.
                 let ended = self.advertised.remove(&pdu.bhs.itt());
                 let pushes_and_key = ended.map(|task| (task.pushes, task.read.or(task.write)));
                 let (pushes, buffer) = pushes_and_key.unwrap_or_default();

@@ -80,7 +80,7 @@ pub enum Begin {
 #[derive(Debug)]
 enum State {
     InProgress,
-    Done { reply: Bytes, stamp: u64 },
+    Done { reply: Message, stamp: u64 },
 }
 
 /// Bytes an entry costs beside its reply.
@@ -119,7 +119,7 @@ impl ReplyCache {
             Some(State::Done { reply, stamp }) => {
                 let (reply, stamp) = (reply.clone(), *stamp);
                 inner.touch(key, stamp);
-                Begin::Replay(Message { segments: vec![Segment::Bytes(reply)] })
+                Begin::Replay(reply)
             }
             None => {
                 // Calls under way are never evicted. Should they ever fill the
@@ -180,7 +180,7 @@ impl ReplyCache {
 }
 
 /// A private copy of a reply, so that no larger buffer is kept alive by it.
-fn compact(reply: &Message) -> Option<Bytes> {
+fn compact(reply: &Message) -> Option<Message> {
     if reply.len() > MAX_DRC_REPLY_BYTES {
         return None;
     }
@@ -193,11 +193,11 @@ fn compact(reply: &Message) -> Option<Bytes> {
             Segment::Payload(Payload::Span(_)) => return None,
         }
     }
-    Some(Bytes::from(out))
+    Some(Message { direct: reply.direct.clone(), ..Message::from(Bytes::from(out)) })
 }
 
 impl Inner {
-    fn insert_done(&mut self, key: Key, reply: Bytes) {
+    fn insert_done(&mut self, key: Key, reply: Message) {
         let stamp = self.next_stamp;
         self.next_stamp += 1;
         self.bytes += reply.len() + ENTRY_OVERHEAD_BYTES;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     fn reply(bytes: &[u8]) -> Message {
-        Message { segments: vec![Segment::Bytes(Bytes::copy_from_slice(bytes))] }
+        Message::from(Bytes::copy_from_slice(bytes))
     }
 
     #[test]
@@ -277,9 +277,23 @@ mod tests {
         cache.finish(call, &reply(b"done"));
         let Begin::Replay(again) = cache.begin(call) else { panic!() };
         assert_eq!(&again.flatten().unwrap()[..], b"done");
+        assert_eq!(again.direct, []);
         for other in [key(2, 5, b"args"), key(1, 6, b"args"), key(1, 5, b"argz"), key(1, 5, b"")] {
             assert!(matches!(cache.begin(other), Begin::New));
         }
+    }
+
+    #[test]
+    fn results_that_may_be_placed_directly_still_may_when_sent_again() {
+        let cache = ReplyCache::new();
+        let mut e = zgate_xdr::Encoder::new();
+        e.direct_bulk(Payload::Bytes(Bytes::from_static(b"link")));
+        let sent = e.finish();
+        let call = key(1, 5, b"args");
+        let _ = cache.begin(call);
+        cache.finish(call, &sent);
+        let Begin::Replay(again) = cache.begin(call) else { panic!() };
+        assert_eq!((again.segments.len(), &again.direct), (1, &sent.direct));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 /// NFS (RFC 1813, RFC 8881).
 pub const NFS_PROGRAM: u32 = 100_003;
 
-/// The port NFS over RDMA listens on (RFC 8267 §8).
+/// The port NFS over RDMA listens on (RFC 8267 §9).
 pub const NFS_RDMA_PORT: u16 = 20_049;
 
 /// A data item of a message.
@@ -28,7 +28,7 @@ struct Row {
     item: Item,
 }
 
-/// RFC 8267 §3 and §4. Nothing else is eligible: not READ_PLUS, not
+/// RFC 8267 §4 and §6.1. Nothing else is eligible: not READ_PLUS, not
 /// directories or attributes, and nothing of MOUNT, NLM or callbacks.
 const ELIGIBLE: [Row; 8] = [
     Row { version: 3, operation: 5, item: Item::ReadlinkTarget },

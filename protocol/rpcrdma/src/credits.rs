@@ -75,7 +75,7 @@ pub struct SendCredits {
     used: u32,
 }
 
-/// Until the first reply one call may be outstanding (RFC 8166 §3.3.1).
+/// Until the first reply one call may be outstanding (RFC 8166 §3.3.3).
 impl Default for SendCredits {
     fn default() -> Self {
         Self { granted: 1, used: 0 }

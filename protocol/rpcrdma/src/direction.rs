@@ -1,4 +1,4 @@
-//! Which way an RPC message goes (RFC 8167 §4): both sides may call on one
+//! Which way an RPC message goes (RFC 8167 §5): both sides may call on one
 //! connection, and only the message itself tells.
 
 use crate::header::Xid;

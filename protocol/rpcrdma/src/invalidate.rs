@@ -1,5 +1,5 @@
 //! Send with Invalidate: a reply that also takes one of the requester's memory
-//! keys out of use, which saves it the work (RFC 8797 §3.2).
+//! keys out of use, which saves it the work (RFC 8797 §3.2, §4.1).
 
 use crate::private_data::PrivateData;
 use crate::segment::{Chunks, Segment};

@@ -1,10 +1,10 @@
 //! Every bound on what an RPC-over-RDMA peer can push.
 
-/// Inline threshold where nothing was negotiated, in bytes (RFC 8166 §3.3.2).
+/// Inline threshold where nothing was negotiated, in bytes (RFC 8166 §3.3.3).
 pub const DEFAULT_INLINE_BYTES: u32 = 1024;
 
 /// Largest inline threshold that private data can express, in bytes: the size
-/// is sent in KiB minus one, in one byte (RFC 8797 §4).
+/// is sent in KiB minus one, in one byte (RFC 8797 §4.2).
 pub const MAX_INLINE_BYTES: u32 = 256 << 10;
 
 /// What this implementation receives inline by default, in bytes: what the

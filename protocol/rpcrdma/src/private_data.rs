@@ -20,7 +20,7 @@ pub struct PrivateData {
     pub receive_bytes: u32,
 }
 
-/// A side that sent nothing: what RFC 8166 §3.3.2 lets everyone assume.
+/// A side that sent nothing: what RFC 8166 §3.3.3 lets everyone assume.
 impl Default for PrivateData {
     fn default() -> Self {
         Self {
@@ -41,17 +41,15 @@ impl PrivateData {
     }
 
     /// Reads a peer's private data. Other formats and versions, and none at
-    /// all, mean the defaults (RFC 8797 §4, §6). Padding may follow.
+    /// all, mean the defaults (RFC 8797 §5.1). Padding may follow, and what
+    /// belongs to other layers may come first (RFC 8797 §5.2).
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Self {
-        let Some(&[a, b, c, d, version, flags, send, receive]) =
-            bytes.first_chunk::<PRIVATE_DATA_BYTES>()
-        else {
+        let begins = |at: &&[u8; PRIVATE_DATA_BYTES]| at.starts_with(&FORMAT.to_be_bytes());
+        let mut places = bytes.windows(PRIVATE_DATA_BYTES).filter_map(<[u8]>::first_chunk);
+        let Some(&[_, _, _, _, VERSION, flags, send, receive]) = places.find(begins) else {
             return Self::default();
         };
-        if u32::from_be_bytes([a, b, c, d]) != FORMAT || version != VERSION {
-            return Self::default();
-        }
         // Reserved flags are ignored by receivers.
         Self {
             remote_invalidation: flags & FLAG_REMOTE_INVALIDATION != 0,
@@ -81,7 +79,7 @@ pub struct InlineBytes {
 
 impl InlineBytes {
     /// What follows from both offers: neither side sends more than the other
-    /// receives (RFC 8797 §3.1).
+    /// receives (RFC 8797 §4.2).
     #[must_use]
     pub fn negotiate(own: &PrivateData, peer: &PrivateData) -> Self {
         Self {
@@ -107,6 +105,9 @@ mod tests {
         assert_eq!(offer.encode(), LINUX);
         let mut padded = LINUX.to_vec();
         padded.resize(56, 0);
+        assert_eq!(PrivateData::decode(&padded), expected);
+        // Behind what another layer put there, at no particular place.
+        padded.splice(0..0, [0xf6, 0xab, 0x0e]);
         assert_eq!(PrivateData::decode(&padded), expected);
     }
 

@@ -72,7 +72,7 @@ impl WriteChunk {
     }
 
     /// The same chunk with the lengths of what was written, `bytes` in all:
-    /// unused segments have length zero (RFC 8166 §3.4.6).
+    /// unused segments have length zero (RFC 8166 §3.4.6, §4.3.2.2).
     #[must_use]
     pub fn used(&self, bytes: usize) -> Self {
         let mut left = bytes;

@@ -37,14 +37,39 @@ impl Segment {
     }
 }
 
+/// A result that a transport may place into the requester's memory by itself
+/// (RFC 8166 §3.4.2). One without bytes is one, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Direct {
+    /// Where in the message its bytes begin, behind their length word.
+    pub offset: usize,
+    /// Bytes without padding.
+    pub len: usize,
+}
+
 /// An encoded message: pieces to be sent one after the other. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
     /// The pieces.
     pub segments: Vec<Segment>,
+    /// The results in them that may be placed directly, in their order.
+    pub direct: Vec<Direct>,
+}
+
+impl From<Bytes> for Message {
+    fn from(bytes: Bytes) -> Self {
+        Self { segments: vec![Segment::Bytes(bytes)], direct: Vec::new() }
+    }
 }
 
 impl Message {
+    /// Puts another message behind this one.
+    pub fn extend(&mut self, more: Self) {
+        let at = self.len();
+        self.direct.extend(more.direct.iter().map(|item| item.behind(at)));
+        self.segments.extend(more.segments);
+    }
+
     /// Total length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -87,6 +112,12 @@ impl Message {
     }
 }
 
+impl Direct {
+    fn behind(self, bytes: usize) -> Self {
+        Self { offset: bytes + self.offset, len: self.len }
+    }
+}
+
 /// A place in an encoder that can be rolled back to.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
@@ -98,6 +129,7 @@ pub struct Mark {
 #[derive(Clone, Debug, Default)]
 pub struct Encoder {
     segments: Vec<Segment>,
+    direct: Vec<Direct>,
     buffer: BytesMut,
     flushed_bytes: usize,
 }
@@ -112,7 +144,7 @@ impl Encoder {
     /// An empty encoder with room for `capacity` bytes.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { segments: Vec::new(), buffer: BytesMut::with_capacity(capacity), flushed_bytes: 0 }
+        Self { buffer: BytesMut::with_capacity(capacity), ..Self::default() }
     }
 
     /// Bytes written so far, bulk data included.
@@ -146,6 +178,10 @@ impl Encoder {
             }
         }
         self.buffer.truncate(mark.buffered);
+        // One without bytes may end at the mark; one behind it has at least
+        // its length word there.
+        let left = self.len();
+        self.direct.retain(|item| item.offset <= left);
     }
 
     /// Overwrites the word at `mark`, written before as a placeholder.
@@ -193,6 +229,23 @@ impl Encoder {
         self.buffer.put_bytes(0, padding(len));
     }
 
+    /// The same for a result that may be placed directly.
+    pub fn direct_bulk(&mut self, payload: Payload) {
+        self.note_direct(payload.len());
+        self.bulk(payload);
+    }
+
+    /// Variable-length opaque data that may be placed directly.
+    pub fn direct_opaque(&mut self, bytes: &[u8]) {
+        self.note_direct(bytes.len());
+        self.opaque(bytes);
+    }
+
+    fn note_direct(&mut self, len: usize) {
+        let offset = self.len() + size_of::<u32>();
+        self.direct.push(Direct { offset, len });
+    }
+
     /// A counted array.
     pub fn array<T: Encode>(&mut self, items: &[T]) {
         self.u32(items.len() as u32);
@@ -203,6 +256,8 @@ impl Encoder {
 
     /// Appends a finished message as it is.
     pub fn append(&mut self, message: &Message) {
+        let at = self.len();
+        self.direct.extend(message.direct.iter().map(|item| item.behind(at)));
         for segment in &message.segments {
             match segment {
                 Segment::Bytes(bytes) => self.buffer.put_slice(bytes),
@@ -227,7 +282,7 @@ impl Encoder {
     #[must_use]
     pub fn finish(mut self) -> Message {
         self.flush();
-        Message { segments: self.segments }
+        Message { segments: self.segments, direct: self.direct }
     }
 }
 

@@ -6,5 +6,5 @@ mod encode;
 mod types;
 
 pub use decode::{Decode, Decoder, XdrError};
-pub use encode::{Encode, Encoder, Mark, Message, Segment};
-pub use types::{Opaque, Utf8};
+pub use encode::{Direct, Encode, Encoder, Mark, Message, Segment};
+pub use types::{DirectOpaque, Opaque, Utf8};

@@ -31,6 +31,29 @@ impl<const MAX: usize> From<&[u8]> for Opaque<MAX> {
     }
 }
 
+/// The same for a result that a transport may place directly; see
+/// [`crate::Direct`].
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DirectOpaque<const MAX: usize>(pub Vec<u8>);
+
+impl<const MAX: usize> Encode for DirectOpaque<MAX> {
+    fn encode(&self, e: &mut Encoder) {
+        e.direct_opaque(&self.0);
+    }
+}
+
+impl<const MAX: usize> Decode for DirectOpaque<MAX> {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Opaque::<MAX>::decode(d).map(|Opaque(bytes)| Self(bytes))
+    }
+}
+
+impl<const MAX: usize> fmt::Debug for DirectOpaque<MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
 /// A UTF-8 string of at most `MAX` bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Utf8<const MAX: usize>(pub String);
@@ -143,6 +166,33 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(Sample::decode(&mut Decoder::new(&bytes[..cut])).is_err());
         }
+    }
+
+    #[test]
+    fn what_may_be_placed_directly_is_where_the_message_says() {
+        let mut e = Encoder::new();
+        e.u32(1);
+        e.direct_bulk(Payload::Bytes(Bytes::from_static(b"seven b")));
+        e.direct_bulk(Payload::Bytes(Bytes::new()));
+        let mark = e.mark();
+        DirectOpaque::<9>(b"link".to_vec()).encode(&mut e);
+        e.direct_bulk(Payload::Bytes(Bytes::from_static(b"gone")));
+        e.rollback(mark);
+        // The empty one ends at the mark and is still there.
+        let direct = |offset, len| crate::Direct { offset, len };
+        let first = e.finish();
+        assert_eq!(first.direct, [direct(8, 7), direct(20, 0)]);
+        let mut head = Encoder::new();
+        head.u32(0);
+        head.append(&first);
+        DirectOpaque::<9>(b"link".to_vec()).encode(&mut head);
+        let mut message = head.finish();
+        assert_eq!(message.direct, [direct(12, 7), direct(24, 0), direct(28, 4)]);
+        message.extend(first);
+        assert_eq!(message.direct[3..], [direct(40, 7), direct(52, 0)]);
+        let flat = message.flatten().unwrap();
+        assert_eq!(flat[28..32], *b"link");
+        assert_eq!(flat[40..47], *b"seven b");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! A datamover between an initiator that speaks TCP and a target that speaks
-//! iSER (RFC 7145 §2.3). Data of writes is gathered by R2Ts of the bridge's own
+//! iSER (RFC 7145 §3). Data of writes is gathered by R2Ts of the bridge's own
 //! before the command goes on; read data comes out of the memory that was
 //! advertised for it.
 

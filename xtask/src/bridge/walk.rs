@@ -2,7 +2,7 @@
 //! its reply. Only COMPOUNDs of the shapes that clients read with are looked
 //! through; the results of all others come inline or in the reply chunk.
 
-use zgate_nfs::limits::{MAX_FH_BYTES, MAX_OPS, MAX_TAG_BYTES};
+use zgate_nfs::limits::{MAX_FH_BYTES, MAX_LINK_BYTES, MAX_OPS, MAX_TAG_BYTES};
 use zgate_nfs::v4::op::sequence;
 use zgate_nfs::v4::wire::{OpNum, Stateid};
 use zgate_rpc::CallHeader;
@@ -65,6 +65,7 @@ impl Reads {
                     d.u64()?;
                     self.counts.push(d.u32()? as usize);
                 }
+                Some(OpNum::Readlink) => self.counts.push(MAX_LINK_BYTES),
                 _ => return Ok(()),
             }
         }
@@ -116,10 +117,12 @@ fn find_in_compound(
                 d.array::<u32>(MAX_BITMAP_WORDS)?;
                 d.opaque(MAX_ATTRIBUTE_BYTES)?;
             }
-            Some(OpNum::Read) => {
-                d.u32()?;
+            Some(op @ (OpNum::Read | OpNum::Readlink)) => {
+                if op == OpNum::Read {
+                    d.u32()?;
+                }
                 let len = d.u32()? as usize;
-                // RFC 8166 §3.4.6: one without a chunk of its own is inline.
+                // RFC 8267 §6.4.1: one without a chunk of its own is inline.
                 if places.len() < written.len() {
                     places.push(d.position());
                 } else {
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn results_of_read_are_found_on_both_sides() {
         let mut e = Encoder::new();
-        for word in [7, 0, 2, NFS_PROGRAM, 4, COMPOUND, 0, 0, 0, 0, 0, 1, 3] {
+        for word in [7, 0, 2, NFS_PROGRAM, 4, COMPOUND, 0, 0, 0, 0, 0, 1, 4] {
             e.u32(word);
         }
         OpNum::Putrootfh.encode(&mut e);
@@ -153,14 +156,15 @@ mod tests {
             e.u64(0);
             e.u32(count);
         }
+        OpNum::Readlink.encode(&mut e);
         let call = e.finish().flatten().unwrap();
         let reads = Reads::of_call(&call);
-        assert_eq!(reads.counts, [100, 200]);
+        assert_eq!(reads.counts, [100, 200, MAX_LINK_BYTES]);
         let mut e = Encoder::new();
-        for word in [7, 1, 0, 0, 0, 0, 0, 0, 3, 24, 0, 25, 0, 0, 100, 25, 0, 1, 50] {
+        for word in [7, 1, 0, 0, 0, 0, 0, 0, 4, 24, 0, 25, 0, 0, 100, 25, 0, 1, 50, 27, 0, 8] {
             e.u32(word);
         }
         let reply = e.finish().flatten().unwrap();
-        assert_eq!(reads.places(&reply, &[100, 50]), [60, 76]);
+        assert_eq!(reads.places(&reply, &[100, 50, 8]), [60, 76, 88]);
     }
 }

@@ -53,8 +53,6 @@ struct Asked {
     xid: Xid,
     credits: u32,
     chunks: Chunks,
-    /// Version of the program called; tells which results are direct.
-    version: u32,
     /// The call, and the most its reply can be.
     bytes: usize,
 }
@@ -125,7 +123,7 @@ async fn accept(
     let mut offer = PrivateData::decode(request.private_data());
     offer.remote_invalidation &= can_invalidate;
     let own = PrivateData {
-        // Used when both say so (RFC 8797 §3.2).
+        // Used when both say so (RFC 8797 §4.1).
         remote_invalidation: offer.remote_invalidation,
         send_bytes: PREFERRED_INLINE_BYTES,
         receive_bytes: PREFERRED_INLINE_BYTES,
@@ -306,7 +304,7 @@ impl Connection {
             return Err((xid, ErrorBody::Chunk));
         };
         let bytes = plan.total_bytes() + reply_bytes(&chunks);
-        let asked = Asked { xid, credits, chunks, version: 0, bytes };
+        let asked = Asked { xid, credits, chunks, bytes };
         Ok(Incomplete { asked, plan, inline: inline.to_vec() })
     }
 
@@ -399,13 +397,12 @@ impl Connection {
     }
 
     /// Runs a call. One that needs no waiting is answered on the spot.
-    async fn start(&mut self, mut asked: Asked, call: Received) -> Result<(), &'static str> {
+    async fn start(&mut self, asked: Asked, call: Received) -> Result<(), &'static str> {
         // RFC 8166 §4.2.1: header and message have one transaction id.
         if direction(asked.xid, &call.head) != Some(Direction::Call) {
             self.bytes_in_flight -= asked.bytes;
             return self.send_error(asked.xid, ErrorBody::Chunk);
         }
-        asked.version = program_version(&call.head);
         let (service, peer) = (Rc::clone(&self.service), Rc::clone(&self.peer));
         let mut request: LocalBoxFuture<'static, (Asked, Answer)> =
             Box::pin(async move { (asked, answer(&service, &peer, call).await) });
@@ -429,7 +426,7 @@ impl Connection {
         };
         let pieces = Pieces::of(&message).ok_or("a reply that is not in memory")?;
         let credits = self.receives.grant(asked.credits).ok_or("no receive is posted")?;
-        let items = direct_items(&message, asked.version);
+        let items = direct_items(&message);
         let shape = ReplyShape { len: message.len(), items: &items };
         match ReplyPlan::new(asked.xid, credits, &asked.chunks, self.inline.send, shape) {
             Ok(plan) => {
@@ -501,12 +498,4 @@ fn reply_bytes(chunks: &Chunks) -> usize {
     let offered = chunks.writes.iter().chain(&chunks.reply);
     let most = offered.map(WriteChunk::capacity_bytes).sum::<u64>();
     usize::try_from(most).unwrap_or(usize::MAX).min(MAX_CALL_BYTES)
-}
-
-/// The program's version in a call (RFC 5531 §9); zero when it is cut short.
-fn program_version(call: &[u8]) -> u32 {
-    match call.get(16..20) {
-        Some(&[a, b, c, d]) => u32::from_be_bytes([a, b, c, d]),
-        _ => 0,
-    }
 }

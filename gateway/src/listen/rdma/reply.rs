@@ -5,10 +5,7 @@ use std::ops::Range;
 use zgate_fabric::{RemoteSlice, RemoteWrite, SendPart};
 use zgate_rpcrdma::server::{DataItem, ReplyPlan};
 use zgate_store::Payload;
-use zgate_xdr::{Message, Segment};
-
-/// Operation number of READ (RFC 8881 §18.22).
-const OP_READ: u32 = 25;
+use zgate_xdr::{Direct, Message, Segment};
 
 /// The pieces of a message, each with where it begins.
 pub(super) struct Pieces(Vec<(usize, Bytes)>);
@@ -42,31 +39,17 @@ impl Pieces {
     }
 }
 
-/// The results that may be written directly (RFC 8267): the data of READ in
-/// both versions, and not that of READ_PLUS, which carries bulk data, too.
-pub(super) fn direct_items(message: &Message, version: u32) -> Vec<DataItem> {
-    let mut items = Vec::new();
-    let mut at = 0;
-    let mut before: &[u8] = &[];
-    for segment in &message.segments {
-        match segment {
-            Segment::Bytes(bytes) => before = bytes,
-            Segment::Payload(payload) if version != 4 || follows_read(before) => {
-                items.push(DataItem { offset: at, len: payload.len() });
-            }
-            Segment::Payload(_) => {}
-        }
-        at += segment.len();
-    }
-    items
-}
-
-/// Whether the data behind these bytes is a READ's of version 4: operation,
-/// status, end of file, length. READ_PLUS has a content type of zero where
-/// READ has its number.
-fn follows_read(before: &[u8]) -> bool {
-    let Some(words) = before.last_chunk::<16>() else { return false };
-    words[..4] == OP_READ.to_be_bytes() && words[4..8] == [0; 4]
+/// The results that may be written directly, as the operations noted them
+/// (RFC 8267 §4, §6.1): data of READ and targets of READLINK, and not the data
+/// of READ_PLUS.
+///
+/// Chunks belong to them in order (RFC 8267 §6.4.1), and one without bytes
+/// uses up its chunk. An operation that failed has no such result: it is the
+/// last of its COMPOUND (RFC 8881 §16.2.3), and its chunk and those behind it
+/// come back unused.
+pub(super) fn direct_items(message: &Message) -> Vec<DataItem> {
+    let item = |direct: &Direct| DataItem { offset: direct.offset, len: direct.len };
+    message.direct.iter().map(item).collect()
 }
 
 /// The RDMA Writes and the Send of a plan.
@@ -90,26 +73,23 @@ mod tests {
     use super::*;
     use zgate_xdr::Encoder;
 
-    fn message(before: [u32; 3]) -> Message {
-        let mut e = Encoder::new();
-        e.u32(77);
-        before.into_iter().for_each(|word| e.u32(word));
-        e.bulk(Payload::Bytes(Bytes::from_static(b"hello")));
-        e.finish()
-    }
-
     #[test]
-    fn only_the_data_of_read_is_direct() {
-        let read = message([OP_READ, 0, 1]);
-        assert_eq!(direct_items(&read, 4), [DataItem { offset: 20, len: 5 }]);
-        let read_plus = message([0, 0, 4096]);
-        assert_eq!(direct_items(&read_plus, 4), []);
-        assert_eq!(direct_items(&read_plus, 3).len(), 1);
+    fn the_data_of_read_is_direct_empty_or_not_and_other_data_is_not() {
+        let data = || Payload::Bytes(Bytes::from_static(b"hello"));
+        let mut e = Encoder::new();
+        e.bulk(data());
+        e.direct_bulk(Payload::Bytes(Bytes::new()));
+        e.direct_bulk(data());
+        let (empty, full) = (DataItem { offset: 16, len: 0 }, DataItem { offset: 20, len: 5 });
+        assert_eq!(direct_items(&e.finish()), [empty, full]);
     }
 
     #[test]
     fn ranges_are_slices_of_the_pieces() {
-        let message = message([OP_READ, 0, 1]);
+        let mut e = Encoder::new();
+        [77, 0, 0, 1].into_iter().for_each(|word| e.u32(word));
+        e.direct_bulk(Payload::Bytes(Bytes::from_static(b"hello")));
+        let message = e.finish();
         let pieces = Pieces::of(&message).unwrap();
         let gathered = pieces.gather(&[16..22, 25..28]);
         let flat: Vec<u8> = gathered.iter().flatten().copied().collect();

@@ -1,5 +1,5 @@
 //! PDUs on a TCP stream: padding and CRC32C digests (RFC 7143 §11.1, §13.1).
-//! iSER does not use this (RFC 7145 §2.4).
+//! iSER does not use this (RFC 7145 §6.1, §9.1).
 
 mod decoder;
 mod encoder;

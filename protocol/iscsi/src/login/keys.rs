@@ -213,7 +213,7 @@ pub(super) static KEYS: &[KeySpec] = &[
 ];
 
 /// The key of a name. iSCSIProtocolLevel (RFC 7144 §7.1.1) and
-/// iSERHelloRequired (RFC 7145 §6) do not start with a capital letter.
+/// iSERHelloRequired (RFC 7145 §6.10) do not start with a capital letter.
 pub(super) fn find(name: &str) -> Option<(usize, &'static KeySpec)> {
     KEYS.iter().enumerate().find(|(_, spec)| spec.name == name)
 }

@@ -118,7 +118,7 @@ impl Negotiation {
         self.apply(spec, value, offer)
     }
 
-    /// RFC 7145 §6: one pair of length keys counts with RDMAExtensions, the
+    /// RFC 7145 §6.2, §6.4, §6.5: one pair of length keys counts with RDMAExtensions, the
     /// other without. The RDMA ones are then negotiated per session leader.
     fn is_irrelevant_length(&self, name: &str, offer: &Offer, place: Place) -> bool {
         let rdma = offer.transport == Transport::Iser && !place.discovery;

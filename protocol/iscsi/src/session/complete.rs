@@ -75,7 +75,7 @@ impl Session {
         let stat_sn = conn.take_stat_sn();
         let has_data = data_in.iter().any(|p: &Payload| !p.is_empty());
         // RFC 7143 §11.7.3: status goes with data only when it needs no sense.
-        // On iSER it is a message of its own (RFC 7145 §7.3).
+        // On iSER it is a message of its own (RFC 7145 §7.3.2).
         let collapses = has_data
             && transport == Transport::Tcp
             && status == 0

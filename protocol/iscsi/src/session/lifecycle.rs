@@ -34,7 +34,7 @@ impl Session {
         if self.ended {
             return Err(AttachError::Ended);
         }
-        // RFC 7145 §6.3: RDMAExtensions is the same on all connections.
+        // RFC 7145 §5.1: RDMAExtensions is the same on all connections.
         if login.transport != self.transport {
             return Err(AttachError::OtherTransport);
         }

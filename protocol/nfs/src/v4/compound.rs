@@ -75,7 +75,7 @@ impl Server {
         e.patch_u32(status_mark, status as u32);
         e.patch_u32(count_mark, done as u32);
         let mut message = e.finish();
-        message.segments.extend(body.finish().segments);
+        message.extend(body.finish());
         finish_slot(&mut cx, &message);
         Ok(message)
     }

@@ -1,4 +1,4 @@
-//! How a reply leaves (RFC 8166 §3.4.6, §3.5): results into their write
+//! How a reply leaves (RFC 8166 §3.5, §4.3.2, §4.3.3): results into their write
 //! chunks, the rest inline or into the reply chunk.
 
 use crate::credits::Grant;
@@ -7,8 +7,8 @@ use crate::segment::{Chunks, Segment, WriteChunk};
 use std::ops::Range;
 use thiserror::Error;
 
-/// A result of the reply that may be written directly (RFC 8267), in the order
-/// of the operations. One that is empty counts, too: it uses up its chunk.
+/// A result of the reply that may be written directly (RFC 8267 §4, §6.1), in
+/// the order of the operations. One that is empty counts, too: it uses up its chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataItem {
     /// Where in the reply its bytes begin, behind the length word.
@@ -84,8 +84,8 @@ impl ReplyPlan {
         let mut items = reply.items.iter();
         for chunk in &offered.writes {
             let used = match items.next() {
-                // RFC 8166 §3.4.6: a chunk without segments asks for the item
-                // to stay where it is.
+                // RFC 8166 §4.3.2.3: a chunk without segments asks for the
+                // item to stay where it is.
                 Some(item) if !chunk.segments.is_empty() => {
                     push_item(&mut pushes, chunk, *item)?;
                     keep(&mut rest, at..item.offset);

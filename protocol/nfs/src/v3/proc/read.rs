@@ -42,7 +42,7 @@ impl Encode for Data {
         self.attributes.encode(e);
         e.u32(self.data.len() as u32);
         self.eof.encode(e);
-        e.bulk(self.data.clone());
+        e.direct_bulk(self.data.clone());
     }
 }
 

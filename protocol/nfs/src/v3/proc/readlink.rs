@@ -1,9 +1,10 @@
 //! READLINK (RFC 1813 §3.3.5).
 
 use super::Procedure;
+use crate::limits::MAX_LINK_BYTES;
 use crate::v3::cx::Cx;
-use crate::v3::wire::{Attributes, Fh3, Path3, Status};
-use zgate_xdr::Opaque;
+use crate::v3::wire::{Attributes, Fh3, Status};
+use zgate_xdr::DirectOpaque;
 
 /// The procedure.
 #[derive(Debug)]
@@ -16,7 +17,7 @@ zgate_xdr::xdr_struct! {
         /// Attributes of the link.
         pub attributes: Option<Attributes>,
         /// Where it points.
-        pub path: Path3,
+        pub path: DirectOpaque<MAX_LINK_BYTES>,
     }
 }
 
@@ -30,7 +31,7 @@ impl Procedure for ReadLink {
         let object = cx.enter(&fh)?;
         let path = object.store().readlink(&object.who, &object.node).await;
         *fail = object.post_op_attr().await;
-        Ok(Target { path: Opaque(path?), attributes: fail.take() })
+        Ok(Target { path: DirectOpaque(path?), attributes: fail.take() })
     }
 }
 

@@ -37,7 +37,7 @@ pub struct Res {
 impl Encode for Res {
     fn encode(&self, e: &mut Encoder) {
         self.eof.encode(e);
-        e.bulk(self.data.clone());
+        e.direct_bulk(self.data.clone());
     }
 }
 

@@ -5,7 +5,7 @@ use crate::limits::MAX_LINK_BYTES;
 use crate::v4::cx::Cx;
 use crate::v4::wire::{OpNum, Status};
 use zgate_store::{FileKind, StoreError};
-use zgate_xdr::Opaque;
+use zgate_xdr::DirectOpaque;
 
 /// The operation.
 pub struct Readlink;
@@ -13,13 +13,13 @@ pub struct Readlink;
 impl Operation for Readlink {
     const NUM: OpNum = OpNum::Readlink;
     type Args = ();
-    type Res = Opaque<MAX_LINK_BYTES>;
+    type Res = DirectOpaque<MAX_LINK_BYTES>;
 
-    async fn run(cx: &mut Cx<'_>, (): ()) -> Result<Opaque<MAX_LINK_BYTES>, Failure> {
+    async fn run(cx: &mut Cx<'_>, (): ()) -> Result<DirectOpaque<MAX_LINK_BYTES>, Failure> {
         let object = cx.object(Status::Inval)?;
         let store = &object.export.store;
         match store.readlink(object.who(), &object.node).await {
-            Ok(target) => Ok(Opaque(target)),
+            Ok(target) => Ok(DirectOpaque(target)),
             Err(StoreError::WrongType | StoreError::Invalid | StoreError::IsDirectory) => {
                 // RFC 8881 §18.24.4 and RFC 7530 §16.25.5 differ.
                 let kind = store.getattr(&object.node).await?.kind;
