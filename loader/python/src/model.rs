@@ -141,6 +141,20 @@ impl Model {
         Ok(shards.iter().map(|shard| (shard.name.clone(), shard.size)).collect())
     }
 
+    /// What carries the calls now, and why.
+    fn transport(&self, py: Python<'_>) -> PyResult<String> {
+        let opened = self.opened()?;
+        let client = opened.model()?.client();
+        wait(py, || client.transport())
+    }
+
+    /// Where data went so far, in bytes: written by an RDMA device, received
+    /// from a socket, copied. Of all models that share the client.
+    fn placed(&self) -> PyResult<(u64, u64, u64)> {
+        let placed = self.opened()?.model()?.client().counters().read();
+        Ok((placed.device_bytes, placed.socket_bytes, placed.copied_bytes))
+    }
+
     /// Starts loading.
     #[pyo3(signature = (names, part, inflight_bytes, depth, verify))]
     fn start(

@@ -58,6 +58,11 @@ impl RemoteFile {
         Ok(Self { url, client, file, size, process: std::process::id() })
     }
 
+    /// What carries the calls now, and why.
+    fn transport(&self, py: Python<'_>) -> PyResult<String> {
+        wait(py, || self.client.transport())
+    }
+
     /// Streams bytes `begin..end`.
     fn stream(slf: Py<Self>, begin: u64, end: u64, depth: usize) -> PyResult<Stream> {
         let file = slf.get();

@@ -26,19 +26,32 @@ pseudo = "/models"
 clients = [{{ match = "127.0.0.1", access = "ro", squash = "none" }}]
 """
 
+RDMA = """
+[rdma]
+listen = ["127.0.0.1:{port}"]
+fabric = "{fabric}"
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
 
 class Gateway:
     """A gateway that serves a scratch directory."""
 
-    def __init__(self):
+    def __init__(self, rdma=None):
         self.dir = tempfile.TemporaryDirectory()
         self.models = pathlib.Path(self.dir.name, "models")
         self.models.mkdir()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port, self.rdma_port = free_port(), free_port()
         self.config = pathlib.Path(self.dir.name, "zgate.toml")
-        self.config.write_text(CONFIG.format(port=self.port, dir=self.dir.name))
+        text = CONFIG.format(port=self.port, dir=self.dir.name)
+        if rdma is not None:
+            text += RDMA.format(port=self.rdma_port, fabric=rdma)
+        self.config.write_text(text)
         self.start()
 
     def start(self):

@@ -3,6 +3,7 @@ model."""
 
 import os
 import pathlib
+import shutil
 import subprocess
 import unittest
 
@@ -43,6 +44,7 @@ class Loading(unittest.TestCase):
         source = pathlib.Path(os.environ["MODEL"])
         target = self.gateway.models / "real"
         target.mkdir()
+        self.addCleanup(shutil.rmtree, target)
         local = {}
         for file in source.glob("*.safetensors"):
             (target / file.name).write_bytes(file.read_bytes())

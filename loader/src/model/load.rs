@@ -193,6 +193,8 @@ async fn drive(
             let _ = sender.send((Err(error), None));
         }
     }
+    // Whoever hears of the end finds given back what nobody uses.
+    drop(work);
 }
 
 /// A region that ended in a panic of ours must not look like the end of the

@@ -52,12 +52,12 @@ impl TransportChoice {
             return Ok(Self::default());
         }
         // Devices stay open while the process runs.
-        static HERE: OnceLock<Result<(VerbsFabric, BufferPool), String>> = OnceLock::new();
-        let here = HERE.get_or_init(|| {
-            let pool = BufferPool::with_arena(MESSAGE_ARENA_BYTES, MESSAGE_ARENA_BYTES);
-            let fabric = VerbsFabric::open(pool.clone()).map_err(|error| error.to_string())?;
-            Ok((fabric, pool))
-        });
+        static HERE: OnceLock<(u32, Opened)> = OnceLock::new();
+        let process = std::process::id();
+        let (of, here) = HERE.get_or_init(|| (process, open()));
+        // A child made by fork can use neither the device nor the threads.
+        let forked = Err("RDMA devices were opened before this process forked".to_owned());
+        let here = if *of == process || here.is_err() { here } else { &forked };
         match (here, mode) {
             (Ok((fabric, pool)), _) => {
                 let choice = Self::over(Arc::new(fabric.clone()), mode, port);
@@ -88,6 +88,14 @@ impl TransportChoice {
     pub(crate) fn reason(&self) -> &str {
         &self.reason
     }
+}
+
+type Opened = Result<(VerbsFabric, BufferPool), String>;
+
+fn open() -> Opened {
+    let pool = BufferPool::with_arena(MESSAGE_ARENA_BYTES, MESSAGE_ARENA_BYTES);
+    let fabric = VerbsFabric::open(pool.clone()).map_err(|error| error.to_string())?;
+    Ok((fabric, pool))
 }
 
 impl Rdma {

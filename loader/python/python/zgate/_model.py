@@ -107,6 +107,13 @@ class safe_open(Closing):
         """Closes the files. What is asked for later raises ``ValueError``."""
         self._model.close()
 
+    @property
+    def transport(self) -> str:
+        """What carries the data now, and why: how many connections go over RDMA
+        and how many over TCP, and the reason where RDMA is not used. In words
+        for people."""
+        return self._model.transport()
+
     def keys(self) -> list[str]:
         """The names of the tensors, sorted."""
         return self._model.names()

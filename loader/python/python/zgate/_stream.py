@@ -65,6 +65,7 @@ class FileStream(Closing, Iterator[memoryview]):
     """The bytes of a file in order: an iterator and a context manager."""
 
     def __init__(self, file: _zgate.RemoteFile, depth: int, progress: Progress, what: str) -> None:
+        self._file = file
         self._pieces = file.stream(0, file.size, depth)
         self._done_bytes = 0
         self._meter = Meter(progress, what)
@@ -82,6 +83,11 @@ class FileStream(Closing, Iterator[memoryview]):
         self._done_bytes += len(piece)
         self._meter.moved(self)
         return memoryview(piece)
+
+    @property
+    def transport(self) -> str:
+        """What carries the data now, and why, in words for people."""
+        return self._file.transport()
 
     @property
     def total_bytes(self) -> int:
