@@ -173,6 +173,21 @@ impl Client {
         self.ways.counters()
     }
 
+    /// What RDMA goes over, if it may be used.
+    pub(crate) fn fabric(&self) -> Option<Arc<dyn zgate_fabric::Fabric>> {
+        self.ways.fabric()
+    }
+
+    /// Whether there is a connection of RDMA now.
+    pub(crate) async fn is_rdma(&self) -> bool {
+        for link in &self.links {
+            if link.is_rdma().await == Some(true) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// What carries the calls now, and why, for people. Connections are made
     /// when they are first used.
     pub async fn transport(&self) -> String {

@@ -1,6 +1,7 @@
 //! Building COMPOUNDs and reading their answers.
 
 use crate::error::ClientError;
+use crate::transport::Landing;
 use bytes::Bytes;
 use zgate_nfs::namespace::Fh;
 use zgate_nfs::v4::wire::{Bitmap, OpNum, Stateid, Status};
@@ -176,11 +177,12 @@ impl Results {
     ///
     /// # Errors
     /// As [`Self::next`]; more data than there is memory.
-    pub fn read_into(&mut self, landing: &mut [u8]) -> Result<(bool, usize), ClientError> {
+    pub fn read_into(&mut self, landing: &mut Landing) -> Result<(bool, usize), ClientError> {
         let garbled = |_| ClientError::Garbled("READ");
         let Some(placed) = self.placed else {
             let (eof, data) = self.read()?;
-            let place = landing.get_mut(..data.len()).ok_or(ClientError::Garbled("READ"))?;
+            let place =
+                landing.bytes().get_mut(..data.len()).ok_or(ClientError::Garbled("READ"))?;
             place.copy_from_slice(&data);
             return Ok((eof, data.len()));
         };

@@ -102,14 +102,14 @@ impl File {
         offset: u64,
         mut landing: Landing,
     ) -> (Result<(bool, usize), ClientError>, Option<Landing>) {
-        let Ok(count) = u32::try_from(landing.bytes().len()) else {
+        let Ok(count) = u32::try_from(landing.len()) else {
             return (Err(ClientError::Garbled("READ")), Some(landing));
         };
         let mut landing = Some(landing);
         let build = |stateid| Ops::new().putfh(self.fh()).read(stateid, offset, count);
         let result = self
             .with_state(client, &mut landing, build, |results, landing| match landing {
-                Some(landing) => results.read_into(landing.bytes()),
+                Some(landing) => results.read_into(landing),
                 None => Err(ClientError::Garbled("READ")),
             })
             .await;
@@ -153,7 +153,7 @@ impl File {
         .await
     }
 
-    /// Closes it.
+    /// Closes it. A server that does not know it any more has closed it.
     ///
     /// # Errors
     /// What the server or the connection says.
@@ -163,7 +163,10 @@ impl File {
         let ops = Ops::new().putfh(self.fh()).op(OpNum::Close, &args);
         let mut results = client.call(ops, true).await?;
         results.skip(OpNum::Putfh)?;
-        results.next::<close::Res>(OpNum::Close).map(|_| ())
+        match results.next::<close::Res>(OpNum::Close) {
+            Err(error) if !error.is_state_lost() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Runs one operation that needs the open; opens again when the server has

@@ -20,5 +20,8 @@ pub mod url;
 pub use client::{Client, ClientOptions};
 pub use error::ClientError;
 pub use file::{File, OpenMode};
-pub use model::{Load, LoadOptions, LoadedTensor, Model, Plan, Wanted};
+pub use model::{
+    Destination, DeviceLoad, DeviceTensor, Load, LoadOptions, LoadedTensor, Model, Plan, Wanted,
+};
 pub use url::NfsUrl;
+pub use zgate_cuda as cuda;

@@ -38,6 +38,11 @@ impl Ways {
         &self.counters
     }
 
+    /// What RDMA goes over, if it may be used.
+    pub(crate) fn fabric(&self) -> Option<Arc<dyn zgate_fabric::Fabric>> {
+        self.choice.fabric()
+    }
+
     /// Why it is as it is.
     pub(crate) fn reason(&self) -> String {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);

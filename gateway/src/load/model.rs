@@ -6,11 +6,17 @@ use clap::Args;
 use indicatif::ProgressBar;
 use std::error::Error;
 use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use zgate_loader::cuda::{Device, Driver};
 use zgate_loader::directory;
 use zgate_loader::model::checksum::{Verify, parse_sums};
+use zgate_loader::model::device::Placement;
 use zgate_loader::model::{FileStream, LoadError, Share};
-use zgate_loader::{File, Load, LoadOptions, Model, NfsUrl, OpenMode, Plan, Wanted};
+use zgate_loader::{
+    Destination, DeviceLoad, File, Load, LoadOptions, Model, NfsUrl, OpenMode, Plan, Wanted,
+};
 
 /// The side file with the checksums of a model's files.
 const SUMS: &str = "SHA256SUMS";
@@ -25,9 +31,12 @@ pub(crate) struct LoadArgs {
     /// file, a directory or index of them, or a .gguf file
     #[arg(required = true)]
     urls: Vec<NfsUrl>,
-    /// Where the tensors are to lie
-    #[arg(long, default_value = "cpu", value_parser = device)]
-    device: String,
+    /// Where the tensors are to lie: cpu, or cuda:N
+    #[arg(long, default_value = "cpu")]
+    device: Destination,
+    /// The CUDA driver's library
+    #[arg(long, value_name = "FILE", default_value = "libcuda.so.1", hide = true)]
+    cuda_library: PathBuf,
     /// Compare checksums: SHA256SUMS beside the files, sha256:NAME in their
     /// metadata
     #[arg(long)]
@@ -54,16 +63,6 @@ pub(crate) struct LoadArgs {
     patience: u64,
 }
 
-fn device(text: &str) -> Result<String, String> {
-    match text {
-        "cpu" => Ok(text.to_owned()),
-        _ if text.starts_with("cuda:") => {
-            Err("the command line loads into host memory; the Python package loads to CUDA".into())
-        }
-        _ => Err("cpu or cuda:N".into()),
-    }
-}
-
 /// One load.
 #[derive(Debug)]
 struct Figures {
@@ -72,10 +71,19 @@ struct Figures {
     seconds: f64,
     cpu_seconds: f64,
     verified: Option<String>,
+    /// How data came to a GPU, if it did.
+    placement: Option<Placement>,
 }
 
 pub(super) async fn run(args: &LoadArgs) -> Result<bool, Box<dyn Error>> {
     let mut reports = Vec::new();
+    let gpu = match args.device {
+        Destination::Host => None,
+        Destination::Cuda(number) => {
+            let opened = Driver::open(&args.cuda_library).and_then(|d| Device::open(&d, number));
+            Some(opened.map_err(|reason| format!("--device cuda:{number}: {reason}"))?)
+        }
+    };
     for url in &args.urls {
         let place = Place::open(url, Duration::from_secs(args.patience)).await?;
         if !args.json {
@@ -83,7 +91,7 @@ pub(super) async fn run(args: &LoadArgs) -> Result<bool, Box<dyn Error>> {
         }
         let mut rounds = Vec::new();
         for _ in 0..if args.bench { 5 } else { 1 } {
-            rounds.push(once(args, &place).await?);
+            rounds.push(once(args, &place, gpu.as_ref()).await?);
         }
         rounds.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let median = rounds.swap_remove(rounds.len() / 2);
@@ -121,33 +129,75 @@ fn report(
             "{transport}: {} bytes placed by the device, {} from the socket, {} copied",
             placed.device_bytes, placed.socket_bytes, placed.copied_bytes
         );
+        if let Some(placement) = &figures.placement {
+            println!(
+                "GPU memory: {} bytes written by the RDMA device, {} copied from host memory ({})",
+                placement.direct_bytes, placement.staged_bytes, placement.reason
+            );
+        }
         if let Some(verified) = &figures.verified {
             println!("{verified}");
         }
     }
+    let placement = figures.placement.clone().unwrap_or_default();
+    let device = match args.device {
+        Destination::Host => "cpu".to_owned(),
+        Destination::Cuda(number) => format!("cuda:{number}"),
+    };
     Ok(serde_json::json!({
-        "url": url.to_string(), "transport": transport, "device": args.device,
+        "url": url.to_string(), "transport": transport, "device": device,
         "tensors": figures.tensors, "bytes": figures.bytes, "seconds": figures.seconds,
         "gigabytes_per_second": rate, "cpu_seconds_per_gigabyte": cpu,
         "placed_by_device_bytes": placed.device_bytes,
         "placed_from_socket_bytes": placed.socket_bytes, "copied_bytes": placed.copied_bytes,
         "peak_memory_bytes": peak, "verified": figures.verified,
+        "gpu_direct_bytes": placement.direct_bytes, "gpu_staged_bytes": placement.staged_bytes,
+        "gpu_placement": placement.reason,
     }))
 }
 
-async fn once(args: &LoadArgs, place: &Place) -> Result<Figures, Box<dyn Error>> {
+async fn once(
+    args: &LoadArgs,
+    place: &Place,
+    gpu: Option<&Arc<Device>>,
+) -> Result<Figures, Box<dyn Error>> {
     if place.url.path.ends_with(".gguf") {
+        if gpu.is_some() {
+            return Err("a GGUF file is loaded as it is, to host memory: --device cpu".into());
+        }
         return stream(args, place).await;
     }
     let (started, cpu) = (Instant::now(), cpu_seconds());
     let model = Model::open(place.client.clone(), &place.url.path).await?;
     let (verify, verified) = checks(args, place, &model).await?;
     let plan = Plan::new(&model, &Wanted::default())?;
-    let mut load = Load::start(&model, plan, &load_options(args, verify));
-    let bar = bar(args, load.total_bytes());
-    let done = load.progress();
-    // Tensors stay, as they would for somebody who uses them.
-    let (mut tensors, mut count) = (Vec::new(), 0);
+    let (options, bytes) = (load_options(args, verify), plan.bytes());
+    let bar = bar(args, bytes);
+    let (count, placement) = match gpu {
+        None => (to_host(args, Load::start(&model, plan, &options), &bar).await?, None),
+        Some(gpu) => {
+            let load = DeviceLoad::start(&model, plan, &options, gpu);
+            let (count, placement) = to_gpu(args, load, &bar).await?;
+            (count, Some(placement))
+        }
+    };
+    bar.finish_and_clear();
+    let figures = Figures {
+        tensors: count,
+        bytes,
+        seconds: started.elapsed().as_secs_f64(),
+        cpu_seconds: cpu_seconds() - cpu,
+        verified,
+        placement,
+    };
+    model.close().await?;
+    Ok(figures)
+}
+
+/// Tensors stay, as they would for somebody who uses them, unless they are let
+/// go at once. Returns how many there were.
+async fn to_host(args: &LoadArgs, mut load: Load, bar: &ProgressBar) -> Result<usize, LoadError> {
+    let (done, mut tensors, mut count) = (load.progress(), Vec::new(), 0);
     while let Some(tensor) = load.next().await? {
         count += 1;
         if !args.stream {
@@ -155,16 +205,24 @@ async fn once(args: &LoadArgs, place: &Place) -> Result<Figures, Box<dyn Error>>
         }
         bar.set_position(done.done_bytes());
     }
-    bar.finish_and_clear();
-    let figures = Figures {
-        tensors: count,
-        bytes: load.total_bytes(),
-        seconds: started.elapsed().as_secs_f64(),
-        cpu_seconds: cpu_seconds() - cpu,
-        verified,
-    };
-    model.close().await?;
-    Ok(figures)
+    Ok(count)
+}
+
+/// The same to a GPU.
+async fn to_gpu(
+    args: &LoadArgs,
+    mut load: DeviceLoad,
+    bar: &ProgressBar,
+) -> Result<(usize, Placement), LoadError> {
+    let (done, mut tensors, mut count) = (load.progress(), Vec::new(), 0);
+    while let Some(tensor) = load.next().await? {
+        count += 1;
+        if !args.stream {
+            tensors.push(tensor);
+        }
+        bar.set_position(done.done_bytes());
+    }
+    Ok((count, load.placement()))
 }
 
 /// What is let go at once needs no room for more than what is under way.
@@ -203,6 +261,7 @@ async fn stream(args: &LoadArgs, place: &Place) -> Result<Figures, Box<dyn Error
         seconds: started.elapsed().as_secs_f64(),
         cpu_seconds: cpu_seconds() - cpu,
         verified: None,
+        placement: None,
     })
 }
 

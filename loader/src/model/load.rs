@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 /// The unit of the bound on memory.
-const UNIT_BYTES: u64 = 4096;
+pub(super) const UNIT_BYTES: u64 = 4096;
 
 /// How to load.
 #[derive(Clone, Debug)]
@@ -62,6 +62,10 @@ impl Progress {
     #[must_use]
     pub fn done_bytes(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -240,7 +244,7 @@ impl Work {
                     work.progress.done.fetch_add(len as u64, Ordering::Relaxed);
                     Ok((data, true, None))
                 }
-                Turn::Ours(claim) => Ok((work.memory.take(len), false, Some(claim))),
+                Turn::Ours(claim, memory) => Ok((memory, false, Some(claim))),
             },
             _ => Ok((work.memory.take(len), false, None)),
         });
@@ -296,12 +300,12 @@ impl Work {
     }
 }
 
-fn share_of(model: &Model, plan: &Plan, share: &Share) -> std::io::Result<Shared> {
+pub(super) fn share_of(model: &Model, plan: &Plan, share: &Share) -> std::io::Result<Shared> {
     let files: Vec<_> = model.shards().iter().map(|s| (s.name.clone(), s.size, s.change)).collect();
     Shared::open(share, plan, &files)
 }
 
-fn not_shared(error: &std::io::Error) -> LoadError {
+pub(super) fn not_shared(error: &std::io::Error) -> LoadError {
     LoadError::Missing(format!("shared memory (/dev/shm): {error}"))
 }
 

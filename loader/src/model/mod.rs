@@ -4,10 +4,12 @@
 //! [`catalog`] finds out what there is; [`plan`] turns the tensors that are
 //! wanted into few large reads in file order; [`load`] runs them, with a bound
 //! on what is under way; [`mod@slice`] cuts a tensor for one of several ranks;
+//! [`device`] brings them to a GPU;
 //! [`checksum`] verifies on the way; [`stream`] brings whole files, in order.
 
 pub mod catalog;
 pub mod checksum;
+pub mod device;
 pub mod load;
 mod memory;
 pub mod plan;
@@ -16,6 +18,7 @@ pub mod slice;
 pub mod stream;
 
 pub use catalog::{Model, Shard};
+pub use device::{Destination, DeviceLoad, DeviceTensor};
 pub use load::{Load, LoadOptions, LoadedTensor};
 pub use plan::{Plan, Wanted};
 pub use share::Share;
@@ -46,6 +49,9 @@ pub enum LoadError {
     /// Something was asked for that is not there.
     #[error("{0}")]
     Missing(String),
+    /// A GPU or its driver.
+    #[error("device memory: {0}")]
+    Device(zgate_cuda::CudaError),
     /// What was read is not what was written.
     #[error("{what}: checksum {found}, expected {expected}: the data is damaged")]
     Checksum {

@@ -42,8 +42,8 @@ pub(super) struct Shared {
 pub(super) enum Turn {
     /// Somebody read it: here it is.
     Taken(BytesMut),
-    /// It is to be read, and put here.
-    Ours(Claim),
+    /// It is to be read, and put here; the memory is for that.
+    Ours(Claim, BytesMut),
 }
 
 /// A stretch that nobody else reads while this lives.
@@ -105,7 +105,7 @@ impl Shared {
             }
             let claim = Claim { file, path: path.clone(), ranks: self.ranks };
             if found.len() <= memory.len() as u64 {
-                return Ok(Turn::Ours(claim));
+                return Ok(Turn::Ours(claim, memory));
             }
             claim.file.read_exact_at(&mut memory, 0)?;
             let len = memory.len() as u64;
@@ -176,7 +176,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let ranks: Vec<Shared> = (0..3).map(|_| shared(root.path(), 3)).collect();
         let dir = ranks[0].dir.clone();
-        let Turn::Ours(claim) = ranks[0].turn(0, memory()).unwrap() else { panic!("not there") };
+        let Turn::Ours(claim, _) = ranks[0].turn(0, memory()).unwrap() else { panic!("not there") };
         std::thread::scope(|scope| {
             let others: Vec<_> = ranks[1..]
                 .iter()
@@ -197,10 +197,10 @@ mod tests {
     fn a_rank_that_dies_leaves_its_turn_to_the_next() {
         let root = tempfile::tempdir().unwrap();
         let (first, second) = (shared(root.path(), 2), shared(root.path(), 2));
-        let Turn::Ours(claim) = first.turn(0, memory()).unwrap() else { panic!("not there") };
+        let Turn::Ours(claim, _) = first.turn(0, memory()).unwrap() else { panic!("not there") };
         claim.file.write_all_at(b"hel", 0).unwrap();
         drop(claim);
-        let Turn::Ours(claim) = second.turn(0, memory()).unwrap() else { panic!("half of it") };
+        let Turn::Ours(claim, _) = second.turn(0, memory()).unwrap() else { panic!("half of it") };
         claim.put(b"hello").unwrap();
         assert!(matches!(first.turn(0, memory()).unwrap(), Turn::Taken(_)));
     }

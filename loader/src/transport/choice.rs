@@ -79,6 +79,11 @@ impl TransportChoice {
         Some((Arc::clone(fabric), SocketAddr::new(server.ip(), self.port)))
     }
 
+    /// The fabric, if RDMA may be used.
+    pub(crate) fn fabric(&self) -> Option<Arc<dyn Fabric>> {
+        self.fabric.clone().filter(|_| self.mode != Rdma::Off)
+    }
+
     /// Buffers of messages.
     pub(crate) fn pool(&self) -> &BufferPool {
         &self.pool

@@ -4,6 +4,7 @@
 use bytes::{Bytes, BytesMut};
 use std::any::Any;
 use std::fmt;
+use zgate_fabric::RemoteSlice;
 use zgate_nfs::v4::op::sequence;
 use zgate_nfs::v4::wire::{OpNum, Status};
 use zgate_store::AlignedBuf;
@@ -11,10 +12,22 @@ use zgate_xdr::{Decode, Decoder};
 
 use crate::error::ClientError;
 
-/// Memory that data can be placed into: host memory of any origin.
+/// Memory that data can be placed into: host memory of any origin, or another
+/// device's memory that an RDMA device can write.
 pub trait Place: Send + 'static {
-    /// All of it.
+    /// All of it. For memory of another device, host memory in its place, which
+    /// its owner has to copy afterwards.
     fn bytes(&mut self) -> &mut [u8];
+    /// Its length in bytes.
+    fn len(&mut self) -> usize {
+        self.bytes().len()
+    }
+    /// Where it is for peers, if it is another device's memory and registered.
+    fn registered(&self) -> Option<RemoteSlice> {
+        None
+    }
+    /// A peer has written there: what [`Self::bytes`] may have is void.
+    fn written_by_peer(&mut self) {}
     /// For the owner, to get its own type back.
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
     /// Whether it is a [`BytesMut`], which can be registered with a device as
@@ -55,6 +68,21 @@ impl Landing {
     /// The bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         self.0.bytes()
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&mut self) -> usize {
+        self.0.len()
+    }
+
+    /// Where it is for peers, if they can reach it already.
+    pub(crate) fn registered(&self) -> Option<RemoteSlice> {
+        self.0.registered()
+    }
+
+    /// A peer has written there.
+    pub(crate) fn written_by_peer(&mut self) {
+        self.0.written_by_peer();
     }
 
     /// Whether a device can write to the memory itself.

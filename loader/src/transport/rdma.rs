@@ -146,14 +146,19 @@ impl RdmaConnection {
 enum Lent {
     /// The memory itself.
     Direct(Box<dyn Exposed>),
+    /// Memory of another device, registered by its owner.
+    Registered(RemoteSlice, Landing),
     /// A buffer in its place, because it is of a kind that is not registered.
     Beside(Box<dyn Exposed>, Landing),
 }
 
 impl Lent {
-    fn exposed(&self) -> &dyn Exposed {
+    fn segment(&self) -> Segment {
         match self {
-            Self::Direct(exposed) | Self::Beside(exposed, _) => &**exposed,
+            Self::Direct(exposed) | Self::Beside(exposed, _) => segment(&**exposed),
+            Self::Registered(slice, _) => {
+                Segment { handle: slice.rkey, length: slice.len, offset: slice.address }
+            }
         }
     }
 
@@ -163,6 +168,13 @@ impl Lent {
             Self::Direct(exposed) => {
                 let placed = Placed { device_bytes: bytes as u64, ..Placed::default() };
                 (exposed.withdraw().into_lent().ok().map(Landing::new), placed)
+            }
+            Self::Registered(_, mut landing) => {
+                if bytes > 0 {
+                    landing.written_by_peer();
+                }
+                let placed = Placed { device_bytes: bytes as u64, ..Placed::default() };
+                (Some(landing), placed)
             }
             Self::Beside(exposed, mut landing) => {
                 let buffer = exposed.withdraw();
@@ -316,6 +328,9 @@ impl Driver {
 
     /// Lets the device write to a caller's memory.
     fn lend(&self, mut landing: Landing) -> Result<Lent, (String, Landing)> {
+        if let Some(slice) = landing.registered() {
+            return Ok(Lent::Registered(slice, landing));
+        }
         let access = Access { read: false, write: true };
         if landing.can_be_lent() && !landing.bytes().is_empty() {
             return match self.fabric.lend(landing.lend(), access) {
@@ -344,7 +359,7 @@ impl Driver {
         let mut parts = CallParts { len: flat.len(), ..CallParts::default() };
         match &memory.landing {
             Some(lent) => {
-                let segments = vec![segment(lent.exposed())];
+                let segments = vec![lent.segment()];
                 parts.writes.push(WriteChunk { segments });
             }
             None => {

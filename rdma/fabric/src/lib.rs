@@ -9,11 +9,13 @@
 //! is used again while a device or a peer can still reach it.
 
 mod emulated;
+mod foreign;
 pub mod limits;
 mod traits;
 mod work;
 
 pub use emulated::EmulatedFabric;
+pub use foreign::{Foreign, Window};
 pub use traits::{
     Access, ConnectError, Connection, Established, Exposed, Fabric, Listener, QueueOptions,
     Request, Setup,

@@ -1,11 +1,14 @@
 //! The traits.
 
+use crate::foreign::{Foreign, Window};
 use crate::work::{Event, PostError, ReadBatch, SendBatch, WorkId};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use thiserror::Error;
 use zgate_store::AlignedBuf;
@@ -110,6 +113,16 @@ pub trait Fabric: Send + Sync + fmt::Debug {
         access: Access,
     ) -> Result<Box<dyn Exposed>, (io::Error, AlignedBuf)> {
         self.expose(buffer, access).map_err(|error| (error, AlignedBuf::zeroed(0)))
+    }
+
+    /// Lets peers write part of another device's memory, until the window is
+    /// dropped. Registering takes its time.
+    ///
+    /// # Errors
+    /// The system's: the devices cannot reach each other.
+    fn expose_foreign(&self, memory: Arc<dyn Foreign>, range: Range<usize>) -> io::Result<Window> {
+        let _ = (memory, range);
+        Err(io::Error::new(io::ErrorKind::Unsupported, "the fabric reaches host memory only"))
     }
 
     /// Whether a Send can take the peer's memory out of use.

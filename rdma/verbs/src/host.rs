@@ -9,9 +9,12 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
-use zgate_fabric::{Access, ConnectError, Established, Exposed, Fabric, Listener, Setup};
+use zgate_fabric::{
+    Access, ConnectError, Established, Exposed, Fabric, Foreign, Listener, Setup, Window,
+};
 use zgate_rdma_sys as sys;
 use zgate_store::{AlignedBuf, Arena, BufferPool};
 
@@ -234,6 +237,16 @@ impl Fabric for VerbsFabric {
             Ok(region) => Ok(Box::new(RemoteRegion::new(region, buffer))),
             Err(error) => Err((error, buffer)),
         }
+    }
+
+    /// With the first device, as [`Fabric::expose`].
+    fn expose_foreign(&self, memory: Arc<dyn Foreign>, range: Range<usize>) -> io::Result<Window> {
+        let device = self.host.lock().first().copied();
+        let device = device.ok_or(io::ErrorKind::NotFound)?;
+        let (address, len) = (memory.address() + range.start as u64, range.len());
+        let (region, how) = Region::of_foreign(&self.host, device, &*memory, range)?;
+        // The region goes before the memory does.
+        Ok(Window::new((region.rkey(), address, len), how, (region, memory)))
     }
 
     fn send_with_invalidate(&self) -> bool {

@@ -3,9 +3,11 @@
 use crate::host::{Device, Host};
 use std::ffi::c_int;
 use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use zgate_fabric::Exposed;
+use zgate_fabric::{Exposed, Foreign};
 use zgate_rdma_sys as sys;
 use zgate_store::AlignedBuf;
 
@@ -18,6 +20,8 @@ pub(crate) struct Region {
 
 // SAFETY: a memory region may be used and deregistered from any thread.
 unsafe impl Send for Region {}
+// SAFETY: as above; what is shared is read only.
+unsafe impl Sync for Region {}
 
 impl Region {
     /// Registers bytes. They must stay where they are while the region lives;
@@ -38,12 +42,45 @@ impl Region {
         }
     }
 
+    /// Registers part of another device's memory for peers to write: by its
+    /// dmabuf, or by its address where that device's driver answers for it
+    /// (peer memory). Says which.
+    pub(crate) fn of_foreign(
+        host: &Arc<Host>,
+        device: &Device,
+        memory: &dyn Foreign,
+        range: Range<usize>,
+    ) -> io::Result<(Self, &'static str)> {
+        let access = sys::ACCESS_LOCAL_WRITE | sys::ACCESS_REMOTE_WRITE;
+        let (address, len) = (memory.address() + range.start as u64, range.len());
+        let made = |mr| match NonNull::new(mr) {
+            Some(mr) => Ok(Self { host: Arc::clone(host), mr }),
+            None => Err(io::Error::last_os_error()),
+        };
+        let by_dmabuf = memory.dmabuf(range).and_then(|dmabuf| {
+            let fd = dmabuf.as_raw_fd();
+            // SAFETY: the file is open during the call, and the registration
+            // keeps what is behind it.
+            made(unsafe { (host.verbs.reg_dmabuf_mr)(device.pd, 0, len, address, fd, access) })
+        });
+        let first = match by_dmabuf {
+            Ok(region) => return Ok((region, "dmabuf")),
+            Err(error) => error,
+        };
+        // SAFETY: registration takes an address and touches nothing there; one
+        // that is neither the host's nor a peer's is refused.
+        let mr = unsafe { (host.verbs.reg_mr)(device.pd, address as *mut _, len, access) };
+        made(mr).map(|region| (region, "peer memory")).map_err(|second| {
+            io::Error::new(second.kind(), format!("dmabuf: {first}; peer memory: {second}"))
+        })
+    }
+
     pub(crate) fn lkey(&self) -> u32 {
         // SAFETY: registered until dropped.
         unsafe { self.mr.as_ref().lkey }
     }
 
-    fn rkey(&self) -> u32 {
+    pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: registered until dropped.
         unsafe { self.mr.as_ref().rkey }
     }

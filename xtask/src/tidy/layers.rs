@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("rdma/fabric", &["zgate-store"]),
     ("rdma/sys", &[]),
     ("rdma/verbs", &["zgate-store", "zgate-fabric", "zgate-rdma-sys"]),
+    ("loader/cuda", &[]),
     (
         "loader",
         &[
@@ -34,6 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "zgate-rpcrdma",
             "zgate-fabric",
             "zgate-verbs",
+            "zgate-cuda",
         ],
     ),
 ];

@@ -6,8 +6,13 @@ const MAX_LINES: usize = 600;
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: [&str; 6] = ["utils", "util", "helpers", "helper", "common", "manager"];
 /// Where `unsafe` may stand, besides tests of these places.
-const UNSAFE_PLACES: [&str; 4] =
-    ["zfs-backend/io/src", "rdma/sys/src", "rdma/verbs/src", "loader/python/src/buffer.rs"];
+const UNSAFE_PLACES: [&str; 5] = [
+    "zfs-backend/io/src",
+    "rdma/sys/src",
+    "rdma/verbs/src",
+    "loader/cuda/src",
+    "loader/python/src/buffer.rs",
+];
 
 fn named(source: &Source, what: impl std::fmt::Display) -> String {
     format!("{}: {what}", source.path.display())

@@ -1,5 +1,6 @@
 //! Registered memory of the emulated fabric.
 
+use crate::foreign::Foreign;
 use crate::traits::{Access, Exposed};
 use crate::work::WorkStatus;
 use bytes::Bytes;
@@ -8,9 +9,18 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_store::AlignedBuf;
 
+/// Where a region's bytes are.
+#[derive(Debug)]
+enum Holder {
+    Host(AlignedBuf),
+    /// In another device, from this byte on.
+    Foreign(Arc<dyn Foreign>, usize),
+}
+
 #[derive(Debug)]
 struct Region {
-    buffer: AlignedBuf,
+    bytes: Holder,
+    len: usize,
     address: u64,
     access: Access,
     valid: bool,
@@ -49,7 +59,12 @@ impl Memory {
         if !region.access.write {
             return Err(WorkStatus::RemoteAccess);
         }
-        region.buffer[range].copy_from_slice(data);
+        match &mut region.bytes {
+            Holder::Host(buffer) => buffer[range].copy_from_slice(data),
+            Holder::Foreign(memory, start) => {
+                memory.write(*start + range.start, data).map_err(|_| WorkStatus::RemoteAccess)?;
+            }
+        }
         Ok(())
     }
 
@@ -64,7 +79,10 @@ impl Memory {
         if !region.access.read {
             return Err(WorkStatus::RemoteAccess);
         }
-        Ok(Bytes::copy_from_slice(&region.buffer[range]))
+        match &region.bytes {
+            Holder::Host(buffer) => Ok(Bytes::copy_from_slice(&buffer[range])),
+            Holder::Foreign(..) => Err(WorkStatus::RemoteAccess),
+        }
     }
 
     /// Takes a key out of use for a peer.
@@ -84,7 +102,7 @@ impl Region {
         let start = address.checked_sub(self.address).and_then(|start| usize::try_from(start).ok());
         let end = start.and_then(|start| start.checked_add(len));
         match start.zip(end) {
-            Some((start, end)) if self.valid && end <= self.buffer.len() => Ok(start..end),
+            Some((start, end)) if self.valid && end <= self.len => Ok(start..end),
             _ => Err(WorkStatus::RemoteAccess),
         }
     }
@@ -101,11 +119,27 @@ pub(crate) struct EmulatedExposed {
 
 pub(crate) fn expose(memory: &Arc<Memory>, buffer: AlignedBuf, access: Access) -> EmulatedExposed {
     let (address, len) = (buffer.as_ptr() as u64, buffer.len());
+    insert(memory, Region { bytes: Holder::Host(buffer), len, address, access, valid: true })
+}
+
+pub(crate) fn expose_foreign(
+    memory: &Arc<Memory>,
+    foreign: Arc<dyn Foreign>,
+    range: Range<usize>,
+) -> EmulatedExposed {
+    let (address, len) = (foreign.address() + range.start as u64, range.len());
+    let bytes = Holder::Foreign(foreign, range.start);
+    let access = Access { read: false, write: true };
+    insert(memory, Region { bytes, len, address, access, valid: true })
+}
+
+fn insert(memory: &Arc<Memory>, region: Region) -> EmulatedExposed {
+    let (address, len) = (region.address, region.len);
     let mut table = memory.lock();
     // No key is used twice soon, so that a stale one is noticed.
     table.made = table.made.wrapping_add(1);
     let rkey = table.made.rotate_left(8) ^ 0x5a;
-    table.regions.insert(rkey, Region { buffer, address, access, valid: true });
+    table.regions.insert(rkey, region);
     drop(table);
     EmulatedExposed { memory: Arc::clone(memory), rkey, address, len }
 }
@@ -125,7 +159,10 @@ impl Exposed for EmulatedExposed {
 
     fn withdraw(self: Box<Self>) -> AlignedBuf {
         let region = self.memory.lock().regions.remove(&self.rkey);
-        region.map_or_else(|| AlignedBuf::zeroed(0), |region| region.buffer)
+        match region.map(|region| region.bytes) {
+            Some(Holder::Host(buffer)) => buffer,
+            _ => AlignedBuf::zeroed(0),
+        }
     }
 }
 

@@ -10,11 +10,13 @@ mod handshake;
 mod memory;
 mod nic;
 
+use crate::foreign::{Foreign, Window};
 use crate::traits::{Access, ConnectError, Established, Exposed, Fabric, Listener, Request, Setup};
 use futures_util::future::BoxFuture;
 use memory::Memory;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use zgate_store::AlignedBuf;
 
@@ -23,6 +25,7 @@ use zgate_store::AlignedBuf;
 #[derive(Clone, Debug, Default)]
 pub struct EmulatedFabric {
     memory: Arc<Memory>,
+    host_only: bool,
 }
 
 impl EmulatedFabric {
@@ -30,6 +33,12 @@ impl EmulatedFabric {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One that cannot reach the memory of other devices.
+    #[must_use]
+    pub fn of_host_memory() -> Self {
+        Self { host_only: true, ..Self::default() }
     }
 
     /// Buffers that peers can use now.
@@ -58,6 +67,16 @@ impl Fabric for EmulatedFabric {
 
     fn expose(&self, buffer: AlignedBuf, access: Access) -> io::Result<Box<dyn Exposed>> {
         Ok(Box::new(memory::expose(&self.memory, buffer, access)))
+    }
+
+    fn expose_foreign(&self, memory: Arc<dyn Foreign>, range: Range<usize>) -> io::Result<Window> {
+        if self.host_only {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "host memory only"));
+        }
+        // The order a device's driver is asked in.
+        let how = if memory.dmabuf(range.clone()).is_ok() { "dmabuf" } else { "peer memory" };
+        let exposed = memory::expose_foreign(&self.memory, memory, range);
+        Ok(Window::new((exposed.rkey(), exposed.address(), exposed.len()), how, exposed))
     }
 
     fn send_with_invalidate(&self) -> bool {

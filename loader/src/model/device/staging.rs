@@ -1,0 +1,102 @@
+//! Page-locked host memory between the network and a device: two buffers, so
+//! that one is filled while the other is copied from.
+
+use crate::model::LoadError;
+use crate::model::memory::Memory;
+use bytes::BytesMut;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use zgate_cuda::{Device, DeviceMemory, Staging};
+
+/// Length of a buffer.
+pub(super) const STAGING_BYTES: usize = 32 << 20;
+/// How many there are.
+const BUFFERS: usize = 2;
+
+#[derive(Debug)]
+struct Buffer {
+    memory: BytesMut,
+    staging: Staging,
+}
+
+/// The buffers of one load; made when they are first needed.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    device: Arc<Device>,
+    turns: Arc<Semaphore>,
+    idle: Mutex<Vec<Buffer>>,
+}
+
+/// One of them, in use. Its memory is lent to whoever fills it.
+#[derive(Debug)]
+pub(super) struct Lease {
+    buffers: Arc<Buffers>,
+    staging: Staging,
+    /// What of the memory is not filled.
+    rest: BytesMut,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Buffers {
+    pub(super) fn new(device: &Arc<Device>) -> Arc<Self> {
+        Arc::new(Self {
+            device: Arc::clone(device),
+            turns: Arc::new(Semaphore::new(BUFFERS)),
+            idle: Mutex::default(),
+        })
+    }
+
+    /// A buffer, and `len` bytes of it to be filled; waits for one.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) async fn take(self: &Arc<Self>, len: usize) -> Result<(Lease, BytesMut), LoadError> {
+        let stopped = || LoadError::Missing("the load was stopped".to_owned());
+        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| stopped())?;
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Buffer { mut memory, staging } = match idle {
+            Some(buffer) => buffer,
+            None => {
+                let device = Arc::clone(&self.device);
+                // Locking pages takes its time.
+                let made = tokio::task::spawn_blocking(move || Buffer::new(&device));
+                made.await.map_err(|_| stopped())??
+            }
+        };
+        let rest = memory.split_off(len.min(memory.len()));
+        Ok((Lease { buffers: Arc::clone(self), staging, rest, _turn: turn }, memory))
+    }
+}
+
+impl Buffer {
+    fn new(device: &Arc<Device>) -> Result<Self, LoadError> {
+        let mut memory = Memory::new(0).take(STAGING_BYTES);
+        let staging = Staging::new(device, &mut memory).map_err(LoadError::Device)?;
+        if let Some(error) = staging.pageable() {
+            tracing::info!(%error, "host memory is not page-locked: copies are slower");
+        }
+        Ok(Self { memory, staging })
+    }
+}
+
+impl Lease {
+    /// Copies what was filled to the device, and gives the buffer back. Blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn copy(
+        mut self,
+        mut filled: BytesMut,
+        to: &DeviceMemory,
+        at: usize,
+    ) -> Result<(), LoadError> {
+        self.staging.copy_in(&filled, to, at).map_err(LoadError::Device)?;
+        filled.unsplit(self.rest);
+        // Other memory is not what is locked.
+        if self.staging.locks(&filled) {
+            let buffer = Buffer { memory: filled, staging: self.staging };
+            self.buffers.idle.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        }
+        Ok(())
+    }
+}
