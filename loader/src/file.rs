@@ -102,7 +102,7 @@ impl File {
         offset: u64,
         mut landing: Landing,
     ) -> (Result<(bool, usize), ClientError>, Option<Landing>) {
-        let Ok(count) = u32::try_from(landing.len()) else {
+        let Ok(count) = u32::try_from(landing.length()) else {
             return (Err(ClientError::Garbled("READ")), Some(landing));
         };
         let mut landing = Some(landing);

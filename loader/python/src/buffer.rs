@@ -1,22 +1,30 @@
 //! Memory of one tensor, as Python's buffer protocol and DLPack want it: raw
 //! addresses. All of the package's `unsafe` is here.
 
+use crate::error::of_device;
 use bytes::BytesMut;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::os::raw::{c_int, c_void};
 use std::sync::Arc;
+use zgate_loader::model::device::DeviceSlice;
+
+/// What keeps the memory; never touched again.
+enum Owner {
+    Host { _memory: BytesMut },
+    Cuda(DeviceSlice),
+}
 
 /// Bytes that nobody but Python touches any more.
 struct Memory {
     start: *mut u8,
     len: usize,
-    /// Keeps the memory; never touched again.
-    _owner: BytesMut,
+    device: DlDevice,
+    owner: Owner,
 }
 
-// SAFETY: the memory is owned by `_owner`, which never moves its bytes, and
+// SAFETY: the memory is owned by `owner`, which never moves its bytes, and
 // Rust does not touch it while Python has it. Access from several Python
 // threads follows the rules of the buffer protocol: it is theirs to order.
 unsafe impl Send for Memory {}
@@ -33,7 +41,17 @@ pub(crate) struct Buffer {
 impl Buffer {
     pub(crate) fn new(mut owner: BytesMut) -> Self {
         let (start, len) = (owner.as_mut_ptr(), owner.len());
-        Self { memory: Arc::new(Memory { start, len, _owner: owner }) }
+        let device = DlDevice { device_type: DL_CPU, device_id: 0 };
+        Self { memory: Arc::new(Memory { start, len, device, owner: Owner::Host { _memory: owner } }) }
+    }
+
+    /// Of a GPU's memory, whose address is the GPU's.
+    pub(crate) fn on_cuda(slice: DeviceSlice) -> Self {
+        let start = std::ptr::without_provenance_mut(slice.address() as usize);
+        let device_id = i32::try_from(slice.device().number()).unwrap_or(i32::MAX);
+        let device = DlDevice { device_type: DL_CUDA, device_id };
+        let (len, owner) = (slice.len(), Owner::Cuda(slice));
+        Self { memory: Arc::new(Memory { start, len, device, owner }) }
     }
 }
 
@@ -41,6 +59,24 @@ impl Buffer {
 impl Buffer {
     fn __len__(&self) -> usize {
         self.memory.len
+    }
+
+    /// DLPack's (device_type, device_id).
+    #[getter]
+    fn device(&self) -> (i32, i32) {
+        (self.memory.device.device_type, self.memory.device.device_id)
+    }
+
+    /// The bytes in host memory: these, or a copy of a GPU's.
+    fn to_host(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let py = slf.py();
+        match &slf.get().memory.owner {
+            Owner::Host { .. } => Ok(slf),
+            Owner::Cuda(slice) => {
+                let copied = py.detach(|| slice.to_host());
+                Bound::new(py, Self::new(copied.map_err(|error| of_device(py, &error))?))
+            }
+        }
     }
 
     /// Where the bytes are.
@@ -57,6 +93,9 @@ impl Buffer {
     ) -> PyResult<()> {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view to fill"));
+        }
+        if slf.get().memory.device.device_type != DL_CPU {
+            return Err(PyBufferError::new_err("the bytes are in GPU memory: use DLPack"));
         }
         let (start, len) = (slf.get().memory.start, slf.get().memory.len);
         let len = ffi::Py_ssize_t::try_from(len)
@@ -90,6 +129,7 @@ impl Buffer {
 
 /// DLPack 0.8, dlpack.h: where a tensor lives.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct DlDevice {
     device_type: i32,
     device_id: i32,
@@ -125,6 +165,8 @@ struct DlManagedTensor {
 
 /// kDLCPU.
 const DL_CPU: i32 = 1;
+/// kDLCUDA.
+const DL_CUDA: i32 = 2;
 
 /// A tensor in a consumer's hands, and what it needs to stay.
 #[repr(C)]
@@ -146,7 +188,7 @@ impl Exported {
             managed: DlManagedTensor {
                 dl_tensor: DlTensor {
                     data: memory.start.cast::<c_void>(),
-                    device: DlDevice { device_type: DL_CPU, device_id: 0 },
+                    device: memory.device,
                     ndim: shape.len() as i32,
                     dtype: DlDataType { code, bits, lanes: 1 },
                     shape: std::ptr::null_mut(),

@@ -42,8 +42,18 @@ pub(crate) fn raise(error: &LoadError) -> PyErr {
                 None => PyOSError::new_err(text),
             }
         }
+        LoadError::Device(_) => Python::attach(|py| of_device(py, &text)),
         LoadError::Missing(_) => PyFileNotFoundError::new_err(text),
         LoadError::Format { .. } | LoadError::Checksum { .. } => PyValueError::new_err(text),
+    }
+}
+
+/// The exception for what a GPU or its driver says.
+pub(crate) fn of_device(py: Python<'_>, error: &dyn std::fmt::Display) -> PyErr {
+    let class = py.import("zgate._device").and_then(|module| module.getattr("DeviceError"));
+    match class.and_then(|class| class.call1((error.to_string(),))) {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
     }
 }
 

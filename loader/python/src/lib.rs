@@ -3,6 +3,7 @@
 
 mod buffer;
 mod connect;
+mod cuda;
 mod error;
 mod model;
 mod runtime;
@@ -19,5 +20,7 @@ fn _zgate(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::Stream>()?;
     module.add_function(wrap_pyfunction!(model::entries, module)?)?;
     module.add_function(wrap_pyfunction!(connect::emulate_rdma, module)?)?;
+    module.add_function(wrap_pyfunction!(cuda::load_cuda, module)?)?;
+    module.add_function(wrap_pyfunction!(cuda::why_no_cuda, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

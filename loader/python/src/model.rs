@@ -2,6 +2,7 @@
 
 use crate::buffer::Buffer;
 use crate::connect::connect;
+use crate::cuda::device;
 use crate::error::{no_tensor, of_client, raise};
 use crate::runtime::{patiently, runtime, wait};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -9,6 +10,8 @@ use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use zgate_loader::DeviceLoad;
+use zgate_loader::model::LoadError;
 use zgate_loader::model::checksum::{Verify, parse_sums};
 use zgate_loader::model::{Part, load::Progress};
 use zgate_loader::{LoadOptions, NfsUrl, Plan, Wanted, directory};
@@ -156,7 +159,8 @@ impl Model {
     }
 
     /// Starts loading.
-    #[pyo3(signature = (names, part, inflight_bytes, depth, verify))]
+    #[pyo3(signature = (names, part, inflight_bytes, depth, verify, cuda))]
+    #[allow(clippy::too_many_arguments, reason = "the one caller names them")]
     fn start(
         &self,
         py: Python<'_>,
@@ -165,6 +169,7 @@ impl Model {
         inflight_bytes: u64,
         depth: usize,
         verify: bool,
+        cuda: Option<u32>,
     ) -> PyResult<Load> {
         let opened = self.opened()?;
         let model = opened.model()?;
@@ -175,14 +180,15 @@ impl Model {
         let plan = Plan::new(model, &Wanted { names, part }).map_err(|error| raise(&error))?;
         let verify = if verify { self.sums(py, model)? } else { Verify::Off };
         let options = LoadOptions { inflight_bytes, depth, verify, ..LoadOptions::default() };
+        let (device, total_bytes) =
+            (cuda.map(|number| device(py, number)).transpose()?, plan.bytes());
         let entered = runtime()?.enter();
-        let load = zgate_loader::Load::start(model, plan, &options);
+        let load = match device {
+            None => Running::Host(zgate_loader::Load::start(model, plan, &options)),
+            Some(device) => Running::Cuda(DeviceLoad::start(model, plan, &options, &device)),
+        };
         drop(entered);
-        Ok(Load {
-            total_bytes: load.total_bytes(),
-            progress: load.progress(),
-            inner: Mutex::new(Some((load, opened))),
-        })
+        Ok(Load { total_bytes, progress: load.progress(), inner: Mutex::new(Some((load, opened))) })
     }
 }
 
@@ -210,6 +216,32 @@ impl Model {
     }
 }
 
+/// Where a load goes.
+enum Running {
+    Host(zgate_loader::Load),
+    Cuda(DeviceLoad),
+}
+
+impl Running {
+    fn progress(&self) -> Arc<Progress> {
+        match self {
+            Self::Host(load) => load.progress(),
+            Self::Cuda(load) => load.progress(),
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Item>, LoadError> {
+        Ok(match self {
+            Self::Host(load) => {
+                load.next().await?.map(|t| (t.name, t.dtype, t.shape, Buffer::new(t.data)))
+            }
+            Self::Cuda(load) => {
+                load.next().await?.map(|t| (t.name, t.dtype, t.shape, Buffer::on_cuda(t.data)))
+            }
+        })
+    }
+}
+
 /// A load under way: an iterator of (name, dtype, shape, Buffer).
 #[pyclass(frozen)]
 pub(crate) struct Load {
@@ -217,7 +249,7 @@ pub(crate) struct Load {
     total_bytes: u64,
     progress: Arc<Progress>,
     /// The model's files stay open as long as they are read.
-    inner: Mutex<Option<(zgate_loader::Load, Arc<Opened>)>>,
+    inner: Mutex<Option<(Running, Arc<Opened>)>>,
 }
 
 type Item = (String, String, Vec<u64>, Buffer);
@@ -240,8 +272,19 @@ impl Load {
             }
             PyResult::Ok(next)
         })?;
-        let tensor = next.map_err(|error| raise(&error))?;
-        Ok(tensor.map(|t| (t.name, t.dtype, t.shape, Buffer::new(t.data))))
+        next.map_err(|error| raise(&error))
+    }
+
+    /// Bytes that came to a GPU: written by an RDMA device, copied from host
+    /// memory; and why. Zeros for a load that goes elsewhere, or has ended.
+    fn placement(&self) -> (u64, u64, String) {
+        match &*self.inner.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some((Running::Cuda(load), _)) => {
+                let placed = load.placement();
+                (placed.direct_bytes, placed.staged_bytes, placed.reason)
+            }
+            _ => Default::default(),
+        }
     }
 
     /// Bytes read so far.

@@ -126,7 +126,7 @@ class Errors(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "'cpu', 'cuda' or 'cuda:N'"):
             zgate.load_file(self.gateway.url("m"), "GPU zero")
         with self.assertRaisesRegex(ValueError, "needs framework='pt'"):
-            zgate.load_file(self.gateway.url("m"), 0, framework="dlpack")
+            zgate.load_file(self.gateway.url("m"), 0, framework="np")
         reason = zgate.why_no_cuda("cuda:77")
         self.assertIsNotNone(reason)
         with self.assertRaises(zgate.DeviceError) as raised:

@@ -150,6 +150,7 @@ class Types(unittest.TestCase):
         self.assertEqual(tuple(empty.shape), (6, 32))
 
     @unittest.skipIf(zgate.why_no_cuda(), zgate.why_no_cuda())
+    @unittest.skipUnless(HAS_TORCH, "torch is not installed")
     def test_cuda_tensors_are_the_same(self):
         import torch
 

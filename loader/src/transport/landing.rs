@@ -19,7 +19,7 @@ pub trait Place: Send + 'static {
     /// its owner has to copy afterwards.
     fn bytes(&mut self) -> &mut [u8];
     /// Its length in bytes.
-    fn len(&mut self) -> usize {
+    fn length(&mut self) -> usize {
         self.bytes().len()
     }
     /// Where it is for peers, if it is another device's memory and registered.
@@ -71,8 +71,8 @@ impl Landing {
     }
 
     /// Its length in bytes.
-    pub(crate) fn len(&mut self) -> usize {
-        self.0.len()
+    pub(crate) fn length(&mut self) -> usize {
+        self.0.length()
     }
 
     /// Where it is for peers, if they can reach it already.

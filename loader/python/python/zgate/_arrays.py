@@ -48,10 +48,12 @@ _TYPES = {
 
 #: kDLCPU, device 0.
 _CPU = (1, 0)
+#: kDLCUDA.
+_CUDA = 2
 
 
 class Tensor:
-    """A tensor in host memory that any DLPack consumer can take as it is:
+    """A tensor in host or GPU memory that any DLPack consumer can take as it is:
     ``torch.from_dlpack(tensor)``, ``numpy.from_dlpack(tensor)``, jax, cupy.
 
     It owns its memory, and so does everything made from it: all of them are the
@@ -89,16 +91,22 @@ class Tensor:
         return f"<zgate.Tensor {self._dtype} {list(self._shape)}, {self.nbytes} bytes>"
 
     def numpy(self) -> Any:
-        """The same memory as a NumPy array of this shape."""
-        return _numpy(self._buffer, self._dtype, self._shape)
+        """The same memory as a NumPy array of this shape; a copy of a GPU's."""
+        return _numpy(self._buffer.to_host(), self._dtype, self._shape)
 
     def torch(self) -> Any:
-        """The same memory as a torch tensor of this shape, on the CPU."""
+        """The same memory as a torch tensor of this shape, on the device it is on."""
         return _torch(self._buffer, self._dtype, self._shape, "cpu")
 
+    @property
+    def device(self) -> str:
+        """``"cpu"``, or ``"cuda:N"``."""
+        kind, number = self._buffer.device
+        return f"cuda:{number}" if kind == _CUDA else "cpu"
+
     def __dlpack_device__(self) -> tuple[int, int]:
-        """(kDLCPU, 0)."""
-        return _CPU
+        """(kDLCPU, 0), or (kDLCUDA, N)."""
+        return self._buffer.device
 
     def __dlpack__(
         self,
@@ -111,11 +119,13 @@ class Tensor:
         """A capsule over this memory (DLPack before 1.0, which all versions
         take). Raises ``BufferError`` for another device, for a copy and for
         types DLPack does not have."""
-        if dl_device is not None and tuple(dl_device) != _CPU:
-            raise BufferError(f"this tensor is on the CPU, not on device {dl_device}")
+        here = self._buffer.device
+        if dl_device is not None and tuple(dl_device) != here:
+            raise BufferError(f"this tensor is on {self.device}, not on device {dl_device}")
         if copy:
             raise BufferError("this tensor is exported as it is; copy what you made of it")
-        if stream is not None:
+        # On a GPU all that was to be written is: every stream sees it.
+        if stream is not None and here == _CPU:
             raise BufferError("there are no streams on the CPU")
         known = _TYPES.get(self._dtype)
         if known is None or known.dlpack is None:
@@ -169,7 +179,14 @@ def _torch(buffer: _zgate.Buffer, dtype: str, shape: tuple[int, ...], device: st
         if not shape or shape[-1] % packed:
             raise TypeError(f"torch packs {packed} elements of {dtype} in a byte; shape {shape}")
         shape = (*shape[:-1], shape[-1] // packed)
+    kind_of_device, number = buffer.device
+    if kind_of_device == _CUDA:
+        device = f"cuda:{number}"
     if math.prod(shape) == 0:
         return torch.empty(shape, dtype=kind, device=device)
+    if kind_of_device == _CUDA:
+        # As bytes, which every torch takes.
+        raw = Tensor(buffer, "U8", (len(buffer),))
+        return torch.from_dlpack(raw).view(kind).reshape(shape)
     tensor = torch.frombuffer(buffer, dtype=torch.uint8).view(kind).reshape(shape)
     return tensor if device == "cpu" else tensor.to(device)

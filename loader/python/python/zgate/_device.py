@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
+from . import _zgate
+
 Framework = Literal["np", "numpy", "pt", "torch", "pytorch", "dlpack"]
 
 _FRAMEWORKS = {
@@ -25,22 +27,29 @@ class DeviceError(RuntimeError):
 def why_no_cuda(device: str = "cuda") -> str | None:
     """Why ``device`` (``"cuda"`` or ``"cuda:N"``) cannot be used; None if it can.
 
-    Nothing of CUDA is needed to import this package: torch is looked for here,
-    at the earliest.
+    The driver's library is looked for here, at the earliest: nothing of CUDA is
+    needed to import this package.
     """
+    return _zgate.why_no_cuda(int(device.partition(":")[2] or 0))
+
+
+def why_no_torch_on(device: str) -> str | None:
+    """Why torch has no tensors on a CUDA device; None if it has."""
     try:
         import torch
     except ImportError as error:
-        return f"torch is not installed ({error}); pip install torch"
+        return f"torch is not installed ({error}); pip install torch, or framework='dlpack'"
     if not torch.cuda.is_available():
         if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
             return f"this torch ({torch.__version__}) was built without CUDA"
         return f"torch {torch.__version__} finds no CUDA device or no driver for it"
-    number = int(device.partition(":")[2] or 0)
-    count = torch.cuda.device_count()
-    if number >= count:
-        return f"this host has {count} CUDA device{'s' if count != 1 else ''}, counted from 0"
     return None
+
+
+def cuda_number(device: str) -> int | None:
+    """The number of a CUDA device; None for another device."""
+    kind, _, number = device.partition(":")
+    return int(number or 0) if kind == "cuda" else None
 
 
 def settle(framework: str | None, device: Any) -> tuple[str, str]:
@@ -58,12 +67,13 @@ def settle(framework: str | None, device: Any) -> tuple[str, str]:
     if framework not in _FRAMEWORKS:
         raise ValueError(f"framework {framework!r}: one of {', '.join(_FRAMEWORKS)}")
     kind = _FRAMEWORKS[framework]
-    if wanted != "cpu" and kind != "pt":
+    on_cuda = cuda_number(wanted) is not None
+    if wanted != "cpu" and kind != "pt" and not (on_cuda and kind == "dlpack"):
         raise ValueError(
             f"framework {framework!r} has its arrays on the CPU; device {wanted!r} needs framework='pt'"
         )
-    if wanted == "cuda" or wanted.startswith("cuda:"):
-        reason = why_no_cuda(wanted)
+    if on_cuda:
+        reason = why_no_cuda(wanted) or (why_no_torch_on(wanted) if kind == "pt" else None)
         if reason is not None:
             raise DeviceError(f"device {wanted!r}: {reason}")
     elif kind == "pt":

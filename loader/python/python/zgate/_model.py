@@ -7,7 +7,7 @@ from typing import Any, Generator, Iterable, Iterator
 from . import _zgate
 from ._arrays import array
 from ._closing import Closing
-from ._device import settle
+from ._device import cuda_number, settle
 from ._progress import Meter, Progress
 
 #: Bytes being read, or read and not yet taken.
@@ -167,7 +167,12 @@ class safe_open(Closing):
         if part is not None:
             check_part(*part)
         load = self._model.start(
-            None if names is None else [*names], part, inflight_bytes, depth, verify
+            None if names is None else [*names],
+            part,
+            inflight_bytes,
+            depth,
+            verify,
+            cuda_number(self._device),
         )
         meter = Meter(progress, "loading")
         return TensorStream(self._arrays(load, meter), meter)

@@ -7,7 +7,7 @@ from typing import Any, Generator, Iterable, Iterator
 from . import _zgate
 from ._arrays import array
 from ._closing import Closing
-from ._device import settle
+from ._device import cuda_number, settle
 from ._model import DEPTH, INFLIGHT_BYTES, PATIENCE_SECONDS, TensorStream, check_part
 from ._progress import Meter, Progress
 
@@ -45,7 +45,9 @@ def stream(
         try:
             for url in chosen:
                 model = _zgate.Model(url, patience)
-                load = model.start(None, part, INFLIGHT_BYTES, DEPTH, verify)
+                load = model.start(
+                    None, part, INFLIGHT_BYTES, DEPTH, verify, cuda_number(where)
+                )
                 try:
                     meter.begin(load)
                     for name, dtype, shape, buffer in load:

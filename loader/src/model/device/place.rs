@@ -66,7 +66,7 @@ impl Place for DevicePlace {
         self.beside.get_or_insert_with(|| BytesMut::zeroed(len))
     }
 
-    fn len(&mut self) -> usize {
+    fn length(&mut self) -> usize {
         self.len
     }
 
