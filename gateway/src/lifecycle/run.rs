@@ -255,13 +255,20 @@ impl Gateway {
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..settings.cores.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
+        let uses_rdma = !settings.rdma.listen.is_empty() || block.iser().next().is_some();
         let mut threads = Vec::new();
         let mut first = Some(First { listeners, fabric, cores: senders, units });
         for (core, incoming) in receivers.into_iter().enumerate() {
             let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
             let first = first.take();
             let thread = std::thread::Builder::new().name(format!("zgate-core{core}"));
-            threads.push(thread.spawn(move || run_core(core, shared, incoming, first, stopped))?);
+            let run = move || {
+                if uses_rdma {
+                    zgate_io::credentials::keep_identity();
+                }
+                run_core(core, shared, incoming, first, stopped);
+            };
+            threads.push(thread.spawn(run)?);
         }
         Ok(Self {
             shared,

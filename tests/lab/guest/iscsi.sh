@@ -23,6 +23,18 @@ ${3:-}"
     export_add /scratch/nfs /export
 }
 
+# disk_make SIZE: DEVICE is a zvol, or a loop device where there is no ZFS.
+disk_make() {
+    if [ "$STORE_KIND" = zfs ]; then
+        zfs create -V "$1" -o volblocksize=16K lab/vol
+        DEVICE=/dev/zvol/lab/vol
+        eventually 20 test -b $DEVICE || skip "no zvol device"
+    else
+        truncate -s "$1" "$STORE/disk.img"
+        DEVICE=$(losetup -f --show "$STORE/disk.img")
+    fi
+}
+
 initiator_start() {
     modprobe iscsi_tcp && modprobe sd_mod || skip "no iSCSI initiator in this kernel"
     mkdir -p /run/lock/iscsi /etc/iscsi

@@ -22,3 +22,33 @@ loads() {
     load "$1: random read 4 KiB" $at --rw=randread --bs=4k --iodepth=16
     load "$1: random write 4 KiB" $at --rw=randwrite --bs=4k --iodepth=16
 }
+
+# Busy time of all processors so far, in hundredths of a second.
+busy() { awk '$1 == "cpu" { print $2 + $3 + $4 + $7 + $8 + $9 }' /proc/stat; }
+
+# spent NAME TARGET FIO-ARGUMENTS…: MiB at once, and the machine's CPU time a GB of
+# it, the client's and the server's.
+spent() {
+    local name=$1 target=$2 before moved
+    shift 2
+    drop_caches
+    before=$(busy)
+    load "$name" "--filename=$target" --size=64m --bs=1m --iodepth=4 "$@"
+    moved=$(awk -F'\t' -v name="$name" '$1 == name && $3 == "MiB/s" { v = $2 } END { print v }' "$RESULT/figures.tsv")
+    figure "$name" "$(awk -v a="$before" -v b="$(busy)" -v m="$moved" -v s=$LOAD_SECONDS \
+        'BEGIN { printf "%.2f", m > 0 ? (b - a) / 100 / (m * s * 1048576 / 1e9) : 0 }')" "CPU s/GB"
+}
+both_ways() {
+    spent "$1: write 1 MiB" "$2" --rw=write
+    spent "$1: read 1 MiB" "$2" --rw=read
+}
+
+# A veth pair with soft-RoCE: both ends of every connection are this machine.
+WIRE_ADDRESS=10.9.0.1
+rdma_wire() {
+    ip link add veth0 type veth peer name veth1
+    ip link set veth0 mtu 9000 up
+    ip link set veth1 mtu 9000 up
+    ip address add $WIRE_ADDRESS/24 dev veth0
+    rdma_device veth0
+}

@@ -1,16 +1,18 @@
-//! `bench rdma`: NFS/RDMA of this gateway and of the kernel's server on one
-//! soft-RoCE device in one virtual machine, side by side.
+//! `bench rdma`: NFS/RDMA of this gateway beside the kernel's server, and its
+//! iSER beside LIO's, in turn on one soft-RoCE device in one virtual machine.
 
+use super::stats::median;
 use crate::lab::{self, LabArgs};
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-const SCENARIO: &str = "figures/rdma";
+/// Scenarios that measure, and the server zgate is beside in each.
+const COMPARED: [(&str, &str); 2] = [("figures/rdma", "knfsd"), ("figures/iser", "LIO")];
 
 /// What `bench rdma` can be told.
 #[derive(Args, Debug)]
@@ -18,9 +20,12 @@ pub(crate) struct RdmaArgs {
     /// A gateway that is built already, instead of a release build of this tree
     #[arg(long)]
     zgate: Option<PathBuf>,
-    /// Where results go
+    /// Where the lab's results go
     #[arg(long, default_value = "target/lab")]
     out: PathBuf,
+    /// Where the figures go
+    #[arg(long, default_value = "docs/bench/rdma.json")]
+    json: PathBuf,
 }
 
 /// Runs it.
@@ -28,18 +33,50 @@ pub(crate) struct RdmaArgs {
 /// # Errors
 /// As the lab.
 pub(crate) fn run(args: &RdmaArgs) -> io::Result<()> {
-    lab::run(&LabArgs::of(SCENARIO, args.zgate.clone(), args.out.clone()))?;
+    let scenarios = COMPARED.map(|(scenario, _)| scenario);
+    lab::run(&LabArgs::of(&scenarios, args.zgate.clone(), args.out.clone()))?;
     let results: Value = serde_json::from_slice(&fs::read(args.out.join("results.json"))?)?;
-    writeln!(io::stdout(), "{}", table(&results))
+    let rows: Vec<Row> =
+        COMPARED.iter().flat_map(|(scenario, peer)| rows(&results, scenario, peer)).collect();
+    let doc = json!({
+        "accel": results["accel"],
+        "versions": results["versions"],
+        "loads": rows.iter().map(Row::to_json).collect::<Vec<_>>(),
+    });
+    fs::write(&args.json, format!("{}\n", serde_json::to_string_pretty(&doc)?))?;
+    writeln!(io::stdout(), "{}", table(&rows))
 }
 
-/// Both servers beside each other, by load and unit.
-fn table(results: &Value) -> String {
+/// One load of both servers, in one unit.
+struct Row {
+    peer: &'static str,
+    load: String,
+    unit: String,
+    ours: Vec<f64>,
+    theirs: Vec<f64>,
+}
+
+impl Row {
+    /// How many times the peer's median ours is.
+    fn ratio(&self) -> f64 {
+        median(&self.ours) / median(&self.theirs)
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "load": self.load, "unit": self.unit, "peer": self.peer,
+            "zgate": self.ours, "peers": self.theirs, "ratio_of_medians": self.ratio(),
+        })
+    }
+}
+
+/// What both servers of a scenario were measured at, by load and unit.
+fn rows(results: &Value, scenario: &str, peer: &'static str) -> Vec<Row> {
     let scenarios = results["scenarios"].as_array().into_iter().flatten();
     let figures = scenarios
-        .filter(|one| one["scenario"] == SCENARIO)
+        .filter(|one| one["scenario"] == scenario)
         .flat_map(|one| one["figures"].as_array().into_iter().flatten());
-    let mut rows: BTreeMap<(String, String), BTreeMap<String, f64>> = BTreeMap::new();
+    let mut by_load: BTreeMap<(String, String), BTreeMap<String, Vec<f64>>> = BTreeMap::new();
     for figure in figures {
         let (Some(name), Some(value), Some(unit)) =
             (figure["name"].as_str(), figure["value"].as_f64(), figure["unit"].as_str())
@@ -47,19 +84,33 @@ fn table(results: &Value) -> String {
             continue;
         };
         if let Some((server, load)) = name.split_once(": ") {
-            let row = rows.entry((load.to_owned(), unit.to_owned())).or_default();
-            row.insert(server.to_owned(), value);
+            let servers = by_load.entry((load.to_owned(), unit.to_owned())).or_default();
+            servers.entry(server.to_owned()).or_default().push(value);
         }
     }
+    let row = |((load, unit), mut servers): (_, BTreeMap<String, _>)| {
+        let (ours, theirs) = (servers.remove("zgate")?, servers.remove(peer)?);
+        Some(Row { peer, load, unit, ours, theirs })
+    };
+    by_load.into_iter().filter_map(row).collect()
+}
+
+/// Medians and their ratio, as a reader sees them.
+fn table(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| load | unit | zgate | knfsd | ratio |\n| --- | --- | ---: | ---: | ---: |\n",
+        "| load | unit | zgate | peer | | ratio |\n| --- | --- | ---: | --- | ---: | ---: |\n",
     );
-    for ((load, unit), servers) in &rows {
-        let (Some(ours), Some(theirs)) = (servers.get("zgate"), servers.get("knfsd")) else {
-            continue;
-        };
+    for row in rows {
+        let (ours, theirs) = (median(&row.ours), median(&row.theirs));
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "| {load} | {unit} | {ours} | {theirs} | {:.2} |", ours / theirs);
+        let _ = writeln!(
+            out,
+            "| {} | {} | {ours} | {} | {theirs} | {:.2} |",
+            row.load,
+            row.unit,
+            row.peer,
+            row.ratio()
+        );
     }
     out
 }
@@ -69,12 +120,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_servers_stand_in_a_row() {
-        let results = serde_json::json!({"scenarios": [{"scenario": SCENARIO, "figures": [
+    fn both_servers_stand_in_a_row_with_their_medians() {
+        let results = json!({"scenarios": [{"scenario": "figures/rdma", "figures": [
             {"name": "zgate: read 1 MiB", "value": 12.0, "unit": "MiB/s"},
             {"name": "knfsd: read 1 MiB", "value": 10.0, "unit": "MiB/s"},
+            {"name": "zgate: read 1 MiB", "value": 13.0, "unit": "MiB/s"},
+            {"name": "zgate: read 1 MiB", "value": 2.0, "unit": "MiB/s"},
             {"name": "zgate: copied by the gateway", "value": 0.0, "unit": "bytes"},
         ]}]});
-        assert!(table(&results).ends_with("| read 1 MiB | MiB/s | 12 | 10 | 1.20 |\n"));
+        let rows = rows(&results, "figures/rdma", "knfsd");
+        assert!(table(&rows).ends_with("| read 1 MiB | MiB/s | 12 | knfsd | 10 | 1.20 |\n"));
+        assert_eq!(rows.len(), 1);
     }
 }

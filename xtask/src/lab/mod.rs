@@ -53,10 +53,10 @@ pub(crate) struct LabArgs {
 }
 
 impl LabArgs {
-    /// One scenario, as the command line would have it.
-    pub(crate) fn of(scenario: &str, zgate: Option<PathBuf>, out: PathBuf) -> Self {
+    /// These scenarios, as the command line would have them.
+    pub(crate) fn of(scenarios: &[&str], zgate: Option<PathBuf>, out: PathBuf) -> Self {
         Self {
-            scenarios: vec![scenario.to_owned()],
+            scenarios: scenarios.iter().map(|&name| name.to_owned()).collect(),
             zgate,
             accel: machine::AccelChoice::Auto,
             no_skip: true,

@@ -7,7 +7,7 @@
 //! Switching is done only by a process whose effective user is root: anybody
 //! else would keep its capabilities while wearing another's uid.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use zgate_store::Caller;
@@ -15,6 +15,19 @@ use zgate_store::Caller;
 thread_local! {
     /// The identity this thread wears; `None` is the process's own.
     static WORN: RefCell<Option<Caller>> = const { RefCell::new(None) };
+    /// Whether this thread takes on no other; see [`keep_identity`].
+    static KEPT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From here on this thread takes on no other identity: work of others goes to
+/// threads that may.
+///
+/// For threads that use RDMA. Linux refuses what is written to the device files
+/// of verbs and of the connection manager by a thread whose credentials are not
+/// the very ones the file was opened with, and a thread that went to another
+/// identity and back has new ones, equal but not the same.
+pub fn keep_identity() {
+    KEPT.set(true);
 }
 
 /// The process's own identity, as it was at first use.
@@ -55,7 +68,8 @@ fn is_process(who: &Caller) -> bool {
 /// Runs `work` as `who` on this thread and goes back to the identity before.
 ///
 /// # Errors
-/// `EPERM` when the identity cannot be taken on; `work` has not run then.
+/// `EPERM` when the identity cannot be taken on, as on a thread that keeps its
+/// own; `work` has not run then.
 pub fn as_caller<T>(who: &Caller, work: impl FnOnce() -> T) -> io::Result<T> {
     let before = WORN.with_borrow(Clone::clone);
     let _back = Back(before);
@@ -100,7 +114,7 @@ pub(crate) fn assume(who: &Caller) -> io::Result<()> {
     if WORN.with_borrow(|worn| worn.as_ref() == Some(who)) {
         return Ok(());
     }
-    if !can_switch() {
+    if KEPT.get() || !can_switch() {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
     WORN.set(Some(who.clone()));
@@ -162,6 +176,17 @@ fn wear(who: &Caller) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    #[test]
+    fn a_thread_that_keeps_its_identity_does_nothing_as_others() {
+        let other = Caller { uid: 1234, gid: 2345, groups: Arc::from([]) };
+        let kept = std::thread::spawn(move || {
+            keep_identity();
+            let own = as_caller(process_identity(), || ()).is_ok();
+            (own, as_caller(&other, || ()).is_err())
+        });
+        assert_eq!(kept.join().unwrap(), (true, true));
+    }
 
     #[test]
     fn files_belong_to_the_identity_worn() {

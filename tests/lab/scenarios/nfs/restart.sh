@@ -24,7 +24,8 @@ under_load() {
     rm -f /tmp/held /tmp/notes
     python3 $LOCKS posix-hold "$a/locked" 200 0 0 /tmp/held &
     holder=$!
-    eventually 30 test -e /tmp/held
+    # A grace period may still run: of the version before.
+    eventually $((LEASE_SECONDS + 30)) test -e /tmp/held
     python3 /lab/guest/writer.py "$a/written" /tmp/notes 45 &
     writer=$!
     (while :; do cmp "$a/read-me" "$STORE/read-me" || exit 9; echo 1 >/proc/sys/vm/drop_caches; done) &

@@ -72,11 +72,13 @@ decoded() {
     sleep 1
     pkill -x tcpdump
     cat /tmp/tcpdump
-    tshark -r /tmp/roce.pcap -Y rpcordma >/tmp/frames 2>/dev/null
+    # Two passes: tshark puts what write chunks carried back into its reply in
+    # the second one.
+    tshark -2 -r /tmp/roce.pcap -Y rpcordma >/tmp/frames 2>/dev/null
     calls=$(wc -l </tmp/frames)
     figure "v$1 RPC-over-RDMA frames" "$calls" frames
     [ "$calls" -gt 40 ] || fail "only $calls frames are RPC-over-RDMA"
-    tshark -r /tmp/roce.pcap -Y '_ws.malformed || _ws.expert.severity == error' >/tmp/bad 2>/dev/null
+    tshark -2 -r /tmp/roce.pcap -Y '_ws.malformed || _ws.expert.severity == error' >/tmp/bad 2>/dev/null
     head -n 20 /tmp/bad
     cp /tmp/roce.pcap "$RESULT/roce-$1.pcap"
     same 0 "$(wc -l </tmp/bad)" "frames tshark calls malformed"

@@ -1,0 +1,8 @@
+# title: over RDMA: a full file system says so at the client, and recovers
+# seconds: 1200
+# ci: no
+# Not run over RDMA yet.
+
+. /lab/guest/rdma.sh
+over_rdma
+. /lab/scenarios/nfs/full.sh
