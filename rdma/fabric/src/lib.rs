@@ -8,12 +8,14 @@
 //! [`bytes::Bytes`], shared read-only and kept until the event. So no buffer
 //! is used again while a device or a peer can still reach it.
 
+mod device;
 mod emulated;
 mod foreign;
 pub mod limits;
 mod traits;
 mod work;
 
+pub use device::DeviceEvent;
 pub use emulated::EmulatedFabric;
 pub use foreign::{Foreign, Window};
 pub use traits::{

@@ -1,5 +1,6 @@
 //! The traits.
 
+use crate::device::DeviceEvent;
 use crate::foreign::{Foreign, Window};
 use crate::work::{Event, PostError, ReadBatch, SendBatch, WorkId};
 use futures_util::future::BoxFuture;
@@ -128,9 +129,8 @@ pub trait Fabric: Send + Sync + fmt::Debug {
     /// Whether a Send can take the peer's memory out of use.
     fn send_with_invalidate(&self) -> bool;
 
-    /// What happens to the devices, in words for the log: ports that go down
-    /// and come up, devices that fail. Needs a tokio runtime. Never ends.
-    fn device_events(&self) -> BoxStream<'static, String> {
+    /// What happens to the devices. Needs a tokio runtime. Never ends.
+    fn device_events(&self) -> BoxStream<'static, DeviceEvent> {
         stream::pending().boxed()
     }
 

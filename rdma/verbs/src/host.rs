@@ -13,7 +13,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 use zgate_fabric::{
-    Access, ConnectError, Established, Exposed, Fabric, Foreign, Listener, Setup, Window,
+    Access, ConnectError, DeviceEvent, Established, Exposed, Fabric, Foreign, Listener, Setup,
+    Window,
 };
 use zgate_rdma_sys as sys;
 use zgate_store::{AlignedBuf, Arena, BufferPool};
@@ -66,6 +67,8 @@ pub(crate) struct Host {
     pub(crate) verbs: sys::Verbs,
     pub(crate) cm: sys::Cm,
     devices: Mutex<Vec<&'static Device>>,
+    /// Devices that cannot be used, so that it is said once.
+    refused: Mutex<Vec<String>>,
     pub(crate) pool: BufferPool,
 }
 
@@ -84,27 +87,15 @@ impl VerbsFabric {
     pub fn open(pool: BufferPool) -> Result<Self, Unavailable> {
         let verbs = sys::Verbs::load()?;
         let cm = sys::Cm::load()?;
-        let mut count: c_int = 0;
-        // SAFETY: writes the count; the list is never freed, so that the
-        // devices stay open.
-        let list = unsafe { (cm.get_devices)(&raw mut count) };
-        if list.is_null() {
-            return Err(match io::Error::last_os_error() {
-                error if error.raw_os_error() == Some(libc::ENODEV) => Unavailable::NoDevice,
-                error => Unavailable::ConnectionManager(error),
-            });
-        }
         let mut devices = Vec::new();
-        for index in 0..usize::try_from(count).unwrap_or_default() {
-            // SAFETY: the list has `count` entries.
-            let context = unsafe { *list.add(index) };
+        for context in contexts(&cm)? {
             devices.push(Device::open(&verbs, context, pool.arena())?);
         }
         if devices.is_empty() {
             return Err(Unavailable::NoDevice);
         }
-        let devices = Mutex::new(devices);
-        Ok(Self { host: Arc::new(Host { verbs, cm, devices, pool }) })
+        let (devices, refused) = (Mutex::new(devices), Mutex::default());
+        Ok(Self { host: Arc::new(Host { verbs, cm, devices, refused, pool }) })
     }
 
     /// Every port of every device, with its addresses.
@@ -112,6 +103,29 @@ impl VerbsFabric {
     pub fn ports(&self) -> Vec<PortReport> {
         inspect::ports(&self.host)
     }
+}
+
+/// The contexts of all devices there are now. They stay open while the process
+/// runs, even those of devices that are taken away: the list is never freed.
+fn contexts(cm: &sys::Cm) -> Result<Vec<*mut sys::Context>, Unavailable> {
+    let mut count: c_int = 0;
+    // SAFETY: writes the count.
+    let list = unsafe { (cm.get_devices)(&raw mut count) };
+    if list.is_null() {
+        return Err(match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENODEV) => Unavailable::NoDevice,
+            error => Unavailable::ConnectionManager(error),
+        });
+    }
+    let count = usize::try_from(count).unwrap_or_default();
+    // SAFETY: the list has `count` entries.
+    Ok((0..count).map(|index| unsafe { *list.add(index) }).collect())
+}
+
+/// The names of the devices the kernel has.
+fn kernel_devices() -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 impl Device {
@@ -196,10 +210,57 @@ impl Host {
         if let Some(device) = devices.iter().find(|device| device.context == context) {
             return Ok(device);
         }
+        // Once more, so that this one stays open as well.
+        let all = contexts(&self.cm).map_err(|reason| io::Error::other(reason.to_string()))?;
+        if !all.contains(&context) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "its device is gone"));
+        }
         let opened = Device::open(&self.verbs, context, self.pool.arena());
         let device = opened.map_err(|reason| io::Error::other(reason.to_string()))?;
         devices.push(device);
         Ok(device)
+    }
+
+    /// Uses a device no more. What is on it still can: it stays open.
+    pub(crate) fn forget(&self, gone: &Device) {
+        self.lock().retain(|device| !std::ptr::eq(*device, gone));
+    }
+
+    /// Opens devices that came since the last look.
+    pub(crate) fn find_new(&self) -> Vec<DeviceEvent> {
+        let there = kernel_devices();
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.retain(|name| there.contains(name));
+        let mut devices = self.lock();
+        let is_known = |name: &String| {
+            refused.contains(name) || devices.iter().any(|device| device.name == *name)
+        };
+        if there.iter().all(is_known) {
+            return Vec::new();
+        }
+        let Ok(all) = contexts(&self.cm) else { return Vec::new() };
+        let mut events = Vec::new();
+        for context in all {
+            if devices.iter().any(|device| device.context == context) {
+                continue;
+            }
+            match Device::open(&self.verbs, context, self.pool.arena()) {
+                Ok(device) => {
+                    devices.push(device);
+                    events.push(DeviceEvent::Arrived { device: device.name.clone() });
+                }
+                Err(reason) => {
+                    if let Unavailable::Device { device, .. } = &reason {
+                        if refused.contains(device) {
+                            continue;
+                        }
+                        refused.push(device.clone());
+                    }
+                    events.push(DeviceEvent::Other(reason.to_string()));
+                }
+            }
+        }
+        events
     }
 }
 
@@ -254,12 +315,12 @@ impl Fabric for VerbsFabric {
         self.host.lock().iter().all(|d| d.attributes.device_cap_flags & extended != 0)
     }
 
-    fn device_events(&self) -> BoxStream<'static, String> {
+    fn device_events(&self) -> BoxStream<'static, DeviceEvent> {
         match DeviceWatch::new(&self.host) {
-            Ok(watch) => watch.lines(),
+            Ok(watch) => watch.events(),
             Err(error) => {
-                let line = format!("devices cannot be watched: {error}");
-                stream::once(std::future::ready(line)).chain(stream::pending()).boxed()
+                let event = DeviceEvent::Other(format!("devices cannot be watched: {error}"));
+                stream::once(std::future::ready(event)).chain(stream::pending()).boxed()
             }
         }
     }

@@ -3,73 +3,32 @@
 use crate::cm::{check, watch_descriptor};
 use crate::host::{Device, Host};
 use futures_util::stream::{self, BoxStream, StreamExt};
-use std::fmt;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
+use zgate_fabric::DeviceEvent;
 use zgate_rdma_sys as sys;
 
 /// How often devices are looked for that came after the start.
 const LOOK_PERIOD: Duration = Duration::from_secs(5);
-
-/// What happened to a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceEvent {
-    /// A port came up.
-    PortUp {
-        /// The device.
-        device: String,
-        /// The port's number.
-        port: u8,
-    },
-    /// A port went down; connections over it end when their retries do.
-    PortDown {
-        /// The device.
-        device: String,
-        /// The port's number.
-        port: u8,
-    },
-    /// The device failed.
-    Failed {
-        /// The device.
-        device: String,
-    },
-    /// Anything else, by the number of the verbs API.
-    Other {
-        /// The device.
-        device: String,
-        /// The number.
-        number: u32,
-    },
-}
-
-impl fmt::Display for DeviceEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PortUp { device, port } => write!(f, "{device}: port {port} is up"),
-            Self::PortDown { device, port } => write!(
-                f,
-                "{device}: port {port} is down; its clients come back when it does, or over TCP"
-            ),
-            Self::Failed { device } => write!(f, "{device}: failed or taken away"),
-            Self::Other { device, number } => write!(f, "{device}: event {number}"),
-        }
-    }
-}
 
 /// Waits for events of all devices.
 #[derive(Debug)]
 pub(crate) struct DeviceWatch {
     host: Arc<Host>,
     watched: Vec<(&'static Device, AsyncFd<OwnedFd>)>,
+    /// What the last look at the machine brought.
+    found: VecDeque<DeviceEvent>,
 }
 
 impl DeviceWatch {
     pub(crate) fn new(host: &Arc<Host>) -> io::Result<Self> {
-        let mut watch = Self { host: Arc::clone(host), watched: Vec::new() };
+        let mut watch =
+            Self { host: Arc::clone(host), watched: Vec::new(), found: VecDeque::new() };
         watch.look()?;
         Ok(watch)
     }
@@ -86,40 +45,55 @@ impl DeviceWatch {
         Ok(())
     }
 
-    /// The events as they come, in words.
-    pub(crate) fn lines(self) -> BoxStream<'static, String> {
+    /// The events as they come.
+    pub(crate) fn events(self) -> BoxStream<'static, DeviceEvent> {
         stream::unfold(self, |mut watch| async move {
-            let line = match watch.next().await {
-                Ok(event) => event.to_string(),
+            let event = match watch.next().await {
+                Ok(event) => event,
                 Err(error) => {
                     tokio::time::sleep(LOOK_PERIOD).await;
-                    format!("events of devices cannot be read: {error}")
+                    DeviceEvent::Other(format!("events of devices cannot be read: {error}"))
                 }
             };
-            Some((line, watch))
+            Some((event, watch))
         })
         .boxed()
     }
 
     async fn next(&mut self) -> io::Result<DeviceEvent> {
         loop {
+            if let Some(event) = self.found.pop_front() {
+                return Ok(event);
+            }
             let event = std::future::poll_fn(|task| self.poll_next(task));
             match tokio::time::timeout(LOOK_PERIOD, event).await {
                 Ok(event) => return event,
-                Err(_) => self.look()?,
+                Err(_) => {
+                    self.found.extend(self.host.find_new());
+                    self.look()?;
+                }
             }
         }
     }
 
     fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<io::Result<DeviceEvent>> {
-        for (device, readable) in &self.watched {
+        for at in 0..self.watched.len() {
+            let (device, readable) = &self.watched[at];
             while let Poll::Ready(ready) = readable.poll_read_ready(task) {
-                match self.read(device) {
+                let event = match self.read(device) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         ready?.clear_ready();
+                        continue;
                     }
-                    result => return Poll::Ready(result),
+                    // Nothing can be read of a device that was taken away.
+                    Err(_) => DeviceEvent::Gone { device: device.name.clone() },
+                    Ok(event) => event,
+                };
+                if matches!(event, DeviceEvent::Gone { .. }) {
+                    self.host.forget(device);
+                    self.watched.remove(at);
                 }
+                return Poll::Ready(Ok(event));
             }
         }
         Poll::Pending
@@ -137,22 +111,8 @@ impl DeviceWatch {
         Ok(match event.event_type {
             sys::EVENT_PORT_ACTIVE => DeviceEvent::PortUp { device, port },
             sys::EVENT_PORT_ERR => DeviceEvent::PortDown { device, port },
-            sys::EVENT_DEVICE_FATAL => DeviceEvent::Failed { device },
-            number => DeviceEvent::Other { device, number },
+            sys::EVENT_DEVICE_FATAL => DeviceEvent::Gone { device },
+            number => DeviceEvent::Other(format!("{device}: event {number}")),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_name_the_device() {
-        let device = "rxe0".to_owned();
-        let down = DeviceEvent::PortDown { device: device.clone(), port: 1 };
-        assert!(down.to_string().starts_with("rxe0: port 1 is down"));
-        let other = DeviceEvent::Other { device, number: 11 };
-        assert_eq!(other.to_string(), "rxe0: event 11");
     }
 }

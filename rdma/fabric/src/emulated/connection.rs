@@ -3,6 +3,7 @@
 use super::frame::Frame;
 use super::memory::Memory;
 use super::nic;
+use super::plug::Plug;
 use crate::limits::MAX_MESSAGE_BYTES;
 use crate::traits::{Connection, QueueOptions, Setup};
 use crate::work::{
@@ -43,11 +44,20 @@ pub(crate) struct Shared {
     queues: Mutex<Queues>,
     /// A receive was posted, or the connection ended.
     pub(crate) changed: Notify,
+    /// The connection ended: what is not sent yet has little time left.
+    pub(crate) cut: Notify,
 }
 
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the connection; see [`Queues::end`].
+    pub(crate) fn end(&self, why: Disconnect, first: WorkStatus) {
+        self.lock().end(why, first);
+        self.changed.notify_one();
+        self.cut.notify_one();
     }
 }
 
@@ -121,7 +131,7 @@ impl Queues {
 
     /// Ends the connection: the oldest request fails with `first`, all other
     /// work is flushed.
-    pub(crate) fn end(&mut self, why: Disconnect, first: WorkStatus) {
+    fn end(&mut self, why: Disconnect, first: WorkStatus) {
         if self.ended.is_some() {
             return;
         }
@@ -166,6 +176,7 @@ impl EmulatedConnection {
         peer: SocketAddr,
         setup: Setup,
         memory: Arc<Memory>,
+        plug: &Plug,
     ) -> Self {
         let Setup { options, receives, .. } = setup;
         let QueueOptions { rnr_retries, .. } = options;
@@ -176,8 +187,12 @@ impl EmulatedConnection {
             waker: None,
             ended: None,
         };
-        let shared = Arc::new(Shared { queues: Mutex::new(queues), changed: Notify::new() });
-        let frames = nic::start(stream, Arc::clone(&shared), memory, rnr_retries);
+        let shared = Arc::new(Shared {
+            queues: Mutex::new(queues),
+            changed: Notify::new(),
+            cut: Notify::new(),
+        });
+        let frames = nic::start(stream, Arc::clone(&shared), memory, plug, rnr_retries);
         Self { peer, shared, frames, finished: false }
     }
 
@@ -262,8 +277,7 @@ impl Connection for EmulatedConnection {
 
     fn disconnect(&mut self) {
         self.transmit(Frame::Disconnect);
-        self.shared.lock().end(Disconnect::Local, WorkStatus::Flushed);
-        self.shared.changed.notify_one();
+        self.shared.end(Disconnect::Local, WorkStatus::Flushed);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::connection::EmulatedConnection;
 use super::memory::Memory;
+use super::plug::Plug;
 use crate::limits::{
     MAX_ACCEPT_PRIVATE_BYTES, MAX_REJECT_PRIVATE_BYTES, MAX_REQUEST_PRIVATE_BYTES,
 };
@@ -47,7 +48,9 @@ pub(crate) async fn connect(
     to: SocketAddr,
     setup: Setup,
     memory: Arc<Memory>,
+    plug: Arc<Plug>,
 ) -> Result<Established, ConnectError> {
+    plug.check()?;
     let request = with_private(&REQUEST, &setup.private_data, MAX_REQUEST_PRIVATE_BYTES)?;
     let exchange = async {
         let mut stream = TcpStream::connect(to).await?;
@@ -67,7 +70,7 @@ pub(crate) async fn connect(
     if answer == REJECT {
         return Err(ConnectError::Rejected(private_data));
     }
-    let connection = Box::new(EmulatedConnection::new(stream, to, setup, memory));
+    let connection = Box::new(EmulatedConnection::new(stream, to, setup, memory, &plug));
     Ok(Established { connection, private_data })
 }
 
@@ -77,12 +80,14 @@ pub(crate) struct EmulatedRequest {
     peer: SocketAddr,
     private_data: Vec<u8>,
     memory: Arc<Memory>,
+    plug: Arc<Plug>,
 }
 
 pub(crate) async fn receive_request(
     mut stream: TcpStream,
     peer: SocketAddr,
     memory: Arc<Memory>,
+    plug: Arc<Plug>,
 ) -> io::Result<EmulatedRequest> {
     let receive = async {
         stream.set_nodelay(true)?;
@@ -94,7 +99,7 @@ pub(crate) async fn receive_request(
         read_private(&mut stream, MAX_REQUEST_PRIVATE_BYTES).await
     };
     let private_data = tokio::time::timeout(HANDSHAKE_TIME, receive).await??;
-    Ok(EmulatedRequest { stream, peer, private_data, memory })
+    Ok(EmulatedRequest { stream, peer, private_data, memory, plug })
 }
 
 impl Request for EmulatedRequest {
@@ -117,7 +122,8 @@ impl Request for EmulatedRequest {
         Box::pin(async move {
             let answer = with_private(&[ACCEPT], &setup.private_data, MAX_ACCEPT_PRIVATE_BYTES)?;
             self.stream.write_all(&answer).await?;
-            let connection = EmulatedConnection::new(self.stream, self.peer, setup, self.memory);
+            let connection =
+                EmulatedConnection::new(self.stream, self.peer, setup, self.memory, &self.plug);
             Ok(Box::new(connection) as Box<dyn Connection>)
         })
     }

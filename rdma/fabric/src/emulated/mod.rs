@@ -9,11 +9,15 @@ mod frame;
 mod handshake;
 mod memory;
 mod nic;
+mod plug;
 
+use crate::device::DeviceEvent;
 use crate::foreign::{Foreign, Window};
 use crate::traits::{Access, ConnectError, Established, Exposed, Fabric, Listener, Request, Setup};
 use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
 use memory::Memory;
+use plug::Plug;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -26,9 +30,31 @@ use zgate_store::AlignedBuf;
 pub struct EmulatedFabric {
     memory: Arc<Memory>,
     host_only: bool,
+    plug: Arc<Plug>,
 }
 
 impl EmulatedFabric {
+    /// Takes the device away: its connections and listeners end, and nothing
+    /// can be made on it until [`Self::plug`].
+    pub fn unplug(&self) {
+        self.plug.set(false);
+    }
+
+    /// Puts the device back.
+    pub fn plug(&self) {
+        self.plug.set(true);
+    }
+
+    /// Tells that the device's port went up or down. Nothing else changes, as
+    /// on a device: connections end by their retries.
+    pub fn set_port(&self, up: bool) {
+        let device = plug::DEVICE.to_owned();
+        self.plug.announce(match up {
+            true => DeviceEvent::PortUp { device, port: 1 },
+            false => DeviceEvent::PortDown { device, port: 1 },
+        });
+    }
+
     /// A fabric without registered memory.
     #[must_use]
     pub fn new() -> Self {
@@ -50,11 +76,13 @@ impl EmulatedFabric {
 
 impl Fabric for EmulatedFabric {
     fn listen(&self, address: SocketAddr) -> io::Result<Box<dyn Listener>> {
+        self.plug.check()?;
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
-        Ok(Box::new(EmulatedListener { listener, address, memory: Arc::clone(&self.memory) }))
+        let (memory, plug) = (Arc::clone(&self.memory), Arc::clone(&self.plug));
+        Ok(Box::new(EmulatedListener { listener, address, memory, plug }))
     }
 
     fn connect(
@@ -62,7 +90,8 @@ impl Fabric for EmulatedFabric {
         to: SocketAddr,
         setup: Setup,
     ) -> BoxFuture<'static, Result<Established, ConnectError>> {
-        Box::pin(handshake::connect(to, setup, Arc::clone(&self.memory)))
+        let (memory, plug) = (Arc::clone(&self.memory), Arc::clone(&self.plug));
+        Box::pin(handshake::connect(to, setup, memory, plug))
     }
 
     fn expose(&self, buffer: AlignedBuf, access: Access) -> io::Result<Box<dyn Exposed>> {
@@ -83,6 +112,10 @@ impl Fabric for EmulatedFabric {
         true
     }
 
+    fn device_events(&self) -> BoxStream<'static, DeviceEvent> {
+        self.plug.events()
+    }
+
     fn remote_invalidation(&self) -> bool {
         true
     }
@@ -93,6 +126,7 @@ struct EmulatedListener {
     listener: tokio::net::TcpListener,
     address: SocketAddr,
     memory: Arc<Memory>,
+    plug: Arc<Plug>,
 }
 
 impl Listener for EmulatedListener {
@@ -103,11 +137,16 @@ impl Listener for EmulatedListener {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Request>>> {
         Box::pin(async {
             loop {
-                let (stream, from) = self.listener.accept().await?;
+                let (stream, from) = tokio::select! {
+                    accepted = self.listener.accept() => accepted?,
+                    () = self.plug.gone() => {
+                        let text = "the device it listens on is gone";
+                        return Err(io::Error::new(io::ErrorKind::NotConnected, text));
+                    }
+                };
+                let (memory, plug) = (Arc::clone(&self.memory), Arc::clone(&self.plug));
                 // Someone who does not speak the handshake is no request.
-                if let Ok(request) =
-                    handshake::receive_request(stream, from, Arc::clone(&self.memory)).await
-                {
+                if let Ok(request) = handshake::receive_request(stream, from, memory, plug).await {
                     return Ok(Box::new(request) as Box<dyn Request>);
                 }
             }

@@ -4,6 +4,7 @@
 use super::connection::Shared;
 use super::frame::Frame;
 use super::memory::Memory;
+use super::plug::Plug;
 use crate::limits::MAX_STALLED_REQUESTS;
 use crate::work::{Disconnect, WorkStatus};
 use std::collections::VecDeque;
@@ -17,6 +18,9 @@ use tokio::time::Instant;
 
 /// Time between two tries of a peer without a receive.
 const RNR_DELAY: Duration = Duration::from_millis(20);
+/// What an ended connection has left to send goes within this time or never:
+/// a peer that takes nothing must not keep the buffers.
+const GOODBYE_TIME: Duration = Duration::from_secs(1);
 /// This many retries are for ever, as on a device.
 const RNR_FOR_EVER: u8 = 7;
 
@@ -36,18 +40,34 @@ pub(crate) fn start(
     stream: TcpStream,
     shared: Arc<Shared>,
     memory: Arc<Memory>,
+    plug: &Plug,
     rnr_retries: u8,
 ) -> mpsc::UnboundedSender<Frame> {
     let (read, write) = stream.into_split();
     let (to_peer, outgoing) = mpsc::unbounded_channel();
     let (arrived, incoming) = mpsc::unbounded_channel();
-    tokio::spawn(transmit(write, outgoing));
+    tokio::spawn(transmit_until_cut(write, outgoing, Arc::clone(&shared)));
     tokio::spawn(take_in(read, arrived));
     let answers = to_peer.clone();
     let nic =
         Nic { shared, memory, answers, stalled: VecDeque::new(), rnr_retries, rnr_ends: None };
-    tokio::spawn(nic.run(incoming));
+    tokio::spawn(nic.run(incoming, plug.gone()));
     to_peer
+}
+
+async fn transmit_until_cut(
+    to: OwnedWriteHalf,
+    frames: mpsc::UnboundedReceiver<Frame>,
+    shared: Arc<Shared>,
+) {
+    let cut = async {
+        shared.cut.notified().await;
+        tokio::time::sleep(GOODBYE_TIME).await;
+    };
+    tokio::select! {
+        () = transmit(to, frames) => {}
+        () = cut => {}
+    }
 }
 
 /// Ends when the connection and its device are gone, or after a goodbye.
@@ -71,7 +91,12 @@ async fn take_in(mut from: OwnedReadHalf, arrived: mpsc::UnboundedSender<Frame>)
 }
 
 impl Nic {
-    async fn run(mut self, mut incoming: mpsc::UnboundedReceiver<Frame>) {
+    async fn run(
+        mut self,
+        mut incoming: mpsc::UnboundedReceiver<Frame>,
+        gone: impl Future<Output = ()>,
+    ) {
+        tokio::pin!(gone);
         let shared = Arc::clone(&self.shared);
         loop {
             if shared.lock().has_ended() {
@@ -87,6 +112,7 @@ impl Nic {
             let ended = tokio::select! {
                 frame = incoming.recv() => self.frame(frame),
                 () = shared.changed.notified() => self.carry_out(),
+                () = &mut gone => Err((Disconnect::DeviceGone, WorkStatus::Flushed)),
                 () = rnr_over => Err((Disconnect::Error, WorkStatus::Flushed)),
             };
             if let Err((why, first)) = ended {
@@ -94,7 +120,7 @@ impl Nic {
                     let _ = self.answers.send(Frame::Nak(WorkStatus::ReceiverNotReady));
                 }
                 let _ = self.answers.send(Frame::Disconnect);
-                shared.lock().end(why, first);
+                shared.end(why, first);
                 return;
             }
         }
