@@ -26,11 +26,19 @@ pub struct RdmaConfig {
     pub fabric: FabricChoice,
     /// Memory registered with the devices, which data goes through.
     pub arena: ByteSize,
+    /// How long a client may complete nothing of what it was sent before its
+    /// connection is given up.
+    pub stall_seconds: u32,
 }
 
 impl Default for RdmaConfig {
     fn default() -> Self {
-        Self { listen: Vec::new(), fabric: FabricChoice::Auto, arena: ByteSize(512 << 20) }
+        Self {
+            listen: Vec::new(),
+            fabric: FabricChoice::Auto,
+            arena: ByteSize(512 << 20),
+            stall_seconds: 60,
+        }
     }
 }
 
@@ -38,11 +46,18 @@ impl Default for RdmaConfig {
 /// has.
 const ARENA_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
 
+/// Bounds of `stall_seconds`: more than a busy network takes, and less than
+/// anybody waits.
+const STALL_SECONDS: std::ops::RangeInclusive<u32> = 3..=3600;
+
 /// What is wrong with it.
 pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
     let rdma = &config.rdma;
     if !ARENA_BYTES.contains(&rdma.arena.0) {
         found.push(format!("rdma.arena = {}: must be between 16MiB and 1TiB", rdma.arena));
+    }
+    if !STALL_SECONDS.contains(&rdma.stall_seconds) {
+        found.push(format!("rdma.stall_seconds = {}: must be 3 to 3600", rdma.stall_seconds));
     }
     let iscsi = &config.iscsi;
     if let Some(address) = iscsi.iser_listen().find(|address| rdma.listen.contains(address)) {
@@ -78,6 +93,7 @@ mod tests {
             |text: &str| parse(text, Path::new("zgate.toml")).err().map(|error| error.to_string());
         let good = "[rdma]\nlisten = [\"0.0.0.0:20049\"]\narena = \"64MiB\"\n";
         assert_eq!(said(good), None);
+        assert!(said("[rdma]\nstall_seconds = 1\n").unwrap().contains("3 to 3600"));
         let small = said("[rdma]\narena = \"1MiB\"\n").unwrap();
         assert!(small.contains("between 16MiB and 1TiB"), "{small}");
         let both = "[rdma]\nlisten = [\"0.0.0.0:2049\"]\nfabric = \"emulated\"\n";

@@ -284,6 +284,9 @@ pub(crate) struct RdmaFacts {
     pub(crate) locked_memory_bytes: Option<u64>,
     /// Why the libraries or devices cannot be used.
     pub(crate) library_problem: Option<String>,
+    /// What the running gateway does not serve over RDMA though it is to, with
+    /// its reasons; none: no gateway runs, or it was not asked.
+    pub(crate) not_served: Option<Vec<String>>,
     pub(crate) devices: Vec<RdmaDevice>,
     pub(crate) numa_nodes: usize,
 }

@@ -32,6 +32,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
             iser: config.iscsi.iser_listen().next().is_some(),
             fabric: config.rdma.fabric,
             arena_bytes: config.rdma.arena.0 as usize,
+            stall: Duration::from_secs(config.rdma.stall_seconds.into()),
         },
         interfaces: config.interfaces.clone(),
         cores: if server.cores == 0 { all_cores() } else { server.cores },

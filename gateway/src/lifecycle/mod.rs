@@ -1,7 +1,7 @@
 //! From settings to a running gateway and back.
 
 pub(crate) mod build;
-mod fabric;
+pub(crate) mod fabric;
 pub(crate) mod recovery;
 pub(crate) mod run;
 pub(crate) mod state_dir;

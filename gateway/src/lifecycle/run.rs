@@ -1,6 +1,6 @@
 //! Cores and their threads: starting, ticking, draining.
 
-use super::fabric::RdmaSettings;
+use super::fabric::{FabricSource, RdmaSettings};
 use super::recovery::DirRecovery;
 use super::state_dir::{StateDir, random_bytes};
 use super::stores::{OpenStores, open_store};
@@ -18,6 +18,7 @@ use crate::serve::attention::Attention;
 use crate::serve::connections::{ConnectionLimits, Connections};
 use crate::serve::counters::Counters;
 use crate::serve::fair_share::FairShare;
+use crate::serve::rdma_state::RdmaState;
 use crate::serve::runtime::GatewayRuntime;
 use crate::serve::service::{Drain, Service, Shared};
 use crate::serve::ways::Ways;
@@ -30,7 +31,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
-use zgate_fabric::Fabric;
 use zgate_iscsi::login::Transport;
 use zgate_nfs::namespace::{Export, Namespace, StableNames};
 use zgate_nfs::runtime::Runtime;
@@ -213,13 +213,13 @@ impl Gateway {
         let kind = engine.kind();
         tracing::info!(engine = ?kind, reason = engine.reason(), "io engine");
         let pool = settings.rdma.pool(IDLE_BUFFER_BYTES);
-        let fabric = settings.rdma.open(&pool);
-        let nfs = settings.rdma.listen.as_slice();
-        let over_rdma = fabric.as_ref().map(|_| nfs).filter(|nfs| !nfs.is_empty());
-        let ways = Ways::new(&settings.interfaces, over_rdma);
-        let nfs = nfs.iter().map(|address| (*address, Protocol::Rpc));
+        let source = settings.rdma.source(&pool, &settings.state_dir);
+        let ways = Ways::new(&settings.interfaces, &settings.rdma.listen);
+        let nfs = settings.rdma.listen.iter().map(|address| (*address, Protocol::Rpc));
         let disks = block.iser().map(|address| (address, Protocol::Iscsi));
-        let fabric = fabric.map(|fabric| (fabric, nfs.chain(disks).collect()));
+        let rdma_portals: RdmaPortals = nfs.chain(disks).collect();
+        let rdma = RdmaState::new(&rdma_portals);
+        let fabric = source.map(|source| (source, rdma_portals));
         let mut options = PosixOptions::new(engine.clone(), pool.clone());
         options.fd_cache_entries = settings.fd_cache_entries;
         options.handle_secret = Some(state_dir.handle_secret()?);
@@ -227,8 +227,15 @@ impl Gateway {
         let followed = place_followed(exports, &stores);
         let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_dir), block)?;
         let block_service = Arc::new(BlockService::new(block, home)?);
-        let shared =
-            build(settings, Arc::clone(&state_dir), namespace, pool, block_service, kind, ways)?;
+        let shared = build(
+            settings,
+            Arc::clone(&state_dir),
+            namespace,
+            pool,
+            block_service,
+            kind,
+            (ways, rdma),
+        )?;
         shared.facts.set_followed(followed);
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
@@ -400,7 +407,7 @@ fn build(
     pool: BufferPool,
     block: Arc<BlockService>,
     engine: zgate_io::EngineKind,
-    ways: Ways,
+    (ways, rdma): (Ways, Arc<RdmaState>),
 ) -> io::Result<Arc<Shared>> {
     let boot_epoch = state_dir.next_epoch(unix_seconds())?;
     let connections = Arc::new(Connections::new(settings.connections));
@@ -448,6 +455,8 @@ fn build(
         started_unix_seconds: unix_seconds(),
         nfs_addresses: std::sync::OnceLock::new(),
         ways,
+        rdma,
+        rdma_stall: settings.rdma.stall,
         buffer_bytes: buffer_bytes(),
         shares: FairShare::new(buffer_bytes()),
         poll_microseconds: settings.poll_microseconds,
@@ -467,7 +476,7 @@ type RdmaPortals = Vec<(SocketAddr, Protocol)>;
 struct First {
     listeners: Vec<(std::net::TcpListener, Protocol)>,
     /// RDMA, and where it listens.
-    fabric: Option<(Arc<dyn Fabric>, RdmaPortals)>,
+    fabric: Option<(FabricSource, RdmaPortals)>,
     cores: Vec<mpsc::UnboundedSender<NewConnection>>,
     /// Logical units whose background work is to be done.
     units: mpsc::UnboundedReceiver<Arc<Unit>>,
@@ -499,15 +508,9 @@ fn run_core(
                 let (service, cores) = (Rc::clone(&service), cores.clone());
                 tokio::task::spawn_local(accept_loop(listener, protocol, service, cores));
             }
-            if let Some((fabric, addresses)) = fabric {
-                tokio::task::spawn_local(rdma::accept::tell_of_devices(Arc::clone(&fabric)));
-                for (address, protocol) in addresses {
-                    let (fabric, service) = (Arc::clone(&fabric), Rc::clone(&service));
-                    let cores = cores.clone();
-                    let accept =
-                        rdma::accept::accept_loop(fabric, address, protocol, service, cores);
-                    tokio::task::spawn_local(accept);
-                }
+            if let Some((source, portals)) = fabric {
+                let service = Rc::clone(&service);
+                tokio::task::spawn_local(rdma::supervise(source, portals, service, cores));
             }
             tokio::task::spawn_local(tick(Rc::clone(&service)));
             tokio::task::spawn_local(async move {

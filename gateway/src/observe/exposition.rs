@@ -7,6 +7,7 @@ use crate::block::service::BlockService;
 use crate::block::unit::Unit;
 use crate::serve::counters::LATENCY_BOUNDS_SECONDS;
 use crate::serve::data_path::DataFigures;
+use crate::serve::rdma_state::{RdmaPortal, RdmaState};
 use crate::serve::service::Shared;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,6 +66,9 @@ metrics! {
     ISCSI_RECEIVED "zgate_iscsi_received_bytes_total" "counter" "Bytes received on iSCSI connections after login";
     ISCSI_SENT "zgate_iscsi_sent_bytes_total" "counter" "Bytes sent on iSCSI connections after login";
     ISCSI_RUNNING "zgate_iscsi_running_bytes" "gauge" "Bytes that SCSI commands under way read or write";
+    RDMA_LISTENING "zgate_rdma_listening" "gauge" "1: an address that is to be served over RDMA is; 0: its device is missing or away";
+    RDMA_CONNECTIONS "zgate_rdma_connections" "gauge" "Open connections over RDMA, of NFS and iSER";
+    RDMA_EVENTS "zgate_rdma_device_events_total" "counter" "What happened to RDMA devices, by event";
     REFUSED "zgate_refused_connections_total" "counter" "Connections refused because there were too many";
     ENGINE "zgate_io_engine_info" "gauge" "Always 1; the label names the io engine";
     STARTED "zgate_start_time_seconds" "gauge" "When the process started, in seconds since 1970";
@@ -115,6 +119,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     single(&mut out, RECALLS, totals.recalls);
     single(&mut out, GRACE, totals.grace_seconds);
     block_service(&mut out, &shared.block);
+    rdma(&mut out, &shared.rdma);
     single(&mut out, REFUSED, shared.metrics.refused());
     head(&mut out, ENGINE);
     let engine = match shared.engine {
@@ -127,6 +132,21 @@ pub(crate) fn render(shared: &Shared) -> String {
     pool_metrics::render(&mut out, &shared.pools);
     snapshot_metrics::render(&mut out, &shared.schedules);
     out
+}
+
+fn rdma(out: &mut String, state: &RdmaState) {
+    let Some(report) = state.report() else { return };
+    head(out, RDMA_LISTENING);
+    for RdmaPortal { address, protocol, listening, .. } in &report.portals {
+        let value = u8::from(*listening);
+        let labels = format!("address=\"{address}\",protocol=\"{protocol}\"");
+        let _ = writeln!(out, "{}{{{labels}}} {value}", RDMA_LISTENING.name);
+    }
+    single(out, RDMA_CONNECTIONS, report.connections);
+    head(out, RDMA_EVENTS);
+    for (event, count) in state.events() {
+        let _ = writeln!(out, "{}{{event=\"{event}\"}} {count}", RDMA_EVENTS.name);
+    }
 }
 
 fn operations(out: &mut String, shared: &Shared) {

@@ -3,6 +3,7 @@
 use super::pools::{CacheReport, PoolReport};
 use crate::follow::facts::DatasetFacts;
 use crate::serve::data_path::DataFigures;
+use crate::serve::rdma_state::RdmaReport;
 use crate::serve::service::Shared;
 use crate::serve::ways::Way;
 use serde::Serialize;
@@ -16,6 +17,9 @@ pub(crate) struct Status {
     nfs_addresses: Vec<std::net::SocketAddr>,
     /// Where NFS is served over RDMA.
     rdma_addresses: Vec<std::net::SocketAddr>,
+    /// What there is of RDMA, where it is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rdma: Option<RdmaReport>,
     /// The ways clients are told to take.
     interfaces: Vec<Way>,
     exports: Vec<ExportStatus>,
@@ -153,11 +157,13 @@ pub(crate) fn clients(shared: &Shared) -> Vec<ClientStatus> {
 /// Everything.
 pub(crate) fn status(shared: &Shared) -> Status {
     let totals = shared.v4.totals(shared.runtime.now().seconds());
+    let rdma_addresses = shared.rdma.nfs_addresses();
     Status {
         version: env!("CARGO_PKG_VERSION"),
         nfs_addresses: shared.nfs_addresses.get().cloned().unwrap_or_default(),
-        rdma_addresses: shared.ways.rdma_addresses().to_vec(),
-        interfaces: shared.ways.all().to_vec(),
+        interfaces: shared.ways.now(&rdma_addresses),
+        rdma_addresses,
+        rdma: shared.rdma.report(),
         exports: exports(shared),
         clients: clients(shared),
         connections: shared.connections.len(),

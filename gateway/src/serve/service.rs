@@ -4,6 +4,7 @@ use super::attention::Attention;
 use super::connections::Connections;
 use super::counters::Counters;
 use super::fair_share::{FairShare, Held};
+use super::rdma_state::RdmaState;
 use super::runtime::GatewayRuntime;
 use super::ways::Ways;
 use crate::block::service::BlockService;
@@ -33,6 +34,10 @@ pub(crate) struct Shared {
     pub nfs_addresses: std::sync::OnceLock<Vec<std::net::SocketAddr>>,
     /// The ways clients are told to take.
     pub ways: Ways,
+    /// Where RDMA is served, and why it is not.
+    pub rdma: Arc<RdmaState>,
+    /// How long an RDMA client may complete nothing of what it was sent.
+    pub rdma_stall: std::time::Duration,
     /// Above this many bytes of buffers in use, connections take in one
     /// request at a time.
     pub buffer_bytes: usize,

@@ -28,19 +28,20 @@ pub(crate) struct Way {
 /// All of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ways {
+    /// With RDMA as it is configured.
     all: Vec<Way>,
-    rdma: Vec<SocketAddr>,
+}
+
+/// Whether a listener at `at` serves `address`.
+fn serves(at: SocketAddr, address: IpAddr) -> bool {
+    at.ip().is_unspecified() || at.ip() == address
 }
 
 impl Ways {
-    /// From the configuration; `rdma` is where RDMA is served, `None` when
-    /// there is no device.
-    pub(crate) fn new(interfaces: &[InterfaceConfig], rdma: Option<&[SocketAddr]>) -> Self {
-        let rdma = rdma.unwrap_or_default().to_vec();
-        let port_of = |address: IpAddr| {
-            let serves = |at: &&SocketAddr| at.ip().is_unspecified() || at.ip() == address;
-            rdma.iter().find(serves).map(SocketAddr::port)
-        };
+    /// From the configuration; `rdma` is where RDMA is to be served.
+    pub(crate) fn new(interfaces: &[InterfaceConfig], rdma: &[SocketAddr]) -> Self {
+        let port_of =
+            |address: IpAddr| rdma.iter().find(|at| serves(**at, address)).map(SocketAddr::port);
         let way = |interface: &InterfaceConfig| Way {
             address: interface.address,
             clients: interface.clients.clone(),
@@ -50,17 +51,19 @@ impl Ways {
             nconnect: interface.nconnect,
             weight: interface.weight,
         };
-        Self { all: interfaces.iter().map(way).collect(), rdma }
+        Self { all: interfaces.iter().map(way).collect() }
     }
 
-    /// All, in the order of the configuration.
-    pub(crate) fn all(&self) -> &[Way] {
-        &self.all
-    }
-
-    /// Where RDMA is served.
-    pub(crate) fn rdma_addresses(&self) -> &[SocketAddr] {
-        &self.rdma
+    /// All, in the order of the configuration, with RDMA where it is listened
+    /// for now.
+    pub(crate) fn now(&self, listening: &[SocketAddr]) -> Vec<Way> {
+        let shown = |way: &Way| {
+            let is_served = |port: &u16| {
+                listening.iter().any(|at| at.port() == *port && serves(*at, way.address))
+            };
+            Way { rdma_port: way.rdma_port.filter(is_served), ..way.clone() }
+        };
+        self.all.iter().map(shown).collect()
     }
 
     /// How much the host at `client` counts beside others.
@@ -69,7 +72,8 @@ impl Ways {
         self.all.iter().find(contains).map_or(1, |way| way.weight)
     }
 
-    /// What clients are told of other addresses.
+    /// What clients are told of other addresses. Who comes over RDMA is told
+    /// all that have it by the configuration: a device may be away for a while.
     pub(crate) fn trunks(&self) -> Trunks {
         let addresses = |takes: fn(&&Way) -> bool| {
             self.all.iter().filter(takes).map(|way| way.address).collect::<Vec<_>>()
@@ -96,15 +100,20 @@ mod tests {
             interface("192.0.2.1", InterfaceRole::Tcp),
         ];
         let listen = ["0.0.0.0:20049".parse().unwrap()];
-        let served = Ways::new(&interfaces, Some(&listen));
+        let served = Ways::new(&interfaces, &listen);
         let ips =
             |texts: &[&str]| texts.iter().map(|t| t.parse().unwrap()).collect::<Vec<IpAddr>>();
         assert_eq!(served.trunks().rdma, ips(&["10.9.0.1", "10.9.1.1"]));
         assert_eq!(served.trunks().tcp, ips(&["10.9.1.1", "192.0.2.1"]));
         assert_eq!(served.weight_of("10.9.0.7".parse().unwrap()), 3);
         assert_eq!(served.weight_of("192.0.2.7".parse().unwrap()), 1);
-        let without = Ways::new(&interfaces, None);
-        assert!(without.trunks().rdma.is_empty());
-        assert!(without.all()[0].rdma_wanted && without.all()[0].rdma_port.is_none());
+        let port = |way: &Way| way.rdma_port;
+        let now = served.now(&listen);
+        assert_eq!(now.iter().map(port).collect::<Vec<_>>(), [Some(20049), Some(20049), None]);
+        let without = served.now(&[]);
+        assert!(without[0].rdma_wanted && without.iter().all(|way| way.rdma_port.is_none()));
+        let one = served.now(&["10.9.1.1:20049".parse().unwrap()]);
+        assert_eq!(one.iter().map(port).collect::<Vec<_>>(), [None, Some(20049), None]);
+        assert!(Ways::new(&interfaces, &[]).trunks().rdma.is_empty());
     }
 }

@@ -48,6 +48,7 @@ struct Connection {
 pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, core: usize, service: Rc<Service>) {
     let number = peer.connection;
     let from = SocketAddr::new(peer.address, arrival.request.peer_address().port());
+    let _counted = service.shared.rdma.connected();
     match Wire::accept(arrival, service.shared.pool.clone()).await {
         Ok(wire) => run(wire, Arc::new(Port::new(from, core)), &service).await,
         Err(error) => tracing::warn!(peer = %from, %error, "an iSER connection is not made"),

@@ -63,7 +63,25 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
 pub(crate) fn rdma(config_path: &Path, socket: Option<&Path>) -> RdmaFacts {
     let config = zgate_config::load(config_path).unwrap_or_default();
     let socket = socket.unwrap_or(&config.server.admin_socket);
-    super::rdma::facts(&config, &process::facts(gateway_pid(socket)))
+    let gateway = gateway_pid(socket);
+    let mut facts = super::rdma::facts(&config, &process::facts(gateway));
+    facts.not_served = gateway.and_then(|_| not_served(socket));
+    facts
+}
+
+/// What of RDMA the gateway is to serve and does not.
+fn not_served(socket: &Path) -> Option<Vec<String>> {
+    let status = crate::admin::ask(socket, &crate::admin::Request::Status).ok()?;
+    let rdma = &status["rdma"];
+    if let Some(problem) = rdma["problem"].as_str() {
+        return Some(vec![problem.to_owned()]);
+    }
+    let portals = rdma["portals"].as_array().into_iter().flatten();
+    let away = portals.filter(|portal| portal["listening"] == false).map(|portal| {
+        let text = |key: &str| portal[key].as_str().unwrap_or_default().to_owned();
+        format!("{} ({}): {}", text("address"), text("protocol"), text("problem"))
+    });
+    Some(away.collect())
 }
 
 /// The process that answers at the admin socket.

@@ -12,6 +12,7 @@ use super::{Check, Verdict};
 pub(crate) const CHECKS: &[Check<RdmaFacts>] = &[
     Check { name: "rdma-library", run: library },
     Check { name: "rdma-device", run: device },
+    Check { name: "rdma-served", run: served },
     Check { name: "rdma-port", run: ports::port },
     Check { name: "rdma-gid", run: ports::gid },
     Check { name: "rdma-address", run: ports::address },
@@ -72,6 +73,24 @@ fn device(facts: &RdmaFacts) -> Vec<Verdict> {
         }
     };
     facts.devices.iter().map(judge).collect()
+}
+
+/// The running gateway listens wherever it is to.
+fn served(facts: &RdmaFacts) -> Vec<Verdict> {
+    let Some(away) = facts.not_served.as_ref().filter(|_| is_wanted(facts)) else {
+        return Vec::new();
+    };
+    if away.is_empty() {
+        return vec![Verdict::ok("the running gateway serves RDMA")];
+    }
+    let judge = |what: &String| {
+        Verdict::error(
+            format!("the running gateway does not serve RDMA: {what}"),
+            "clients there are served over TCP; it looks again every few seconds",
+            "`rdma link`, `ip link`, the address; no restart is needed",
+        )
+    };
+    away.iter().map(judge).collect()
 }
 
 /// The arena can be pinned.
@@ -170,6 +189,18 @@ mod tests {
                 "{check}: {of:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_the_gateway_does_not_serve_is_told() {
+        let served = |not_served| RdmaFacts { not_served, ..fixtures::good() };
+        let said = |facts: &RdmaFacts| {
+            of(&found(facts), "rdma-served").iter().map(|one| one.level).collect::<Vec<_>>()
+        };
+        assert!(said(&served(None)).is_empty());
+        assert_eq!(said(&served(Some(Vec::new()))), [Level::Ok]);
+        let away = served(Some(vec!["10.9.0.1:20049 (nfs): no such device".into()]));
+        assert_eq!(said(&away), [Level::Error]);
     }
 
     #[test]

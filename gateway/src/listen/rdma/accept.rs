@@ -1,8 +1,8 @@
 //! Connection requests of RDMA clients, spread over the cores.
 
 use crate::listen::accept::{Arrival, NewConnection, Protocol};
+use crate::serve::rdma_state::RdmaState;
 use crate::serve::service::Service;
-use futures_util::StreamExt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,30 +29,25 @@ pub(crate) struct RdmaArrival {
     pub local: SocketAddr,
 }
 
-/// Logs what happens to the devices.
-pub(crate) async fn tell_of_devices(fabric: Arc<dyn Fabric>) {
-    let mut events = fabric.device_events();
-    while let Some(line) = events.next().await {
-        tracing::warn!("RDMA: {line}");
-    }
-}
-
 /// Waits until the address can be listened on: its device may be yet to come,
 /// or to come back. Each reason is told once; TCP goes on.
-async fn listen(fabric: &dyn Fabric, address: SocketAddr, protocol: Protocol) -> Box<dyn Listener> {
-    let mut told = String::new();
+async fn listen(
+    fabric: &dyn Fabric,
+    address: SocketAddr,
+    protocol: Protocol,
+    state: &RdmaState,
+) -> Box<dyn Listener> {
     loop {
         match fabric.listen(address) {
             Ok(listener) => {
+                state.set_portal(address, None);
                 let address = listener.local_address();
                 tracing::info!(%address, ?protocol, "listening for RDMA");
                 return listener;
             }
             Err(error) => {
-                let reason = error.to_string();
-                if reason != told {
+                if state.set_portal(address, Some(error.to_string())) {
                     tracing::error!(%address, %error, "cannot listen for RDMA; TCP is served");
-                    told = reason;
                 }
                 tokio::time::sleep(LISTEN_PERIOD).await;
             }
@@ -68,17 +63,18 @@ pub(crate) async fn accept_loop(
     service: Rc<Service>,
     cores: Vec<mpsc::UnboundedSender<NewConnection>>,
 ) {
-    let mut listener = listen(&*fabric, address, protocol).await;
-    let can_invalidate = fabric.send_with_invalidate();
+    let state = Arc::clone(&service.shared.rdma);
+    let mut listener = listen(&*fabric, address, protocol, &state).await;
     let mut next = 0;
     loop {
         let request = match listener.accept().await {
             Ok(request) => request,
             Err(error) => {
-                tracing::warn!(%error, "an RDMA connection cannot be accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tracing::warn!(%address, %error, "listening for RDMA ended");
+                state.set_portal(address, Some(error.to_string()));
                 drop(listener);
-                listener = listen(&*fabric, address, protocol).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                listener = listen(&*fabric, address, protocol, &state).await;
                 continue;
             }
         };
@@ -91,6 +87,7 @@ pub(crate) async fn accept_loop(
         };
         let address = from.ip().to_canonical();
         let peer = Peer { address, port: NO_PORT, connection, rdma: true };
+        let can_invalidate = fabric.send_with_invalidate();
         let arrival = Arrival::Rdma(RdmaArrival { request, can_invalidate, protocol, local });
         if cores[next % cores.len()].send(NewConnection { arrival, peer }).is_err() {
             return;

@@ -41,9 +41,6 @@ const MAX_BYTES_IN_FLIGHT: usize = 64 << 20;
 const MAX_REPLIES_IN_FLIGHT: usize = 256;
 /// How often a silent client is asked whether it is still there.
 const PROBE_PERIOD: Duration = Duration::from_secs(20);
-/// A client that completes nothing of what it was sent for this long is gone:
-/// devices try far longer when much is under way.
-const STALL_TIME: Duration = Duration::from_secs(60);
 /// Numbers of work that is no receive begin here.
 const FIRST_WORK: u64 = 1 << 32;
 
@@ -102,6 +99,7 @@ struct Connection {
 /// Accepts a connection and serves it until either side ends it.
 pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, service: Rc<Service>) {
     let registration = service.shared.connections.register(peer.connection);
+    let _counted = service.shared.rdma.connected();
     let peer = Rc::new(peer);
     let connection = match accept(arrival, &peer, &service).await {
         Ok(connection) => connection,
@@ -173,7 +171,8 @@ impl Connection {
 
     async fn run(&mut self, mut registration: Registration) -> &'static str {
         let service = Rc::clone(&self.service);
-        let mut probe = tokio::time::interval(PROBE_PERIOD);
+        let period = PROBE_PERIOD.min(service.shared.rdma_stall / 3);
+        let mut probe = tokio::time::interval(period);
         loop {
             if let Err(why) = self.begin_calls().await {
                 return why;
@@ -475,7 +474,8 @@ impl Connection {
     /// it, the connection breaks, and its buffers are free again.
     fn probe(&mut self) -> Result<(), &'static str> {
         if self.has_work() {
-            let stalled = self.progress.elapsed() > STALL_TIME;
+            // Devices try far longer when much is under way.
+            let stalled = self.progress.elapsed() > self.service.shared.rdma_stall;
             return if stalled { Err("nothing gets through to the client") } else { Ok(()) };
         }
         let to = RemoteSlice { rkey: 0, address: 0, len: 0 };

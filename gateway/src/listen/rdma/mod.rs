@@ -5,5 +5,7 @@ pub(crate) mod accept;
 mod callbacks;
 mod connection;
 mod reply;
+mod supervise;
 
 pub(crate) use connection::serve;
+pub(crate) use supervise::supervise;

@@ -1,0 +1,111 @@
+//! A client that vanishes with READs outstanding: its machine is gone, and no
+//! packet says so.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod rdma_client;
+mod rig;
+
+use rdma_client::{Offer, RdmaClient, segments};
+use rig::{Client, Gateway, free_port, wait_for_listener};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use zgate_loader::compound::Ops;
+use zgate_rpcrdma::WriteChunk;
+use zgate_xdr::Message;
+
+const EACH: usize = 1 << 20;
+const OUTSTANDING: u32 = 64;
+/// What the gateway waits for a client that takes nothing.
+const STALL: Duration = Duration::from_secs(6);
+/// One connection's bound, and a little for what is rounded up.
+const MOST_HELD: usize = 66 << 20;
+
+fn status(gateway: &Gateway) -> serde_json::Value {
+    serde_json::from_slice(&gateway.command(&["status", "--json"]).stdout).unwrap()
+}
+
+fn held(gateway: &Gateway) -> usize {
+    status(gateway)["buffers_in_use_bytes"].as_u64().unwrap() as usize
+}
+
+/// Sends the READs on a thread of its own, which never runs its device again:
+/// the connection stays, and nobody takes anything. Dropping the result ends
+/// the thread.
+fn vanish(address: SocketAddr, calls: Vec<(u32, Message)>) -> mpsc::Sender<()> {
+    let (sent, wait) = mpsc::channel();
+    let (keep, kept) = mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(async {
+            let mut client = RdmaClient::connect(address).await;
+            let lent = client.lend(&vec![0; EACH]);
+            for (xid, message) in &calls {
+                let writes = vec![WriteChunk { segments: segments(&lent, EACH) }];
+                client.send(*xid, message, &Offer { writes, ..Offer::default() });
+            }
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            (client, lent)
+        });
+        sent.send(()).unwrap();
+        let _ = kept.recv();
+        drop(client);
+    });
+    wait.recv().unwrap();
+    keep
+}
+
+#[tokio::test]
+async fn its_buffers_come_back_and_nobody_else_waits_for_it() {
+    let port = free_port();
+    let more = format!(
+        "[rdma]\nlisten = [\"127.0.0.1:{port}\"]\nfabric = \"emulated\"\nstall_seconds = {}\n",
+        STALL.as_secs()
+    );
+    let gateway = Gateway::start_with(90, &more);
+    let mut tcp = Client::ready(&gateway, "stall");
+    let root = tcp.root.clone();
+    let file = tcp.create(&root, "file").unwrap();
+    std::fs::write(gateway.export().join("file"), vec![7; EACH]).unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    wait_for_listener(address);
+
+    let read = || Ops::new().putfh(&file.fh).read(file.stateid, 0, EACH as u32);
+    let calls = (0..OUTSTANDING)
+        .map(|call| (1000 + call, tcp.session.request(1000 + call, 1 + call % 7, false, read())))
+        .collect();
+    let mut other = RdmaClient::connect(address).await;
+    let idle = held(&gateway);
+    let began = Instant::now();
+    let vanished = vanish(address, calls);
+    assert_eq!(status(&gateway)["rdma"]["connections"], 2);
+
+    // Others are served while its buffers are held, and these have a bound.
+    let (mut most, mut slowest, mut served) = (0, Duration::ZERO, 0);
+    while began.elapsed() < STALL {
+        // Each answer takes its memory out of use.
+        let lent = other.lend(&vec![0; EACH]);
+        let asked = Instant::now();
+        let message = tcp.session.request(5000 + served, 0, false, read());
+        let writes = vec![WriteChunk { segments: segments(&lent, EACH) }];
+        let offer = Offer { writes, ..Offer::default() };
+        let answer = other.call(5000 + served, &message, &offer).await.unwrap();
+        assert_eq!(answer.written, [EACH]);
+        slowest = slowest.max(asked.elapsed());
+        most = most.max(held(&gateway));
+        served += 1;
+    }
+    assert!(((16 << 20)..idle + MOST_HELD).contains(&most), "{most} bytes held");
+    assert!(slowest < STALL, "one READ took {slowest:?}");
+
+    let deadline = Instant::now() + 10 * STALL;
+    while held(&gateway) > idle {
+        assert!(Instant::now() < deadline, "{} bytes stay", held(&gateway));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(began.elapsed() >= STALL, "given up after {:?}", began.elapsed());
+    assert_eq!(status(&gateway)["rdma"]["connections"], 1);
+    drop(vanished);
+}
