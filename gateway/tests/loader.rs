@@ -5,12 +5,13 @@
 mod rig;
 
 use rig::{Gateway, handles_survive_restarts, noise, own_credential};
+use rustix::process::Signal;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use zgate_loader::model::checksum::Verify;
@@ -284,4 +285,138 @@ fn connections_that_break_are_made_again() {
     });
     let cuts = cutter.cuts.load(Ordering::Relaxed);
     assert!(cuts >= 3, "only {cuts} connections were cut");
+}
+
+/// Lets connections through, and holds back what the server answers on demand.
+struct Holder {
+    address: SocketAddr,
+    held: Arc<AtomicBool>,
+    waiting: Arc<AtomicU64>,
+}
+
+impl Holder {
+    fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (held, waiting) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (is_held, count) = (Arc::clone(&held), Arc::clone(&waiting));
+        std::thread::spawn(move || {
+            while let Ok((mut client, _)) = listener.accept() {
+                let mut server = TcpStream::connect(server).unwrap();
+                let (mut back, mut out) =
+                    (server.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || std::io::copy(&mut client, &mut server));
+                let (held, waiting) = (Arc::clone(&is_held), Arc::clone(&count));
+                std::thread::spawn(move || {
+                    let mut buffer = vec![0; 64 << 10];
+                    while let Ok(got @ 1..) = back.read(&mut buffer) {
+                        waiting.fetch_add(1, Ordering::SeqCst);
+                        while held.load(Ordering::SeqCst) {
+                            std::thread::sleep(Duration::from_millis(5));
+                        }
+                        waiting.fetch_sub(1, Ordering::SeqCst);
+                        let _ = out.write_all(&buffer[..got]);
+                    }
+                });
+            }
+        });
+        Self { address, held, waiting }
+    }
+}
+
+#[test]
+fn a_slot_whose_request_was_given_up_gives_nobody_its_answer() {
+    let gateway = Gateway::start(20);
+    for (name, len) in [("first", 1), ("second", 22), ("third", 333)] {
+        std::fs::write(gateway.export().join(name), vec![7; len]).unwrap();
+    }
+    let holder = Holder::start(gateway.address);
+    runtime().block_on(async {
+        // One slot: what is asked next has to use the one that was given up.
+        let options = ClientOptions { connections: 1, slots: 1, ..options() };
+        let client = Client::connect(holder.address, &options).await.unwrap();
+        assert_eq!(client.slots(), 1);
+        let size = async |name: &str| client.find(name).await.unwrap().size;
+        assert_eq!(size("/export/first").await, 1);
+
+        // The server has run it; its answer is held back, and nobody waits for
+        // it any more.
+        holder.held.store(true, Ordering::SeqCst);
+        {
+            let given_up = client.find("/export/second");
+            let mut given_up = std::pin::pin!(given_up);
+            while holder.waiting.load(Ordering::SeqCst) == 0 {
+                let short = Duration::from_millis(20);
+                assert!(tokio::time::timeout(short, given_up.as_mut()).await.is_err());
+            }
+        }
+        holder.held.store(false, Ordering::SeqCst);
+        assert_eq!(size("/export/third").await, 333);
+
+        // The server sees it when it has been given up.
+        gateway.signal(Signal::STOP);
+        let short = Duration::from_millis(100);
+        assert!(tokio::time::timeout(short, client.find("/export/second")).await.is_err());
+        gateway.signal(Signal::CONT);
+        assert_eq!(size("/export/first").await, 1);
+        assert_eq!(size("/export/second").await, 22);
+    });
+}
+
+/// Names of the clients the gateway knows.
+fn clients(gateway: &Gateway) -> Vec<serde_json::Value> {
+    let said = gateway.command(&["clients", "--json"]);
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    said.as_array().cloned().unwrap_or_else(|| vec![said])
+}
+
+#[test]
+fn a_client_that_leaves_is_forgotten_at_once() {
+    let gateway = Gateway::start(60);
+    write_model(&gateway.export().join("m"), 1, 256);
+    runtime().block_on(async {
+        let model = open(gateway.address, "/export/m").await.unwrap();
+        assert_eq!(clients(&gateway).len(), 1);
+        let client = Arc::clone(model.client());
+        model.close().await.unwrap();
+        client.close().await;
+        assert_eq!(clients(&gateway), Vec::<serde_json::Value>::new());
+
+        // One that is only dropped leaves, too.
+        drop(Client::connect(gateway.address, &options()).await.unwrap());
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        while !clients(&gateway).is_empty() {
+            assert!(tokio::time::Instant::now() < deadline, "it has not left");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let url = format!("nfs://127.0.0.1:{}/export/m", gateway.address.port());
+    for command in [vec!["load"], vec!["ls"], vec!["ls", "--tensors"]] {
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_zgate"));
+        let said = program.args(&command).arg(&url).output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        assert_eq!(clients(&gateway).len(), 0, "{command:?}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_up_yet_is_waited_for() {
+    let mut gateway = Gateway::start(5);
+    write_model(&gateway.export().join("m"), 1, 256);
+    let address = gateway.address;
+    gateway.kill();
+    runtime().block_on(async {
+        let short = ClientOptions { patience: Duration::from_millis(200), ..options() };
+        let error = Client::connect(address, &short).await.unwrap_err().to_string();
+        assert!(error.contains(&address.to_string()), "{error}");
+        let begun = tokio::time::Instant::now();
+        let restart = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            gateway.restart();
+        };
+        let (opened, ()) = tokio::join!(open(address, "/export/m"), restart);
+        opened.unwrap().close().await.unwrap();
+        assert!(begun.elapsed() >= Duration::from_millis(500));
+    });
 }

@@ -155,6 +155,7 @@ fn without_rdma_auto_takes_tcp_and_on_fails() {
         assert!(said.contains("over TCP (rdma=auto: ") && said.contains("over RDMA:"), "{said}");
         let options = ClientOptions {
             transport: TransportChoice::over(Arc::new(fabric.clone()), Rdma::On, port),
+            patience: Duration::from_millis(300),
             ..ClientOptions::default()
         };
         let error = Client::connect(gateway.address, &options).await.unwrap_err().to_string();

@@ -5,12 +5,13 @@
 
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
+use crate::leave::leave;
 use crate::link::{Link, Ways};
 use crate::open_state::OpenState;
 use crate::session::{Session, SessionRequest, Turn, decode};
 use crate::transport::{Connection, Counters, Landing, TransportChoice};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -94,6 +95,19 @@ pub struct Client {
     next: AtomicUsize,
     max_transfer_bytes: u32,
     patience: Duration,
+    left: AtomicBool,
+}
+
+/// One that goes without a word says it from the runtime it is dropped on, if
+/// it is.
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(parting) = self.parting()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(parting);
+        }
+    }
 }
 
 /// What a name leads to.
@@ -110,7 +124,8 @@ pub struct Found {
 }
 
 impl Client {
-    /// Connects and creates a session.
+    /// Connects and creates a session. A server that is not there yet is waited
+    /// for as long as patience lasts.
     ///
     /// # Errors
     /// What the server or the connection says.
@@ -144,7 +159,16 @@ impl Client {
         let links: Vec<Arc<Link>> = (0..options.connections.max(1))
             .flat_map(|_| addresses.iter().map(|address| Link::new(*address, &ways)))
             .collect();
-        let (session, known) = greet(&links, addresses.len(), &request).await?;
+        let until = Instant::now() + options.patience;
+        let (session, known) = loop {
+            match greet(&links, addresses.len(), &request, until).await {
+                Err(error) if error.is_passing() && Instant::now() + DELAY < until => {
+                    tracing::debug!(%error, "trying again");
+                    tokio::time::sleep(DELAY).await;
+                }
+                result => break result?,
+            }
+        };
         let room = session.fore.max_response_bytes.min(session.fore.max_request_bytes);
         let max_transfer_bytes = options.max_transfer_bytes.min(room.saturating_sub(4 << 10));
         tracing::debug!(clientid = ?known.clientid, slots = session.fore.slots, "session created");
@@ -158,7 +182,25 @@ impl Client {
             next: AtomicUsize::new(0),
             max_transfer_bytes,
             patience: options.patience,
+            left: AtomicBool::new(false),
         })
+    }
+
+    /// Leaves the server, which forgets the session and the client at once, if
+    /// nothing is open any more; it takes 2 s at most. Of no use afterwards.
+    pub async fn close(&self) {
+        if let Some(parting) = self.parting() {
+            parting.await;
+        }
+    }
+
+    /// Leaving, once.
+    fn parting(&self) -> Option<impl Future<Output = ()> + Send + 'static> {
+        if self.left.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let (links, session, request) = (self.links.clone(), self.session(), self.request.clone());
+        Some(async move { leave(&links, &session, &request).await })
     }
 
     /// Largest READ and WRITE in bytes.
@@ -481,10 +523,11 @@ async fn greet(
     links: &[Arc<Link>],
     addresses: usize,
     request: &SessionRequest,
+    until: Instant,
 ) -> Result<(Session, exchange_id::Res), ClientError> {
     let mut first: Option<(Session, exchange_id::Res, SocketAddr)> = None;
     for link in links.iter().take(addresses) {
-        let connection = link.connection(Instant::now()).await?;
+        let connection = link.connection(until).await?;
         let known = request.introduce(&connection).await?;
         match &first {
             None => {

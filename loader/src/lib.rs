@@ -9,6 +9,7 @@ pub mod compound;
 pub mod directory;
 pub mod error;
 pub mod file;
+mod leave;
 mod link;
 pub mod model;
 mod open_state;

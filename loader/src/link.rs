@@ -88,6 +88,11 @@ impl Link {
         current.connection.as_ref().filter(|made| !made.is_closed()).map(|made| made.is_rdma())
     }
 
+    /// The connection, if there is one.
+    pub(crate) async fn existing(&self) -> Option<Arc<Connection>> {
+        self.current.lock().await.connection.clone().filter(|made| !made.is_closed())
+    }
+
     /// The connection; a new one, if there was none or it is lost.
     ///
     /// # Errors
@@ -108,7 +113,7 @@ impl Link {
                 current.rdma_after = Instant::now() + RDMA_PAUSE;
             }
         }
-        let mut pause = Duration::from_millis(20);
+        let (mut pause, mut told) = (Duration::from_millis(20), false);
         loop {
             let error = match self.attempt(&mut current).await {
                 Ok(connection) => {
@@ -121,7 +126,10 @@ impl Link {
             if Instant::now() + pause >= until {
                 return Err(error);
             }
-            tracing::debug!(%error, "connecting again");
+            if !told {
+                tracing::warn!(%error, "the server cannot be reached: trying again");
+                told = true;
+            }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);
         }

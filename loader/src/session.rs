@@ -134,7 +134,7 @@ pub(crate) fn decode(raw: Bytes) -> Result<Results, ClientError> {
 }
 
 /// A COMPOUND without a session.
-async fn alone(
+pub(crate) async fn alone(
     connection: &Connection,
     credential: &OpaqueAuth,
     minor: u32,
@@ -239,6 +239,11 @@ impl Session {
             fore: made.fore,
             highest_slot: slots - 1,
         })
+    }
+
+    /// Its name.
+    pub(crate) fn id(&self) -> SessionId {
+        self.id
     }
 
     /// A free slot; waits while all are in use.

@@ -103,6 +103,7 @@ async fn compare_all(
             mismatches.push(entry.path.clone());
         }
     }
+    client.close().await;
     Ok(mismatches)
 }
 

@@ -91,6 +91,7 @@ async fn fetch(args: &CopyArgs, url: &NfsUrl, to: &Path) -> Result<(u64, u64), B
     out.sync_all().map_err(failed)?;
     fs::rename(&part, &to).map_err(|error| format!("{}: {error}", to.display()))?;
     file.close(&place.client).await.map_err(named)?;
+    place.client.close().await;
     Ok((found.size, have))
 }
 
@@ -126,6 +127,7 @@ async fn send(args: &CopyArgs, from: &Path, url: &NfsUrl) -> Result<u64, Box<dyn
     bar.finish_and_clear();
     file.close(&place.client).await.map_err(named)?;
     place.client.rename(&parent.fh, &part, name).await.map_err(named)?;
+    place.client.close().await;
     Ok(sent)
 }
 

@@ -25,9 +25,13 @@ pub(crate) struct ListArgs {
 
 pub(super) async fn run(args: &ListArgs) -> Result<bool, Box<dyn Error>> {
     let place = Place::open(&args.url, Duration::from_secs(args.patience)).await?;
-    if args.tensors {
-        return tensors(args, &place).await;
-    }
+    let listed =
+        if args.tensors { tensors(args, &place).await } else { directory(args, &place).await };
+    place.client.close().await;
+    listed
+}
+
+async fn directory(args: &ListArgs, place: &Place) -> Result<bool, Box<dyn Error>> {
     let path = &place.url.path;
     let found = place.client.find(path).await.map_err(|error| format!("{path}: {error}"))?;
     let mut entries = if found.kind == KIND_DIRECTORY {

@@ -97,6 +97,7 @@ pub(super) async fn run(args: &LoadArgs) -> Result<bool, Box<dyn Error>> {
         let median = rounds.swap_remove(rounds.len() / 2);
         let transport = place.client.transport().await;
         reports.push(report(args, url, &place, &transport, &median)?);
+        place.client.close().await;
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&reports)?);

@@ -144,10 +144,15 @@ impl Gateway {
         line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
     /// Sends SIGTERM and waits for an orderly end.
     pub(crate) fn stop(&mut self) -> bool {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.signal(rustix::process::Signal::TERM);
         self.child.wait().unwrap().success()
     }
 }

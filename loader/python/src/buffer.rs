@@ -42,7 +42,9 @@ impl Buffer {
     pub(crate) fn new(mut owner: BytesMut) -> Self {
         let (start, len) = (owner.as_mut_ptr(), owner.len());
         let device = DlDevice { device_type: DL_CPU, device_id: 0 };
-        Self { memory: Arc::new(Memory { start, len, device, owner: Owner::Host { _memory: owner } }) }
+        Self {
+            memory: Arc::new(Memory { start, len, device, owner: Owner::Host { _memory: owner } }),
+        }
     }
 
     /// Of a GPU's memory, whose address is the GPU's.

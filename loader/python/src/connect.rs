@@ -2,6 +2,7 @@
 
 use crate::error::of_client;
 use crate::runtime::wait;
+use futures_util::future::join_all;
 use pyo3::exceptions::{PyConnectionError, PyValueError};
 use pyo3::prelude::*;
 use std::hash::{BuildHasher, RandomState};
@@ -16,6 +17,8 @@ use zgate_loader::{Client, ClientOptions, NfsUrl};
 use zgate_rpc::{AuthSys, Credential};
 
 const MAX_GROUPS: usize = 16;
+/// How long leaving the servers may take.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 /// Servers, or ways to them, that are remembered.
 const MAX_KEPT: usize = 16;
 
@@ -106,6 +109,28 @@ fn transport(url: &NfsUrl) -> Result<TransportChoice, String> {
         }
         _ => TransportChoice::discover(url.rdma, url.rdma_port),
     }
+}
+
+/// Leaves every server, when the interpreter ends.
+#[pyfunction]
+pub(crate) fn leave(py: Python<'_>) -> PyResult<()> {
+    let process = std::process::id();
+    let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let ours: Vec<Kept> =
+        all.extract_if(.., |(way, _)| way.process == process).map(|(_, kept)| kept).collect();
+    drop(all);
+    if ours.is_empty() {
+        return Ok(());
+    }
+    wait(py, || async {
+        let leaving = ours.iter().map(|kept| async {
+            if let Some(client) = kept.lock().await.take() {
+                client.close().await;
+            }
+        });
+        // One that is being connected just now is not waited for.
+        let _ = tokio::time::timeout(LEAVE_PATIENCE, join_all(leaving)).await;
+    })
 }
 
 fn options(way: &Way, transport: TransportChoice) -> ClientOptions {

@@ -19,6 +19,7 @@ fn _zgate(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::RemoteFile>()?;
     module.add_class::<stream::Stream>()?;
     module.add_function(wrap_pyfunction!(model::entries, module)?)?;
+    module.add_function(wrap_pyfunction!(connect::leave, module)?)?;
     module.add_function(wrap_pyfunction!(connect::emulate_rdma, module)?)?;
     module.add_function(wrap_pyfunction!(cuda::load_cuda, module)?)?;
     module.add_function(wrap_pyfunction!(cuda::why_no_cuda, module)?)?;

@@ -1,6 +1,7 @@
 """A gateway to test against, and a proxy that treats its clients badly. ZGATE
 names the gateway's binary."""
 
+import json
 import os
 import pathlib
 import signal
@@ -74,6 +75,13 @@ class Gateway:
 
     def url(self, path):
         return f"nfs://127.0.0.1:{self.port}/models/{path}"
+
+    def clients(self):
+        """Names of the clients it knows."""
+        socket_path = str(pathlib.Path(self.dir.name, "admin.sock"))
+        command = [os.environ["ZGATE"], "clients", "--json", "--socket", socket_path]
+        said = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        return sorted(client["name"] for client in said)
 
     def close(self):
         self.kill()

@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import unittest
 
 import numpy
@@ -121,6 +122,18 @@ class Loading(unittest.TestCase):
         (damaged / "model.safetensors").write_bytes(raw)
         with self.assertRaisesRegex(ValueError, "damaged"):
             zgate.load_file(self.gateway.url("damaged"), verify=True)
+
+    def test_a_process_that_ends_leaves_the_server(self):
+        before = self.gateway.clients()
+        program = "import sys, zgate; print(len(zgate.load_file(sys.argv[1])), flush=True); input()"
+        command = [sys.executable, "-c", program, self.gateway.url("m")]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, **pipes) as child:
+            self.assertEqual(int(child.stdout.readline()), len(self.arrays))
+            self.assertEqual(len(self.gateway.clients()), len(before) + 1)
+            child.communicate("\n", timeout=20)
+        self.assertEqual(child.returncode, 0)
+        self.assertEqual(self.gateway.clients(), before)
 
     def test_a_server_that_restarts_is_waited_for(self):
         with zgate.safe_open(self.gateway.url("m")) as model:

@@ -13,12 +13,18 @@ Tensors own their memory: they stay valid when the loader, the model and the
 server are gone, and nothing else writes to them.
 """
 
+import atexit
+
+from . import _zgate
 from ._arrays import Tensor
 from ._device import DeviceError, why_no_cuda
 from ._listing import Entry, list
 from ._model import Slice, TensorStream, load_file, safe_open
 from ._stream import FileStream, open_file, stream
 from ._zgate import __version__
+
+# Servers need not keep for a lease what nobody comes back for.
+atexit.register(_zgate.leave)
 
 __all__ = [
     "DeviceError",
