@@ -8,6 +8,7 @@ mod rig;
 #[path = "../../loader/cuda/tests/stand_in/mod.rs"]
 mod stand_in;
 
+use rig::way::Way;
 use rig::{Gateway, free_port, noise, own_credential, wait_for_listener};
 use stand_in::StandIn;
 use std::collections::BTreeMap;
@@ -174,6 +175,41 @@ fn over_rdma_the_device_is_written_directly() {
     cuda.assert_nothing_left();
     let counts = cuda.counts();
     assert_eq!(counts["flush"], counts["ordered"], "what peers wrote is not made visible");
+}
+
+#[test]
+fn what_comes_over_tcp_when_the_link_is_cut_is_copied() {
+    let (gateway, rdma, contents) = gateway();
+    let cuda = StandIn::build();
+    let (gpu, fabric) = (device(&cuda), EmulatedFabric::new());
+    let way = Way::to(SocketAddr::from((Ipv4Addr::LOCALHOST, rdma)));
+    runtime().block_on(async {
+        let choice =
+            TransportChoice::over(Arc::new(fabric.clone()), Rdma::Auto, way.address.port());
+        let client = connect(gateway.address, choice).await;
+        let model = Model::open(Arc::clone(&client), "/export/m").await.unwrap();
+        let plan = Plan::new(&model, &Wanted::default()).unwrap();
+        let mut load = DeviceLoad::start(&model, plan, &LoadOptions::default(), &gpu);
+        // In the middle of the large tensor's region, which is registered.
+        while load.placement().direct_bytes < 4 << 20 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        way.cut();
+        let mut seen = 0;
+        while let Some(tensor) = load.next().await.unwrap() {
+            let name = &tensor.name;
+            assert!(tensor.data.to_host().unwrap() == contents[name].1, "{name} differs");
+            seen += 1;
+        }
+        let placed = load.placement();
+        assert_eq!(seen, contents.len());
+        assert_eq!(placed.direct_bytes + placed.staged_bytes, total(&contents));
+        assert!(placed.staged_bytes > 0, "{placed:?}");
+        model.close().await.unwrap();
+    });
+    assert_eq!(fabric.exposed_buffers(), 0, "memory is still in reach");
+    drop(gpu);
+    cuda.assert_nothing_left();
 }
 
 #[test]

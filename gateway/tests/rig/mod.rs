@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "every test program uses its own part of the rig")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+pub(crate) mod way;
+
 use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

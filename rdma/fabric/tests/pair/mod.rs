@@ -1,4 +1,5 @@
 //! Two connected ends.
+#![allow(dead_code, reason = "every test program uses its own part of it")]
 
 use bytes::Bytes;
 use zgate_fabric::{
