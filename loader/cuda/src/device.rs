@@ -5,11 +5,14 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::sync::Arc;
 
 /// CU_DEVICE_ATTRIBUTE_*.
+const GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: c_int = 117;
 const GPU_DIRECT_RDMA_WRITES_ORDERING: c_int = 118;
 const DMA_BUF_SUPPORTED: c_int = 124;
 /// CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER: the device itself sees what a
 /// peer has written, without anybody's help.
 const ORDERED_FOR_OWNER: c_int = 100;
+/// CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST: they can be flushed by a call.
+const FLUSHED_BY_CALL: c_int = 1;
 /// CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX and _TO_OWNER.
 const FLUSH_CURRENT: c_uint = 0;
 const FLUSH_TO_OWNER: c_uint = 100;
@@ -24,6 +27,7 @@ pub struct Device {
     name: String,
     dmabuf: bool,
     ordered: bool,
+    flushed: bool,
 }
 
 // SAFETY: the driver may be called from all threads, and a context may be made
@@ -59,6 +63,8 @@ impl Device {
         };
         let dmabuf = attribute(DMA_BUF_SUPPORTED) != 0;
         let ordered = attribute(GPU_DIRECT_RDMA_WRITES_ORDERING) >= ORDERED_FOR_OWNER;
+        let flushed = attribute(GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) & FLUSHED_BY_CALL != 0
+            && driver.flush_writes.is_some();
         let mut context = std::ptr::null_mut();
         // SAFETY: writes the context, which is released when the device is
         // dropped.
@@ -72,6 +78,7 @@ impl Device {
             name: String::from_utf8(name).unwrap_or_default(),
             dmabuf,
             ordered,
+            flushed,
         }))
     }
 
@@ -90,6 +97,11 @@ impl Device {
     /// Whether its memory can be had as a dmabuf.
     pub(crate) fn has_dmabuf(&self) -> bool {
         self.dmabuf
+    }
+
+    /// Whether what peers write can be made visible to the device.
+    pub(crate) fn sees_peers(&self) -> bool {
+        self.ordered || self.flushed
     }
 
     /// Runs calls in the device's context.

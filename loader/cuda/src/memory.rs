@@ -73,8 +73,13 @@ impl DeviceMemory {
     /// from now on, as memory needs that an RDMA device writes to.
     ///
     /// # Errors
+    /// Not supported (CUresult 801): what peers write would not surely be seen.
     /// The driver's.
     pub fn order_with_peers(&self) -> Result<(), CudaError> {
+        if !self.device.sees_peers() {
+            let name = "writes of peers are neither ordered nor flushed".to_owned();
+            return Err(CudaError { call: "cuFlushGPUDirectRDMAWrites", code: 801, name });
+        }
         let on: c_uint = 1;
         self.device.within(|driver| {
             // SAFETY: reads one number; the memory is allocated.

@@ -80,6 +80,13 @@ fn memory_can_be_had_as_a_dmabuf() {
     let error = memory.dmabuf(0..4096).unwrap_err();
     assert!(error.to_string().contains("CUDA_ERROR_NOT_SUPPORTED (801)"), "{error}");
     drop((memory, device));
+    // A device that has none of it says so before anything is registered.
+    cuda.fail(&[("cuDeviceGetAttribute", 801)]);
+    let device = Device::open(&Driver::open(&cuda.path()).unwrap(), 0).unwrap();
+    let memory = DeviceMemory::allocate(&device, 100_000).unwrap();
+    assert_eq!(memory.order_with_peers().unwrap_err().code, 801);
+    assert_eq!(memory.dmabuf(0..4096).unwrap_err().code, 801);
+    drop((memory, device));
     cuda.assert_nothing_left();
 }
 

@@ -165,7 +165,8 @@ result cuDeviceGetName(char *name, int len, int device) {
 result cuDeviceGetAttribute(int *value, int attribute, int device) {
     BEGIN(cuDeviceGetAttribute);
     (void)device;
-    *value = attribute == 124; /* has dmabufs; writes of peers are not ordered */
+    /* Has dmabufs; writes of peers are not ordered, but can be flushed. */
+    *value = attribute == 124 || attribute == 117;
     return 0;
 }
 
