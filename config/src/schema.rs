@@ -354,6 +354,11 @@ pub struct ServerConfig {
     pub max_connections: usize,
     /// Connections from one address.
     pub max_connections_per_client: usize,
+    /// Memory that requests and replies may hold; 0: a quarter of the
+    /// machine's.
+    pub buffers: ByteSize,
+    /// Whether clients share it by weight when it runs short.
+    pub fair_shares: bool,
     /// How long stopping waits for requests that run.
     pub drain_seconds: u32,
     /// How often pools are looked at; 0: never.
@@ -384,6 +389,8 @@ impl Default for ServerConfig {
             fd_cache_entries: 16_384,
             max_connections: 4096,
             max_connections_per_client: 256,
+            buffers: ByteSize(0),
+            fair_shares: true,
             drain_seconds: 10,
             pool_sample_seconds: 30,
             rescan_seconds: 60,

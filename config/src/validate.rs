@@ -47,6 +47,9 @@ fn server(config: &Config, found: &mut Vec<String>) {
     range("pool_sample_seconds", server.pool_sample_seconds.into(), 0, 3600);
     range("rescan_seconds", server.rescan_seconds.into(), 5, 86_400);
     range("away_seconds", server.away_seconds.into(), 0, 86_400);
+    if server.buffers.0 != 0 {
+        range("buffers", server.buffers.0, 64 << 20, 1 << 40);
+    }
     range("cores", server.cores as u64, 0, 1024);
     if server.listen.is_empty() {
         found.push(

@@ -118,6 +118,8 @@ fn scratch_dir(below: Option<&Path>) -> io::Result<tempfile::TempDir> {
 fn start(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::Result<Gateway> {
     let settings = Settings {
         rdma: Default::default(),
+        buffer_bytes: 0,
+        fair_shares: true,
         state_dir: scratch.join("state"),
         nfs: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), args.port)],
         interfaces: Vec::new(),

@@ -61,6 +61,9 @@ pub(crate) struct Settings {
     /// How long a core stays awake after traffic, in microseconds.
     pub poll_microseconds: u32,
     pub fd_cache_entries: usize,
+    /// What requests and replies may hold; 0: a quarter of the memory.
+    pub buffer_bytes: usize,
+    pub fair_shares: bool,
     pub drain: Duration,
 }
 
@@ -388,7 +391,7 @@ impl Gateway {
 }
 
 /// A quarter of the machine's memory, at least 256 MiB.
-fn buffer_bytes() -> usize {
+fn quarter_of_memory() -> usize {
     let machine = rustix::system::sysinfo();
     let total = machine.totalram as usize * machine.mem_unit as usize;
     (total / 4).max(256 << 20)
@@ -439,6 +442,10 @@ fn build(
     guard.connect(&v4);
     let of_v4 = Arc::clone(&v4);
     let source: zgate_nfs::v3::NamespaceSource = Arc::new(move || of_v4.namespace());
+    let buffer_bytes = match settings.buffer_bytes {
+        0 => quarter_of_memory(),
+        bytes => bytes,
+    };
     Ok(Arc::new(Shared {
         v3: zgate_nfs::v3::Server {
             namespace: Arc::clone(&source),
@@ -457,8 +464,8 @@ fn build(
         ways,
         rdma,
         rdma_stall: settings.rdma.stall,
-        buffer_bytes: buffer_bytes(),
-        shares: FairShare::new(buffer_bytes()),
+        buffer_bytes,
+        shares: FairShare::new(if settings.fair_shares { buffer_bytes } else { usize::MAX }),
         poll_microseconds: settings.poll_microseconds,
         metrics,
         drain: Drain::default(),

@@ -66,7 +66,10 @@ pub(crate) fn segments(lent: &Lent, piece: usize) -> Vec<Segment> {
 
 impl RdmaClient {
     pub(crate) async fn connect(to: SocketAddr) -> Self {
-        let fabric = EmulatedFabric::new();
+        Self::connect_over(EmulatedFabric::new(), to).await
+    }
+
+    pub(crate) async fn connect_over(fabric: EmulatedFabric, to: SocketAddr) -> Self {
         let own = PrivateData { remote_invalidation: true, send_bytes: 4096, receive_bytes: 4096 };
         let receives = (0..80).map(|id| (WorkId(id), AlignedBuf::zeroed(RECEIVE_BYTES))).collect();
         let private_data = own.encode().to_vec();

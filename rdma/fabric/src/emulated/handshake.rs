@@ -9,11 +9,11 @@ use crate::limits::{
 use crate::traits::{ConnectError, Connection, Established, Request, Setup};
 use futures_util::future::BoxFuture;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 const REQUEST: [u8; 4] = *b"zgF1";
 const ACCEPT: u8 = 1;
@@ -45,6 +45,7 @@ fn with_private(head: &[u8], data: &[u8], max: usize) -> io::Result<Vec<u8>> {
 }
 
 pub(crate) async fn connect(
+    from: Option<IpAddr>,
     to: SocketAddr,
     setup: Setup,
     memory: Arc<Memory>,
@@ -53,7 +54,11 @@ pub(crate) async fn connect(
     plug.check()?;
     let request = with_private(&REQUEST, &setup.private_data, MAX_REQUEST_PRIVATE_BYTES)?;
     let exchange = async {
-        let mut stream = TcpStream::connect(to).await?;
+        let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        if let Some(from) = from {
+            socket.bind(SocketAddr::new(from, 0))?;
+        }
+        let mut stream = socket.connect(to).await?;
         stream.set_nodelay(true)?;
         stream.write_all(&request).await?;
         let answer = stream.read_u8().await?;

@@ -19,7 +19,7 @@ use futures_util::stream::BoxStream;
 use memory::Memory;
 use plug::Plug;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 use zgate_store::AlignedBuf;
@@ -31,9 +31,16 @@ pub struct EmulatedFabric {
     memory: Arc<Memory>,
     host_only: bool,
     plug: Arc<Plug>,
+    from: Option<IpAddr>,
 }
 
 impl EmulatedFabric {
+    /// Connects from this address of the machine, as another host would.
+    #[must_use]
+    pub fn from_address(self, address: IpAddr) -> Self {
+        Self { from: Some(address), ..self }
+    }
+
     /// Takes the device away: its connections and listeners end, and nothing
     /// can be made on it until [`Self::plug`].
     pub fn unplug(&self) {
@@ -91,7 +98,7 @@ impl Fabric for EmulatedFabric {
         setup: Setup,
     ) -> BoxFuture<'static, Result<Established, ConnectError>> {
         let (memory, plug) = (Arc::clone(&self.memory), Arc::clone(&self.plug));
-        Box::pin(handshake::connect(to, setup, memory, plug))
+        Box::pin(handshake::connect(self.from, to, setup, memory, plug))
     }
 
     fn expose(&self, buffer: AlignedBuf, access: Access) -> io::Result<Box<dyn Exposed>> {
