@@ -102,7 +102,7 @@ pub(crate) async fn accept_loop(
             continue;
         };
         let Ok(stream) = stream.into_std() else { continue };
-        if let Err(error) = tune(&stream) {
+        if let Err(error) = tune(&stream, from) {
             tracing::debug!(%error, "socket options");
         }
         let peer =
@@ -115,10 +115,17 @@ pub(crate) async fn accept_loop(
     }
 }
 
-/// Small replies leave at once; a peer that vanished is noticed in minutes.
-fn tune(stream: &TcpStream) -> io::Result<()> {
+/// Small replies leave at once; a peer that vanished is noticed in minutes. A
+/// peer on this machine needs no congestion control, and what BBR does costs a
+/// third of the CPU of large reads: it paces, which without the fq queueing
+/// discipline is a timer for every burst. Reno is in every kernel and open to
+/// everybody.
+fn tune(stream: &TcpStream, from: SocketAddr) -> io::Result<()> {
     let socket = socket2::SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
+    if stream.local_addr()?.ip() == from.ip() {
+        rustix::net::sockopt::set_tcp_congestion(stream, "reno")?;
+    }
     let keepalive = socket2::TcpKeepalive::new()
         .with_time(std::time::Duration::from_secs(60))
         .with_interval(std::time::Duration::from_secs(15))

@@ -6,6 +6,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use std::error::Error;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,8 +21,10 @@ use zgate_loader::{
 
 /// The side file with the checksums of a model's files.
 const SUMS: &str = "SHA256SUMS";
-/// Bytes under way when tensors are let go at once.
-const STREAM_BYTES: u64 = 96 << 20;
+/// Bytes under way when tensors are let go at once: room for one to be read while
+/// the one before is let go, and no more, so that memory is used again soon.
+/// Fresh memory costs more than the network.
+const STREAM_BYTES: RangeInclusive<u64> = 32 << 20..=256 << 20;
 const MAX_SUMS_BYTES: u64 = 1 << 20;
 
 /// What is to be loaded.
@@ -172,7 +175,7 @@ async fn once(
     let model = Model::open(place.client.clone(), &place.url.path).await?;
     let (verify, verified) = checks(args, place, &model).await?;
     let plan = Plan::new(&model, &Wanted::default())?;
-    let (options, bytes) = (load_options(args, verify), plan.bytes());
+    let (options, bytes) = (load_options(args, verify, &plan), plan.bytes());
     let bar = bar(args, bytes);
     let (count, placement) = match gpu {
         None => (to_host(args, Load::start(&model, plan, &options), &bar).await?, None),
@@ -227,9 +230,11 @@ async fn to_gpu(
 }
 
 /// What is let go at once needs no room for more than what is under way.
-fn load_options(args: &LoadArgs, verify: Verify) -> LoadOptions {
+fn load_options(args: &LoadArgs, verify: Verify, plan: &Plan) -> LoadOptions {
     let usual = LoadOptions { verify, ..LoadOptions::default() };
-    let inflight_bytes = if args.stream { STREAM_BYTES } else { usual.inflight_bytes };
+    let largest = plan.regions.iter().map(|region| region.bytes).max().unwrap_or(0);
+    let two = largest.saturating_mul(2).clamp(*STREAM_BYTES.start(), *STREAM_BYTES.end());
+    let inflight_bytes = if args.stream { two } else { usual.inflight_bytes };
     let share = args.group.clone().filter(|_| args.ranks > 1);
     let share = share.map(|group| Share { ranks: args.ranks, group });
     LoadOptions { inflight_bytes, share, ..usual }

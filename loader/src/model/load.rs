@@ -69,6 +69,9 @@ impl Progress {
     }
 }
 
+/// Memory to be read to, in order.
+type Pieces = mpsc::UnboundedReceiver<BytesMut>;
+
 type Delivery = (Result<Vec<LoadedTensor>, LoadError>, Option<OwnedSemaphorePermit>);
 
 /// A load under way. Dropping it stops it.
@@ -78,6 +81,10 @@ pub struct Load {
     progress: Arc<Progress>,
     arriving: mpsc::UnboundedReceiver<Delivery>,
     waiting: std::vec::IntoIter<LoadedTensor>,
+    /// The room of what is in `waiting`.
+    held: Option<OwnedSemaphorePermit>,
+    /// All the room there is, in units.
+    units: u32,
     driver: JoinHandle<()>,
 }
 
@@ -102,7 +109,15 @@ impl Load {
                 let _ = sender.send((Err(not_shared(&error)), None));
                 let driver = tokio::spawn(std::future::ready(()));
                 let waiting = Vec::new().into_iter();
-                return Self { total_bytes, progress, arriving, waiting, driver };
+                return Self {
+                    total_bytes,
+                    progress,
+                    arriving,
+                    waiting,
+                    held: None,
+                    units: 0,
+                    driver,
+                };
             }
         };
         let work = Work {
@@ -118,12 +133,16 @@ impl Load {
                 .map(|shard| Mutex::new(FileHash::new(shard, &options.verify)))
                 .collect(),
             depth: Arc::new(Semaphore::new(options.depth.max(1))),
+            asking: tokio::sync::Mutex::default(),
             progress: Arc::clone(&progress),
             memory: Memory::new(options.inflight_bytes),
             shared,
         };
-        let driver = tokio::spawn(drive(Arc::new(work), plan, options.inflight_bytes, sender));
-        Self { total_bytes, progress, arriving, waiting: Vec::new().into_iter(), driver }
+        let most_units = Semaphore::MAX_PERMITS as u64;
+        let units = (options.inflight_bytes / UNIT_BYTES).clamp(1, most_units) as u32;
+        let driver = tokio::spawn(drive(Arc::new(work), plan, units, sender));
+        let waiting = Vec::new().into_iter();
+        Self { total_bytes, progress, arriving, waiting, held: None, units, driver }
     }
 
     /// Bytes it reads in total.
@@ -148,8 +167,17 @@ impl Load {
             if let Some(tensor) = self.waiting.next() {
                 return Ok(Some(tensor));
             }
+            // Whoever lets tensors go has let the last one go by now: its
+            // memory is there for what is read next.
+            self.held = None;
             match self.arriving.recv().await {
-                Some((region, _room)) => self.waiting = region?.into_iter(),
+                Some((region, room)) => {
+                    self.waiting = region?.into_iter();
+                    // One that fills all the room is taken while the next one
+                    // is read.
+                    let all = self.units as usize;
+                    self.held = room.filter(|room| room.num_permits() < all);
+                }
                 None => return Ok(None),
             }
         }
@@ -161,18 +189,15 @@ struct Work {
     files: Vec<(String, File)>,
     hashes: Vec<Mutex<FileHash>>,
     depth: Arc<Semaphore>,
+    /// Held while a region is asked for, so that regions become complete one
+    /// after the other and not all at the same time.
+    asking: tokio::sync::Mutex<()>,
     progress: Arc<Progress>,
     memory: Memory,
     shared: Option<Shared>,
 }
 
-async fn drive(
-    work: Arc<Work>,
-    plan: Plan,
-    inflight_bytes: u64,
-    sender: mpsc::UnboundedSender<Delivery>,
-) {
-    let units = (inflight_bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS as u64) as u32;
+async fn drive(work: Arc<Work>, plan: Plan, units: u32, sender: mpsc::UnboundedSender<Delivery>) {
     let room = Arc::new(Semaphore::new(units as usize));
     let mut running = tokio::task::JoinSet::new();
     for (index, region) in plan.regions.into_iter().enumerate() {
@@ -232,58 +257,83 @@ impl Work {
         Ok(tensors)
     }
 
-    /// Memory for a region, and what is in it, if another rank of this host has
-    /// read it; the region is read otherwise.
+    /// What is in a region; from another rank of this host, if one has read it.
     async fn bring(self: &Arc<Self>, index: usize, region: &Region) -> Result<BytesMut, LoadError> {
-        let stopped = |_| LoadError::Missing("the load was stopped".to_owned());
-        let (work, len) = (Arc::clone(self), region.bytes as usize);
-        // The kernel takes its time to find pages, and other ranks theirs.
+        let len = region.bytes as usize;
+        if self.shared.is_none() || len == 0 {
+            return match self.memory.again(len) {
+                Some(memory) => self.read(region, self.cut(memory)).await,
+                None => self.read(region, self.prepare(len)).await,
+            };
+        }
+        let work = Arc::clone(self);
+        // Other ranks take their time, and so does the kernel to find pages.
         let taken = tokio::task::spawn_blocking(move || match &work.shared {
-            Some(shared) if len > 0 => match shared.turn(index, work.memory.take(len))? {
+            Some(shared) => match shared.turn(index, work.memory.take(len))? {
                 Turn::Taken(data) => {
                     work.progress.done.fetch_add(len as u64, Ordering::Relaxed);
-                    Ok((data, true, None))
+                    Ok((data, None))
                 }
-                Turn::Ours(claim, memory) => Ok((memory, false, Some(claim))),
+                Turn::Ours(claim, memory) => Ok((memory, Some(claim))),
             },
-            _ => Ok((work.memory.take(len), false, None)),
+            None => Ok((work.memory.take(len), None)),
         });
         let taken: std::io::Result<_> = taken.await.map_err(stopped)?;
-        let (memory, complete, claim) = taken.map_err(|error| not_shared(&error))?;
-        if complete {
-            return Ok(memory);
-        }
-        let data = self.read(region, memory).await?;
-        let Some(claim) = claim else { return Ok(data) };
+        let (memory, claim) = taken.map_err(|error| not_shared(&error))?;
+        let Some(claim) = claim else { return Ok(memory) };
+        let data = self.read(region, self.cut(memory)).await?;
         let put = tokio::task::spawn_blocking(move || claim.put(&data).map(|()| data));
         put.await.map_err(stopped)?.map_err(|error| not_shared(&error))
     }
 
-    /// Reads a region in pieces of the largest transfer, each into its place.
+    /// Pieces of the largest transfer.
+    fn cut(&self, mut memory: BytesMut) -> Pieces {
+        let (sender, pieces) = mpsc::unbounded_channel();
+        let most = self.client.max_transfer_bytes() as usize;
+        while !memory.is_empty() {
+            // The other end is there: it is returned.
+            let _ = sender.send(memory.split_to(memory.len().min(most)));
+        }
+        pieces
+    }
+
+    /// The same of fresh memory, as it gets its pages: the kernel takes its time
+    /// to find them.
+    fn prepare(self: &Arc<Self>, len: usize) -> Pieces {
+        let (sender, pieces) = mpsc::unbounded_channel();
+        let work = Arc::clone(self);
+        tokio::task::spawn_blocking(move || {
+            let most = work.client.max_transfer_bytes() as usize;
+            let memory = work.memory.fresh(len);
+            work.memory.prepare(memory, most, |piece| sender.send(piece).is_ok());
+        });
+        pieces
+    }
+
+    /// Reads a region, each piece into its place.
     async fn read(
         self: &Arc<Self>,
         region: &Region,
-        mut memory: BytesMut,
+        mut pieces: Pieces,
     ) -> Result<BytesMut, LoadError> {
-        let most = u64::from(self.client.max_transfer_bytes());
-        let stopped = |_| LoadError::Missing("the load was stopped".to_owned());
-        let mut pieces = Vec::new();
+        let mut reads = Vec::new();
         let mut offset = region.offset;
-        while !memory.is_empty() {
-            let piece = memory.split_to(memory.len().min(most as usize));
+        let asking = self.asking.lock().await;
+        while let Some(piece) = pieces.recv().await {
             let Ok(permit) = Arc::clone(&self.depth).acquire_owned().await else { break };
             let (work, shard, len) = (Arc::clone(self), region.shard, piece.len());
-            pieces.push(tokio::spawn(async move {
+            reads.push(tokio::spawn(async move {
                 let _permit = permit;
                 work.piece(shard, offset, piece).await
             }));
             offset += len as u64;
         }
+        drop(asking);
         let mut whole = BytesMut::new();
-        for piece in pieces {
-            whole.unsplit(piece.await.map_err(stopped)??);
+        for read in reads {
+            whole.unsplit(read.await.map_err(stopped)??);
         }
-        Ok(whole)
+        if whole.len() as u64 == region.bytes { Ok(whole) } else { Err(stopped(())) }
     }
 
     /// Fills one piece.
@@ -298,6 +348,10 @@ impl Work {
         self.progress.done.fetch_add(piece.len() as u64, Ordering::Relaxed);
         Ok(piece)
     }
+}
+
+fn stopped<T>(_: T) -> LoadError {
+    LoadError::Missing("the load was stopped".to_owned())
 }
 
 pub(super) fn share_of(model: &Model, plan: &Plan, share: &Share) -> std::io::Result<Shared> {

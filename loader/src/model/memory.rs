@@ -36,20 +36,55 @@ impl Memory {
     /// Memory of `len` bytes with anything in it, at the beginning of a page, of
     /// a huge one if it is large.
     pub(super) fn take(&self, len: usize) -> BytesMut {
-        if len < MIN_KEPT_BYTES {
-            return aligned(len);
-        }
-        if let Some(mut memory) = self.used(len) {
-            let _rest = memory.split_off(len);
-            return memory;
-        }
+        self.again(len).unwrap_or_else(|| {
+            let mut memory = self.fresh(len);
+            memory.chunks_mut(HUGE_PAGE_BYTES).for_each(|chunk| self.populate(chunk));
+            memory
+        })
+    }
+
+    /// Fresh memory that has no pages yet.
+    pub(super) fn fresh(&self, len: usize) -> BytesMut {
         // A large one of almost the same length can use it, too.
         let unit = if len >= 8 * HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { ALIGNMENT_BYTES };
         let mut memory = aligned(len.next_multiple_of(unit));
-        self.populate(&mut memory);
         self.keep(Anchor::new(&mut memory));
         let _rest = memory.split_off(len);
         memory
+    }
+
+    /// Cuts fresh memory into pieces of at most `most` bytes and hands out each
+    /// as soon as it has its pages, so that it can be read to while the next one
+    /// gets them; until nobody wants them.
+    pub(super) fn prepare(
+        &self,
+        mut memory: BytesMut,
+        most: usize,
+        wanted: impl Fn(BytesMut) -> bool,
+    ) {
+        let mut ready = 0;
+        while !memory.is_empty() {
+            let len = memory.len().min(most);
+            while ready < len {
+                let end = memory.len().min(ready + HUGE_PAGE_BYTES);
+                self.populate(&mut memory[ready..end]);
+                ready = end;
+            }
+            ready -= len;
+            if !wanted(memory.split_to(len)) {
+                return;
+            }
+        }
+    }
+
+    /// Memory that needs no new pages, if there is some.
+    pub(super) fn again(&self, len: usize) -> Option<BytesMut> {
+        if len < MIN_KEPT_BYTES {
+            return Some(aligned(len));
+        }
+        let mut memory = self.used(len)?;
+        let _rest = memory.split_off(len);
+        Some(memory)
     }
 
     /// The memory that was used last has the best chance to be in a cache.
@@ -80,8 +115,11 @@ impl Memory {
         }
     }
 
-    fn populate(&self, memory: &mut BytesMut) {
-        let huge = self.huge.load(Ordering::Relaxed);
+    /// Gives at most one huge page's worth of memory its pages. Where huge ones
+    /// turn out to be slow, as they are where a hypervisor has to find them
+    /// first, the rest is given small ones.
+    fn populate(&self, memory: &mut [u8]) {
+        let huge = self.huge.load(Ordering::Relaxed) && memory.len() >= HUGE_PAGE_BYTES;
         let begun = thread_cpu_seconds();
         populate(memory, huge);
         let seconds = thread_cpu_seconds() - begun;

@@ -10,7 +10,7 @@ use crate::safetensors::dtype_bits;
 const GAP_BYTES: u64 = 64 << 10;
 /// Tensors are joined up to so many bytes; what lies together in memory is
 /// freed together.
-const REGION_BYTES: u64 = 32 << 20;
+const REGION_BYTES: u64 = 16 << 20;
 
 /// Which tensors are wanted, and which part of them.
 #[derive(Clone, Debug, Default)]

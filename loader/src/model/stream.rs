@@ -1,6 +1,7 @@
 //! Whole files as streams of pieces, in order: GGUF models, and copies.
 
 use super::LoadError;
+use super::memory::Memory;
 use crate::client::Client;
 use crate::file::File;
 use crate::transport::Landing;
@@ -8,6 +9,10 @@ use bytes::BytesMut;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
+
+/// Bytes of a piece at most: as many pieces as are asked for at a time are in
+/// memory.
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// A file on its way. What is under way is bounded by its depth.
 #[derive(Debug)]
@@ -21,6 +26,7 @@ pub struct FileStream {
     at: u64,
     size: u64,
     depth: usize,
+    memory: Arc<Memory>,
     running: VecDeque<JoinHandle<Result<BytesMut, LoadError>>>,
 }
 
@@ -41,6 +47,7 @@ impl FileStream {
         range: std::ops::Range<u64>,
         depth: usize,
     ) -> Self {
+        let depth = depth.max(1);
         let mut stream = Self {
             client,
             name: name.to_owned(),
@@ -48,7 +55,8 @@ impl FileStream {
             ahead: range.start,
             at: range.start,
             size: range.end,
-            depth: depth.max(1),
+            depth,
+            memory: Arc::new(Memory::new(depth as u64 * PIECE_BYTES)),
             running: VecDeque::new(),
         };
         stream.ask();
@@ -57,12 +65,14 @@ impl FileStream {
 
     fn ask(&mut self) {
         while self.running.len() < self.depth && self.ahead < self.size {
-            let len = (self.size - self.ahead).min(u64::from(self.client.max_transfer_bytes()));
+            let len = (self.size - self.ahead)
+                .min(PIECE_BYTES)
+                .min(self.client.max_transfer_bytes().into());
             let (client, file, name) =
                 (Arc::clone(&self.client), self.file.clone(), self.name.clone());
-            let offset = self.ahead;
+            let (offset, memory) = (self.ahead, Arc::clone(&self.memory));
             self.running.push_back(tokio::spawn(async move {
-                fill(&client, &file, &name, offset, BytesMut::zeroed(len as usize)).await
+                fill(&client, &file, &name, offset, memory.take(len as usize)).await
             }));
             self.ahead += len;
         }

@@ -6,7 +6,7 @@ use crate::error::ClientError;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use socket2::TcpKeepalive;
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -100,6 +100,11 @@ impl RpcConnection {
         // A cut link says nothing by itself.
         let alive = TcpKeepalive::new().with_time(SILENCE).with_interval(PROBE).with_retries(3);
         socket2::SockRef::from(&stream).set_tcp_keepalive(&alive).map_err(failed)?;
+        // Within one machine pacing (BBR) is nothing but timers. Where it cannot
+        // be changed it stays.
+        if stream.local_addr().is_ok_and(|local| local.ip() == address.ip()) {
+            let _ = rustix::net::sockopt::set_tcp_congestion(&stream, "reno");
+        }
         let (reader, writer) = stream.into_split();
         let waiting = Waiting::default();
         let (outgoing, queue) = mpsc::unbounded_channel();
@@ -319,7 +324,7 @@ impl Receiver {
         let have = self.stream.len().min(data.len());
         data[..have].copy_from_slice(&self.stream[..have]);
         self.stream.advance(have);
-        self.reader.read_exact(&mut data[have..]).await?;
+        self.fill(&mut data[have..]).await?;
         self.counters.add(Placed {
             socket_bytes: (data.len() - have) as u64,
             copied_bytes: have as u64,
@@ -330,5 +335,27 @@ impl Receiver {
         self.have(tail).await?;
         head.extend_from_slice(&self.stream.split_to(tail));
         Ok((head.freeze(), Some(data.len())))
+    }
+
+    /// Receives all of `data`. What follows it is as likely as not the head of
+    /// the next reply: the same system call takes that, too.
+    async fn fill(&mut self, data: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < data.len() {
+            self.reader.readable().await?;
+            let mut next = [0; LOOK_BYTES];
+            let rest = &mut data[filled..];
+            let wanted = rest.len();
+            let places = &mut [IoSliceMut::new(rest), IoSliceMut::new(&mut next)];
+            let got = match self.reader.try_read_vectored(places) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+                Ok(got) => got,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error),
+            };
+            filled += got.min(wanted);
+            self.stream.extend_from_slice(&next[..got.saturating_sub(wanted)]);
+        }
+        Ok(())
     }
 }

@@ -53,7 +53,7 @@ impl Anchor {
 /// Has the kernel give `memory` its pages now, all in one call, huge ones if
 /// `huge`: cheaper than a fault for each, and not while a socket is read. It is
 /// advice: where the kernel cannot, faults do it later.
-pub fn populate(memory: &mut BytesMut, huge: bool) {
+pub fn populate(memory: &mut [u8], huge: bool) {
     if huge {
         prefer_huge_pages(memory);
     }

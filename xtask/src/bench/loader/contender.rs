@@ -5,7 +5,8 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Loads every tensor of every file into memory of its own, and says how long
@@ -82,12 +83,18 @@ impl Field<'_> {
             cpu += ended.cpu_seconds;
             peak = peak.max(ended.peak_bytes);
             seconds += match contender {
-                // A process that does nothing else: all of its time counts.
+                // These two are compared: all of their time counts, from the
+                // start of the process to its end.
                 Contender::NfsCat => ended.seconds,
+                Contender::Stream => {
+                    peak = peak.max(said_peak_bytes(&ended.said)?);
+                    ended.seconds
+                }
+                // These two are compared: the load alone.
                 Contender::Local => number(ended.said.trim())?,
-                Contender::Stream | Contender::Keep => {
+                Contender::Keep => {
                     let said: serde_json::Value = serde_json::from_str(&ended.said)?;
-                    peak = peak.max(said[0]["peak_memory_bytes"].as_u64().unwrap_or(0));
+                    peak = peak.max(said_peak_bytes(&ended.said)?);
                     number(&said[0]["seconds"].to_string())?
                 }
             };
@@ -138,6 +145,12 @@ impl Field<'_> {
     }
 }
 
+/// What `zgate load --json` says of its memory.
+fn said_peak_bytes(said: &str) -> io::Result<u64> {
+    let said: serde_json::Value = serde_json::from_str(said)?;
+    Ok(said[0]["peak_memory_bytes"].as_u64().unwrap_or(0))
+}
+
 fn number(text: &str) -> io::Result<f64> {
     text.parse().map_err(|_| io::Error::other(format!("no figure: {text}")))
 }
@@ -155,15 +168,17 @@ fn run(mut command: Command) -> io::Result<Ended> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let begun = Instant::now();
     let mut child = command.spawn()?;
-    let mut peak_bytes = 0;
-    while !has_ended(&child)? {
-        let status = fs::read_to_string(format!("/proc/{}/status", child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok());
-        peak_bytes = kib.map_or(peak_bytes, |kib: u64| kib << 10);
-        std::thread::sleep(Duration::from_millis(4));
-    }
-    let seconds = begun.elapsed().as_secs_f64();
+    let ended = AtomicBool::new(false);
+    let (seconds, peak_bytes) = std::thread::scope(|scope| {
+        let peak = scope.spawn(|| watch_peak(child.id(), &ended));
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let waited = waitid(WaitId::Pid(Pid::from_child(&child)), options);
+        let seconds = begun.elapsed().as_secs_f64();
+        ended.store(true, Ordering::Relaxed);
+        waited.map_err(io::Error::from)?;
+        let peak = peak.join().map_err(|_| io::Error::other("the watch has ended"))?;
+        Ok::<_, io::Error>((seconds, peak))
+    })?;
     // It has ended and was not waited for: the kernel still has its account.
     let (user, system) = crate::servers::cpu_split(child.id())?;
     let (mut said, mut complaint) = (String::new(), String::new());
@@ -179,8 +194,16 @@ fn run(mut command: Command) -> io::Result<Ended> {
     Ok(Ended { seconds, cpu_seconds: user + system, peak_bytes, said })
 }
 
-fn has_ended(child: &Child) -> io::Result<bool> {
-    let pid = Pid::from_child(child);
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    Ok(waitid(WaitId::Pid(pid), options)?.is_some())
+/// Most memory a process had resident, looked at until it has ended.
+fn watch_peak(pid: u32, ended: &AtomicBool) -> u64 {
+    let mut peak_bytes = 0;
+    while !ended.load(Ordering::Relaxed) {
+        // Gone between two looks: what was seen stands.
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok());
+        peak_bytes = kib.map_or(peak_bytes, |kib: u64| kib << 10);
+        std::thread::sleep(Duration::from_millis(4));
+    }
+    peak_bytes
 }
