@@ -174,7 +174,8 @@ async fn once(
     let (started, cpu) = (Instant::now(), cpu_seconds());
     let model = Model::open(place.client.clone(), &place.url.path).await?;
     let (verify, verified) = checks(args, place, &model).await?;
-    let plan = Plan::new(&model, &Wanted::default())?;
+    let plan = if args.stream { Plan::for_stream } else { Plan::new };
+    let plan = plan(&model, &Wanted::default())?;
     let (options, bytes) = (load_options(args, verify, &plan), plan.bytes());
     let bar = bar(args, bytes);
     let (count, placement) = match gpu {

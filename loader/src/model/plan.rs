@@ -9,8 +9,11 @@ use crate::safetensors::dtype_bits;
 /// tensors: less than another request costs.
 const GAP_BYTES: u64 = 64 << 10;
 /// Tensors are joined up to so many bytes; what lies together in memory is
-/// freed together.
-const REGION_BYTES: u64 = 16 << 20;
+/// freed together. glibc's malloc may keep what is shorter for itself; what is
+/// longer, as this is with its alignment, goes back to the system when freed.
+const REGION_BYTES: u64 = 32 << 20;
+/// Where memory is used again soon, less of it is fresh if less is joined.
+const STREAM_REGION_BYTES: u64 = 16 << 20;
 
 /// Which tensors are wanted, and which part of them.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +74,18 @@ impl Plan {
     /// # Errors
     /// [`LoadError::Missing`] for a name the model does not have.
     pub fn new(model: &Model, wanted: &Wanted) -> Result<Self, LoadError> {
+        Self::joined(model, wanted, REGION_BYTES)
+    }
+
+    /// The same for a load whose tensors are let go as they come: smaller reads.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn for_stream(model: &Model, wanted: &Wanted) -> Result<Self, LoadError> {
+        Self::joined(model, wanted, STREAM_REGION_BYTES)
+    }
+
+    fn joined(model: &Model, wanted: &Wanted, region_bytes: u64) -> Result<Self, LoadError> {
         let mut found: Vec<(usize, u64, Target)> = Vec::new();
         let mut names = wanted.names.clone().unwrap_or_else(|| model.names().cloned().collect());
         // Every byte is read once and has one owner.
@@ -105,17 +120,17 @@ impl Plan {
         found.sort_by_key(|(shard, start, target)| (*shard, *start, target.bytes));
         let mut plan = Self::default();
         for (shard, _, target) in found {
-            plan.add(shard, target);
+            plan.add(shard, target, region_bytes);
         }
         Ok(plan)
     }
 
-    fn add(&mut self, shard: usize, mut target: Target) {
+    fn add(&mut self, shard: usize, mut target: Target, region_bytes: u64) {
         let begin = target.start;
         if let Some(last) = self.regions.last_mut().filter(|last| last.shard == shard) {
             let end = last.offset + last.bytes;
             let joined = (begin + target.bytes).max(end) - last.offset;
-            if begin <= end + GAP_BYTES && joined <= REGION_BYTES {
+            if begin <= end + GAP_BYTES && joined <= region_bytes {
                 target.start = begin - last.offset;
                 last.bytes = joined;
                 last.targets.push(target);
@@ -155,12 +170,12 @@ mod tests {
     #[test]
     fn neighbours_are_read_together_within_bounds() {
         let mut plan = Plan::default();
-        plan.add(0, target(100, 50));
-        plan.add(0, target(150, 50));
-        plan.add(0, target(200 + GAP_BYTES, 10));
-        plan.add(0, target(300 + 2 * GAP_BYTES, 10));
-        plan.add(0, target(310 + 2 * GAP_BYTES, REGION_BYTES));
-        plan.add(1, target(0, 10));
+        plan.add(0, target(100, 50), REGION_BYTES);
+        plan.add(0, target(150, 50), REGION_BYTES);
+        plan.add(0, target(200 + GAP_BYTES, 10), REGION_BYTES);
+        plan.add(0, target(300 + 2 * GAP_BYTES, 10), REGION_BYTES);
+        plan.add(0, target(310 + 2 * GAP_BYTES, REGION_BYTES), REGION_BYTES);
+        plan.add(1, target(0, 10), REGION_BYTES);
         let shape: Vec<(usize, u64, usize)> =
             plan.regions.iter().map(|r| (r.shard, r.offset, r.targets.len())).collect();
         assert_eq!(
