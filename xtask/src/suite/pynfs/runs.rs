@@ -101,6 +101,18 @@ pub(crate) const MINOR_ONE_AND_TWO: &[Run] = &[
     },
 ];
 
+impl Run {
+    /// Lease and grace in seconds. pynfs brings its clients back one call at a
+    /// time, and the bridge adds its turns of the processors to each: grace,
+    /// which ends on time, is longer over it.
+    fn lease_seconds(&self, over: Over) -> u32 {
+        match over {
+            Over::Rdma if self.name.contains("reboot") => self.lease_seconds.max(30) * 2,
+            _ => self.lease_seconds,
+        }
+    }
+}
+
 /// A run made ready.
 pub(crate) struct Plan<'a> {
     run: &'a Run,
@@ -126,8 +138,8 @@ impl<'a> Plan<'a> {
         let scratch = Scratch::new(2 << 30)?;
         let port = zgate::free_port()?;
         let rdma_port = (over == Over::Rdma).then(zgate::free_port).transpose()?;
-        let options =
-            zgate::ZgateOptions { lease_seconds: run.lease_seconds, log: "info", rdma_port };
+        let lease_seconds = run.lease_seconds(over);
+        let options = zgate::ZgateOptions { lease_seconds, log: "info", rdma_port };
         let config = zgate::write_config(&scratch, &options, port)?;
         let helper = scratch.path().join("helper.sh");
         // pynfs calls `helper.sh reboot`; the first start goes the same way.
