@@ -9,10 +9,19 @@ arena = "256MiB"
 # rdma_device INTERFACE: the software device rxe0 on it.
 rdma_device() {
     modprobe -a rdma_rxe rdma_ucm ib_uverbs rpcrdma
-    rdma link add rxe0 type rxe netdev "$1"
+    rdma link show | grep -q rxe0 || rdma link add rxe0 type rxe netdev "$1"
     eventually 20 rdma_active
 }
 rdma_active() { rdma link show rxe0/1 | grep -q 'state ACTIVE'; }
+
+# The gateway is there when it listens for RDMA as well. (Sourced again: as it is.)
+declare -f tcp_gateway_start >/dev/null ||
+    eval "$(declare -f gateway_start | sed '1s/.*/tcp_gateway_start ()/')"
+gateway_start() { tcp_gateway_start && eventually 30 rdma_listens; }
+rdma_listens() {
+    "$ZGATE" status --socket /run/zgate/admin.sock --json |
+        jq -e '.rdma.portals | length > 0 and all(.listening)' >/dev/null
+}
 
 rdma_options() {
     case $1 in

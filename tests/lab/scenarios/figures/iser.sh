@@ -33,7 +33,6 @@ used() {
 }
 ours() {
     gateway_start
-    eventually 20 grep -q 'listening for RDMA.*Iscsi' /run/zgate/log
     used zgate
     "$ZGATE" status --socket /run/zgate/admin.sock --json | jq -c '.data[] | select(.transport == "iser")'
     gateway_stop

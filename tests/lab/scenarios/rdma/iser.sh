@@ -18,7 +18,6 @@ export TARGET A_ADDRESS
 
 a_device() { rdma_device eth0; }
 b_device() { . /lab/guest/rdma.sh; rdma_device eth0; modprobe ib_iser; }
-listening() { gateway_start && eventually 20 grep -q 'listening for RDMA.*Iscsi' /run/zgate/log; }
 capture() {
     tcpdump -i eth0 -s 0 -B 65536 -U -w /tmp/iser.pcap udp port 4791 >/tmp/tcpdump 2>&1 &
     eventually 20 grep -q listening /tmp/tcpdump
@@ -93,7 +92,7 @@ killed() {
     sleep 5
     gateway_kill
     sleep 2
-    listening
+    gateway_start
     b_wait "$job"
     on_b after_all
 }
@@ -107,7 +106,7 @@ no_session() { [ "$("$ZGATE" sessions --socket /run/zgate/admin.sock --json | jq
 need "the second machine is there" b_ready
 need "A has rxe0" a_device
 need "B has rxe0" on_b b_device
-need "the gateway listens for iSER" listening
+need "the gateway listens for iSER" gateway_start
 need "B logs in over iSER, reads and writes" login_recorded
 step "tshark reads every frame" decoded
 step "reads were not copied" not_copied
