@@ -1,10 +1,6 @@
 # title: a machine cut off longer than its lease loses its locks, and knows it
 # seconds: 600
 # machines: 2
-# ci: no
-# The short cut failed because of the scenario itself: it waited for an answer that
-# had to come from the machine that was cut off (a delegation). Changed since, and not
-# seen to pass yet.
 
 . /lab/guest/peer.sh
 # Long enough for a short absence even of machines that run slowly.

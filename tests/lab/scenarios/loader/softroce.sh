@@ -1,8 +1,6 @@
 # title: a sharded model over soft-RoCE and TCP, from the gateway and the kernel's server
 # seconds: 1200
 # machines: 2
-# ci: no
-# 192 MiB passed; not twice yet.
 
 . /lab/guest/peer.sh
 . /lab/guest/rdma.sh

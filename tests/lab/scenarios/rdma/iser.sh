@@ -1,8 +1,6 @@
 # title: a disk over iSER between two machines: open-iscsi logs in, mkfs, fsck, kill -9; every frame decoded
 # seconds: 700
 # machines: 2
-# ci: no
-# Not seen to pass whole yet.
 
 . /lab/guest/peer.sh
 . /lab/guest/iscsi.sh

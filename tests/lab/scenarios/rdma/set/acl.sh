@@ -1,7 +1,5 @@
 # title: over RDMA: access control lists as the client and the store see them
 # seconds: 300
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

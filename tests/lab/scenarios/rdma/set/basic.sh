@@ -1,7 +1,5 @@
 # title: over RDMA: every version of NFS mounts; files are made, renamed, linked and removed
 # seconds: 800
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

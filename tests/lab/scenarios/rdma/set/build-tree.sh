@@ -1,7 +1,5 @@
 # title: over RDMA: a C source tree builds with make -j2
 # seconds: 800
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

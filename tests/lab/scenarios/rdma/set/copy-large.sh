@@ -1,7 +1,5 @@
 # title: over RDMA: a large file is copied over each version and comes back the same
 # seconds: 800
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

@@ -1,7 +1,5 @@
 # title: over RDMA: server-side copies: copy_file_range, reflinks, across files and clients
 # seconds: 600
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

@@ -1,7 +1,5 @@
 # title: over RDMA: a dataset unmounted, renamed or destroyed while exported harms only itself
 # seconds: 480
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

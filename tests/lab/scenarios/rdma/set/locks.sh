@@ -1,7 +1,5 @@
 # title: over RDMA: byte-range locks and flock between processes and between two clients
 # seconds: 800
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

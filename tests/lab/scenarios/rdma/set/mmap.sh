@@ -1,7 +1,5 @@
 # title: over RDMA: mapped files: written, read, private, shared between clients after close
 # seconds: 400
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

@@ -1,7 +1,5 @@
 # title: over RDMA: a directory of 3000 files is listed whole, while it changes too
 # seconds: 600
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

@@ -1,7 +1,5 @@
 # title: over RDMA: ZFS snapshots are read over NFS
 # seconds: 480
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

@@ -1,7 +1,5 @@
 # title: over RDMA: space: fallocate, holes punched and found, sizes told
 # seconds: 600
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

@@ -1,7 +1,5 @@
 # title: over RDMA: sqlite keeps its locks, its transactions and its data
 # seconds: 800
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

@@ -1,7 +1,5 @@
 # title: over RDMA: users: root is squashed, others have their own rights, read-only is read-only
 # seconds: 480
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma

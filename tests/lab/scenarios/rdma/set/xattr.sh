@@ -1,7 +1,5 @@
 # title: over RDMA: user extended attributes over v4.2
 # seconds: 240
-# ci: no
-# Not run over RDMA yet.
 
 . /lab/guest/rdma.sh
 over_rdma
