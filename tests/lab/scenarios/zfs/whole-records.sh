@@ -1,7 +1,5 @@
 # title: records that a client sends whole are written whole; sizes are told
 # seconds: 240
-# ci: no
-# Seen to pass once; in CI once it has passed again.
 
 [ -d /sys/module/zfs ] || skip "this image has no ZFS"
 store_make zfs
