@@ -36,7 +36,7 @@ spent() {
     load "$name" "--filename=$target" --size=64m --bs=1m --iodepth=4 "$@"
     moved=$(awk -F'\t' -v name="$name" '$1 == name && $3 == "MiB/s" { v = $2 } END { print v }' "$RESULT/figures.tsv")
     figure "$name" "$(awk -v a="$before" -v b="$(busy)" -v m="$moved" -v s=$LOAD_SECONDS \
-        'BEGIN { printf "%.2f", m > 0 ? (b - a) / 100 / (m * s * 1048576 / 1e9) : 0 }')" "CPU s/GB"
+        'BEGIN { printf "%.2f", (m > 0 ? (b - a) / 100 / (m * s * 1048576 / 1e9) : 0) }')" "CPU s/GB"
 }
 both_ways() {
     spent "$1: write 1 MiB" "$2" --rw=write
@@ -46,9 +46,9 @@ both_ways() {
 # A veth pair with soft-RoCE: both ends of every connection are this machine.
 WIRE_ADDRESS=10.9.0.1
 rdma_wire() {
-    ip link add veth0 type veth peer name veth1
+    [ -d /sys/class/net/veth0 ] || ip link add veth0 type veth peer name veth1
     ip link set veth0 mtu 9000 up
     ip link set veth1 mtu 9000 up
-    ip address add $WIRE_ADDRESS/24 dev veth0
+    ip address replace $WIRE_ADDRESS/24 dev veth0
     rdma_device veth0
 }

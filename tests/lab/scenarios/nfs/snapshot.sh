@@ -30,7 +30,8 @@ goes() {
     exec 4<"$1/.zfs/snapshot/$2/file"
     exec 4<&-
     sleep 1
-    eventually 30 zfs destroy "lab@$2"
+    # Clients keep a delegation they have no use for until they renew their lease.
+    eventually $((LEASE_SECONDS + 30)) zfs destroy "lab@$2"
     eventually 70 gone "$1/.zfs/snapshot/$2/file"
 }
 gone() { ! cat "$1" 2>/dev/null; }
