@@ -157,17 +157,22 @@ impl Server {
         }
     }
 
+    /// A client that lives loses the delegation. One whose lease ran out meanwhile
+    /// loses everything: what it locked under the delegation nobody here knows of,
+    /// and it must not go on with the opens that go with those locks.
     fn revoke_unreturned(&self, tables: &mut Tables, now_seconds: u64) {
         let lease = u64::from(self.state.lease_seconds);
         let overdue: Vec<_> = tables
             .delegations
             .values()
             .filter(|d| d.recalled_seconds.is_some_and(|since| now_seconds > since + lease))
-            .map(|d| d.key)
+            .map(|d| (d.key, d.client))
             .collect();
-        for key in overdue {
+        for (key, holder) in overdue {
             tracing::warn!("a recalled delegation was not returned within a lease; revoked");
-            self.state.revoke_delegation(tables, key, now_seconds);
+            if !self.state.give_up_if_expired(tables, holder, now_seconds) {
+                self.state.revoke_delegation(tables, key, now_seconds);
+            }
         }
     }
 }

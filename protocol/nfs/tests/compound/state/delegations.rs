@@ -255,6 +255,25 @@ fn a_delegation_that_is_not_returned_is_revoked_after_a_lease() {
     }
 }
 
+/// It may hold locks under the delegation that the server has never heard of: with
+/// its opens alone it would write under locks that others have had since.
+#[test]
+fn a_holder_that_was_away_for_a_lease_loses_its_opens_too() {
+    for minor in 0..=2 {
+        let s = Scene::new(minor);
+        let opened = s.take(3);
+        s.holder.answers_callbacks(Manner::Silent);
+        assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
+        for _ in 0..2 * LEASE {
+            s.rig.pass_seconds(1);
+            s.other.read(&opened.fh, Stateid::default(), 0, 1).ok();
+        }
+        assert!(s.other.open(&s.wish()).is_ok());
+        let gone = if minor == 0 { Status::Expired } else { Status::Badsession };
+        assert_eq!(s.holder.read(&opened.fh, opened.stateid, 0, 1).unwrap_err(), gone);
+    }
+}
+
 #[test]
 fn minor_zero_hears_of_a_revocation_too() {
     let s = Scene::new(0);
