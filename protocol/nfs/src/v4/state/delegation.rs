@@ -197,7 +197,7 @@ impl State {
         self.send_recall(server, tables, key);
     }
 
-    fn send_recall(&self, server: &crate::v4::Server, tables: &Tables, key: StateKey) {
+    pub(super) fn send_recall(&self, server: &crate::v4::Server, tables: &Tables, key: StateKey) {
         let Some(delegation) = tables.delegations.get(&key) else { return };
         let recall = crate::v4::callback::recall_call(delegation);
         let answered = Arc::clone(&delegation.recall_answered);

@@ -5,6 +5,7 @@ use super::tables::Tables;
 use crate::v4::Server;
 use crate::v4::cx::FileKey;
 use crate::v4::wire::{ClientId, Status};
+use std::sync::atomic::Ordering;
 
 /// How long an expired client keeps its state when nobody else wants it, in
 /// seconds (a day: a laptop may sleep overnight).
@@ -12,6 +13,9 @@ const COURTESY_SECONDS: u64 = 24 * 3600;
 /// How long a blocked lock is remembered, in seconds; clients ask again more
 /// often than that.
 const WAITER_SECONDS: u64 = 120;
+/// How often a recall that a client of minor version 0 has not acknowledged is sent
+/// again, in seconds: longer than an answer is waited for.
+const RECALL_AGAIN_SECONDS: u64 = 6;
 
 impl State {
     /// When the client's lease ran out, takes its state away and returns true:
@@ -86,6 +90,7 @@ impl Server {
         let mut tables = self.state.lock();
         self.expire_clients(&mut tables, now_seconds);
         self.revoke_unreturned(&mut tables, now_seconds);
+        self.repeat_recalls(&tables, now_seconds);
         if now_seconds.is_multiple_of(u64::from(self.state.lease_seconds)) {
             sweep_owners(&mut tables);
         }
@@ -172,6 +177,25 @@ impl Server {
             tracing::warn!("a recalled delegation was not returned within a lease; revoked");
             if !self.state.give_up_if_expired(tables, holder, now_seconds) {
                 self.state.revoke_delegation(tables, key, now_seconds);
+            }
+        }
+    }
+
+    /// A callback of minor version 0 is a connection of its own, made in a few
+    /// seconds or not at all: a path that was down for a moment must not cost the
+    /// client its locks. (Back channels of later versions are resumed when there is
+    /// a new connection; on the same one nothing is sent twice, RFC 8881 §2.10.6.2.)
+    fn repeat_recalls(&self, tables: &Tables, now_seconds: u64) {
+        for delegation in tables.delegations.values() {
+            let Some(since) = delegation.recalled_seconds else { continue };
+            let age = now_seconds.saturating_sub(since);
+            let due = age > 0
+                && age.is_multiple_of(RECALL_AGAIN_SECONDS)
+                && !delegation.recall_answered.load(Ordering::Acquire);
+            let by_address =
+                |client: &ClientId| tables.clients.get(client).is_some_and(|c| c.minor_zero);
+            if due && by_address(&delegation.client) {
+                self.state.send_recall(self, tables, delegation.key);
             }
         }
     }

@@ -314,6 +314,24 @@ fn a_recall_is_repeated_over_a_new_back_channel() {
 }
 
 #[test]
+fn minor_zero_is_asked_again_until_it_answers() {
+    let s = Scene::new(0);
+    let opened = s.take(3);
+    s.holder.answers_callbacks(Manner::Unreachable);
+    assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
+    s.rig.pass_seconds(1);
+    assert_eq!(s.recalled(), 0);
+    s.holder.answers_callbacks(Manner::Good);
+    for _ in 0..LEASE - 2 {
+        s.rig.pass_seconds(1);
+        s.rig.world.settle();
+    }
+    assert_eq!(s.recalled(), 1, "asked again, and no more once it answered");
+    s.holder.delegreturn(&opened.fh, opened.delegation()).unwrap();
+    assert!(s.other.open(&s.wish()).is_ok());
+}
+
+#[test]
 fn a_lost_back_channel_is_told() {
     for minor in 1..=2 {
         let s = Scene::new(minor);
