@@ -88,12 +88,15 @@ pool_degraded() {
     zpool wait -t resilver lab
     well_within 20
 }
+# A resilver may run once more after the one that was waited for: no age then.
+age_said() { (finds scrub 1 "40 days ago" "zpool scrub lab") >/tmp/said 2>&1; }
 scrub_old() {
-    local began up
+    local began up code
     began=$(date +%s)
     up=$(cut -d. -f1 /proc/uptime)
     date -s "@$((began + 40 * 86400))"
-    (finds scrub 1 "40 days ago" "zpool scrub lab") && code=0 || code=$?
+    eventually 30 age_said && code=0 || code=$?
+    cat /tmp/said
     # The same clock as before, and what has passed since.
     date -s "@$((began + $(cut -d. -f1 /proc/uptime) - up))"
     return "$code"
