@@ -101,9 +101,29 @@ fn start_logging(json: bool, otherwise: &str) {
     if json { builder.json().init() } else { builder.init() }
 }
 
+/// What a shell says of a program that SIGPIPE ended.
+const NOBODY_READS: i32 = 128 + 13;
+
+/// With nobody left to read it, as in `zgate snapshot list | head -1`, a command ends
+/// without a word. `println!` panics then; the signal itself stays ignored, because
+/// it would also end a load whose connection breaks.
+fn end_when_nobody_reads() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let said = panic.payload_as_str().unwrap_or_default();
+        if said.starts_with("failed printing to stdout") && said.contains("Broken pipe") {
+            std::process::exit(NOBODY_READS);
+        }
+        before(panic);
+    }));
+}
+
 /// Runs what the command line asks for.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
+    if !matches!(cli.command, Command::Serve(_)) {
+        end_when_nobody_reads();
+    }
     let otherwise = match &cli.command {
         Command::Serve(_) => "info",
         // Without root and on a scratch directory, as it is meant to be.
