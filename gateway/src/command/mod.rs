@@ -110,7 +110,7 @@ const NOBODY_READS: i32 = 128 + 13;
 fn end_when_nobody_reads() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let said = panic.payload_as_str().unwrap_or_default();
+        let said = panic.payload().downcast_ref::<String>().map_or("", String::as_str);
         if said.starts_with("failed printing to stdout") && said.contains("Broken pipe") {
             std::process::exit(NOBODY_READS);
         }
