@@ -348,6 +348,8 @@ pub struct ServerConfig {
     pub worker_threads: usize,
     /// How long a core stays awake after traffic, in microseconds.
     pub poll_microseconds: u32,
+    /// Nice value of the cores' threads.
+    pub core_nice: i32,
     /// Files kept open.
     pub fd_cache_entries: usize,
     /// Connections in total.
@@ -386,6 +388,7 @@ impl Default for ServerConfig {
             io_engine: IoEngineChoice::Auto,
             worker_threads: 8,
             poll_microseconds: 50,
+            core_nice: -10,
             fd_cache_entries: 16_384,
             max_connections: 4096,
             max_connections_per_client: 256,

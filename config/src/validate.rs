@@ -51,6 +51,10 @@ fn server(config: &Config, found: &mut Vec<String>) {
         range("buffers", server.buffers.0, 64 << 20, 1 << 40);
     }
     range("cores", server.cores as u64, 0, 1024);
+    if !(-20..=0).contains(&server.core_nice) {
+        let nice = server.core_nice;
+        found.push(format!("server.core_nice = {nice}: must be between -20 and 0"));
+    }
     if server.listen.is_empty() {
         found.push(
             "server.listen is empty: name at least one address, for example \"0.0.0.0:2049\""

@@ -6,14 +6,13 @@
 mod rdma_client;
 mod rig;
 
-use rdma_client::{Offer, RdmaClient, segments};
+use rdma_client::stuck;
 use rig::{Client, Gateway, free_port, own_credential, wait_for_listener};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
 use std::time::Duration;
 use zgate_fabric::EmulatedFabric;
 use zgate_rpc::Credential;
-use zgate_rpcrdma::WriteChunk;
 use zgate_xdr::{Encode, Encoder, Message};
 
 const EACH: usize = 1 << 20;
@@ -33,46 +32,19 @@ fn read_v3(xid: u32, fh: &[u8]) -> Message {
     e.finish()
 }
 
-fn held(gateway: &Gateway) -> usize {
-    let said = gateway.command(&["status", "--json"]).stdout;
-    let status: serde_json::Value = serde_json::from_slice(&said).unwrap();
-    status["buffers_in_use_bytes"].as_u64().unwrap() as usize
-}
-
-/// One connection of a host that asks for 64 MiB and takes nothing: its device
-/// is a thread that never runs again. Dropping the result ends it.
-fn stuck_connection(host: IpAddr, address: SocketAddr, fh: Vec<u8>) -> mpsc::Sender<()> {
-    let (sent, wait) = mpsc::channel();
-    let (keep, kept) = mpsc::channel::<()>();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let client = runtime.block_on(async {
-            let fabric = EmulatedFabric::new().from_address(host);
-            let mut client = RdmaClient::connect_over(fabric, address).await;
-            let lent = client.lend(&vec![0; EACH]);
-            for xid in 0..64 {
-                let writes = vec![WriteChunk { segments: segments(&lent, EACH) }];
-                client.send(xid, &read_v3(xid, &fh), &Offer { writes, ..Offer::default() });
-            }
-            for _ in 0..100 {
-                tokio::task::yield_now().await;
-            }
-            (client, lent)
-        });
-        sent.send(()).unwrap();
-        let _ = kept.recv();
-        drop(client);
-    });
-    wait.recv().unwrap();
-    keep
+/// One connection of a host that asks for 64 MiB and takes nothing. Dropping the
+/// result ends it.
+fn stuck_connection(host: IpAddr, address: SocketAddr, fh: &[u8]) -> mpsc::Sender<()> {
+    let calls = (0..64).map(|xid| (xid, read_v3(xid, fh))).collect();
+    stuck(EmulatedFabric::new().from_address(host), address, EACH, calls)
 }
 
 /// What the buffers hold once it has not changed for a while.
 async fn settled(gateway: &Gateway) -> usize {
-    let (mut before, mut same) = (held(gateway), 0);
+    let (mut before, mut same) = (gateway.buffers_in_use(), 0);
     while same < 6 {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let now = held(gateway);
+        let now = gateway.buffers_in_use();
         same = if now == before { same + 1 } else { 0 };
         before = now;
     }
@@ -105,9 +77,9 @@ async fn measure(fair_shares: bool) -> (usize, usize) {
     wait_for_listener(address);
     let idle = settled(&gateway).await;
     let stuck: Vec<_> =
-        (0..SLOW_CONNECTIONS).map(|_| stuck_connection(SLOW, address, root.clone())).collect();
+        (0..SLOW_CONNECTIONS).map(|_| stuck_connection(SLOW, address, &root)).collect();
     let by_stuck = settled(&gateway).await - idle;
-    let late = stuck_connection(LATE, address, root);
+    let late = stuck_connection(LATE, address, &root);
     let by_late = settled(&gateway).await - idle - by_stuck;
     drop((stuck, late));
     (by_stuck >> 20, by_late >> 20)
@@ -136,6 +108,7 @@ impl Shared for Client {
 async fn who_comes_late_finds_room_beside_hosts_that_are_stuck() {
     let (by_stuck, by_late) = measure(false).await;
     println!("without shares: the stuck hosts hold {by_stuck} MiB, the late one gets {by_late}");
+    assert!(by_stuck > 64, "{by_stuck} MiB held by the stuck hosts");
     assert!(by_late < 16, "there was room for {by_late} MiB");
     let (by_stuck, by_late) = measure(true).await;
     println!("with shares: the stuck hosts hold {by_stuck} MiB, the late one gets {by_late}");

@@ -178,6 +178,8 @@ fn a_lost_command_holds_later_ones_back() {
     for level in 1..=2 {
         let proxy = bed.proxy();
         let mut session = initiator(&proxy, level, Rejoin::SameCid);
+        // Tasks of the simple attribute may run in any order (SAM-5 §8.6).
+        session.attribute = TaskAttribute::Ordered;
         proxy.inject(fault(Way::ToTarget, Opcode::SCSI_COMMAND, 0, Harm::Drop));
         let seeds = [10, 11, 12];
         for seed in seeds {

@@ -40,10 +40,15 @@ fn normal() -> LoginScript {
 
 impl Bed {
     fn new() -> Self {
+        Self::with("")
+    }
+
+    /// With more lines for RDMA.
+    fn with(rdma: &str) -> Self {
         let ports = [free_port(), free_port(), free_port()];
         let [tcp, one, two] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let more = format!(
-            "[rdma]\nfabric = \"emulated\"\n\
+            "[rdma]\nfabric = \"emulated\"\n{rdma}\n\
              [iscsi]\nlisten = [\"{tcp}\"]\niser_listen = [\"{one}\"]\n\
              [[iscsi.group]]\ntag = 2\niser_listen = [\"{two}\"]\n\
              [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\nmax_connections = 4\n\
@@ -303,13 +308,7 @@ fn two_portals_lead_to_one_disk() {
 
 /// Bytes the gateway carried over iSER and copied.
 fn figures(bed: &Bed, direction: &str) -> (u64, u64) {
-    let output = bed.gateway.command(&["status", "--json"]);
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let of = |one: &&serde_json::Value| {
-        (&one["transport"], &one["direction"]) == (&"iser".into(), &direction.into())
-    };
-    let one = status["data"].as_array().unwrap().iter().find(of).unwrap();
-    (one["moved_bytes"].as_u64().unwrap(), one["copied_bytes"].as_u64().unwrap())
+    bed.gateway.carried("iser", direction)
 }
 
 /// Only what travels within a command is copied, once: nothing, when the
@@ -364,6 +363,37 @@ fn an_initiator_that_vanishes_leaves_nothing_behind() {
     let mut again = bed.client();
     write(&mut again, 0, &data);
     assert!(read(&mut again, 0, data.len()) == data && bed.gateway.is_alive());
+}
+
+/// Its machine is gone, and no packet says so: nothing of it runs any more.
+#[test]
+fn an_initiator_that_completes_nothing_is_given_up() {
+    const STALL: Duration = Duration::from_secs(4);
+    // Silence has its own limit, far beyond this test's.
+    const PATIENCE: Duration = Duration::from_secs(25);
+    let bed = Bed::with(&format!("stall_seconds = {}", STALL.as_secs()));
+    let mut other = Client::login(bed.iser[1], &normal(), &LINUX).unwrap();
+    other.run(LUN, &[0; 6], 0, &[]).unwrap();
+    let idle = bed.gateway.buffers_in_use();
+    let mut client = bed.client();
+    let data = pattern(4, 1 << 20);
+    let began = Instant::now();
+    for at in 0..24 {
+        client.start(LUN, &write16(at * 2048, 2048, false), 0, &data).unwrap();
+    }
+    client.hang();
+    assert_eq!(bed.gateway.status()["rdma"]["connections"], 2);
+    while bed.gateway.status()["rdma"]["connections"] != 1 {
+        assert!(began.elapsed() < PATIENCE, "it is still there");
+        // Who does not stop is not given up.
+        write(&mut other, 100_000, &data[..4096]);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(began.elapsed() >= STALL, "given up after {:?}", began.elapsed());
+    while bed.gateway.buffers_in_use() > idle {
+        assert!(began.elapsed() < PATIENCE, "{} bytes stay", bed.gateway.buffers_in_use());
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 mod rig;
 
-use rig::{Gateway, handles_survive_restarts, noise, own_credential};
+use rig::{Gateway, handles_survive_restarts, loader_options, noise, runtime};
 use rustix::process::Signal;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -62,16 +62,7 @@ fn write_model(dir: &Path, shards: u64, rows: u64) -> Contents {
 }
 
 fn options() -> ClientOptions {
-    ClientOptions {
-        connections: 3,
-        credential: own_credential(),
-        patience: Duration::from_secs(60),
-        ..ClientOptions::default()
-    }
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    loader_options(3)
 }
 
 async fn open(address: SocketAddr, path: &str) -> Result<Model, LoadError> {

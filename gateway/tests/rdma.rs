@@ -352,20 +352,13 @@ async fn many_calls_at_once_and_a_client_that_vanishes() {
     drop(tcp);
 }
 
-/// What the gateway says its buffers hold.
-fn buffers_in_use(gateway: &Gateway) -> usize {
-    let said = gateway.command(&["status", "--json"]);
-    let status: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
-    usize::try_from(status["buffers_in_use_bytes"].as_u64().unwrap()).unwrap()
-}
-
-/// Sends READs of a mebibyte that the client's device, which is this thread,
-/// then takes nothing of for a while.
+/// Sends READs of a mebibyte, of which the client's device takes nothing.
 async fn reads_nobody_takes(bed: &mut Bed, count: u32) -> Lent {
     const EACH: usize = 1 << 20;
     std::fs::write(bed.gateway.export().join("file"), vec![7; EACH]).unwrap();
     let lent = bed.rdma.lend(&vec![0; EACH]);
     let chunk = WriteChunk { segments: segments(&lent, EACH) };
+    bed.rdma.fabric.stop_taking();
     for call in 0..count {
         bed.xid += 1;
         let ops = bed.read_ops(0, EACH as u32);
@@ -373,26 +366,23 @@ async fn reads_nobody_takes(bed: &mut Bed, count: u32) -> Lent {
         let offer = Offer { writes: vec![chunk.clone()], ..Offer::default() };
         bed.rdma.send(bed.xid, &message, &offer);
     }
-    for _ in 0..10 {
-        tokio::task::yield_now().await;
-    }
-    std::thread::sleep(Duration::from_secs(2));
+    tokio::time::sleep(Duration::from_secs(2)).await;
     lent
 }
 
 #[tokio::test]
 async fn a_client_that_takes_nothing_and_vanishes_leaves_no_buffers() {
     let (mut bed, _) = Bed::new().await;
-    let idle = buffers_in_use(&bed.gateway);
+    let idle = bed.gateway.buffers_in_use();
     let lent = reads_nobody_takes(&mut bed, 60).await;
-    let held = buffers_in_use(&bed.gateway) - idle;
+    let held = bed.gateway.buffers_in_use().saturating_sub(idle);
     assert!(((16 << 20)..(66 << 20)).contains(&held), "{held} bytes held");
     // Gone, and with it all that was kept for it.
     let Bed { gateway, rdma, tcp, .. } = bed;
     drop((rdma, lent));
     let deadline = Instant::now() + Duration::from_secs(20);
-    while buffers_in_use(&gateway) > idle {
-        assert!(Instant::now() < deadline, "{} bytes stay", buffers_in_use(&gateway));
+    while gateway.buffers_in_use() > idle {
+        assert!(Instant::now() < deadline, "{} bytes stay", gateway.buffers_in_use());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     drop(tcp);
@@ -401,10 +391,11 @@ async fn a_client_that_takes_nothing_and_vanishes_leaves_no_buffers() {
 #[tokio::test]
 async fn more_calls_than_credits_end_the_connection() {
     let (mut bed, address) = Bed::new().await;
-    let idle = buffers_in_use(&bed.gateway);
+    let idle = bed.gateway.buffers_in_use();
     let _lent = reads_nobody_takes(&mut bed, 200).await;
-    let held = buffers_in_use(&bed.gateway).saturating_sub(idle);
+    let held = bed.gateway.buffers_in_use().saturating_sub(idle);
     assert!(held <= 66 << 20, "{held} bytes held");
+    bed.rdma.fabric.take_again();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     let ended = async {
         loop {

@@ -11,15 +11,11 @@ use std::time::{Duration, Instant};
 use zgate_fabric::Event;
 use zgate_loader::compound::Ops;
 
-fn status(gateway: &Gateway) -> serde_json::Value {
-    serde_json::from_slice(&gateway.command(&["status", "--json"]).stdout).unwrap()
-}
-
 /// Waits until the gateway serves RDMA, or says why it does not.
 async fn wait_for_rdma(gateway: &Gateway, served: bool) -> serde_json::Value {
     let deadline = Instant::now() + Duration::from_secs(40);
     loop {
-        let status = status(gateway);
+        let status = gateway.status();
         let addresses = status["rdma_addresses"].as_array().unwrap().len();
         if (addresses > 0) == served {
             return status;
@@ -65,7 +61,7 @@ async fn a_device_that_comes_late_is_used_and_one_that_goes_is_let_go() {
     };
     let mut rdma = RdmaClient::connect(address).await;
     ask(&mut rdma, 1).await;
-    assert_eq!(status(&gateway)["rdma"]["connections"], 1);
+    assert_eq!(gateway.status()["rdma"]["connections"], 1);
 
     // It goes, and its connections with it.
     device(&gateway, "gone");

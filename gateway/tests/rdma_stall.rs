@@ -5,14 +5,13 @@
 mod rdma_client;
 mod rig;
 
-use rdma_client::{Offer, RdmaClient, segments};
+use rdma_client::{Offer, RdmaClient, segments, stuck};
 use rig::{Client, Gateway, free_port, wait_for_listener};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use zgate_fabric::EmulatedFabric;
 use zgate_loader::compound::Ops;
 use zgate_rpcrdma::WriteChunk;
-use zgate_xdr::Message;
 
 const EACH: usize = 1 << 20;
 const OUTSTANDING: u32 = 64;
@@ -20,42 +19,6 @@ const OUTSTANDING: u32 = 64;
 const STALL: Duration = Duration::from_secs(6);
 /// One connection's bound, and a little for what is rounded up.
 const MOST_HELD: usize = 66 << 20;
-
-fn status(gateway: &Gateway) -> serde_json::Value {
-    serde_json::from_slice(&gateway.command(&["status", "--json"]).stdout).unwrap()
-}
-
-fn held(gateway: &Gateway) -> usize {
-    status(gateway)["buffers_in_use_bytes"].as_u64().unwrap() as usize
-}
-
-/// Sends the READs on a thread of its own, which never runs its device again:
-/// the connection stays, and nobody takes anything. Dropping the result ends
-/// the thread.
-fn vanish(address: SocketAddr, calls: Vec<(u32, Message)>) -> mpsc::Sender<()> {
-    let (sent, wait) = mpsc::channel();
-    let (keep, kept) = mpsc::channel::<()>();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let client = runtime.block_on(async {
-            let mut client = RdmaClient::connect(address).await;
-            let lent = client.lend(&vec![0; EACH]);
-            for (xid, message) in &calls {
-                let writes = vec![WriteChunk { segments: segments(&lent, EACH) }];
-                client.send(*xid, message, &Offer { writes, ..Offer::default() });
-            }
-            for _ in 0..10 {
-                tokio::task::yield_now().await;
-            }
-            (client, lent)
-        });
-        sent.send(()).unwrap();
-        let _ = kept.recv();
-        drop(client);
-    });
-    wait.recv().unwrap();
-    keep
-}
 
 #[tokio::test]
 async fn its_buffers_come_back_and_nobody_else_waits_for_it() {
@@ -77,10 +40,10 @@ async fn its_buffers_come_back_and_nobody_else_waits_for_it() {
         .map(|call| (1000 + call, tcp.session.request(1000 + call, 1 + call % 7, false, read())))
         .collect();
     let mut other = RdmaClient::connect(address).await;
-    let idle = held(&gateway);
+    let idle = gateway.buffers_in_use();
     let began = Instant::now();
-    let vanished = vanish(address, calls);
-    assert_eq!(status(&gateway)["rdma"]["connections"], 2);
+    let vanished = stuck(EmulatedFabric::new(), address, EACH, calls);
+    assert_eq!(gateway.status()["rdma"]["connections"], 2);
 
     // Others are served while its buffers are held, and these have a bound.
     let (mut most, mut slowest, mut served) = (0, Duration::ZERO, 0);
@@ -94,18 +57,18 @@ async fn its_buffers_come_back_and_nobody_else_waits_for_it() {
         let answer = other.call(5000 + served, &message, &offer).await.unwrap();
         assert_eq!(answer.written, [EACH]);
         slowest = slowest.max(asked.elapsed());
-        most = most.max(held(&gateway));
+        most = most.max(gateway.buffers_in_use());
         served += 1;
     }
     assert!(((16 << 20)..idle + MOST_HELD).contains(&most), "{most} bytes held");
     assert!(slowest < STALL, "one READ took {slowest:?}");
 
     let deadline = Instant::now() + 10 * STALL;
-    while held(&gateway) > idle {
-        assert!(Instant::now() < deadline, "{} bytes stay", held(&gateway));
+    while gateway.buffers_in_use() > idle {
+        assert!(Instant::now() < deadline, "{} bytes stay", gateway.buffers_in_use());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert!(began.elapsed() >= STALL, "given up after {:?}", began.elapsed());
-    assert_eq!(status(&gateway)["rdma"]["connections"], 1);
+    assert_eq!(gateway.status()["rdma"]["connections"], 1);
     drop(vanished);
 }

@@ -44,13 +44,7 @@ impl Bed {
 
     /// Bytes carried and copied so far.
     fn figures(&self, transport: &str, direction: &str) -> (u64, u64) {
-        let output = self.gateway.command(&["status", "--json"]);
-        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        let of = |one: &&serde_json::Value| {
-            (&one["transport"], &one["direction"]) == (&transport.into(), &direction.into())
-        };
-        let one = status["data"].as_array().unwrap().iter().find(of).unwrap();
-        (one["moved_bytes"].as_u64().unwrap(), one["copied_bytes"].as_u64().unwrap())
+        self.gateway.carried(transport, direction)
     }
 
     async fn rdma_read(&mut self, offset: u64, len: usize) {

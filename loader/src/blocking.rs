@@ -265,7 +265,7 @@ impl Session {
         let ops = Ops::new().op(OpNum::ExchangeId, &introduce);
         let mut results = connection.compound(request.minor, &request.credential, ops)?;
         let known: exchange_id::Res = results.next(OpNum::ExchangeId)?;
-        let ops = Ops::new().op(OpNum::CreateSession, &request.create_session(&known));
+        let ops = Ops::new().op(OpNum::CreateSession, &request.create_session(&known, false));
         let mut results = connection.compound(request.minor, &request.credential, ops)?;
         let made: create_session::Res = results.next(OpNum::CreateSession)?;
         Ok(Self {

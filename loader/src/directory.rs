@@ -3,7 +3,7 @@
 use crate::client::{Client, kind_and_size};
 use crate::compound::Ops;
 use crate::error::ClientError;
-use crate::file::{File, OpenMode};
+use crate::file::File;
 use bytes::{Bytes, BytesMut};
 use zgate_nfs::namespace::Fh;
 use zgate_nfs::v4::op::readdir;
@@ -93,13 +93,13 @@ pub async fn read_small(
     name: &str,
     max_bytes: u64,
 ) -> Result<Bytes, ClientError> {
-    let found = client.find(&format!("{dir}/{name}")).await?;
-    if found.size > max_bytes {
-        return Err(ClientError::TooLarge { bytes: found.size, max_bytes });
-    }
     let dir = client.find(dir).await?;
-    let file = File::open(client, &dir.fh, name, OpenMode::Read).await?;
-    let read = read_range(client, &file, 0, found.size).await;
+    let file = File::open_briefly(client, &dir.fh, name).await?;
+    let read = if file.size() > max_bytes {
+        Err(ClientError::TooLarge { bytes: file.size(), max_bytes })
+    } else {
+        read_range(client, &file, 0, file.size()).await
+    };
     file.close(client).await?;
     read
 }

@@ -73,7 +73,13 @@ impl ClientError {
             Status::OldStateid,
             Status::Expired,
             Status::AdminRevoked,
+            Status::DelegRevoked,
         ])
+    }
+
+    /// The server has taken it away, and wants to hear that this is known.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.is_one_of(&[Status::DelegRevoked, Status::AdminRevoked, Status::Expired])
     }
 
     /// The server says: not now.

@@ -2,22 +2,22 @@
 
 use crate::client::Client;
 use crate::compound::{Ops, Results};
+use crate::errand;
 use crate::error::ClientError;
 use crate::open_state::{OpenState, open_args};
 use crate::transport::Landing;
+use crate::waits::{Waits, patiently};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::Instant;
 use zgate_nfs::namespace::Fh;
+use zgate_nfs::v4::op::open;
 use zgate_nfs::v4::op::open::{Claim, How};
-use zgate_nfs::v4::op::{close, open};
-use zgate_nfs::v4::wire::{Fattr, OpNum, Stateid};
-use zgate_xdr::Opaque;
+use zgate_nfs::v4::wire::{Bitmap, Fattr, OpNum, Stateid};
+use zgate_xdr::{Decoder, Opaque};
 
-/// Pauses while the server asks for patience: the first and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// fattr4 numbers used here.
+const CHANGE: u32 = 3;
+const SIZE: u32 = 4;
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,15 +32,16 @@ pub enum OpenMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WriteVerifier(pub [u8; 8]);
 
-/// An open file. Close it; a dropped one stays open until the client's lease
-/// ends.
+/// An open file. Close it; a dropped one is closed some time later.
 #[derive(Clone, Debug)]
 pub struct File {
     open: Arc<OpenState>,
+    size: u64,
 }
 
 impl File {
-    /// Opens `name` in `dir`.
+    /// Opens `name` in `dir`. The server is asked to delegate what is opened for
+    /// reading: that it changes nothing in it without a word.
     ///
     /// # Errors
     /// What the server or the connection says.
@@ -50,22 +51,87 @@ impl File {
         name: &str,
         mode: OpenMode,
     ) -> Result<Self, ClientError> {
+        Self::open_for(client, dir, name, mode, mode == OpenMode::Read).await
+    }
+
+    /// Opens what is closed soon: without a delegation.
+    pub(crate) async fn open_briefly(
+        client: &Client,
+        dir: &Fh,
+        name: &str,
+    ) -> Result<Self, ClientError> {
+        Self::open_for(client, dir, name, OpenMode::Read, false).await
+    }
+
+    async fn open_for(
+        client: &Client,
+        dir: &Fh,
+        name: &str,
+        mode: OpenMode,
+        delegate: bool,
+    ) -> Result<Self, ClientError> {
         let (access, how) = match mode {
             OpenMode::Read => (1, How::NoCreate),
             OpenMode::Create => (3, How::Unchecked(empty_with_mode())),
         };
-        let args = open_args(access, how, Claim::Null(Opaque(name.as_bytes().to_vec())));
-        let ops = Ops::new().putfh(dir).op(OpNum::Open, &args).getfh();
-        let (opened, fh) = patiently(client, async || {
+        let channel = client.channel();
+        let delegations = channel.delegations();
+        let delegate = delegate && channel.session().has_back();
+        let _asking = delegate.then(|| delegations.asking());
+        let claim = Claim::Null(Opaque(name.as_bytes().to_vec()));
+        let args = open_args(access, delegate, how, claim);
+        let want = Bitmap::of(&[CHANGE, SIZE]);
+        let ops = Ops::new().putfh(dir).op(OpNum::Open, &args).getfh().getattr(&want);
+        let (opened, fh, attrs) = patiently(client.patience(), async || {
             let mut results = client.call(ops.clone(), true).await?;
             results.skip(OpNum::Putfh)?;
             let opened: open::Res = results.next(OpNum::Open)?;
-            Ok((opened, results.next(OpNum::Getfh)?))
+            let fh: Fh = results.next(OpNum::Getfh)?;
+            Ok((opened, fh, results.next::<Fattr>(OpNum::Getattr)?))
         })
         .await?;
-        let open = Arc::new(OpenState::new(fh, access, opened.stateid));
-        client.remember(&open);
-        Ok(Self { open })
+        let mut d = Decoder::new(&attrs.values.0);
+        let garbled = |_| ClientError::Garbled("GETATTR");
+        let (change, size) = (d.u64().map_err(garbled)?, d.u64().map_err(garbled)?);
+        let open = Arc::new(OpenState::new(fh, access, opened.stateid, change, delegations));
+        channel.remember(&open);
+        delegations.accept(&open, &opened.delegated);
+        Ok(Self { open, size })
+    }
+
+    /// Its length in bytes when it was opened.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Its change attribute when it was opened: another one later, and it was
+    /// changed.
+    #[must_use]
+    pub fn change(&self) -> u64 {
+        self.open.change()
+    }
+
+    /// Whether it is as it was when it was opened, as far as that is known: the
+    /// server is asked when there was a delegation and is none any more.
+    ///
+    /// # Errors
+    /// What the server or the connection says.
+    pub async fn is_unchanged(&self, client: &Client) -> Result<bool, ClientError> {
+        if !self.open.has_lost_delegation() {
+            return Ok(true);
+        }
+        let ops = Ops::new().putfh(self.fh()).getattr(&Bitmap::of(&[CHANGE]));
+        let mut waits = Waits::new(client.patience());
+        let attrs: Fattr = loop {
+            let mut results = client.call(ops.clone(), false).await?;
+            match results.skip(OpNum::Putfh).and_then(|()| results.next(OpNum::Getattr)) {
+                Err(error) if error.asks_for_patience() => waits.next(error).await?,
+                result => break result?,
+            }
+        };
+        let change = Decoder::new(&attrs.values.0).u64();
+        Ok(change.map_err(|_| ClientError::Garbled("GETATTR"))? == self.change())
     }
 
     /// Its handle.
@@ -108,7 +174,7 @@ impl File {
         let mut landing = Some(landing);
         let build = |stateid| Ops::new().putfh(self.fh()).read(stateid, offset, count);
         let result = self
-            .with_state(client, &mut landing, build, |results, landing| match landing {
+            .with_state(client, true, &mut landing, build, |results, landing| match landing {
                 Some(landing) => results.read_into(landing),
                 None => Err(ClientError::Garbled("READ")),
             })
@@ -135,7 +201,7 @@ impl File {
                 .next::<WriteAnswer>(OpNum::Write)
                 .map(|answer| (answer.count, WriteVerifier(answer.verifier)))
         };
-        self.with_state(client, &mut None, build, answer).await
+        self.with_state(client, false, &mut None, build, answer).await
     }
 
     /// Brings everything to stable storage that was written under the verifier
@@ -145,7 +211,7 @@ impl File {
     /// What the server or the connection says.
     pub async fn commit(&self, client: &Client) -> Result<WriteVerifier, ClientError> {
         let ops = Ops::new().putfh(self.fh()).commit(0, 0);
-        patiently(client, async || {
+        patiently(client.patience(), async || {
             let mut results = client.call(ops.clone(), false).await?;
             results.skip(OpNum::Putfh)?;
             results.next(OpNum::Commit).map(WriteVerifier)
@@ -158,14 +224,9 @@ impl File {
     /// # Errors
     /// What the server or the connection says.
     pub async fn close(self, client: &Client) -> Result<(), ClientError> {
-        let stateid = self.open.stateid(client).await?;
-        let args = close::Args { seqid: 0, stateid };
-        let ops = Ops::new().putfh(self.fh()).op(OpNum::Close, &args);
-        let mut results = client.call(ops, true).await?;
-        results.skip(OpNum::Putfh)?;
-        match results.next::<close::Res>(OpNum::Close) {
-            Err(error) if !error.is_state_lost() => Err(error),
-            _ => Ok(()),
+        match self.open.take() {
+            Some(holding) => errand::patiently(client.channel(), &holding).await,
+            None => Ok(()),
         }
     }
 
@@ -174,17 +235,23 @@ impl File {
     async fn with_state<T>(
         &self,
         client: &Client,
+        reading: bool,
         landing: &mut Option<Landing>,
         build: impl Fn(Stateid) -> Ops,
         answer: impl Fn(&mut Results, &mut Option<Landing>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let mut waits = Waits::new(client);
+        let mut waits = Waits::new(client.patience());
         loop {
             let mut used = None;
-            let result = match self.open.stateid(client).await {
+            let stateid = if reading {
+                self.open.stateid_to_read(client.channel()).await
+            } else {
+                self.open.stateid(client.channel()).await
+            };
+            let result = match stateid {
                 Ok(stateid) => {
                     used = Some(stateid);
-                    match client.exchange(&build(stateid), false, landing).await {
+                    match client.channel().exchange(&build(stateid), false, landing).await {
                         Ok(mut results) => {
                             results.skip(OpNum::Putfh).and_then(|()| answer(&mut results, landing))
                         }
@@ -205,47 +272,12 @@ impl File {
     }
 }
 
-/// Repeats a request while the server asks for patience.
-async fn patiently<T>(
-    client: &Client,
-    request: impl AsyncFn() -> Result<T, ClientError>,
-) -> Result<T, ClientError> {
-    let mut waits = Waits::new(client);
-    loop {
-        match request().await {
-            Err(error) if error.asks_for_patience() => waits.next(error).await?,
-            result => return result,
-        }
-    }
-}
-
-/// Growing pauses up to the client's patience.
-struct Waits {
-    until: Instant,
-    pause: Duration,
-}
-
-impl Waits {
-    fn new(client: &Client) -> Self {
-        Self { until: Instant::now() + client.patience(), pause: FIRST_PAUSE }
-    }
-
-    async fn next(&mut self, error: ClientError) -> Result<(), ClientError> {
-        if Instant::now() + self.pause >= self.until {
-            return Err(error);
-        }
-        tokio::time::sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        Ok(())
-    }
-}
-
 /// Length zero, mode 0644.
 fn empty_with_mode() -> Fattr {
     let mut values = Vec::with_capacity(12);
     values.extend_from_slice(&0u64.to_be_bytes());
     values.extend_from_slice(&0o644u32.to_be_bytes());
-    Fattr { mask: zgate_nfs::v4::wire::Bitmap::of(&[4, 33]), values: Opaque(values) }
+    Fattr { mask: Bitmap::of(&[SIZE, 33]), values: Opaque(values) }
 }
 
 zgate_xdr::xdr_struct! {

@@ -3,22 +3,32 @@
 //! the loaders stand on it. On top of it: models, whose tensors come straight
 //! from the wire into the memory they stay in.
 
+mod attendant;
+mod backchannel;
 pub mod blocking;
+mod callback;
+mod channel;
 pub mod client;
 pub mod compound;
+mod delegation;
 pub mod directory;
+mod errand;
 pub mod error;
 pub mod file;
+mod lease;
 mod leave;
 mod link;
 pub mod model;
 mod open_state;
+mod revoked;
 pub mod safetensors;
 pub mod session;
 pub mod transport;
 pub mod url;
+mod waits;
 
 pub use client::{Client, ClientOptions};
+pub use delegation::DelegationCounts;
 pub use error::ClientError;
 pub use file::{File, OpenMode};
 pub use model::{

@@ -1,10 +1,11 @@
 //! A connection to one address of the server that comes back by itself, over
 //! RDMA where that works and over TCP where it does not.
 
+use crate::backchannel::BackChannel;
 use crate::error::ClientError;
 use crate::transport::rdma::RdmaConnection;
 use crate::transport::tcp::RpcConnection;
-use crate::transport::{Connection, Counters, TransportChoice};
+use crate::transport::{Callbacks, Connection, Counters, TransportChoice};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::Duration;
@@ -25,13 +26,23 @@ pub(crate) struct Ways {
     choice: TransportChoice,
     pool: BufferPool,
     counters: Arc<Counters>,
+    back: Arc<BackChannel>,
     /// Why RDMA was not used, the last time it was not.
     refused: SyncMutex<Option<String>>,
 }
 
 impl Ways {
-    pub(crate) fn new(choice: TransportChoice, pool: BufferPool) -> Self {
-        Self { choice, pool, counters: Arc::default(), refused: SyncMutex::default() }
+    pub(crate) fn new(choice: TransportChoice, pool: BufferPool, back: Arc<BackChannel>) -> Self {
+        Self { choice, pool, counters: Arc::default(), back, refused: SyncMutex::default() }
+    }
+
+    /// Who answers callbacks.
+    pub(crate) fn back(&self) -> &Arc<BackChannel> {
+        &self.back
+    }
+
+    fn callbacks(&self) -> Arc<dyn Callbacks> {
+        Arc::clone(&self.back) as Arc<dyn Callbacks>
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -156,7 +167,7 @@ impl Link {
             }
         }
         let (pool, counters) = (self.ways.pool.clone(), Arc::clone(&self.ways.counters));
-        let attempt = RpcConnection::connect(self.address, pool, counters);
+        let attempt = RpcConnection::connect(self.address, pool, counters, self.ways.callbacks());
         in_time(self.address, attempt).await.map(Connection::Tcp)
     }
 
@@ -165,7 +176,8 @@ impl Link {
     ) -> Option<impl Future<Output = Result<RdmaConnection, ClientError>> + Send + 'static> {
         let (fabric, to) = self.ways.choice.rdma(self.address)?;
         let pool = self.ways.choice.pool().clone();
-        Some(RdmaConnection::connect(to, fabric, pool, Arc::clone(&self.ways.counters)))
+        let (counters, callbacks) = (Arc::clone(&self.ways.counters), self.ways.callbacks());
+        Some(RdmaConnection::connect(to, fabric, pool, counters, callbacks))
     }
 
     /// Over TCP since RDMA failed: it is tried again beside it, and takes over

@@ -1,34 +1,53 @@
 //! What a server knows of an open file, and getting it back when it forgot.
 
-use crate::client::Client;
+use crate::channel::Channel;
 use crate::compound::Ops;
+use crate::delegation::Delegations;
+use crate::errand::Holding;
 use crate::error::ClientError;
 use crate::session::Session;
 use crate::transport::Connection;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::open::{self, Args, Claim, How};
+use zgate_nfs::v4::op::open::{self, Args, Claim, Delegated, How};
 use zgate_nfs::v4::wire::{ClientId, OpNum, StateOwner, Stateid, Status};
 use zgate_xdr::Opaque;
 
+/// OPEN4_SHARE_ACCESS_WANT_READ_DELEG.
+const WANT_READ_DELEGATION: u32 = 0x0100;
 /// OPEN4_SHARE_ACCESS_WANT_NO_DELEG.
 const WANT_NO_DELEGATION: u32 = 0x0400;
+/// OPEN_DELEGATE_NONE and OPEN_DELEGATE_READ.
+const DELEGATE_NONE: u32 = 0;
+const DELEGATE_READ: u32 = 1;
 
-/// An open file.
+/// An open file. What is held of it is given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenState {
     pub(crate) fh: Fh,
     /// OPEN4_SHARE_ACCESS_*.
     access: u32,
+    /// The file's change attribute when it was opened.
+    change: u64,
+    delegations: Arc<Delegations>,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
     /// None: it has to be opened again.
-    stateid: Mutex<Option<Stateid>>,
+    open: Option<Stateid>,
+    delegation: Option<Stateid>,
+    /// There was one, and the file may have changed since.
+    lost: bool,
 }
 
 /// Arguments of OPEN.
-pub(crate) fn open_args(access: u32, how: How, claim: Claim) -> Args {
+pub(crate) fn open_args(access: u32, delegate: bool, how: How, claim: Claim) -> Args {
+    let want = if delegate { WANT_READ_DELEGATION } else { WANT_NO_DELEGATION };
     Args {
         seqid: 0,
-        access: access | WANT_NO_DELEGATION,
+        access: access | want,
         deny: 0,
         owner: StateOwner { clientid: ClientId(0), owner: Opaque(b"zgate".to_vec()) },
         how,
@@ -36,59 +55,160 @@ pub(crate) fn open_args(access: u32, how: How, claim: Claim) -> Args {
     }
 }
 
+impl Drop for OpenState {
+    fn drop(&mut self) {
+        if let Some(holding) = self.take() {
+            self.delegations.errands().push(holding);
+        }
+    }
+}
+
 impl OpenState {
-    pub(crate) fn new(fh: Fh, access: u32, stateid: Stateid) -> Self {
-        Self { fh, access, stateid: Mutex::new(Some(stateid)) }
+    pub(crate) fn new(
+        fh: Fh,
+        access: u32,
+        stateid: Stateid,
+        change: u64,
+        delegations: &Arc<Delegations>,
+    ) -> Self {
+        let held = Held { open: Some(stateid), delegation: None, lost: false };
+        let delegations = Arc::clone(delegations);
+        Self { fh, access, change, delegations, held: Mutex::new(held) }
     }
 
-    fn known(&self) -> Option<Stateid> {
-        *self.stateid.lock().unwrap_or_else(PoisonError::into_inner)
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, stateid: Option<Stateid>) {
-        *self.stateid.lock().unwrap_or_else(PoisonError::into_inner) = stateid;
+    /// The stateid of the open, if the server knows it.
+    pub(crate) fn known(&self) -> Option<Stateid> {
+        self.held().open
+    }
+
+    /// The stateid of the delegation, if there is one.
+    pub(crate) fn delegation(&self) -> Option<Stateid> {
+        self.held().delegation
+    }
+
+    /// Whether there was a delegation and is none.
+    pub(crate) fn has_lost_delegation(&self) -> bool {
+        self.held().lost
+    }
+
+    /// The file's change attribute when it was opened.
+    pub(crate) fn change(&self) -> u64 {
+        self.change
+    }
+
+    pub(crate) fn set_delegation(&self, stateid: Stateid) {
+        self.held().delegation = Some(stateid);
+    }
+
+    /// Takes the delegation, if it is this one: the file is read by its open
+    /// from now on.
+    pub(crate) fn take_delegation(&self, stateid: Stateid) -> Option<Stateid> {
+        let taken = {
+            let mut held = self.held();
+            let taken = held.delegation.take_if(|known| known.other == stateid.other);
+            held.lost |= taken.is_some();
+            taken
+        };
+        if let Some(stateid) = taken {
+            self.delegations.remove(stateid);
+        }
+        taken
+    }
+
+    /// Takes all that is held, to give it back.
+    pub(crate) fn take(&self) -> Option<Holding> {
+        let (open, delegation) = {
+            let mut held = self.held();
+            (held.open.take(), held.delegation.take())
+        };
+        if let Some(stateid) = delegation {
+            self.delegations.remove(stateid);
+        }
+        let any = open.is_some() || delegation.is_some();
+        any.then(|| Holding { fh: self.fh.clone(), open, delegation })
     }
 
     /// The server does not know `stateid` any more.
     pub(crate) fn forget(&self, stateid: Stateid) {
-        let mut known = self.stateid.lock().unwrap_or_else(PoisonError::into_inner);
-        if *known == Some(stateid) {
-            *known = None;
+        {
+            let mut held = self.held();
+            if held.open == Some(stateid) {
+                held.open = None;
+            }
+            if held.delegation != Some(stateid) {
+                return;
+            }
+        }
+        // It was revoked, perhaps: that has to be acknowledged.
+        self.delegations.count_lost();
+        self.delegations.give_back(self, stateid);
+    }
+
+    /// The stateid to read with.
+    pub(crate) async fn stateid_to_read(&self, channel: &Channel) -> Result<Stateid, ClientError> {
+        match self.delegation() {
+            Some(stateid) => Ok(stateid),
+            None => self.stateid(channel).await,
         }
     }
 
     /// The stateid; the file is opened again if that is needed.
-    pub(crate) async fn stateid(&self, client: &Client) -> Result<Stateid, ClientError> {
+    pub(crate) async fn stateid(&self, channel: &Channel) -> Result<Stateid, ClientError> {
         if let Some(stateid) = self.known() {
             return Ok(stateid);
         }
-        let args = open_args(self.access, How::NoCreate, Claim::Fh);
+        let args = open_args(self.access, false, How::NoCreate, Claim::Fh);
         let ops = Ops::new().putfh(&self.fh).op(OpNum::Open, &args);
-        let mut results = client.call(ops, true).await?;
+        let mut results = channel.call(ops, true).await?;
         results.skip(OpNum::Putfh)?;
         let opened: open::Res = results.next(OpNum::Open)?;
-        self.set(Some(opened.stateid));
+        self.held().open = Some(opened.stateid);
         Ok(opened.stateid)
     }
 
-    /// Reclaims it in a new session after a restart of the server (RFC 8881
-    /// §8.4.2.1). Where there is nothing to reclaim, it is opened again later.
+    /// Reclaims it in a new session after a restart of the server, with its
+    /// delegation (RFC 8881 §8.4.2.1, §10.2.1). Where there is nothing to
+    /// reclaim, it is opened again later.
     pub(crate) async fn reclaim(
-        &self,
+        self: &Arc<Self>,
         session: &Session,
         connection: &Connection,
     ) -> Result<(), ClientError> {
-        let args = open_args(self.access, How::NoCreate, Claim::Previous(0));
+        let before = self.delegation();
+        let kind = if before.is_some() { DELEGATE_READ } else { DELEGATE_NONE };
+        let args = open_args(self.access, before.is_some(), How::NoCreate, Claim::Previous(kind));
         let ops = Ops::new().putfh(&self.fh).op(OpNum::Open, &args);
+        let asking = self.delegations.asking();
         let mut results = session.call(connection, &ops, true).await?;
         let opened = results.skip(OpNum::Putfh).and_then(|()| results.next(OpNum::Open));
-        match opened.map(|opened: open::Res| opened.stateid) {
-            Ok(stateid) => self.set(Some(stateid)),
-            Err(error) if error.status() == Some(Status::Delay) => return Err(error),
+        if opened.as_ref().is_err_and(|error| error.status() == Some(Status::Delay)) {
+            return opened.map(|_: open::Res| ());
+        }
+        if let Some(stateid) = before {
+            self.take_delegation(stateid);
+        }
+        match opened {
+            Ok(opened) => {
+                {
+                    let mut held = self.held();
+                    held.open = Some(opened.stateid);
+                    // Reclaimed, it was not given to anybody meanwhile.
+                    held.lost &= !matches!(opened.delegated, Delegated::Read { .. });
+                }
+                self.delegations.accept(self, &opened.delegated);
+            }
             Err(error) => {
                 tracing::debug!(%error, "an open file is not reclaimed: it is opened again");
-                self.set(None);
+                self.held().open = None;
             }
+        }
+        drop(asking);
+        if before.is_some() && self.has_lost_delegation() {
+            self.delegations.count_lost();
         }
         Ok(())
     }

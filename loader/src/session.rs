@@ -1,13 +1,15 @@
 //! A session: its slots, and SEQUENCE in front of every COMPOUND.
 
+use crate::callback;
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
 use crate::transport::Connection;
 use bytes::Bytes;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use zgate_nfs::v4::op::create_session::{self, ChannelAttrs};
-use zgate_nfs::v4::op::{exchange_id, sequence};
+use zgate_nfs::v4::op::{bind_conn_to_session, exchange_id, sequence};
 use zgate_nfs::v4::wire::{ClientId, OpNum, SessionId};
 use zgate_rpc::auth::OpaqueAuth;
 use zgate_rpc::{CallHeader, Credential};
@@ -45,6 +47,9 @@ pub struct Session {
     /// What the server allows.
     pub fore: ChannelAttrs,
     highest_slot: u32,
+    /// Whether the server calls back, and over how many slots.
+    has_back: AtomicBool,
+    back_slots: u32,
 }
 
 /// A slot in use. It goes back when dropped.
@@ -184,7 +189,12 @@ impl SessionRequest {
     }
 
     /// The arguments of CREATE_SESSION after EXCHANGE_ID's answer.
-    pub(crate) fn create_session(&self, known: &exchange_id::Res) -> create_session::Args {
+    /// `back`: callbacks are answered on the connection it is sent over.
+    pub(crate) fn create_session(
+        &self,
+        known: &exchange_id::Res,
+        back: bool,
+    ) -> create_session::Args {
         let channel = ChannelAttrs {
             header_pad_bytes: 0,
             max_request_bytes: self.max_message_bytes,
@@ -193,28 +203,20 @@ impl SessionRequest {
             max_ops: 16,
             slots: self.slots,
         };
-        let back = ChannelAttrs {
-            max_request_bytes: 4096,
-            max_response_bytes: 4096,
-            max_cached_bytes: 0,
-            max_ops: 2,
-            slots: 1,
-            ..channel
-        };
         create_session::Args {
             clientid: known.clientid,
             sequence: known.sequenceid,
-            flags: 0,
+            flags: if back { create_session::BACK_CHANNEL } else { 0 },
             fore: channel,
-            back,
-            callback_program: 0x4000_0000,
+            back: callback::attributes(),
+            callback_program: callback::PROGRAM,
             security: vec![create_session::CallbackSecurity::None],
         }
     }
 }
 
 impl Session {
-    /// CREATE_SESSION after EXCHANGE_ID. What was held before a restart of the
+    /// CREATE_SESSION after EXCHANGE_ID; `connection` answers callbacks. What was held before a restart of the
     /// server is to be reclaimed next, and RECLAIM_COMPLETE sent.
     ///
     /// # Errors
@@ -225,7 +227,7 @@ impl Session {
         known: &exchange_id::Res,
     ) -> Result<Self, ClientError> {
         let credential = request.credential.to_opaque();
-        let ops = Ops::new().op(OpNum::CreateSession, &request.create_session(known));
+        let ops = Ops::new().op(OpNum::CreateSession, &request.create_session(known, true));
         let mut results = alone(connection, &credential, request.minor, ops).await?;
         let made: create_session::Res = results.next(OpNum::CreateSession)?;
         let slots = made.fore.slots.max(1);
@@ -238,7 +240,38 @@ impl Session {
             permits: Semaphore::new(slots as usize),
             fore: made.fore,
             highest_slot: slots - 1,
+            has_back: AtomicBool::new(made.flags & create_session::BACK_CHANNEL != 0),
+            back_slots: made.back.slots,
         })
+    }
+
+    /// Whether the server calls back.
+    pub(crate) fn has_back(&self) -> bool {
+        self.has_back.load(Ordering::Relaxed)
+    }
+
+    /// The server cannot call back any more.
+    pub(crate) fn give_up_back(&self) {
+        self.has_back.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn back_slots(&self) -> u32 {
+        self.back_slots
+    }
+
+    /// Has the server call back over this connection, too (RFC 8881 §18.34).
+    ///
+    /// # Errors
+    /// What the server or the connection says.
+    pub(crate) async fn bind_back(&self, connection: &Connection) -> Result<(), ClientError> {
+        let args = bind_conn_to_session::Args {
+            session: self.id,
+            direction: bind_conn_to_session::Direction::BackOrBoth,
+            rdma_mode: false,
+        };
+        let ops = Ops::new().op(OpNum::BindConnToSession, &args);
+        let mut results = alone(connection, &self.credential, self.minor, ops).await?;
+        results.next::<bind_conn_to_session::Res>(OpNum::BindConnToSession).map(|_| ())
     }
 
     /// Its name.
@@ -254,6 +287,19 @@ impl Session {
         Ok(Turn { session: self, slot, _permit: permit })
     }
 
+    /// A slot whose last request was answered.
+    async fn settled_turn(&self) -> Result<Turn<'_>, ClientError> {
+        let mut passed = Vec::new();
+        while passed.len() <= self.highest_slot as usize {
+            let turn = self.turn().await?;
+            if !turn.is_unanswered() {
+                return Ok(turn);
+            }
+            passed.push(turn);
+        }
+        Err(ClientError::Garbled("SEQUENCE"))
+    }
+
     /// Sends a COMPOUND on one connection and does not repeat it. The results
     /// begin behind SEQUENCE.
     ///
@@ -265,7 +311,7 @@ impl Session {
         ops: &Ops,
         cache_this: bool,
     ) -> Result<Results, ClientError> {
-        let mut turn = self.turn().await?;
+        let mut turn = self.settled_turn().await?;
         let xid = connection.next_xid();
         let mut results = decode(connection.call(xid, turn.encode(xid, cache_this, ops)).await?)?;
         results.next::<sequence::Res>(OpNum::Sequence)?;

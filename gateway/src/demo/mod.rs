@@ -135,6 +135,7 @@ fn start(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::R
         engine: zgate_io::EngineChoice::Auto,
         worker_threads: 8,
         poll_microseconds: 50,
+        core_nice: 0,
         fd_cache_entries: 4096,
         drain: Duration::from_secs(5),
     };

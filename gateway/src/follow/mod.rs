@@ -145,22 +145,23 @@ impl Follow {
         if bases.is_empty() {
             return Ok(Found { datasets: Vec::new(), pools: BTreeSet::new() });
         }
-        // Pools first: a pool that goes away in between is still known, and
-        // what was in it counts as destroyed only at the next look.
         let listed = self.discovery.tool().run("zpool", &["list", "-H", "-o", "name"])?;
-        let mut pools: BTreeSet<PoolName> =
-            listed.lines().filter_map(|name| name.parse().ok()).collect();
+        let listed: BTreeSet<&str> = listed.lines().collect();
         let mut datasets = Vec::new();
         for base in &bases {
-            let found = self.discovery.datasets_below(base)?;
-            if found.is_empty() && pools.contains(&base.pool()) {
-                // The pool may have gone after it was listed.
-                let now = self.discovery.tool().run("zpool", &["list", "-H", "-o", "name"])?;
-                pools.retain(|pool| now.lines().any(|name| name == pool.as_str()));
-            }
-            datasets.extend(found);
+            datasets.extend(self.discovery.datasets_below(base)?);
         }
+        // Last: while a pool is being exported it is listed, and its datasets are
+        // not, or some of them. Where the first one of all can be opened
+        // afterwards, what was not listed is not there.
+        let mut pools: BTreeSet<PoolName> = bases.iter().map(|base| base.pool()).collect();
+        pools.retain(|pool| listed.contains(pool.as_str()) && self.is_open(pool));
         Ok(Found { datasets, pools })
+    }
+
+    fn is_open(&self, pool: &PoolName) -> bool {
+        let name = self.discovery.tool().run("zfs", &["list", "-H", "-o", "name", pool.as_str()]);
+        name.is_ok()
     }
 
     /// Asks about all datasets, for people who look.
@@ -205,6 +206,39 @@ mod tests {
         let said = follow.prepare(&dataset).err().unwrap().to_string();
         for part in ["export /m", "zfast/m/**", "zfsutils-linux", "path instead"] {
             assert!(said.contains(part), "{said}");
+        }
+    }
+
+    /// A pool on its way out: it is listed, and nothing in it is.
+    struct Leaving {
+        root_opens: bool,
+    }
+
+    impl Tool for Leaving {
+        fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+            let root = ["list", "-H", "-o", "name", "lab"];
+            match program {
+                "zpool" => Ok("lab\nother\n".to_owned()),
+                _ if arguments == root && self.root_opens => Ok("lab\n".to_owned()),
+                _ => Err(ToolError::Failed {
+                    command: "zfs list".to_owned(),
+                    status: Some(1),
+                    said: "cannot open 'lab/data': dataset does not exist".to_owned(),
+                }),
+            }
+        }
+    }
+
+    #[test]
+    fn a_pool_that_is_being_exported_is_away_and_not_empty() {
+        let config = "[[export]]\ndataset = \"lab/data/*\"\npseudo = \"/d\"\n";
+        let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
+        let plan = Plan::of(&config).unwrap();
+        for root_opens in [false, true] {
+            let follow = Follow::with(Discovery::new(Arc::new(Leaving { root_opens })));
+            let found = follow.find(&plan).unwrap();
+            assert!(found.datasets.is_empty());
+            assert_eq!(found.pools.len(), usize::from(root_opens));
         }
     }
 }

@@ -54,6 +54,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         },
         worker_threads: server.worker_threads,
         poll_microseconds: server.poll_microseconds,
+        core_nice: server.core_nice,
         fd_cache_entries: server.fd_cache_entries,
         buffer_bytes: server.buffers.0 as usize,
         fair_shares: server.fair_shares,

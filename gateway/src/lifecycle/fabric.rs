@@ -46,7 +46,9 @@ impl RdmaSettings {
     /// The pool of the process: over an arena when devices are to use it.
     pub(crate) fn pool(&self, idle_bytes: usize) -> BufferPool {
         if self.is_wanted() && self.fabric == FabricChoice::Auto {
-            BufferPool::with_arena(idle_bytes, self.arena_bytes)
+            let (memory, pages) = zgate_io::arena::allocate(self.arena_bytes);
+            tracing::info!(bytes = memory.len(), %pages, "arena for RDMA devices");
+            BufferPool::with_arena(idle_bytes, memory)
         } else {
             BufferPool::new(idle_bytes)
         }
@@ -79,9 +81,8 @@ impl FabricSource {
 /// the state directory says.
 fn emulated(state_dir: &Path) -> Result<Arc<dyn Fabric>, String> {
     let path = state_dir.join(EMULATED_DEVICE);
-    let says =
-        move |what: &str| std::fs::read_to_string(&path).is_ok_and(|text| text.trim() == what);
-    if says("gone") {
+    let said = move || std::fs::read_to_string(&path).unwrap_or_default();
+    if said().trim() == "gone" {
         return Err("no RDMA device: the emulated one is taken away".to_owned());
     }
     let fabric = EmulatedFabric::new();
@@ -89,11 +90,12 @@ fn emulated(state_dir: &Path) -> Result<Arc<dyn Fabric>, String> {
     let watch = move || {
         let mut down = false;
         loop {
-            match says("gone") {
-                true => device.unplug(),
-                false => device.plug(),
+            let said = said();
+            match said.trim() {
+                "gone" => device.unplug(),
+                _ => device.plug(),
             }
-            if says("down") != down {
+            if (said.trim() == "down") != down {
                 down = !down;
                 device.set_port(!down);
             }

@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 pub(crate) mod fabric;
+mod process;
 pub(crate) mod recovery;
 pub(crate) mod run;
 pub(crate) mod state_dir;

@@ -1,6 +1,7 @@
 //! Cores and their threads: starting, ticking, draining.
 
 use super::fabric::{FabricSource, RdmaSettings};
+use super::process::{obey_quotas, prefer_thread, raise_descriptor_limit};
 use super::recovery::DirRecovery;
 use super::state_dir::{StateDir, random_bytes};
 use super::stores::{OpenStores, open_store};
@@ -60,6 +61,8 @@ pub(crate) struct Settings {
     pub worker_threads: usize,
     /// How long a core stays awake after traffic, in microseconds.
     pub poll_microseconds: u32,
+    /// Nice value of the cores' threads.
+    pub core_nice: i32,
     pub fd_cache_entries: usize,
     /// What requests and replies may hold; 0: a quarter of the memory.
     pub buffer_bytes: usize,
@@ -173,30 +176,6 @@ fn place_followed(exports: &[ExportSettings], stores: &OpenStores) -> Vec<Follow
     views
 }
 
-/// More descriptors than the usual soft limit of 1024: the cache of open
-/// files lives on them.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if setrlimit(Resource::Nofile, limit).is_err() {
-        tracing::warn!("the limit of open files stays as it is; fewer files are kept open");
-    }
-}
-
-/// With CAP_SYS_RESOURCE ext4 lets a process write beyond quotas and into the
-/// blocks reserved for root. Clients' data is written by our own threads, so
-/// the capability goes before the first one starts.
-fn obey_quotas() {
-    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-    let Ok(mut sets) = capabilities(None) else { return };
-    sets.effective.remove(CapabilitySet::SYS_RESOURCE);
-    sets.permitted.remove(CapabilitySet::SYS_RESOURCE);
-    if let Err(error) = set_capabilities(None, sets) {
-        tracing::debug!(%error, "capabilities stay as they are");
-    }
-}
-
 impl Gateway {
     /// Opens everything, then listens: a client that connects is served.
     ///
@@ -222,6 +201,7 @@ impl Gateway {
         let disks = block.iser().map(|address| (address, Protocol::Iscsi));
         let rdma_portals: RdmaPortals = nfs.chain(disks).collect();
         let rdma = RdmaState::new(&rdma_portals);
+        let uses_rdma = source.is_some();
         let fabric = source.map(|source| (source, rdma_portals));
         let mut options = PosixOptions::new(engine.clone(), pool.clone());
         options.fd_cache_entries = settings.fd_cache_entries;
@@ -265,14 +245,15 @@ impl Gateway {
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..settings.cores.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
-        let uses_rdma = !settings.rdma.listen.is_empty() || block.iser().next().is_some();
         let mut threads = Vec::new();
         let mut first = Some(First { listeners, fabric, cores: senders, units });
         for (core, incoming) in receivers.into_iter().enumerate() {
             let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
             let first = first.take();
             let thread = std::thread::Builder::new().name(format!("zgate-core{core}"));
+            let nice = settings.core_nice;
             let run = move || {
+                prefer_thread(nice);
                 if uses_rdma {
                     zgate_io::credentials::keep_identity();
                 }

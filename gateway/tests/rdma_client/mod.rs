@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::mpsc;
 use zgate_fabric::{
     Access, Connection, EmulatedFabric, Event, Exposed, Fabric, SendBatch, SendPart, Setup, WorkId,
 };
@@ -62,6 +63,45 @@ pub(crate) fn part(lent: &Lent, offset: usize, len: usize) -> Segment {
 pub(crate) fn segments(lent: &Lent, piece: usize) -> Vec<Segment> {
     let starts = (0..lent.len()).step_by(piece);
     starts.map(|at| part(lent, at, piece.min(lent.len() - at))).collect()
+}
+
+/// How often the runtime of a client that gets stuck still turns: its calls go out.
+const LAST_TURNS: usize = 100;
+
+/// Sends READs of `each` bytes on a thread of its own, whose device takes in
+/// nothing any more: the connection stays. Dropping the result ends the thread.
+pub(crate) fn stuck(
+    fabric: EmulatedFabric,
+    to: SocketAddr,
+    each: usize,
+    calls: Vec<(u32, Message)>,
+) -> mpsc::Sender<()> {
+    let (sent, wait) = mpsc::channel();
+    let (keep, kept) = mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        // It lives until the end: without it the connection ends.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let client = runtime.block_on(async {
+            let mut client = RdmaClient::connect_over(fabric, to).await;
+            client.fabric.stop_taking();
+            let lent = client.lend(&vec![0; each]);
+            for (xid, message) in &calls {
+                let writes = vec![WriteChunk { segments: segments(&lent, each) }];
+                client.send(*xid, message, &Offer { writes, ..Offer::default() });
+            }
+            for _ in 0..LAST_TURNS {
+                tokio::task::yield_now().await;
+            }
+            (client, lent)
+        });
+        sent.send(()).expect("somebody waits");
+        // Until whoever waited lets it go.
+        let _ = kept.recv();
+        drop(client);
+    });
+    wait.recv().expect("a stuck client");
+    keep
 }
 
 impl RdmaClient {

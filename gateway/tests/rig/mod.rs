@@ -10,10 +10,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use zgate_loader::ClientError;
 use zgate_loader::blocking::{Connection, Session};
 use zgate_loader::compound::{Ops, Results};
 use zgate_loader::session::SessionRequest;
+use zgate_loader::{ClientError, ClientOptions};
 use zgate_nfs::namespace::Fh;
 use zgate_nfs::v4::op::{close, open};
 use zgate_nfs::v4::wire::{Bitmap, ClientId, Fattr, OpNum, StateOwner, Stateid};
@@ -124,6 +124,27 @@ impl Gateway {
         self.child = spawn(self.dir.path().join("zgate.toml"), self.address);
     }
 
+    /// What `zgate status` says.
+    pub(crate) fn status(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.command(&["status", "--json"]).stdout).unwrap()
+    }
+
+    /// What its buffers hold, in bytes.
+    pub(crate) fn buffers_in_use(&self) -> usize {
+        self.status()["buffers_in_use_bytes"].as_u64().unwrap() as usize
+    }
+
+    /// Bytes carried over a transport in a direction, and how many of them it
+    /// copied, so far.
+    pub(crate) fn carried(&self, transport: &str, direction: &str) -> (u64, u64) {
+        let status = self.status();
+        let of = |one: &&serde_json::Value| {
+            (&one["transport"], &one["direction"]) == (&transport.into(), &direction.into())
+        };
+        let one = status["data"].as_array().unwrap().iter().find(of).unwrap();
+        (one["moved_bytes"].as_u64().unwrap(), one["copied_bytes"].as_u64().unwrap())
+    }
+
     /// Runs a live command against it.
     pub(crate) fn command(&self, args: &[&str]) -> std::process::Output {
         Command::new(env!("CARGO_BIN_EXE_zgate"))
@@ -192,6 +213,21 @@ fn spawn(config: PathBuf, address: SocketAddr) -> Child {
         std::thread::sleep(Duration::from_millis(10));
     }
     child
+}
+
+/// A loader's client of this user.
+pub(crate) fn loader_options(connections: usize) -> ClientOptions {
+    ClientOptions {
+        connections,
+        credential: own_credential(),
+        patience: Duration::from_secs(60),
+        ..ClientOptions::default()
+    }
+}
+
+/// What a loader's client runs on.
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
 /// The identity this test runs under.

@@ -44,7 +44,9 @@ pub(crate) fn raise(error: &LoadError) -> PyErr {
         }
         LoadError::Device(_) => Python::attach(|py| of_device(py, &text)),
         LoadError::Missing(_) => PyFileNotFoundError::new_err(text),
-        LoadError::Format { .. } | LoadError::Checksum { .. } => PyValueError::new_err(text),
+        LoadError::Format { .. } | LoadError::Checksum { .. } | LoadError::Changed { .. } => {
+            PyValueError::new_err(text)
+        }
     }
 }
 

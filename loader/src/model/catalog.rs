@@ -178,13 +178,12 @@ async fn open_shard(
     let path = format!("{dir}/{name}");
     let named = |source| LoadError::Client { what: path.clone(), source };
     let wrong = |reason| LoadError::Format { file: path.clone(), reason };
-    let found = client.find(&path).await.map_err(named)?;
     let parent = client.find(dir).await.map_err(named)?;
     let file = File::open(client, &parent.fh, name, OpenMode::Read).await.map_err(named)?;
     let first = FIRST_BYTES.min(client.max_transfer_bytes());
     let (_, beginning) = file.read(client, 0, first).await.map_err(named)?;
     let end = 8 + header_bytes(&beginning).map_err(wrong)?;
-    if end > found.size {
+    if end > file.size() {
         return Err(wrong("the header is cut short".to_owned()));
     }
     let header = if end <= beginning.len() as u64 {
@@ -193,12 +192,12 @@ async fn open_shard(
         directory::read_range(client, &file, 0, end).await.map_err(named)?
     };
     let (parsed, data_offset) = Header::parse(&header).map_err(wrong)?;
-    parsed.check(found.size - end).map_err(wrong)?;
+    parsed.check(file.size() - end).map_err(wrong)?;
     let shard = Shard {
         name: name.to_owned(),
+        size: file.size(),
+        change: file.change(),
         file,
-        size: found.size,
-        change: found.change,
         data_offset: data_offset as u64,
         header,
         metadata: parsed.metadata,

@@ -4,6 +4,7 @@
 use super::checksum::{FileHash, Verify};
 use super::memory::Memory;
 use super::plan::{Plan, Region, Target};
+use super::regions::{self, Delivery, stopped};
 use super::share::{Share, Shared, Turn};
 use super::stream::fill;
 use super::{LoadError, Model};
@@ -14,9 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
-
-/// The unit of the bound on memory.
-pub(super) const UNIT_BYTES: u64 = 4096;
 
 /// How to load.
 #[derive(Clone, Debug)]
@@ -72,14 +70,12 @@ impl Progress {
 /// Memory to be read to, in order.
 type Pieces = mpsc::UnboundedReceiver<BytesMut>;
 
-type Delivery = (Result<Vec<LoadedTensor>, LoadError>, Option<OwnedSemaphorePermit>);
-
 /// A load under way. Dropping it stops it.
 #[derive(Debug)]
 pub struct Load {
     total_bytes: u64,
     progress: Arc<Progress>,
-    arriving: mpsc::UnboundedReceiver<Delivery>,
+    arriving: mpsc::UnboundedReceiver<Delivery<LoadedTensor>>,
     waiting: std::vec::IntoIter<LoadedTensor>,
     /// The room of what is in `waiting`.
     held: Option<OwnedSemaphorePermit>,
@@ -138,8 +134,7 @@ impl Load {
             memory: Memory::new(options.inflight_bytes),
             shared,
         };
-        let most_units = Semaphore::MAX_PERMITS as u64;
-        let units = (options.inflight_bytes / UNIT_BYTES).clamp(1, most_units) as u32;
+        let units = regions::units(options.inflight_bytes);
         let driver = tokio::spawn(drive(Arc::new(work), plan, units, sender));
         let waiting = Vec::new().into_iter();
         Self { total_bytes, progress, arriving, waiting, held: None, units, driver }
@@ -197,43 +192,21 @@ struct Work {
     shared: Option<Shared>,
 }
 
-async fn drive(work: Arc<Work>, plan: Plan, units: u32, sender: mpsc::UnboundedSender<Delivery>) {
-    let room = Arc::new(Semaphore::new(units as usize));
-    let mut running = tokio::task::JoinSet::new();
-    for (index, region) in plan.regions.into_iter().enumerate() {
-        let need = (region.bytes.div_ceil(UNIT_BYTES)).clamp(1, u64::from(units)) as u32;
-        let Ok(permit) = Arc::clone(&room).acquire_many_owned(need).await else { return };
-        while let Some(ended) = running.try_join_next() {
-            report(ended, &sender);
-        }
-        let (work, sender) = (Arc::clone(&work), sender.clone());
-        running.spawn(async move {
-            let tensors = work.region(index, region).await;
-            // Nobody waits when the load was dropped.
-            let _ = sender.send((tensors, Some(permit)));
-        });
-    }
-    while let Some(ended) = running.join_next().await {
-        report(ended, &sender);
-    }
-    for hash in &work.hashes {
-        let hash = std::mem::take(&mut *hash.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Err(error) = hash.finish() {
-            let _ = sender.send((Err(error), None));
-        }
-    }
+async fn drive(
+    work: Arc<Work>,
+    plan: Plan,
+    units: u32,
+    sender: mpsc::UnboundedSender<Delivery<LoadedTensor>>,
+) {
+    let numbered = plan.regions.into_iter().enumerate();
+    let one = |index, region| {
+        let work = Arc::clone(&work);
+        async move { work.region(index, region).await }
+    };
+    let source = (&*work.client, &*work.files);
+    regions::bring(numbered, units, source, &work.hashes, &sender, one).await;
     // Whoever hears of the end finds given back what nobody uses.
     drop(work);
-}
-
-/// A region that ended in a panic of ours must not look like the end of the
-/// model.
-fn report(ended: Result<(), tokio::task::JoinError>, sender: &mpsc::UnboundedSender<Delivery>) {
-    if let Err(error) = ended {
-        let reason = LoadError::Missing(format!("the load ended unexpectedly: {error}"));
-        // Nobody waits when the load was dropped.
-        let _ = sender.send((Err(reason), None));
-    }
 }
 
 impl Work {
@@ -348,10 +321,6 @@ impl Work {
         self.progress.done.fetch_add(piece.len() as u64, Ordering::Relaxed);
         Ok(piece)
     }
-}
-
-fn stopped<T>(_: T) -> LoadError {
-    LoadError::Missing("the load was stopped".to_owned())
 }
 
 pub(super) fn share_of(model: &Model, plan: &Plan, share: &Share) -> std::io::Result<Shared> {

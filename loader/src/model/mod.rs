@@ -13,6 +13,7 @@ pub mod device;
 pub mod load;
 mod memory;
 pub mod plan;
+mod regions;
 pub mod share;
 pub mod slice;
 pub mod stream;
@@ -49,6 +50,13 @@ pub enum LoadError {
     /// Something was asked for that is not there.
     #[error("{0}")]
     Missing(String),
+    /// A file was changed after it was opened: what was read of it may be of
+    /// several states.
+    #[error("{file}: it was changed while it was read")]
+    Changed {
+        /// The file.
+        file: String,
+    },
     /// A GPU or its driver.
     #[error("device memory: {0}")]
     Device(zgate_cuda::CudaError),

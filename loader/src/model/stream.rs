@@ -2,6 +2,7 @@
 
 use super::LoadError;
 use super::memory::Memory;
+use super::regions::unchanged;
 use crate::client::Client;
 use crate::file::File;
 use crate::transport::Landing;
@@ -81,9 +82,12 @@ impl FileStream {
     /// The next piece; none at the end.
     ///
     /// # Errors
-    /// Why the rest does not come.
+    /// Why the rest does not come; at the end, [`LoadError::Changed`] when the
+    /// pieces may be of several states of the file.
     pub async fn next(&mut self) -> Result<Option<BytesMut>, LoadError> {
-        let Some(first) = self.running.pop_front() else { return Ok(None) };
+        let Some(first) = self.running.pop_front() else {
+            return unchanged(&self.client, &self.name, &self.file).await.map(|()| None);
+        };
         let stopped = |_| LoadError::Missing(format!("{}: the load was stopped", self.name));
         let data = first.await.map_err(stopped)??;
         self.at += data.len() as u64;

@@ -98,7 +98,8 @@ impl TransportChoice {
 type Opened = Result<(VerbsFabric, BufferPool), String>;
 
 fn open() -> Opened {
-    let pool = BufferPool::with_arena(MESSAGE_ARENA_BYTES, MESSAGE_ARENA_BYTES);
+    let (memory, _) = zgate_io::arena::allocate(MESSAGE_ARENA_BYTES);
+    let pool = BufferPool::with_arena(MESSAGE_ARENA_BYTES, memory);
     let fabric = VerbsFabric::open(pool.clone()).map_err(|error| error.to_string())?;
     Ok((fabric, pool))
 }

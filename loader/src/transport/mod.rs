@@ -52,6 +52,14 @@ impl Counters {
     }
 }
 
+/// Who answers what a server calls back (RFC 8881 §2.10.3).
+pub trait Callbacks: std::fmt::Debug + Send + Sync {
+    /// The answer to an RPC call; none to what is no call.
+    fn answer(&self, call: &[u8]) -> Option<Bytes>;
+    /// A connection that callbacks may have come on is gone.
+    fn connection_lost(&self);
+}
+
 /// A connection to a server.
 #[derive(Debug)]
 pub enum Connection {

@@ -3,7 +3,7 @@
 //! for that one call, and is taken out of reach before anybody looks at it.
 
 use super::landing::{Arrived, Landing};
-use super::{Counters, Placed, lost};
+use super::{Callbacks, Counters, Placed, lost};
 use crate::error::ClientError;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
@@ -21,8 +21,8 @@ use zgate_fabric::{
 use zgate_rpcrdma::client::{CallFrame, CallParts, Reply, ReplyError, Results};
 use zgate_rpcrdma::limits::PREFERRED_INLINE_BYTES;
 use zgate_rpcrdma::{
-    Chunks, Credit, Direction, Header, InlineBytes, PrivateData, Segment, SendCredits, WriteChunk,
-    Xid, direction,
+    Body, Chunks, Credit, Direction, Header, InlineBytes, PrivateData, Segment, SendCredits,
+    WriteChunk, Xid, direction,
 };
 use zgate_store::{AlignedBuf, BufferPool, Payload};
 use zgate_xdr::{Message, Segment as Piece};
@@ -56,17 +56,20 @@ pub struct RdmaConnection {
     xid: AtomicU32,
     closed: Arc<AtomicBool>,
     calls: mpsc::UnboundedSender<Call>,
+    callbacks: Arc<dyn Callbacks>,
     task: JoinHandle<()>,
 }
 
 impl Drop for RdmaConnection {
     fn drop(&mut self) {
         self.task.abort();
+        self.callbacks.connection_lost();
     }
 }
 
 impl RdmaConnection {
-    /// Connects. `pool` is for messages, not for data.
+    /// Connects. `pool` is for messages, not for data; calls of the server are
+    /// answered by `callbacks`.
     ///
     /// # Errors
     /// [`ClientError::Transport`].
@@ -75,6 +78,7 @@ impl RdmaConnection {
         fabric: Arc<dyn Fabric>,
         pool: BufferPool,
         counters: Arc<Counters>,
+        callbacks: Arc<dyn Callbacks>,
     ) -> Result<Self, ClientError> {
         // The memory of a call is withdrawn here, whatever the server does.
         let own = PrivateData {
@@ -105,6 +109,7 @@ impl RdmaConnection {
             fabric,
             pool,
             counters,
+            callbacks: Arc::clone(&callbacks),
             inline,
             credits: SendCredits::default(),
             waiting: VecDeque::new(),
@@ -114,7 +119,7 @@ impl RdmaConnection {
             disconnected: false,
         };
         let task = tokio::spawn(driver.run(queue, Arc::clone(&closed)));
-        Ok(Self { address, xid: AtomicU32::new(1), closed, calls, task })
+        Ok(Self { address, xid: AtomicU32::new(1), closed, calls, callbacks, task })
     }
 
     /// Whether it is lost.
@@ -211,6 +216,7 @@ struct Driver {
     fabric: Arc<dyn Fabric>,
     pool: BufferPool,
     counters: Arc<Counters>,
+    callbacks: Arc<dyn Callbacks>,
     inline: InlineBytes,
     credits: SendCredits,
     /// Calls without a credit.
@@ -226,6 +232,7 @@ impl Driver {
         let why = self.serve(&mut queue).await;
         tracing::debug!(address = %self.address, why, "RDMA connection lost");
         closed.store(true, Ordering::Release);
+        self.callbacks.connection_lost();
         queue.close();
         // Behind this event nobody writes any more: the memory is the callers'
         // again. There is none after it.
@@ -424,14 +431,30 @@ impl Driver {
         }
     }
 
-    /// Reads a message: the reply to a call, or a callback, which nobody here
-    /// asked for.
+    /// Answers a callback, inline as it came (RFC 8167 §4.2, §5.2).
+    fn called(&mut self, xid: Xid, call: &[u8]) -> Result<(), String> {
+        let Some(answer) = self.callbacks.answer(call) else { return Ok(()) };
+        let body = Body::Message(Chunks::default());
+        let head = Header { xid, credits: MORE_RECEIVES, body }.encode();
+        let len = head.len() + answer.len();
+        if len > self.inline.send as usize {
+            tracing::debug!(address = %self.address, "a callback is not answered");
+            return Ok(());
+        }
+        let mut bytes = self.pool.take(len);
+        bytes[..head.len()].copy_from_slice(&head);
+        bytes[head.len()..len].copy_from_slice(&answer);
+        self.post(Vec::new(), Some(SendPart { gather: vec![bytes.into_bytes()], invalidate: None }))
+    }
+
+    /// Reads a message: the reply to a call, or a callback.
     fn received(&mut self, message: &[u8]) -> Result<(), String> {
         let xid = Reply::xid(message).ok_or("a message without a transaction id")?;
         let header = Header::decode(message);
-        if header.is_ok_and(|h| direction(xid, h.inline) == Some(Direction::Call)) {
-            tracing::debug!(address = %self.address, "a callback is not answered");
-            return Ok(());
+        if let Ok(decoded) = header
+            && direction(xid, decoded.inline) == Some(Direction::Call)
+        {
+            return self.called(xid, decoded.inline);
         }
         let Some(call) = self.outstanding.remove(&xid) else { return Ok(()) };
         let Outstanding { sender, credit, offered, memory } = call;

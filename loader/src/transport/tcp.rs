@@ -1,7 +1,8 @@
 //! RPC over one TCP connection, any number of calls in flight.
 
 use super::landing::{Arrived, LOOK_BYTES, Landing, locate};
-use super::{Counters, Placed, lost};
+use super::{Callbacks, Counters, Placed, lost};
+use crate::callback::MAX_MESSAGE_BYTES;
 use crate::error::ClientError;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use socket2::TcpKeepalive;
@@ -17,17 +18,27 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use zgate_rpc::record::{MARKER_BYTES, Marker};
 use zgate_store::{BufferPool, Payload};
-use zgate_xdr::{Message, Segment};
+use zgate_xdr::{Encoder, Message, Segment};
 
 /// Largest reply taken, in bytes.
 const MAX_REPLY_BYTES: usize = 8 << 20;
 /// Small replies share read buffers of this size.
 const STREAM_BYTES: usize = 64 << 10;
+/// Data is waited for in pieces of this size: being woken for every segment costs
+/// more than taking it.
+const WAKE_BYTES: usize = 512 << 10;
 
 /// After so much silence a server is asked whether it is still there, and how
 /// often after that.
 const SILENCE: Duration = Duration::from_secs(10);
 const PROBE: Duration = Duration::from_secs(3);
+
+/// Longest callback taken, in bytes: what was agreed, and what RPC puts before.
+const MAX_CALLBACK_BYTES: usize = MAX_MESSAGE_BYTES as usize + 1024;
+/// Answers to callbacks waiting to be sent: more than a server has slots.
+const MAX_ANSWERS: usize = 64;
+/// The message type of a call (RFC 5531 §9).
+const CALL: [u8; 4] = [0; 4];
 
 /// Somebody who waits for a reply.
 #[derive(Debug)]
@@ -52,6 +63,7 @@ pub struct RpcConnection {
     xid: AtomicU32,
     waiting: Waiting,
     outgoing: mpsc::UnboundedSender<Message>,
+    callbacks: Arc<dyn Callbacks>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -61,6 +73,7 @@ impl Drop for RpcConnection {
             task.abort();
         }
         close(&self.waiting, self.address);
+        self.callbacks.connection_lost();
     }
 }
 
@@ -85,7 +98,8 @@ impl Waiter {
 }
 
 impl RpcConnection {
-    /// Connects. Replies are received into buffers of `pool`.
+    /// Connects. Replies are received into buffers of `pool`, calls of the
+    /// server answered by `callbacks`.
     ///
     /// # Errors
     /// [`ClientError::Transport`].
@@ -93,6 +107,7 @@ impl RpcConnection {
         address: SocketAddr,
         pool: BufferPool,
         counters: Arc<Counters>,
+        callbacks: Arc<dyn Callbacks>,
     ) -> Result<Self, ClientError> {
         let failed = |source| ClientError::Transport { address: address.to_string(), source };
         let stream = tokio::net::TcpStream::connect(address).await.map_err(failed)?;
@@ -108,20 +123,25 @@ impl RpcConnection {
         let (reader, writer) = stream.into_split();
         let waiting = Waiting::default();
         let (outgoing, queue) = mpsc::unbounded_channel();
-        let routes = Arc::clone(&waiting);
+        let (answers, answered) = mpsc::channel(MAX_ANSWERS);
+        let (routes, back) = (Arc::clone(&waiting), Arc::clone(&callbacks));
         let receive = tokio::spawn(async move {
-            let mut receiver = Receiver::new(reader, Arc::clone(&routes), pool, address, counters);
+            let called = Called { callbacks: Arc::clone(&back), answers };
+            let mut receiver =
+                Receiver::new(reader, Arc::clone(&routes), pool, address, counters, called);
             if let Err(error) = receiver.run().await {
                 tracing::debug!(%error, %address, "connection lost");
             }
             close(&routes, address);
+            back.connection_lost();
         });
         let routes = Arc::clone(&waiting);
         let send = tokio::spawn(async move {
-            send(writer, queue).await;
+            send(writer, queue, answered).await;
             close(&routes, address);
         });
-        Ok(Self { address, xid: AtomicU32::new(1), waiting, outgoing, tasks: vec![receive, send] })
+        let (xid, tasks) = (AtomicU32::new(1), vec![receive, send]);
+        Ok(Self { address, xid, waiting, outgoing, callbacks, tasks })
     }
 
     /// The server.
@@ -179,10 +199,29 @@ impl RpcConnection {
     }
 }
 
-async fn send(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Message>) {
+/// What is to be sent next; nothing at the end.
+async fn next(
+    calls: &mut mpsc::UnboundedReceiver<Message>,
+    answers: &mut mpsc::Receiver<Message>,
+    batch: &mut Vec<Message>,
+) -> bool {
+    tokio::select! {
+        got = calls.recv_many(batch, 64) => got > 0,
+        answer = answers.recv() => {
+            batch.extend(answer);
+            !batch.is_empty()
+        }
+    }
+}
+
+async fn send(
+    mut writer: OwnedWriteHalf,
+    mut queue: mpsc::UnboundedReceiver<Message>,
+    mut answers: mpsc::Receiver<Message>,
+) {
     let mut batch = Vec::new();
     let mut small = BytesMut::new();
-    while queue.recv_many(&mut batch, 64).await > 0 {
+    while next(&mut queue, &mut answers, &mut batch).await {
         for message in batch.drain(..) {
             let Some(marker) = Marker::whole(message.len()) else { continue };
             small.extend_from_slice(&marker);
@@ -209,6 +248,25 @@ async fn send(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Mes
     }
 }
 
+/// What the server calls here.
+struct Called {
+    callbacks: Arc<dyn Callbacks>,
+    answers: mpsc::Sender<Message>,
+}
+
+impl Called {
+    /// Answers a call. One that does not take its answers gets no more of them.
+    fn answer(&self, call: &[u8]) {
+        if let Some(answer) = self.callbacks.answer(call) {
+            let mut e = Encoder::new();
+            e.raw(&answer);
+            if self.answers.try_send(e.finish()).is_err() {
+                tracing::debug!("a callback is not answered");
+            }
+        }
+    }
+}
+
 /// The receiving side.
 struct Receiver {
     reader: OwnedReadHalf,
@@ -217,9 +275,12 @@ struct Receiver {
     pool: BufferPool,
     address: SocketAddr,
     counters: Arc<Counters>,
+    called: Called,
     /// After a large reply little is read at first: only what that read takes
     /// of the next one's data is ever copied.
     after_large: bool,
+    /// So many bytes have to be there before a wait ends.
+    low_water: usize,
 }
 
 impl Receiver {
@@ -229,17 +290,27 @@ impl Receiver {
         pool: BufferPool,
         address: SocketAddr,
         counters: Arc<Counters>,
+        called: Called,
     ) -> Self {
-        let stream = BytesMut::with_capacity(STREAM_BYTES);
-        Self { reader, stream, waiting, pool, address, counters, after_large: false }
+        Self {
+            reader,
+            stream: BytesMut::with_capacity(STREAM_BYTES),
+            waiting,
+            pool,
+            address,
+            counters,
+            called,
+            after_large: false,
+            low_water: 1,
+        }
     }
 
     async fn run(&mut self) -> io::Result<()> {
         loop {
-            self.have(MARKER_BYTES + 4).await?;
+            self.have(MARKER_BYTES + 8).await?;
             let marker: [u8; 4] = std::array::from_fn(|index| self.stream[index]);
             let marker = Marker::parse(marker);
-            if marker.len > MAX_REPLY_BYTES || marker.len < 4 || !marker.last {
+            if marker.len > MAX_REPLY_BYTES || marker.len < 8 || !marker.last {
                 return Err(io::Error::from(io::ErrorKind::InvalidData));
             }
             self.stream.advance(MARKER_BYTES);
@@ -251,6 +322,7 @@ impl Receiver {
     async fn have(&mut self, len: usize) -> io::Result<()> {
         while self.stream.len() < len {
             let most = if self.after_large { LOOK_BYTES } else { STREAM_BYTES };
+            self.wake_after(1)?;
             self.stream.reserve(most);
             let room = (&mut self.stream).limit(most);
             if self.reader.read_buf(&mut { room }).await? == 0 {
@@ -260,8 +332,17 @@ impl Receiver {
         Ok(())
     }
 
-    /// One reply of `len` bytes, whose marker has been taken.
+    /// One message of `len` bytes, whose marker has been taken.
     async fn record(&mut self, len: usize) -> io::Result<()> {
+        // The server's calls have numbers of their own.
+        if self.stream[4..8] == CALL {
+            if len > MAX_CALLBACK_BYTES {
+                return Err(io::Error::from(io::ErrorKind::InvalidData));
+            }
+            self.have(len).await?;
+            self.called.answer(&self.stream.split_to(len));
+            return Ok(());
+        }
         let xid: [u8; 4] = std::array::from_fn(|index| self.stream[index]);
         let waiter = {
             let mut routes = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -309,6 +390,7 @@ impl Receiver {
         let have = self.stream.len().min(len);
         buffer[..have].copy_from_slice(&self.stream[..have]);
         self.stream.advance(have);
+        self.wake_after(1)?;
         self.reader.read_exact(&mut buffer[have..]).await?;
         Ok((buffer.into_bytes(), None))
     }
@@ -337,11 +419,21 @@ impl Receiver {
         Ok((head.freeze(), Some(data.len())))
     }
 
+    /// The next wait ends when `bytes` are there.
+    fn wake_after(&mut self, bytes: usize) -> io::Result<()> {
+        if self.low_water != bytes {
+            zgate_io::low_water::set(self.reader.as_ref(), bytes)?;
+            self.low_water = bytes;
+        }
+        Ok(())
+    }
+
     /// Receives all of `data`. What follows it is as likely as not the head of
     /// the next reply: the same system call takes that, too.
     async fn fill(&mut self, data: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
         while filled < data.len() {
+            self.wake_after(WAKE_BYTES.min(data.len() - filled))?;
             self.reader.readable().await?;
             let mut next = [0; LOOK_BYTES];
             let rest = &mut data[filled..];

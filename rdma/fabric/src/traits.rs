@@ -210,6 +210,15 @@ pub trait Connection: Send + fmt::Debug {
     /// [`PostError`].
     fn post_send(&mut self, batch: SendBatch) -> Result<(), PostError>;
 
+    /// The same for a message whose end nobody waits for: its [`Event::Sent`] may come
+    /// as late as that of work behind it, and a device need not wake anybody for it.
+    ///
+    /// # Errors
+    /// [`PostError`].
+    fn post_send_quietly(&mut self, batch: SendBatch) -> Result<(), PostError> {
+        self.post_send(batch)
+    }
+
     /// The next event. After [`Event::Disconnected`] there is none.
     fn poll_event(&mut self, task: &mut Context<'_>) -> Poll<Event>;
 

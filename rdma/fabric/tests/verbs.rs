@@ -137,6 +137,19 @@ async fn a_connection_that_is_dropped_is_noticed() {
 }
 
 #[tokio::test]
+async fn a_hung_side_takes_nothing_until_it_takes_again() {
+    let (mut a, mut b, fabric) = pair().await;
+    b.post_receive(WorkId(1), AlignedBuf::zeroed(64));
+    fabric.stop_taking();
+    a.post_send(sent(2, vec![filled(1, 10)])).unwrap();
+    let nothing = tokio::time::timeout(std::time::Duration::from_millis(200), b.event()).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+    fabric.take_again();
+    assert!(matches!(b.event().await, Event::Received { id: WorkId(1), len: 10, .. }));
+    assert!(matches!(a.event().await, Event::Sent { id: WorkId(2) }));
+}
+
+#[tokio::test]
 async fn private_data_travels_both_ways() {
     let fabric = EmulatedFabric::new();
     let mut listener = fabric.listen("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -297,7 +297,7 @@ fn ports(fabric: &VerbsFabric) {
 }
 
 async fn run(kind: &str, address: Option<SocketAddr>) -> Result<bool, String> {
-    let pool = BufferPool::with_arena(8 << 20, 16 << 20);
+    let pool = BufferPool::with_arena(8 << 20, vec![0; 16 << 20].leak());
     let fabric: Box<dyn Fabric> = match kind {
         "emulated" => Box::new(EmulatedFabric::new()),
         _ => {

@@ -121,6 +121,7 @@ impl VerbsConnection {
             rkey: 0,
             invalidate: 0,
             last: false,
+            signaled: false,
         };
         for write in posted.writes {
             let entries = self.gather(write.gather, batch)?;
@@ -171,13 +172,24 @@ impl VerbsConnection {
                     rkey: read.from.rkey,
                     invalidate: 0,
                     last: false,
+                    signaled: false,
                 }
             })
             .collect())
     }
 
-    /// Queues a batch, or gives it back when the connection cannot take it.
-    fn submit(&mut self, batch: Batch, work: io::Result<Vec<Work>>) {
+    fn post(&mut self, posted: SendBatch, signaled: bool) -> Result<(), PostError> {
+        posted.check()?;
+        let (regions, buffers, held) = (Vec::new(), Vec::new(), Vec::new());
+        let mut batch = Batch { id: posted.id, kind: WorkKind::Send, regions, buffers, held };
+        let work = self.send_work(posted, &mut batch);
+        self.submit(batch, work, signaled);
+        Ok(())
+    }
+
+    /// Queues a batch, or gives it back when the connection cannot take it. With
+    /// `signaled` its end is an event of its own.
+    fn submit(&mut self, batch: Batch, work: io::Result<Vec<Work>>, signaled: bool) {
         let mut work = match work {
             Ok(work) if !self.ended => work,
             Ok(_) => return self.late(batch.id, batch.kind, batch.buffers),
@@ -190,7 +202,7 @@ impl VerbsConnection {
             }
         };
         match work.last_mut() {
-            Some(last) => last.last = true,
+            Some(last) => (last.last, last.signaled) = (true, signaled),
             None => return self.events.push_back(done(batch)),
         }
         self.sends.push(batch, work);
@@ -388,17 +400,16 @@ impl Connection for VerbsConnection {
         let work = self.read_work(&batch, &mut regions);
         let ReadBatch { id, buffers, .. } = batch;
         let batch = Batch { id, kind: WorkKind::Read, regions, buffers, held: Vec::new() };
-        self.submit(batch, work);
+        self.submit(batch, work, true);
         Ok(())
     }
 
     fn post_send(&mut self, posted: SendBatch) -> Result<(), PostError> {
-        posted.check()?;
-        let (regions, buffers, held) = (Vec::new(), Vec::new(), Vec::new());
-        let mut batch = Batch { id: posted.id, kind: WorkKind::Send, regions, buffers, held };
-        let work = self.send_work(posted, &mut batch);
-        self.submit(batch, work);
-        Ok(())
+        self.post(posted, true)
+    }
+
+    fn post_send_quietly(&mut self, posted: SendBatch) -> Result<(), PostError> {
+        self.post(posted, false)
     }
 
     fn poll_event(&mut self, task: &mut Context<'_>) -> Poll<Event> {

@@ -18,6 +18,8 @@ pub(crate) struct Work {
     pub(crate) invalidate: u32,
     /// The batch ends with it.
     pub(crate) last: bool,
+    /// Its completion is asked for.
+    pub(crate) signaled: bool,
 }
 
 /// Work that ends together, and all the memory it uses.
@@ -88,7 +90,8 @@ impl SendQueue {
         }
     }
 
-    /// Takes in a batch; the last of its work says so.
+    /// Takes in a batch; the last of its work says so. Where that is not signaled,
+    /// the batch is done with what is signaled behind it.
     pub(crate) fn push(&mut self, batch: Batch, work: Vec<Work>) {
         debug_assert!(work.last().is_some_and(|work| work.last), "a batch without an end");
         self.batches.push_back(batch);
@@ -103,9 +106,9 @@ impl SendQueue {
             let sequence = self.next_sequence;
             self.next_sequence += 1;
             // Room is learned of from completions: a batch longer than the
-            // queue must have some on the way.
+            // queue, or many that are not signaled, must have some on the way.
             let every = (self.depth / 4).max(1) as u64;
-            let signaled = work.last || sequence.is_multiple_of(every);
+            let signaled = work.signaled || sequence.is_multiple_of(every);
             self.posted.push_back(Posted { sequence, last: work.last });
             chain.requests.push(sys::SendWork {
                 wr_id: sequence,
@@ -148,7 +151,9 @@ mod tests {
 
     fn work(last: bool) -> Work {
         let scatter = vec![sys::ScatterEntry::default(); 2];
-        Work { opcode: sys::WR_RDMA_WRITE, scatter, remote_addr: 0, rkey: 0, invalidate: 0, last }
+        let (remote_addr, rkey, invalidate, signaled) = (0, 0, 0, last);
+        let opcode = sys::WR_RDMA_WRITE;
+        Work { opcode, scatter, remote_addr, rkey, invalidate, last, signaled }
     }
 
     fn batch(id: u64) -> Batch {
@@ -178,6 +183,24 @@ mod tests {
         }
         assert_eq!(done, [1, 2]);
         assert!(queue.give_back().is_empty());
+    }
+
+    #[test]
+    fn what_is_not_signaled_ends_with_what_is() {
+        let mut queue = SendQueue::new(64);
+        let quiet = || vec![Work { signaled: false, ..work(true) }];
+        // The queue itself signals one of so many.
+        queue.push(batch(0), quiet());
+        assert_eq!(queue.next_chain().requests[0].send_flags, sys::SEND_SIGNALED);
+        queue.push(batch(1), quiet());
+        queue.push(batch(2), vec![work(true)]);
+        queue.push(batch(3), quiet());
+        let flags: Vec<_> =
+            queue.next_chain().requests.iter().map(|work| work.send_flags).collect();
+        assert_eq!(flags, [0, sys::SEND_SIGNALED, 0]);
+        let done: Vec<u64> = queue.completed(2).iter().map(|batch| batch.id.0).collect();
+        assert_eq!(done, [0, 1, 2]);
+        assert_eq!(queue.give_back().len(), 1);
     }
 
     #[test]

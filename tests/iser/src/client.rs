@@ -15,6 +15,9 @@ use zgate_iser::Message;
 /// How long a target may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What is posted is on its way after this time.
+const TO_SEND: Duration = Duration::from_millis(200);
+
 /// How a command ended.
 #[derive(Clone, Debug)]
 pub struct Done {
@@ -186,6 +189,13 @@ impl Client {
             self.link.send(pdu, None, None)?;
         }
         Ok(())
+    }
+
+    /// What was started goes out, and from now on its device takes in nothing,
+    /// as if the machine had hung.
+    pub fn hang(&mut self) {
+        self.link.stop_taking();
+        self.runtime.block_on(async { tokio::time::sleep(TO_SEND).await });
     }
 
     /// The next message as it is, after login.

@@ -64,6 +64,11 @@ impl Link {
         Ok(Self { fabric, connection: made.connection, private_data, next_work: RECEIVES })
     }
 
+    /// From now on nothing that the target sends is taken in.
+    pub(crate) fn stop_taking(&self) {
+        self.fabric.stop_taking();
+    }
+
     /// Memory with these bytes that the target may read.
     ///
     /// # Errors

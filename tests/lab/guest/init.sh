@@ -48,7 +48,7 @@ else
         ) &
         wait $!
         code=$?
-        timeout --kill-after=10 90 bash /lab/guest/sweep.sh >>"/lab/results/$name/log" 2>&1 </dev/null &
+        timeout --kill-after=10 180 bash /lab/guest/sweep.sh >>"/lab/results/$name/log" 2>&1 </dev/null &
         wait $! || say "after $name: not all is swept up; see its log"
         dmesg -c >"/lab/results/$name/kernel"
         took=$(echo "$began $(date +%s.%N)" | awk '{ printf "%.1f", $2 - $1 }')

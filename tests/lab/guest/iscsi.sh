@@ -23,19 +23,29 @@ ${3:-}"
     export_add /scratch/nfs /export
 }
 
-# disk_make SIZE: DEVICE is a zvol, or a loop device where there is no ZFS.
+# disk_make SIZE [NAME]: DEVICE is a zvol, or a loop device where there is no ZFS.
 disk_make() {
+    local name=${2:-vol}
     if [ "$STORE_KIND" = zfs ]; then
-        zfs create -V "$1" -o volblocksize=16K lab/vol
-        DEVICE=/dev/zvol/lab/vol
-        eventually 20 test -b $DEVICE || skip "no zvol device"
+        zfs create -V "$1" -o volblocksize=16K "lab/$name"
+        DEVICE=/dev/zvol/lab/$name
+        eventually 20 test -b "$DEVICE" || skip "no zvol device"
     else
-        truncate -s "$1" "$STORE/disk.img"
-        DEVICE=$(losetup -f --show "$STORE/disk.img")
+        truncate -s "$1" "$STORE/$name.img"
+        DEVICE=$(losetup -f --show "$STORE/$name.img")
     fi
 }
 
+# replacement_timeout SECONDS: how long sessions logged in from now on keep commands
+# for a target that is gone.
+replacement_timeout() {
+    sed -i "s/^#* *node.session.timeo.replacement_timeout.*/node.session.timeo.replacement_timeout = $1/" \
+        /etc/iscsi/iscsid.conf
+}
+
+# As installed, whatever a scenario before chose.
 initiator_start() {
+    replacement_timeout 120
     modprobe iscsi_tcp && modprobe sd_mod || skip "no iSCSI initiator in this kernel"
     mkdir -p /run/lock/iscsi /etc/iscsi
     echo "InitiatorName=iqn.2026-11.org.example:$(hostname)" >/etc/iscsi/initiatorname.iscsi

@@ -58,6 +58,12 @@ b_crash() {
     b_start crash_now >/dev/null
     eventually 200 b_booted_again "$before"
 }
+# b_crash_begins: the same without waiting for it; b_ready does.
+b_crash_begins() {
+    b_start crash_now >/dev/null
+    sleep 5
+    rm -f "$JOBS/ready"
+}
 crash_now() { sync -f /; echo b >/proc/sysrq-trigger; }
 b_booted_again() { [ "$(cat "$JOBS/ready")" != "$1" ]; }
 

@@ -6,15 +6,22 @@ set -u
 . /lab/guest/peer.sh
 
 if [ "$HOSTNAME" = zgate-lab-b ]; then
-    for job in /run/jobs/*; do
-        sid=$(cat "$job")
-        [ "$sid" = "$(ps -o sid= $$ | tr -d ' ')" ] || pkill -9 -s "$sid"
-        [ "$sid" = "$(ps -o sid= $$ | tr -d ' ')" ] || rm -f "$job"
-    done
+    # All at once: there may be hundreds, and each program that is started costs an
+    # emulated machine a tenth of a second.
+    own=$(ps -o sid= $$ | tr -d ' ')
+    sids=$(cat /run/jobs/* | grep -v -x "$own" | paste -s -d,)
+    [ -z "$sids" ] || pkill -9 -s "$sids"
+    grep -L -x "$own" /run/jobs/* | xargs -r rm -f
     ip link set eth0 up
 elif [ -e "$JOBS/used" ]; then
-    # The other machine first, while the gateway may still live.
-    STEP_SECONDS=60 on_b bash /lab/guest/sweep.sh
+    # The other machine first, while the gateway may still live. One that
+    # cannot be swept boots again: what its kernel holds would fail all that
+    # comes after.
+    STEP_SECONDS=40
+    on_b bash /lab/guest/sweep.sh || {
+        echo "sweep: the other machine boots again"
+        b_crash_begins
+    }
     rm -f "$JOBS/used" "$JOBS"/[0-9]*
 fi
 # Programs that hold RDMA devices spin.
@@ -24,7 +31,7 @@ for sessions in 1 2; do
         timeout 20 iscsiadm -m node -u >/dev/null 2>&1
 done
 # Nor does an initiator remember targets or secrets.
-rm -rf /etc/iscsi/nodes /etc/iscsi/send_targets /var/lib/iscsi/nodes /var/lib/iscsi/send_targets
+rm -rf /etc/multipath.conf /etc/iscsi/nodes /etc/iscsi/send_targets /var/lib/iscsi/nodes /var/lib/iscsi/send_targets
 # Clients go first, forced: their server may be dead. Nothing here may ask that
 # server: neither umount's helper, nor the look at a path, nor the way to a mount
 # that lies in another, which is why the rest goes from the top, with all below.
@@ -44,9 +51,35 @@ done
 [ "$HOSTNAME" = zgate-lab-b ] || echo 1 >/sys/fs/cgroup/scenario/cgroup.kill
 rm -f /run/lab-processes
 sleep 0.3
-# Software devices go when no program and no mount holds them.
+swept=0
+# Software devices go when no program and no mount holds them. One that does not
+# go cannot be waited for.
 for link in $(rdma link show 2>/dev/null | sed -n 's/^link \(rxe[0-9]*\).*/\1/p'); do
-    timeout 20 rdma link delete "$link" || echo "sweep: RDMA device $link stays"
+    rdma link delete "$link" &
+    deleting=$!
+    for _ in $(seq 100); do
+        [ -d "/proc/$deleting" ] || break
+        sleep 0.2
+    done
+    [ ! -d "/proc/$deleting" ] || {
+        echo "sweep: RDMA device $link stays"
+        swept=1
+    }
+done
+# A switch between the second machine and the wire, and what was dropped there.
+tc qdisc delete dev eth0 ingress 2>/dev/null
+if [ -d /sys/class/net/switch0 ]; then
+    ip link delete roce0
+    ip link delete switch0
+    ip link set eth0 down
+    ip link set eth0 up
+    ip address replace $B_ADDRESS/24 dev eth0
+fi
+# The wire of figures, and second addresses: the way of the other client is
+# through veth-a.
+ip link delete veth0 2>/dev/null
+ip address show dev veth-a 2>/dev/null | awk '$1 == "inet" && $2 != "10.9.0.1/24" { print $2 }' | while read -r extra; do
+    ip address delete "$extra" dev veth-a
 done
 awk '$2 ~ "^/scratch" { print $2 }' /proc/mounts | sort -r | while read -r dir; do
     umount -R "$dir" 2>/dev/null || umount -l "$dir"
@@ -59,7 +92,6 @@ fi
 losetup -D
 [ ! -b "$STORE_DISK" ] || wipefs -q -a "$STORE_DISK" "$OTHER_DISK"
 [ ! -b "$STORE_DISK" ] || blkdiscard -q -f "$STORE_DISK" 2>/dev/null
-swept=0
 if [ -n "$(nfs_mounts)" ]; then
     echo "sweep: still mounted: $(nfs_mounts | tr '\n' ' ')"
     swept=1

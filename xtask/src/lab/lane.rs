@@ -1,7 +1,11 @@
 //! Scenarios that share a boot; several such lanes run beside each other.
+//!
+//! A machine that stops in the middle takes its scenario with it, not the ones
+//! behind: another boot goes on from there. Nothing a user's process does may
+//! stop a kernel, so the scenario is tried again, once, and its result says so.
 
 use super::image::Image;
-use super::machine::{Accel, Machine};
+use super::machine::{Accel, End, Machine};
 use super::report::Outcome;
 use super::scenario::{self, Scenario};
 use super::share::Share;
@@ -9,13 +13,28 @@ use super::wire::{Host, Wire};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// One boot and what is run in it.
+/// Machines that one scenario may stop before it counts as failed.
+const TRIES: u32 = 2;
+
+/// What scenarios are told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Keep each scenario's packets.
+    pub(crate) capture: bool,
+    /// How often what compares two servers does so.
+    pub(crate) rounds: u8,
+}
+
+/// Boots, and what is run in them.
 #[derive(Debug)]
 pub(crate) struct Lane {
     share: Share,
     chosen: Vec<Scenario>,
     number: usize,
+    /// Which boot was the last one, from 0.
+    last_boot: AtomicU32,
 }
 
 impl Lane {
@@ -28,32 +47,76 @@ impl Lane {
         binary: &Path,
         chosen: Vec<Scenario>,
         number: usize,
-        capture: bool,
+        options: Options,
     ) -> io::Result<Self> {
         let share = Share::new(tree, binary)?;
-        share.set_plan(&chosen)?;
-        if capture {
+        fs::write(share.path().join("rounds"), options.rounds.to_string())?;
+        if options.capture {
             fs::write(share.path().join("capture"), "")?;
         }
-        Ok(Self { share, chosen, number })
+        Ok(Self { share, chosen, number, last_boot: AtomicU32::new(0) })
     }
 
     /// Where a machine's console is written to.
-    fn console(&self, out: &Path, host: Host) -> PathBuf {
+    fn console(&self, out: &Path, host: Host, boot: u32) -> PathBuf {
         let number = if self.number == 0 { String::new() } else { format!("-{}", self.number + 1) };
         let host = if host == Host::A { "" } else { "-b" };
-        out.join(format!("serial{number}{host}.log"))
+        let boot = if boot == 0 { String::new() } else { format!("-boot{}", boot + 1) };
+        out.join(format!("serial{number}{host}{boot}.log"))
     }
 
-    /// One boot for all of it; of two machines when a scenario needs them.
+    /// Boots until every scenario had its turn.
     fn run(&self, out: &Path, image: &Image, accel: Accel) -> io::Result<()> {
-        let limit = scenario::time_limit(&self.chosen);
-        let wants_client = self.chosen.iter().any(|one| one.machines > 1);
+        let (mut left, mut boot) = (self.chosen.clone(), 0);
+        while !left.is_empty() {
+            self.share.set_plan(&left)?;
+            self.share.forget_client()?;
+            self.last_boot.store(boot, Ordering::Relaxed);
+            let why = match self.boot(&left, boot, out, image, accel)? {
+                End::Done => break,
+                End::Stopped(why) => why,
+                End::Late(why) => return Err(io::Error::other(why)),
+            };
+            eprintln!("   {why}");
+            boot += 1;
+            let before = left.len();
+            left.retain(|one| !self.share.has_ended(one));
+            let Some(interrupted) = left.first() else { break };
+            if !self.share.has_begun(interrupted) {
+                // Without any progress the next boot would come no further.
+                if left.len() == before {
+                    return Err(io::Error::other(why));
+                }
+                continue;
+            }
+            let lost = self.share.lost_machines(interrupted)? + 1;
+            if lost < TRIES {
+                self.share.forget(interrupted)?;
+            }
+            self.share.set_lost_machines(interrupted, lost)?;
+            if lost >= TRIES {
+                left.remove(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// One boot; of two machines when a scenario needs them.
+    fn boot(
+        &self,
+        left: &[Scenario],
+        boot: u32,
+        out: &Path,
+        image: &Image,
+        accel: Accel,
+    ) -> io::Result<End> {
+        let limit = scenario::time_limit(left);
+        let wants_client = left.iter().any(|one| one.machines > 1);
         let wire = wants_client.then(Wire::new).transpose()?;
         let new = |host| Machine::new(image, &self.share, accel, host, wire.as_ref());
-        let client = || new(Host::B)?.start(&self.console(out, Host::B));
+        let client = || new(Host::B)?.start(&self.console(out, Host::B, boot));
         let _client = wants_client.then(client).transpose()?;
-        new(Host::A)?.run(&self.console(out, Host::A), limit)
+        new(Host::A)?.run(&self.console(out, Host::A, boot), limit)
     }
 
     /// What became of its scenarios.
@@ -69,13 +132,15 @@ impl Lane {
         self.chosen.iter().any(|one| one.name == name).then(|| self.share.result_dir(name))
     }
 
-    /// Consoles are of interest when something failed.
+    /// Consoles are of interest when something failed; those of a machine that
+    /// stopped are left, whatever became of the scenarios.
     ///
     /// # Errors
     /// What the system says.
     pub(crate) fn remove_consoles(&self, out: &Path) -> io::Result<()> {
+        let last = self.last_boot.load(Ordering::Relaxed);
         for host in [Host::A, Host::B] {
-            match fs::remove_file(self.console(out, host)) {
+            match fs::remove_file(self.console(out, host, last)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }

@@ -88,8 +88,8 @@ pub(crate) fn accel(choice: AccelChoice, image: &Image, share: &Share) -> io::Re
     let log = share.path().join("probe.log");
     let machine = Machine::new(image, share, Accel::Kvm, Host::A, None)?;
     let found = match machine.run(&log, PROBE_PATIENCE) {
-        Ok(()) => Accel::Kvm,
-        Err(_) => Accel::Tcg,
+        Ok(End::Done) => Accel::Kvm,
+        _ => Accel::Tcg,
     };
     eprintln!("   the lab runs under {}", found.name());
     fs::write(kept, format!("{} {boot}", found.name()))?;
@@ -194,12 +194,12 @@ impl Machine {
         if status.success() { Ok(()) } else { Err(io::Error::other("qemu failed")) }
     }
 
-    /// Runs the plan to its end; the console goes to a file, the lab's own lines
-    /// of it to stderr as well.
+    /// Runs the plan; the console goes to a file, the lab's own lines of it to
+    /// stderr as well.
     ///
     /// # Errors
-    /// When the machine does not boot, stops early or takes too long.
-    pub(crate) fn run(mut self, serial: &Path, limit: Duration) -> io::Result<()> {
+    /// When the machine does not start.
+    pub(crate) fn run(mut self, serial: &Path, limit: Duration) -> io::Result<End> {
         let began = Instant::now();
         let mut child = self
             .command
@@ -211,7 +211,7 @@ impl Machine {
             .map_err(|error| io::Error::new(error.kind(), format!("qemu: {error}")))?;
         let lines = console(&mut child)?;
         let mut log = fs::File::create(serial)?;
-        let mut ended = false;
+        let (mut ended, mut stopped) = (false, false);
         while let Some(left) = limit.checked_sub(began.elapsed()) {
             match lines.recv_timeout(left) {
                 Ok(line) => {
@@ -222,7 +222,10 @@ impl Machine {
                         ended |= said == "done";
                     }
                 }
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    stopped = true;
+                    break;
+                }
                 Err(mpsc::RecvTimeoutError::Timeout) => break,
             }
         }
@@ -233,15 +236,27 @@ impl Machine {
             io::Read::read_to_string(&mut stderr, &mut complaint)?;
         }
         child.wait()?;
-        if ended {
-            return Ok(());
-        }
-        let seconds = began.elapsed().as_secs();
-        Err(io::Error::other(format!(
-            "the machine did not end its plan within {seconds} s; its console is in {}\n{complaint}",
-            serial.display()
-        )))
+        let why = || {
+            let seconds = began.elapsed().as_secs();
+            format!("{seconds} s, its console is in {}\n{complaint}", serial.display())
+        };
+        Ok(match (ended, stopped) {
+            (true, _) => End::Done,
+            (false, true) => End::Stopped(format!("the machine stopped after {}", why())),
+            (false, false) => End::Late(format!("the plan did not end within {}", why())),
+        })
     }
+}
+
+/// How a machine's run ended, and what to say of it.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// With its plan.
+    Done,
+    /// By itself, before that: its kernel panicked, or the emulator failed.
+    Stopped(String),
+    /// It was stopped when its time was over.
+    Late(String),
 }
 
 fn drive(path: &Path, more: &str) -> String {

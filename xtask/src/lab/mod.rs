@@ -47,6 +47,9 @@ pub(crate) struct LabArgs {
     /// Keep each scenario's packets (`packets.pcap` beside its results)
     #[arg(long)]
     capture: bool,
+    /// How often `figures/iser` and `figures/rdma` load each server
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=20))]
+    rounds: u8,
     /// Where results go
     #[arg(long, default_value = "target/lab")]
     out: PathBuf,
@@ -54,7 +57,7 @@ pub(crate) struct LabArgs {
 
 impl LabArgs {
     /// These scenarios, as the command line would have them.
-    pub(crate) fn of(scenarios: &[&str], zgate: Option<PathBuf>, out: PathBuf) -> Self {
+    pub(crate) fn of(scenarios: &[&str], zgate: Option<PathBuf>, out: PathBuf, rounds: u8) -> Self {
         Self {
             scenarios: scenarios.iter().map(|&name| name.to_owned()).collect(),
             zgate,
@@ -62,6 +65,7 @@ impl LabArgs {
             no_skip: true,
             jobs: 1,
             capture: false,
+            rounds,
             out,
         }
     }
@@ -102,7 +106,8 @@ pub(crate) fn run(args: &LabArgs) -> io::Result<()> {
     fs::create_dir_all(&args.out)?;
     let mut lanes = Vec::new();
     for chosen in scenario::lanes(chosen, args.jobs.into()) {
-        lanes.push(lane::Lane::new(tree, &binary, chosen, lanes.len(), args.capture)?);
+        let options = lane::Options { capture: args.capture, rounds: args.rounds };
+        lanes.push(lane::Lane::new(tree, &binary, chosen, lanes.len(), options)?);
     }
     let ended = lane::run_all(&lanes, &args.out, &image, accel);
     let mut outcomes = Vec::new();

@@ -52,6 +52,10 @@ pub(crate) struct Outcome {
     pub(crate) title: String,
     pub(crate) status: Status,
     pub(crate) seconds: f64,
+    /// How many machines stopped under it: their kernels panicked or the emulator
+    /// failed, and another boot tried again.
+    #[serde(skip_serializing_if = "is_none_lost")]
+    pub(crate) machines_lost: u32,
     /// Why it was skipped.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) reason: String,
@@ -151,6 +155,9 @@ impl Summary {
             for line in one.complaint().lines() {
                 println!("         {line}");
             }
+            if one.machines_lost > 0 {
+                println!("         machines that stopped under it: {}", one.machines_lost);
+            }
         }
         println!(
             "lab: {} scenarios, {} failed, {} skipped",
@@ -197,6 +204,11 @@ impl Summary {
         xml.push_str("</testsuite>\n");
         xml
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_none_lost(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What was measured, as properties of a test case.
@@ -246,6 +258,7 @@ mod tests {
             title: "t".into(),
             status: Status::Hung,
             seconds: 1.0,
+            machines_lost: 0,
             reason: String::new(),
             steps: vec![Step {
                 name: "a < b".into(),

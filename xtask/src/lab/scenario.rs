@@ -9,8 +9,8 @@ use std::time::Duration;
 const DEFAULT_SECONDS: u64 = 300;
 /// Time for booting, sweeping up and switching off, beside the scenarios.
 const BOOT_SECONDS: u64 = 240;
-/// Time for sweeping up after each.
-const SWEEP_SECONDS: u64 = 100;
+/// Time for sweeping up after each, a second machine's boot included.
+const SWEEP_SECONDS: u64 = 190;
 
 /// One scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]

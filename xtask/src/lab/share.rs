@@ -13,6 +13,9 @@ const EXIT_SKIPPED: i32 = 77;
 /// How `timeout` reports one that did not end; 137 when it had to be killed.
 const EXIT_HUNG: [i32; 2] = [124, 137];
 
+/// How many machines stopped under a scenario, in the place of its results.
+const LOST: &str = "lost";
+
 /// The shared directory; gone when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
@@ -64,6 +67,62 @@ impl Share {
         self.path().join("results").join(name)
     }
 
+    /// Whether a scenario came to an end, whichever.
+    pub(crate) fn has_ended(&self, one: &Scenario) -> bool {
+        self.result_dir(&one.name).join("exit").exists()
+    }
+
+    /// Whether a scenario was begun.
+    pub(crate) fn has_begun(&self, one: &Scenario) -> bool {
+        self.result_dir(&one.name).exists()
+    }
+
+    /// How many machines stopped under a scenario so far.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn lost_machines(&self, one: &Scenario) -> io::Result<u32> {
+        let count = self.read(one, LOST)?;
+        Ok(count.trim().parse().unwrap_or_default())
+    }
+
+    /// Notes it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn set_lost_machines(&self, one: &Scenario, count: u32) -> io::Result<()> {
+        fs::create_dir_all(self.result_dir(&one.name))?;
+        fs::write(self.result_dir(&one.name).join(LOST), count.to_string())
+    }
+
+    /// Drops what a scenario has left so far.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn forget(&self, one: &Scenario) -> io::Result<()> {
+        fs::remove_dir_all(self.result_dir(&one.name))
+    }
+
+    /// Drops what a second machine of an earlier boot left.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn forget_client(&self) -> io::Result<()> {
+        match fs::remove_dir_all(self.path().join("peer")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// A file that a scenario left; empty when it left none.
+    fn read(&self, one: &Scenario, name: &str) -> io::Result<String> {
+        match fs::read(self.result_dir(&one.name).join(name)) {
+            Ok(raw) => Ok(String::from_utf8_lossy(&raw).into_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// What became of the scenarios.
     ///
     /// # Errors
@@ -73,14 +132,7 @@ impl Share {
     }
 
     fn outcome(&self, scenario: &Scenario) -> io::Result<Outcome> {
-        let dir = self.result_dir(&scenario.name);
-        let read = |name: &str| -> io::Result<String> {
-            match fs::read(dir.join(name)) {
-                Ok(raw) => Ok(String::from_utf8_lossy(&raw).into_owned()),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-                Err(error) => Err(error),
-            }
-        };
+        let read = |name: &str| self.read(scenario, name);
         let exit = read("exit")?;
         let mut exit = exit.split_whitespace();
         let code = exit.next().and_then(|code| code.parse::<i32>().ok());
@@ -97,6 +149,7 @@ impl Share {
             title: scenario.title.clone(),
             status,
             seconds,
+            machines_lost: self.lost_machines(scenario)?,
             reason: read("skip")?.trim().to_owned(),
             steps: read("steps.tsv")?.lines().filter_map(step).collect(),
             figures: read("figures.tsv")?.lines().filter_map(figure).collect(),

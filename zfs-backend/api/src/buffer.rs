@@ -254,14 +254,12 @@ impl BufferPool {
         Self::build(max_idle_bytes, None, Default::default())
     }
 
-    /// A pool that cuts its buffers out of an arena of about `arena_bytes`, as
-    /// long as there is some left, and then goes on as [`BufferPool::new`].
-    /// The arena is never freed: one for each process.
+    /// A pool that cuts its buffers out of an arena, as long as there is some of
+    /// it left, and then goes on as [`BufferPool::new`].
     #[must_use]
-    pub fn with_arena(max_idle_bytes: usize, arena_bytes: usize) -> Self {
-        let all = vec![0; arena_bytes + BUFFER_ALIGNMENT_BYTES].leak();
-        let start = all.as_ptr().align_offset(BUFFER_ALIGNMENT_BYTES);
-        let uncut = all.split_at_mut(start).1.split_at_mut(arena_bytes).0;
+    pub fn with_arena(max_idle_bytes: usize, memory: &'static mut [u8]) -> Self {
+        let start = memory.as_ptr().align_offset(BUFFER_ALIGNMENT_BYTES).min(memory.len());
+        let uncut = &mut memory[start..];
         let arena = Arena { address: uncut.as_ptr() as usize, len: uncut.len() };
         Self::build(max_idle_bytes, Some(arena), uncut)
     }
@@ -397,14 +395,14 @@ mod tests {
 
     #[test]
     fn an_arena_is_cut_up_once_and_used_for_ever() {
-        let pool = BufferPool::with_arena(0, 40 << 10);
+        let pool = BufferPool::with_arena(0, vec![0; 44 << 10].leak());
         let arena = pool.arena().unwrap();
         let first = pool.take(10_000);
         let second = pool.take(16 << 10);
         assert!(arena.contains(&first) && arena.contains(&second));
         assert_eq!(second.as_ptr() as usize % BUFFER_ALIGNMENT_BYTES, 0);
         let heap = pool.take(16 << 10);
-        assert!(!arena.contains(&heap), "8 KiB are left");
+        assert!(!arena.contains(&heap), "less is left");
         assert!(arena.contains(&pool.take(4096)));
         let address = first.as_ptr();
         drop((first, heap));

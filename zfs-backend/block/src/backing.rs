@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use zgate_io::WriteWay;
 use zgate_store::BufferPool;
 
 /// What a volume lies on.
@@ -51,6 +52,8 @@ pub(crate) struct Shape {
 pub(crate) struct Backing {
     /// The one descriptor everything goes through: it holds the locks.
     pub(crate) fd: Arc<OwnedFd>,
+    /// Where its writes go.
+    pub(crate) way: WriteWay,
     /// As configured, for messages.
     pub(crate) path: PathBuf,
     pub(crate) shape: Shape,
@@ -72,6 +75,7 @@ impl Backing {
         pool: BufferPool,
     ) -> Self {
         Self {
+            way: WriteWay::of(&fd),
             fd: Arc::new(fd),
             path,
             shape,

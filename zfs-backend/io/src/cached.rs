@@ -1,5 +1,6 @@
 //! What can be answered from memory, at once, on the calling thread.
 
+use rustix::fs::{FileType, Stat, fstat, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -21,12 +22,15 @@ pub fn try_read_cached(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Option<io::
     }
 }
 
-/// Whether the file's only storage is memory (tmpfs). Such files know no
-/// RWF_NOWAIT, and need none: there is no disk to wait for.
+/// Whether it is a file whose only storage is memory (tmpfs). Such files know no
+/// RWF_NOWAIT, and need none: there is no disk to wait for. A device's node lies
+/// in memory as well (devtmpfs), but not what is behind it.
 #[must_use]
 pub fn lies_in_memory(fd: &OwnedFd) -> bool {
     const TMPFS_MAGIC: u64 = 0x0102_1994;
-    rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type.cast_unsigned() == TMPFS_MAGIC)
+    let is_file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
+    fstat(fd).is_ok_and(is_file)
+        && fstatfs(fd).is_ok_and(|found| found.f_type.cast_unsigned() == TMPFS_MAGIC)
 }
 
 fn read_in_memory(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
@@ -94,6 +98,13 @@ pub fn is_resident(fd: &OwnedFd, offset: u64, len: u64) -> bool {
 mod tests {
     use super::*;
     use std::io::Write;
+
+    /// Its node is in devtmpfs; writing to a zvol is no work of memory.
+    #[test]
+    fn a_device_does_not_lie_in_memory() {
+        let node = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        assert!(!lies_in_memory(&node));
+    }
 
     #[test]
     fn a_file_just_written_is_in_memory() {

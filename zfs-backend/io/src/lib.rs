@@ -4,23 +4,27 @@
 //!   and runs blocking metadata work on its own workers.
 //! * [`cached`] answers from the page cache without leaving the thread.
 //! * [`credentials`] switches one thread to a caller's identity.
-//! * [`access_check`], [`block_ioctl`], [`file_handle`], [`huge_pages`] and [`share_blocks`]
-//!   wrap system calls rustix lacks.
+//! * [`access_check`], [`arena`], [`block_ioctl`], [`file_handle`], [`huge_pages`],
+//!   [`low_water`] and [`share_blocks`] wrap system calls rustix lacks.
 //!
 //! This is one of the two places of the house where `unsafe` may stand; every
 //! block says why it is sound, and what leaves this crate is safe.
 
 pub mod access_check;
+pub mod arena;
 pub mod block_ioctl;
 pub mod cached;
 pub mod credentials;
 pub mod engine;
 pub mod file_handle;
 pub mod huge_pages;
+pub mod low_water;
 pub mod reuse;
 pub mod share_blocks;
 mod uring;
+mod way;
 mod workers;
 
 pub use cached::{is_resident, try_read_cached};
 pub use engine::{EngineChoice, EngineKind, IoEngine, WriteSync};
+pub use way::WriteWay;

@@ -114,7 +114,7 @@ impl Tree {
                 complete_new(&fd, FileKind::Regular, attrs)?;
             }
         }
-        let writer = Writer { fd: Arc::new(fd), reads: true };
+        let writer = Writer::new(fd, true);
         let (entry, attr) = self.adopt_created(&writer.fd, dir, name)?;
         entry.keep_writer(writer.clone());
         Ok((entry, attr, writer))

@@ -103,7 +103,7 @@ pub(crate) async fn write(
     data: Bytes,
     stability: Stability,
 ) -> StoreResult<(usize, Stability)> {
-    let fd = file.writer().ok_or(StoreError::AccessDenied)?;
+    let (fd, way) = file.writer_and_way().ok_or(StoreError::AccessDenied)?;
     if offset.checked_add(data.len() as u64).is_none_or(|end| end > MAX_OFFSET) {
         return Err(StoreError::TooLarge);
     }
@@ -119,7 +119,7 @@ pub(crate) async fn write(
         Stability::DataSync => WriteSync::Data,
         Stability::FileSync => WriteSync::Full,
     };
-    let written = engine.write_from(&fd, offset, data, sync).await;
+    let written = engine.write_from((&fd, way), offset, data, sync).await;
     file.entry.mark_modified();
     Ok((written.or_store()?, stability))
 }

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
-use zgate_io::credentials;
+use zgate_io::{WriteWay, credentials};
 use zgate_store::file_store::Advice;
 use zgate_store::{Attr, FileKind, NodeHandle, StoreResult};
 
@@ -74,8 +74,16 @@ enum PastCache {
 pub(crate) struct Writer {
     /// The descriptor.
     pub(crate) fd: Arc<OwnedFd>,
+    /// Where its writes go.
+    pub(crate) way: WriteWay,
     /// It can read as well.
     pub(crate) reads: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(fd: OwnedFd, reads: bool) -> Self {
+        Self { way: WriteWay::of(&fd), fd: Arc::new(fd), reads }
+    }
 }
 
 impl Entry {
@@ -237,7 +245,7 @@ impl Entry {
                 opened => Ok((opened?, true)),
             });
         let (fd, reads) = opened.or_store()?;
-        let writer = Writer { fd: Arc::new(fd), reads };
+        let writer = Writer::new(fd, reads);
         self.keep_writer(writer.clone());
         Ok(writer)
     }

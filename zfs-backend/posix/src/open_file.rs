@@ -6,6 +6,7 @@ use crate::tree::Tree;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use zgate_io::WriteWay;
 use zgate_io::access_check::Rights;
 use zgate_store::file_store::{OpenAccess, OpenFile};
 use zgate_store::{Attr, Caller, FileKind, NodeHandle, StoreError, StoreResult};
@@ -60,6 +61,11 @@ impl PosixFile {
     /// For writing, if that was granted.
     pub(crate) fn writer(&self) -> Option<Arc<OwnedFd>> {
         self.writer.as_ref().map(|writer| Arc::clone(&writer.fd))
+    }
+
+    /// The same, with where its writes go.
+    pub(crate) fn writer_and_way(&self) -> Option<(Arc<OwnedFd>, WriteWay)> {
+        self.writer.as_ref().map(|writer| (Arc::clone(&writer.fd), writer.way))
     }
 
     /// Whichever there is.

@@ -6,6 +6,7 @@ use crate::block::cell::Port;
 use crate::block::limits::{MAX_QUEUED_BYTES, SEND_BATCH_BYTES};
 use crate::block::login::{self, LoginWire};
 use crate::listen::rdma::accept::RdmaArrival;
+use crate::listen::rdma::progress::Progress;
 use crate::serve::data_path::DataDirection;
 use crate::serve::service::Service;
 use bytes::Bytes;
@@ -40,6 +41,7 @@ struct Connection {
     /// receives are not posted again before.
     held: VecDeque<Arrived>,
     reads: HashMap<WorkId, Reading>,
+    progress: Progress,
     service: Rc<Service>,
     draining: bool,
 }
@@ -78,6 +80,7 @@ async fn run(mut wire: Wire, port: Arc<Port>, service: &Rc<Service>) {
         target,
         held: VecDeque::new(),
         reads: HashMap::new(),
+        progress: Progress::new(),
         service: Rc::clone(service),
         draining: false,
     };
@@ -92,16 +95,24 @@ async fn run(mut wire: Wire, port: Arc<Port>, service: &Rc<Service>) {
 impl Connection {
     async fn run(&mut self) -> &'static str {
         let (service, port) = (Rc::clone(&self.service), Arc::clone(&self.attached.port));
+        let stall = service.shared.rdma_stall;
+        let mut look = tokio::time::interval(stall / 3);
+        // Whether anything can follow from what happened last.
+        let mut news = true;
         loop {
-            if let Err(why) = self.advance().await {
-                return why;
+            if news {
+                if let Err(why) = self.advance().await {
+                    return why;
+                }
+                if let Some(reason) = port.closing() {
+                    return self.last_words(reason).await;
+                }
+                if self.draining && self.is_idle() {
+                    return self.say_goodbye().await;
+                }
             }
-            if let Some(reason) = port.closing() {
-                return self.last_words(reason).await;
-            }
-            if self.draining && self.is_idle() {
-                return self.say_goodbye().await;
-            }
+            let had_room = self.wire.sending_bytes() < MAX_QUEUED_BYTES;
+            news = true;
             let happened = tokio::select! {
                 biased;
                 finished = self.attached.finished() => {
@@ -113,6 +124,12 @@ impl Connection {
                     happened
                 }
                 () = port.wake.notified() => Ok(Happened::Nothing),
+                _ = look.tick() => {
+                    if self.has_work() && self.progress.has_stalled(stall) {
+                        return "nothing gets through to the initiator";
+                    }
+                    Ok(Happened::Nothing)
+                }
                 () = service.shared.drain.wait(), if !self.draining => {
                     self.draining = true;
                     Ok(Happened::Nothing)
@@ -121,6 +138,11 @@ impl Connection {
             match happened {
                 Ok(Happened::Message(arrived)) => self.held.push_back(arrived),
                 Ok(Happened::Read(id, buffers)) => self.read_done(id, buffers),
+                Ok(Happened::Sent) => {
+                    self.progress.made();
+                    // Only who waited for room can go on now.
+                    news = !had_room || self.draining || !self.held.is_empty();
+                }
                 Ok(Happened::Nothing) => {}
                 Err(why) => return why,
             }
@@ -144,7 +166,12 @@ impl Connection {
     }
 
     fn is_idle(&self) -> bool {
-        self.attached.is_idle() && self.reads.is_empty() && self.wire.is_empty()
+        self.attached.is_idle() && !self.has_work()
+    }
+
+    /// Whether the initiator's side has work of this side to complete.
+    fn has_work(&self) -> bool {
+        !(self.reads.is_empty() && self.wire.is_empty())
     }
 
     /// Takes a message in.
@@ -196,6 +223,7 @@ impl Connection {
     }
 
     fn read_done(&mut self, id: WorkId, mut buffers: Vec<AlignedBuf>) {
+        self.progress.made();
         let Some(Reading { r2t, has_front }) = self.reads.remove(&id) else { return };
         let Some(buffer) = buffers.pop() else { return };
         let figures = &self.attached.block.figures;
@@ -224,26 +252,31 @@ impl Connection {
                 return Ok(());
             }
             for pdu in taken {
+                let is_response = pdu.bhs.opcode() == Opcode::SCSI_RESPONSE;
                 let step = self.target.transmit(pdu).map_err(|fault| {
                     tracing::warn!(peer = %self.attached.port.peer, %fault, "closing the iSER connection");
                     "bad advertisement"
                 })?;
-                self.carry_out(step)?;
+                self.carry_out(step, is_response)?;
             }
         }
     }
 
-    fn carry_out(&mut self, step: Step) -> Result<(), &'static str> {
+    fn carry_out(&mut self, step: Step, is_response: bool) -> Result<(), &'static str> {
         match step {
             Step::Later => Ok(()),
             Step::Pull(pull) => self.pull(pull),
             Step::Send { pushes, message, invalidate } => {
+                self.progress.work_begins(self.has_work());
                 let writes: Vec<_> = pushes.into_iter().map(remote_write).collect();
                 let sent = writes.iter().map(|write| u64::from(write.to.len)).sum::<u64>()
                     + message.iter().map(|piece| piece.len() as u64).sum::<u64>();
                 self.attached.block.figures.sent_bytes.fetch_add(sent, Ordering::Relaxed);
                 let send = Some(SendPart { gather: message, invalidate });
-                self.wire.post_send(SendBatch { id: WorkId(0), writes, send })
+                // While data of other commands is on its way, their responses follow.
+                let quiet = is_response && writes.is_empty() && !self.reads.is_empty();
+                let batch = SendBatch { id: WorkId(0), writes, send };
+                if quiet { self.wire.post_quietly(batch) } else { self.wire.post_send(batch) }
             }
         }
     }
@@ -258,6 +291,7 @@ impl Connection {
         self.copied(front.len());
         let read = RemoteRead { from: slice(from), buffer: 0, offset: front.len() };
         let id = self.wire.work_id();
+        self.progress.work_begins(self.has_work());
         self.reads.insert(id, Reading { r2t, has_front });
         self.wire.post_read(ReadBatch { id, buffers: vec![buffer], reads: vec![read] })
     }

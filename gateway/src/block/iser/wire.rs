@@ -36,6 +36,8 @@ pub(super) enum Happened {
     Message(Arrived),
     /// An RDMA Read is done.
     Read(WorkId, Vec<AlignedBuf>),
+    /// The initiator has something that was sent.
+    Sent,
     /// Nothing that anybody waits for.
     Nothing,
 }
@@ -126,7 +128,7 @@ impl Wire {
             Event::Read { id, buffers } => Ok(Happened::Read(id, buffers)),
             Event::Sent { id } => {
                 self.sent(id);
-                Ok(Happened::Nothing)
+                Ok(Happened::Sent)
             }
             Event::Failed { id, kind, status, .. } => {
                 self.sent(id);
@@ -202,6 +204,14 @@ impl Wire {
         self.sending.push_back((id, bytes));
         self.sending_bytes += bytes;
         self.verbs.post_send(SendBatch { id, ..batch }).map_err(|_| "a message of other lengths")
+    }
+
+    /// Posts a message behind which more work follows. It does not count among
+    /// what is being sent: the initiator has it when it has what follows.
+    pub(super) fn post_quietly(&mut self, batch: SendBatch) -> Result<(), &'static str> {
+        let id = self.work_id();
+        let posted = self.verbs.post_send_quietly(SendBatch { id, ..batch });
+        posted.map_err(|_| "a message of other lengths")
     }
 
     /// Sends a message without more.

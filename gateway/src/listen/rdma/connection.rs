@@ -2,6 +2,7 @@
 
 use super::accept::RdmaArrival;
 use super::callbacks::{Callbacks, MAX_OUTSTANDING};
+use super::progress::Progress;
 use super::reply::{Pieces, direct_items, post};
 use crate::listen::receive::Received;
 use crate::serve::connections::Registration;
@@ -16,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zgate_fabric::{
     Disconnect, Event, QueueOptions, ReadBatch, RemoteRead, RemoteSlice, RemoteWrite, SendBatch,
     SendPart, Setup, WorkId, WorkStatus,
@@ -86,8 +87,7 @@ struct Connection {
     bytes_in_flight: usize,
     /// Bytes of the replies that the client may not have yet.
     sending: HashMap<WorkId, usize>,
-    /// When work of this side last ended, or began with none under way.
-    progress: Instant,
+    progress: Progress,
     callbacks: Callbacks,
     draining: bool,
     /// What of all buffers it holds.
@@ -146,7 +146,7 @@ async fn accept(
         running: FuturesUnordered::new(),
         bytes_in_flight: 0,
         sending: HashMap::new(),
-        progress: Instant::now(),
+        progress: Progress::new(),
         callbacks: Callbacks::default(),
         draining: false,
         held: service.held_by(peer.address),
@@ -222,14 +222,14 @@ impl Connection {
                 }
             }
             Event::Read { id, buffers } => {
-                self.progress = Instant::now();
+                self.progress.made();
                 match self.pulling.remove(&id) {
                     Some(pulled) => self.pulled(pulled, buffers).await,
                     None => Ok(()),
                 }
             }
             Event::Sent { id } => {
-                self.progress = Instant::now();
+                self.progress.made();
                 self.bytes_in_flight -= self.sending.remove(&id).unwrap_or_default();
                 Ok(())
             }
@@ -364,7 +364,7 @@ impl Connection {
         });
         let id = self.work_id();
         let batch = ReadBatch { id, buffers, reads: reads.collect() };
-        self.work_begins();
+        self.progress.work_begins(self.has_work());
         self.pulling.insert(id, Pulling { asked, plan, stream });
         self.verbs.post_read(batch).map_err(|_| "a plan outside its buffers")
     }
@@ -464,18 +464,11 @@ impl Connection {
         !(self.sending.is_empty() && self.pulling.is_empty())
     }
 
-    fn work_begins(&mut self) {
-        if !self.has_work() {
-            self.progress = Instant::now();
-        }
-    }
-
     /// Writes nothing to nowhere: a client that is gone does not acknowledge
     /// it, the connection breaks, and its buffers are free again.
     fn probe(&mut self) -> Result<(), &'static str> {
         if self.has_work() {
-            // Devices try far longer when much is under way.
-            let stalled = self.progress.elapsed() > self.service.shared.rdma_stall;
+            let stalled = self.progress.has_stalled(self.service.shared.rdma_stall);
             return if stalled { Err("nothing gets through to the client") } else { Ok(()) };
         }
         let to = RemoteSlice { rkey: 0, address: 0, len: 0 };
@@ -486,7 +479,7 @@ impl Connection {
     /// Sends a batch that keeps so many bytes until the client has them.
     fn send(&mut self, batch: SendBatch, bytes: usize) -> Result<(), &'static str> {
         let id = self.work_id();
-        self.work_begins();
+        self.progress.work_begins(self.has_work());
         self.sending.insert(id, bytes);
         self.bytes_in_flight += bytes;
         self.verbs.post_send(SendBatch { id, ..batch }).map_err(|_| "a plan of other lengths")

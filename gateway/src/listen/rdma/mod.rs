@@ -4,6 +4,7 @@
 pub(crate) mod accept;
 mod callbacks;
 mod connection;
+pub(crate) mod progress;
 mod reply;
 mod supervise;
 

@@ -6,8 +6,9 @@ use super::{DeviceSlice, DeviceTensor};
 use crate::client::Client;
 use crate::file::File;
 use crate::model::checksum::{FileHash, Verify};
-use crate::model::load::{LoadOptions, LoadedTensor, Progress, UNIT_BYTES, not_shared, share_of};
+use crate::model::load::{LoadOptions, LoadedTensor, Progress, not_shared, share_of};
 use crate::model::plan::{Plan, Region, Target};
+use crate::model::regions::{self, Delivery, stopped};
 use crate::model::share::{Shared, Turn};
 use crate::model::stream::fill;
 use crate::model::{LoadError, Model};
@@ -15,15 +16,13 @@ use crate::transport::Landing;
 use bytes::BytesMut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use zgate_cuda::{CudaError, Device, DeviceMemory, Grid};
 use zgate_fabric::{Fabric, Window};
 
 /// The largest registration with an RDMA device, in bytes.
 const WINDOW_BYTES: usize = 1 << 30;
-
-type Delivery = (Result<Vec<DeviceTensor>, LoadError>, Option<OwnedSemaphorePermit>);
 
 /// How data came to the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +41,7 @@ pub struct DeviceLoad {
     total_bytes: u64,
     progress: Arc<Progress>,
     figures: Arc<Figures>,
-    arriving: mpsc::UnboundedReceiver<Delivery>,
+    arriving: mpsc::UnboundedReceiver<Delivery<DeviceTensor>>,
     waiting: std::vec::IntoIter<DeviceTensor>,
     driver: JoinHandle<()>,
 }
@@ -182,10 +181,6 @@ struct Work {
     shared: Option<Shared>,
 }
 
-fn stopped<E>(_: E) -> LoadError {
-    LoadError::Missing("the load was stopped".to_owned())
-}
-
 /// Calls of the driver take their time.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, CudaError> + Send + 'static,
@@ -196,35 +191,18 @@ async fn blocking<T: Send + 'static>(
 impl Work {
     async fn drive(
         self: Arc<Self>,
-        regions: Vec<(usize, Region)>,
+        numbered: Vec<(usize, Region)>,
         inflight_bytes: u64,
-        sender: mpsc::UnboundedSender<Delivery>,
+        sender: mpsc::UnboundedSender<Delivery<DeviceTensor>>,
     ) {
-        let units = (inflight_bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS as u64) as u32;
-        let room = Arc::new(Semaphore::new(units as usize));
-        let mut running = JoinSet::new();
-        for (first, region) in regions {
-            let need = region.bytes.div_ceil(UNIT_BYTES).clamp(1, units.into()) as u32;
-            let Ok(permit) = Arc::clone(&room).acquire_many_owned(need).await else { return };
-            while let Some(ended) = running.try_join_next() {
-                report(ended, &sender);
-            }
-            let (work, sender) = (Arc::clone(&self), sender.clone());
-            running.spawn(async move {
-                let tensors = work.region(first, region).await;
-                // Nobody waits when the load was dropped.
-                let _ = sender.send((tensors, Some(permit)));
-            });
-        }
-        while let Some(ended) = running.join_next().await {
-            report(ended, &sender);
-        }
-        for hash in self.verify.iter().flatten() {
-            let hash = std::mem::take(&mut *hash.lock().unwrap_or_else(PoisonError::into_inner));
-            if let Err(error) = hash.finish() {
-                let _ = sender.send((Err(error), None));
-            }
-        }
+        let units = regions::units(inflight_bytes);
+        let hashes = self.verify.as_deref().unwrap_or_default();
+        let one = |first, region| {
+            let work = Arc::clone(&self);
+            async move { work.region(first, region).await }
+        };
+        let source = (&*self.client, &*self.files);
+        regions::bring(numbered, units, source, hashes, &sender, one).await;
         // Whoever hears of the end finds the buffers unlocked.
         drop(self);
     }
@@ -479,14 +457,4 @@ fn finish(target: Target, memory: &Arc<DeviceMemory>) -> Result<DeviceTensor, Cu
         }
     };
     Ok(DeviceTensor { name: target.name, dtype: target.dtype, shape: target.shape, data })
-}
-
-/// A region that ended in a panic of ours must not look like the end of the
-/// model.
-fn report(ended: Result<(), tokio::task::JoinError>, sender: &mpsc::UnboundedSender<Delivery>) {
-    if let Err(error) = ended {
-        let reason = LoadError::Missing(format!("the load ended unexpectedly: {error}"));
-        // Nobody waits when the load was dropped.
-        let _ = sender.send((Err(reason), None));
-    }
 }

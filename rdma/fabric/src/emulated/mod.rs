@@ -52,6 +52,17 @@ impl EmulatedFabric {
         self.plug.set(true);
     }
 
+    /// Its connections take in nothing that peers send, as if the machine had
+    /// hung behind them, until [`Self::take_again`]. What is posted goes out.
+    pub fn stop_taking(&self) {
+        self.plug.set_taking(false);
+    }
+
+    /// They take in again, what came meanwhile first.
+    pub fn take_again(&self) {
+        self.plug.set_taking(true);
+    }
+
     /// Tells that the device's port went up or down. Nothing else changes, as
     /// on a device: connections end by their retries.
     pub fn set_port(&self, up: bool) {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// Time between two tries of a peer without a receive.
@@ -47,7 +47,7 @@ pub(crate) fn start(
     let (to_peer, outgoing) = mpsc::unbounded_channel();
     let (arrived, incoming) = mpsc::unbounded_channel();
     tokio::spawn(transmit_until_cut(write, outgoing, Arc::clone(&shared)));
-    tokio::spawn(take_in(read, arrived));
+    tokio::spawn(take_in(read, arrived, plug.takes()));
     let answers = to_peer.clone();
     let nic =
         Nic { shared, memory, answers, stalled: VecDeque::new(), rnr_retries, rnr_ends: None };
@@ -82,8 +82,14 @@ async fn transmit(mut to: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Fr
     let _ = to.shutdown().await;
 }
 
-async fn take_in(mut from: OwnedReadHalf, arrived: mpsc::UnboundedSender<Frame>) {
+async fn take_in(
+    mut from: OwnedReadHalf,
+    arrived: mpsc::UnboundedSender<Frame>,
+    mut takes: watch::Receiver<bool>,
+) {
     while let Ok(frame) = Frame::read(&mut from).await {
+        // Of a fabric that is gone nothing changes any more.
+        let _ = takes.wait_for(|takes| *takes).await;
         if arrived.send(frame).is_err() {
             break;
         }

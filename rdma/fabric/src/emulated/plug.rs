@@ -1,4 +1,4 @@
-//! The emulated device as a whole: there or taken away.
+//! The emulated device as a whole: there or taken away, working or hung.
 
 use crate::device::DeviceEvent;
 use futures_util::stream::{self, BoxStream, StreamExt};
@@ -14,14 +14,16 @@ pub(crate) const DEVICE: &str = "emulated0";
 #[derive(Debug)]
 pub(crate) struct Plug {
     there: watch::Sender<bool>,
+    takes: watch::Sender<bool>,
     events: broadcast::Sender<DeviceEvent>,
 }
 
 impl Default for Plug {
     fn default() -> Self {
         let (there, _) = watch::channel(true);
+        let (takes, _) = watch::channel(true);
         let (events, _) = broadcast::channel(KEPT_EVENTS);
-        Self { there, events }
+        Self { there, takes, events }
     }
 }
 
@@ -35,6 +37,16 @@ impl Plug {
                 false => DeviceEvent::Gone { device },
             });
         }
+    }
+
+    /// Whether its connections take in what peers send.
+    pub(crate) fn set_taking(&self, takes: bool) {
+        self.takes.send_replace(takes);
+    }
+
+    /// What says whether they do.
+    pub(crate) fn takes(&self) -> watch::Receiver<bool> {
+        self.takes.subscribe()
     }
 
     pub(crate) fn announce(&self, event: DeviceEvent) {

@@ -1,7 +1,9 @@
-# title: figures: 1 MiB over iSER on soft-RoCE, zgate and LIO in turn, same zvol
-# seconds: 900
+# title: figures: 1 MiB over iSER on soft-RoCE, zgate and LIO in turn, like zvols
+# seconds: 1200
 # ci: no
-# Figures, no judgement; soft-RoCE takes its time under emulation.
+# Figures, no judgement; soft-RoCE takes its time under emulation. Both targets
+# stay up and take turns within seconds: what the machine itself does meanwhile
+# comes to both alike. Who begins a round changes with each.
 
 . /lab/guest/load.sh
 . /lab/guest/rdma.sh
@@ -9,6 +11,7 @@
 . /lab/guest/lio.sh
 LOAD_SECONDS=10
 STEP_SECONDS=200
+LIO_ADDRESS=10.9.5.3
 
 need "soft-RoCE on a veth pair" rdma_wire
 store_make "$(best_store)"
@@ -17,33 +20,58 @@ iscsi_config "$DEVICE"
 MORE_CONFIG="[rdma]
 arena = \"256MiB\"
 
-${MORE_CONFIG/3260\"]/3260\"]$'\n'iser_listen = [\"0.0.0.0:3260\"]}"
+${MORE_CONFIG/0.0.0.0:3260\"]/$WIRE_ADDRESS:3260\"]$'\n'iser_listen = [\"$WIRE_ADDRESS:3260\"]}"
 
-# used NAME: logs in over iSER, loads the disk, logs out.
-used() {
-    initiator_start
-    modprobe ib_iser
-    iscsiadm -m discovery -t sendtargets -p $WIRE_ADDRESS:3260 -I iser
-    iscsiadm -m node -T $TARGET -p $WIRE_ADDRESS:3260 -I iser --login
-    eventually 60 disk_there $WIRE_ADDRESS
-    iscsiadm -m session -P 1 | grep -q 'Iface Transport: iser' || fail "another transport"
-    both_ways "$1" "$(iscsi_disk $WIRE_ADDRESS)"
-    portal_logout $WIRE_ADDRESS
-    iscsiadm -m node -o delete || true
+# logged_in ADDRESS
+logged_in() {
+    iscsiadm -m discovery -t sendtargets -p "$1:3260" -I iser
+    iscsiadm -m node -T $TARGET -p "$1:3260" -I iser --login
+    eventually 60 disk_there "$1"
+    iscsiadm -m session -P 1 | grep 'Iface Transport: iser' || fail "another transport"
 }
 ours() {
+    initiator_start
+    modprobe ib_iser
     gateway_start
-    used zgate
-    "$ZGATE" status --socket /run/zgate/admin.sock --json | jq -c '.data[] | select(.transport == "iser")'
-    gateway_stop
+    logged_in $WIRE_ADDRESS
 }
 lio() {
-    lio_starts $WIRE_ADDRESS
-    lio_iser $WIRE_ADDRESS
-    used LIO
+    ip address replace $LIO_ADDRESS/24 dev veth0
+    disk_make 128M lio
+    lio_starts $LIO_ADDRESS
+    lio_iser $LIO_ADDRESS
+    logged_in $LIO_ADDRESS
 }
-for round in 1 2 3; do
-    step "zgate, round $round" ours
-    step "LIO, round $round" lio
-    step "LIO ends, round $round" lio_ends $WIRE_ADDRESS
+# What a volume's first writes allocate is there afterwards.
+filled() {
+    local address
+    for address in $WIRE_ADDRESS $LIO_ADDRESS; do
+        dd if=/dev/urandom "of=$(iscsi_disk $address)" bs=1M count=64 oflag=direct
+    done
+}
+round() {
+    local name
+    for name in "$@"; do
+        case $name in
+            zgate) both_ways zgate "$(iscsi_disk $WIRE_ADDRESS)" ;;
+            LIO) both_ways LIO "$(iscsi_disk $LIO_ADDRESS)" ;;
+        esac
+    done
+    "$ZGATE" status --socket /run/zgate/admin.sock --json | jq -c '.data[] | select(.transport == "iser")'
+}
+ends() {
+    portal_logout $WIRE_ADDRESS
+    portal_logout $LIO_ADDRESS
+    lio_ends $LIO_ADDRESS
+    gateway_stop
+}
+step "zgate serves one" ours
+step "LIO serves the other" lio
+step "both are written once" filled
+for number in $(seq 1 "$ROUNDS"); do
+    case $((number % 2)) in
+        1) step "round $number" round zgate LIO ;;
+        0) step "round $number" round LIO zgate ;;
+    esac
 done
+step "they end" ends

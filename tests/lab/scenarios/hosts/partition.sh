@@ -1,9 +1,6 @@
 # title: a machine cut off longer than its lease loses its locks, and knows it
 # seconds: 600
 # machines: 2
-# ci: no
-# Passed whole once since recalls over v4.0 are repeated and a client that was away
-# loses its opens; in CI once it has passed again.
 
 . /lab/guest/peer.sh
 # Long enough for a short absence even of machines that run slowly.

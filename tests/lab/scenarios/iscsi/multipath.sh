@@ -10,7 +10,7 @@ need "the initiator runs" initiator_start
 SECOND=10.9.0.1
 both() {
     # Quick to give a path up: there is another one.
-    sed -i 's/^#* *node.session.timeo.replacement_timeout.*/node.session.timeo.replacement_timeout = 5/' /etc/iscsi/iscsid.conf
+    replacement_timeout 5
     portal_discover
     portal_discover $SECOND || true
     iscsiadm -m node -T $TARGET -p $SECOND:3260 -o new >/dev/null 2>&1 || true

@@ -90,6 +90,36 @@ from_knfsd() {
     figure_of knfsd "the kernel's server, rdma=$1"
     [ "$1" = off ] || direct knfsd
 }
+delegated() { grep -h 'type: deleg' /proc/fs/nfsd/clients/*/states; }
+# This server grants delegations from when its probe of the way back has returned,
+# which on a busy machine comes after the opens of a load: another load meets it done.
+delegated_load() {
+    local attempt
+    for attempt in 1 2 3 4 5; do
+        job=$(b_start load recalled "nfs://$A_ADDRESS/m?rdma=on&connections=2")
+        while b_running "$job"; do
+            ! delegated || return 0
+            sleep 0.2
+        done
+        b_wait "$job"
+        echo "load $attempt had no delegation"
+    done
+    fail "no delegation in $attempt loads"
+}
+# Who opens a file to write waits until every delegation of it has come back; for
+# 45 s, when nobody answers the recall. Once only: for a minute or so this server
+# grants no delegation of what it has just recalled.
+recalled() {
+    local job began name
+    delegated_load
+    began=$(now)
+    for name in /scratch/knfsd/m/*.safetensors; do
+        timeout 20 bash -c ': >>"$0"' "$name"
+    done
+    figure "a recall of the kernel's server is over after" "$(since "$began")" s
+    delegated && fail "a delegation stayed"
+    b_wait "$job"
+}
 kernel_mount() {
     mkdir -p /mnt/kernel
     mount -t nfs -o "vers=4.2,$1" $A_ADDRESS:/ /mnt/kernel
@@ -140,6 +170,7 @@ gateway_logs
 need "the kernel's server listens" knfsd_up
 step "from the kernel's server over RDMA" on_b from_knfsd on
 step "from the kernel's server over TCP" on_b from_knfsd off
+step "it recalls its delegations mid-load over RDMA" recalled
 step "the kernel's client over TCP, for comparison" on_b kernel_mount proto=tcp
 step "the kernel's client over RDMA, for comparison" on_b kernel_mount proto=rdma,port=20049
 step "the kernel's server ends" knfsd_down

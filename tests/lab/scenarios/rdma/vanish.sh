@@ -1,8 +1,6 @@
 # title: NFS over RDMA: a client vanishes with 64 READs under way; its buffers come back, others go on
 # seconds: 700
 # machines: 2
-# ci: no
-# The second machine boots again: too long for every run. Not seen to pass yet.
 
 . /lab/guest/peer.sh
 . /lab/guest/rdma.sh

@@ -91,6 +91,7 @@ impl State {
             size: new.size,
             recalled_seconds: None,
             recall_answered: Arc::default(),
+            recall_refused: Arc::default(),
             core,
             fh: crate::namespace::Place::Node(file.export, file.node).to_fh(),
         };
@@ -201,12 +202,18 @@ impl State {
         let Some(delegation) = tables.delegations.get(&key) else { return };
         let recall = crate::v4::callback::recall_call(delegation);
         let answered = Arc::clone(&delegation.recall_answered);
+        let refused = Arc::clone(&delegation.recall_refused);
+        refused.store(false, Ordering::Release);
         if let Some(work) = self.back.prepare(server, tables, delegation.client, vec![recall]) {
             server.runtime.spawn(Box::pin(async move {
                 // No answer is no return: a new back channel is another
                 // chance, and in the end the lease decides (expiry.rs).
-                if work.await.is_ok() {
-                    answered.store(true, Ordering::Release);
+                match work.await {
+                    Ok(reply) if reply.status == Status::Ok => {
+                        answered.store(true, Ordering::Release);
+                    }
+                    Ok(_) => refused.store(true, Ordering::Release),
+                    Err(_) => {}
                 }
             }));
         }

@@ -13,8 +13,9 @@ const COURTESY_SECONDS: u64 = 24 * 3600;
 /// How long a blocked lock is remembered, in seconds; clients ask again more
 /// often than that.
 const WAITER_SECONDS: u64 = 120;
-/// How often a recall that a client of minor version 0 has not acknowledged is sent
-/// again, in seconds: longer than an answer is waited for.
+/// How often a recall is sent again that was answered with an error, or that a client
+/// of minor version 0 has not acknowledged, in seconds: longer than an answer is
+/// waited for.
 const RECALL_AGAIN_SECONDS: u64 = 6;
 
 impl State {
@@ -185,6 +186,8 @@ impl Server {
     /// seconds or not at all: a path that was down for a moment must not cost the
     /// client its locks. (Back channels of later versions are resumed when there is
     /// a new connection; on the same one nothing is sent twice, RFC 8881 §2.10.6.2.)
+    /// An error is no refusal for good, in any version: the answer to the OPEN may
+    /// have been overtaken (RFC 8881 §2.10.6.3).
     fn repeat_recalls(&self, tables: &Tables, now_seconds: u64) {
         for delegation in tables.delegations.values() {
             let Some(since) = delegation.recalled_seconds else { continue };
@@ -194,7 +197,8 @@ impl Server {
                 && !delegation.recall_answered.load(Ordering::Acquire);
             let by_address =
                 |client: &ClientId| tables.clients.get(client).is_some_and(|c| c.minor_zero);
-            if due && by_address(&delegation.client) {
+            let refused = delegation.recall_refused.load(Ordering::Acquire);
+            if due && (refused || by_address(&delegation.client)) {
                 self.state.send_recall(self, tables, delegation.key);
             }
         }

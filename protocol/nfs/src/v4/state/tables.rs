@@ -264,6 +264,9 @@ pub struct Delegation {
     pub recalled_seconds: Option<u64>,
     /// The client acknowledged the recall.
     pub recall_answered: Arc<AtomicBool>,
+    /// It answered with an error: it has not heard of the delegation yet, for
+    /// instance, or has no time.
+    pub recall_refused: Arc<AtomicBool>,
     /// The session it was given on.
     pub core: Arc<IoCore>,
     /// The file handle, for callbacks.

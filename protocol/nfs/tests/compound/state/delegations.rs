@@ -227,6 +227,31 @@ fn the_holder_is_asked_about_size_and_change() {
     }
 }
 
+/// A recall may overtake the answer that gave the delegation.
+#[test]
+fn a_recall_that_is_answered_with_an_error_is_sent_again() {
+    for (minor, why) in [(0, Status::Badhandle), (1, Status::Delay), (2, Status::BadStateid)] {
+        let s = Scene::new(minor);
+        s.take(3);
+        let passes = |seconds: u32| {
+            for _ in 0..seconds {
+                s.rig.pass_seconds(1);
+                s.holder.run(Ops::new().root()).ok();
+            }
+        };
+        s.holder.answers_callbacks(Manner::Refuses(why));
+        assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
+        assert_eq!(s.recalled(), 1);
+        passes(7);
+        assert_eq!(s.recalled(), 2, "minor version {minor}");
+        s.holder.answers_callbacks(Manner::Good);
+        passes(6);
+        assert_eq!(s.recalled(), 3);
+        passes(7);
+        assert_eq!(s.recalled(), 3, "it has been acknowledged");
+    }
+}
+
 #[test]
 fn a_delegation_that_is_not_returned_is_revoked_after_a_lease() {
     for minor in 1..=2 {
