@@ -9,10 +9,10 @@ arena = "256MiB"
 # rdma_device INTERFACE: the software device rxe0 on it.
 rdma_device() {
     modprobe -a rdma_rxe rdma_ucm ib_uverbs rpcrdma
-    rdma link show | grep -q rxe0 || rdma link add rxe0 type rxe netdev "$1"
+    rdma link show | grep rxe0 || rdma link add rxe0 type rxe netdev "$1"
     eventually 20 rdma_active
 }
-rdma_active() { rdma link show rxe0/1 | grep -q 'state ACTIVE'; }
+rdma_active() { rdma link show rxe0/1 | grep 'state ACTIVE'; }
 
 # The gateway is there when it listens for RDMA as well. (Sourced again: as it is.)
 declare -f tcp_gateway_start >/dev/null ||

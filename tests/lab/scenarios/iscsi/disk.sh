@@ -25,7 +25,7 @@ facts() {
     sg_inq "$DISK"
     sg_vpd -p di "$DISK"
     sg_vpd -p lbpv "$DISK"
-    sg_vpd -p lbpv "$DISK" | grep -q 'LBPU.*1'
+    sg_vpd -p lbpv "$DISK" | grep 'LBPU.*1'
     sg_readcap --16 "$DISK"
     same 1 "$(lsblk -bno DISC-MAX "$DISK" | awk '{ print ($1 > 0) }')" "discard offered"
 }

@@ -76,7 +76,7 @@ recursive = true
 hourly = 1"
     gateway_config
     zgate reload
-    taken() { zfs list -Ht snapshot -o name lab/vm/disk | grep -q _hourly; }
+    taken() { zfs list -Ht snapshot -o name lab/vm/disk | grep _hourly; }
     eventually 30 taken
     zgate snapshot schedules --json | jq -e '.[0].failed == []'
 }

@@ -30,7 +30,7 @@ listed() {
     same 2 "$(zgate snapshot list lab/a --json | jq length)" "snapshots of one"
     same 1 "$(zgate snapshot list lab/a --json | jq '.[0].holds')" "holds"
     same lab/copy "$(zgate snapshot list lab/a --json | jq -r '.[1].clones[0]')" "clone"
-    zgate snapshot list lab/a | grep -q '1 holds'
+    zgate snapshot list lab/a | grep '1 holds'
 }
 # Six hours of hourly snapshots of a tree, one held, one cloned, others not ours.
 pruned() {

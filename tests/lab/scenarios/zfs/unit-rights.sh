@@ -54,7 +54,7 @@ property_noticed() {
     local began
     began=$(now)
     zfs set sync=disabled lab/models/a
-    named() { "$ZGATE" status | grep -q 'sync=disabled'; }
+    named() { "$ZGATE" status | grep 'sync=disabled'; }
     eventually $((RESCAN_SECONDS + 30)) named
     figure "a changed property is shown after" "$(since "$began")" s
 }
@@ -80,7 +80,7 @@ metrics() {
 }
 schedule_kept() {
     zfs allow -u root snapshot,destroy,mount lab
-    taken() { zfs list -Ht snapshot -o name lab/models/a | grep -q _hourly; }
+    taken() { zfs list -Ht snapshot -o name lab/models/a | grep _hourly; }
     eventually 90 taken
     kept() { metrics && grep -q '^zgate_snapshot_schedule_taken_total{dataset="lab/models"} 1' /tmp/metrics; }
     eventually 20 kept

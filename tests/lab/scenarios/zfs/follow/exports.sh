@@ -168,7 +168,7 @@ destroyed() {
 }
 unsafe_writes() {
     zfs set sync=disabled lab/models/c
-    disabled() { of_dataset /m/c warning | grep -q '^sync=disabled'; }
+    disabled() { of_dataset /m/c warning | grep '^sync=disabled'; }
     eventually 20 disabled
     "$ZGATE" status >/tmp/status
     grep -q 'warning: sync=disabled' /tmp/status
