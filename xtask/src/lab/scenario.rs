@@ -9,7 +9,7 @@ use std::time::Duration;
 const DEFAULT_SECONDS: u64 = 300;
 /// Time for booting, sweeping up and switching off, beside the scenarios.
 const BOOT_SECONDS: u64 = 240;
-/// Time for sweeping up after each, a second machine's boot included.
+/// Time for sweeping up after each: what hangs has its limits, one after the other.
 const SWEEP_SECONDS: u64 = 190;
 
 /// One scenario.
