@@ -345,7 +345,7 @@ fn a_slot_whose_request_was_given_up_gives_nobody_its_answer() {
         assert_eq!(size("/export/third").await, 333);
 
         // The server sees it when it has been given up.
-        gateway.signal(Signal::STOP);
+        gateway.freeze();
         let short = Duration::from_millis(100);
         assert!(tokio::time::timeout(short, client.find("/export/second")).await.is_err());
         gateway.signal(Signal::CONT);

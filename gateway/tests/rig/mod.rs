@@ -173,6 +173,15 @@ impl Gateway {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// Stops it where it is, until SIGCONT: none of its threads runs any more when
+    /// this returns.
+    pub(crate) fn freeze(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let pid = rustix::process::WaitId::Pid(rustix::process::Pid::from_child(&self.child));
+        let stopped = rustix::process::WaitIdOptions::STOPPED;
+        assert!(rustix::process::waitid(pid, stopped).unwrap().unwrap().stopped());
+    }
+
     /// Sends SIGTERM and waits for an orderly end.
     pub(crate) fn stop(&mut self) -> bool {
         self.signal(rustix::process::Signal::TERM);
