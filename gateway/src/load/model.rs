@@ -25,6 +25,9 @@ const SUMS: &str = "SHA256SUMS";
 /// the one before is let go, and no more, so that memory is used again soon.
 /// Fresh memory costs more than the network.
 const STREAM_BYTES: RangeInclusive<u64> = 32 << 20..=256 << 20;
+/// Requests under way then: data that waits in sockets leaves the caches before it is
+/// taken. Side by side 1.4 times nfs-cat with 6, 1.1 to 1.3 with the usual 16.
+const STREAM_DEPTH: usize = 6;
 const MAX_SUMS_BYTES: u64 = 1 << 20;
 
 /// What is to be loaded.
@@ -235,10 +238,11 @@ fn load_options(args: &LoadArgs, verify: Verify, plan: &Plan) -> LoadOptions {
     let usual = LoadOptions { verify, ..LoadOptions::default() };
     let largest = plan.regions.iter().map(|region| region.bytes).max().unwrap_or(0);
     let two = largest.saturating_mul(2).clamp(*STREAM_BYTES.start(), *STREAM_BYTES.end());
-    let inflight_bytes = if args.stream { two } else { usual.inflight_bytes };
+    let (inflight_bytes, depth) =
+        if args.stream { (two, STREAM_DEPTH) } else { (usual.inflight_bytes, usual.depth) };
     let share = args.group.clone().filter(|_| args.ranks > 1);
     let share = share.map(|group| Share { ranks: args.ranks, group });
-    LoadOptions { inflight_bytes, share, ..usual }
+    LoadOptions { inflight_bytes, depth, share, ..usual }
 }
 
 /// A GGUF file: its bytes, in order.
