@@ -73,6 +73,13 @@ fn open_to_write(other: &mut Other, path: &[&str]) -> (Opened, Duration) {
     }
 }
 
+/// The same for a writer who is not to be kept waiting for as long as `limit`.
+fn open_within(limit: Duration, other: &mut Other, path: &[&str]) -> Opened {
+    let (opened, took) = open_to_write(other, path);
+    assert!(took < limit, "the writer waited for {took:?}");
+    opened
+}
+
 /// Waits until it is so.
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -97,8 +104,7 @@ async fn recall(gateway: &Gateway, options: &ClientOptions, content: &[u8]) {
     assert!(read_all(&client, &file).await == content);
 
     let mut other = Other::ready(gateway, "writer");
-    let (opened, took) = open_to_write(&mut other, &["file"]);
-    assert!(took < PROMPT, "the writer waited for {took:?}");
+    let opened = open_within(PROMPT, &mut other, &["file"]);
     let recalled = DelegationCounts { granted: 1, recalled: 1, ..DelegationCounts::default() };
     assert_eq!((client.delegations(), given(gateway)), (recalled, 0));
     assert!(read_all(&client, &file).await == content);
@@ -225,8 +231,7 @@ fn a_load_whose_file_was_changed_fails() {
 
         // Somebody who could write and does not spoils nothing.
         let seen = load(&model, || {
-            let (opened, took) = open_to_write(&mut other, &path);
-            assert!(took < PROMPT, "the writer waited for {took:?}");
+            let opened = open_within(PROMPT, &mut other, &path);
             other.close(&opened).unwrap();
         });
         assert_eq!(seen.await.unwrap(), 24);
@@ -350,8 +355,7 @@ fn a_lost_back_channel_is_made_again_at_once() {
         // Nothing is asked meanwhile.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let mut other = Other::ready(&gateway, "writer");
-        let (_, took) = open_to_write(&mut other, &["file"]);
-        assert!(took < PROMPT, "the writer waited for {took:?}");
+        open_within(PROMPT, &mut other, &["file"]);
         let recalled = DelegationCounts { granted: 1, recalled: 1, ..DelegationCounts::default() };
         assert_eq!(client.delegations(), recalled);
         assert!(read_all(&client, &file).await == content);
@@ -374,8 +378,7 @@ fn a_recall_that_comes_while_the_way_is_cut_comes_again() {
         until("the recall is sent", || proxy.kept.load(Ordering::SeqCst) > 0).await;
         proxy.keeps_calls.store(false, Ordering::SeqCst);
         proxy.cut();
-        let (_, took) = open_to_write(&mut other, &["file"]);
-        assert!(took < Duration::from_secs(15), "the writer waited for {took:?}");
+        open_within(Duration::from_secs(15), &mut other, &["file"]);
         assert_eq!(client.delegations().recalled, 1);
         assert!(read_all(&client, &file).await == content);
     });
