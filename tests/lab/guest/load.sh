@@ -51,6 +51,18 @@ both_ways() {
     spent "$1: read 1 MiB" "$2" --rw=read
 }
 
+# in_turns PEER: the scenario's `round` with the servers in the order in which they
+# are loaded; who begins changes with each.
+in_turns() {
+    local number
+    for number in $(seq 1 "$ROUNDS"); do
+        case $((number % 2)) in
+            1) step "round $number" round zgate "$1" ;;
+            0) step "round $number" round "$1" zgate ;;
+        esac
+    done
+}
+
 # A veth pair with soft-RoCE: both ends of every connection are this machine.
 WIRE_ADDRESS=10.9.5.1
 rdma_wire() {

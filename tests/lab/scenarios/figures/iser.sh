@@ -68,10 +68,5 @@ ends() {
 step "zgate serves one" ours
 step "LIO serves the other" lio
 step "both are written once" filled
-for number in $(seq 1 "$ROUNDS"); do
-    case $((number % 2)) in
-        1) step "round $number" round zgate LIO ;;
-        0) step "round $number" round LIO zgate ;;
-    esac
-done
+in_turns LIO
 step "they end" ends

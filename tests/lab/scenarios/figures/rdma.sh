@@ -68,10 +68,5 @@ store_make "$(best_store)"
 need "zgate serves one file" ours
 need "knfsd serves another" knfsd
 need "both are written once" filled
-for number in $(seq 1 "$ROUNDS"); do
-    case $((number % 2)) in
-        1) step "round $number" round zgate knfsd ;;
-        0) step "round $number" round knfsd zgate ;;
-    esac
-done
+in_turns knfsd
 step "they end" ends
