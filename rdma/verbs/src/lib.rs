@@ -16,6 +16,7 @@ mod establish;
 mod host;
 mod inspect;
 mod memory;
+mod pace;
 mod queue;
 mod send_queue;
 mod watch;

@@ -2,6 +2,7 @@
 
 use crate::cm::{Link, check, watch_descriptor};
 use crate::host::{Device, Host};
+use crate::pace::Pace;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,6 +10,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 use tokio::io::unix::AsyncFd;
 use zgate_fabric::QueueOptions;
 use zgate_rdma_sys as sys;
@@ -26,6 +28,9 @@ pub(crate) struct Completions {
     channel: *mut sys::CompletionChannel,
     cq: *mut sys::CompletionQueue,
     readable: Option<AsyncFd<OwnedFd>>,
+    /// The next completion raises an event.
+    armed: bool,
+    pace: Pace,
 }
 
 // SAFETY: verbs may be called from all threads, and the objects belong to this
@@ -40,7 +45,8 @@ impl Completions {
             return Err(io::Error::last_os_error());
         }
         let host = Arc::clone(host);
-        let mut made = Self { host, channel, cq: null_mut(), readable: None };
+        let pace = Pace::new(Instant::now());
+        let mut made = Self { host, channel, cq: null_mut(), readable: None, armed: false, pace };
         // SAFETY: just created, with an open descriptor.
         made.readable = Some(unsafe { watch_descriptor((*channel).fd) }?);
         // SAFETY: the context is open.
@@ -58,25 +64,37 @@ impl Completions {
         Ok(made)
     }
 
-    fn arm(&self) -> io::Result<()> {
+    fn arm(&mut self) -> io::Result<()> {
         // SAFETY: the queue is live.
         match unsafe { sys::req_notify_cq(self.cq) } {
-            0 => Ok(()),
-            error => Err(io::Error::from_raw_os_error(error)),
+            0 => self.armed = true,
+            error => return Err(io::Error::from_raw_os_error(error)),
         }
+        Ok(())
     }
 
     /// Takes completions without waiting; how many.
-    pub(crate) fn take(&self, into: &mut [sys::Completion]) -> io::Result<usize> {
+    pub(crate) fn take(&mut self, into: &mut [sys::Completion]) -> io::Result<usize> {
         // SAFETY: the queue is live.
         let taken = unsafe { sys::poll_cq(self.cq, into) };
+        if taken > 0 {
+            self.pace.found(Instant::now());
+        }
         usize::try_from(taken).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
     /// Ready when there may be completions that were not there at the last
-    /// look. The next ones are asked for before this returns, so that none is
-    /// missed between two looks.
-    pub(crate) fn poll_ready(&self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// look, which found none. While they come quickly, looking goes on, and other
+    /// tasks run in between; otherwise the next one is asked to raise an event.
+    pub(crate) fn poll_ready(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.armed {
+            if self.pace.look_again(Instant::now()) {
+                task.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            // What came since the last look raises no event: one look more.
+            return Poll::Ready(self.arm());
+        }
         let Some(readable) = &self.readable else { return Poll::Pending };
         loop {
             let mut guard = ready!(readable.poll_read_ready(task))?;
@@ -89,7 +107,9 @@ impl Completions {
                 Ok(()) => {
                     // SAFETY: one event was taken of this queue.
                     unsafe { (self.host.verbs.ack_cq_events)(cq, 1) };
-                    return Poll::Ready(self.arm());
+                    self.armed = false;
+                    self.pace.woken(Instant::now());
+                    return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
                 Err(error) => return Poll::Ready(Err(error)),
