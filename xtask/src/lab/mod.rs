@@ -47,8 +47,8 @@ pub(crate) struct LabArgs {
     /// Keep each scenario's packets (`packets.pcap` beside its results)
     #[arg(long)]
     capture: bool,
-    /// How often `figures/iser` and `figures/rdma` load each server
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=20))]
+    /// Rounds of `figures/iser` and `figures/rdma`: ten turns a server and load in each
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=25))]
     rounds: u8,
     /// Where results go
     #[arg(long, default_value = "target/lab")]
