@@ -22,13 +22,3 @@ loads() {
     load "$1: random read 4 KiB" $at --rw=randread --bs=4k --iodepth=16
     load "$1: random write 4 KiB" $at --rw=randwrite --bs=4k --iodepth=16
 }
-
-# A veth pair with soft-RoCE: both ends of every connection are this machine.
-WIRE_ADDRESS=10.9.5.1
-rdma_wire() {
-    [ -d /sys/class/net/veth0 ] || ip link add veth0 type veth peer name veth1
-    ip link set veth0 mtu 9000 up
-    ip link set veth1 mtu 9000 up
-    ip address replace $WIRE_ADDRESS/24 dev veth0
-    rdma_device veth0
-}

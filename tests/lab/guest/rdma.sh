@@ -14,6 +14,16 @@ rdma_device() {
 }
 rdma_active() { rdma link show rxe0/1 | grep 'state ACTIVE'; }
 
+# A veth pair with soft-RoCE: both ends of every connection are this machine.
+WIRE_ADDRESS=10.9.5.1
+rdma_wire() {
+    [ -d /sys/class/net/veth0 ] || ip link add veth0 type veth peer name veth1
+    ip link set veth0 mtu 9000 up
+    ip link set veth1 mtu 9000 up
+    ip address replace $WIRE_ADDRESS/24 dev veth0
+    rdma_device veth0
+}
+
 # The gateway is there when it listens for RDMA as well. (Sourced again: as it is.)
 declare -f tcp_gateway_start >/dev/null ||
     eval "$(declare -f gateway_start | sed '1s/.*/tcp_gateway_start ()/')"

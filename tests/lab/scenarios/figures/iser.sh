@@ -5,7 +5,6 @@
 # stay up and take turns of half a second: what the machine itself does meanwhile
 # comes to both alike (turns.py).
 
-. /lab/guest/load.sh
 . /lab/guest/turns.sh
 . /lab/guest/rdma.sh
 . /lab/guest/iscsi.sh
