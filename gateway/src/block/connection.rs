@@ -9,6 +9,7 @@ use crate::listen::send::Sender;
 use crate::serve::data_path::{self, DataDirection};
 use crate::serve::service::Service;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -128,6 +129,8 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, core: usize, service: R
 impl Connection {
     async fn run(&mut self) -> &'static str {
         let (service, port) = (Rc::clone(&self.service), Arc::clone(&self.attached.port));
+        let mut drain = pin!(service.shared.drain.wait());
+        let mut wake = pin!(port.wake.notified());
         loop {
             if let Err(why) = self.advance().await {
                 return why;
@@ -160,8 +163,8 @@ impl Connection {
                         Err(_) => return "the peer is gone",
                     }
                 }
-                () = port.wake.notified() => {}
-                () = service.shared.drain.wait(), if !self.draining => self.draining = true,
+                () = wake.as_mut() => wake.set(port.wake.notified()),
+                () = drain.as_mut(), if !self.draining => self.draining = true,
             }
         }
     }

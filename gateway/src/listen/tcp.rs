@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
@@ -66,6 +67,7 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, service: Rc<Service>) {
 impl Connection {
     async fn run(&mut self, mut registration: Registration) -> &'static str {
         let service = Rc::clone(&self.service);
+        let mut drain = pin!(service.shared.drain.wait());
         loop {
             if let Err(why) = self.take_records().await {
                 return why;
@@ -105,7 +107,7 @@ impl Connection {
                     }
                 }
                 Some(call) = registration.calls.recv() => self.send_callback(call),
-                () = service.shared.drain.wait(), if !self.draining => self.draining = true,
+                () = drain.as_mut(), if !self.draining => self.draining = true,
             }
         }
     }

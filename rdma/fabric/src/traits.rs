@@ -222,6 +222,10 @@ pub trait Connection: Send + fmt::Debug {
     /// The next event. After [`Event::Disconnected`] there is none.
     fn poll_event(&mut self, task: &mut Context<'_>) -> Poll<Event>;
 
+    /// The next event of those that came together with one that was returned. Looks
+    /// for no others.
+    fn next_at_hand(&mut self) -> Option<Event>;
+
     /// Ends the connection. All work comes back, then
     /// [`Event::Disconnected`].
     fn disconnect(&mut self);

@@ -439,6 +439,10 @@ impl Connection for VerbsConnection {
         }
     }
 
+    fn next_at_hand(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
     fn disconnect(&mut self) {
         while !self.ended && self.take_completions() {}
         self.end(Disconnect::Local, WorkStatus::Flushed);

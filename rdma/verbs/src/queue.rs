@@ -107,6 +107,8 @@ impl Completions {
                 Ok(()) => {
                     // SAFETY: one event was taken of this queue.
                     unsafe { (self.host.verbs.ack_cq_events)(cq, 1) };
+                    // One is raised each time it is asked for: there is no other.
+                    guard.clear_ready();
                     self.armed = false;
                     self.pace.woken(Instant::now());
                     return Poll::Ready(Ok(()));

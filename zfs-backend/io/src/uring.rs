@@ -1,5 +1,5 @@
-//! The io_uring engine: one ring per thread, completions through an eventfd
-//! that a task on the thread's runtime watches.
+//! The io_uring engine: one ring per thread. A task on the thread's runtime
+//! watches the ring's descriptor for completions.
 //!
 //! A request's file and buffer belong to the ring's table of requests in
 //! flight until the kernel has answered, so that dropping the future frees
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use io_uring::{IoUring, opcode, squeue, types};
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::Interest;
@@ -62,7 +62,6 @@ struct Ring {
 /// A thread's ring.
 struct CoreRing {
     ring: Mutex<Ring>,
-    event: OwnedFd,
     driven: AtomicBool,
 }
 
@@ -115,15 +114,8 @@ fn open() -> Option<Arc<CoreRing>> {
 
 impl CoreRing {
     fn open() -> io::Result<Self> {
-        use rustix::event::{EventfdFlags, eventfd};
-        let ring = build()?;
-        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        ring.submitter().register_eventfd(event.as_raw_fd())?;
-        Ok(Self {
-            ring: Mutex::new(Ring { ring, in_flight: Vec::new(), free: Vec::new() }),
-            event,
-            driven: AtomicBool::new(false),
-        })
+        let ring = Ring { ring: build()?, in_flight: Vec::new(), free: Vec::new() };
+        Ok(Self { ring: Mutex::new(ring), driven: AtomicBool::new(false) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
@@ -138,14 +130,11 @@ impl CoreRing {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return false;
         };
-        let Ok(event) = self.event.try_clone() else {
-            return false;
-        };
-        let Ok(event) = watch(event) else {
+        let Ok(completions) = watch(&self.lock().ring) else {
             return false;
         };
         self.driven.store(true, Ordering::Release);
-        runtime.spawn(drive(Driver(Arc::clone(self)), event));
+        runtime.spawn(drive(Driver(Arc::clone(self)), completions));
         true
     }
 
@@ -174,11 +163,10 @@ impl Drop for Driver {
     }
 }
 
-async fn drive(driver: Driver, event: AsyncFd<OwnedFd>) {
-    while let Ok(mut ready) = event.readable().await {
-        let mut count = [0; 8];
-        // The counter is emptied first: a completion that comes later raises it again.
-        let _ = ready.try_io(|event| Ok(rustix::io::read(event.get_ref(), &mut count)?));
+async fn drive(driver: Driver, completions: AsyncFd<OwnedFd>) {
+    while let Ok(mut ready) = completions.readable().await {
+        // First: a completion that comes after the look makes it ready again.
+        ready.clear_ready();
         driver.0.lock().reap();
     }
 }
@@ -252,11 +240,14 @@ impl Drop for Ring {
     }
 }
 
+/// A descriptor of the ring that is readable when there are completions.
 #[allow(unsafe_code)]
-fn watch(event: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+fn watch(ring: &IoUring) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the ring keeps its descriptor open for as long as it is borrowed.
+    let completions = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }.try_clone_to_owned()?;
     // SAFETY: an `OwnedFd` keeps one descriptor open until it is dropped, and
     // the `AsyncFd` owns it.
-    Ok(unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?)
+    Ok(unsafe { AsyncFd::register_with_interest(completions, Interest::READABLE) }?)
 }
 
 #[allow(unsafe_code)]

@@ -12,6 +12,7 @@ use crate::serve::service::Service;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -97,11 +98,17 @@ impl Connection {
         let (service, port) = (Rc::clone(&self.service), Arc::clone(&self.attached.port));
         let stall = service.shared.rdma_stall;
         let mut look = tokio::time::interval(stall / 3);
+        let mut drain = pin!(service.shared.drain.wait());
+        let mut wake = pin!(port.wake.notified());
         // Whether anything can follow from what happened last.
         let mut news = true;
+        let mut ended = None;
         loop {
             if news {
                 if let Err(why) = self.advance().await {
+                    return why;
+                }
+                if let Some(why) = ended {
                     return why;
                 }
                 if let Some(reason) = port.closing() {
@@ -112,7 +119,6 @@ impl Connection {
                 }
             }
             let had_room = self.wire.sending_bytes() < MAX_QUEUED_BYTES;
-            news = true;
             let happened = tokio::select! {
                 biased;
                 finished = self.attached.finished() => {
@@ -123,30 +129,47 @@ impl Connection {
                     service.attention.traffic();
                     happened
                 }
-                () = port.wake.notified() => Ok(Happened::Nothing),
+                () = wake.as_mut() => {
+                    wake.set(port.wake.notified());
+                    Ok(Happened::Nothing)
+                }
                 _ = look.tick() => {
                     if self.has_work() && self.progress.has_stalled(stall) {
                         return "nothing gets through to the initiator";
                     }
                     Ok(Happened::Nothing)
                 }
-                () = service.shared.drain.wait(), if !self.draining => {
+                () = drain.as_mut(), if !self.draining => {
                     self.draining = true;
                     Ok(Happened::Nothing)
                 }
             };
-            match happened {
-                Ok(Happened::Message(arrived)) => self.held.push_back(arrived),
-                Ok(Happened::Read(id, buffers)) => self.read_done(id, buffers),
-                Ok(Happened::Sent) => {
-                    self.progress.made();
-                    // Only who waited for room can go on now.
-                    news = !had_room || self.draining || !self.held.is_empty();
+            // What came together is gone on from together.
+            news = false;
+            let mut next = Some(happened);
+            while let Some(happened) = next {
+                match happened {
+                    Ok(happened) => news |= self.take_in(happened, had_room),
+                    Err(why) => (news, ended) = (true, Some(why)),
                 }
-                Ok(Happened::Nothing) => {}
-                Err(why) => return why,
+                next = self.wire.at_hand();
             }
         }
+    }
+
+    /// Takes in what happened; whether anything can follow from it.
+    fn take_in(&mut self, happened: Happened, had_room: bool) -> bool {
+        match happened {
+            Happened::Message(arrived) => self.held.push_back(arrived),
+            Happened::Read(id, buffers) => self.read_done(id, buffers),
+            Happened::Sent => {
+                self.progress.made();
+                // Only who waited for room can go on now.
+                return !had_room || self.draining || !self.held.is_empty();
+            }
+            Happened::Nothing => {}
+        }
+        true
     }
 
     /// Everything that can be done without waiting.

@@ -120,6 +120,12 @@ impl Wire {
         self.take(event)
     }
 
+    /// What came together with what happened last.
+    pub(super) fn at_hand(&mut self) -> Option<Result<Happened, &'static str>> {
+        let event = self.verbs.next_at_hand()?;
+        Some(self.take(event))
+    }
+
     fn take(&mut self, event: Event) -> Result<Happened, &'static str> {
         match event {
             Event::Received { id, buffer, len, .. } => {

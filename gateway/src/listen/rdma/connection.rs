@@ -15,6 +15,7 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -173,6 +174,7 @@ impl Connection {
         let service = Rc::clone(&self.service);
         let period = PROBE_PERIOD.min(service.shared.rdma_stall / 3);
         let mut probe = tokio::time::interval(period);
+        let mut drain = pin!(service.shared.drain.wait());
         loop {
             if let Err(why) = self.begin_calls().await {
                 return why;
@@ -185,12 +187,12 @@ impl Connection {
                 Some((asked, answer)) = self.running.next(), if !self.running.is_empty() => {
                     self.reply(asked, answer)
                 }
-                event = self.verbs.event() => self.event(event).await,
+                event = self.verbs.event() => self.events(event).await,
                 Some(call) = registration.calls.recv() => {
                     self.callbacks.push(call);
                     Ok(())
                 }
-                () = service.shared.drain.wait(), if !self.draining => {
+                () = drain.as_mut(), if !self.draining => {
                     self.draining = true;
                     Ok(())
                 }
@@ -204,6 +206,16 @@ impl Connection {
 
     fn is_idle(&self) -> bool {
         self.running.is_empty() && self.pulling.is_empty() && self.sending.is_empty()
+    }
+
+    /// Takes in an event and what came together with it.
+    async fn events(&mut self, first: Event) -> Result<(), &'static str> {
+        let mut next = Some(first);
+        while let Some(event) = next {
+            self.event(event).await?;
+            next = self.verbs.next_at_hand();
+        }
+        Ok(())
     }
 
     async fn event(&mut self, event: Event) -> Result<(), &'static str> {

@@ -275,6 +275,12 @@ impl Connection for EmulatedConnection {
         }
     }
 
+    fn next_at_hand(&mut self) -> Option<Event> {
+        let event = self.shared.lock().events.pop_front()?;
+        self.finished |= matches!(event, Event::Disconnected(_));
+        Some(event)
+    }
+
     fn disconnect(&mut self) {
         self.transmit(Frame::Disconnect);
         self.shared.end(Disconnect::Local, WorkStatus::Flushed);
