@@ -388,7 +388,7 @@ impl Default for ServerConfig {
             io_engine: IoEngineChoice::Auto,
             worker_threads: 8,
             poll_microseconds: 50,
-            core_nice: -10,
+            core_nice: -20,
             fd_cache_entries: 16_384,
             max_connections: 4096,
             max_connections_per_client: 256,

@@ -27,20 +27,39 @@ pub(super) fn obey_quotas() {
 /// Gives the calling thread a nice value. Data that has arrived waits for it,
 /// and behind it the client: where processors are short it has to come before
 /// those who have work for as long as they get time. The kernel's own targets
-/// do the same (its completion work queues are of high priority).
+/// do the same (its completion work queues are of high priority, nice -20).
 pub(super) fn prefer_thread(nice: i32) {
+    use rustix::process::{Resource, getrlimit, setpriority_process};
+    if nice == 0 {
+        return;
+    }
     // For Linux "this process" is this thread.
-    if nice != 0
-        && let Err(error) = rustix::process::setpriority_process(None, nice)
-    {
+    let Err(error) = setpriority_process(None, nice) else { return };
+    let allowed = allowed_nice(nice, getrlimit(Resource::Nice).current);
+    if allowed >= 0 || setpriority_process(None, allowed).is_err() {
         tracing::debug!(%error, nice, "serving threads keep their priority; LimitNICE= allows it");
     }
+}
+
+/// What of a nice value a limit of the kernel's allows: down to 20 less the limit
+/// (getrlimit(2)).
+fn allowed_nice(nice: i32, limit: Option<u64>) -> i32 {
+    let least = limit.map_or(-20, |limit| 20 - limit.min(40) as i32);
+    nice.max(least)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::process::getpriority_process;
+
+    #[test]
+    fn as_far_as_the_limit_allows() {
+        assert_eq!(allowed_nice(-20, Some(30)), -10);
+        assert_eq!(allowed_nice(-5, Some(30)), -5);
+        assert_eq!(allowed_nice(-20, Some(0)), 20);
+        assert_eq!(allowed_nice(-20, None), -20);
+    }
 
     /// Nicer is always allowed.
     #[test]
