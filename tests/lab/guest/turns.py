@@ -8,6 +8,7 @@ whole machine's CPU time a GB of it, the client's and the server's.
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -52,11 +53,15 @@ def sample(target):
     return moved(target), time.monotonic(), busy()
 
 
-def turn(server, load):
-    """Bytes, seconds and seconds of the processors."""
-    directory = "/run/turns/" + server
-    target = text(directory + "/target").strip()
-    process = int(text("%s/%s" % (directory, load)))
+def on_disk():
+    """Returns when all that was written is on the disks."""
+    # sync(2) is content with ZFS' intent log.
+    if os.path.isdir("/sys/module/zfs"):
+        subprocess.run(["zpool", "sync"], check=True)
+    os.sync()
+
+
+def reads(target, process):
     os.kill(process, signal.SIGCONT)
     time.sleep(SETTLE_SECONDS)
     began = sample(target)
@@ -64,13 +69,37 @@ def turn(server, load):
     ended = sample(target)
     os.kill(process, signal.SIGSTOP)
     time.sleep(DRAIN_SECONDS)
+    return began, ended
+
+
+def writes(target, process):
+    """Until they are on disk: what a file system has taken in and not yet written
+    slows down whoever has the next turn, by half and more."""
+    began = sample(target)
+    os.kill(process, signal.SIGCONT)
+    time.sleep(SETTLE_SECONDS + TURN_SECONDS)
+    os.kill(process, signal.SIGSTOP)
+    time.sleep(DRAIN_SECONDS)
+    on_disk()
+    return began, sample(target)
+
+
+TURNS = {"read": reads, "write": writes}
+
+
+def turn(server, load):
+    """Bytes, seconds and seconds of the processors."""
+    directory = "/run/turns/" + server
+    target = text(directory + "/target").strip()
+    process = int(text("%s/%s" % (directory, load)))
+    began, ended = TURNS[load](target, process)
     return [after - before for before, after in zip(began, ended)]
 
 
 def main():
     order = sys.argv[1:]
-    for load in ("read", "write"):
-        os.sync()
+    for load in TURNS:
+        on_disk()
         sums = {server: [0, 0, 0] for server in order}
         for cycle in range(CYCLES):
             for server in order + order[::-1]:

@@ -20,7 +20,7 @@ pub(crate) struct RdmaArgs {
     /// A gateway that is built already, instead of a release build of this tree
     #[arg(long)]
     zgate: Option<PathBuf>,
-    /// Rounds of ten turns a server and load; 36 seconds each in both scenarios
+    /// Rounds of ten turns a server and load; 50 seconds each in both scenarios
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=25))]
     rounds: u8,
     /// Where the lab's results go

@@ -1,5 +1,5 @@
 # title: figures: 1 MiB over iSER on soft-RoCE, zgate and LIO in turn, like zvols
-# seconds: 1200
+# seconds: 1500
 # ci: no
 # Figures, no judgement; soft-RoCE takes its time under emulation. Both targets
 # stay up and take turns of half a second: what the machine itself does meanwhile

@@ -1,5 +1,5 @@
 # title: figures: 1 MiB over NFS/RDMA on soft-RoCE, zgate and the kernel's server in turn
-# seconds: 1200
+# seconds: 1500
 # ci: no
 # Figures, no judgement; soft-RoCE takes its time under emulation. Both servers
 # stay up, each with a file of its own, and take turns of half a second: what the
