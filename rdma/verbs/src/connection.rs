@@ -38,6 +38,8 @@ pub(crate) struct VerbsConnection {
     next_receive: u64,
     sends: SendQueue,
     events: VecDeque<Event>,
+    /// Where completions are put that are taken from the queue.
+    taken: Box<[sys::Completion; AT_ONCE]>,
     ended: bool,
     max_scatter: usize,
     device: &'static Device,
@@ -66,6 +68,7 @@ impl VerbsConnection {
             next_receive: 0,
             sends: SendQueue::new(queues.send_depth),
             events: VecDeque::new(),
+            taken: Box::new([sys::Completion::default(); AT_ONCE]),
             ended: false,
             max_scatter: queues.max_scatter,
             device,
@@ -227,19 +230,19 @@ impl VerbsConnection {
 
     /// Takes completions; whether there were any.
     fn take_completions(&mut self) -> bool {
-        let mut taken = [sys::Completion::default(); AT_ONCE];
-        let Ok(count) = self.queues.completions.take(&mut taken) else {
+        let Ok(count) = self.queues.completions.take(&mut self.taken[..]) else {
             self.end(Disconnect::Error, WorkStatus::Flushed);
             return true;
         };
-        for completion in taken.iter().take(count) {
+        for at in 0..count.min(AT_ONCE) {
             if self.ended {
                 break;
             }
+            let completion = self.taken[at];
             if completion.wr_id & RECEIVE != 0 {
-                self.receive_completed(completion);
+                self.receive_completed(&completion);
             } else {
-                self.send_completed(completion);
+                self.send_completed(&completion);
             }
         }
         if count > 0 && !self.ended {

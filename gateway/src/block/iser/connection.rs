@@ -103,6 +103,7 @@ impl Connection {
         // Whether anything can follow from what happened last.
         let mut news = true;
         let mut ended = None;
+        self.attached.drive(|_| {});
         loop {
             if news {
                 if let Err(why) = self.advance().await {
@@ -131,6 +132,8 @@ impl Connection {
                 }
                 () = wake.as_mut() => {
                     wake.set(port.wake.notified());
+                    // What came about elsewhere.
+                    self.attached.drive(|_| {});
                     Ok(Happened::Nothing)
                 }
                 _ = look.tick() => {
@@ -174,7 +177,6 @@ impl Connection {
 
     /// Everything that can be done without waiting.
     async fn advance(&mut self) -> Result<(), &'static str> {
-        self.attached.drive(|_| {});
         self.attached.work().await;
         while self.may_read() {
             let Some(arrived) = self.held.pop_front() else { break };
@@ -263,17 +265,15 @@ impl Connection {
             let handle = self.attached.admitted.handle;
             let room = MAX_QUEUED_BYTES.saturating_sub(self.wire.sending_bytes());
             let mut taken = Vec::new();
-            self.attached.admitted.cell.with_engine(|session| {
+            let took_all = self.attached.admitted.cell.with_engine(|session| {
                 let mut bytes = 0;
                 while bytes < SEND_BATCH_BYTES.min(room) {
-                    let Some(pdu) = session.poll_transmit(handle) else { break };
+                    let Some(pdu) = session.poll_transmit(handle) else { return true };
                     bytes += pdu.data_bytes() + BHS_BYTES;
                     taken.push(pdu);
                 }
+                room == 0
             });
-            if taken.is_empty() {
-                return Ok(());
-            }
             for pdu in taken {
                 let is_response = pdu.bhs.opcode() == Opcode::SCSI_RESPONSE;
                 let step = self.target.transmit(pdu).map_err(|fault| {
@@ -281,6 +281,9 @@ impl Connection {
                     "bad advertisement"
                 })?;
                 self.carry_out(step, is_response)?;
+            }
+            if took_all {
+                return Ok(());
             }
         }
     }
