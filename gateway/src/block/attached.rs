@@ -4,7 +4,9 @@
 use super::cell::{Cell, Port, Work};
 use super::execute::{execute, weight};
 use super::functions;
-use super::limits::{LAST_WORDS_TIMEOUT, MAX_RUNNING, MAX_RUNNING_BYTES, MAX_TOTAL_BYTES};
+use super::limits::{
+    LAST_WORDS_TIMEOUT, MAX_RUNNING, MAX_RUNNING_BYTES, MAX_TOTAL_BYTES, SEND_BATCH_BYTES,
+};
 use super::login::Admitted;
 use super::service::BlockService;
 use crate::serve::data_path;
@@ -15,7 +17,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use zgate_iscsi::limits::BHS_BYTES;
 use zgate_iscsi::login::Transport;
+use zgate_iscsi::pdu::Outgoing;
 use zgate_iscsi::session::{CloseReason, Command, Completion, TaskTag};
 
 /// What came of something that ran: the bytes it was counted with, and a
@@ -71,6 +75,27 @@ impl Attached {
         call: impl FnOnce(&mut zgate_iscsi::session::Session) -> T,
     ) -> T {
         self.admitted.cell.drive(self.admitted.handle, &mut self.todo, call)
+    }
+
+    /// Takes what came about elsewhere, at the beginning and when its port is woken.
+    pub(crate) fn catch_up(&mut self) {
+        self.drive(|_| {});
+    }
+
+    /// Takes PDUs that the session has for this connection, up to `room` in bytes or a
+    /// little more, and whether there are no others that could go now.
+    pub(crate) fn take_outgoing(&self, room: usize) -> (Vec<Outgoing>, bool) {
+        let mut taken = Vec::new();
+        let took_all = self.admitted.cell.with_engine(|session| {
+            let mut bytes = 0;
+            while bytes < SEND_BATCH_BYTES.min(room) {
+                let Some(pdu) = session.poll_transmit(self.admitted.handle) else { return true };
+                bytes += pdu.data_bytes() + BHS_BYTES;
+                taken.push(pdu);
+            }
+            room == 0
+        });
+        (taken, took_all)
     }
 
     /// What carries its data.

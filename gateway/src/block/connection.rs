@@ -2,7 +2,7 @@
 
 use super::attached::{Attached, last_words};
 use super::cell::Port;
-use super::limits::{MAX_QUEUED_BYTES, SEND_BATCH_BYTES};
+use super::limits::MAX_QUEUED_BYTES;
 use super::login::{self, LoginWire};
 use super::receive::Receiver;
 use crate::listen::send::Sender;
@@ -131,6 +131,7 @@ impl Connection {
         let (service, port) = (Rc::clone(&self.service), Arc::clone(&self.attached.port));
         let mut drain = pin!(service.shared.drain.wait());
         let mut wake = pin!(port.wake.notified());
+        self.attached.catch_up();
         loop {
             if let Err(why) = self.advance().await {
                 return why;
@@ -163,7 +164,10 @@ impl Connection {
                         Err(_) => return "the peer is gone",
                     }
                 }
-                () = wake.as_mut() => wake.set(port.wake.notified()),
+                () = wake.as_mut() => {
+                    wake.set(port.wake.notified());
+                    self.attached.catch_up();
+                }
                 () = drain.as_mut(), if !self.draining => self.draining = true,
             }
         }
@@ -171,7 +175,6 @@ impl Connection {
 
     /// Everything that can be done without waiting.
     async fn advance(&mut self) -> Result<(), &'static str> {
-        self.attached.drive(|_| {});
         self.attached.work().await;
         while self.may_read() {
             let frame = match self.wire.receiver.next() {
@@ -204,24 +207,14 @@ impl Connection {
     /// socket takes.
     fn transmit(&mut self) -> Result<(), &'static str> {
         loop {
-            let handle = self.attached.admitted.handle;
             let room = MAX_QUEUED_BYTES.saturating_sub(self.wire.sender.queued_bytes());
-            let mut taken = Vec::new();
-            self.attached.admitted.cell.with_engine(|session| {
-                let mut bytes = 0;
-                while bytes < SEND_BATCH_BYTES.min(room) {
-                    let Some(pdu) = session.poll_transmit(handle) else { break };
-                    bytes += pdu.data_bytes() + zgate_iscsi::limits::BHS_BYTES;
-                    taken.push(pdu);
-                }
-            });
-            let nothing_more = taken.is_empty();
+            let (taken, took_all) = self.attached.take_outgoing(room);
             for pdu in taken {
                 self.wire.queue(pdu)?;
             }
             let sent = self.wire.sender.flush(&self.wire.stream).map_err(|_| "the peer is gone")?;
             self.attached.block.figures.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
-            if nothing_more || !self.wire.sender.is_empty() {
+            if took_all || !self.wire.sender.is_empty() {
                 return Ok(());
             }
         }

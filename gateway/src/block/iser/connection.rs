@@ -3,7 +3,7 @@
 use super::wire::{Arrived, Happened, Parts, Wire};
 use crate::block::attached::{Attached, last_words};
 use crate::block::cell::Port;
-use crate::block::limits::{MAX_QUEUED_BYTES, SEND_BATCH_BYTES};
+use crate::block::limits::MAX_QUEUED_BYTES;
 use crate::block::login::{self, LoginWire};
 use crate::listen::rdma::accept::RdmaArrival;
 use crate::listen::rdma::progress::Progress;
@@ -19,7 +19,6 @@ use std::sync::atomic::Ordering;
 use zgate_fabric::{
     QueueOptions, ReadBatch, RemoteRead, RemoteSlice, RemoteWrite, SendBatch, SendPart, WorkId,
 };
-use zgate_iscsi::limits::BHS_BYTES;
 use zgate_iscsi::pdu::{Opcode, R2t};
 use zgate_iscsi::session::{CloseReason, Session, Solicited};
 use zgate_iser::{Header, Message, Piece, Pull, Push, Step, Target};
@@ -103,7 +102,7 @@ impl Connection {
         // Whether anything can follow from what happened last.
         let mut news = true;
         let mut ended = None;
-        self.attached.drive(|_| {});
+        self.attached.catch_up();
         loop {
             if news {
                 if let Err(why) = self.advance().await {
@@ -132,8 +131,7 @@ impl Connection {
                 }
                 () = wake.as_mut() => {
                     wake.set(port.wake.notified());
-                    // What came about elsewhere.
-                    self.attached.drive(|_| {});
+                    self.attached.catch_up();
                     Ok(Happened::Nothing)
                 }
                 _ = look.tick() => {
@@ -262,18 +260,8 @@ impl Connection {
     /// Posts what the session has for this connection.
     fn transmit(&mut self) -> Result<(), &'static str> {
         loop {
-            let handle = self.attached.admitted.handle;
             let room = MAX_QUEUED_BYTES.saturating_sub(self.wire.sending_bytes());
-            let mut taken = Vec::new();
-            let took_all = self.attached.admitted.cell.with_engine(|session| {
-                let mut bytes = 0;
-                while bytes < SEND_BATCH_BYTES.min(room) {
-                    let Some(pdu) = session.poll_transmit(handle) else { return true };
-                    bytes += pdu.data_bytes() + BHS_BYTES;
-                    taken.push(pdu);
-                }
-                room == 0
-            });
+            let (taken, took_all) = self.attached.take_outgoing(room);
             for pdu in taken {
                 let is_response = pdu.bhs.opcode() == Opcode::SCSI_RESPONSE;
                 let step = self.target.transmit(pdu).map_err(|fault| {
