@@ -7,3 +7,21 @@ pub(crate) mod nfs;
 pub(crate) mod rdma;
 pub(crate) mod sendfile;
 pub(crate) mod stats;
+
+use std::path::PathBuf;
+
+/// Name of an earlier build of zgate in reports.
+pub(crate) const BEFORE: &str = "before";
+
+/// Least rate of a build, as a part of the rate of the build before.
+pub(crate) const LEAST_OF_BEFORE: f64 = 0.97;
+
+/// File of a bench's JSON result where none was named: figures beside a peer belong
+/// to the documents, figures beside an earlier build do not.
+pub(crate) fn default_out(bench: &str, before: bool) -> PathBuf {
+    if before {
+        format!("target/bench/{bench}-before.json").into()
+    } else {
+        format!("docs/bench/{bench}.json").into()
+    }
+}

@@ -6,6 +6,9 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 
+/// Name in reports.
+pub(crate) const NAME: &str = "nfs-ganesha";
+
 /// Starts it on the scratch directory, exported as `/export`.
 ///
 /// # Errors
@@ -47,5 +50,5 @@ EXPORT {{
         .arg("-p")
         .arg(scratch.path().join("ganesha.pid"));
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    ServerProcess::start("nfs-ganesha", command, address, &log)
+    ServerProcess::start(NAME, command, address, &log)
 }

@@ -23,7 +23,6 @@ impl Scratch {
     pub(crate) fn new(image_bytes: u64) -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("zgate-xtask-").tempdir()?;
         fs::create_dir(dir.path().join("export"))?;
-        fs::create_dir(dir.path().join("state"))?;
         let mut scratch = Self { dir, mounted: false };
         if rustix::process::geteuid().is_root() {
             scratch.mounted = scratch.mount(image_bytes).is_ok();

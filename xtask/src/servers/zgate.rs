@@ -12,6 +12,8 @@ pub(crate) use zgate_test_initiator::ports::free_port;
 /// How a gateway is set up for a suite.
 #[derive(Clone, Debug)]
 pub(crate) struct ZgateOptions {
+    /// Name in reports; also keeps the files of two gateways on one scratch apart.
+    pub(crate) name: &'static str,
     /// Lease and grace period, in seconds.
     pub(crate) lease_seconds: u32,
     /// `ZGATE_LOG`.
@@ -22,7 +24,7 @@ pub(crate) struct ZgateOptions {
 
 impl Default for ZgateOptions {
     fn default() -> Self {
-        Self { lease_seconds: 90, log: "warn", rdma_port: None }
+        Self { name: "zgate", lease_seconds: 90, log: "warn", rdma_port: None }
     }
 }
 
@@ -70,7 +72,8 @@ pub(crate) fn restart(
     let mut command = Command::new(binary);
     command.arg("serve").arg("--config").arg(&config).env("ZGATE_LOG", options.log);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    ServerProcess::start("zgate", command, address, &scratch.path().join("zgate.log"))
+    let log = scratch.path().join(format!("{}.log", options.name));
+    ServerProcess::start(options.name, command, address, &log)
 }
 
 /// Writes the configuration.
@@ -82,7 +85,9 @@ pub(crate) fn write_config(
     options: &ZgateOptions,
     port: u16,
 ) -> io::Result<PathBuf> {
-    let config = scratch.path().join("zgate.toml");
+    let dir = scratch.path().join(options.name);
+    fs::create_dir_all(&dir)?;
+    let config = dir.join("zgate.toml");
     let text = format!(
         r#"[server]
 listen = ["127.0.0.1:{port}"]
@@ -97,9 +102,9 @@ path = "{export}"
 pseudo = "/export"
 clients = [{{ match = "127.0.0.0/8", access = "rw", squash = "none", security = ["sys", "none"] }}]
 "#,
-        state = scratch.path().join("state").display(),
+        state = dir.join("state").display(),
         lease = options.lease_seconds,
-        admin = scratch.path().join("admin.sock").display(),
+        admin = dir.join("admin.sock").display(),
         export = scratch.export().display(),
     );
     let rdma = options.rdma_port.map_or(String::new(), |port| {

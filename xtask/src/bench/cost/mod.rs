@@ -51,7 +51,7 @@ struct Bed {
 impl Bed {
     fn start(binary: &Path, scratch: &Scratch, rdma: bool, counted: bool) -> io::Result<Self> {
         // One that knows clients of before would wait for them.
-        let state = scratch.path().join("state");
+        let state = scratch.path().join("zgate/state");
         if state.exists() {
             fs::remove_dir_all(state)?;
         }

@@ -4,6 +4,7 @@
 pub(crate) mod load;
 mod report;
 
+use crate::bench::{BEFORE, default_out};
 use crate::packages::{self, Tool};
 use crate::servers::{Scratch, ServerProcess, process, scratch, tgt, zgate};
 use clap::{Args, ValueEnum};
@@ -34,9 +35,13 @@ pub(crate) struct BenchArgs {
     /// Random commands per round
     #[arg(long, default_value_t = 60_000)]
     random: u64,
-    /// Where the JSON result goes
-    #[arg(long, default_value = "docs/bench/iscsi.json")]
-    out: PathBuf,
+    /// An earlier build of zgate, compared in place of the peer
+    #[arg(long)]
+    before: Option<PathBuf>,
+    /// Where the JSON result goes [default: docs/bench/iscsi.json; with --before
+    /// target/bench/iscsi-before.json]
+    #[arg(long)]
+    out: Option<PathBuf>,
     /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
@@ -58,15 +63,20 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     let binary = zgate::build()?;
     let scratch = Scratch::new(64 << 20)?;
     let memory = tempfile::Builder::new().prefix("zgate-bench-").tempdir_in("/dev/shm")?;
-    let disks = ["zgate.img", "tgt.img"].map(|name| memory.path().join(name));
+    let disks = ["zgate.img", "peer.img"].map(|name| memory.path().join(name));
     for disk in &disks {
         fill(disk, args.size_mib)?;
     }
-    let beds = [
-        Bed { server: start_zgate(&binary, &scratch, &disks[0])?, target: OURS, lun: 0 },
-        Bed { server: tgt::start(&scratch, &disks[1])?, target: tgt::TARGET, lun: 1 },
-    ];
-    let mut report = Report::new(args.rounds, args.size_mib);
+    let peer = match &args.before {
+        Some(before) => {
+            let server = start_zgate(BEFORE, &fs::canonicalize(before)?, &scratch, &disks[1])?;
+            Bed { server, target: OURS, lun: 0 }
+        }
+        None => Bed { server: tgt::start(&scratch, &disks[1])?, target: tgt::TARGET, lun: 1 },
+    };
+    let mut report = Report::new(args.rounds, args.size_mib, peer.server.name);
+    let ours = start_zgate("zgate", &binary, &scratch, &disks[0])?;
+    let beds = [Bed { server: ours, target: OURS, lun: 0 }, peer];
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);
         for work in Work::ALL {
@@ -86,10 +96,11 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
         report.peak_memory.insert(bed.server.name, bed.server.peak_memory_bytes()?);
     }
     let json = report.to_json();
-    if let Some(dir) = args.out.parent() {
+    let out = args.out.clone().unwrap_or_else(|| default_out("iscsi", args.before.is_some()));
+    if let Some(dir) = out.parent() {
         fs::create_dir_all(dir)?;
     }
-    fs::write(&args.out, serde_json::to_vec_pretty(&json)?)?;
+    fs::write(&out, serde_json::to_vec_pretty(&json)?)?;
     let text = if args.json { serde_json::to_string_pretty(&json)? } else { report.table() };
     writeln!(io::stdout(), "{text}")
 }
@@ -103,9 +114,16 @@ fn fill(disk: &Path, size_mib: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn start_zgate(binary: &Path, scratch: &Scratch, disk: &Path) -> io::Result<ServerProcess> {
+fn start_zgate(
+    name: &'static str,
+    binary: &Path,
+    scratch: &Scratch,
+    disk: &Path,
+) -> io::Result<ServerProcess> {
     let port = zgate::free_port()?;
-    let config = scratch.path().join("zgate.toml");
+    let dir = scratch.path().join(name);
+    fs::create_dir_all(&dir)?;
+    let config = dir.join("zgate.toml");
     let text = format!(
         "[server]\nlisten = [\"127.0.0.1:{nfs}\"]\nstate_dir = \"{dir}/state\"\n\
          admin_socket = \"{dir}/admin.sock\"\nmetrics_listen = \"127.0.0.1:0\"\n\
@@ -113,15 +131,15 @@ fn start_zgate(binary: &Path, scratch: &Scratch, disk: &Path) -> io::Result<Serv
          [[target]]\nname = \"{OURS}\"\nallow_any_initiator = true\n\
          [[target.lun]]\nnumber = 0\npath = \"{disk}\"\n",
         nfs = zgate::free_port()?,
-        dir = scratch.path().display(),
+        dir = dir.display(),
         disk = disk.display(),
     );
     fs::write(&config, text)?;
     let mut command = Command::new(binary);
     command.arg("serve").arg("--config").arg(&config).env("ZGATE_LOG", "warn");
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let log = scratch.path().join("zgate.log");
-    ServerProcess::start("zgate", command, address, &log)
+    let log = dir.join("zgate.log");
+    ServerProcess::start(name, command, address, &log)
         .map_err(|error| io::Error::other(format!("{error}\n{}", process::tail_of(&log))))
 }
 

@@ -2,12 +2,12 @@
 
 use super::load::{LoadReport, Work};
 use crate::bench::stats::median;
+use crate::bench::{BEFORE, LEAST_OF_BEFORE};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 const OURS: &str = "zgate";
-const PEER: &str = "tgt";
 
 /// One measurement.
 #[derive(Clone, Debug)]
@@ -37,6 +37,7 @@ impl Figure {
 pub(crate) struct Report {
     rounds: usize,
     size_mib: u64,
+    peer: &'static str,
     figures: BTreeMap<(Work, &'static str), Vec<Figure>>,
     cross_checks: BTreeMap<(bool, &'static str), Vec<(f64, f64)>>,
     /// Per server, in bytes.
@@ -44,10 +45,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(rounds: usize, size_mib: u64) -> Self {
+    pub(crate) fn new(rounds: usize, size_mib: u64, peer: &'static str) -> Self {
         Self {
             rounds,
             size_mib,
+            peer,
             figures: BTreeMap::new(),
             cross_checks: BTreeMap::new(),
             peak_memory: BTreeMap::new(),
@@ -75,9 +77,13 @@ impl Report {
     /// Ratio of rate and cost to the peer's, and whether the bars are met:
     /// bulk 1.5 times the rate at half the CPU, random twice at 0.4.
     fn compared(&self, work: Work) -> Option<(f64, f64, bool)> {
-        let ratio = |of| Some(self.median(work, OURS, of)? / self.median(work, PEER, of)?);
+        let ratio = |of| Some(self.median(work, OURS, of)? / self.median(work, self.peer, of)?);
         let (rate, cost): (f64, f64) = (ratio(Figure::rate)?, ratio(Figure::cost)?);
-        let (least, most) = if work.is_bulk() { (1.5, 0.5) } else { (2.0, 0.4) };
+        let (least, most) = match self.peer {
+            BEFORE => (LEAST_OF_BEFORE, f64::INFINITY),
+            _ if work.is_bulk() => (1.5, 0.5),
+            _ => (2.0, 0.4),
+        };
         Some((rate, cost, rate >= least && cost <= most))
     }
 

@@ -6,7 +6,7 @@ mod metadata;
 mod report;
 pub(crate) mod work;
 
-use crate::bench::{sendfile, stats::median};
+use crate::bench::{BEFORE, default_out, sendfile, stats::median};
 use crate::servers::{Scratch, ServerProcess, ganesha, scratch, zgate};
 use clap::Args;
 use report::{Figure, Report};
@@ -39,9 +39,13 @@ pub(crate) struct BenchArgs {
     /// Leave the peer out
     #[arg(long)]
     alone: bool,
-    /// Where the JSON result goes
-    #[arg(long, default_value = "docs/bench/nfs.json")]
-    out: PathBuf,
+    /// An earlier build of zgate, compared in place of the peer
+    #[arg(long, conflicts_with = "alone")]
+    before: Option<PathBuf>,
+    /// Where the JSON result goes [default: docs/bench/nfs.json; with --before
+    /// target/bench/nfs-before.json]
+    #[arg(long)]
+    out: Option<PathBuf>,
     /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
@@ -55,17 +59,21 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     crate::packages::ensure(crate::packages::NFS_PEERS)?;
     let binary = zgate::build()?;
     let scratch = Scratch::new((args.size_mib * 5 + 1024) << 20)?;
-    if !args.alone && !scratch.is_mounted() {
+    if !args.alone && args.before.is_none() && !scratch.is_mounted() {
         let need = "the peer needs a file system of its own: run as root, or with --alone";
         return Err(io::Error::other(need));
     }
     let mut servers = vec![zgate::start(&binary, &scratch, &zgate::ZgateOptions::default())?];
-    if !args.alone {
+    if let Some(before) = &args.before {
+        let options = zgate::ZgateOptions { name: BEFORE, ..zgate::ZgateOptions::default() };
+        servers.push(zgate::start(&fs::canonicalize(before)?, &scratch, &options)?);
+    } else if !args.alone {
         servers.push(ganesha::start(&scratch)?);
     }
     prepare(args, &scratch, &servers)?;
     let limit = start_limit(&scratch)?;
-    let mut report = Report::new(args.rounds, args.size_mib);
+    let peer = if args.before.is_some() { BEFORE } else { ganesha::NAME };
+    let mut report = Report::new(args.rounds, args.size_mib, peer);
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);
         for work in Work::ALL.into_iter().filter(|w| args.only.is_empty() || args.only.contains(w))
@@ -87,10 +95,11 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
         report.peak_memory.insert(server.name, server.peak_memory_bytes()?);
     }
     let json = report.to_json();
-    if let Some(dir) = args.out.parent() {
+    let out = args.out.clone().unwrap_or_else(|| default_out("nfs", args.before.is_some()));
+    if let Some(dir) = out.parent() {
         fs::create_dir_all(dir)?;
     }
-    fs::write(&args.out, serde_json::to_vec_pretty(&json)?)?;
+    fs::write(&out, serde_json::to_vec_pretty(&json)?)?;
     let text = if args.json { serde_json::to_string_pretty(&json)? } else { report.table() };
     writeln!(io::stdout(), "{text}")
 }

@@ -3,12 +3,12 @@
 use super::medians;
 use super::work::{LoadReport, Unit, Work};
 use crate::bench::stats::median;
+use crate::bench::{BEFORE, LEAST_OF_BEFORE};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 const OURS: &str = "zgate";
-const PEER: &str = "nfs-ganesha";
 
 /// One measurement.
 #[derive(Clone, Debug)]
@@ -47,6 +47,7 @@ impl Figure {
 pub(crate) struct Report {
     rounds: usize,
     size_mib: u64,
+    peer: &'static str,
     figures: BTreeMap<(Work, &'static str), Vec<Figure>>,
     cross_checks: BTreeMap<&'static str, Vec<f64>>,
     /// Per server, in bytes.
@@ -54,10 +55,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(rounds: usize, size_mib: u64) -> Self {
+    pub(crate) fn new(rounds: usize, size_mib: u64, peer: &'static str) -> Self {
         Self {
             rounds,
             size_mib,
+            peer,
             figures: BTreeMap::new(),
             cross_checks: BTreeMap::new(),
             peak_memory: BTreeMap::new(),
@@ -82,9 +84,9 @@ impl Report {
 
     /// Ratio of rate and of cost to the peer's, and whether both bars are met.
     fn compared(&self, work: Work) -> Option<(f64, f64, bool)> {
-        let rate = self.rate(work, OURS)? / self.rate(work, PEER)?;
-        let cost = self.cost(work, OURS)? / self.cost(work, PEER)?;
-        let (least, most) = work.bars();
+        let rate = self.rate(work, OURS)? / self.rate(work, self.peer)?;
+        let cost = self.cost(work, OURS)? / self.cost(work, self.peer)?;
+        let (least, most) = if self.peer == BEFORE { (LEAST_OF_BEFORE, None) } else { work.bars() };
         Some((rate, cost, rate >= least && most.is_none_or(|most| cost <= most)))
     }
 
@@ -98,8 +100,8 @@ impl Report {
         );
         let _ = writeln!(
             out,
-            "{:<24} {:>12} {:>10} {:>8} {:>9} {:>9}   vs nfs-ganesha",
-            "load", "server", "rate", "CPU", "p50 µs", "p99 µs"
+            "{:<24} {:>12} {:>10} {:>8} {:>9} {:>9}   vs {}",
+            "load", "server", "rate", "CPU", "p50 µs", "p99 µs", self.peer
         );
         for ((work, server), figures) in &self.figures {
             let unit = if work.unit() == Unit::Megabytes { "MB/s" } else { "op/s" };

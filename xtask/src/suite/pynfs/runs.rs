@@ -139,7 +139,12 @@ impl<'a> Plan<'a> {
         let port = zgate::free_port()?;
         let rdma_port = (over == Over::Rdma).then(zgate::free_port).transpose()?;
         let lease_seconds = run.lease_seconds(over);
-        let options = zgate::ZgateOptions { lease_seconds, log: "info", rdma_port };
+        let options = zgate::ZgateOptions {
+            lease_seconds,
+            log: "info",
+            rdma_port,
+            ..zgate::ZgateOptions::default()
+        };
         let config = zgate::write_config(&scratch, &options, port)?;
         let helper = scratch.path().join("helper.sh");
         // pynfs calls `helper.sh reboot`; the first start goes the same way.
