@@ -19,7 +19,7 @@ pub(crate) struct TestArgs {
 /// What `conformance nfs` can be told.
 #[derive(Args, Debug)]
 pub(crate) struct NfsArgs {
-    /// A checkout of pynfs: runs its suites for 4.0, 4.1 and 4.2 as well
+    /// A checkout of pynfs, which is copied: runs its suites for 4.0, 4.1 and 4.2 as well
     #[arg(long, value_name = "DIR")]
     pynfs: Option<PathBuf>,
     /// What pynfs's calls go over

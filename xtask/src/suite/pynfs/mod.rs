@@ -1,19 +1,18 @@
 //! pynfs, the protocol's own conformance suite, from a checkout that is not
 //! part of the repository.
 
+mod checkout;
 mod known;
 mod report;
 mod runs;
 
-use crate::packages::{self, PYTHON_TOOLS};
-use crate::servers::scratch::run as succeed;
 use crate::totals::{Outcome, Totals};
+use checkout::Checkout;
 use clap::ValueEnum;
 use report::Verdict;
 use runs::{MINOR_ONE_AND_TWO, MINOR_ZERO, Plan, Run};
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Instant;
 
 /// What the judge's calls go over.
@@ -25,46 +24,11 @@ pub(crate) enum Over {
     Rdma,
 }
 
-/// A built checkout and the Python that runs it.
-#[derive(Clone, Debug)]
-pub(crate) struct Checkout {
-    dir: PathBuf,
-    python: PathBuf,
-}
-
-impl Checkout {
-    /// Makes a virtual environment with what pynfs needs and builds the
-    /// checkout in place.
-    ///
-    /// # Errors
-    /// Naming what is missing.
-    pub(crate) fn prepare(dir: &Path) -> io::Result<Self> {
-        let dir = std::fs::canonicalize(dir).map_err(|error| {
-            io::Error::new(error.kind(), format!("no pynfs checkout at {}: {error}", dir.display()))
-        })?;
-        packages::ensure(PYTHON_TOOLS)?;
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-        let venv = std::path::absolute(target.join("pynfs-venv"))?;
-        let python = venv.join("bin/python3");
-        if !python.is_file() {
-            succeed(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-            let install = ["-m", "pip", "install", "--quiet", "ply", "setuptools<81"];
-            succeed(Command::new(&python).args(install))?;
-        }
-        if !dir.join("nfs4.1/xdrdef/nfs4_type.py").is_file() {
-            let build = &mut Command::new(&python);
-            succeed(build.args(["setup.py", "build"]).current_dir(&dir))?;
-        }
-        Ok(Self { dir, python })
-    }
-}
-
 /// Runs everything: minor version 0 on one file system, 1 and 2 on another,
 /// side by side, because both sleep most of the time.
 ///
 /// # Errors
-/// When the checkout cannot be used.
+/// When the checkout cannot be used, or `only` names no run.
 pub(crate) fn run(
     binary: &Path,
     dir: &Path,
@@ -72,6 +36,12 @@ pub(crate) fn run(
     only: &[String],
     totals: &mut Totals,
 ) -> io::Result<()> {
+    let named = |name: &&str| only.iter().any(|wanted| wanted == name);
+    let names = || MINOR_ZERO.iter().chain(MINOR_ONE_AND_TWO).map(|run| run.name);
+    if names().filter(named).count() < only.len() {
+        let known = names().collect::<Vec<_>>().join("\", \"");
+        return Err(io::Error::other(format!("--only takes a run of pynfs: \"{known}\"")));
+    }
     let checkout = Checkout::prepare(dir)?;
     let results = std::thread::scope(|scope| {
         let halves = [MINOR_ZERO, MINOR_ONE_AND_TWO].map(|runs| {

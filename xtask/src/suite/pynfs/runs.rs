@@ -1,7 +1,8 @@
 //! Which tests run together, and against what.
 
+use super::Over;
+use super::checkout::Checkout;
 use super::report::{Verdict, parse};
-use super::{Checkout, Over};
 use crate::bridge::{Bridge, Tally};
 use crate::servers::scratch::run as succeed;
 use crate::servers::{Scratch, zgate};
@@ -182,9 +183,8 @@ impl<'a> Plan<'a> {
         succeed(Command::new("sh").arg(&self.helper).stdin(Stdio::null()))?;
         let port = self.bridge.as_ref().map_or(self.port, |bridge| bridge.address.port());
         let dir = if self.run.minor == 0 { "nfs4.0" } else { "nfs4.1" };
-        let mut command = Command::new(&self.checkout.python);
+        let mut command = self.checkout.command(dir);
         command
-            .current_dir(self.checkout.dir.join(dir))
             .arg("testserver.py")
             .arg(format!("127.0.0.1:{port}/export"))
             .args(["-v", "--showomit"]);
