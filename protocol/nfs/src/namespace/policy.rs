@@ -67,6 +67,11 @@ pub struct ClientRule {
 }
 
 impl ClientRule {
+    /// Whether the rule is about the host.
+    fn matches(&self, address: IpAddr) -> bool {
+        self.networks.is_empty() || self.networks.iter().any(|network| network.contains(address))
+    }
+
     /// Everyone may read and write as themselves; for tests and the demo.
     #[must_use]
     pub fn open_to_all() -> Self {
@@ -112,9 +117,13 @@ impl Export {
         if if peer.rdma { !self.rdma } else { !self.tcp } {
             return None;
         }
-        self.clients.iter().find(|rule| {
-            rule.networks.is_empty() || rule.networks.iter().any(|n| n.contains(peer.address))
-        })
+        self.clients.iter().find(|rule| rule.matches(peer.address))
+    }
+
+    /// Whether any rule names the host, over whatever transport.
+    #[must_use]
+    pub fn names_host(&self, address: IpAddr) -> bool {
+        self.clients.iter().any(|rule| rule.matches(address))
     }
 
     /// Whether any rule names the client, whatever its port and flavour.

@@ -2,6 +2,7 @@
 
 use super::export::{Export, ExportId};
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Number of a pseudo directory; derived from its path, so that handles
@@ -142,6 +143,14 @@ impl Namespace {
         self.exports.values().any(|export| export.versions.v4.contains(&true) && export.names(peer))
     }
 
+    /// Whether any export names the host, whatever the protocol version,
+    /// transport, port and flavour. A host that none names may connect, and is
+    /// given nothing. IPv4-mapped IPv6 addresses count as IPv4.
+    #[must_use]
+    pub fn names_host(&self, address: IpAddr) -> bool {
+        self.exports.values().any(|export| export.names_host(address))
+    }
+
     /// Whether a pseudo directory leads to any export that names this client.
     /// One that does not is none of its business.
     #[must_use]
@@ -221,5 +230,26 @@ mod tests {
         };
         assert!(sees("a") && !sees("secret"));
         assert!(namespace.names(&a_call().peer));
+    }
+
+    #[test]
+    fn a_host_is_named_by_any_export_and_transport() {
+        use crate::namespace::ClientRule;
+        use crate::namespace::policy::Network;
+        use crate::v3::proc::rig::an_export;
+        let networks = vec![Network { address: [10, 1, 0, 0].into(), prefix_bits: 16 }];
+        let clients = vec![ClientRule { networks, ..ClientRule::open_to_all() }];
+        let rdma_only = Export { clients, tcp: false, rdma: true, ..an_export() };
+        let nobody = Export {
+            id: ExportId(77),
+            pseudo_path: "/closed".to_owned(),
+            clients: Vec::new(),
+            ..an_export()
+        };
+        let namespace = Namespace::new(vec![Arc::new(rdma_only), Arc::new(nobody)], 1).unwrap();
+        let named = |address: &str| namespace.names_host(address.parse().unwrap());
+        assert!(named("10.1.2.3") && named("::ffff:10.1.2.3"));
+        assert!(!named("10.2.2.3") && !named("::ffff:10.2.2.3") && !named("fe80::1"));
+        assert!(!Namespace::new(Vec::new(), 1).unwrap().names_host([127, 0, 0, 1].into()));
     }
 }
