@@ -4,6 +4,7 @@ use crate::interface::InterfaceConfig;
 use crate::rdma::RdmaConfig;
 use crate::snapshot::SnapshotConfig;
 use crate::target::{DirectChoice, IscsiConfig, TargetConfig};
+use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -65,7 +66,13 @@ impl Serialize for ByteSize {
     }
 }
 
-/// A network: an address and how many leading bits count.
+/// Leading bits of an IPv6 address that say it is an IPv4 address (RFC 4291
+/// §2.5.5.2).
+const MAPPED_PREFIX_BITS: u8 = 96;
+
+/// A network: an address and how many leading bits count. An IPv4-mapped IPv6
+/// network (`::ffff:10.0.0.0/104`) is the IPv4 network it maps (RFC 4291
+/// §2.5.5.2): that is how the addresses of clients are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     /// Its address.
@@ -89,23 +96,22 @@ impl FromStr for Cidr {
                 _ => return Err(format!("\"/{bits}\" is no prefix length of at most {widest}")),
             },
         };
-        Ok(Self { address, prefix_bits })
+        match (address.to_canonical(), prefix_bits.checked_sub(MAPPED_PREFIX_BITS)) {
+            (IpAddr::V4(mapped), Some(bits)) if address.is_ipv6() => {
+                Ok(Self { address: mapped.into(), prefix_bits: bits })
+            }
+            _ => Ok(Self { address, prefix_bits }),
+        }
     }
 }
 
 impl Cidr {
-    /// Whether an address is in the network.
+    /// Whether an address is in the network. IPv4-mapped IPv6 addresses count
+    /// as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        let (ours, theirs, widest) = match (self.address, address.to_canonical()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => {
-                (u128::from(u32::from(a)), u128::from(u32::from(b)), 32)
-            }
-            (IpAddr::V6(a), IpAddr::V6(b)) => (u128::from(a), u128::from(b), 128),
-            _ => return false,
-        };
-        let host_bits = widest - u32::from(self.prefix_bits).min(widest);
-        ours.checked_shr(host_bits) == theirs.checked_shr(host_bits)
+        IpNet::new(self.address, self.prefix_bits)
+            .is_ok_and(|network| network.contains(&address.to_canonical()))
     }
 }
 

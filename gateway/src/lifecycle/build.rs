@@ -163,6 +163,32 @@ mod tests {
         assert!(client(&rule).is_err());
     }
 
+    /// What an interface counts as its clients and what an export lets in are
+    /// the same networks.
+    #[test]
+    fn a_network_means_the_same_to_interfaces_and_exports() {
+        for (network, inside, outside) in [
+            ("10.1.0.0/16", "10.1.200.3", "10.2.0.1"),
+            ("10.1.9.9/16", "::ffff:10.1.200.3", "::ffff:10.2.0.1"),
+            ("::ffff:10.1.0.0/112", "10.1.200.3", "10.2.0.1"),
+            ("::ffff:10.1.2.3", "10.1.2.3", "10.1.2.4"),
+            ("::ffff:0:0/96", "192.0.2.1", "2001:db8::1"),
+            ("0.0.0.0/0", "192.0.2.1", "2001:db8::1"),
+            ("::/0", "2001:db8::1", "192.0.2.1"),
+            ("::ffff:0:0/90", "::fffe:0:1", "192.0.2.1"),
+            ("2001:db8::/32", "2001:db8:1::1", "2001:db9::1"),
+            ("2001:db8::7", "2001:db8::7", "2001:db8::8"),
+        ] {
+            let cidr: zgate_config::Cidr = network.parse().unwrap();
+            let direct = Network { address: cidr.address, prefix_bits: cidr.prefix_bits };
+            for (address, expected) in [(inside, true), (outside, false)] {
+                let address = address.parse().unwrap();
+                assert_eq!(cidr.contains(address), expected, "{network} {address}: interface");
+                assert_eq!(direct.contains(address), expected, "{network} {address}: export");
+            }
+        }
+    }
+
     #[test]
     fn an_export_without_clients_admits_nobody() {
         let text = "[[export]]\npath = \"/tmp\"\npseudo = \"/t\"\n";

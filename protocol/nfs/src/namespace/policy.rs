@@ -2,6 +2,7 @@
 
 use super::export::Export;
 use crate::runtime::Peer;
+use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use zgate_rpc::Credential;
@@ -18,6 +19,10 @@ pub enum Squash {
     All,
 }
 
+/// Leading bits of an IPv6 address that say it is an IPv4 address (RFC 4291
+/// §2.5.5.2).
+const MAPPED_PREFIX_BITS: u8 = 96;
+
 /// A network or a single host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
@@ -28,22 +33,20 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether `address` lies in it. IPv4-mapped IPv6 addresses count as IPv4.
+    /// Whether `address` lies in it. IPv4-mapped IPv6 addresses count as IPv4,
+    /// and so does a mapped network.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        fn bits(a: IpAddr) -> (u128, u8) {
-            match a.to_canonical() {
-                IpAddr::V4(v4) => (u128::from(u32::from(v4)) << 96, 32),
-                IpAddr::V6(v6) => (u128::from(v6), 128),
-            }
-        }
-        let (ours, width) = bits(self.address);
-        let (theirs, their_width) = bits(address);
-        if width != their_width {
-            return false;
-        }
-        let prefix = u32::from(self.prefix_bits.min(width));
-        prefix == 0 || (ours ^ theirs) >> (128 - prefix) == 0
+        let mapped_bits = match (self.address, self.address.to_canonical()) {
+            (IpAddr::V6(_), IpAddr::V4(_)) => MAPPED_PREFIX_BITS,
+            _ => 0,
+        };
+        let network = match self.prefix_bits.checked_sub(mapped_bits) {
+            Some(bits) => IpNet::new(self.address.to_canonical(), bits),
+            // Wider than all IPv4 addresses: a network of IPv6 addresses.
+            None => IpNet::new(self.address, self.prefix_bits),
+        };
+        network.is_ok_and(|network| network.contains(&address.to_canonical()))
     }
 }
 
@@ -177,6 +180,11 @@ mod tests {
         assert!(net.contains("::ffff:10.1.2.3".parse().unwrap()));
         assert!(!net.contains("10.2.0.1".parse().unwrap()));
         assert!(!net.contains("fe80::1".parse().unwrap()));
+        let mapped = Network { address: "::ffff:10.1.0.0".parse().unwrap(), prefix_bits: 112 };
+        assert!(mapped.contains("10.1.2.3".parse().unwrap()));
+        assert!(!mapped.contains("10.2.0.1".parse().unwrap()));
+        let wide = Network { address: "::ffff:10.1.0.0".parse().unwrap(), prefix_bits: 8 };
+        assert!(!wide.contains("10.1.2.3".parse().unwrap()));
         let all = Network { address: "0.0.0.0".parse().unwrap(), prefix_bits: 0 };
         assert!(all.contains("1.2.3.4".parse().unwrap()));
     }
