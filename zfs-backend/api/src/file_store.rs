@@ -387,7 +387,8 @@ pub trait FileStore: Send + Sync {
         how: ReadHow,
     ) -> StoreFuture<'a, ReadData>;
 
-    /// Writes all of `data` at `offset`; returns how stable it is now (at
+    /// Writes all of `data` at `offset`. As with each change of a file's data,
+    /// set-id bits go unless root opened the file. Returns how stable it is now (at
     /// least `stability`). A partial write is reported as the error that cut
     /// it short when nothing was written, else as the bytes written.
     fn write<'a>(

@@ -7,6 +7,7 @@
 //! Switching is done only by a process whose effective user is root: anybody
 //! else would keep its capabilities while wearing another's uid.
 
+use crate::set_id;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -109,6 +110,7 @@ impl Drop for Back {
 pub(crate) fn assume(who: &Caller) -> io::Result<()> {
     if is_process(who) {
         restore();
+        set_id::take_back();
         return Ok(());
     }
     if WORN.with_borrow(|worn| worn.as_ref() == Some(who)) {
@@ -150,6 +152,7 @@ fn wear(who: &Caller) -> io::Result<()> {
     if who.uid == u32::MAX || who.gid == u32::MAX || who.groups.contains(&u32::MAX) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
+    set_id::identity_changed();
     // SAFETY: setgroups reads `len` group ids from a live slice; the bare
     // system call changes this thread only.
     let status =

@@ -2,7 +2,7 @@
 
 use crate::cached::try_read_cached;
 use crate::uring::{self, Lent, Request};
-use crate::way::WriteWay;
+use crate::way::{WriteMode, WriteWay};
 use crate::workers::Workers;
 use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
@@ -214,18 +214,22 @@ impl IoEngine {
     /// What pwritev2(2) reports when nothing was written.
     pub async fn write_from(
         &self,
-        (fd, way): (&Arc<OwnedFd>, WriteWay),
+        (fd, mode): (&Arc<OwnedFd>, impl Into<WriteMode>),
         offset: u64,
         mut data: Bytes,
         sync: WriteSync,
     ) -> io::Result<usize> {
+        let WriteMode { way, set_id } = mode.into();
         if way == WriteWay::Memory {
+            // This thread keeps its credentials: RDMA devices demand that.
+            set_id.clear(fd)?;
             return write_blocking(fd, offset, &data, 0, sync);
         }
         let mut done = 0;
         let flags = sync.flags().bits() as i32;
         while done < data.len() && self.writes_by_ring(way, sync) {
-            let answer = match uring::submit(fd, Request::Write { offset, data, done, flags }) {
+            let write = Request::Write { offset, data, done, flags, set_id };
+            let answer = match uring::submit(fd, write) {
                 Ok(answer) => answer.await,
                 Err(Request::Write { data: back, .. }) => {
                     data = back;
@@ -252,7 +256,9 @@ impl IoEngine {
             return Ok(done);
         }
         let file = Arc::clone(fd);
-        self.inner.data.run(None, move || write_blocking(&file, offset, &data, done, sync)).await?
+        let write =
+            move || set_id.during(&file, || write_blocking(&file, offset, &data, done, sync))?;
+        self.inner.data.run(None, write).await?
     }
 
     /// Whether a write goes to the ring. A plain write to the page cache does

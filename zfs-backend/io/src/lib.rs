@@ -3,7 +3,8 @@
 //! * [`IoEngine`] reads, writes and syncs through io_uring or a thread pool,
 //!   and runs blocking metadata work on its own workers.
 //! * [`cached`] answers from the page cache without leaving the thread.
-//! * [`credentials`] switches one thread to a caller's identity.
+//! * [`credentials`] switches one thread to a caller's identity, and
+//!   [`set_id`] decides about set-id bits of files that change.
 //! * [`access_check`], [`arena`], [`block_ioctl`], [`file_handle`], [`huge_pages`],
 //!   [`low_water`] and [`share_blocks`] wrap system calls rustix lacks.
 //!
@@ -20,6 +21,7 @@ pub mod file_handle;
 pub mod huge_pages;
 pub mod low_water;
 pub mod reuse;
+pub mod set_id;
 pub mod share_blocks;
 mod uring;
 mod way;
@@ -27,4 +29,5 @@ mod workers;
 
 pub use cached::{is_resident, try_read_cached};
 pub use engine::{EngineChoice, EngineKind, IoEngine, WriteSync};
-pub use way::WriteWay;
+pub use set_id::SetIdBits;
+pub use way::{WriteMode, WriteWay};

@@ -5,6 +5,7 @@
 //! flight until the kernel has answered, so that dropping the future frees
 //! nothing the kernel still uses.
 
+use crate::set_id::{self, SetIdBits};
 use bytes::Bytes;
 use io_uring::{IoUring, opcode, squeue, types};
 use std::cell::RefCell;
@@ -33,14 +34,23 @@ pub(crate) enum Lent {
     None,
 }
 
+/// A ring's requests run as the thread that owns it, unless they say otherwise.
+const OWN_IDENTITY: u16 = 0;
+
 /// What to do.
 pub(crate) enum Request {
     /// Read into `buffer[filled..]`.
     Read { offset: u64, buffer: AlignedBuf, filled: usize },
     /// Write `data[done..]` with RWF_ flags.
-    Write { offset: u64, data: Bytes, done: usize, flags: i32 },
+    Write { offset: u64, data: Bytes, done: usize, flags: i32, set_id: SetIdBits },
     /// fsync or fdatasync.
     Sync { data_only: bool },
+}
+
+impl Request {
+    fn clears_set_id(&self) -> bool {
+        matches!(self, Self::Write { set_id: SetIdBits::Cleared, .. })
+    }
 }
 
 /// The kernel's answer (`-errno` or a count) and the memory given back.
@@ -63,6 +73,9 @@ struct Ring {
 struct CoreRing {
     ring: Mutex<Ring>,
     driven: AtomicBool,
+    /// The ring's identity without CAP_FSETID (io_uring_register(2)), for
+    /// writes that clear set-id bits; without one they go to the workers.
+    ordinary: Option<u16>,
 }
 
 thread_local! {
@@ -79,6 +92,23 @@ pub(crate) fn probe() -> io::Result<()> {
         Some(entry) if entry.result() == 0 => Ok(()),
         _ => Err(io::Error::other("io_uring did not complete a no-op")),
     }
+}
+
+/// Registers an identity that is this thread's but for CAP_FSETID. A scratch
+/// thread puts the capability off, and the ring keeps what it has then.
+fn ordinary_identity(ring: &IoUring) -> Option<u16> {
+    let register = || -> io::Result<u16> {
+        set_id::put_off()?;
+        ring.submitter().register_personality()
+    };
+    let registered = std::thread::scope(|scope| {
+        let scratch = std::thread::Builder::new().spawn_scoped(scope, register)?;
+        scratch.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+    });
+    if let Err(error) = &registered {
+        tracing::warn!(%error, "no second identity for io_uring; clients' synchronous writes use the worker pool");
+    }
+    registered.ok()
 }
 
 fn build() -> io::Result<IoUring> {
@@ -114,8 +144,10 @@ fn open() -> Option<Arc<CoreRing>> {
 
 impl CoreRing {
     fn open() -> io::Result<Self> {
-        let ring = Ring { ring: build()?, in_flight: Vec::new(), free: Vec::new() };
-        Ok(Self { ring: Mutex::new(ring), driven: AtomicBool::new(false) })
+        let ring = build()?;
+        let ordinary = ordinary_identity(&ring);
+        let ring = Ring { ring, in_flight: Vec::new(), free: Vec::new() };
+        Ok(Self { ring: Mutex::new(ring), driven: AtomicBool::new(false), ordinary })
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
@@ -143,12 +175,17 @@ impl CoreRing {
         file: &Arc<OwnedFd>,
         request: Request,
     ) -> Result<oneshot::Receiver<Answer>, Request> {
+        let identity = match (request.clears_set_id(), self.ordinary) {
+            (false, _) => OWN_IDENTITY,
+            (true, Some(ordinary)) => ordinary,
+            (true, None) => return Err(request),
+        };
         let mut ring = self.lock();
         if ring.in_flight.len() - ring.free.len() >= MAX_IN_FLIGHT {
             return Err(request);
         }
         let (done, answer) = oneshot::channel();
-        ring.start(file, request, done);
+        ring.start(file, (request, identity), done);
         ring.reap();
         Ok(answer)
     }
@@ -172,7 +209,12 @@ async fn drive(driver: Driver, completions: AsyncFd<OwnedFd>) {
 }
 
 impl Ring {
-    fn start(&mut self, file: &Arc<OwnedFd>, request: Request, done: oneshot::Sender<Answer>) {
+    fn start(
+        &mut self,
+        file: &Arc<OwnedFd>,
+        (request, identity): (Request, u16),
+        done: oneshot::Sender<Answer>,
+    ) {
         let fd = file.as_raw_fd();
         let (entry, lent) = prepare(fd, request);
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -180,7 +222,7 @@ impl Ring {
             self.in_flight.len() - 1
         });
         self.in_flight[slot] = Some(InFlight { _file: Arc::clone(file), lent, done });
-        let entry = entry.user_data(slot as u64);
+        let entry = entry.user_data(slot as u64).personality(identity);
         let pushed = push(&mut self.ring, &entry);
         if pushed.is_err() {
             // The kernel never saw it.
@@ -268,7 +310,7 @@ fn prepare(fd: RawFd, request: Request) -> (squeue::Entry, Lent) {
                 .build();
             (entry, Lent::Read(buffer))
         }
-        Request::Write { offset, data, done, flags } => {
+        Request::Write { offset, data, done, flags, .. } => {
             let rest = &data[done..];
             let len = rest.len().min(i32::MAX as usize) as u32;
             let entry = opcode::Write::new(fd, rest.as_ptr(), len)

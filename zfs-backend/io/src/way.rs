@@ -1,6 +1,7 @@
 //! Where a file's writes go.
 
 use crate::cached::lies_in_memory;
+use crate::set_id::SetIdBits;
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 
@@ -13,6 +14,22 @@ pub enum WriteWay {
     Cached,
     /// Past the page cache (O_DIRECT).
     Direct,
+}
+
+/// How a write is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteMode {
+    /// Where it goes.
+    pub way: WriteWay,
+    /// What it does to the file's set-id bits.
+    pub set_id: SetIdBits,
+}
+
+impl From<WriteWay> for WriteMode {
+    /// A write by the gateway itself, to a disk for one: the bits stay.
+    fn from(way: WriteWay) -> Self {
+        Self { way, set_id: SetIdBits::Kept }
+    }
 }
 
 impl WriteWay {

@@ -58,8 +58,7 @@ impl Tree {
         }
         dir.mark_entries_modified();
         let (entry, attr, writer) = made?;
-        let open: OpenFile =
-            Arc::new(PosixFile::new(self, entry.clone(), None, Some(writer), None));
+        let open: OpenFile = Arc::new(PosixFile::created(self, entry.clone(), writer, who));
         Ok(CreatedFile {
             node: node(&entry, attr),
             open: Some(open),
@@ -151,7 +150,7 @@ impl Tree {
                 // A retransmission: the creator opens the file whatever its mode.
                 if who.uid == attr.uid || who.uid == 0 || !self.switches_identity {
                     let writer = entry.writer()?;
-                    let file = PosixFile::new(self, Arc::clone(&entry), None, Some(writer), None);
+                    let file = PosixFile::created(self, Arc::clone(&entry), writer, who);
                     found.open = Some(Arc::new(file));
                 }
                 found.created = true;

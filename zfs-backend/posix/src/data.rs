@@ -3,12 +3,9 @@
 use crate::direct::{DirectIo, Read};
 use crate::errno::OrStoreError;
 use crate::open_file::PosixFile;
-use crate::setattr::chmod;
-use crate::syscall;
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::any::Any;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zgate_io::{IoEngine, WriteSync, is_resident};
 use zgate_store::file_store::{ReadData, ReadHow, Stability};
@@ -103,33 +100,21 @@ pub(crate) async fn write(
     data: Bytes,
     stability: Stability,
 ) -> StoreResult<(usize, Stability)> {
-    let (fd, way) = file.writer_and_way().ok_or(StoreError::AccessDenied)?;
+    let (fd, mode) = file.writer_and_mode().ok_or(StoreError::AccessDenied)?;
     if offset.checked_add(data.len() as u64).is_none_or(|end| end > MAX_OFFSET) {
         return Err(StoreError::TooLarge);
     }
     if data.is_empty() {
         return Ok((0, stability));
     }
-    if file.take_clears_set_id() {
-        let fd = Arc::clone(&fd);
-        engine.run(move || clear_set_id(&fd)).await.or_store()??;
-    }
     let sync = match stability {
         Stability::Unstable => WriteSync::None,
         Stability::DataSync => WriteSync::Data,
         Stability::FileSync => WriteSync::Full,
     };
-    let written = engine.write_from((&fd, way), offset, data, sync).await;
+    let written = engine.write_from((&fd, mode), offset, data, sync).await;
     file.entry.mark_modified();
     Ok((written.or_store()?, stability))
-}
-
-/// Clears the set-user-id bit, and set-group-id of a program.
-fn clear_set_id(fd: &OwnedFd) -> StoreResult<()> {
-    let mode = u32::from(syscall::stat(fd)?.stx_mode) & 0o7777;
-    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
-    let cleared = mode & !(0o4000 | group);
-    if cleared == mode { Ok(()) } else { chmod(fd, cleared) }
 }
 
 /// Brings all earlier writes to stable storage: data and times, since the

@@ -5,11 +5,11 @@ use crate::syscall;
 use crate::tree::Tree;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use zgate_io::WriteWay;
+use std::sync::atomic::Ordering;
 use zgate_io::access_check::Rights;
+use zgate_io::{SetIdBits, WriteMode};
 use zgate_store::file_store::{OpenAccess, OpenFile};
-use zgate_store::{Attr, Caller, FileKind, NodeHandle, StoreError, StoreResult};
+use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
 
 /// What the store's [`OpenFile`] is: exactly the rights `open` granted.
 pub(crate) struct PosixFile {
@@ -18,34 +18,33 @@ pub(crate) struct PosixFile {
     tree: Arc<Tree>,
     reader: Option<Arc<OwnedFd>>,
     writer: Option<Writer>,
-    /// The first write must clear set-id bits: the workers that write are
-    /// privileged, so that the kernel does not.
-    clears_set_id: AtomicBool,
+    /// What changes under this open do to set-id bits: the opener's right.
+    pub(crate) set_id: SetIdBits,
 }
 
 impl PosixFile {
-    /// An open file. With a writer and no `opener`, the file was just created
-    /// and may be read as well.
+    /// A file opened by `who`.
     pub(crate) fn new(
         tree: &Arc<Tree>,
         entry: Arc<Entry>,
         reader: Option<Arc<OwnedFd>>,
         writer: Option<Writer>,
-        opener: Option<(&Caller, &Attr)>,
+        who: &Caller,
     ) -> Self {
         entry.opens.fetch_add(1, Ordering::AcqRel);
-        let reader = match (&writer, opener) {
-            (Some(writer), None) => Some(Arc::clone(&writer.fd)),
-            _ => reader,
-        };
-        let clears = opener.is_some_and(|(who, attr)| who.uid != 0 && attr.mode & 0o6000 != 0);
-        Self {
-            entry,
-            tree: Arc::clone(tree),
-            reader,
-            clears_set_id: AtomicBool::new(clears && writer.is_some()),
-            writer,
-        }
+        let set_id = SetIdBits::after_change_by(who);
+        Self { entry, tree: Arc::clone(tree), reader, writer, set_id }
+    }
+
+    /// A file that `who` created just now: it may be read as well as written,
+    /// whatever its mode says.
+    pub(crate) fn created(
+        tree: &Arc<Tree>,
+        entry: Arc<Entry>,
+        writer: Writer,
+        who: &Caller,
+    ) -> Self {
+        Self::new(tree, entry, Some(Arc::clone(&writer.fd)), Some(writer), who)
     }
 
     /// The store's file behind an open file; `None` when it is another store's.
@@ -63,20 +62,16 @@ impl PosixFile {
         self.writer.as_ref().map(|writer| Arc::clone(&writer.fd))
     }
 
-    /// The same, with where its writes go.
-    pub(crate) fn writer_and_way(&self) -> Option<(Arc<OwnedFd>, WriteWay)> {
-        self.writer.as_ref().map(|writer| (Arc::clone(&writer.fd), writer.way))
+    /// The same, with how its writes are done.
+    pub(crate) fn writer_and_mode(&self) -> Option<(Arc<OwnedFd>, WriteMode)> {
+        let set_id = self.set_id;
+        let mode = |writer: &Writer| WriteMode { way: writer.way, set_id };
+        self.writer.as_ref().map(|writer| (Arc::clone(&writer.fd), mode(writer)))
     }
 
     /// Whichever there is.
     pub(crate) fn any(&self) -> StoreResult<Arc<OwnedFd>> {
         self.writer().or_else(|| self.reader()).ok_or(StoreError::AccessDenied)
-    }
-
-    /// Whether set-id bits are to be cleared before the next write; asked once.
-    pub(crate) fn take_clears_set_id(&self) -> bool {
-        self.clears_set_id.load(Ordering::Relaxed)
-            && self.clears_set_id.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -105,10 +100,10 @@ impl Tree {
         access: OpenAccess,
     ) -> StoreResult<OpenFile> {
         let entry = self.entry(node)?;
-        let attr = self.may_open(who, &entry, access)?;
+        self.may_open(who, &entry, access)?;
         let writer = if access.write { Some(entry.writer()?) } else { None };
         let reader = if access.read { Some(entry.reader()?) } else { None };
-        Ok(Arc::new(PosixFile::new(self, entry, reader, writer, Some((who, &attr)))))
+        Ok(Arc::new(PosixFile::new(self, entry, reader, writer, who)))
     }
 
     /// Opens a file that is in memory without waiting; `None` when that takes
@@ -124,18 +119,18 @@ impl Tree {
             return None;
         }
         let opened = self.inline_as(who, || -> StoreResult<Option<OpenFile>> {
-            let attr = self.may_open(who, &entry, access)?;
+            self.may_open(who, &entry, access)?;
             let writer = entry.cached_writer().filter(|_| access.write);
             let reader = if access.read { entry.reader_at_once()? } else { None };
             if (reader.is_some(), writer.is_some()) != (access.read, access.write) {
                 return Ok(None);
             }
-            Ok(Some(Arc::new(PosixFile::new(self, entry, reader, writer, Some((who, &attr))))))
+            Ok(Some(Arc::new(PosixFile::new(self, entry, reader, writer, who))))
         });
         opened?.transpose()
     }
 
-    fn may_open(&self, who: &Caller, entry: &Entry, access: OpenAccess) -> StoreResult<Attr> {
+    fn may_open(&self, who: &Caller, entry: &Entry, access: OpenAccess) -> StoreResult<()> {
         match entry.kind {
             FileKind::Regular => {}
             FileKind::Directory => return Err(StoreError::IsDirectory),
@@ -144,7 +139,7 @@ impl Tree {
         }
         let attr = self.live_attr(entry)?;
         if access.stateless && who.uid == attr.uid {
-            return Ok(attr);
+            return Ok(());
         }
         if access.write {
             self.require(who, entry, Rights::WRITE)?;
@@ -157,6 +152,6 @@ impl Tree {
                 readable?;
             }
         }
-        Ok(attr)
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use crate::tree::Tree;
 use rustix::fs::{AtFlags, CWD, Gid, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use zgate_io::SetIdBits;
 use zgate_store::{Attr, Caller, FileKind, NodeHandle, SetAttr, SetTime, StoreError, StoreResult};
 
 /// Set-user-id and set-group-id, which a change of owner clears.
@@ -52,7 +53,8 @@ impl Tree {
         writer: Option<Arc<OwnedFd>>,
     ) -> StoreResult<()> {
         if let Some(size) = changes.size {
-            set_size(who, entry, before, size, writer)?;
+            let set_id = self.set_id_after_cut(who);
+            set_size((who, set_id), entry, before, size, writer)?;
         }
         set_owner(&entry.fd, changes)?;
         if let Some(mode) = changes.mode {
@@ -62,8 +64,16 @@ impl Tree {
     }
 }
 
+impl Tree {
+    /// What a change of size leaves to be done about set-id bits: nothing
+    /// where it is made as the caller, since the kernel then takes them off.
+    fn set_id_after_cut(&self, who: &Caller) -> SetIdBits {
+        if self.switches_identity { SetIdBits::Kept } else { SetIdBits::after_change_by(who) }
+    }
+}
+
 fn set_size(
-    who: &Caller,
+    (who, set_id): (&Caller, SetIdBits),
     entry: &Entry,
     before: &Attr,
     size: u64,
@@ -84,6 +94,7 @@ fn set_size(
         None if who.uid == before.uid => entry.writer()?.fd,
         None => Arc::new(syscall::reopen(&entry.fd, OFlags::WRONLY).or_store()?),
     };
+    set_id.clear(&fd).or_store()?;
     rustix::fs::ftruncate(&*fd, size).map_err(size_error)
 }
 

@@ -91,14 +91,20 @@ impl PosixStore {
         self.engine.run_long(work).await.or_store()?
     }
 
-    /// Runs a change of a range of an open file on a data worker.
+    /// Runs a change of a range of an open file on a data worker: ALLOCATE,
+    /// DEALLOCATE, COPY and CLONE. Not every file system counts all of them as
+    /// changes that clear set-id bits.
     async fn change_range<T: Send + 'static>(
         &self,
         file: &PosixFile,
         work: impl FnOnce(&OwnedFd) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        let fd = file.writer().ok_or(StoreError::AccessDenied)?;
-        let result = self.long(move || work(&fd)).await;
+        let (fd, set_id) = (file.writer().ok_or(StoreError::AccessDenied)?, file.set_id);
+        let change = move || {
+            set_id.clear(&fd).or_store()?;
+            set_id.during(&fd, || work(&fd)).or_store()?
+        };
+        let result = self.long(change).await;
         file.entry.mark_modified();
         result
     }

@@ -13,3 +13,4 @@ mod listing_cache;
 mod mounts;
 mod names;
 mod scene;
+mod set_id;
