@@ -146,6 +146,16 @@ pub(crate) fn nfs(args: &NfsArgs) -> io::Result<()> {
     finish(&totals, args.json)
 }
 
+/// Installs what the suites and the lab would otherwise install when they begin:
+/// then they may run beside each other.
+///
+/// # Errors
+/// Naming what is missing and cannot be installed.
+pub(crate) fn install_packages() -> io::Result<()> {
+    let all = [NFS_TOOLS, NFS_PEERS, ISCSI_TOOLS, PYTHON_TOOLS, crate::lab::HOST_TOOLS];
+    packages::ensure(&all.concat())
+}
+
 /// Checks the rules of the house.
 ///
 /// # Errors

@@ -32,6 +32,8 @@ enum Task {
     /// Suites written by others, against a gateway of their own
     #[command(subcommand)]
     Conformance(Conformance),
+    /// Installs the programs of others that the suites and the lab need
+    Packages,
     /// Rules of the house that the compiler does not check
     Tidy,
     /// Every fuzz target for a while, with random inputs
@@ -116,6 +118,7 @@ fn run(task: Task) -> io::Result<()> {
         Task::Conformance(Conformance::Nfs(args)) => conformance::nfs(&args),
         Task::Conformance(Conformance::Iscsi(args)) => conformance::iscsi(&args),
         Task::Conformance(Conformance::Loader(args)) => conformance::loader(&args),
+        Task::Packages => conformance::install_packages(),
         Task::Tidy => conformance::tidy(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Lab(args) => lab::run(&args),

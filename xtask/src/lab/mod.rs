@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use wire::Host;
 
 /// What the lab needs of the machine it runs on.
-const HOST_TOOLS: &[Tool] = &[
+pub(crate) const HOST_TOOLS: &[Tool] = &[
     Tool { program: "mmdebstrap", package: "mmdebstrap" },
     Tool { program: "apt-get", package: "debian-archive-keyring" },
     Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" },

@@ -1,6 +1,7 @@
 # title: a second machine mounts every version over a wire, writes, reads, and sees what the first one wrote
 # seconds: 400
 # machines: 2
+# ci: no
 
 . /lab/guest/peer.sh
 MEBIBYTES=32

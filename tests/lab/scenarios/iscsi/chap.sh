@@ -1,5 +1,6 @@
 # title: CHAP both ways, for discovery too: the right secrets get in, others hear why not
 # seconds: 200
+# ci: no
 
 . /lab/guest/iscsi.sh
 store_make "$(best_store)"

@@ -1,6 +1,7 @@
 # title: a sharded model over soft-RoCE and TCP, from the gateway and the kernel's server
 # seconds: 1200
 # machines: 2
+# ci: no
 
 . /lab/guest/peer.sh
 . /lab/guest/rdma.sh

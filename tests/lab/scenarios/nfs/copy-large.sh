@@ -1,5 +1,6 @@
 # title: a large file is copied over each version and comes back the same
 # seconds: 400
+# ci: no
 
 MEBIBYTES=96
 store_make "$(best_store)"

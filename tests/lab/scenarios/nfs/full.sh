@@ -1,5 +1,6 @@
 # title: a full file system says so at the client, and recovers
 # seconds: 600
+# ci: no
 
 # What a full ZFS pool does without any gateway, and a client therefore sees:
 # - What was freed can be used again after some transaction groups, not at once;

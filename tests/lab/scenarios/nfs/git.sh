@@ -1,5 +1,6 @@
 # title: git works: commit, clone, gc, fsck
 # seconds: 420
+# ci: no
 
 store_make "$(best_store)"
 need "the gateway serves" gateway_start

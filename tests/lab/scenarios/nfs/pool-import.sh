@@ -1,5 +1,6 @@
 # title: a pool is exported and imported under a running gateway: files and a LUN come back, the rest goes on
 # seconds: 240
+# ci: no
 
 . /lab/guest/iscsi.sh
 store_make zfs

@@ -1,5 +1,6 @@
 # title: a directory of 3000 files is listed whole, while it changes too
 # seconds: 300
+# ci: no
 
 FILES=3000
 store_make "$(best_store)"

@@ -1,5 +1,6 @@
 # title: space: fallocate, holes punched and found, sizes told
 # seconds: 300
+# ci: no
 
 # XFS has what ZFS lacks: real preallocation.
 store_make xfs

@@ -1,5 +1,6 @@
 # title: zgate doctor is content with a healthy machine, finds each of ten faults and names its fix
 # seconds: 1000
+# ci: no
 
 . /lab/guest/iscsi.sh
 [ -d /sys/module/zfs ] || skip "this image has no ZFS"

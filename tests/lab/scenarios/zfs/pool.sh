@@ -1,5 +1,6 @@
 # title: the shipped layouts make their pools, here on files
 # seconds: 900
+# ci: no
 
 [ -d /sys/module/zfs ] || skip "this image has no ZFS"
 DISKS=/scratch/disks

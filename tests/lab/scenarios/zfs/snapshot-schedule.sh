@@ -1,5 +1,6 @@
 # title: a running gateway keeps its snapshot schedules
 # seconds: 900
+# ci: no
 
 store_make zfs
 [ "$STORE_KIND" = zfs ] || skip "this image has no ZFS"

@@ -1,5 +1,6 @@
 # title: zgate snapshot send: full, incremental, interrupted and resumed, raw
 # seconds: 900
+# ci: no
 
 store_make zfs
 [ "$STORE_KIND" = zfs ] || skip "this image has no ZFS"

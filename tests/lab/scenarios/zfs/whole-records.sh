@@ -1,5 +1,6 @@
 # title: records that a client sends whole are written whole; sizes are told
 # seconds: 240
+# ci: no
 
 [ -d /sys/module/zfs ] || skip "this image has no ZFS"
 store_make zfs

@@ -1,5 +1,6 @@
 # title: over RDMA: server-side copies: copy_file_range, reflinks, across files and clients
 # seconds: 600
+# ci: no
 
 . /lab/guest/rdma.sh
 over_rdma

@@ -1,5 +1,6 @@
 # title: over RDMA: mapped files: written, read, private, shared between clients after close
 # seconds: 400
+# ci: no
 
 . /lab/guest/rdma.sh
 over_rdma

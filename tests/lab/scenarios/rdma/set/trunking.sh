@@ -1,5 +1,6 @@
 # title: over RDMA: session trunking: the kernel finds both addresses and uses them
 # seconds: 840
+# ci: no
 
 . /lab/guest/rdma.sh
 over_rdma

@@ -1,5 +1,6 @@
 # title: a pool exported and imported under clients of a followed pattern
 # seconds: 400
+# ci: no
 
 store_make zfs
 zfs create lab/data
