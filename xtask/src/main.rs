@@ -73,6 +73,12 @@ enum Task {
         #[arg(long)]
         operations: u64,
     },
+    /// The named host of `bench hostile`, in a process of its own
+    #[command(hide = true)]
+    HostileNamed(bench::hostile::named::NamedArgs),
+    /// The unnamed hosts of `bench hostile`, in a process of their own
+    #[command(hide = true)]
+    HostileAttack(bench::hostile::attack::AttackArgs),
     /// The bare loop that shows the limit
     #[command(hide = true)]
     SendfileLoop { port: u16, file: PathBuf },
@@ -98,6 +104,8 @@ enum Bench {
     Cost(bench::cost::CostArgs),
     /// NFS over soft-RoCE in a virtual machine: zgate and the kernel's server
     Rdma(bench::rdma::RdmaArgs),
+    /// A named host's latency and the gateway's memory while unnamed hosts send anything
+    Hostile(bench::hostile::HostileArgs),
     /// Loading a model over TCP: zgate, nfs-cat, safetensors on the files
     Loader(bench::loader::BenchArgs),
 }
@@ -128,6 +136,9 @@ fn run(task: Task) -> io::Result<()> {
             let report = bench::nfs::load::run(&request)?;
             writeln!(io::stdout(), "{}", serde_json::to_string(&report)?)
         }
+        Task::Bench(Bench::Hostile(args)) => bench::hostile::run(&args),
+        Task::HostileNamed(args) => bench::hostile::named::run(&args),
+        Task::HostileAttack(args) => bench::hostile::attack::run(&args),
         Task::Bench(Bench::Cost(args)) => bench::cost::run(&args),
         Task::Bench(Bench::Rdma(args)) => bench::rdma::run(&args),
         Task::Bench(Bench::Loader(args)) => bench::loader::run(&args),

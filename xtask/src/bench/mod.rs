@@ -1,6 +1,7 @@
 //! Benchmarks: side by side in one run, interleaved, medians and ratios.
 
 pub(crate) mod cost;
+pub(crate) mod hostile;
 pub(crate) mod iscsi;
 pub(crate) mod loader;
 pub(crate) mod nfs;

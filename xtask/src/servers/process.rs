@@ -74,11 +74,24 @@ impl ServerProcess {
     /// # Errors
     /// When the process is gone.
     pub(crate) fn peak_memory_bytes(&self) -> io::Result<u64> {
+        self.memory_bytes("VmHWM:")
+    }
+
+    /// Memory it has resident now, in bytes.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub(crate) fn resident_bytes(&self) -> io::Result<u64> {
+        self.memory_bytes("VmRSS:")
+    }
+
+    fn memory_bytes(&self, row: &str) -> io::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(row));
         let kib =
             line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-        kib.map(|kib| kib << 10).ok_or_else(|| io::Error::other("no VmHWM in /proc/PID/status"))
+        kib.map(|kib| kib << 10)
+            .ok_or_else(|| io::Error::other(format!("no {row} in /proc/PID/status")))
     }
 
     /// Stops it as an operator does.

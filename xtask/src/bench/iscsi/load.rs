@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use zgate_test_initiator::{LoginScript, Lun, Session, read16, synchronize16, write16};
 
 const BLOCK_BYTES: u64 = 512;
@@ -160,4 +160,32 @@ pub(crate) fn run(request: &LoadRequest) -> io::Result<LoadReport> {
         p50_microseconds: percentile(&samples, 0.50),
         p99_microseconds: percentile(&samples, 0.99),
     })
+}
+
+/// Latencies in microseconds of 4 KiB reads at random places, one at a time, for
+/// `duration`.
+///
+/// # Errors
+/// What the target or the connection says.
+pub(crate) fn read_for(
+    (address, target): (SocketAddr, &str),
+    size: u64,
+    duration: Duration,
+) -> io::Result<Vec<u32>> {
+    let mut session = Session::login(address, &script(target))?;
+    let bytes = Work::RandomRead.bytes();
+    let blocks = (bytes / BLOCK_BYTES) as u32;
+    let mut samples = Vec::new();
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let begun = Instant::now();
+    while begun.elapsed() < duration {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        let lba = seed % (size / bytes) * u64::from(blocks);
+        let sent = Instant::now();
+        session.run(Lun(0), &read16(lba, blocks), bytes as u32, &Bytes::new())?;
+        samples.push(sent.elapsed().as_micros().min(u128::from(u32::MAX)) as u32);
+    }
+    Ok(samples)
 }

@@ -50,19 +50,7 @@ pub(super) struct Load {
 /// # Errors
 /// What the server or the connection says.
 pub(crate) fn run(request: &LoadRequest) -> io::Result<LoadReport> {
-    let mut connection =
-        Connection::connect(request.address, Duration::from_secs(60)).map_err(other)?;
-    let ask = SessionRequest {
-        owner: format!("zgate-bench-{}", std::process::id()).into_bytes(),
-        verifier: u64::from(std::process::id()).to_be_bytes(),
-        minor: 1,
-        credential: Credential::Sys(AuthSys::default()),
-        slots: 64,
-        max_message_bytes: LARGE_BYTES + (16 << 10),
-    };
-    let mut session = Session::create(&mut connection, &ask).map_err(other)?;
-    session.reclaim_complete(&mut connection).map_err(other)?;
-    let mut load = Load { connection, session, samples: Vec::new() };
+    let mut load = Load::connect(request.address)?;
     let dir = load.walk(&["export", &request.dir])?;
     let mut report = match request.work {
         Work::ReadOne | Work::Read | Work::RandomReadOne | Work::RandomRead => {
@@ -79,6 +67,28 @@ pub(crate) fn run(request: &LoadRequest) -> io::Result<LoadReport> {
     report.p50_microseconds = percentile(&load.samples, 0.50);
     report.p99_microseconds = percentile(&load.samples, 0.99);
     Ok(report)
+}
+
+/// Latencies in microseconds of 4 KiB reads at random places of `/export/big`,
+/// one at a time, for `duration`.
+///
+/// # Errors
+/// What the server or the connection says.
+pub(crate) fn read_for(address: SocketAddr, size: u64, duration: Duration) -> io::Result<Vec<u32>> {
+    let mut load = Load::connect(address)?;
+    let dir = load.walk(&["export"])?;
+    let (fh, stateid) = load.open(&dir, "big", 1, false)?;
+    let blocks = size / u64::from(SMALL_BYTES);
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let begun = Instant::now();
+    while begun.elapsed() < duration {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        let at = seed % blocks * u64::from(SMALL_BYTES);
+        load.pipeline(1, 1, false, |_| Ops::new().putfh(&fh).read(stateid, at, SMALL_BYTES))?;
+    }
+    Ok(load.samples)
 }
 
 pub(super) fn report(operations: u64, bytes: u64, seconds: f64) -> LoadReport {
@@ -102,6 +112,22 @@ fn succeeded(reply: &[u8]) -> io::Result<()> {
 }
 
 impl Load {
+    fn connect(address: SocketAddr) -> io::Result<Self> {
+        let mut connection =
+            Connection::connect(address, Duration::from_secs(60)).map_err(other)?;
+        let ask = SessionRequest {
+            owner: format!("zgate-bench-{}", std::process::id()).into_bytes(),
+            verifier: u64::from(std::process::id()).to_be_bytes(),
+            minor: 1,
+            credential: Credential::Sys(AuthSys::default()),
+            slots: 64,
+            max_message_bytes: LARGE_BYTES + (16 << 10),
+        };
+        let mut session = Session::create(&mut connection, &ask).map_err(other)?;
+        session.reclaim_complete(&mut connection).map_err(other)?;
+        Ok(Self { connection, session, samples: Vec::new() })
+    }
+
     fn walk(&mut self, names: &[&str]) -> io::Result<Fh> {
         let mut ops = Ops::new().putrootfh();
         for name in names {

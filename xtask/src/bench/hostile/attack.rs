@@ -1,0 +1,188 @@
+//! Unnamed hosts: connections from many addresses, each of which sends one of
+//! the things of [`super::sends`] and stays until it has to make room.
+
+use super::sends::{ALL, Door, Random};
+use clap::Args;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Descriptors that are not connections.
+const OTHER_DESCRIPTORS: u64 = 64;
+/// Answers that are taken at once, in bytes; nobody looks at them.
+const ANSWER_BYTES: usize = 64 << 10;
+
+/// What they are told.
+#[derive(Args, Debug)]
+pub(crate) struct AttackArgs {
+    #[arg(long)]
+    nfs: SocketAddr,
+    #[arg(long)]
+    portal: SocketAddr,
+    #[arg(long)]
+    seconds: u64,
+    #[arg(long)]
+    addresses: u32,
+    #[arg(long)]
+    rate: u32,
+    #[arg(long)]
+    connections: u32,
+}
+
+/// What became of them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct AttackReport {
+    /// Addresses that attacked.
+    pub(crate) addresses: u32,
+    /// Connections that were made.
+    pub(crate) connections: u64,
+    /// Most of them that were open at once, as far as the gateway let them.
+    pub(crate) open_at_most: u64,
+    /// Connections that the gateway closed: before it read what was sent, or for it.
+    pub(crate) closed_by_gateway: u64,
+    /// Connections that could not be made at all.
+    pub(crate) failed: u64,
+    /// Bytes that were sent.
+    pub(crate) bytes_sent: u64,
+    /// Bytes of answers.
+    pub(crate) bytes_answered: u64,
+}
+
+/// Attacks for as long as it is told and prints what became of it.
+///
+/// # Errors
+/// When no socket can be had at all.
+pub(crate) fn run(args: &AttackArgs) -> io::Result<()> {
+    let limit = descriptors()?;
+    let most = u64::from(args.connections).min(limit.saturating_sub(OTHER_DESCRIPTORS)).max(1);
+    let mut attack = Attack {
+        args,
+        random: Random::new(1),
+        open: VecDeque::new(),
+        report: AttackReport { addresses: args.addresses, ..AttackReport::default() },
+        scratch: vec![0; ANSWER_BYTES],
+    };
+    let begun = Instant::now();
+    let mut number = 0u64;
+    while begun.elapsed() < Duration::from_secs(args.seconds) {
+        let due = (begun.elapsed().as_secs_f64() * f64::from(args.rate)) as u64;
+        while number < due {
+            attack.one(number);
+            number += 1;
+            while attack.open.len() as u64 > most {
+                attack.end_oldest();
+            }
+        }
+        let open = attack.open.len() as u64;
+        attack.report.open_at_most = attack.report.open_at_most.max(open);
+        attack.forget_closed();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    writeln!(io::stdout(), "{}", serde_json::to_string(&attack.report)?)
+}
+
+/// As many descriptors as this process may have.
+fn descriptors() -> io::Result<u64> {
+    let now = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum })?;
+    Ok(now.maximum.unwrap_or(1 << 20))
+}
+
+/// Address `number` of 127.1.0.0/16 and on; never the named host's.
+fn source(number: u32) -> Ipv4Addr {
+    let host = number % 10_000;
+    Ipv4Addr::new(127, 1 + (host / 62_500) as u8, (host / 250) as u8, (1 + host % 250) as u8)
+}
+
+fn connection(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    bind(&socket, &SocketAddrV4::new(from, 0))?;
+    match connect(&socket, &to) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+struct Attack<'a> {
+    args: &'a AttackArgs,
+    random: Random,
+    /// The oldest first.
+    open: VecDeque<TcpStream>,
+    report: AttackReport,
+    scratch: Vec<u8>,
+}
+
+impl Attack<'_> {
+    fn one(&mut self, number: u64) {
+        let (_, door, send) = ALL[(number % ALL.len() as u64) as usize];
+        let to = if door == Door::Nfs { self.args.nfs } else { self.args.portal };
+        // Each way comes from each address.
+        let from = source((number / ALL.len() as u64 % u64::from(self.args.addresses)) as u32);
+        let Ok(mut stream) = connection(from, to) else {
+            self.report.failed += 1;
+            return;
+        };
+        self.report.connections += 1;
+        let sent = send(&mut self.random);
+        match stream.write(&sent) {
+            Ok(count) => self.report.bytes_sent += count as u64,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => {
+                self.report.closed_by_gateway += 1;
+                return;
+            }
+        }
+        self.open.push_back(stream);
+    }
+
+    /// Takes what was answered; tells whether the connection still stands.
+    fn stands(&mut self, mut stream: &TcpStream) -> bool {
+        match stream.read(&mut self.scratch) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.report.bytes_answered += count as u64;
+                true
+            }
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
+
+    fn end_oldest(&mut self) {
+        if let Some(stream) = self.open.pop_front()
+            && !self.stands(&stream)
+        {
+            self.report.closed_by_gateway += 1;
+        }
+    }
+
+    /// Looks at a part of the connections each time.
+    fn forget_closed(&mut self) {
+        for _ in 0..self.open.len().min(64) {
+            let Some(stream) = self.open.pop_front() else { return };
+            if self.stands(&stream) {
+                self.open.push_back(stream);
+            } else {
+                self.report.closed_by_gateway += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn attackers_are_many_of_the_loopback_range_and_never_the_named_host() {
+        let sources: HashSet<Ipv4Addr> = (0..10_000).map(source).collect();
+        assert_eq!(sources.len(), 10_000);
+        assert!(sources.iter().all(|one| one.is_loopback() && *one != Ipv4Addr::LOCALHOST));
+        assert!(sources.iter().all(|one| one.octets()[1] == 1 && one.octets()[3] != 0));
+    }
+}
