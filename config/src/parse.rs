@@ -107,6 +107,19 @@ mod tests {
     }
 
     #[test]
+    fn grace_lasts_at_most_as_long_as_is_said_and_never_less_than_itself() {
+        let longest = |text: &str| {
+            let config = parse(&format!("[server]\n{text}"), Path::new("x"));
+            config.map(|config| config.server.longest_grace_seconds()).ok()
+        };
+        assert_eq!(longest(""), Some(270));
+        assert_eq!(longest("grace_seconds = 20"), Some(60));
+        assert_eq!(longest("grace_seconds = 20\ngrace_max_seconds = 20"), Some(20));
+        assert_eq!(longest("grace_seconds = 20\ngrace_max_seconds = 19"), None);
+        assert_eq!(longest("grace_max_seconds = 3601"), None);
+    }
+
+    #[test]
     fn patterns_of_datasets_are_checked() {
         let export = |dataset: &str, more: &str| {
             format!("[[export]]\ndataset = \"{dataset}\"\npseudo = \"/m\"\n{more}")

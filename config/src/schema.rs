@@ -344,6 +344,9 @@ pub struct ServerConfig {
     pub lease_seconds: u32,
     /// Grace period in seconds.
     pub grace_seconds: u32,
+    /// Grace period at most, in seconds, while clients reclaim; 0: three times
+    /// `grace_seconds`.
+    pub grace_max_seconds: u32,
     /// Where live commands arrive.
     pub admin_socket: PathBuf,
     /// Metrics and status over HTTP.
@@ -378,6 +381,21 @@ pub struct ServerConfig {
     pub away_seconds: u32,
 }
 
+/// How much longer than its regular length a grace period lasts at most, unless
+/// `grace_max_seconds` says otherwise.
+const LONGEST_GRACE: u32 = 3;
+
+impl ServerConfig {
+    /// The grace period at most, in seconds.
+    #[must_use]
+    pub fn longest_grace_seconds(&self) -> u32 {
+        match self.grace_max_seconds {
+            0 => self.grace_seconds.saturating_mul(LONGEST_GRACE),
+            seconds => seconds,
+        }
+    }
+}
+
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
@@ -389,6 +407,7 @@ impl Default for ServerConfig {
             server_scope: String::new(),
             lease_seconds: 90,
             grace_seconds: 90,
+            grace_max_seconds: 0,
             admin_socket: PathBuf::from("/run/zgate/admin.sock"),
             metrics_listen: SocketAddr::from(([127, 0, 0, 1], 9469)),
             io_engine: IoEngineChoice::Auto,

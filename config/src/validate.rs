@@ -38,6 +38,14 @@ fn server(config: &Config, found: &mut Vec<String>) {
     };
     range("lease_seconds", server.lease_seconds.into(), 5, 600);
     range("grace_seconds", server.grace_seconds.into(), 0, 600);
+    if server.grace_max_seconds != 0 {
+        range(
+            "grace_max_seconds",
+            server.grace_max_seconds.into(),
+            server.grace_seconds.into(),
+            3600,
+        );
+    }
     range("worker_threads", server.worker_threads as u64, 1, 1024);
     range("poll_microseconds", u64::from(server.poll_microseconds), 0, 1000);
     range("fd_cache_entries", server.fd_cache_entries as u64, 64, 10_000_000);

@@ -21,6 +21,7 @@ use std::time::Duration;
 use zgate_nfs::namespace::ClientRule;
 use zgate_nfs::namespace::export::Versions;
 use zgate_nfs::v4::server::Identity;
+use zgate_nfs::v4::state::grace::GracePeriod;
 
 /// Where the demo hangs its export.
 const PSEUDO_PATH: &str = "/models";
@@ -125,7 +126,7 @@ fn start(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::R
         interfaces: Vec::new(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         lease_seconds: 90,
-        grace_seconds: 90,
+        grace: GracePeriod { seconds: 90, max_seconds: 270 },
         identity: Identity {
             owner_major: b"zgate-demo".to_vec(),
             owner_minor: 0,

@@ -14,6 +14,7 @@ use zgate_nfs::namespace::export::Versions;
 use zgate_nfs::namespace::policy::Network;
 use zgate_nfs::namespace::{ClientRule, Squash};
 use zgate_nfs::v4::server::Identity;
+use zgate_nfs::v4::state::grace::GracePeriod;
 use zgate_posix::DirectIo;
 
 /// Settings of the process.
@@ -37,7 +38,10 @@ pub(crate) fn settings(config: &Config) -> Settings {
         interfaces: config.interfaces.clone(),
         cores: if server.cores == 0 { all_cores() } else { server.cores },
         lease_seconds: server.lease_seconds,
-        grace_seconds: server.grace_seconds,
+        grace: GracePeriod {
+            seconds: server.grace_seconds,
+            max_seconds: server.longest_grace_seconds(),
+        },
         identity: Identity {
             owner_major: owner.into_bytes(),
             owner_minor: 0,

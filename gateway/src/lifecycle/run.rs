@@ -38,6 +38,7 @@ use zgate_nfs::runtime::Runtime;
 use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, ServerOptions};
 use zgate_nfs::v4::state::State;
+use zgate_nfs::v4::state::grace::GracePeriod;
 use zgate_posix::PosixOptions;
 use zgate_store::{BufferPool, FileStore};
 
@@ -54,7 +55,7 @@ pub(crate) struct Settings {
     pub interfaces: Vec<zgate_config::InterfaceConfig>,
     pub cores: usize,
     pub lease_seconds: u32,
-    pub grace_seconds: u32,
+    pub grace: GracePeriod,
     pub identity: Identity,
     pub connections: ConnectionLimits,
     pub engine: zgate_io::EngineChoice,
@@ -403,8 +404,8 @@ fn build(
     let state = State::new(
         boot_epoch,
         settings.lease_seconds,
-        settings.grace_seconds,
-        Arc::new(DirRecovery::new(state_dir)),
+        settings.grace,
+        Arc::new(DirRecovery::start(state_dir)?),
         runtime.now().seconds(),
     );
     let options = ServerOptions {
@@ -412,7 +413,7 @@ fn build(
         boot_epoch,
         write_verifier,
         lease_seconds: settings.lease_seconds,
-        grace_seconds: settings.grace_seconds,
+        grace_seconds: settings.grace.seconds,
         max_minor: 2,
         trunks: ways.trunks(),
     };

@@ -26,6 +26,26 @@ pub(crate) struct StateDir {
     _lock: File,
 }
 
+/// Where a client's record is, and what is in it, or why it cannot be read.
+pub(crate) type ReadRecord = io::Result<(PathBuf, Vec<u8>)>;
+
+/// A change of one client's record.
+#[derive(Debug)]
+pub(crate) enum RecordChange {
+    /// Keep it.
+    Put {
+        /// The client's name.
+        name: Vec<u8>,
+        /// What is kept.
+        content: Vec<u8>,
+    },
+    /// Drop it; a missing one is dropped already.
+    Remove {
+        /// The client's name.
+        name: Vec<u8>,
+    },
+}
+
 /// How long the lock is waited for: a gateway that was just killed holds it
 /// until the kernel has taken it apart.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -178,38 +198,56 @@ impl StateDir {
         self.replace(&self.luns_path(target), text.as_bytes())
     }
 
-    /// Keeps a client's record.
-    ///
-    /// # Errors
-    /// With the path and the reason.
-    pub(crate) fn put_client(&self, name: &[u8], content: &[u8]) -> io::Result<()> {
-        self.replace(&self.client_path(name), content)
+    /// Changes clients' records, in this order; each is on stable storage when
+    /// its outcome is `Ok`. The directory is synced once for all.
+    pub(crate) fn change_clients(&self, changes: &[RecordChange]) -> Vec<io::Result<()>> {
+        let mut outcomes: Vec<_> =
+            changes.iter().map(|change| self.change_client(change)).collect();
+        let dir = self.path.join("clients");
+        if let Err(error) = sync_dir(&dir) {
+            let unsynced = outcomes.iter_mut().filter(|outcome| outcome.is_ok());
+            unsynced.for_each(|outcome| *outcome = Err(named(&dir, "sync", &error)));
+        }
+        outcomes
     }
 
-    /// Drops a client's record.
-    ///
-    /// # Errors
-    /// With the path and the reason; a missing one is none.
-    pub(crate) fn remove_client(&self, name: &[u8]) -> io::Result<()> {
-        let path = self.client_path(name);
-        match fs::remove_file(&path) {
-            Ok(()) => sync_dir(&self.path.join("clients")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(named(&path, "remove", &error)),
+    /// Changes one record; the directory is not synced.
+    fn change_client(&self, change: &RecordChange) -> io::Result<()> {
+        match change {
+            RecordChange::Put { name, content } => {
+                let path = self.client_path(name);
+                put_in_place(&path, content).map_err(|error| named(&path, "write", &error))
+            }
+            RecordChange::Remove { name } => {
+                let path = self.client_path(name);
+                match fs::remove_file(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        Err(named(&path, "remove", &error))
+                    }
+                    _ => Ok(()),
+                }
+            }
         }
     }
 
     /// All records.
     ///
     /// # Errors
-    /// With the path and the reason.
-    pub(crate) fn clients(&self) -> io::Result<Vec<Vec<u8>>> {
+    /// With the path and the reason, when the directory cannot be read.
+    pub(crate) fn clients(&self) -> io::Result<Vec<ReadRecord>> {
         let dir = self.path.join("clients");
         let mut records = Vec::new();
         for entry in fs::read_dir(&dir).map_err(|error| named(&dir, "read", &error))? {
-            let path = entry?.path();
+            let path = match entry {
+                Ok(entry) => entry.path(),
+                Err(error) => {
+                    records.push(Err(named(&dir, "read", &error)));
+                    continue;
+                }
+            };
             if path.extension().is_none() {
-                records.push(fs::read(&path).map_err(|error| named(&path, "read", &error))?);
+                let raw = fs::read(&path).map_err(|error| named(&path, "read", &error));
+                records.push(raw.map(|raw| (path, raw)));
             }
         }
         Ok(records)
@@ -279,21 +317,23 @@ impl StateDir {
     }
 
     fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        let temporary = path.with_extension("new");
-        let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new()
-                .create(true)
-                .truncate(true)
-                .write(true)
-                .mode(0o600)
-                .open(&temporary)?;
-            file.write_all(content)?;
-            file.sync_all()?;
-            fs::rename(&temporary, path)?;
+        let write = || {
+            put_in_place(path, content)?;
             path.parent().map_or(Ok(()), sync_dir)
         };
         write().map_err(|error| named(path, "write", &error))
     }
+}
+
+/// Replaces a file by one that is on stable storage; its directory is not
+/// synced.
+fn put_in_place(path: &Path, content: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut file =
+        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)
 }
 
 /// A file name for any name.
@@ -322,16 +362,22 @@ mod tests {
         let state = StateDir::open(dir.path()).unwrap();
         assert_eq!(state.next_epoch(7).unwrap(), 7);
         let secret = state.handle_secret().unwrap();
-        state.put_client(b"a", b"record a").unwrap();
-        state.put_client(b"b", b"record b").unwrap();
+        let put = |name: &[u8], content: &[u8]| RecordChange::Put {
+            name: name.to_vec(),
+            content: content.to_vec(),
+        };
+        let both = [put(b"a", b"record a"), put(b"b", b"record b")];
+        assert!(state.change_clients(&both).into_iter().all(|outcome| outcome.is_ok()));
         assert!(StateDir::open(dir.path()).is_err(), "one gateway at a time");
         drop(state);
         let state = StateDir::open(dir.path()).unwrap();
         assert_eq!(state.next_epoch(7).unwrap(), 8);
         assert_eq!(state.handle_secret().unwrap(), secret);
-        state.remove_client(b"a").unwrap();
-        state.remove_client(b"a").unwrap();
-        assert_eq!(state.clients().unwrap(), [b"record b".to_vec()]);
+        let gone = || RecordChange::Remove { name: b"a".to_vec() };
+        let gone = state.change_clients(&[gone(), gone()]);
+        assert!(gone.into_iter().all(|outcome| outcome.is_ok()));
+        let left = state.clients().unwrap().into_iter().map(|record| record.unwrap().1);
+        assert_eq!(left.collect::<Vec<_>>(), [b"record b".to_vec()]);
     }
 
     #[test]

@@ -52,6 +52,7 @@ metrics! {
     DELEGATIONS "zgate_nfs_delegations" "gauge" "Delegations given";
     RECALLS "zgate_nfs_recalls" "gauge" "Delegations being recalled";
     GRACE "zgate_nfs_grace_seconds" "gauge" "Seconds the grace period lasts at most; 0: over";
+    RECORD_CHANGES "zgate_nfs_client_record_changes" "gauge" "Client records on their way to the state directory, or out of it";
     SCSI_SECONDS "zgate_scsi_command_seconds" "histogram" "Time a SCSI command took, by family";
     SCSI_ERRORS "zgate_scsi_command_errors_total" "counter" "SCSI commands that did not end with GOOD, by family and status";
     LUN_OPERATIONS "zgate_lun_operations_total" "counter" "SCSI commands of a logical unit, by target, lun and kind";
@@ -118,6 +119,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     single(&mut out, DELEGATIONS, totals.delegations);
     single(&mut out, RECALLS, totals.recalls);
     single(&mut out, GRACE, totals.grace_seconds);
+    single(&mut out, RECORD_CHANGES, totals.record_changes);
     block_service(&mut out, &shared.block);
     rdma(&mut out, &shared.rdma);
     single(&mut out, REFUSED, shared.metrics.refused());

@@ -64,6 +64,24 @@ pub const MAX_RANGES_PER_FILE: usize = 16_384;
 pub const MAX_READDIR_BYTES: u32 = 1 << 20;
 /// Most stateids in one TEST_STATEID.
 pub const MAX_TEST_STATEIDS: usize = 4096;
+/// Most client records on their way to stable storage; further new clients come
+/// again (NFS4ERR_DELAY). Removals are bounded by the clients there are.
+pub const MAX_RECORD_WRITES: usize = 1024;
+/// How long a new client is made to wait for its record to be on stable storage,
+/// in milliseconds; then it comes again (NFS4ERR_DELAY).
+pub const RECORD_WAIT_MILLISECONDS: u64 = 5_000;
+/// How often the removal of a client record is tried again that failed, in
+/// seconds.
+pub const RECORD_RETRY_SECONDS: u64 = 5;
+/// Time between two log lines about client records that do not get to stable
+/// storage, in seconds.
+pub const RECORD_LOG_PAUSE_SECONDS: u64 = 60;
+/// How long a request is made to wait for what was taken from another client to
+/// be free, in milliseconds; then it comes again (NFS4ERR_DELAY).
+pub const SETTLE_WAIT_MILLISECONDS: u64 = 1_000;
+/// Grace goes on beyond its regular end while the latest reclaim is no older
+/// than this, in seconds.
+pub const RECLAIM_PAUSE_SECONDS: u64 = 10;
 /// Longest path in MOUNT in bytes (RFC 1813 §5.1.2, MNTPATHLEN).
 pub const MAX_MOUNT_PATH_BYTES: usize = 1024;
 /// Longest host or group name in MOUNT in bytes (RFC 1813 §5.1.2, MNTNAMLEN).
@@ -74,6 +92,8 @@ pub const MAX_MOUNT_RECORDS: usize = 1024;
 const _: () =
     assert!(FH_PREFIX_BYTES + zgate_store::handle::MAX_NODE_HANDLE_BYTES <= MAX_FH3_BYTES);
 const _: () = assert!(MAX_FH3_BYTES <= MAX_FH_BYTES);
+const _: () = assert!(MAX_RECORD_WRITES <= MAX_CLIENTS);
+const _: () = assert!(RECORD_RETRY_SECONDS < RECORD_LOG_PAUSE_SECONDS);
 const _: () = assert!(SPARE_SLOTS <= MAX_SLOTS);
 const _: () = assert!(SPARE_CACHED_REPLY_BYTES <= MAX_CACHED_REPLY_BYTES);
 const _: () = assert!(MAX_TRANSFER_BYTES + (16 << 10) < zgate_rpc::limits::MAX_RECORD_BYTES);

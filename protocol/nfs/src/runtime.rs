@@ -1,9 +1,10 @@
 //! What the protocol needs from the outside: who calls, what time it is, and
 //! a way to let work go on after a reply.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::IpAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use zgate_rpc::Credential;
 use zgate_store::Timestamp;
 use zgate_xdr::Message;
@@ -98,4 +99,23 @@ pub trait Runtime: Send + Sync {
 
     /// Whether a connection is still there.
     fn connected(&self, connection: ConnectionId) -> bool;
+}
+
+/// The outcome of `work`, or `None` when it takes longer than this: it is
+/// dropped then.
+pub async fn within<T>(
+    runtime: &dyn Runtime,
+    milliseconds: u64,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = pin!(work);
+    let mut limit = None;
+    poll_fn(|context| {
+        if let Poll::Ready(value) = work.as_mut().poll(context) {
+            return Poll::Ready(Some(value));
+        }
+        let limit = limit.get_or_insert_with(|| runtime.sleep(milliseconds));
+        limit.as_mut().poll(context).map(|()| None)
+    })
+    .await
 }

@@ -6,6 +6,7 @@ use crate::v3::guard::{Change, ConflictGuard, LocalBox};
 use crate::v4::cx::FileKey;
 use crate::v4::server::Server;
 use crate::v4::state::io::IoAccess;
+use crate::v4::wire::Status;
 use std::sync::{Arc, OnceLock, Weak};
 use zgate_store::NodeHandle;
 
@@ -27,16 +28,22 @@ impl StateGuard {
         self.server.get().and_then(Weak::upgrade)
     }
 
-    fn free(&self, key: FileKey, access: Access) -> bool {
+    async fn free(&self, key: FileKey, access: Access) -> bool {
         let Some(server) = self.server() else { return true };
-        let now = server.runtime.now().seconds();
         let state = &server.state;
         if access.waits_for_grace() && state.grace.active() {
             return false;
         }
         let modifies = access != Access::Read;
-        state.foreign_access(&server, &key, modifies, now)
-            && access.data().is_none_or(|kind| state.check_anonymous(&key, kind, now).is_ok())
+        let attempt = || {
+            let now = server.runtime.now().seconds();
+            if !state.foreign_access(&server, &key, modifies, now) {
+                return Err(Status::Delay.into());
+            }
+            let data = access.data();
+            data.map_or(Ok(()), |kind| Ok(state.check_anonymous(&key, kind, now)?))
+        };
+        state.when_settled(&*server.runtime, &key, attempt).await.is_ok()
     }
 }
 
@@ -86,7 +93,7 @@ impl ConflictGuard for StateGuard {
         node: NodeHandle,
         what: Change,
     ) -> LocalBox<'a, bool> {
-        Box::pin(std::future::ready(self.free(FileKey { export, node }, Access::Change(what))))
+        Box::pin(self.free(FileKey { export, node }, Access::Change(what)))
     }
 
     fn before_read<'a>(
@@ -95,6 +102,6 @@ impl ConflictGuard for StateGuard {
         export: ExportId,
         node: NodeHandle,
     ) -> LocalBox<'a, bool> {
-        Box::pin(std::future::ready(self.free(FileKey { export, node }, Access::Read)))
+        Box::pin(self.free(FileKey { export, node }, Access::Read))
     }
 }

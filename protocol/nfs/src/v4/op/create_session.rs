@@ -5,10 +5,10 @@ use crate::limits::{
     MAX_CACHED_REPLY_BYTES, MAX_OPS, MAX_SESSIONS_PER_CLIENT, MAX_SLOTS, MIN_CHANNEL_BYTES,
 };
 use crate::v4::cx::Cx;
+use crate::v4::state::client::{RecordKept, keep_record};
 use crate::v4::state::owner::{LastReply, Verdict, answer_bytes};
-use crate::v4::state::recovery::ClientRecord;
 use crate::v4::state::session::{CallbackHeader, Channel, Session};
-use crate::v4::state::tables::Principal;
+use crate::v4::state::tables::{Principal, Tables};
 use crate::v4::wire::{ClientId, OpNum, SessionId, Status};
 use std::sync::Arc;
 use zgate_rpc::Credential;
@@ -200,28 +200,17 @@ impl Operation for CreateSession {
 
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let state = &cx.server.state;
-        {
-            let tables = state.lock();
-            let client = tables
-                .clients
-                .get(&args.clientid)
-                .filter(|client| !client.minor_zero)
-                .ok_or(Status::StaleClientid)?;
-            match client.create_sequence.judge(args.sequence) {
-                Verdict::Replay(last) => return Err(last.reply),
-                Verdict::Bad => return Err(Status::SeqMisordered.into()),
-                Verdict::Run => {}
-            }
-            let first = client.create_sequence.judge(client.first_create_sequence) == Verdict::Run;
-            if first && args.sequence != client.first_create_sequence {
-                return Err(Status::SeqMisordered.into());
-            }
-            if client.principal != Principal::of(&cx.call.credential) && !client.confirmed {
-                return Err(Status::ClidInuse.into());
-            }
-        }
-        let result = create(cx, &args).map_err(Failure::from);
+        judge(cx, &state.lock(), &args)?;
+        let prepared = match check(&args) {
+            Ok(channels) => keep_record(cx, args.clientid).await.map(|kept| (channels, kept)),
+            Err(status) => Err(status),
+        };
         let mut tables = state.lock();
+        // The same request may have run meanwhile, or the client be gone.
+        judge(cx, &tables, &args)?;
+        let result = prepared
+            .and_then(|(channels, kept)| create(cx, &mut tables, &args, channels, kept))
+            .map_err(Failure::from);
         if let Some(client) = tables.clients.get_mut(&args.clientid) {
             // Refusals that say nothing about the sequence leave it alone: the
             // client may try again with the same number (RFC 8881 §18.36.4).
@@ -241,6 +230,42 @@ impl Operation for CreateSession {
         }
         result
     }
+}
+
+/// Whether the request is a new one of a client that may send it
+/// (RFC 8881 §18.36.4). A retry comes back as the failure that repeats the
+/// answer.
+fn judge(cx: &Cx<'_>, tables: &Tables, args: &Args) -> Result<(), Failure> {
+    let client = tables
+        .clients
+        .get(&args.clientid)
+        .filter(|client| !client.minor_zero)
+        .ok_or(Status::StaleClientid)?;
+    match client.create_sequence.judge(args.sequence) {
+        Verdict::Replay(last) => return Err(last.reply),
+        Verdict::Bad => return Err(Status::SeqMisordered.into()),
+        Verdict::Run => {}
+    }
+    let first = client.create_sequence.judge(client.first_create_sequence) == Verdict::Run;
+    if first && args.sequence != client.first_create_sequence {
+        return Err(Status::SeqMisordered.into());
+    }
+    if client.principal != Principal::of(&cx.call.credential) && !client.confirmed {
+        return Err(Status::ClidInuse.into());
+    }
+    Ok(())
+}
+
+/// The channels of a request that makes sense.
+fn check(args: &Args) -> Result<(Channel, Channel), Status> {
+    if args.flags & !(PERSIST | BACK_CHANNEL | RDMA) != 0 {
+        return Err(Status::Inval);
+    }
+    let fore = negotiate_fore(&args.fore)?;
+    if args.back.max_request_bytes < 128 || args.back.max_response_bytes < 128 {
+        return Err(Status::Toosmall);
+    }
+    Ok((fore, accept_back(&args.back)))
 }
 
 fn negotiate_fore(asked: &ChannelAttrs) -> Result<Channel, Status> {
@@ -284,32 +309,21 @@ fn attrs_of(channel: &Channel) -> ChannelAttrs {
     }
 }
 
-fn create(cx: &Cx<'_>, args: &Args) -> Result<Res, Status> {
-    if args.flags & !(PERSIST | BACK_CHANNEL | RDMA) != 0 {
-        return Err(Status::Inval);
-    }
-    let mut fore = negotiate_fore(&args.fore)?;
-    if args.back.max_request_bytes < 128 || args.back.max_response_bytes < 128 {
-        return Err(Status::Toosmall);
-    }
-    let back = accept_back(&args.back);
+fn create(
+    cx: &Cx<'_>,
+    tables: &mut Tables,
+    args: &Args,
+    (mut fore, back): (Channel, Channel),
+    kept: RecordKept,
+) -> Result<Res, Status> {
     let state = &cx.server.state;
-    let mut tables = state.lock();
     let client = tables.clients.get(&args.clientid).ok_or(Status::StaleClientid)?;
     if client.sessions.len() >= MAX_SESSIONS_PER_CLIENT {
         return Err(Status::Delay);
     }
     if !client.confirmed {
-        // The record must be on stable storage before the client may rely on
-        // reclaiming after a restart (RFC 8881 §8.4.2.1).
-        let record = ClientRecord { name: client.name.clone(), minor_zero: false };
-        if state.recovery.put(&record).is_err() {
-            tracing::error!(
-                "a client record cannot be written to the state directory; new clients have to wait"
-            );
-            return Err(Status::Delay);
-        }
-        state.confirm_client(&mut tables, args.clientid, cx.now.seconds());
+        kept.still_counts(client)?;
+        state.confirm_client(tables, args.clientid, cx.now.seconds());
     }
     let client = tables.clients.get_mut(&args.clientid).ok_or(Status::StaleClientid)?;
     client.lease.renew(cx.now.seconds());
@@ -337,7 +351,7 @@ fn create(cx: &Cx<'_>, args: &Args) -> Result<Res, Status> {
     client.sessions.push(Arc::clone(&session));
     state.sessions.insert(Arc::clone(&session));
     if with_back {
-        state.resend_recalls(cx.server, &tables, args.clientid);
+        state.resend_recalls(cx.server, tables, args.clientid);
         state.back.greet(cx.server, session);
     }
     Ok(Res {

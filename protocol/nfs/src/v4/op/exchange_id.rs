@@ -202,8 +202,9 @@ fn choose_record(cx: &Cx<'_>, args: &Args) -> Result<(ClientId, bool, u32), Stat
             if client.has_state() && !client.lease.expired(now, state.lease_seconds) {
                 return Err(Status::ClidInuse);
             }
+            // Another one may be given what it held, and not it after a restart.
             let id = client.id;
-            state.drop_client(&mut tables, id, now);
+            state.expire_client(&mut tables, id, now);
         }
         Some(client) if client.verifier == args.verifier => {
             client.lease.renew(now);

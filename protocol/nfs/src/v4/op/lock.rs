@@ -144,19 +144,31 @@ impl Operation for Lock {
             Locker::New { open_seqid, open, lock_seqid, owner } => {
                 let open = cx.resolve_stateid(open)?;
                 sequenced(cx, open, open_seqid, async |cx: &mut Cx<'_>| {
-                    first_lock(cx, &args, open, lock_seqid, &owner)
+                    let attempt = || first_lock(cx, &args, open, lock_seqid, &owner);
+                    when_free(cx, attempt).await
                 })
                 .await
             }
             Locker::Existing { stateid, seqid } => {
                 let stateid = cx.resolve_stateid(stateid)?;
-                sequenced(cx, stateid, seqid, async |cx: &mut Cx<'_>| next_lock(cx, &args, stateid))
-                    .await
+                sequenced(cx, stateid, seqid, async |cx: &mut Cx<'_>| {
+                    when_free(cx, || next_lock(cx, &args, stateid)).await
+                })
+                .await
             }
         }?;
         cx.current_stateid = Some(result.stateid);
         Ok(result)
     }
+}
+
+/// Locks the current file once what was taken from others is free.
+async fn when_free(
+    cx: &Cx<'_>,
+    attempt: impl FnMut() -> Result<Res, Failure>,
+) -> Result<Res, Failure> {
+    let file = cx.object(Status::BadStateid)?.file_key();
+    cx.server.state.when_settled(&*cx.server.runtime, &file, attempt).await
 }
 
 /// Checks everything that does not depend on other locks.
@@ -171,8 +183,11 @@ fn check(cx: &Cx<'_>, args: &Args, tables: &Tables, open: StateKey) -> Result<Ra
     let grace = cx.server.state.grace.active();
     if args.reclaim {
         let open_to_it = grace && client.may_reclaim && !client.reclaim_complete;
+        if !open_to_it {
+            return Err(Status::NoGrace);
+        }
         cx.server.state.grace.reclaiming(cx.now.seconds());
-        return if open_to_it { Ok(range) } else { Err(Status::NoGrace) };
+        return Ok(range);
     }
     if grace { Err(Status::Grace) } else { Ok(range) }
 }
@@ -289,6 +304,8 @@ fn grant(
                 let status = if cx.minor == 0 { Status::Resource } else { Status::Delay };
                 return Err(status.into());
             }
+            State::check_settled(tables, file)?;
+            let ranges = &mut tables.files.entry(*file).or_default().ranges;
             ranges.set(range, write, owner);
             return Ok(());
         };

@@ -2,7 +2,8 @@
 
 use super::lock::Denied;
 use super::{Failure, Operation};
-use crate::v4::cx::Cx;
+use crate::v4::cx::{Cx, FileKey};
+use crate::v4::state::State;
 use crate::v4::state::ranges::Range;
 use crate::v4::state::tables::LockOwnerId;
 use crate::v4::wire::{LockType, OpNum, StateOwner, Status};
@@ -38,25 +39,38 @@ impl Operation for Lockt {
         let file = cx.object(Status::Isdir)?.file_key();
         let range = Range::new(args.offset, args.length).ok_or(Status::Inval)?;
         let state = &cx.server.state;
-        let mut tables = state.lock();
         let client = match cx.session_client() {
             Some(client) => client,
-            None => state.minor_zero_client(&mut tables, args.owner.clientid, cx.now.seconds())?.id,
+            None => {
+                let (mut tables, now) = (state.lock(), cx.now.seconds());
+                state.minor_zero_client(&mut tables, args.owner.clientid, now)?.id
+            }
         };
         if state.grace.active() {
             return Err(Status::Grace.into());
         }
         let owner = LockOwnerId { client, name: Arc::from(args.owner.owner.0.as_slice()) };
-        loop {
-            let held = tables
-                .files
-                .get(&file)
-                .and_then(|f| f.ranges.conflict(&range, args.kind.is_write(), &owner))
-                .cloned();
-            let Some(held) = held else { return Ok(()) };
-            if !state.give_up_if_expired(&mut tables, held.owner.client, cx.now.seconds()) {
-                return Err(Failure::with_body(Status::Denied, &Denied::by(&held)));
-            }
+        let attempt = || test(cx, &file, &range, args.kind.is_write(), &owner);
+        state.when_settled(&*cx.server.runtime, &file, attempt).await
+    }
+}
+
+/// Whether the lock would be given now.
+fn test(
+    cx: &Cx<'_>,
+    file: &FileKey,
+    range: &Range,
+    write: bool,
+    owner: &LockOwnerId,
+) -> Result<(), Failure> {
+    let state = &cx.server.state;
+    let mut tables = state.lock();
+    loop {
+        let held =
+            tables.files.get(file).and_then(|f| f.ranges.conflict(range, write, owner)).cloned();
+        let Some(held) = held else { return Ok(State::check_settled(&mut tables, file)?) };
+        if !state.give_up_if_expired(&mut tables, held.owner.client, cx.now.seconds()) {
+            return Err(Failure::with_body(Status::Denied, &Denied::by(&held)));
         }
     }
 }

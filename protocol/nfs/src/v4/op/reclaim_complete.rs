@@ -35,7 +35,7 @@ impl Operation for ReclaimComplete {
         if std::mem::replace(&mut client.reclaim_complete, true) {
             return Err(Status::CompleteAlready.into());
         }
-        state.grace.completed(&client.name);
+        state.grace.completed(&client.name, cx.now.seconds());
         Ok(())
     }
 }

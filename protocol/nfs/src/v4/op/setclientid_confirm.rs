@@ -2,8 +2,8 @@
 
 use super::{Failure, Operation};
 use crate::v4::cx::Cx;
-use crate::v4::state::recovery::ClientRecord;
-use crate::v4::state::tables::Principal;
+use crate::v4::state::client::keep_record;
+use crate::v4::state::tables::{Client, Principal, Tables};
 use crate::v4::wire::{ClientId, OpNum, Status, Verifier};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,31 +31,13 @@ impl Operation for SetclientidConfirm {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let state = &cx.server.state;
         let now = cx.now.seconds();
+        judge(cx, &state.lock(), &args)?;
+        let kept = keep_record(cx, args.clientid).await?;
         let mut tables = state.lock();
-        let client = tables
-            .clients
-            .get(&args.clientid)
-            .filter(|c| c.minor_zero && c.confirm_verifier == args.confirm)
-            .ok_or(Status::StaleClientid)?;
-        if client.principal != Principal::of(&cx.call.credential) {
-            return Err(Status::ClidInuse.into());
-        }
+        // The same request may have run meanwhile, or the client be gone.
+        let client = judge(cx, &tables, &args)?;
         if !client.confirmed {
-            if let Some(old) = tables.by_name.get(&client.name).and_then(|slot| slot.confirmed)
-                && let Some(old) = tables.clients.get(&old)
-                && old.principal != client.principal
-                && old.has_state()
-                && !old.lease.expired(now, state.lease_seconds)
-            {
-                return Err(Status::ClidInuse.into());
-            }
-            let record = ClientRecord { name: client.name.clone(), minor_zero: true };
-            if state.recovery.put(&record).is_err() {
-                tracing::error!(
-                    "a client record cannot be written to the state directory; new clients have to wait"
-                );
-                return Err(Status::Delay.into());
-            }
+            kept.still_counts(client)?;
             state.confirm_client(&mut tables, args.clientid, now);
         }
         if let Some(client) = tables.clients.get(&args.clientid) {
@@ -70,4 +52,26 @@ impl Operation for SetclientidConfirm {
         }
         Ok(())
     }
+}
+
+/// The client of the request, which may confirm it (RFC 7530 §16.34.5).
+fn judge<'t>(cx: &Cx<'_>, tables: &'t Tables, args: &Args) -> Result<&'t Client, Status> {
+    let client = tables
+        .clients
+        .get(&args.clientid)
+        .filter(|c| c.minor_zero && c.confirm_verifier == args.confirm)
+        .ok_or(Status::StaleClientid)?;
+    if client.principal != Principal::of(&cx.call.credential) {
+        return Err(Status::ClidInuse);
+    }
+    let old = tables.by_name.get(&client.name).and_then(|slot| slot.confirmed);
+    if !client.confirmed
+        && let Some(old) = old.and_then(|id| tables.clients.get(&id))
+        && old.principal != client.principal
+        && old.has_state()
+        && !old.lease.expired(cx.now.seconds(), cx.server.state.lease_seconds)
+    {
+        return Err(Status::ClidInuse);
+    }
+    Ok(client)
 }

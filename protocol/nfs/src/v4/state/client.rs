@@ -3,6 +3,7 @@
 use super::State;
 use super::lease::Lease;
 use super::owner::OwnerSeq;
+use super::recovery::ClientRecord;
 use super::tables::{Client, Principal, Tables};
 use crate::limits::MAX_CLIENTS;
 use crate::v4::cx::Cx;
@@ -38,6 +39,8 @@ impl State {
             principal: Principal::of(&cx.call.credential),
             minor_zero,
             confirmed: false,
+            record_removals: 0,
+            record_begun: false,
             lease: Arc::new(Lease::new(cx.now.seconds())),
             sessions: Vec::new(),
             create_sequence: OwnerSeq::default(),
@@ -144,4 +147,44 @@ impl State {
             _ => Err(Status::StaleClientid),
         }
     }
+}
+
+/// Says that a client's record was brought to stable storage, and as of when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordKept {
+    record_removals: u32,
+}
+
+impl RecordKept {
+    /// Whether the record is there still: that of an earlier client of the same
+    /// name may have been removed since.
+    ///
+    /// # Errors
+    /// [`Status::Delay`]: the client comes again.
+    pub(crate) fn still_counts(self, client: &Client) -> Result<(), Status> {
+        if client.record_removals == self.record_removals { Ok(()) } else { Err(Status::Delay) }
+    }
+}
+
+/// Brings the record of a client that is about to be confirmed to stable
+/// storage: it must be there before the client may rely on reclaiming after a
+/// restart (RFC 8881 §8.4.2.1, RFC 7530 §9.6.3.4). Nothing is locked meanwhile,
+/// so whoever waited looks at everything anew.
+///
+/// # Errors
+/// [`Status::StaleClientid`], or [`Status::Delay`] when storage does not take it.
+pub(crate) async fn keep_record(cx: &Cx<'_>, id: ClientId) -> Result<RecordKept, Status> {
+    let state = &cx.server.state;
+    let (record, kept) = {
+        let mut tables = state.lock();
+        let client = tables.clients.get_mut(&id).ok_or(Status::StaleClientid)?;
+        let kept = RecordKept { record_removals: client.record_removals };
+        if client.confirmed {
+            return Ok(kept);
+        }
+        client.record_begun = true;
+        (ClientRecord { name: client.name.clone(), minor_zero: client.minor_zero }, kept)
+    };
+    state.records.keep(&*cx.server.runtime, record).await?;
+    Ok(kept)
 }

@@ -3,6 +3,7 @@
 use super::State;
 use super::ids::StateKey;
 use super::index::IoCore;
+use super::ongoing::Awaited;
 use super::tables::{Delegation, Tables};
 use crate::v4::cx::{Cx, FileKey, Object};
 use crate::v4::wire::{ClientId, Status};
@@ -40,7 +41,8 @@ impl State {
             return false;
         }
         let Some(state) = tables.files.get(file) else { return true };
-        if state.no_delegation_before > now_seconds {
+        let settled = state.unfinished.iter().all(Awaited::is_over);
+        if state.no_delegation_before > now_seconds || !settled {
             return false;
         }
         let delegated = state.delegations.iter().filter_map(|key| tables.delegations.get(key));
@@ -130,7 +132,8 @@ impl State {
     /// `except` stay.
     ///
     /// # Errors
-    /// [`Status::Delay`] while a delegation is being recalled.
+    /// [`Status::Delay`] while a delegation is being recalled, or what was taken
+    /// from others is not free.
     pub(crate) fn recall_conflicting(
         &self,
         cx: &Cx<'_>,
@@ -157,7 +160,7 @@ impl State {
         now_seconds: u64,
     ) -> Result<(), Status> {
         let Some(state) = tables.files.get(file) else { return Ok(()) };
-        if state.delegations.is_empty() {
+        if state.delegations.is_empty() && state.unfinished.is_empty() {
             return Ok(());
         }
         let standing: Vec<(StateKey, ClientId)> = state
@@ -175,7 +178,7 @@ impl State {
             waiting = true;
             self.begin_recall(server, tables, key, now_seconds);
         }
-        if waiting { Err(Status::Delay) } else { Ok(()) }
+        if waiting { Err(Status::Delay) } else { Self::check_settled(tables, file) }
     }
 
     /// Starts the recall of one delegation, once.
@@ -288,7 +291,7 @@ impl State {
                 self.begin_recall(server, &mut tables, key, now_seconds);
             }
         }
-        free
+        free && Self::check_settled(&mut tables, file).is_ok()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Time: leases that run out, recalls nobody answers, grace that ends.
 
 use super::State;
+use super::ongoing::Awaited;
 use super::tables::Tables;
 use crate::v4::Server;
 use crate::v4::cx::FileKey;
@@ -37,8 +38,11 @@ impl State {
 
     /// Takes all state from a client whose lease ran out. Minor version 0
     /// keeps the bare record, so that RENEW answers NFS4ERR_EXPIRED
-    /// (RFC 7530 §16.28.3); later versions lose their sessions.
+    /// (RFC 7530 §16.28.3); later versions lose their sessions. Nothing of what
+    /// it held is given to others while it could reclaim it after a restart
+    /// (RFC 8881 §8.4.3).
     pub(crate) fn expire_client(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
+        let held = tables.files_of(id);
         let Some(record) = tables.clients.get_mut(&id) else { return };
         let name = record.name.clone();
         if record.minor_zero {
@@ -51,11 +55,19 @@ impl State {
         } else {
             self.drop_client(tables, id, now_seconds);
         }
-        if self.recovery.remove(&name).is_err() {
-            tracing::error!(
-                "the record of an expired client could not be removed from the state directory"
-            );
+        let removal = self.forget_record(tables, &name);
+        for file in held {
+            Self::await_before_giving(tables, file, removal.clone());
         }
+    }
+
+    /// Begins to remove the record of a client that lost its state or left.
+    pub(crate) fn forget_record(&self, tables: &mut Tables, name: &[u8]) -> Awaited {
+        let newcomer = tables.by_name.get(name).and_then(|slot| slot.unconfirmed);
+        if let Some(newcomer) = newcomer.and_then(|id| tables.clients.get_mut(&id)) {
+            newcomer.record_removals += 1;
+        }
+        self.records.forget(name)
     }
 }
 
@@ -84,11 +96,9 @@ impl Server {
     /// To be called about once a second: ends grace, expires clients,
     /// revokes delegations that were recalled a lease ago, drops waiters.
     pub fn tick(&self, now_seconds: u64) {
-        for name in self.state.grace.tick(now_seconds) {
-            // One by one: each waits for a disk, and others for the tables.
-            self.forget_absent(&self.state.lock(), &name);
-        }
+        self.state.records.tick(now_seconds);
         let mut tables = self.state.lock();
+        self.end_grace(&mut tables, now_seconds);
         self.expire_clients(&mut tables, now_seconds);
         self.revoke_unreturned(&mut tables, now_seconds);
         self.repeat_recalls(&tables, now_seconds);
@@ -107,15 +117,17 @@ impl Server {
         }
     }
 
-    /// Grace is over: the record of a client that never came back goes. One
-    /// that is here keeps it, whether it said that it was done (minor version
-    /// 0 has no way to say so) or not: it must be able to reclaim after the
-    /// next restart.
-    fn forget_absent(&self, tables: &Tables, name: &[u8]) {
-        let here = tables.by_name.get(name).is_some_and(|slot| slot.confirmed.is_some());
-        if !here && self.state.recovery.remove(name).is_err() {
-            tracing::error!("the record of a client that did not come back could not be removed");
-        }
+    /// The records of clients that never came back go, and grace with the last
+    /// of them. A client that is here keeps its own, whether it said that it was
+    /// done (minor version 0 has no way to say so) or not: it must be able to
+    /// reclaim after the next restart.
+    fn end_grace(&self, tables: &mut Tables, now_seconds: u64) {
+        let grace = &self.state.grace;
+        grace.end_if_settled();
+        let Some(mut absent) = grace.tick(now_seconds) else { return };
+        absent.retain(|name| tables.by_name.get(name).is_none_or(|slot| slot.confirmed.is_none()));
+        let removals = absent.iter().map(|name| self.state.forget_record(tables, name));
+        grace.close(removals.collect());
     }
 
     /// Forgets blocked locks whose client stopped asking, and tells the others
@@ -156,10 +168,23 @@ impl Server {
             .map(|client| client.id)
             .collect();
         for id in gone {
-            if tables.clients.get(&id).is_some_and(|client| client.confirmed) {
+            let Some(client) = tables.clients.get(&id) else { continue };
+            if client.confirmed {
                 self.state.expire_client(tables, id, now_seconds);
+            } else if client.record_begun {
+                self.forget_unconfirmed(tables, id);
             }
             self.state.drop_client(tables, id, now_seconds);
+        }
+    }
+
+    /// The record of a client that stayed away while it was being written goes,
+    /// unless it is also that of a confirmed one.
+    fn forget_unconfirmed(&self, tables: &mut Tables, id: ClientId) {
+        let Some(name) = tables.clients.get(&id).map(|client| client.name.clone()) else { return };
+        if tables.by_name.get(&name).is_none_or(|slot| slot.confirmed.is_none()) {
+            // Nothing waits for the end of it: the client held nothing.
+            let _ = self.state.forget_record(tables, &name);
         }
     }
 

@@ -18,7 +18,8 @@ impl State {
     /// (RFC 7530 §9.9, RFC 8881 §9.7).
     ///
     /// # Errors
-    /// [`Status::ShareDenied`].
+    /// [`Status::ShareDenied`], [`Status::Delay`] while what was taken from
+    /// others is not free.
     pub(crate) fn check_shares(
         &self,
         tables: &mut Tables,
@@ -29,7 +30,7 @@ impl State {
     ) -> Result<(), Status> {
         loop {
             let Some(client) = conflicting_client(tables, file, access, deny) else {
-                return Ok(());
+                return Self::check_settled(tables, file);
             };
             if !self.give_up_if_expired(tables, client, now_seconds) {
                 return Err(Status::ShareDenied);

@@ -106,12 +106,15 @@ async fn open_anonymous(
     }
     let file = object.file_key();
     let caller = cx.session_client();
-    if access.modifies() {
-        state.recall_before_change(cx, &file, caller)?;
-    } else {
-        state.recall_conflicting(cx, &file, false, caller)?;
-    }
-    state.check_anonymous(&file, access, cx.now.seconds())?;
+    let attempt = || {
+        if access.modifies() {
+            state.recall_before_change(cx, &file, caller)?;
+        } else {
+            state.recall_conflicting(cx, &file, false, caller)?;
+        }
+        Ok(state.check_anonymous(&file, access, cx.now.seconds())?)
+    };
+    state.when_settled(&*cx.server.runtime, &file, attempt).await.map_err(|no| no.status)?;
     let want = OpenAccess {
         read: !access.modifies(),
         write: access.modifies(),
@@ -131,6 +134,11 @@ impl State {
     ) -> Result<(), Status> {
         let mut tables = self.lock();
         let wanted = if access.modifies() { ACCESS_WRITE } else { ACCESS_READ };
-        self.check_shares(&mut tables, file, wanted, 0, now_seconds).map_err(|_| Status::Locked)
+        self.check_shares(&mut tables, file, wanted, 0, now_seconds).map_err(
+            |status| match status {
+                Status::ShareDenied => Status::Locked,
+                other => other,
+            },
+        )
     }
 }

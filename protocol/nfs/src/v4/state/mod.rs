@@ -12,14 +12,17 @@ pub mod client;
 pub mod delegation;
 pub mod expiry;
 pub mod file;
+pub mod grace;
 pub mod ids;
 pub mod index;
 pub mod io;
 pub mod lease;
 pub mod notify;
+pub mod ongoing;
 pub mod open;
 pub mod owner;
 pub mod ranges;
+pub mod records;
 pub mod recovery;
 pub mod reply_memory;
 pub(crate) mod sequenced;
@@ -28,9 +31,11 @@ pub mod tables;
 pub mod view;
 
 use crate::v4::callback::BackChannels;
+use grace::{Grace, GracePeriod};
 use ids::IdSource;
 use index::IoIndex;
-use recovery::{Grace, RecoveryStore};
+use records::ClientRecords;
+use recovery::RecoveryStore;
 use session::SessionTable;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tables::Tables;
@@ -40,7 +45,7 @@ pub struct State {
     pub(crate) tables: Mutex<Tables>,
     pub(crate) index: IoIndex,
     pub(crate) sessions: SessionTable,
-    pub(crate) recovery: Arc<dyn RecoveryStore>,
+    pub(crate) records: ClientRecords,
     pub(crate) grace: Grace,
     pub(crate) ids: IdSource,
     pub(crate) lease_seconds: u32,
@@ -58,16 +63,17 @@ impl State {
     pub fn new(
         boot_epoch: u32,
         lease_seconds: u32,
-        grace_seconds: u32,
+        grace: GracePeriod,
         recovery: Arc<dyn RecoveryStore>,
         started_seconds: u64,
     ) -> Self {
-        let grace = Grace::new(recovery.load(), started_seconds, grace_seconds);
+        let records = ClientRecords::new(recovery);
+        let grace = Grace::new(records.load(), started_seconds, grace);
         Self {
             tables: Mutex::new(Tables::default()),
             index: IoIndex::default(),
             sessions: SessionTable::default(),
-            recovery,
+            records,
             grace,
             ids: IdSource::new(boot_epoch),
             lease_seconds,

@@ -4,6 +4,7 @@ use super::buried::Buried;
 use super::ids::StateKey;
 use super::index::IoCore;
 use super::lease::Lease;
+use super::ongoing::Awaited;
 use super::owner::OwnerSeq;
 use super::ranges::RangeTable;
 use super::session::Session;
@@ -87,6 +88,11 @@ pub struct Client {
     pub minor_zero: bool,
     /// Whether it was confirmed.
     pub confirmed: bool,
+    /// How often the record of its name was removed while it was there: one
+    /// written before that does not count.
+    pub record_removals: u32,
+    /// Its record was handed to stable storage.
+    pub record_begun: bool,
     /// Its lease.
     pub lease: Arc<Lease>,
     /// Its sessions.
@@ -301,6 +307,9 @@ pub struct FileState {
     pub waiters: Vec<Waiter>,
     /// No delegations before this second: one was recalled lately.
     pub no_delegation_before: u64,
+    /// What must have ended before anything of the file is given to somebody:
+    /// see `ongoing.rs`.
+    pub unfinished: Vec<Awaited>,
 }
 
 impl FileState {
@@ -312,6 +321,7 @@ impl FileState {
             && self.ranges.is_empty()
             && self.waiters.is_empty()
             && self.no_delegation_before <= now_seconds
+            && self.unfinished.iter().all(Awaited::is_over)
     }
 }
 
@@ -337,6 +347,16 @@ impl Tables {
             return Some((StateKind::Lock, lock.owner.client, lock.seqid));
         }
         self.delegations.get(&key).map(|d| (StateKind::Delegation, d.client, d.seqid))
+    }
+
+    /// The files a client has opens or delegations of; its locks are in them.
+    #[must_use]
+    pub fn files_of(&self, client: ClientId) -> HashSet<FileKey> {
+        let Some(client) = self.clients.get(&client) else { return HashSet::new() };
+        let opens = client.open_owners.values().flat_map(|owner| &owner.opens);
+        let opened = opens.filter_map(|key| self.opens.get(key)).map(|open| open.file);
+        let delegated = client.delegations.iter().filter_map(|key| self.delegations.get(key));
+        opened.chain(delegated.map(|delegation| delegation.file)).collect()
     }
 
     /// Drops a file's record when nothing hangs on it any more.

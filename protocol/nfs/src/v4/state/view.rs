@@ -61,6 +61,8 @@ pub struct StateTotals {
     pub recalls: usize,
     /// Whether grace runs, and seconds left.
     pub grace_seconds: u64,
+    /// Client records on their way to stable storage, or from it.
+    pub record_changes: usize,
 }
 
 impl Server {
@@ -101,6 +103,7 @@ impl Server {
     pub fn totals(&self, now_seconds: u64) -> StateTotals {
         let mut totals = StateTotals {
             grace_seconds: self.state.grace.remaining_seconds(now_seconds),
+            record_changes: self.state.records.backlog(now_seconds).changes,
             ..StateTotals::default()
         };
         for view in self.clients(now_seconds) {

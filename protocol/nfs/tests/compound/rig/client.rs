@@ -348,7 +348,12 @@ impl Client {
     /// Begins a request in a slot; it goes on as the world does.
     pub(crate) fn begin(&self, slot: u32, sequence: u32, ops: Ops) -> Pending {
         let first = Ops::new().op::<sequence::Sequence>(&self.sequence_args(slot, sequence));
-        let (bytes, _) = ops.after(first).encode(b"", u32::from(self.minor));
+        self.begin_bare(ops.after(first))
+    }
+
+    /// Begins a request without SEQUENCE.
+    pub(crate) fn begin_bare(&self, ops: Ops) -> Pending {
+        let (bytes, _) = ops.encode(b"", u32::from(self.minor));
         let (server, call, now) = (self.rig.server(), self.rpc_call(), self.rig.world.clock());
         let pending = Pending::default();
         let slot = Rc::clone(&pending);

@@ -5,20 +5,20 @@ mod client;
 mod files;
 mod ops;
 mod scene;
+mod shelf;
 mod world;
 
 pub(crate) use callbacks::{Heard, Manner};
-pub(crate) use client::Client;
+pub(crate) use client::{Client, Pending};
 pub(crate) use files::{Locked, Opened, Wish, attrs, mode};
 pub(crate) use ops::{Ops, Reply, name};
 pub(crate) use scene::{Scene, each, every_minor, sessions};
+pub(crate) use shelf::Shelf;
 pub(crate) use world::World;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use world::Outside;
 use zgate_memory::MemoryStore;
 use zgate_nfs::namespace::export::Versions;
@@ -27,53 +27,14 @@ use zgate_nfs::namespace::{ClientRule, Export, ExportId, Fh, Namespace, Place};
 use zgate_nfs::v4::Server;
 use zgate_nfs::v4::server::{Identity, NoObserver, ServerOptions};
 use zgate_nfs::v4::state::State;
-use zgate_nfs::v4::state::recovery::{ClientRecord, RecoveryStore};
+use zgate_nfs::v4::state::grace::GracePeriod;
+use zgate_nfs::v4::state::recovery::RecoveryStore;
 use zgate_store::attr::FsId;
-use zgate_store::{StoreError, StoreResult};
 
 /// The lease of every server here, in seconds.
 pub(crate) const LEASE: u64 = 20;
-/// The grace period, in seconds.
+/// The grace period, in seconds; three times that at most.
 pub(crate) const GRACE: u64 = 30;
-
-/// Client records on a shelf that survives the server.
-#[derive(Debug, Default)]
-pub(crate) struct Shelf {
-    records: Mutex<BTreeMap<Vec<u8>, ClientRecord>>,
-    broken: AtomicBool,
-}
-
-impl Shelf {
-    pub(crate) fn names(&self) -> Vec<Vec<u8>> {
-        self.records.lock().unwrap().keys().cloned().collect()
-    }
-
-    pub(crate) fn set_broken(&self, broken: bool) {
-        self.broken.store(broken, Ordering::Release);
-    }
-
-    fn check(&self) -> StoreResult<()> {
-        if self.broken.load(Ordering::Acquire) { Err(StoreError::NoSpace) } else { Ok(()) }
-    }
-}
-
-impl RecoveryStore for Shelf {
-    fn load(&self) -> Vec<ClientRecord> {
-        self.records.lock().unwrap().values().cloned().collect()
-    }
-
-    fn put(&self, record: &ClientRecord) -> StoreResult<()> {
-        self.check()?;
-        self.records.lock().unwrap().insert(record.name.clone(), record.clone());
-        Ok(())
-    }
-
-    fn remove(&self, name: &[u8]) -> StoreResult<()> {
-        self.check()?;
-        self.records.lock().unwrap().remove(name);
-        Ok(())
-    }
-}
 
 /// A server, its stores and the world around it.
 pub(crate) struct Rig {
@@ -229,7 +190,8 @@ fn serve(
 ) -> Arc<Server> {
     let recovery: Arc<dyn RecoveryStore> = Arc::<Shelf>::clone(shelf);
     let now = world.clock().seconds();
-    let state = State::new(boot_epoch, LEASE as u32, grace_seconds, recovery, now);
+    let grace = GracePeriod { seconds: grace_seconds, max_seconds: 3 * grace_seconds };
+    let state = State::new(boot_epoch, LEASE as u32, grace, recovery, now);
     let mut write_verifier = *b"verifier";
     write_verifier[7] = boot_epoch as u8;
     let options = ServerOptions {

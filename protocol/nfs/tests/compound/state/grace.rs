@@ -232,3 +232,67 @@ fn names_stay_as_they_are_until_grace_ends() {
         a.check("RENAME", rename(), Status::Ok);
     }
 }
+
+/// Seconds between one client and the next that reclaims: processors are short.
+const SLOW_SECONDS: u64 = 5;
+
+#[test]
+fn many_clients_that_reclaim_slowly_are_all_let_in() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let clients: Vec<_> = (0..16)
+            .map(|number| {
+                let c = rig.client(&format!("c{number}"), minor);
+                let fh = c.create(&format!("f{number}")).fh;
+                (c, fh)
+            })
+            .collect();
+        rig.restart();
+        let mut passed = 0;
+        for (c, fh) in &clients {
+            come_back(c);
+            c.open(&reclaim(fh, 0)).unwrap();
+            if minor > 0 {
+                c.reclaim_complete().unwrap();
+            }
+            rig.pass_seconds(SLOW_SECONDS);
+            passed += SLOW_SECONDS;
+        }
+        assert!(passed > 2 * GRACE && passed < 3 * GRACE);
+        rig.pass_seconds(3 * GRACE - passed);
+        let c = rig.client("late", minor);
+        assert!(c.open(&Wish::name(&c.export(), "f1")).is_ok(), "grace ends all the same");
+    }
+}
+
+#[test]
+fn grace_ends_at_last_however_busily_clients_reclaim() {
+    for minor in 0..=2 {
+        let (rig, [(a, fa), (b, _)]) = gone(minor);
+        come_back(&a);
+        for second in 0..3 * GRACE {
+            assert!(a.open(&reclaim(&fa, 0)).is_ok(), "{second}");
+            rig.pass_seconds(1);
+        }
+        assert_eq!(a.open(&reclaim(&fa, 0)).unwrap_err(), Status::NoGrace);
+        come_back(&b);
+        assert!(!rig.shelf.names().is_empty());
+    }
+}
+
+#[test]
+fn a_stranger_that_asks_to_reclaim_does_not_prolong_grace() {
+    for minor in 0..=2 {
+        let (rig, [(_, fa), _]) = gone(minor);
+        let stranger = rig.stranger("stranger", minor);
+        stranger.introduce_for_reclaim(false);
+        for _ in 0..GRACE {
+            assert_eq!(stranger.open(&reclaim(&fa, 0)).unwrap_err(), Status::NoGrace);
+            rig.pass_seconds(1);
+        }
+        if minor > 0 {
+            stranger.reclaim_complete().unwrap();
+        }
+        assert!(stranger.open(&Wish::name(&stranger.export(), "a")).is_ok());
+    }
+}

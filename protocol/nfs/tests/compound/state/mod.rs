@@ -5,5 +5,6 @@ mod foreign;
 mod grace;
 mod leases;
 mod locks;
+mod records;
 mod shares;
 mod stability;

@@ -144,8 +144,11 @@ fn check_grace(cx: &Cx<'_>, client: ClientId, claim: &Claim) -> Result<(), Statu
     };
     if claim.is_reclaim() {
         let open_to_it = state.grace.active() && may_reclaim && !complete;
+        if !open_to_it {
+            return Err(Status::NoGrace);
+        }
         state.grace.reclaiming(cx.now.seconds());
-        return if open_to_it { Ok(()) } else { Err(Status::NoGrace) };
+        return Ok(());
     }
     if state.grace.active() || cx.minor > 0 && !complete {
         return Err(Status::Grace);
@@ -167,10 +170,14 @@ async fn open(
     let access = args.access & 3;
     if !target.created {
         let modifies = takes_from_others(args, &target);
-        cx.server.state.recall_conflicting(cx, &object.file_key(), modifies, Some(client))?;
+        let (state, file) = (&cx.server.state, object.file_key());
+        let attempt = || Ok(state.recall_conflicting(cx, &file, modifies, Some(client))?);
+        state.when_settled(&*cx.server.runtime, &file, attempt).await?;
     }
     let opened = open_in_store(&target, args, access).await?;
-    let stateid = remember(cx, args, client, owner, &target, &opened)?;
+    let attempt = || Ok(remember(cx, args, client, owner, &target, &opened)?);
+    let (runtime, file) = (&*cx.server.runtime, object.file_key());
+    let stateid = cx.server.state.when_settled(runtime, &file, attempt).await?;
     if args.claim.is_reclaim() {
         cx.server.state.confirm_reclaiming(client, owner);
     }

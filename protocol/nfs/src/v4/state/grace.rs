@@ -1,0 +1,243 @@
+//! The grace period: who held state before a restart takes it back, and nobody
+//! takes what another one may take back (RFC 8881 §8.4.2).
+
+use super::ongoing::Awaited;
+use super::recovery::KeptRecords;
+use crate::limits::RECLAIM_PAUSE_SECONDS;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How long grace lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GracePeriod {
+    /// Its regular length in seconds; 0: none.
+    pub seconds: u32,
+    /// Its length at most, in seconds: it goes on while clients reclaim.
+    pub max_seconds: u32,
+}
+
+/// Clients reclaim.
+const RUNNING: u8 = 0;
+/// Nobody new may reclaim, and the records of who did not come back are being
+/// removed: until they are, nothing is given to others.
+const CLOSING: u8 = 1;
+/// Past.
+const OVER: u8 = 2;
+
+/// Clients known from before the restart that have not finished.
+#[derive(Debug, Default)]
+struct Unfinished {
+    clients: HashSet<Vec<u8>>,
+    removals: Vec<Awaited>,
+}
+
+/// The grace period.
+#[derive(Debug)]
+pub struct Grace {
+    eligible: HashSet<Vec<u8>>,
+    /// Some records could not be read: not all clients that held state are
+    /// known, so the period does not end early.
+    damaged: bool,
+    unfinished: Mutex<Unfinished>,
+    ends_seconds: u64,
+    /// However busy clients are reclaiming, it ends then.
+    ends_at_last_seconds: u64,
+    /// The second after that of the latest reclaim; 0: there was none.
+    after_last_reclaim: AtomicU64,
+    phase: AtomicU8,
+}
+
+impl Grace {
+    /// Grace for the clients in `kept`. With none, and none damaged, there is
+    /// nothing to wait for.
+    #[must_use]
+    pub fn new(kept: KeptRecords, started_seconds: u64, period: GracePeriod) -> Self {
+        let eligible: HashSet<_> = kept.records.into_iter().map(|record| record.name).collect();
+        let over = eligible.is_empty() && !kept.damaged || period.seconds == 0;
+        let longest = period.max_seconds.max(period.seconds);
+        Self {
+            unfinished: Unfinished { clients: eligible.clone(), removals: Vec::new() }.into(),
+            eligible,
+            damaged: kept.damaged,
+            ends_seconds: started_seconds + u64::from(period.seconds),
+            ends_at_last_seconds: started_seconds + u64::from(longest),
+            after_last_reclaim: AtomicU64::new(0),
+            phase: AtomicU8::new(if over { OVER } else { RUNNING }),
+        }
+    }
+
+    fn unfinished(&self) -> MutexGuard<'_, Unfinished> {
+        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the period runs.
+    #[must_use]
+    pub fn active(&self) -> bool {
+        self.phase.load(Ordering::Acquire) != OVER
+    }
+
+    /// Whether a client of this name, which introduces itself, held state
+    /// before the restart and comes in time to reclaim it.
+    #[must_use]
+    pub fn may_reclaim(&self, name: &[u8], now_seconds: u64) -> bool {
+        let running = self.phase.load(Ordering::Acquire) == RUNNING;
+        let eligible = running && self.eligible.contains(name);
+        if eligible {
+            self.reclaiming(now_seconds);
+        }
+        eligible
+    }
+
+    /// A client that may is taking back what it held.
+    pub fn reclaiming(&self, now_seconds: u64) {
+        self.after_last_reclaim.fetch_max(now_seconds + 1, Ordering::Relaxed);
+    }
+
+    fn due(&self, now_seconds: u64) -> bool {
+        let after_last = self.after_last_reclaim.load(Ordering::Relaxed);
+        let reclaiming = after_last > 0 && now_seconds < after_last + RECLAIM_PAUSE_SECONDS;
+        now_seconds >= self.ends_at_last_seconds || now_seconds >= self.ends_seconds && !reclaiming
+    }
+
+    /// A client has taken back all it wanted; with the last one grace ends,
+    /// when all are known.
+    pub fn completed(&self, name: &[u8], now_seconds: u64) {
+        let mut unfinished = self.unfinished();
+        if unfinished.clients.remove(name) {
+            self.reclaiming(now_seconds);
+        }
+        let running = self.phase.load(Ordering::Acquire) == RUNNING;
+        if running && unfinished.clients.is_empty() && !self.damaged {
+            self.phase.store(OVER, Ordering::Release);
+        }
+    }
+
+    /// Begins the end of the period when its time has come. Returns the clients
+    /// that have not finished, once: the records of those that did not come
+    /// back are to be removed and given to [`Self::close`].
+    pub fn tick(&self, now_seconds: u64) -> Option<Vec<Vec<u8>>> {
+        let running = self.phase.load(Ordering::Acquire) == RUNNING;
+        if !running || !self.due(now_seconds) {
+            return None;
+        }
+        self.phase.store(CLOSING, Ordering::Release);
+        Some(self.unfinished().clients.drain().collect())
+    }
+
+    /// What must have ended before the period has: the removal of the records
+    /// of clients that did not come back. They must not reclaim after the next
+    /// restart what is given to others from now on (RFC 8881 §8.4.3).
+    pub fn close(&self, removals: Vec<Awaited>) {
+        self.unfinished().removals = removals;
+        self.end_if_settled();
+    }
+
+    /// Ends a period that is closing once its removals are done.
+    pub fn end_if_settled(&self) {
+        if self.phase.load(Ordering::Acquire) != CLOSING {
+            return;
+        }
+        let mut unfinished = self.unfinished();
+        unfinished.removals.retain(|removal| !removal.is_over());
+        if unfinished.removals.is_empty() {
+            self.phase.store(OVER, Ordering::Release);
+        }
+    }
+
+    /// Seconds until it ends by itself.
+    #[must_use]
+    pub fn remaining_seconds(&self, now_seconds: u64) -> u64 {
+        if !self.active() {
+            return 0;
+        }
+        let end = if now_seconds < self.ends_seconds {
+            self.ends_seconds
+        } else {
+            self.ends_at_last_seconds
+        };
+        end.saturating_sub(now_seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ongoing::Ongoing;
+    use super::super::recovery::ClientRecord;
+    use super::*;
+
+    fn kept(names: &[&str], damaged: bool) -> KeptRecords {
+        let record =
+            |name: &&str| ClientRecord { name: name.as_bytes().to_vec(), minor_zero: false };
+        KeptRecords { records: names.iter().map(record).collect(), damaged }
+    }
+
+    fn grace(names: &[&str], started: u64, seconds: u32, max_seconds: u32) -> Grace {
+        Grace::new(kept(names, false), started, GracePeriod { seconds, max_seconds })
+    }
+
+    #[test]
+    fn grace_ends_early_when_all_are_back() {
+        let grace = grace(&["a", "b"], 0, 90, 270);
+        assert!(grace.active() && grace.may_reclaim(b"a", 1) && !grace.may_reclaim(b"c", 1));
+        grace.completed(b"a", 1);
+        assert!(grace.active());
+        grace.completed(b"b", 1);
+        assert!(!grace.active());
+    }
+
+    #[test]
+    fn grace_ends_in_time_and_names_who_stayed_away() {
+        let period = grace(&["a"], 10, 90, 270);
+        assert!(period.tick(99).is_none());
+        assert_eq!(period.tick(100), Some(vec![b"a".to_vec()]));
+        assert!(period.active(), "until their records are gone");
+        assert!(!period.may_reclaim(b"a", 100), "too late");
+        period.close(Vec::new());
+        assert!(!period.active());
+        assert!(!grace(&[], 0, 90, 270).active());
+        assert!(!grace(&["a"], 0, 0, 0).active());
+    }
+
+    #[test]
+    fn grace_ends_when_the_last_record_of_who_stayed_away_is_gone() {
+        let grace = grace(&["a", "b"], 0, 10, 30);
+        assert!(grace.tick(10).is_some());
+        let removal = Ongoing::default();
+        grace.close(vec![removal.awaited()]);
+        assert!(grace.active() && grace.tick(11).is_none());
+        grace.end_if_settled();
+        assert!(grace.active());
+        drop(removal);
+        grace.end_if_settled();
+        assert!(!grace.active());
+    }
+
+    #[test]
+    fn grace_waits_for_clients_in_the_middle_of_their_reclaims_but_not_forever() {
+        let period = grace(&["a", "b"], 0, 10, 30);
+        for now in (0..30).step_by(RECLAIM_PAUSE_SECONDS as usize) {
+            period.reclaiming(now);
+            assert!(period.tick(now).is_none(), "{now}");
+        }
+        period.reclaiming(30);
+        assert_eq!(period.tick(30).map(|left| left.len()), Some(2));
+        let period = grace(&["a"], 0, 10, 60);
+        period.reclaiming(10);
+        assert!(period.tick(10 + RECLAIM_PAUSE_SECONDS).is_none());
+        assert!(period.tick(11 + RECLAIM_PAUSE_SECONDS).is_some());
+    }
+
+    #[test]
+    fn unreadable_records_mean_the_whole_period() {
+        let period = GracePeriod { seconds: 90, max_seconds: 270 };
+        let unknown = Grace::new(kept(&[], true), 0, period);
+        assert!(unknown.active() && !unknown.may_reclaim(b"a", 1));
+        assert!(unknown.tick(89).is_none());
+        assert_eq!(unknown.tick(90), Some(Vec::new()));
+        let some = Grace::new(kept(&["a"], true), 0, period);
+        assert!(some.may_reclaim(b"a", 1));
+        some.completed(b"a", 1);
+        assert!(some.active(), "others may have held what cannot be read");
+    }
+}

@@ -1,0 +1,120 @@
+//! Work that must have ended before what a client held is given to another
+//! one: requests of it that storage still carries out, and the removal of its
+//! record from stable storage.
+
+use super::State;
+use super::tables::Tables;
+use crate::limits::SETTLE_WAIT_MILLISECONDS;
+use crate::runtime::Runtime;
+use crate::v4::cx::FileKey;
+use crate::v4::op::Failure;
+use crate::v4::wire::Status;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
+
+/// Held by work for as long as it runs. Dropping the last clone says that it is
+/// over.
+#[derive(Clone, Debug, Default)]
+pub struct Ongoing(Arc<()>);
+
+impl Ongoing {
+    /// The view of somebody who waits for the end of the work.
+    #[must_use]
+    pub fn awaited(&self) -> Awaited {
+        Awaited(Arc::downgrade(&self.0))
+    }
+}
+
+/// Work whose end is waited for.
+#[derive(Clone, Debug)]
+pub struct Awaited(Weak<()>);
+
+impl Awaited {
+    /// Whether the work is over. What it did is visible then.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let over = self.0.strong_count() == 0;
+        fence(Ordering::Acquire);
+        over
+    }
+}
+
+impl State {
+    /// Remembers that nothing of `file` is given away before the work is over.
+    pub(crate) fn await_before_giving(tables: &mut Tables, file: FileKey, work: Awaited) {
+        if work.is_over() {
+            return;
+        }
+        let state = tables.files.entry(file).or_default();
+        state.unfinished.retain(|other| !other.is_over());
+        state.unfinished.push(work);
+    }
+
+    /// Whether everything of `file` that was taken from clients, or given up by
+    /// them, may be given to others.
+    ///
+    /// # Errors
+    /// [`Status::Delay`] while requests under what was taken still run in
+    /// storage, or a client that lost it could still reclaim it after a restart
+    /// (RFC 8881 §8.4.3).
+    pub(crate) fn check_settled(tables: &mut Tables, file: &FileKey) -> Result<(), Status> {
+        let Some(state) = tables.files.get_mut(file) else { return Ok(()) };
+        if state.unfinished.is_empty() {
+            return Ok(());
+        }
+        state.unfinished.retain(|work| !work.is_over());
+        if state.unfinished.is_empty() { Ok(()) } else { Err(Status::Delay) }
+    }
+
+    fn is_settled(&self, file: &FileKey) -> bool {
+        Self::check_settled(&mut self.lock(), file).is_ok()
+    }
+
+    /// Tries again, for at most [`SETTLE_WAIT_MILLISECONDS`], what failed with
+    /// NFS4ERR_DELAY because `file` was not settled: it mostly is within
+    /// milliseconds, and clients come back after seconds.
+    ///
+    /// # Errors
+    /// Those of the last attempt.
+    pub(crate) async fn when_settled<T>(
+        &self,
+        runtime: &dyn Runtime,
+        file: &FileKey,
+        mut attempt: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let (mut pause, mut waited, mut was_settled) = (FIRST_PAUSE_MILLISECONDS, 0, false);
+        loop {
+            let result = attempt();
+            let delayed = matches!(&result, Err(failure) if failure.status == Status::Delay);
+            if !delayed || was_settled || waited >= SETTLE_WAIT_MILLISECONDS {
+                return result;
+            }
+            was_settled = self.is_settled(file);
+            if !was_settled {
+                runtime.sleep(pause).await;
+                waited += pause;
+                pause *= 2;
+            }
+        }
+    }
+}
+
+/// The first pause of who waits for a file to settle; each is twice the one
+/// before.
+const FIRST_PAUSE_MILLISECONDS: u64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_over_when_the_last_part_of_it_is() {
+        let work = Ongoing::default();
+        let awaited = work.awaited();
+        let part = work.clone();
+        drop(work);
+        assert!(!awaited.is_over());
+        drop(part);
+        assert!(awaited.is_over());
+    }
+}

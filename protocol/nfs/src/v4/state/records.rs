@@ -1,0 +1,319 @@
+//! Changes of client records on their way to stable storage: one at a time for
+//! each client, in the order in which they were asked for, without anybody's
+//! lock. Who asks waits for a change asynchronously, or for its end before
+//! something else may happen.
+
+use super::ongoing::{Awaited, Ongoing};
+use super::recovery::{ClientRecord, Completion, KeptRecords, RecoveryStore};
+use crate::limits::{
+    MAX_RECORD_WRITES, RECORD_LOG_PAUSE_SECONDS, RECORD_RETRY_SECONDS, RECORD_WAIT_MILLISECONDS,
+};
+use crate::runtime::{Runtime, within};
+use crate::v4::wire::Status;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use zgate_store::StoreResult;
+
+/// All changes that are not on stable storage yet.
+pub struct ClientRecords {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Arc<dyn RecoveryStore>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    clients: HashMap<Vec<u8>, Changes>,
+    /// Records on their way to stable storage.
+    writes: usize,
+    next_line_seconds: u64,
+}
+
+/// What is to become of one client's record.
+#[derive(Default)]
+struct Changes {
+    /// What storage does now.
+    running: Option<Step>,
+    /// The record to be kept, now or next, and who waits for it.
+    write: Option<Write>,
+    /// The record is to go, or to be written anew; held until either is durable.
+    removal: Option<Ongoing>,
+    /// When this was first seen unfinished, in seconds.
+    since_seconds: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Write,
+    Remove,
+}
+
+struct Write {
+    record: ClientRecord,
+    outcome: Arc<Outcome>,
+}
+
+/// What became of a record, for those who wait for it.
+#[derive(Default)]
+struct Outcome {
+    state: Mutex<OutcomeState>,
+}
+
+#[derive(Default)]
+struct OutcomeState {
+    known: Option<StoreResult<()>>,
+    waiting: HashMap<u64, Waker>,
+    next_waiter: u64,
+}
+
+/// Changes that are not done, as an operator sees them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordBacklog {
+    /// Records to be kept or removed.
+    pub changes: usize,
+    /// How long the oldest of them has been waiting, in seconds.
+    pub oldest_seconds: u64,
+}
+
+impl ClientRecords {
+    /// No changes yet, over this storage.
+    pub fn new(store: Arc<dyn RecoveryStore>) -> Self {
+        Self { inner: Arc::new(Inner { store, queue: Mutex::default() }) }
+    }
+
+    /// What the start before this one kept.
+    pub fn load(&self) -> KeptRecords {
+        self.inner.store.load()
+    }
+
+    /// Brings a record to stable storage. Who asks for the same record while it
+    /// is being written waits for the same write.
+    ///
+    /// # Errors
+    /// [`Status::Delay`] when storage fails, does not answer within
+    /// [`RECORD_WAIT_MILLISECONDS`], or has [`MAX_RECORD_WRITES`] to write. The
+    /// write goes on, if it was begun.
+    pub async fn keep(&self, runtime: &dyn Runtime, record: ClientRecord) -> Result<(), Status> {
+        let outcome = self.inner.begin_write(record)?;
+        match within(runtime, RECORD_WAIT_MILLISECONDS, outcome.wait()).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => {
+                if self.inner.queue().may_log(runtime.now().seconds()) {
+                    tracing::error!(
+                        ?error,
+                        "a client record cannot be written to the state directory; new clients \
+                         have to wait: make room there, or repair the disk below it"
+                    );
+                }
+                Err(Status::Delay)
+            }
+            None => Err(Status::Delay),
+        }
+    }
+
+    /// Removes a client's record. What it held may be given to others when the
+    /// work returned is over: it could reclaim it until then. A removal that
+    /// fails is tried again; a new record of the client replaces it.
+    pub fn forget(&self, name: &[u8]) -> Awaited {
+        self.inner.begin_removal(name)
+    }
+
+    /// To be called about once a second: tries removals again that failed, and
+    /// says so when storage does not get on.
+    pub fn tick(&self, now_seconds: u64) {
+        let (retry, stuck) = self.inner.due(now_seconds);
+        for name in retry {
+            self.inner.start_next(&name);
+        }
+        if let Some(RecordBacklog { changes, oldest_seconds }) = stuck {
+            tracing::error!(
+                changes,
+                oldest_seconds,
+                "client records do not get to the state directory; new clients wait, and so do \
+                 requests for what expired clients held: make room there, or repair the disk \
+                 below it"
+            );
+        }
+    }
+
+    /// What is not on stable storage yet.
+    #[must_use]
+    pub fn backlog(&self, now_seconds: u64) -> RecordBacklog {
+        self.inner.queue().backlog(now_seconds)
+    }
+}
+
+impl Inner {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin_write(self: &Arc<Self>, record: ClientRecord) -> Result<Arc<Outcome>, Status> {
+        let name = record.name.clone();
+        let outcome = {
+            let mut queue = self.queue();
+            match queue.clients.get(&name).and_then(|changes| changes.write.as_ref()) {
+                Some(write) if write.record == record => return Ok(Arc::clone(&write.outcome)),
+                // Two clients of one name; the later one comes again.
+                Some(_) => return Err(Status::Delay),
+                None if queue.writes >= MAX_RECORD_WRITES => return Err(Status::Delay),
+                None => {}
+            }
+            queue.writes += 1;
+            let outcome = Arc::<Outcome>::default();
+            let changes = queue.clients.entry(name.clone()).or_default();
+            changes.write = Some(Write { record, outcome: Arc::clone(&outcome) });
+            outcome
+        };
+        self.start_next(&name);
+        Ok(outcome)
+    }
+
+    fn begin_removal(self: &Arc<Self>, name: &[u8]) -> Awaited {
+        let awaited = {
+            let mut queue = self.queue();
+            let changes = queue.clients.entry(name.to_vec()).or_default();
+            changes.removal.get_or_insert_default().awaited()
+        };
+        self.start_next(name);
+        awaited
+    }
+
+    /// Hands the next change of a client to storage, when it does none. A
+    /// record that is to be kept wins: it stands for a client that is here.
+    fn start_next(self: &Arc<Self>, name: &[u8]) {
+        let record = {
+            let mut queue = self.queue();
+            let Some(changes) = queue.clients.get_mut(name) else { return };
+            if changes.running.is_some() {
+                return;
+            }
+            let record = changes.write.as_ref().map(|write| write.record.clone());
+            let step = if record.is_some() { Step::Write } else { Step::Remove };
+            changes.running = Some(step);
+            record
+        };
+        let (me, of) = (Arc::clone(self), name.to_vec());
+        let done = Completion::new(move |outcome| me.finished(&of, outcome));
+        match record {
+            Some(record) => self.store.put(record, done),
+            None => self.store.remove(name.to_vec(), done),
+        }
+    }
+
+    fn finished(self: &Arc<Self>, name: &[u8], outcome: StoreResult<()>) {
+        let (told, again) = {
+            let mut queue = self.queue();
+            let Some(changes) = queue.clients.get_mut(name) else { return };
+            let step = changes.running.take();
+            let told = changes.write.take_if(|_| step == Some(Step::Write));
+            if outcome.is_ok() {
+                changes.removal = None;
+            }
+            // A removal that failed waits for the next attempt (`due`).
+            let again = changes.write.is_some() || told.is_some() && changes.removal.is_some();
+            if changes.write.is_none() && changes.removal.is_none() {
+                queue.clients.remove(name);
+            }
+            queue.writes -= usize::from(told.is_some());
+            (told, again)
+        };
+        if let Some(write) = told {
+            write.outcome.settle(outcome);
+        }
+        if again {
+            self.start_next(name);
+        }
+    }
+
+    /// Removals to be tried again, and what to complain about.
+    fn due(&self, now_seconds: u64) -> (Vec<Vec<u8>>, Option<RecordBacklog>) {
+        let mut queue = self.queue();
+        for changes in queue.clients.values_mut() {
+            changes.since_seconds.get_or_insert(now_seconds);
+        }
+        let mut retry = Vec::new();
+        if now_seconds.is_multiple_of(RECORD_RETRY_SECONDS) {
+            let failed = queue.clients.iter().filter(|(_, changes)| changes.running.is_none());
+            retry = failed.map(|(name, _)| name.clone()).collect();
+        }
+        let backlog = queue.backlog(now_seconds);
+        let stuck = backlog.oldest_seconds >= RECORD_RETRY_SECONDS && queue.may_log(now_seconds);
+        (retry, stuck.then_some(backlog))
+    }
+}
+
+impl Queue {
+    /// Whether it is time for another line in the log; the next one waits then.
+    fn may_log(&mut self, now_seconds: u64) -> bool {
+        let may = now_seconds >= self.next_line_seconds;
+        if may {
+            self.next_line_seconds = now_seconds + RECORD_LOG_PAUSE_SECONDS;
+        }
+        may
+    }
+
+    fn backlog(&self, now_seconds: u64) -> RecordBacklog {
+        let ages = self.clients.values().filter_map(|changes| changes.since_seconds);
+        let oldest = ages.min().unwrap_or(now_seconds);
+        RecordBacklog {
+            changes: self.clients.len(),
+            oldest_seconds: now_seconds.saturating_sub(oldest),
+        }
+    }
+}
+
+impl Outcome {
+    fn state(&self) -> MutexGuard<'_, OutcomeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(&self, outcome: StoreResult<()>) {
+        let waiting = {
+            let mut state = self.state();
+            state.known = Some(outcome);
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_values().for_each(Waker::wake);
+    }
+
+    async fn wait(&self) -> StoreResult<()> {
+        let waiter = Waiter::of(self);
+        poll_fn(|context| {
+            let mut state = self.state();
+            match state.known {
+                Some(outcome) => Poll::Ready(outcome),
+                None => {
+                    state.waiting.insert(waiter.number, context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// Takes a waker back whose request does not wait any more.
+struct Waiter<'a> {
+    outcome: &'a Outcome,
+    number: u64,
+}
+
+impl<'a> Waiter<'a> {
+    fn of(outcome: &'a Outcome) -> Self {
+        let mut state = outcome.state();
+        state.next_waiter += 1;
+        Self { outcome, number: state.next_waiter }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.outcome.state().waiting.remove(&self.number);
+    }
+}
