@@ -4,12 +4,12 @@ use crate::namespace::Fh;
 use crate::v4::callback::CallbackOp;
 use crate::v4::cx::Cx;
 use crate::v4::state::ids::StateKey;
+use crate::v4::state::io::IoFile;
 use crate::v4::wire::{ClientId, Stateid, Status};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use zgate_store::FileStore;
-use zgate_store::file_store::OpenFile;
 
 /// Bytes copied between two looks at whether the copy was cancelled.
 const STEP_BYTES: u64 = 16 << 20;
@@ -21,9 +21,9 @@ pub struct Job {
     /// The store.
     pub store: Arc<dyn FileStore>,
     /// Open for reading.
-    pub source: OpenFile,
+    pub source: IoFile,
     /// Open for writing.
-    pub target: OpenFile,
+    pub target: IoFile,
     /// First byte.
     pub from_offset: u64,
     /// Where it goes.

@@ -95,7 +95,7 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
         settable.set.mode = Some((now & !mask | value & mask) & 0o7777);
     }
     if !settable.set.is_empty() {
-        let set = store.setattr(object.who(), &object.node, &settable.set, opened.as_ref()).await;
+        let set = store.setattr(object.who(), &object.node, &settable.set, opened.as_deref()).await;
         match set {
             Err(NoSpace | QuotaExceeded) if by_delegation && only_times(&settable) => {
                 // docs/spec-exceptions/delegated-times-without-room.md

@@ -101,10 +101,14 @@ impl State {
         Some(key)
     }
 
-    /// Forgets a delegation.
+    /// Forgets a delegation. Changes under it that storage still carries out end
+    /// before the file is given to others.
     pub(crate) fn remove_delegation(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
         let Some(delegation) = tables.delegations.remove(&key) else { return };
         self.index.remove(key);
+        if let Some(running) = delegation.core.end() {
+            Self::await_before_giving(tables, delegation.file, running);
+        }
         if let Some(client) = tables.clients.get_mut(&delegation.client) {
             client.delegations.remove(&key);
             client.held_states -= 1;

@@ -2,11 +2,12 @@
 
 use super::ids::StateKey;
 use super::lease::Lease;
+use super::ongoing::{Awaited, Ongoing};
 use crate::v4::cx::FileKey;
 use crate::v4::wire::ClientId;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use zgate_store::file_store::OpenFile;
 
 const SHARDS: usize = 64;
@@ -22,14 +23,29 @@ pub struct IoCore {
     /// Whom the server saw open it; others must show rights of their own.
     pub uid: u32,
     read: Mutex<Option<OpenFile>>,
-    write: Mutex<Option<OpenFile>>,
+    write: Mutex<Changes>,
+}
+
+/// What changes of the file go through.
+#[derive(Default)]
+struct Changes {
+    /// Open for writing, when granted.
+    file: Option<OpenFile>,
+    /// Held by each change that runs. `None` once the open or delegation is
+    /// gone: no further change begins.
+    ongoing: Option<Ongoing>,
 }
 
 impl IoCore {
     /// A core without files yet.
     #[must_use]
     pub fn new(client: ClientId, lease: Arc<Lease>, file: FileKey, uid: u32) -> Self {
-        Self { client, lease, file, uid, read: Mutex::default(), write: Mutex::default() }
+        let changes = Changes { file: None, ongoing: Some(Ongoing::default()) };
+        Self { client, lease, file, uid, read: Mutex::default(), write: Mutex::new(changes) }
+    }
+
+    fn changes(&self) -> MutexGuard<'_, Changes> {
+        self.write.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Grants what `file` was opened for.
@@ -38,18 +54,32 @@ impl IoCore {
             *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(file));
         }
         if write {
-            *self.write.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(file));
+            self.changes().file = Some(Arc::clone(file));
         }
     }
 
-    /// Takes rights back after OPEN_DOWNGRADE.
-    pub fn restrict(&self, read: bool, write: bool) {
+    /// Takes rights back after OPEN_DOWNGRADE. What must have ended before the
+    /// file may be changed by others comes back when writing was one of them.
+    #[must_use]
+    pub fn restrict(&self, read: bool, write: bool) -> Option<Awaited> {
         if !read {
             *self.read.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
-        if !write {
-            *self.write.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if write {
+            return None;
         }
+        let mut changes = self.changes();
+        changes.file.take()?;
+        let before = changes.ongoing.replace(Ongoing::default());
+        before.map(|ongoing| ongoing.awaited())
+    }
+
+    /// Lets no further change begin: the open or delegation is gone. Returns
+    /// what must have ended before the file is given to others: changes that
+    /// storage still carries out.
+    #[must_use]
+    pub fn end(&self) -> Option<Awaited> {
+        self.changes().ongoing.take().map(|ongoing| ongoing.awaited())
     }
 
     /// The file for reading, when granted.
@@ -58,10 +88,19 @@ impl IoCore {
         self.read.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The file for writing, when granted.
+    /// Whether writing is granted.
     #[must_use]
-    pub fn for_write(&self) -> Option<OpenFile> {
-        self.write.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn allows_write(&self) -> bool {
+        self.changes().file.is_some()
+    }
+
+    /// Begins a change: the file for writing, when granted, and what to hold
+    /// until the change has ended. `None` when the open or delegation is gone.
+    #[must_use]
+    pub fn begin_change(&self) -> Option<(Option<OpenFile>, Ongoing)> {
+        let changes = self.changes();
+        let ongoing = changes.ongoing.clone()?;
+        Some((changes.file.clone(), ongoing))
     }
 }
 

@@ -3,8 +3,10 @@
 use super::State;
 use super::file::{ACCESS_READ, ACCESS_WRITE, check_seqid, is_special};
 use super::index::{IoCore, IoHandle};
+use super::ongoing::Ongoing;
 use crate::v4::cx::{Cx, Object};
 use crate::v4::wire::{Stateid, Status};
+use std::ops::Deref;
 use std::sync::Arc;
 use zgate_store::file_store::{OpenAccess, OpenFile};
 
@@ -25,7 +27,33 @@ impl IoAccess {
     }
 }
 
-/// The open file for an I/O operation on `object` under `stateid`.
+/// An open file for one operation. While it is held, a change under a stateid
+/// counts as running: what the stateid protected is not given to others.
+///
+/// Requests are not dropped while storage works for them: a connection that
+/// ends leaves them running to their end.
+#[derive(Clone)]
+pub struct IoFile {
+    file: OpenFile,
+    _ongoing: Option<Ongoing>,
+}
+
+impl IoFile {
+    fn new(file: OpenFile, ongoing: Option<Ongoing>) -> Self {
+        Self { file, _ongoing: ongoing }
+    }
+}
+
+impl Deref for IoFile {
+    type Target = OpenFile;
+
+    fn deref(&self) -> &OpenFile {
+        &self.file
+    }
+}
+
+/// The open file for an I/O operation on `object` under `stateid`, to be held
+/// until storage is done.
 ///
 /// # Errors
 /// What RFC 8881 §18.22.4 and §18.32.4 list for the stateid, share, grace and
@@ -35,30 +63,55 @@ pub async fn open_for_io(
     object: &Object,
     stateid: Stateid,
     access: IoAccess,
-) -> Result<OpenFile, Status> {
+) -> Result<IoFile, Status> {
     let stateid = cx.resolve_stateid(stateid)?;
     if stateid == Stateid::ANONYMOUS || stateid == Stateid::READ_BYPASS {
-        return open_anonymous(cx, object, access).await;
+        let file = open_anonymous(cx, object, access).await?;
+        return Ok(IoFile::new(file, None));
     }
     if is_special(stateid) {
         return Err(Status::BadStateid);
     }
     let handle = find(cx, object, stateid)?;
-    let core = &handle.core;
-    if core.uid != object.who().uid {
-        return open_for_other(object, core, access).await;
+    if access.modifies() {
+        return open_for_change(cx, object, &handle.core, stateid, access).await;
     }
-    let file = if access.modifies() { core.for_write() } else { core.for_read() };
-    if let Some(file) = file {
+    open_for_read(object, &handle.core).await.map(|file| IoFile::new(file, None))
+}
+
+async fn open_for_change(
+    cx: &Cx<'_>,
+    object: &Object,
+    core: &IoCore,
+    stateid: Stateid,
+    access: IoAccess,
+) -> Result<IoFile, Status> {
+    let Some((granted, ongoing)) = core.begin_change() else {
+        // It was taken away since it was found.
+        let state = &cx.server.state;
+        return Err(state.why_unknown(&state.lock(), cx, stateid));
+    };
+    let Some(file) = granted else { return Err(Status::Openmode) };
+    if core.uid == object.who().uid {
+        return Ok(IoFile::new(file, Some(ongoing)));
+    }
+    let stateless = access != IoAccess::SetSize;
+    let file = open_for_other(object, OpenAccess { read: false, write: true, stateless }).await?;
+    Ok(IoFile::new(file, Some(ongoing)))
+}
+
+async fn open_for_read(object: &Object, core: &IoCore) -> Result<OpenFile, Status> {
+    let granted = core.for_read();
+    if granted.is_none() && !core.allows_write() {
+        return Err(Status::Openmode);
+    }
+    let own = core.uid == object.who().uid;
+    if let (Some(file), true) = (granted, own) {
         return Ok(file);
     }
-    if access == IoAccess::Read && core.for_write().is_some() {
-        // Clients that opened for writing only read whole pages around what
-        // they write; RFC 8881 §18.22.3 lets the server allow it.
-        let read = OpenAccess { read: true, write: false, stateless: true };
-        return Ok(object.export.store.open(object.who(), &object.node, read).await?);
-    }
-    Err(Status::Openmode)
+    // Clients that opened for writing only read whole pages around what they
+    // write; RFC 8881 §18.22.3 lets the server allow it.
+    open_for_other(object, OpenAccess { read: true, write: false, stateless: true }).await
 }
 
 fn find(cx: &Cx<'_>, object: &Object, stateid: Stateid) -> Result<Arc<IoHandle>, Status> {
@@ -81,17 +134,7 @@ fn find(cx: &Cx<'_>, object: &Object, stateid: Stateid) -> Result<Arc<IoHandle>,
 /// A stateid in the hands of another user than the one who opened: the share
 /// rules are the stateid's, the rights are the user's own (RFC 8881 §8.2.5
 /// warns of stolen stateids; clients also write dirty pages back this way).
-async fn open_for_other(
-    object: &Object,
-    core: &IoCore,
-    access: IoAccess,
-) -> Result<OpenFile, Status> {
-    let granted = if access.modifies() { core.for_write() } else { core.for_read() };
-    if granted.is_none() && (access.modifies() || core.for_write().is_none()) {
-        return Err(Status::Openmode);
-    }
-    let (read, write) = (!access.modifies(), access.modifies());
-    let want = OpenAccess { read, write, stateless: access != IoAccess::SetSize };
+async fn open_for_other(object: &Object, want: OpenAccess) -> Result<OpenFile, Status> {
     Ok(object.export.store.open(object.who(), &object.node, want).await?)
 }
 

@@ -126,16 +126,24 @@ impl State {
         open.deny = deny;
         open.history &= allowed_history(access, deny);
         open.history |= history_bit(access, deny);
-        open.core.restrict(access & 1 != 0, access & 2 != 0);
+        let running = open.core.restrict(access & 1 != 0, access & 2 != 0);
         open.seqid = next_seqid(open.seqid);
         self.index.publish(key, open.seqid, &open.core);
-        Ok(key.stateid(open.seqid))
+        let (stateid, file) = (key.stateid(open.seqid), open.file);
+        if let Some(running) = running {
+            Self::await_before_giving(tables, file, running);
+        }
+        Ok(stateid)
     }
 
-    /// Forgets an open with its lock stateids and their locks.
+    /// Forgets an open with its lock stateids and their locks. Changes under it
+    /// that storage still carries out end before the file is given to others.
     pub(crate) fn remove_open(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
         let Some(open) = tables.opens.remove(&key) else { return };
         self.index.remove(key);
+        if let Some(running) = open.core.end() {
+            Self::await_before_giving(tables, open.file, running);
+        }
         for lock in &open.locks {
             self.remove_lock_state(tables, *lock);
         }

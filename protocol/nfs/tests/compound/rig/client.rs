@@ -365,6 +365,16 @@ impl Client {
         pending
     }
 
+    /// Begins a request as [`Self::run`] sends one, in slot 0.
+    pub(crate) fn begin_next(&self, ops: Ops) -> Pending {
+        if self.minor == 0 {
+            return self.begin_bare(ops);
+        }
+        let next = self.slots.borrow()[0].wrapping_add(1);
+        self.slots.borrow_mut()[0] = next;
+        self.begin(0, next, ops)
+    }
+
     /// A directory in the root of `/export`, made in another slot.
     pub(crate) fn mkdir_elsewhere(&self, text: &str) {
         let kind = create::Kind::Node(zgate_store::file_store::NewNode::Directory);

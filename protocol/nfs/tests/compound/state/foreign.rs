@@ -2,9 +2,11 @@
 
 use crate::rig::{Client, GRACE, Heard, LEASE, Ops, Rig, Wish};
 use std::sync::Arc;
+use zgate_memory::{FileOp, When};
 use zgate_nfs::namespace::Fh;
 use zgate_nfs::v3;
 use zgate_nfs::v4::guard::StateGuard;
+use zgate_nfs::v4::wire::StableHow;
 use zgate_nfs::write_verifier::WriteVerifier;
 use zgate_xdr::{Decoder, Encoder};
 
@@ -109,5 +111,26 @@ fn nothing_is_delegated_right_after_it_wrote() {
         rig.pass_seconds(5);
         let later = holder.open(&wish).unwrap();
         assert!(matches!(later.delegated, Delegated::Read { .. }));
+    }
+}
+
+#[test]
+fn it_gets_nothing_of_an_expired_client_whose_write_still_runs() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let (a, b) = (rig.client("a", minor), rig.client("b", 2));
+        let root = a.export();
+        let fh = a.file(&root, "f", b"content");
+        let opened = a.open(&Wish::name(&root, "f").deny(3)).unwrap();
+        let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+        let ops = Ops::new().at(&fh).write(opened.stateid, 0, b"old", StableHow::FileSync);
+        let _late = a.begin_next(ops);
+        rig.world.settle();
+        rig.pass_seconds(LEASE + 1);
+        b.run(Ops::new().root());
+        assert_eq!((call(&b, READ, &fh), call(&b, WRITE, &fh)), (JUKEBOX, JUKEBOX));
+        hold.release();
+        rig.world.settle();
+        assert_eq!((call(&b, WRITE, &fh), call(&b, READ, &fh)), (0, 0));
     }
 }

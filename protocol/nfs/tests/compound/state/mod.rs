@@ -3,6 +3,7 @@
 mod delegations;
 mod foreign;
 mod grace;
+mod handover;
 mod leases;
 mod locks;
 mod records;

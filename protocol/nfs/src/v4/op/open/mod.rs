@@ -181,11 +181,17 @@ async fn open(
     if args.claim.is_reclaim() {
         cx.server.state.confirm_reclaiming(client, owner);
     }
-    if target.truncate
-        && let Err(error) = truncate(object, &opened, access).await
-    {
-        undo(cx, stateid);
-        return Err(error);
+    if target.truncate {
+        // It counts as a change under the open, which may be taken meanwhile.
+        let handle = cx.server.state.index.get(stateid.into());
+        let Some(_ongoing) = handle.and_then(|handle| handle.core.begin_change()) else {
+            let state = &cx.server.state;
+            return Err(state.why_unknown(&state.lock(), cx, stateid).into());
+        };
+        if let Err(error) = truncate(object, &opened, access).await {
+            undo(cx, stateid);
+            return Err(error);
+        }
     }
     let delegated = delegate::decide(cx, args, client, &target).await;
     let confirmed = cx.server.state.owner_confirmed(client, owner);

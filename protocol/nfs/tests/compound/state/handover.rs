@@ -1,0 +1,269 @@
+//! What one client held goes to another one: the first one's changes that
+//! storage still carries out have ended before.
+
+use crate::rig::{Client, LEASE, Manner, Opened, Ops, Rig, Wish, attrs};
+use std::rc::Rc;
+use zgate_memory::{FileOp, When};
+use zgate_nfs::namespace::Fh;
+use zgate_nfs::v4::op::allocate::{self, Allocate};
+use zgate_nfs::v4::op::clone::{self, Clone};
+use zgate_nfs::v4::op::copy::{self, Copy};
+use zgate_nfs::v4::op::deallocate::{self, Deallocate};
+use zgate_nfs::v4::op::renew::{self, Renew};
+use zgate_nfs::v4::op::setattr::{self, Setattr};
+use zgate_nfs::v4::wire::{LockType, StableHow, Stateid, Status};
+
+fn alive(c: &Client) -> Status {
+    if c.minor > 0 {
+        return c.run(Ops::new().root()).status;
+    }
+    c.run(Ops::new().op::<Renew>(&renew::Args { clientid: c.id.get() })).status
+}
+
+fn write(opened: &Opened, data: &[u8]) -> Ops {
+    Ops::new().at(&opened.fh).write(opened.stateid, 0, data, StableHow::FileSync)
+}
+
+/// Name of an operation, the call of the store that carries it out, and what is
+/// sent for an open file and another one.
+type Change = (&'static str, FileOp, fn(&Opened, &Fh) -> Ops);
+
+/// The changes a client makes under a stateid, in this minor version.
+fn changes(minor: u8) -> Vec<Change> {
+    let mut all: Vec<Change> = vec![
+        ("WRITE", FileOp::Write, |o, _| write(o, b"old")),
+        ("SETATTR", FileOp::SetAttr, |o, _| {
+            let args = setattr::Args { stateid: o.stateid, attrs: attrs(&[4], |e| e.u64(1)) };
+            Ops::new().at(&o.fh).op::<Setattr>(&args)
+        }),
+    ];
+    if minor == 2 {
+        all.push(("ALLOCATE", FileOp::Allocate, |o, _| {
+            let args = allocate::Args { stateid: o.stateid, offset: 0, length: 9 };
+            Ops::new().at(&o.fh).op::<Allocate>(&args)
+        }));
+        all.push(("DEALLOCATE", FileOp::Deallocate, |o, _| {
+            let args = deallocate::Args { stateid: o.stateid, offset: 0, length: 9 };
+            Ops::new().at(&o.fh).op::<Deallocate>(&args)
+        }));
+        all.push(("COPY", FileOp::CopyRange, |o, from| {
+            let args = copy::Args {
+                from: Stateid::ANONYMOUS,
+                to: o.stateid,
+                from_offset: 0,
+                to_offset: 0,
+                count: 0,
+                consecutive: true,
+                synchronous: true,
+                servers: Vec::new(),
+            };
+            Ops::new().at(from).save().at(&o.fh).op::<Copy>(&args)
+        }));
+        all.push(("CLONE", FileOp::CloneRange, |o, from| {
+            let args = clone::Args {
+                from: Stateid::ANONYMOUS,
+                to: o.stateid,
+                from_offset: 0,
+                to_offset: 0,
+                count: 0,
+            };
+            Ops::new().at(from).save().at(&o.fh).op::<Clone>(&args)
+        }));
+    }
+    all
+}
+
+struct Pair {
+    rig: Rc<Rig>,
+    a: Client,
+    b: Client,
+    root: Fh,
+    source: Fh,
+}
+
+fn pair(minor: u8) -> Pair {
+    let rig = Rig::new();
+    let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+    let root = a.export();
+    let source = a.file(&root, "source", b"copied");
+    Pair { rig, a, b, root, source }
+}
+
+#[test]
+fn every_change_of_an_expired_client_ends_before_its_lock_is_given_away() {
+    for minor in 0..=2 {
+        for (what, call, ops) in changes(minor) {
+            let Pair { rig, a, b, root, source } = pair(minor);
+            let opened = a.create("f");
+            a.lock(&opened, "l", LockType::Write, (0, 9)).unwrap();
+            let hold = rig.store.faults().hold_next(call, When::BeforeEffect);
+            let late = a.begin_next(ops(&opened, &source));
+            rig.world.settle();
+            assert_eq!(hold.waiting(), 1, "{what}");
+            rig.pass_seconds(LEASE + 1);
+            alive(&b);
+            let theirs = b.open(&Wish::name(&root, "f")).unwrap();
+            for _ in 0..3 {
+                let refused = b.lock(&theirs, "l", LockType::Write, (0, 9));
+                assert_eq!(refused.unwrap_err(), Status::Delay, "{what} of minor {minor}");
+                let asked = b.lockt(&theirs.fh, "x", LockType::Write, (0, 9));
+                assert_eq!(asked, Err(Status::Delay), "{what}");
+            }
+            hold.release();
+            rig.world.settle();
+            assert!(late.borrow().is_some(), "{what} ended");
+            b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
+            b.write(&theirs.fh, theirs.stateid, 0, b"new").unwrap();
+            rig.pass_seconds(1);
+            assert_eq!(b.content(&theirs.fh)[..3], *b"new", "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_write_of_an_expired_client_ends_before_anything_of_the_file_is_given_away() {
+    type Act = fn(&Client, &Fh, &Fh) -> Status;
+    let acts: [(&str, Act); 4] = [
+        ("OPEN", |b, root, _| b.open(&Wish::name(root, "f").deny(3)).err().unwrap_or(Status::Ok)),
+        ("READ", |b, _, f| b.run(Ops::new().at(f).read(Stateid::ANONYMOUS, 0, 1)).status),
+        ("WRITE", |b, _, f| b.write(f, Stateid::ANONYMOUS, 0, b"new").err().unwrap_or(Status::Ok)),
+        ("truncation", |b, _, f| b.truncate(f, Stateid::ANONYMOUS, 0).err().unwrap_or(Status::Ok)),
+    ];
+    for minor in 0..=2 {
+        for (what, act) in acts {
+            let Pair { rig, a, b, root, .. } = pair(minor);
+            a.file(&root, "f", b"first");
+            let opened = a.open(&Wish::name(&root, "f").deny(3)).unwrap();
+            let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+            let late = a.begin_next(write(&opened, b"old"));
+            rig.world.settle();
+            rig.pass_seconds(LEASE + 1);
+            alive(&b);
+            assert_eq!(act(&b, &root, &opened.fh), Status::Delay, "{what}");
+            hold.release();
+            rig.world.settle();
+            assert!(late.borrow().is_some());
+            assert_eq!(act(&b, &root, &opened.fh), Status::Ok, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_write_that_ends_soon_is_waited_for() {
+    for minor in 0..=2 {
+        let Pair { rig, a, b, root, .. } = pair(minor);
+        a.file(&root, "f", b"first");
+        let opened = a.open(&Wish::name(&root, "f").deny(3)).unwrap();
+        let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+        let _late = a.begin_next(write(&opened, b"old"));
+        rig.world.settle();
+        rig.pass_seconds(LEASE + 1);
+        alive(&b);
+        let runtime = rig.server().runtime.clone();
+        rig.world.spawn(Box::pin(async move {
+            runtime.sleep(300).await;
+            hold.release();
+        }));
+        let theirs = b.open(&Wish::name(&root, "f").deny(3)).unwrap();
+        let (_, data) = b.read(&theirs.fh, theirs.stateid, 0, 3).unwrap();
+        assert_eq!(data, b"old"[..]);
+    }
+}
+
+#[test]
+fn a_restarted_client_is_not_overtaken_by_its_own_past() {
+    for minor in 0..=2 {
+        let Pair { rig, a, root, .. } = pair(minor);
+        let opened = a.create("f");
+        let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+        let late = a.begin_next(write(&opened, b"old"));
+        rig.world.settle();
+        a.reboot();
+        a.introduce(false);
+        assert_eq!(a.open(&Wish::name(&root, "f")).unwrap_err(), Status::Delay);
+        hold.release();
+        rig.world.settle();
+        assert!(late.borrow().is_some());
+        assert!(a.open(&Wish::name(&root, "f")).is_ok());
+    }
+}
+
+#[test]
+fn a_write_repeated_over_another_connection_is_the_same_write() {
+    for minor in 1..=2 {
+        let Pair { rig, a, b, root, .. } = pair(minor);
+        a.file(&root, "f", b"first");
+        let opened = a.open(&Wish::name(&root, "f").deny(3)).unwrap();
+        let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+        let _first = a.begin_next(write(&opened, b"old"));
+        rig.world.settle();
+        a.reconnect();
+        let slot = a.slots.borrow()[0];
+        let again = a.run_as(0, slot, write(&opened, b"old"));
+        assert_eq!(again.status, Status::Delay);
+        rig.pass_seconds(LEASE + 1);
+        alive(&b);
+        assert_eq!(b.open(&Wish::name(&root, "f")).unwrap_err(), Status::Delay);
+        hold.release();
+        rig.world.settle();
+        assert!(b.open(&Wish::name(&root, "f")).is_ok());
+    }
+}
+
+#[test]
+fn a_write_under_a_revoked_delegation_ends_before_the_file_is_given_away() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let (holder, other) = (rig.reachable("holder", minor), rig.client("other", minor));
+        let root = other.export();
+        other.file(&root, "f", b"first");
+        let held = holder.open(&Wish::name(&root, "f")).unwrap();
+        holder.answers_callbacks(Manner::Silent);
+        let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+        let under = Opened { stateid: held.delegation(), ..held };
+        let late = holder.begin_next(write(&under, b"old"));
+        rig.world.settle();
+        // It lives and does not give the delegation back.
+        for _ in 0..LEASE + 3 {
+            assert_eq!(other.open(&Wish::name(&root, "f")).unwrap_err(), Status::Delay);
+            rig.pass_seconds(1);
+            alive(&holder);
+        }
+        assert_eq!(rig.server().totals(0).delegations, 0, "revoked");
+        assert_eq!(other.open(&Wish::name(&root, "f")).unwrap_err(), Status::Delay);
+        hold.release();
+        rig.world.settle();
+        assert!(late.borrow().is_some());
+        assert!(other.open(&Wish::name(&root, "f")).is_ok());
+    }
+}
+
+#[test]
+fn a_file_closed_with_a_write_under_way_is_given_away_after_it() {
+    for minor in 0..=2 {
+        let Pair { rig, a, b, root, .. } = pair(minor);
+        let opened = a.create("f");
+        let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+        let late = a.begin_next(write(&opened, b"old"));
+        rig.world.settle();
+        close_elsewhere(&a, &opened);
+        assert_eq!(b.open(&Wish::name(&root, "f").deny(3)).unwrap_err(), Status::Delay);
+        hold.release();
+        rig.world.settle();
+        assert!(late.borrow().is_some());
+        assert!(b.open(&Wish::name(&root, "f").deny(3)).is_ok());
+    }
+}
+
+/// CLOSE in another slot, where there are slots.
+fn close_elsewhere(a: &Client, opened: &Opened) {
+    use zgate_nfs::v4::op::close::{Args, Close};
+    let args = Args { seqid: a.seqid(opened.owner), stateid: opened.stateid };
+    let ops = Ops::new().at(&opened.fh).op::<Close>(&args);
+    if a.minor == 0 {
+        a.run(ops).ok();
+        return;
+    }
+    let next = a.slots.borrow()[1] + 1;
+    a.run_as(1, next, ops).ok();
+}
