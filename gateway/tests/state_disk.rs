@@ -3,12 +3,16 @@
 
 mod rig;
 
-use rig::{Client, Gateway};
+use bytes::Bytes;
+use rig::{Client, Gateway, free_port};
 use sha2::{Digest, Sha256};
+use std::fmt::Write;
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use zgate_test_initiator::{LoginScript, Lun, Session};
 
 /// Where the gateway writes the record of a client before it renames it.
 fn record_being_written(dir: &Path, client: &str) -> PathBuf {
@@ -87,4 +91,60 @@ fn damaged_client_records_mean_the_whole_grace_period() {
     assert!(client.create(&root, "f").is_err(), "nobody opens during grace");
     let log = fs::read_to_string(gateway.dir.path().join("zgate.log")).unwrap();
     assert!(log.contains("0123456789abcdef0123456789abcdef"), "{log}");
+}
+
+/// As many as there are threads for data (`worker_threads`).
+const LUNS: u64 = 8;
+const TARGET: &str = "iqn.2026-11.test.zgate:state";
+
+/// A logical unit number in peripheral device addressing (SAM-5 §4.7.7.2).
+fn lun(number: u64) -> Lun {
+    Lun(number << 48)
+}
+
+/// PERSISTENT RESERVE OUT, REGISTER, with APTPL: the registration is to survive
+/// a loss of power (SPC-4 §6.16).
+fn register_for_good(session: &mut Session, lun: Lun) {
+    let mut data = [0; 24];
+    (data[15], data[20]) = (0x22, 1);
+    let cdb = [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
+    session.start(lun, &cdb, 0, Bytes::copy_from_slice(&data));
+}
+
+#[test]
+fn reservations_that_cannot_be_kept_hold_up_no_data() {
+    let port = free_port();
+    let mut more = format!(
+        "[iscsi]\nlisten = [\"127.0.0.1:{port}\"]\n\
+         [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n"
+    );
+    for number in 0..LUNS {
+        let path = format!("{{dir}}/disk{number}.img");
+        writeln!(more, "[[target.lun]]\nnumber = {number}\npath = \"{path}\"\nsize = \"1MiB\"")
+            .unwrap();
+    }
+    let gateway = Gateway::start_with(10, &more);
+    let state = gateway.dir.path().join("state");
+    let hanging: Vec<_> = fs::read_dir(state.join("files"))
+        .unwrap()
+        .map(|unit| state.join("reservations").join(unit.unwrap().file_name()))
+        .map(|path| HangingFile::make(path.with_extension("new")))
+        .collect();
+    assert_eq!(hanging.len() as u64, LUNS);
+    let script = LoginScript::normal("iqn.2026-11.test.zgate:host", TARGET);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut session = Session::login(address, &script).unwrap();
+    for number in 0..LUNS {
+        session.run(lun(number), &[0; 6], 0, &Bytes::new()).unwrap();
+    }
+    (0..LUNS).for_each(|number| register_for_good(&mut session, lun(number)));
+    session.flush().unwrap();
+    let mut client = Client::ready(&gateway, "client");
+    let root = client.root.clone();
+    for round in 0..20 {
+        let file = client.create(&root, "f").unwrap();
+        client.write(&file, 0, 0, &[round; 4096]).expect("WRITE goes on");
+        client.write(&file, 0, 2, &[round; 4096]).expect("a stable WRITE goes on");
+        client.close(&file).unwrap();
+    }
 }

@@ -2,23 +2,23 @@
 //! unit, named by its NAA identifier.
 
 use crate::lifecycle::state_dir::StateDir;
+use crate::lifecycle::state_writer::StateWriter;
 use bytes::Bytes;
 use std::sync::Arc;
-use zgate_io::IoEngine;
 use zgate_scsi::ReservationStore;
 use zgate_store::{StoreError, StoreFuture};
 
 /// The gateway's [`ReservationStore`].
 pub(crate) struct DirReservations {
     dir: Arc<StateDir>,
-    engine: IoEngine,
+    writer: Arc<StateWriter>,
     name: String,
 }
 
 impl DirReservations {
     /// For the logical unit with this identifier, in hexadecimal digits.
-    pub(crate) fn new(dir: Arc<StateDir>, engine: IoEngine, name: String) -> Self {
-        Self { dir, engine, name }
+    pub(crate) fn new(dir: Arc<StateDir>, writer: Arc<StateWriter>, name: String) -> Self {
+        Self { dir, writer, name }
     }
 }
 
@@ -37,7 +37,7 @@ impl ReservationStore for DirReservations {
     fn save<'a>(&'a self, image: Bytes) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let (dir, name) = (Arc::clone(&self.dir), self.name.clone());
-            let saved = self.engine.run_long(move || dir.put_reservations(&name, &image)).await;
+            let saved = self.writer.run(move || dir.put_reservations(&name, &image)).await;
             saved.and_then(|saved| saved).map_err(|error| failed(&error))
         })
     }

@@ -6,6 +6,7 @@ use super::reservations::DirReservations;
 use super::settings::{BlockSettings, identity};
 use super::watch::watch;
 use crate::lifecycle::state_dir::{StateDir, random_bytes};
+use crate::lifecycle::state_writer::StateWriter;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -28,6 +29,8 @@ pub(crate) struct UnitHome {
     pub engine: IoEngine,
     pub pool: BufferPool,
     pub state_dir: Arc<StateDir>,
+    /// Keeps persistent reservations.
+    writer: Arc<StateWriter>,
     /// Portal group tags. With the target's name each makes a target port (RFC
     /// 7143 §4.2.6), whose RELATIVE TARGET PORT IDENTIFIER and TARGET PORT
     /// GROUP are the tag: kept reservations name ports by it.
@@ -63,6 +66,7 @@ impl UnitHome {
             engine,
             pool,
             state_dir,
+            writer: Arc::new(StateWriter::start()?),
             groups: groups.unwrap_or_else(|| vec![1]),
             thin_warning_percent: settings.thin_warning_percent,
             token_secret: random_bytes()?,
@@ -106,7 +110,7 @@ impl UnitHome {
         let config = self.disk_config(target, lun, &serial, naa);
         let reservations = Arc::new(DirReservations::new(
             Arc::clone(&self.state_dir),
-            self.engine.clone(),
+            Arc::clone(&self.writer),
             naa.to_string(),
         ));
         let store: Arc<dyn BlockStore> = Arc::<BlockVolume>::clone(&volume);

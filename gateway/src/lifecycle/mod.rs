@@ -6,4 +6,5 @@ mod process;
 pub(crate) mod recovery;
 pub(crate) mod run;
 pub(crate) mod state_dir;
+pub(crate) mod state_writer;
 mod stores;
