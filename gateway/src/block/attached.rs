@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use zgate_iscsi::limits::BHS_BYTES;
 use zgate_iscsi::login::Transport;
-use zgate_iscsi::pdu::Outgoing;
-use zgate_iscsi::session::{CloseReason, Command, Completion, TaskTag};
+use zgate_iscsi::pdu::{Lun as WireLun, Outgoing, TaskFunction};
+use zgate_iscsi::session::{CloseReason, Command, Completion, FunctionTag, TaskTag};
 
 /// What came of something that ran: the bytes it was counted with, and a
 /// command's result.
@@ -134,11 +134,8 @@ impl Attached {
             match work {
                 Work::Run(command) => self.start(command).await,
                 Work::Function { tag, function, lun } => {
-                    let (block, cell) = (Arc::clone(&self.block), Arc::clone(&self.admitted.cell));
-                    self.running.push(Box::pin(async move {
-                        functions::carry_out(&block, &cell, tag, function, lun).await;
-                        (0, None)
-                    }));
+                    let cell = &self.admitted.cell;
+                    self.running.push(run_function(&self.block, cell, tag, function, lun));
                 }
                 Work::SendTargets { tag, scope } => {
                     let local = self.local;
@@ -161,11 +158,7 @@ impl Attached {
 
     async fn start(&mut self, command: Box<Command>) {
         let (bytes, carrier) = (weight(&command), self.carrier());
-        let (block, cell) = (Arc::clone(&self.block), Arc::clone(&self.admitted.cell));
-        let mut run: LocalBoxFuture<'static, Finished> = Box::pin(async move {
-            let result = execute(&block, &cell, command, carrier).await;
-            (bytes, Some(result))
-        });
+        let mut run = run_command(&self.block, &self.admitted.cell, command, carrier);
         let first =
             std::future::poll_fn(|task: &mut Context<'_>| Poll::Ready(run.as_mut().poll(task)));
         match first.await {
@@ -188,21 +181,27 @@ impl Attached {
             self.drive(|session| session.complete(tag, completion));
         }
     }
+}
 
-    /// Commands that run when the connection goes are finished all the same.
-    pub(crate) async fn close(mut self) {
+impl Drop for Attached {
+    /// The connection is gone, in whichever way. Commands that run are finished all the
+    /// same: dropped, they would be forgotten while the storage still writes.
+    fn drop(&mut self) {
         let (handle, now) = (self.admitted.handle, self.block.now());
         self.drive(|session| session.handle_closed(handle, now));
-        self.work().await;
-        let carrier = self.carrier();
         let Admitted { login, cell, .. } = &self.admitted;
+        // Nobody may take the session for a living one any more.
+        if self.todo.iter().any(|work| matches!(work, Work::Ended(_))) {
+            self.block.end_session(cell);
+        }
         cell.remove_port(handle);
         self.block.connection_ended(cell, login);
         tokio::task::spawn_local(run_out(
-            self.running,
+            std::mem::take(&mut self.running),
+            std::mem::take(&mut self.todo),
             Arc::clone(cell),
             Arc::clone(&self.block),
-            carrier,
+            self.carrier(),
         ));
     }
 }
@@ -236,28 +235,70 @@ fn words(reason: CloseReason) -> &'static str {
 /// then has to do is done here, unless another connection does it.
 async fn run_out(
     mut running: Running,
+    mut todo: VecDeque<Work>,
     cell: Arc<Cell>,
     block: Arc<BlockService>,
     carrier: data_path::Transport,
 ) {
-    while let Some((bytes, result)) = running.next().await {
-        block.figures.running_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        if let Some((tag, completion)) = result {
-            cell.with(|session| session.complete(tag, completion));
-        }
+    // The connection's own work goes with it; what comes later may be another one's.
+    while let Some(work) = todo.pop_front() {
+        run_on(work, &running, &cell, &block, carrier);
     }
-    while cell.ports().is_empty() {
-        match cell.take_work() {
-            Some(Work::Run(command)) => {
-                let (tag, completion) = execute(&block, &cell, command, carrier).await;
+    loop {
+        while let Some((bytes, result)) = running.next().await {
+            block.figures.running_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            if let Some((tag, completion)) = result {
                 cell.with(|session| session.complete(tag, completion));
             }
-            Some(Work::Function { tag, function, lun }) => {
-                functions::carry_out(&block, &cell, tag, function, lun).await;
-            }
-            Some(Work::SendTargets { .. }) => {}
-            Some(Work::Ended(_)) => block.end_session(&cell),
-            None => return,
         }
+        let later = if cell.ports().is_empty() { cell.take_work() } else { None };
+        let Some(work) = later else { return };
+        run_on(work, &running, &cell, &block, carrier);
     }
+}
+
+/// Begins what a session wants done that has no connection for it.
+fn run_on(
+    work: Work,
+    running: &Running,
+    cell: &Arc<Cell>,
+    block: &Arc<BlockService>,
+    carrier: data_path::Transport,
+) {
+    match work {
+        Work::Run(command) => {
+            let bytes = weight(&command);
+            block.figures.running_bytes.fetch_add(bytes, Ordering::Relaxed);
+            running.push(run_command(block, cell, command, carrier));
+        }
+        Work::Function { tag, function, lun } => {
+            running.push(run_function(block, cell, tag, function, lun));
+        }
+        Work::SendTargets { .. } => {}
+        Work::Ended(_) => block.end_session(cell),
+    }
+}
+
+fn run_command(
+    block: &Arc<BlockService>,
+    cell: &Arc<Cell>,
+    command: Box<Command>,
+    carrier: data_path::Transport,
+) -> LocalBoxFuture<'static, Finished> {
+    let (block, cell, bytes) = (Arc::clone(block), Arc::clone(cell), weight(&command));
+    Box::pin(async move { (bytes, Some(execute(&block, &cell, command, carrier).await)) })
+}
+
+fn run_function(
+    block: &Arc<BlockService>,
+    cell: &Arc<Cell>,
+    tag: FunctionTag,
+    function: TaskFunction,
+    lun: WireLun,
+) -> LocalBoxFuture<'static, Finished> {
+    let (block, cell) = (Arc::clone(block), Arc::clone(cell));
+    Box::pin(async move {
+        functions::carry_out(&block, &cell, tag, function, lun).await;
+        (0, None)
+    })
 }

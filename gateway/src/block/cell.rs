@@ -6,13 +6,12 @@
 //! task management, a timer, an administrator) wake a connection.
 
 use super::catalog::View;
-use super::limits::SETTLE_TIMEOUT;
 use super::unit::Unit;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::Notify;
 use zgate_iscsi::directory::SessionKey;
 use zgate_iscsi::login::LoggedIn;
@@ -23,7 +22,7 @@ use zgate_iscsi::session::{
     Session, TaskTag, TextTag,
 };
 use zgate_iscsi::time::Timestamp;
-use zgate_scsi::Nexus;
+use zgate_scsi::{Nexus, NexusId};
 
 /// One connection as its session reaches it.
 #[derive(Debug)]
@@ -60,12 +59,20 @@ pub(crate) enum Work {
     Ended(EndReason),
 }
 
-/// A command that runs: its number, where, and how it is told to stop.
+/// A command that may be left before its end, and how it is told so.
 #[derive(Debug)]
-struct Running {
-    number: u64,
-    unit: usize,
-    stop: Option<(TaskTag, Arc<Notify>)>,
+struct Stoppable {
+    task: TaskTag,
+    stop: Arc<Notify>,
+}
+
+/// Counts a command for as long as it runs.
+pub(crate) struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What is under the lock.
@@ -73,8 +80,7 @@ pub(crate) struct Inner {
     pub session: Session,
     ports: Vec<(ConnHandle, Arc<Port>)>,
     work: VecDeque<Work>,
-    running: Vec<Running>,
-    next_number: u64,
+    stoppable: Vec<Stoppable>,
 }
 
 /// A session.
@@ -86,6 +92,11 @@ pub(crate) struct Cell {
     pub authenticated: Option<String>,
     pub begun: Instant,
     ended: AtomicBool,
+    running: AtomicUsize,
+    /// Earlier sessions of the host whose commands still ran when this one began.
+    former: Vec<NexusId>,
+    /// Whether some of them still do.
+    has_former: AtomicBool,
     view: RwLock<Arc<View>>,
     inner: Mutex<Inner>,
 }
@@ -97,6 +108,7 @@ impl Cell {
         nexus: Arc<Nexus>,
         authenticated: Option<String>,
         view: View,
+        former: Vec<NexusId>,
     ) -> Self {
         Self {
             tsih: session.tsih(),
@@ -106,13 +118,15 @@ impl Cell {
             authenticated,
             begun: Instant::now(),
             ended: AtomicBool::new(false),
+            running: AtomicUsize::new(0),
+            has_former: AtomicBool::new(!former.is_empty()),
+            former,
             view: RwLock::new(Arc::new(view)),
             inner: Mutex::new(Inner {
                 session,
                 ports: Vec::new(),
                 work: VecDeque::new(),
-                running: Vec::new(),
-                next_number: 0,
+                stoppable: Vec::new(),
             }),
         }
     }
@@ -193,21 +207,45 @@ impl Cell {
         self.lock().work.pop_front()
     }
 
-    /// Notes that a command begins on a unit. One that may be left before its
-    /// end says how it is told so.
-    pub(crate) fn begin(&self, unit: &Arc<Unit>, stop: Option<(TaskTag, Arc<Notify>)>) -> u64 {
-        let mut inner = self.lock();
-        let number = inner.next_number;
-        inner.next_number += 1;
-        inner.running.push(Running { number, unit: Arc::as_ptr(unit) as usize, stop });
-        number
+    /// Counts a command that begins.
+    pub(crate) fn count_running(&self) -> Counted<'_> {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        Counted(&self.running)
+    }
+
+    /// Notes how a command is told that it may be left before its end.
+    pub(crate) fn begin_stoppable(&self, task: TaskTag, stop: &Arc<Notify>) {
+        self.lock().stoppable.push(Stoppable { task, stop: Arc::clone(stop) });
     }
 
     /// Notes that it has ended.
-    pub(crate) fn end(&self, number: u64) {
-        let mut inner = self.lock();
-        if let Some(at) = inner.running.iter().position(|one| one.number == number) {
-            inner.running.swap_remove(at);
+    pub(crate) fn end_stoppable(&self, task: TaskTag) {
+        self.lock().stoppable.retain(|one| one.task != task);
+    }
+
+    /// Whether a command that was delivered is not wanted any more.
+    pub(crate) fn is_aborted(&self, task: TaskTag) -> bool {
+        self.lock().session.is_aborted(task)
+    }
+
+    /// Whether commands of an earlier session of the same host may still write to a unit.
+    pub(crate) fn waits_for_former(&self, unit: &Unit) -> bool {
+        self.has_former.load(Ordering::Acquire)
+            && unit.disk.running().any(|nexus| self.former.contains(&nexus.id))
+    }
+
+    /// Looks whether commands of earlier sessions are left anywhere.
+    pub(crate) fn look_after_former(&self) {
+        if !self.has_former.load(Ordering::Acquire) {
+            return;
+        }
+        let view = self.view();
+        if !view.units.values().any(|unit| self.waits_for_former(unit)) {
+            self.has_former.store(false, Ordering::Release);
+            tracing::info!(
+                initiator = %self.key.initiator,
+                "the commands of the earlier session have ended; its logical units are served"
+            );
         }
     }
 
@@ -218,34 +256,14 @@ impl Cell {
 
     /// Commands that run now.
     pub(crate) fn running(&self) -> usize {
-        self.lock().running.len()
-    }
-
-    /// Waits until the commands that run now on a unit (or on all) have
-    /// ended, all but `but`.
-    pub(crate) async fn settled(&self, unit: Option<&Arc<Unit>>, but: Option<u64>) {
-        let unit = unit.map(|unit| Arc::as_ptr(unit) as usize);
-        let last = self.lock().next_number;
-        let waits = |one: &Running| {
-            one.number < last && Some(one.number) != but && unit.is_none_or(|unit| unit == one.unit)
-        };
-        let deadline = Instant::now() + SETTLE_TIMEOUT;
-        let mut pause = Duration::from_micros(200);
-        while self.lock().running.iter().any(waits) {
-            if Instant::now() > deadline {
-                tracing::warn!(session = self.tsih.0, "aborted commands still run; going on");
-                return;
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(20));
-        }
+        self.running.load(Ordering::Relaxed)
     }
 }
 
 impl Inner {
     fn stop(&self, task: TaskTag) {
-        let stops = self.running.iter().filter_map(|one| one.stop.as_ref());
-        stops.filter(|(tag, _)| *tag == task).for_each(|(_, stop)| stop.notify_one());
+        let named = self.stoppable.iter().filter(|one| one.task == task);
+        named.for_each(|one| one.stop.notify_one());
     }
 
     /// Takes the engine's events: closes go to their connections, aborted

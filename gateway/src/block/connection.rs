@@ -119,7 +119,6 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, core: usize, service: R
                 Connection { wire, attached, service: Rc::clone(&service), draining: false };
             let why = connection.run().await;
             tracing::info!(peer = %connection.attached.port.peer, why, "iSCSI connection closed");
-            connection.attached.close().await;
         }
         Err(why) => tracing::debug!(peer = %port.peer, why, "iSCSI connection closed"),
     }

@@ -4,6 +4,7 @@ use super::cell::Cell;
 use super::figures::Family;
 use super::functions;
 use super::service::BlockService;
+use super::unit::Unit;
 use crate::serve::data_path::{DataDirection, Transport};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -11,7 +12,10 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use zgate_iscsi::pdu::TaskAttribute as WireAttribute;
 use zgate_iscsi::session::{Command, Completion, TaskTag};
-use zgate_scsi::{Cdb, Lun, Response, ScsiStatus, TaskAttribute, expected_data_out};
+use zgate_scsi::{
+    Cdb, Finished, Lun, Nexus, Response, ScsiStatus, Task, TaskAttribute, Work, expected_data_out,
+    touches_nothing,
+};
 use zgate_store::BufferPool;
 
 /// Bytes that a command reads or writes, for the bounds.
@@ -36,6 +40,14 @@ pub(crate) async fn execute(
     let family = Family::of(cdb.opcode());
     let block_bytes = unit.map_or(512, |unit| unit.config.block_bytes);
     let needed = expected_data_out(&cdb, block_bytes);
+    if let Some(unit) = unit
+        && cell.waits_for_former(unit)
+        && !touches_nothing(&cdb)
+    {
+        block.figures.command(family, ScsiStatus::Busy, begun.elapsed().as_nanos() as u64);
+        return (task, Completion { status: ScsiStatus::Busy as u8, ..Completion::default() });
+    }
+    let _counted = cell.count_running();
     let (data_out, joined_bytes) = in_one_piece(data_out, needed, &block.home.pool);
     let data_out_bytes = data_out.len();
     let written = data_out_bytes as u64;
@@ -43,8 +55,8 @@ pub(crate) async fn execute(
     // §4.11), so the command need not stay. All others do: what they write
     // must not come after the answer to the abort.
     let stop = (family == Family::Sanitize).then(|| Arc::new(Notify::new()));
-    let number = unit.map(|unit| cell.begin(unit, stop.clone().map(|stop| (task, stop))));
-    let run = view.luns.execute(
+    let own = OwnTask { block, cell, unit, task };
+    let run = view.luns.execute_task(
         wire_lun,
         zgate_scsi::Command {
             nexus: Arc::clone(&cell.nexus),
@@ -53,18 +65,19 @@ pub(crate) async fn execute(
             data_out,
             data_out_offered_bytes: expected_write_bytes.into(),
         },
+        &own,
     );
     let response = match stop {
         None => run.await,
-        Some(stop) => tokio::select! {
-            response = run => response,
-            () = stop.notified() => Response {
-                status: ScsiStatus::TaskAborted,
-                sense: None,
-                data_in: None,
-                aborts: Vec::new(),
-            },
-        },
+        Some(stop) => {
+            cell.begin_stoppable(task, &stop);
+            let response = tokio::select! {
+                response = run => response,
+                () = stop.notified() => Response::bare(ScsiStatus::TaskAborted),
+            };
+            cell.end_stoppable(task);
+            response
+        }
     };
     let copied = copied_bytes as usize + joined_bytes;
     block.figures.data.carried(transport, DataDirection::Write, data_out_bytes, copied);
@@ -72,11 +85,7 @@ pub(crate) async fn execute(
         let read = response.data_in_bytes() as usize;
         block.figures.data.carried(transport, DataDirection::Read, read, 0);
     }
-    if let (Some(unit), Some(number)) = (unit, number) {
-        cell.end(number);
-        if !response.aborts.is_empty() {
-            functions::preempt(block, unit, &response.aborts, cell).await;
-        }
+    if let Some(unit) = unit {
         unit.figures.count(family, response.data_in_bytes(), written);
         if let Some(sense) = &response.sense {
             unit.figures.fail(sense);
@@ -92,6 +101,31 @@ pub(crate) async fn execute(
         data_in: response.data_in.into_iter().collect(),
     };
     (task, completion)
+}
+
+/// A command as the disk sees its task.
+struct OwnTask<'a> {
+    block: &'a BlockService,
+    cell: &'a Arc<Cell>,
+    unit: Option<&'a Arc<Unit>>,
+    task: TaskTag,
+}
+
+impl Task for OwnTask<'_> {
+    fn is_aborted(&self) -> bool {
+        self.cell.is_aborted(self.task)
+    }
+
+    fn abort_others(&self, which: &dyn Fn(&Nexus) -> bool) {
+        if let Some(unit) = self.unit {
+            functions::abort_others(self.block, self.cell, unit, which);
+        }
+    }
+
+    fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {
+        let limit = self.block.timeouts.function;
+        Box::pin(async move { tokio::time::timeout(limit, work).await.is_ok() })
+    }
 }
 
 fn attribute_of(attribute: WireAttribute) -> TaskAttribute {

@@ -1,17 +1,21 @@
 //! Task management functions and what they do to logical units and to other
 //! sessions (SAM-5 §7; RFC 7143 §11.5).
+//!
+//! A function is complete when nothing that came before it can still write, from whichever
+//! session, even one that has ended. When that takes too long the function is rejected:
+//! a host that is told "complete" writes anew, and the old writes would land over it.
 
 use super::cell::Cell;
 use super::service::BlockService;
 use super::unit::Unit;
 use std::sync::Arc;
+use tokio::time::Instant;
 use zgate_iscsi::pdu::{Lun as WireLun, TaskFunction, TaskResult};
 use zgate_iscsi::session::{CloseReason, FunctionTag};
-use zgate_scsi::{Lun, NexusId, ResetReason};
+use zgate_scsi::{Lun, Nexus, ResetReason};
 
-/// Carries a function out and tells the session's engine. Tasks of other
-/// sessions that it ended have come to their end then: nothing they wrote
-/// comes after the answer.
+/// Carries a function out and tells the session's engine, which waits for the session's
+/// own tasks.
 pub(crate) async fn carry_out(
     block: &BlockService,
     cell: &Arc<Cell>,
@@ -20,6 +24,13 @@ pub(crate) async fn carry_out(
     lun: WireLun,
 ) {
     let result = effects(block, cell, function, lun).await;
+    if result == TaskResult::REJECTED {
+        tracing::warn!(
+            initiator = %cell.key.initiator,
+            function = function.0,
+            "task management rejected: aborted commands still run on the storage"
+        );
+    }
     cell.with(|session| session.function_done(tag, result));
 }
 
@@ -30,20 +41,18 @@ async fn effects(
     lun: WireLun,
 ) -> TaskResult {
     let view = cell.view();
+    let all: Vec<_> = view.units.values().cloned().collect();
     let named = Lun::parse(lun.0.to_be_bytes()).and_then(|lun| view.units.get(&lun)).cloned();
-    match function {
-        TaskFunction::TARGET_WARM_RESET => {
-            let units: Vec<_> = view.units.values().cloned().collect();
-            for unit in units {
-                reset(block, cell, &unit, ResetReason::TargetWarmReset).await;
-            }
-            return TaskResult::COMPLETE;
+    let own = cell.nexus.id;
+    let others = |nexus: &Nexus| nexus.id != own;
+    // The same I_T nexus in a session before this one.
+    let former = |nexus: &Nexus| nexus.id != own && nexus.is_same_port(&cell.nexus);
+    let one = named.as_ref().map(std::slice::from_ref);
+    match (function, one) {
+        (TaskFunction::TARGET_WARM_RESET, _) => {
+            reset(block, cell, &all, ResetReason::TargetWarmReset).await
         }
-        TaskFunction::TARGET_COLD_RESET => {
-            let units: Vec<_> = view.units.values().cloned().collect();
-            for unit in units {
-                reset(block, cell, &unit, ResetReason::TargetColdReset).await;
-            }
+        (TaskFunction::TARGET_COLD_RESET, _) => {
             // RFC 7143 §11.5.1: equivalent to a power on: every session of
             // the target ends. This one's ends in the engine.
             let of_target = |other: &&Arc<Cell>| {
@@ -53,40 +62,62 @@ async fn effects(
                 other.with(|session| session.terminate(CloseReason::Dropped));
                 block.end_session(other);
             }
-            return TaskResult::COMPLETE;
+            reset(block, cell, &all, ResetReason::TargetColdReset).await
         }
-        TaskFunction::I_T_NEXUS_RESET => {
-            for unit in view.units.values() {
-                unit.disk.nexus_lost(cell.nexus.id);
+        (TaskFunction::I_T_NEXUS_RESET, _) => {
+            let result = settled(block, &all, former).await;
+            if result == TaskResult::COMPLETE {
+                all.iter().for_each(|unit| unit.disk.nexus_lost(own));
             }
-            return TaskResult::COMPLETE;
+            result
         }
-        _ => {}
-    }
-    let Some(unit) = named else { return TaskResult::LUN_DOES_NOT_EXIST };
-    match function {
-        TaskFunction::LUN_RESET => reset(block, cell, &unit, ResetReason::LunReset).await,
-        TaskFunction::CLEAR_TASK_SET => {
-            for other in others_on(block, cell, &unit) {
-                abort_on(&other, &unit);
-                unit.disk.tasks_cleared(other.nexus.id);
-                other.settled(Some(&unit), None).await;
+        (_, None) => TaskResult::LUN_DOES_NOT_EXIST,
+        (TaskFunction::LUN_RESET, Some(unit)) => {
+            reset(block, cell, unit, ResetReason::LunReset).await
+        }
+        (TaskFunction::CLEAR_TASK_SET, Some(unit)) => {
+            for other in others_on(block, cell, &unit[0]) {
+                abort_on(&other, &unit[0]);
+                unit[0].disk.tasks_cleared(other.nexus.id);
             }
+            settled(block, unit, others).await
         }
-        _ => {}
+        (TaskFunction::ABORT_TASK_SET, Some(unit)) => settled(block, unit, former).await,
+        _ => TaskResult::COMPLETE,
     }
-    TaskResult::COMPLETE
 }
 
-async fn reset(block: &BlockService, cell: &Arc<Cell>, unit: &Arc<Unit>, reason: ResetReason) {
-    let others = others_on(block, cell, unit);
-    for other in &others {
-        abort_on(other, unit);
+async fn reset(
+    block: &BlockService,
+    cell: &Arc<Cell>,
+    units: &[Arc<Unit>],
+    reason: ResetReason,
+) -> TaskResult {
+    for unit in units {
+        others_on(block, cell, unit).iter().for_each(|other| abort_on(other, unit));
     }
-    for other in &others {
-        other.settled(Some(unit), None).await;
+    let own = cell.nexus.id;
+    let result = settled(block, units, |nexus: &Nexus| nexus.id != own).await;
+    if result == TaskResult::COMPLETE {
+        units.iter().for_each(|unit| unit.disk.reset_lun(reason));
     }
-    unit.disk.reset_lun(reason);
+    result
+}
+
+/// Waits for the commands of such I_T nexuses on these units, for all of them together no
+/// longer than a function may take.
+async fn settled(
+    block: &BlockService,
+    units: &[Arc<Unit>],
+    which: impl Fn(&Nexus) -> bool,
+) -> TaskResult {
+    let deadline = Instant::now() + block.timeouts.function;
+    for unit in units {
+        if tokio::time::timeout_at(deadline, unit.disk.settled(&which)).await.is_err() {
+            return TaskResult::REJECTED;
+        }
+    }
+    TaskResult::COMPLETE
 }
 
 /// Other sessions that see a unit.
@@ -113,18 +144,16 @@ fn abort_on(cell: &Arc<Cell>, unit: &Arc<Unit>) {
     }
 }
 
-/// PREEMPT AND ABORT: ends the tasks of I_T nexuses on a unit and waits until
-/// none of them can write any more (SPC-4 §5.13.11.2.6).
-pub(crate) async fn preempt(
+/// Ends the tasks that other sessions of such I_T nexuses have on a unit.
+pub(crate) fn abort_others(
     block: &BlockService,
+    cell: &Arc<Cell>,
     unit: &Arc<Unit>,
-    nexuses: &[NexusId],
-    own: &Arc<Cell>,
+    which: &dyn Fn(&Nexus) -> bool,
 ) {
-    for other in block.sessions() {
-        if nexuses.contains(&other.nexus.id) && !Arc::ptr_eq(&other, own) {
+    for other in others_on(block, cell, unit) {
+        if which(&other.nexus) {
             abort_on(&other, unit);
-            other.settled(Some(unit), None).await;
         }
     }
 }

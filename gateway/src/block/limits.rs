@@ -50,9 +50,14 @@ pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// Bytes taken from a session to be sent at once, so that connections of one
 /// session take turns.
 pub(crate) const SEND_BATCH_BYTES: usize = 4 << 20;
-/// How long the tasks that another session's function ended may take to come
-/// to their end, before the function is answered all the same.
-pub(crate) const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long aborted commands may take to come to their end before the task management
+/// function or the preempt that waits for them fails. Less than hosts wait for either:
+/// Linux gives a LUN RESET 30 s.
+pub(crate) const FUNCTION_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a login waits for the commands that an earlier session of the host left
+/// running; those logical units answer BUSY afterwards until they have ended. Less than
+/// hosts wait for a login: Linux gives it 15 s.
+pub(crate) const LOGIN_SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection that is to be closed may take to read what is queued.
 pub(crate) const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes a second that background work (SANITIZE) may write.
@@ -67,5 +72,7 @@ pub(crate) const BACKGROUND_SECONDS: u64 = 10;
 
 const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
 const _: () = assert!(MAX_RUNNING_BYTES >= zgate_scsi::limits::MAX_TRANSFER_BYTES);
+const _: () = assert!(LOGIN_SETTLE_TIMEOUT.as_secs() < LOGIN_TIMEOUT.as_secs());
+const _: () = assert!(FUNCTION_TIMEOUT.as_secs() < PING_AFTER.as_secs() + PING_TIMEOUT.as_secs());
 const _: () = assert!(MAX_TOTAL_BYTES >= MAX_RUNNING_BYTES);
 const _: () = assert!(MAX_LOGINS_PER_ADDRESS < MAX_LOGINS);

@@ -29,6 +29,8 @@ pub(crate) mod receive;
 pub(crate) mod reservations;
 pub(crate) mod service;
 pub(crate) mod settings;
+#[cfg(test)]
+pub(crate) mod tests;
 pub(crate) mod unit;
 pub(crate) mod view;
 pub(crate) mod watch;

@@ -7,7 +7,7 @@ use super::figures::Figures;
 use super::limits::{
     MAX_GATHERED_BYTES, MAX_GATHERED_TOTAL_BYTES, MIN_GATHERED_BYTES, PING_AFTER, PING_TIMEOUT,
 };
-use super::settings::{BlockSettings, Portal, TargetSettings};
+use super::settings::{BlockSettings, Portal, TargetSettings, Timeouts};
 use super::unit::{Unit, UnitHome};
 use std::collections::HashMap;
 use std::fs::File;
@@ -38,6 +38,7 @@ pub(crate) struct Rules {
 pub(crate) struct BlockService {
     pub figures: Figures,
     pub home: UnitHome,
+    pub timeouts: Timeouts,
     /// One change at a time.
     pub changing: Mutex<()>,
     rules: RwLock<Arc<Rules>>,
@@ -60,6 +61,7 @@ impl BlockService {
         Ok(Self {
             figures: Figures::default(),
             home,
+            timeouts: settings.timeouts,
             changing: Mutex::new(()),
             rules: RwLock::new(Arc::new(Rules { catalog, discovery: settings.discovery.clone() })),
             directory: Mutex::new(Directory::new(settings.max_sessions)),
@@ -214,11 +216,18 @@ impl BlockService {
                 if let Some(old) = self.session(old).filter(|old| old.key == login.key) {
                     old.with(|session| session.terminate(CloseReason::Reinstated));
                     self.end_session(&old);
-                    old.settled(None, None).await;
                 }
                 new
             }
         };
+        let address = port.peer.ip().to_canonical();
+        let nexus = Arc::new(Nexus {
+            id: NexusId(self.next_nexus.fetch_add(1, Ordering::Relaxed)),
+            initiator: TransportId::iscsi_port(login.key.initiator.as_str(), login.key.isid.0),
+            relative_port: login.key.portal_group.0,
+        });
+        let view = self.view_of(login, address);
+        let former = self.settle_former(&nexus, &view).await;
         let sessions = self.directory().len().max(1) as u64;
         let share =
             (MAX_GATHERED_TOTAL_BYTES / sessions).clamp(MIN_GATHERED_BYTES, MAX_GATHERED_BYTES);
@@ -227,24 +236,59 @@ impl BlockService {
             max_retained_bytes: share,
             ping_after: PING_AFTER,
             ping_timeout: PING_TIMEOUT,
+            function_timeout: self.timeouts.function,
             ..SessionConfig::default()
         };
         let session = Session::new(login, tsih, config, self.now());
-        let address = port.peer.ip().to_canonical();
-        let nexus = Arc::new(Nexus {
-            id: NexusId(self.next_nexus.fetch_add(1, Ordering::Relaxed)),
-            initiator: TransportId::iscsi_port(login.key.initiator.as_str(), login.key.isid.0),
-            relative_port: login.key.portal_group.0,
-        });
-        let view = self.view_of(login, address);
-        let cell = Cell::new(session, address, nexus, login.authenticated.clone(), view);
-        let cell = Arc::new(cell);
+        let authenticated = login.authenticated.clone();
+        let cell = Arc::new(Cell::new(session, address, nexus, authenticated, view, former));
         let handle = cell.attach(login, port, self.now()).ok()?;
+        let directory = self.directory();
+        // Another login may have taken its place meanwhile.
+        if !directory.holds(&login.key, tsih) {
+            return None;
+        }
         self.sessions
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(tsih, Arc::clone(&cell));
+        drop(directory);
         Some((cell, handle))
+    }
+
+    /// Waits for what earlier sessions of this host have left running on the units it
+    /// sees, whatever their ISIDs: a host that logs in writes anew, and must not be
+    /// overwritten by itself. Returns the I_T nexuses that took too long; the new session
+    /// is kept from the units they still use.
+    async fn settle_former(&self, nexus: &Nexus, view: &View) -> Vec<NexusId> {
+        let live: Vec<_> = self.sessions().iter().map(|cell| cell.nexus.id).collect();
+        let is_former = |one: &Nexus| {
+            one.id != nexus.id
+                && one.initiator.name() == nexus.initiator.name()
+                && !live.contains(&one.id)
+        };
+        let left = || -> Vec<NexusId> {
+            view.units.values().flat_map(|unit| unit.disk.running().nexuses(is_former)).collect()
+        };
+        let former = left();
+        if former.is_empty() {
+            return former;
+        }
+        let is_one = |one: &Nexus| former.contains(&one.id);
+        let all = async {
+            for unit in view.units.values() {
+                unit.disk.settled(is_one).await;
+            }
+        };
+        if tokio::time::timeout(self.timeouts.login, all).await.is_ok() {
+            return Vec::new();
+        }
+        tracing::warn!(
+            initiator = nexus.initiator.name(),
+            "commands of an earlier session of this host still run on the storage; until they \
+             have ended, its new session gets BUSY from those logical units"
+        );
+        former
     }
 
     fn view_of(&self, login: &LoggedIn, address: IpAddr) -> View {
@@ -297,6 +341,7 @@ impl BlockService {
             if due {
                 cell.with(|session| session.handle_timeout(now));
             }
+            cell.look_after_former();
             // Without connections nobody else hears of the end.
             if cell.with(|session| session.is_ended()) && cell.ports().is_empty() {
                 self.end_session(&cell);

@@ -1,10 +1,12 @@
 //! What a configuration asks of the iSCSI service, secrets read.
 
+use super::limits::{FUNCTION_TIMEOUT, LOGIN_SETTLE_TIMEOUT};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 use zgate_config::{
     ChapConfig, Cidr, Config, InitiatorConfig, IscsiConfig, LunConfig, NaaId, NamePattern,
     TargetConfig,
@@ -29,6 +31,22 @@ pub(crate) struct BlockSettings {
     pub discovery: Option<ChapAccount>,
     pub max_sessions: usize,
     pub targets: Vec<TargetSettings>,
+    pub timeouts: Timeouts,
+}
+
+/// How long the service waits for commands that are to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// A task management function or a preempt.
+    pub function: Duration,
+    /// A login.
+    pub login: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { function: FUNCTION_TIMEOUT, login: LOGIN_SETTLE_TIMEOUT }
+    }
 }
 
 /// Where initiators connect to.
@@ -93,6 +111,7 @@ pub(crate) fn settings(config: &Config) -> io::Result<BlockSettings> {
         discovery: iscsi.discovery_chap.as_ref().map(account).transpose()?,
         max_sessions: iscsi.max_sessions,
         targets: config.targets.iter().map(target).collect::<io::Result<_>>()?,
+        timeouts: Timeouts::default(),
     })
 }
 

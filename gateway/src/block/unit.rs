@@ -114,10 +114,17 @@ impl UnitHome {
             naa.to_string(),
         ));
         let store: Arc<dyn BlockStore> = Arc::<BlockVolume>::clone(&volume);
+        #[cfg(test)]
+        let store = super::tests::gate::around(&lun.path, store);
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let disk = runtime
             .block_on(Disk::open(config, store, reservations))
             .map_err(|error| named(error.to_string()))?;
+        // What the unit before has running goes on over the same volume.
+        let disk = match before.filter(same) {
+            Some(unit) => disk.in_place_of(&unit.disk),
+            None => disk,
+        };
         Ok(Arc::new(Unit {
             target: target.clone(),
             config: lun.clone(),

@@ -15,7 +15,7 @@ use zgate_iscsi::names::IscsiName;
 use zgate_iscsi::pdu::Itt;
 use zgate_test_initiator::{LoginScript, Lun, Session, read16, synchronize16, write16};
 
-use crate::block::settings::{BlockSettings, Portal, TargetSettings};
+use crate::block::settings::{BlockSettings, Portal, TargetSettings, Timeouts};
 
 /// The demo's target.
 pub(super) const TARGET: &str = "iqn.2026-11.io.zgate:demo";
@@ -85,6 +85,7 @@ pub(super) fn settings(scratch: &Path, portal: SocketAddr) -> io::Result<BlockSe
             luns: vec![lun],
             followed: std::collections::BTreeSet::new(),
         }],
+        timeouts: Timeouts::default(),
     })
 }
 

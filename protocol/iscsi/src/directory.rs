@@ -101,6 +101,12 @@ impl Directory {
         }
     }
 
+    /// Whether the session of this key is still the one with this handle.
+    #[must_use]
+    pub fn holds(&self, key: &SessionKey, tsih: Tsih) -> bool {
+        self.by_key.get(key) == Some(&tsih)
+    }
+
     /// Takes the session for a login that is about to succeed.
     ///
     /// # Errors

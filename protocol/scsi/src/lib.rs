@@ -17,16 +17,19 @@ mod sense;
 mod target;
 #[cfg(test)]
 mod testing;
+mod transport;
 mod wire;
 
 pub use command::cdb::Cdb;
-pub use command::table::{command_name, expected_data_out};
+pub use command::table::{command_name, expected_data_out, touches_nothing};
 pub use command::{Command, Response, TaskAttribute};
 pub use disk::background::{Pacer, Unpaced};
 pub use disk::config::{AccessState, ConfigError, DiskConfig, Naa, PortGroup, TargetPort};
 pub use disk::reservation_store::{MemoryReservations, ReservationStore};
+pub use disk::running::RunningCommands;
 pub use disk::{Disk, OpenError, ResetReason, ThinSpace};
 pub use lun::Lun;
 pub use nexus::{Nexus, NexusId, TransportId};
 pub use sense::{Asc, FieldPointer, ScsiStatus, Sense, SenseKey, Specific};
 pub use target::LogicalUnits;
+pub use transport::{Finished, Task, Work};

@@ -119,6 +119,15 @@ pub struct Nexus {
     pub relative_port: u16,
 }
 
+impl Nexus {
+    /// Whether both are one I_T nexus in two sessions: the same initiator port at the same
+    /// target port.
+    #[must_use]
+    pub fn is_same_port(&self, other: &Self) -> bool {
+        self.initiator == other.initiator && self.relative_port == other.relative_port
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

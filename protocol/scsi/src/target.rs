@@ -4,6 +4,7 @@ use crate::command::{Command, Response, inquiry, report_luns};
 use crate::disk::Disk;
 use crate::lun::Lun;
 use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
+use crate::transport::{Alone, Task};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,10 +40,16 @@ impl LogicalUnits {
         self.disks.keys().copied().collect()
     }
 
-    /// Runs a command addressed by the eight LUN bytes of a transport.
+    /// Runs a command addressed by the eight LUN bytes of a transport, without a task that
+    /// could be aborted.
     pub async fn execute(&self, lun: [u8; 8], command: Command) -> Response {
+        self.execute_task(lun, command, &Alone).await
+    }
+
+    /// Runs the command of a task. The future must not be dropped before its end.
+    pub async fn execute_task(&self, lun: [u8; 8], command: Command, task: &dyn Task) -> Response {
         match Lun::parse(lun).and_then(|lun| self.disks.get(&lun)) {
-            Some(disk) => disk.execute_among(Some(self), command).await,
+            Some(disk) => disk.execute_among(Some(self), command, task).await,
             None => self.absent(&command),
         }
     }
@@ -79,7 +86,6 @@ fn good(mut data: Vec<u8>, allocation_bytes: u32) -> Response {
         status: ScsiStatus::Good,
         sense: None,
         data_in: Some(Payload::Bytes(Bytes::from(data))),
-        aborts: Vec::new(),
     }
 }
 

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use zgate_iscsi::framing::{Decoder, Digests, Encoder};
 use zgate_iscsi::initiator::{Initiator, LoginOutcome, Notice};
-use zgate_iscsi::pdu::{Frame, Itt, Outgoing};
+use zgate_iscsi::pdu::{Frame, Itt, Outgoing, TaskFunction, TaskResult};
 use zgate_store::Payload;
 
 pub use zgate_iscsi::initiator::LoginScript;
@@ -154,6 +154,37 @@ impl Session {
             while let Some(notice) = self.initiator.poll_notice() {
                 if let Notice::Done { itt, status, sense, data, .. } = notice {
                     return Ok(Done { itt, status, sense, data });
+                }
+            }
+            self.flush()?;
+            let frame = self.stream.receive()?;
+            self.initiator.handle_pdu(frame);
+        }
+    }
+
+    /// Sends a task management function.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn function(&mut self, function: TaskFunction, lun: Lun, of: Itt) -> io::Result<Itt> {
+        let next = self.initiator.cmd_sn;
+        let itt = self.initiator.function(function, lun, of, next);
+        self.flush()?;
+        Ok(itt)
+    }
+
+    /// Waits for the answer to a task management function. Commands that end before are
+    /// forgotten.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn function_result(&mut self, itt: Itt) -> io::Result<TaskResult> {
+        loop {
+            while let Some(notice) = self.initiator.poll_notice() {
+                if let Notice::Function(of, result) = notice
+                    && of == itt
+                {
+                    return Ok(result);
                 }
             }
             self.flush()?;

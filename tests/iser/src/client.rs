@@ -191,6 +191,11 @@ impl Client {
         Ok(())
     }
 
+    /// Lets what was started go out, for this long.
+    pub fn go_on(&mut self, time: Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+
     /// What was started goes out, and from now on its device takes in nothing,
     /// as if the machine had hung.
     pub fn hang(&mut self) {

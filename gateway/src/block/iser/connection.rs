@@ -89,7 +89,7 @@ async fn run(mut wire: Wire, port: Arc<Port>, service: &Rc<Service>) {
     // The queue pair goes first: nothing reaches its buffers after that.
     let Connection { wire, attached, .. } = connection;
     drop(wire);
-    attached.close().await;
+    drop(attached);
 }
 
 impl Connection {

@@ -172,6 +172,9 @@ pub struct SessionConfig {
     pub max_retained_bytes: u64,
     /// How long an initiator that was asked to log out may take.
     pub logout_timeout: Duration,
+    /// How long the tasks that a task management function ends may take to come to their
+    /// end; the function is rejected then.
+    pub function_timeout: Duration,
 }
 
 impl Default for SessionConfig {
@@ -182,6 +185,7 @@ impl Default for SessionConfig {
             max_solicited_bytes: 64 << 20,
             max_retained_bytes: 64 << 20,
             logout_timeout: Duration::from_secs(10),
+            function_timeout: Duration::from_secs(20),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::connection::{ConnState, Connection};
-use super::events::{CloseReason, ConnHandle, EndReason, Event};
+use super::events::{CloseReason, ConnHandle, EndReason, Event, TaskTag};
 use super::task::{Failure, Phase, Task};
 use crate::limits::MAX_CONNECTIONS_PER_SESSION;
 use crate::login::{LoggedIn, Operational};
@@ -153,6 +153,14 @@ impl Session {
                 false
             }
         }
+    }
+
+    /// Whether a command that was delivered is not wanted any more: it was aborted, or the
+    /// session has ended. It must not take effect then if it has not yet.
+    #[must_use]
+    pub fn is_aborted(&self, tag: TaskTag) -> bool {
+        let task = self.tasks.get(&tag.itt).filter(|task| task.tag == tag);
+        task.is_none_or(|task| task.phase != Phase::Delivered)
     }
 
     /// Ends the tasks of a logical unit, or all, because another initiator's

@@ -61,7 +61,7 @@ impl Session {
         });
         let logouts = self.conns.iter().filter_map(|conn| conn.logout_deadline);
         let lost = self.lost.iter().map(|lost| lost.deadline);
-        pings.chain(logouts).chain(lost).min()
+        pings.chain(logouts).chain(lost).chain(self.function_deadlines()).min()
     }
 
     /// Lets time pass.
@@ -102,6 +102,7 @@ impl Session {
             self.connection_failed(handle);
         }
         self.expire_lost();
+        self.expire_functions();
         self.progress();
     }
 }

@@ -8,6 +8,7 @@ use crate::pdu::{
 };
 use crate::serial::Sn;
 use crate::session::{ConnHandle, Event, FunctionTag, Session, Task, TaskTag};
+use crate::time::Timestamp;
 
 /// How far a function has come.
 #[derive(Debug)]
@@ -31,11 +32,18 @@ pub(crate) struct Function {
     request: TaskRequest,
     affected: Vec<TaskTag>,
     step: Step,
+    /// When the tasks must have ended, from when they were aborted.
+    deadline: Option<Timestamp>,
 }
 
 impl Function {
     pub(crate) fn itt(&self) -> Itt {
         self.request.itt
+    }
+
+    /// Whether it waits for aborted tasks to end.
+    fn awaits_tasks(&self) -> bool {
+        matches!(self.step, Step::Announced | Step::Draining(_))
     }
 
     /// Whether it ends this task.
@@ -135,7 +143,9 @@ impl Session {
         affected: Vec<TaskTag>,
     ) {
         let tag = FunctionTag(self.fresh_serial());
-        self.functions.push(Function { tag, conn, request, affected, step });
+        let aborts = matches!(step, Step::Draining(_));
+        let deadline = aborts.then(|| self.now.after(self.config.function_timeout));
+        self.functions.push(Function { tag, conn, request, affected, step, deadline });
     }
 
     /// RFC 7143 §11.5.1, ABORT TASK.
@@ -202,6 +212,23 @@ impl Session {
         }
     }
 
+    /// When the functions that wait for tasks are given up.
+    pub(crate) fn function_deadlines(&self) -> impl Iterator<Item = Timestamp> {
+        self.functions.iter().filter(|function| function.awaits_tasks()).filter_map(|f| f.deadline)
+    }
+
+    /// Rejects the functions whose tasks have not ended in time: they may still write, so
+    /// that "complete" would be untrue (RFC 7143 §11.6.1).
+    pub(crate) fn expire_functions(&mut self) {
+        let now = self.now;
+        let is_late =
+            |f: &Function| f.awaits_tasks() && f.deadline.is_some_and(|deadline| deadline <= now);
+        while let Some(at) = self.functions.iter().position(is_late) {
+            let function = self.functions.remove(at);
+            self.task_response(function.conn, function.request.itt, TaskResult::REJECTED);
+        }
+    }
+
     /// Forgets the functions of a connection that is gone.
     pub(crate) fn forget_functions(&mut self, handle: ConnHandle) {
         self.functions.retain(|f| f.conn != handle);
@@ -232,6 +259,7 @@ impl Session {
         if let Some(function) = self.functions.get_mut(at) {
             function.affected.clone_from(&affected);
             function.step = Step::Announced;
+            function.deadline = Some(self.now.after(self.config.function_timeout));
         }
         let (function, lun) = (request.function, request.lun);
         self.events.push_back(Event::Function { tag, function, lun, affected });

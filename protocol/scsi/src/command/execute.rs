@@ -12,12 +12,14 @@ use crate::disk::config::AccessState;
 use crate::disk::{Disk, State};
 use crate::sense::{Asc, ScsiStatus, Sense, SenseKey, Specific};
 use crate::target::LogicalUnits;
+use crate::transport::{Alone, Task};
 
 impl Disk {
-    /// Runs one command to its end. Dropping the future aborts the command;
-    /// what it has written so far stays.
+    /// Runs one command to its end, without a transport that could abort it. The future
+    /// must not be dropped before: what the store is still writing would go on, and
+    /// nobody would wait for it.
     pub async fn execute(&self, command: Command) -> Response {
-        self.execute_among(None, command).await
+        self.execute_among(None, command, &Alone).await
     }
 
     /// Runs a command for an initiator that sees `luns`.
@@ -25,11 +27,19 @@ impl Disk {
         &self,
         luns: Option<&LogicalUnits>,
         command: Command,
+        task: &dyn Task,
     ) -> Response {
-        let outcome = match self.admit(&command) {
+        let found = lookup(&command.cdb);
+        // It enters before it looks whether it is aborted and what is reserved: who
+        // aborts or reserves later finds it there.
+        let _running = found.is_followed().then(|| self.running.begin(&command.nexus));
+        if found.has_effects() && task.is_aborted() {
+            return self.respond(Err(Failure::Aborted));
+        }
+        let outcome = match self.admit(&command, found) {
             Ok(row) => {
                 let geometry = self.store.geometry();
-                let cx = Cx { disk: self, luns, command: &command, row, geometry };
+                let cx = Cx { disk: self, luns, command: &command, row, geometry, task };
                 run(&cx).await
             }
             Err(failure) => Err(failure),
@@ -39,28 +49,18 @@ impl Disk {
 
     fn respond(&self, outcome: Outcome) -> Response {
         match outcome {
-            Ok(reply) => Response {
-                status: reply.status,
-                sense: None,
-                data_in: reply.data,
-                aborts: reply.aborts,
-            },
+            Ok(reply) => Response { status: reply.status, sense: None, data_in: reply.data },
             Err(Failure::Check(mut sense)) => {
                 sense.descriptor_format = self.state().mode.descriptor_sense();
                 Response::check(sense)
             }
-            Err(Failure::Conflict) => Response {
-                status: ScsiStatus::ReservationConflict,
-                sense: None,
-                data_in: None,
-                aborts: Vec::new(),
-            },
+            Err(Failure::Conflict) => Response::bare(ScsiStatus::ReservationConflict),
+            Err(Failure::Aborted) => Response::bare(ScsiStatus::TaskAborted),
         }
     }
 
     /// Everything that is checked before a command runs.
-    fn admit(&self, command: &Command) -> Result<&'static Row, Failure> {
-        let found = lookup(&command.cdb);
+    fn admit(&self, command: &Command, found: Lookup) -> Result<&'static Row, Failure> {
         let mut state = self.state();
         let nexus = state.nexus(&command.nexus);
         let exempt = matches!(found, Lookup::Row(row) if row.attention_exempt);
@@ -79,6 +79,7 @@ impl Disk {
             return Err(Sense::invalid_cdb(byte, Some(bit)).into());
         }
         self.check_access_state(&state, command, row)?;
+        self.release_lost_holder(&mut state);
         check_reservations(&state, command, row)?;
         check_ready(&state, row)?;
         if row.writes {

@@ -35,9 +35,10 @@ pub(crate) mod write_same;
 
 use crate::disk::Disk;
 use crate::disk::store_error::{self, Access};
-use crate::nexus::{Nexus, NexusId};
+use crate::nexus::Nexus;
 use crate::sense::{Asc, ScsiStatus, Sense};
 use crate::target::LogicalUnits;
+use crate::transport::Task;
 use bytes::Bytes;
 use cdb::Cdb;
 use std::sync::Arc;
@@ -88,21 +89,19 @@ pub struct Response {
     /// Data-in, cut to the allocation length of the CDB. The transport cuts
     /// it to what the initiator expects and reports the residual.
     pub data_in: Option<Payload>,
-    /// I_T nexuses whose tasks on this logical unit the transport now aborts
-    /// (PREEMPT AND ABORT).
-    pub aborts: Vec<NexusId>,
 }
 
 impl Response {
     /// A CHECK CONDITION.
     #[must_use]
     pub fn check(sense: Sense) -> Self {
-        Self {
-            status: ScsiStatus::CheckCondition,
-            sense: Some(sense),
-            data_in: None,
-            aborts: Vec::new(),
-        }
+        Self { status: ScsiStatus::CheckCondition, sense: Some(sense), data_in: None }
+    }
+
+    /// A status without sense data and data-in.
+    #[must_use]
+    pub fn bare(status: ScsiStatus) -> Self {
+        Self { status, sense: None, data_in: None }
     }
 
     /// Length of the data-in in bytes.
@@ -117,12 +116,11 @@ impl Response {
 pub(crate) struct Reply {
     pub(crate) status: ScsiStatus,
     pub(crate) data: Option<Payload>,
-    pub(crate) aborts: Vec<NexusId>,
 }
 
 impl Reply {
     /// GOOD without data.
-    pub(crate) const GOOD: Self = Self { status: ScsiStatus::Good, data: None, aborts: Vec::new() };
+    pub(crate) const GOOD: Self = Self { status: ScsiStatus::Good, data: None };
 
     pub(crate) fn payload(payload: Payload) -> Self {
         Self { data: Some(payload), ..Self::GOOD }
@@ -145,6 +143,8 @@ pub(crate) enum Failure {
     Check(Sense),
     /// RESERVATION CONFLICT.
     Conflict,
+    /// TASK ABORTED, which nobody is told.
+    Aborted,
 }
 
 impl From<Sense> for Failure {
@@ -168,6 +168,7 @@ pub(crate) struct Cx<'a> {
     /// The logical units the initiator sees; none when the command came to
     /// the disk directly.
     pub(crate) luns: Option<&'a LogicalUnits>,
+    pub(crate) task: &'a dyn Task,
     pub(crate) command: &'a Command,
     pub(crate) row: &'static Row,
     pub(crate) geometry: BlockGeometry,

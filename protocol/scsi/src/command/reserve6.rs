@@ -14,6 +14,7 @@ pub(crate) fn reserve(cx: &Cx<'_>) -> Outcome {
         return if registered && free { Ok(Reply::GOOD) } else { Err(Failure::Conflict) };
     }
     state.legacy_holder = Some(nexus.id);
+    state.legacy_holder_lost = false;
     Ok(Reply::GOOD)
 }
 

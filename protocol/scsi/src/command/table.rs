@@ -185,6 +185,7 @@ impl Row {
 }
 
 /// What the table knows of a CDB.
+#[derive(Clone, Copy)]
 pub(crate) enum Lookup {
     /// A row, whether or not the disk has it.
     Row(&'static Row),
@@ -192,6 +193,57 @@ pub(crate) enum Lookup {
     UnknownServiceAction,
     /// Unknown.
     UnknownOpcode,
+}
+
+impl Family {
+    /// Whether the command may change anything: blocks, reservations, modes.
+    fn has_effects(self) -> bool {
+        !matches!(
+            self,
+            Self::TestUnitReady
+                | Self::RequestSense
+                | Self::Inquiry
+                | Self::ReportLuns
+                | Self::ReadCapacity10
+                | Self::ReadCapacity16
+                | Self::LbaStatus
+                | Self::Read
+                | Self::Verify
+                | Self::Prefetch
+                | Self::SyncCache
+                | Self::Defects
+                | Self::ModeSense
+                | Self::LogSense
+                | Self::ReserveIn
+                | Self::ReportPortGroups
+                | Self::ReportOpcodes
+                | Self::ReportTaskManagement
+                | Self::CopyResults
+                | Self::ReceiveTokenInformation
+                | Self::ReportTokens
+                | Self::SendDiagnostic
+        )
+    }
+}
+
+impl Lookup {
+    /// Whether the command may change anything.
+    pub(crate) fn has_effects(&self) -> bool {
+        matches!(self, Self::Row(row) if row.family.has_effects())
+    }
+
+    /// Whether others wait for the command. PERSISTENT RESERVE OUT waits for others
+    /// itself; one at a time does, and who waits for it waits for its turn.
+    pub(crate) fn is_followed(&self) -> bool {
+        matches!(self, Self::Row(row) if row.family.has_effects() && row.family != Family::ReserveOut)
+    }
+}
+
+/// Whether a command is answered without a look at the medium or at what may change it:
+/// INQUIRY, REPORT LUNS and REQUEST SENSE, which always work (SPC-4 §5.6).
+#[must_use]
+pub fn touches_nothing(cdb: &Cdb) -> bool {
+    matches!(cdb.opcode(), 0x03 | 0x12 | 0xA0)
 }
 
 /// Finds the row of a CDB.

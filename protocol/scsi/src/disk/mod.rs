@@ -5,6 +5,7 @@ pub(crate) mod background;
 pub(crate) mod config;
 pub(crate) mod range_lock;
 pub(crate) mod reservation_store;
+pub(crate) mod running;
 pub(crate) mod signal;
 mod state;
 pub(crate) mod store_error;
@@ -14,12 +15,13 @@ pub(crate) use state::State;
 use crate::command::mode::ModePages;
 use crate::command::persistent::state::Registry;
 use crate::limits::{MAX_ATOMIC_BYTES, MAX_REPORTED_PHYSICAL_BLOCK_BYTES, THRESHOLD_SET_BYTES};
-use crate::nexus::NexusId;
+use crate::nexus::{Nexus, NexusId};
 use crate::sense::Asc;
 use background::Background;
 use config::{AccessState, ConfigError, DiskConfig};
 use range_lock::RangeLocks;
 use reservation_store::ReservationStore;
+use running::RunningCommands;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
@@ -97,6 +99,7 @@ pub struct Disk {
     /// Serializes PERSISTENT RESERVE OUT, whose save to stable storage must
     /// not be overtaken by the next one.
     pub(crate) reserving: futures_util::lock::Mutex<()>,
+    pub(crate) running: Arc<RunningCommands>,
     state: Mutex<State>,
 }
 
@@ -139,7 +142,31 @@ impl Disk {
             ranges: RangeLocks::default(),
             background: Background::default(),
             reserving: futures_util::lock::Mutex::new(()),
+            running: Arc::default(),
         })
+    }
+
+    /// This logical unit in place of one over the same store, whose commands may still
+    /// run.
+    #[must_use]
+    pub fn in_place_of(mut self, before: &Self) -> Self {
+        self.running = Arc::clone(&before.running);
+        self
+    }
+
+    /// The commands that may still change this logical unit, whatever became of their
+    /// sessions.
+    #[must_use]
+    pub fn running(&self) -> &RunningCommands {
+        &self.running
+    }
+
+    /// Waits until the commands that such I_T nexuses have here now can change nothing
+    /// any more: neither blocks nor reservations. Takes as long as the store does.
+    pub async fn settled(&self, which: impl Fn(&Nexus) -> bool) {
+        self.running.left(which).await;
+        // PERSISTENT RESERVE OUT waits for others itself, so it is not among them.
+        drop(self.reserving.lock().await);
     }
 
     /// The configuration.
@@ -199,12 +226,13 @@ impl Disk {
     /// Resets the logical unit: RESERVE (6) and PREVENT ALLOW end, mode pages
     /// go back to their defaults, every I_T nexus learns of it. Persistent
     /// reservations and SANITIZE are untouched (SPC-4 §5.13.1, SBC-4 §4.11).
-    /// The caller has aborted the tasks.
+    /// The caller has aborted the tasks and waited for them ([`Self::settled`]).
     pub fn reset_lun(&self, reason: ResetReason) {
         let defaults =
             ModePages::new(self.config.write_cache.unwrap_or(self.store.geometry().write_cache));
         let mut state = self.state();
         state.legacy_holder = None;
+        state.legacy_holder_lost = false;
         state.mode = defaults;
         for nexus in state.nexuses.values_mut() {
             nexus.prevents_removal = false;
@@ -213,14 +241,27 @@ impl Disk {
         }
     }
 
-    /// An I_T nexus ended: its RESERVE (6), PREVENT and unit attentions go
-    /// with it. Its persistent reservations stay (SPC-4 §5.13.1).
+    /// An I_T nexus ended: its PREVENT and unit attentions go with it, its RESERVE (6)
+    /// with the last of its commands. Its persistent reservations stay (SPC-4 §5.13.1).
     pub fn nexus_lost(&self, nexus: NexusId) {
         let mut state = self.state();
-        if state.legacy_holder == Some(nexus) {
-            state.legacy_holder = None;
-        }
         state.nexuses.remove(&nexus);
+        if state.legacy_holder == Some(nexus) {
+            state.legacy_holder_lost = true;
+            self.release_lost_holder(&mut state);
+        }
+    }
+
+    /// Ends the RESERVE (6) of an I_T nexus that is lost once its commands have ended:
+    /// who reserves next must not be overwritten by them.
+    pub(crate) fn release_lost_holder(&self, state: &mut State) {
+        if let Some(holder) = state.legacy_holder
+            && state.legacy_holder_lost
+            && !self.running.any(|nexus| nexus.id == holder)
+        {
+            state.legacy_holder = None;
+            state.legacy_holder_lost = false;
+        }
     }
 
     /// Another I_T nexus cleared the tasks of `nexus` (CLEAR TASK SET).

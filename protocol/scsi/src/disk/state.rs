@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) registry: Registry,
     /// The I_T nexus that holds a RESERVE (6).
     pub(crate) legacy_holder: Option<NexusId>,
+    /// That I_T nexus has ended, and its commands may still run.
+    pub(crate) legacy_holder_lost: bool,
     pub(crate) mode: ModePages,
     pub(crate) ejected: bool,
     pub(crate) sanitize: Progress,
@@ -52,6 +54,7 @@ impl State {
             nexuses: BTreeMap::new(),
             registry,
             legacy_holder: None,
+            legacy_holder_lost: false,
             mode,
             ejected: false,
             sanitize: Progress::Idle,

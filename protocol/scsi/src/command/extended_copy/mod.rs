@@ -42,7 +42,9 @@ pub(crate) async fn extended_copy(cx: &Cx<'_>) -> Outcome {
     if parameters.keeps_results {
         let failure = match &outcome {
             Err(Failure::Check(sense)) => Some(*sense),
-            Err(Failure::Conflict) => Some(Sense::new(SenseKey::CopyAborted, Asc::NONE)),
+            Err(Failure::Conflict | Failure::Aborted) => {
+                Some(Sense::new(SenseKey::CopyAborted, Asc::NONE))
+            }
             Ok(()) => None,
         };
         let result = CopyResult {
@@ -96,6 +98,11 @@ async fn copy_segment(
     };
     let source = unit(segment.source)?.disk();
     let target = unit(segment.target)?.disk();
+    // The target's own resets and preempts wait for this, too.
+    let _running = target.running.begin(&cx.command.nexus);
+    if cx.task.is_aborted() {
+        return Err(Failure::Aborted);
+    }
     source.check_third_party(cx, false)?;
     target.check_third_party(cx, true)?;
     let bytes = segment.bytes(source.block_bytes(), target.block_bytes());
@@ -126,7 +133,8 @@ impl Disk {
     /// the checks that a READ or WRITE sent to it would meet.
     pub(crate) fn check_third_party(&self, cx: &Cx<'_>, writes: bool) -> Result<(), Failure> {
         let nexus = &cx.command.nexus;
-        let state = self.state();
+        let mut state = self.state();
+        self.release_lost_holder(&mut state);
         let foreign = state.legacy_holder.is_some_and(|holder| holder != nexus.id);
         let reserved = state
             .registry

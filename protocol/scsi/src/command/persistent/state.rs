@@ -53,6 +53,8 @@ pub(crate) struct Told {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effects {
     pub(crate) told: Vec<Told>,
+    /// Whose registrations were preempted.
+    pub(crate) preempted: Vec<Registrant>,
 }
 
 impl Effects {
@@ -277,7 +279,8 @@ impl Registry {
         if gone.is_empty() && !takes_over {
             return Err(Failure::Conflict);
         }
-        let mut effects = Effects::default();
+        let preempted = gone.iter().map(|one| one.who.clone()).collect();
+        let mut effects = Effects { preempted, ..Effects::default() };
         effects.tell(gone.iter().filter(|one| one.who != mine.who), Asc::REGISTRATIONS_PREEMPTED);
         if takes_over {
             let before = self.reservation.as_ref().map(|reservation| reservation.kind);

@@ -69,7 +69,9 @@ pub(crate) async fn write_using(cx: &Cx<'_>) -> Outcome {
     let failure = match &outcome {
         Ok(()) => None,
         Err(Failure::Check(sense)) => Some(*sense),
-        Err(Failure::Conflict) => Some(Sense::new(SenseKey::CopyAborted, Asc::NONE)),
+        Err(Failure::Conflict | Failure::Aborted) => {
+            Some(Sense::new(SenseKey::CopyAborted, Asc::NONE))
+        }
     };
     let mut state = cx.disk.state();
     let result = CopyResult {
