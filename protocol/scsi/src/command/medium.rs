@@ -94,11 +94,7 @@ impl Cx<'_> {
     pub(crate) fn offered_part(&self, span: Span) -> Result<Span, Failure> {
         let len = span.len.min(self.command.data_out.len() as u64);
         let is_whole = len.is_multiple_of(self.block_bytes()) && (len > 0 || span.len == 0);
-        if is_whole {
-            Ok(Span { len, ..span })
-        } else {
-            Err(Asc::INVALID_INFORMATION_UNIT.into())
-        }
+        if is_whole { Ok(Span { len, ..span }) } else { Err(Asc::INVALID_INFORMATION_UNIT.into()) }
     }
 
     /// Whether a write must be on stable storage before it is answered: FUA,
@@ -131,11 +127,16 @@ impl Cx<'_> {
         if data.is_empty() {
             return Ok(());
         }
-        self.disk.store.write(offset, data, stable).await.map_err(Self::write_failed)
+        let written = self.disk.store.write(offset, data, stable).await;
+        let told = written.and_then(|()| match stable {
+            true => self.disk.tell_loss(&self.command.nexus),
+            false => Ok(()),
+        });
+        told.map_err(Self::write_failed)
     }
 
     pub(crate) async fn sync(&self) -> Result<(), Failure> {
-        self.disk.store.sync().await.map_err(Self::write_failed)
+        self.disk.sync_store(Some(&self.command.nexus)).await.map_err(Self::write_failed)
     }
 
     /// Writes `pattern`, a whole number of which fills the span, everywhere.

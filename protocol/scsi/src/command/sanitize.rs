@@ -130,7 +130,7 @@ pub(crate) async fn work(disk: &Disk, job: Job, pacer: &dyn Pacer) {
         Method::BlockErase | Method::CryptographicErase => erase_all(disk, span, pacer).await,
     };
     let outcome = match outcome {
-        Ok(()) => disk.store.sync().await,
+        Ok(()) => disk.sync_store(None).await,
         Err(error) => Err(error),
     };
     if outcome.is_ok() {
@@ -179,7 +179,7 @@ async fn overwrite_all(
             report(disk, done, total);
         }
         // A pass that stays in a cache has overwritten nothing.
-        disk.store.sync().await?;
+        disk.sync_store(None).await?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 pub(crate) mod attention;
 pub(crate) mod background;
 pub(crate) mod config;
+pub(crate) mod losses;
 pub(crate) mod range_lock;
 pub(crate) mod reservation_store;
 pub(crate) mod running;
@@ -23,6 +24,7 @@ use range_lock::RangeLocks;
 use reservation_store::ReservationStore;
 use running::RunningCommands;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 use zgate_store::block_store::BlockGeometry;
@@ -100,6 +102,8 @@ pub struct Disk {
     /// not be overtaken by the next one.
     pub(crate) reserving: futures_util::lock::Mutex<()>,
     pub(crate) running: Arc<RunningCommands>,
+    /// Whether somebody has to be told of lost writes.
+    pub(crate) owes: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -143,6 +147,7 @@ impl Disk {
             background: Background::default(),
             reserving: futures_util::lock::Mutex::new(()),
             running: Arc::default(),
+            owes: AtomicBool::new(false),
         })
     }
 
@@ -245,7 +250,9 @@ impl Disk {
     /// with the last of its commands. Its persistent reservations stay (SPC-4 §5.13.1).
     pub fn nexus_lost(&self, nexus: NexusId) {
         let mut state = self.state();
-        state.nexuses.remove(&nexus);
+        if let Some(known) = state.nexuses.remove(&nexus) {
+            state.losses.nexus_gone(known.nexus);
+        }
         if state.legacy_holder == Some(nexus) {
             state.legacy_holder_lost = true;
             self.release_lost_holder(&mut state);

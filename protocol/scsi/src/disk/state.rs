@@ -4,6 +4,7 @@
 use super::ThinSpace;
 use super::attention::Attentions;
 use super::config::AccessState;
+use super::losses::Losses;
 use crate::command::copy_results::CopyResult;
 use crate::command::mode::ModePages;
 use crate::command::persistent::state::Registry;
@@ -34,6 +35,7 @@ pub(crate) struct State {
     /// That I_T nexus has ended, and its commands may still run.
     pub(crate) legacy_holder_lost: bool,
     pub(crate) mode: ModePages,
+    pub(crate) losses: Losses,
     pub(crate) ejected: bool,
     pub(crate) sanitize: Progress,
     pub(crate) tokens: TokenTable,
@@ -56,6 +58,7 @@ impl State {
             legacy_holder: None,
             legacy_holder_lost: false,
             mode,
+            losses: Losses::default(),
             ejected: false,
             sanitize: Progress::Idle,
             tokens: TokenTable::default(),
@@ -70,7 +73,9 @@ impl State {
     pub(crate) fn nexus(&mut self, nexus: &Arc<Nexus>) -> &mut NexusState {
         if !self.nexuses.contains_key(&nexus.id) && self.nexuses.len() >= MAX_NEXUSES {
             // The oldest session goes; if it still lives it is told again.
-            self.nexuses.pop_first();
+            if let Some((_, oldest)) = self.nexuses.pop_first() {
+                self.losses.nexus_gone(oldest.nexus);
+            }
         }
         self.nexuses.entry(nexus.id).or_insert_with(|| {
             let mut attentions = Attentions::default();

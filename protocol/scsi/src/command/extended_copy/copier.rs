@@ -56,5 +56,5 @@ pub(crate) fn blocks(disk: &Disk, span: Span) -> BlockRange {
 /// With the write cache off, what was written is stable before the answer.
 pub(crate) async fn finish(disk: &Disk) -> StoreResult<()> {
     let cached = disk.state().mode.write_cache();
-    if cached { Ok(()) } else { disk.store.sync().await }
+    if cached { Ok(()) } else { disk.sync_store(None).await }
 }
