@@ -3,6 +3,7 @@
 use super::guard::Change;
 use super::server::Server;
 use super::wire::{Attributes, Fh3, Name3, Status, WccAttr, WccData};
+use crate::changes::Changing;
 use crate::namespace::policy::Refusal;
 use crate::namespace::{Export, Namespace, Place};
 use crate::runtime::Call;
@@ -70,7 +71,8 @@ impl Cx<'_> {
         if object.writable { Ok(object) } else { Err(Status::Rofs) }
     }
 
-    /// Asks the guard before an object changes.
+    /// Asks the guard before an object changes. The change lasts as long as
+    /// what is returned.
     ///
     /// # Errors
     /// [`Status::Jukebox`].
@@ -79,13 +81,14 @@ impl Cx<'_> {
         object: &Object,
         node: NodeHandle,
         what: Change,
-    ) -> Result<(), Status> {
+    ) -> Result<Changing, Status> {
         let (guard, export) = (&self.server.guard, object.export.id);
-        if what != Change::Entries {
-            guard.begin_change(export, node);
-        }
+        let changing = match what {
+            Change::Entries => Changing::of_nothing(),
+            _ => guard.begin_change(export, node),
+        };
         if guard.idle() || guard.before_change(self.call, export, node, what).await {
-            Ok(())
+            Ok(changing)
         } else {
             Err(Status::Jukebox)
         }
@@ -101,17 +104,17 @@ impl Cx<'_> {
         dir: &Object,
         name: &[u8],
         what: Change,
-    ) -> Result<(), Status> {
-        if self.server.guard.idle() {
-            return Ok(());
+    ) -> Result<Changing, Status> {
+        if self.server.guard.idle() && !self.server.guard.may_delegate(&dir.export) {
+            return Ok(Changing::of_nothing());
         }
         match dir.store().lookup(&dir.who, &dir.node, name).await {
             Ok(child) if child.attr.kind == FileKind::Regular => {
                 self.before_change(dir, child.handle, what).await
             }
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(Changing::of_nothing()),
             // The operation itself will meet the same error and report it.
-            Err(_) => Ok(()),
+            Err(_) => Ok(Changing::of_nothing()),
         }
     }
 

@@ -1,7 +1,8 @@
 //! NFSv3 keeps no state, but must not step on what NFSv4 clients were
 //! promised: delegations, share reservations and locks.
 
-use crate::namespace::ExportId;
+use crate::changes::Changing;
+use crate::namespace::{Export, ExportId};
 use crate::runtime::Call;
 use std::future::Future;
 use std::pin::Pin;
@@ -29,9 +30,14 @@ pub trait ConflictGuard: Send + Sync {
     /// be asked about need no look-up.
     fn idle(&self) -> bool;
 
-    /// A change of `node` begins. Said before everything else, so that nobody
-    /// is promised meanwhile that it stays as it is.
-    fn begin_change(&self, export: ExportId, node: NodeHandle);
+    /// Whether somebody may be given a delegation of files in the export: then
+    /// names are looked up before they change.
+    fn may_delegate(&self, export: &Export) -> bool;
+
+    /// A change of `node` begins, and ends with what is returned. Said before
+    /// everything else, so that nobody is promised meanwhile that it stays as
+    /// it is.
+    fn begin_change(&self, export: ExportId, node: NodeHandle) -> Changing;
 
     /// Before `node` changes (REMOVE, RENAME and LINK included, RFC 8881
     /// §10.4). Recalls what stands in the way; `false` means "not now": the
@@ -62,7 +68,13 @@ impl ConflictGuard for NoConflicts {
         true
     }
 
-    fn begin_change(&self, _: ExportId, _: NodeHandle) {}
+    fn may_delegate(&self, _: &Export) -> bool {
+        false
+    }
+
+    fn begin_change(&self, _: ExportId, _: NodeHandle) -> Changing {
+        Changing::of_nothing()
+    }
 
     fn before_change<'a>(
         &'a self,

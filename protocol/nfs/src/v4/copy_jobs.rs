@@ -1,5 +1,6 @@
 //! Copies that go on after their COPY was answered (RFC 7862 §4.2).
 
+use crate::changes::Changing;
 use crate::namespace::Fh;
 use crate::v4::callback::CallbackOp;
 use crate::v4::cx::Cx;
@@ -24,6 +25,8 @@ pub struct Job {
     pub source: IoFile,
     /// Open for writing.
     pub target: IoFile,
+    /// The change of the target.
+    pub changing: Changing,
     /// First byte.
     pub from_offset: u64,
     /// Where it goes.
@@ -113,7 +116,8 @@ pub async fn run(job: &Job, progress: Option<&Progress>) -> Result<u64, Status> 
         }
         let step = STEP_BYTES.min(job.count - copied);
         let (from, to) = (job.from_offset + copied, job.to_offset + copied);
-        match job.store.copy_range(&job.source, from, &job.target, to, step).await {
+        let copy = job.store.copy_range(&job.source, from, &job.target, to, step);
+        match job.changing.in_store(copy).await {
             Ok(0) => break,
             Ok(bytes) => copied += bytes,
             Err(error) if copied == 0 => return Err(error.into()),
@@ -140,6 +144,7 @@ pub fn start(cx: &Cx<'_>, job: Job, fh: Fh) -> Result<Stateid, Status> {
     let tell = state.back.later(cx.server, &state.lock(), client);
     cx.server.runtime.spawn(Box::pin(async move {
         let result = run(&job, Some(&progress)).await;
+        drop(job);
         let status = result.err().unwrap_or(Status::Ok);
         *progress.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
         if progress.cancelled.load(Ordering::Acquire) {

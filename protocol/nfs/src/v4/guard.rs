@@ -1,6 +1,7 @@
 //! What NFSv4 clients were promised, as NFSv3 must respect it.
 
-use crate::namespace::ExportId;
+use crate::changes::Changing;
+use crate::namespace::{Export, ExportId};
 use crate::runtime::Call;
 use crate::v3::guard::{Change, ConflictGuard, LocalBox};
 use crate::v4::cx::FileKey;
@@ -79,11 +80,14 @@ impl ConflictGuard for StateGuard {
         })
     }
 
-    fn begin_change(&self, export: ExportId, node: NodeHandle) {
-        if let Some(server) = self.server() {
-            let now = server.runtime.now().seconds();
-            server.state.changes.begin(&FileKey { export, node }, None, now);
-        }
+    fn may_delegate(&self, export: &Export) -> bool {
+        self.server().is_some_and(|server| server.state.may_delegate_to_others(export, None))
+    }
+
+    fn begin_change(&self, export: ExportId, node: NodeHandle) -> Changing {
+        let Some(server) = self.server() else { return Changing::of_nothing() };
+        let now = server.runtime.now().seconds();
+        server.state.changes.begin(&FileKey { export, node }, None, now)
     }
 
     fn before_change<'a>(

@@ -93,12 +93,13 @@ async fn create(
         How::Guarded(attributes) => (CreateMode::Guarded, attributes.to_set_attr()?),
         How::Exclusive(verifier) => (CreateMode::Exclusive(*verifier), SetAttr::default()),
     };
-    cx.before_change(dir, dir.node, Change::Entries).await?;
+    let mut change = cx.before_change(dir, dir.node, Change::Entries).await?;
     if mode == CreateMode::Unchecked && attrs.size == Some(0) {
-        cx.before_change_of_child(dir, name, Change::Data).await?;
+        change = cx.before_change_of_child(dir, name, Change::Data).await?;
     }
     let before = dir.before().await;
-    let made = dir.store().create_file(&dir.who, &dir.node, name, mode, &attrs).await;
+    let create = dir.store().create_file(&dir.who, &dir.node, name, mode, &attrs);
+    let made = change.in_store(create).await;
     *wcc = before.after(made.as_ref().ok().map(|file| file.dir)).await;
     let made = made?;
     if !made.created && made.node.attr.kind != FileKind::Regular {

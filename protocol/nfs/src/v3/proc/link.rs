@@ -44,10 +44,11 @@ impl Procedure for Link {
         if file.export.id != dir.export.id {
             return Err(Status::Xdev);
         }
-        cx.before_change(&dir, dir.node, Change::Entries).await?;
-        cx.before_change(&file, file.node, Change::Name).await?;
+        let _entries = cx.before_change(&dir, dir.node, Change::Entries).await?;
+        let change = cx.before_change(&file, file.node, Change::Name).await?;
         let before = dir.before().await;
-        let linked = dir.store().link(&dir.who, &file.node, &dir.node, name).await;
+        let link = dir.store().link(&dir.who, &file.node, &dir.node, name);
+        let linked = change.in_store(link).await;
         let dir_wcc = before.after(linked.as_ref().ok().copied()).await;
         *fail = Linked { attributes: file.post_op_attr().await, dir_wcc };
         linked?;

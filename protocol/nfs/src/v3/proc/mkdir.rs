@@ -46,7 +46,7 @@ pub(super) async fn create_node(
     let mut attrs = attributes.to_set_attr()?;
     // Only a regular file has a length to set.
     attrs.size = None;
-    cx.before_change(&dir, dir.node, Change::Entries).await?;
+    let _entries = cx.before_change(&dir, dir.node, Change::Entries).await?;
     let before = dir.before().await;
     let made = dir.store().create_node(&dir.who, &dir.node, name, what, &attrs).await;
     *wcc = before.after(made.as_ref().ok().map(|(_, change)| *change)).await;

@@ -30,10 +30,11 @@ pub(super) async fn remove(
 ) -> Result<WccData, Status> {
     let dir = cx.enter_writable(&args.dir)?;
     let name = args.name.to_remove()?;
-    cx.before_change(&dir, dir.node, Change::Entries).await?;
-    cx.before_change_of_child(&dir, name, Change::Name).await?;
+    let _entries = cx.before_change(&dir, dir.node, Change::Entries).await?;
+    let change = cx.before_change_of_child(&dir, name, Change::Name).await?;
     let before = dir.before().await;
-    let removed = dir.store().remove(&dir.who, &dir.node, name, Some(kind)).await;
+    let remove = dir.store().remove(&dir.who, &dir.node, name, Some(kind));
+    let removed = change.in_store(remove).await;
     *wcc = before.after(removed.as_ref().ok().copied()).await;
     removed?;
     Ok(std::mem::take(wcc))

@@ -1,6 +1,7 @@
 //! RENAME (RFC 1813 §3.3.14).
 
 use super::Procedure;
+use crate::changes::Changing;
 use crate::v3::cx::{Cx, Object};
 use crate::v3::guard::Change;
 use crate::v3::wire::{DirOp, Status, WccData};
@@ -45,10 +46,12 @@ impl Procedure for Rename {
         if from.export.id != to.export.id {
             return Err(Status::Xdev);
         }
-        ask(cx, (&from, from_name), (&to, to_name)).await?;
+        let moved = ask(cx, (&from, from_name)).await?;
+        let replaced = ask(cx, (&to, to_name)).await?;
         let (from_before, to_before) = (from.before().await, to.before().await);
         let store = from.store();
-        let renamed = store.rename(&from.who, &from.node, from_name, &to.node, to_name).await;
+        let rename = store.rename(&from.who, &from.node, from_name, &to.node, to_name);
+        let renamed = moved.in_store(replaced.in_store(rename)).await;
         let changes = renamed.as_ref().ok();
         *fail = Both {
             from_wcc: from_before.after(changes.map(|(from, _)| *from)).await,
@@ -59,14 +62,11 @@ impl Procedure for Rename {
     }
 }
 
-/// Asks about everything a rename changes: both directories, the object, and
-/// the one it may replace.
-async fn ask(cx: &Cx<'_>, from: (&Object, &[u8]), to: (&Object, &[u8])) -> Result<(), Status> {
-    for (dir, name) in [from, to] {
-        cx.before_change(dir, dir.node, Change::Entries).await?;
-        cx.before_change_of_child(dir, name, Change::Name).await?;
-    }
-    Ok(())
+/// Asks about what a rename changes on one of its sides: the directory, and the
+/// object that is moved or the one that is replaced.
+async fn ask(cx: &Cx<'_>, (dir, name): (&Object, &[u8])) -> Result<Changing, Status> {
+    let _entries = cx.before_change(dir, dir.node, Change::Entries).await?;
+    cx.before_change_of_child(dir, name, Change::Name).await
 }
 
 #[cfg(test)]

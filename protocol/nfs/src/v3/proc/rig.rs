@@ -6,6 +6,7 @@ use super::mkdir::{self, MkDir};
 use super::symlink::{self, Symlink};
 use super::write::{self, Write};
 use super::{Procedure, getattr::GetAttr, read};
+use crate::changes::Changing;
 use crate::namespace::export::Versions;
 use crate::namespace::{ClientRule, Export, ExportId, Namespace, Place};
 use crate::runtime::{Call, ConnectionId, Peer};
@@ -50,7 +51,12 @@ impl ConflictGuard for Held {
     fn idle(&self) -> bool {
         false
     }
-    fn begin_change(&self, _: ExportId, _: NodeHandle) {}
+    fn may_delegate(&self, _: &Export) -> bool {
+        true
+    }
+    fn begin_change(&self, _: ExportId, _: NodeHandle) -> Changing {
+        Changing::of_nothing()
+    }
     fn before_change<'a>(
         &'a self,
         _: &'a Call,

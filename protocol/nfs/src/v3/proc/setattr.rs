@@ -44,7 +44,7 @@ impl Procedure for SetAttr {
 async fn change(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<Attributes, Status> {
     let changes: attr::SetAttr = args.attributes.to_set_attr()?;
     let what = if changes.size.is_some() { Change::Data } else { Change::Attributes };
-    cx.before_change(object, object.node, what).await?;
+    let change = cx.before_change(object, object.node, what).await?;
     let store = object.store();
     if let Some(guard) = args.guard {
         let before = store.getattr(&object.node).await?;
@@ -58,7 +58,8 @@ async fn change(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<Attributes,
         Some(_) => Some(object.open(false, true).await?),
         None => None,
     };
-    let after = store.setattr(&object.who, &object.node, &changes, open.as_ref()).await?;
+    let set = store.setattr(&object.who, &object.node, &changes, open.as_ref());
+    let after = change.in_store(set).await?;
     Ok(object.attributes_of(&after))
 }
 

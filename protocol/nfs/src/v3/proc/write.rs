@@ -97,7 +97,7 @@ async fn write(cx: &Cx<'_>, object: &Object, args: Args) -> Result<(u32, StableH
     if args.count as usize != args.data.len() {
         return Err(Status::Inval);
     }
-    cx.before_change(object, object.node, Change::Data).await?;
+    let change = cx.before_change(object, object.node, Change::Data).await?;
     let open = object.open(false, true).await?;
     // A short write is the server's right; the client sends the rest again.
     let most = (object.export.max_transfer_bytes as usize).min(MAX_TRANSFER_BYTES);
@@ -109,7 +109,8 @@ async fn write(cx: &Cx<'_>, object: &Object, args: Args) -> Result<(u32, StableH
     if data.is_empty() {
         return Ok((0, args.stable));
     }
-    let written = object.store().write(&open, args.offset, data, args.stable.into()).await;
+    let write = object.store().write(&open, args.offset, data, args.stable.into());
+    let written = change.in_store(write).await;
     if let (Err(error), true) = (&written, args.stable != StableHow::Unstable) {
         cx.server.write_verifier.note(*error);
     }

@@ -2,7 +2,7 @@
 
 use super::{Failure, Operation};
 use crate::v4::cx::Cx;
-use crate::v4::state::io::{IoAccess, open_for_io};
+use crate::v4::state::io::{IoAccess, open_for_change, open_for_io};
 use crate::v4::wire::{OpNum, Stateid, Status};
 use zgate_store::FileKind;
 use zgate_xdr::xdr_struct;
@@ -44,7 +44,7 @@ impl Operation for Clone {
             }
         }
         let source = open_for_io(cx, &from, args.from, IoAccess::Read).await?;
-        let target = open_for_io(cx, &to, args.to, IoAccess::Write).await?;
+        let (target, changing) = open_for_change(cx, &to, args.to, IoAccess::Write).await?;
         if from.export.id != to.export.id {
             return Err(Status::Xdev.into());
         }
@@ -63,7 +63,8 @@ impl Operation for Clone {
         if !aligned || !whole {
             return Err(Status::Inval.into());
         }
-        store.clone_range(&source, args.from_offset, &target, args.to_offset, args.count).await?;
-        Ok(())
+        let (from_offset, to_offset) = (args.from_offset, args.to_offset);
+        let clone = store.clone_range(&source, from_offset, &target, to_offset, args.count);
+        Ok(changing.in_store(clone).await?)
     }
 }

@@ -3,7 +3,7 @@
 use super::{Failure, Operation};
 use crate::v4::copy_jobs::{self, Job};
 use crate::v4::cx::Cx;
-use crate::v4::state::io::{IoAccess, open_for_io};
+use crate::v4::state::io::{IoAccess, open_for_change, open_for_io};
 use crate::v4::wire::{OpNum, StableHow, Stateid, Status, Verifier};
 use zgate_store::FileKind;
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, Opaque, XdrError, xdr_struct};
@@ -138,7 +138,7 @@ impl Operation for Copy {
             }
         }
         let source = open_for_io(cx, &from, args.from, IoAccess::Read).await?;
-        let target = open_for_io(cx, &to, args.to, IoAccess::Write).await?;
+        let (target, changing) = open_for_change(cx, &to, args.to, IoAccess::Write).await?;
         if from.export.id != to.export.id {
             return Err(Status::Xdev.into());
         }
@@ -158,6 +158,7 @@ impl Operation for Copy {
             store: to.export.store.clone(),
             source,
             target,
+            changing,
             from_offset: args.from_offset,
             to_offset: args.to_offset,
             count,

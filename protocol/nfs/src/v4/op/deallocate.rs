@@ -3,7 +3,7 @@
 use super::read::kind_first;
 use super::{Failure, Operation};
 use crate::v4::cx::Cx;
-use crate::v4::state::io::{IoAccess, open_for_io};
+use crate::v4::state::io::{IoAccess, open_for_change};
 use crate::v4::wire::{OpNum, Stateid, Status};
 use zgate_xdr::xdr_struct;
 
@@ -30,8 +30,9 @@ impl Operation for Deallocate {
 
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let object = cx.writable_object()?;
-        let file = match open_for_io(cx, &object, args.stateid, IoAccess::Write).await {
-            Ok(file) => file,
+        let opened = open_for_change(cx, &object, args.stateid, IoAccess::Write).await;
+        let (file, changing) = match opened {
+            Ok(opened) => opened,
             Err(status) => return Err(kind_first(cx, &object, status).await.into()),
         };
         let end = args.offset.checked_add(args.length).ok_or(Status::Inval)?;
@@ -41,6 +42,7 @@ impl Operation for Deallocate {
         if args.length == 0 {
             return Ok(());
         }
-        Ok(object.export.store.deallocate(&file, args.offset, args.length).await?)
+        let work = object.export.store.deallocate(&file, args.offset, args.length);
+        Ok(changing.in_store(work).await?)
     }
 }

@@ -28,8 +28,8 @@ impl Operation for Link {
         if store.getattr(&source.node).await?.kind == FileKind::Directory {
             return Err(Status::Isdir.into());
         }
-        cx.server.state.recall_for_change(cx, source.file_key())?;
-        match store.link(dir.who(), &source.node, &dir.node, &name.0).await {
+        let change = cx.server.state.recall_for_change(cx, source.file_key())?;
+        match change.in_store(store.link(dir.who(), &source.node, &dir.node, &name.0)).await {
             Ok(change) => Ok(change.into()),
             Err(error) => Err(as_directory(&dir, error).await.into()),
         }

@@ -1,6 +1,7 @@
 //! REMOVE (RFC 8881 §18.25).
 
 use super::{Failure, Operation, names};
+use crate::changes::Changing;
 use crate::v4::cx::{Cx, FileKey, Object};
 use crate::v4::wire::{ChangeInfo, Component, OpNum, Status};
 use zgate_store::FileKind;
@@ -17,9 +18,9 @@ impl Operation for Remove {
         let dir = cx.writable_object()?;
         names::check(&name.0)?;
         check_grace(cx)?;
-        recall_named(cx, &dir, &name.0).await?;
+        let change = recall_named(cx, &dir, &name.0).await?;
         let store = &dir.export.store;
-        match store.remove(dir.who(), &dir.node, &name.0, None).await {
+        match change.in_store(store.remove(dir.who(), &dir.node, &name.0, None)).await {
             Ok(change) => Ok(change.into()),
             Err(error) => Err(as_directory(&dir, error).await.into()),
         }
@@ -35,20 +36,25 @@ pub(super) fn check_grace(cx: &Cx<'_>) -> Result<(), Status> {
     if cx.server.state.grace.active() { Err(Status::Grace) } else { Ok(()) }
 }
 
-/// Recalls the delegations of a name's object before the name changes. While
-/// no file is delegated or open, there is no need to look.
+/// Recalls the delegations of a name's object before the name changes; the
+/// change lasts as long as what is returned. Where nobody else may be given a
+/// delegation, there is no need to look.
 ///
 /// # Errors
 /// [`Status::Delay`] while a recall runs.
-pub(super) async fn recall_named(cx: &Cx<'_>, dir: &Object, name: &[u8]) -> Result<(), Status> {
-    if !cx.server.state.has_delegations() {
-        return Ok(());
+pub(super) async fn recall_named(
+    cx: &Cx<'_>,
+    dir: &Object,
+    name: &[u8],
+) -> Result<Changing, Status> {
+    if !cx.server.state.may_delegate_to_others(&dir.export, cx.session_client()) {
+        return Ok(Changing::of_nothing());
     }
     let Ok(node) = dir.export.store.lookup(dir.who(), &dir.node, name).await else {
-        return Ok(());
+        return Ok(Changing::of_nothing());
     };
     if node.attr.kind != FileKind::Regular {
-        return Ok(());
+        return Ok(Changing::of_nothing());
     }
     let key = FileKey { export: dir.export.id, node: node.handle };
     cx.server.state.recall_for_change(cx, key)

@@ -16,8 +16,9 @@ impl Operation for Removexattr {
     async fn run(cx: &mut Cx<'_>, name: Component) -> Result<ChangeInfo, Failure> {
         let object = cx.writable_object()?;
         check_name(&name.0)?;
-        cx.server.state.recall_for_change(cx, object.file_key())?;
+        let change = cx.server.state.recall_for_change(cx, object.file_key())?;
         let store = &object.export.store;
-        Ok(store.remove_xattr(object.who(), &object.node, &name.0).await?.into())
+        let remove = store.remove_xattr(object.who(), &object.node, &name.0);
+        Ok(change.in_store(remove).await?.into())
     }
 }

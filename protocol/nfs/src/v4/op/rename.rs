@@ -47,11 +47,11 @@ impl Operation for Rename {
             return Err(Status::Xdev.into());
         }
         super::remove::check_grace(cx)?;
-        recall_named(cx, &from, &args.old.0).await?;
-        recall_named(cx, &to, &args.new.0).await?;
+        let moved = recall_named(cx, &from, &args.old.0).await?;
+        let replaced = recall_named(cx, &to, &args.new.0).await?;
         let store = &to.export.store;
-        let done = store.rename(to.who(), &from.node, &args.old.0, &to.node, &args.new.0).await;
-        match done {
+        let rename = store.rename(to.who(), &from.node, &args.old.0, &to.node, &args.new.0);
+        match moved.in_store(replaced.in_store(rename)).await {
             Ok((source, target)) => Ok(Res { source: source.into(), target: target.into() }),
             // An existing target of another kind, or a directory in use, is
             // NFS4ERR_EXIST (RFC 8881 §18.26.3).

@@ -4,7 +4,7 @@ use super::{Failure, Operation};
 use crate::v4::attrs::number::{TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use crate::v4::attrs::settable::{self, Settable};
 use crate::v4::cx::{Cx, Object};
-use crate::v4::state::io::{IoAccess, open_for_io};
+use crate::v4::state::io::{IoAccess, open_for_change};
 use crate::v4::wire::{Bitmap, Fattr, OpNum, Stateid, Status};
 use zgate_store::StoreError::{NoSpace, QuotaExceeded};
 use zgate_store::{FileKind, SetAttr, SetTime, Timestamp};
@@ -73,30 +73,33 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
             FileKind::Directory => return Err(Status::Isdir),
             _ => return Err(Status::Inval),
         }
-        Some(open_for_io(cx, &object, args.stateid, IoAccess::SetSize).await?)
+        Some(open_for_change(cx, &object, args.stateid, IoAccess::SetSize).await?)
     } else {
         None
     };
     let by_delegation = settable.applied.contains(TIME_DELEG_ACCESS)
         || settable.applied.contains(TIME_DELEG_MODIFY);
-    if by_delegation {
+    let change = if by_delegation {
         require_time_delegation(cx, &object, args.stateid)?;
         not_in_the_future(&mut settable, cx.now.wall);
+        let by = cx.session_client().map(|client| client.0);
+        cx.server.state.changes.begin_under_state(&object.file_key(), by)
     } else {
         // In minor 0 the stateid alone says whose delegation need not come
         // back: its holder sets the length under it (RFC 7530 §10.4.4).
         let state = &cx.server.state;
         let named = || state.index.get(args.stateid.into()).map(|handle| handle.core.client);
         let caller = cx.calling_client().or_else(named);
-        state.recall_before_change(cx, &object.file_key(), caller)?;
-    }
+        state.recall_before_change(cx, &object.file_key(), caller)?
+    };
     if let Some((value, mask)) = settable.masked_mode {
         let now = store.getattr(&object.node).await?.mode;
         settable.set.mode = Some((now & !mask | value & mask) & 0o7777);
     }
     if !settable.set.is_empty() {
-        let set = store.setattr(object.who(), &object.node, &settable.set, opened.as_deref()).await;
-        match set {
+        let open = opened.as_ref().map(|(file, _)| &**file);
+        let set = store.setattr(object.who(), &object.node, &settable.set, open);
+        match change.in_store(set).await {
             Err(NoSpace | QuotaExceeded) if by_delegation && only_times(&settable) => {
                 // docs/spec-exceptions/delegated-times-without-room.md
                 return Ok(Bitmap::default());
@@ -107,6 +110,6 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
         // Nothing to set: the object must exist all the same.
         store.getattr(&object.node).await?;
     }
-    settable::apply_acl(&object, &settable).await?;
+    change.in_store(settable::apply_acl(&object, &settable)).await?;
     Ok(settable.applied)
 }

@@ -61,14 +61,14 @@ impl Operation for Setxattr {
         let object = cx.writable_object()?;
         check_name(&args.name.0)?;
         let value = args.value.ok_or(Status::Xattr2big)?;
-        cx.server.state.recall_for_change(cx, object.file_key())?;
+        let change = cx.server.state.recall_for_change(cx, object.file_key())?;
         let how = match args.option {
             Option4::Either => XattrSet::Either,
             Option4::Create => XattrSet::Create,
             Option4::Replace => XattrSet::Replace,
         };
         let store = &object.export.store;
-        let set = store.set_xattr(object.who(), &object.node, &args.name.0, &value.0, how).await;
-        Ok(set?.into())
+        let set = store.set_xattr(object.who(), &object.node, &args.name.0, &value.0, how);
+        Ok(change.in_store(set).await?.into())
     }
 }

@@ -4,7 +4,7 @@ use super::read::kind_first;
 use super::{Failure, Operation};
 use crate::limits::MAX_TRANSFER_BYTES;
 use crate::v4::cx::Cx;
-use crate::v4::state::io::{IoAccess, open_for_io};
+use crate::v4::state::io::{IoAccess, open_for_change};
 use crate::v4::wire::{OpNum, StableHow, Stateid, Status, Verifier};
 use bytes::Bytes;
 use zgate_store::Payload;
@@ -94,8 +94,9 @@ impl Operation for Write {
                 return Err(kind_first(cx, &object, status).await.into());
             }
         };
-        let file = match open_for_io(cx, &object, args.stateid, IoAccess::Write).await {
-            Ok(file) => file,
+        let opened = open_for_change(cx, &object, args.stateid, IoAccess::Write).await;
+        let (file, changing) = match opened {
+            Ok(opened) => opened,
             Err(status) => return Err(kind_first(cx, &object, status).await.into()),
         };
         let verifier = cx.server.write_verifier.get();
@@ -108,7 +109,8 @@ impl Operation for Write {
             return Ok(Res { count: 0, committed: args.stable, verifier });
         }
         let store = &object.export.store;
-        let written = store.write(&file, args.offset, args.data, stability(args.stable)).await;
+        let write = store.write(&file, args.offset, args.data, stability(args.stable));
+        let written = changing.in_store(write).await;
         if let (Err(error), true) = (&written, args.stable != StableHow::Unstable) {
             cx.server.write_verifier.note(*error);
         }

@@ -5,6 +5,8 @@ use super::ids::StateKey;
 use super::index::IoCore;
 use super::ongoing::Awaited;
 use super::tables::{Delegation, Tables};
+use crate::changes::Changing;
+use crate::namespace::Export;
 use crate::v4::cx::{Cx, FileKey, Object};
 use crate::v4::wire::{ClientId, Status};
 use std::sync::Arc;
@@ -37,7 +39,7 @@ impl State {
         write: bool,
         now_seconds: u64,
     ) -> bool {
-        if self.changes.by_others(file, client, now_seconds) {
+        if self.changes.by_others(file, client.0, now_seconds) {
             return false;
         }
         let Some(state) = tables.files.get(file) else { return true };
@@ -246,17 +248,17 @@ impl State {
         }
     }
 
-    /// Recalls for REMOVE, RENAME, LINK and SETATTR: all delegations of the
+    /// Recalls for REMOVE, RENAME, LINK and SETXATTR: all delegations of the
     /// object but the caller's own.
     ///
     /// # Errors
     /// [`Status::Delay`].
-    pub fn recall_for_change(&self, cx: &Cx<'_>, file: FileKey) -> Result<(), Status> {
+    pub fn recall_for_change(&self, cx: &Cx<'_>, file: FileKey) -> Result<Changing, Status> {
         self.recall_before_change(cx, &file, cx.session_client())
     }
 
     /// Recalls for a change without an open: all delegations but those of
-    /// `caller`. Until the change is done nobody else is given one.
+    /// `caller`. Until what is returned is dropped nobody else is given one.
     ///
     /// # Errors
     /// [`Status::Delay`].
@@ -265,9 +267,11 @@ impl State {
         cx: &Cx<'_>,
         file: &FileKey,
         caller: Option<ClientId>,
-    ) -> Result<(), Status> {
-        self.changes.begin(file, caller, cx.now.seconds());
-        self.recall_conflicting(cx, file, true, caller)
+    ) -> Result<Changing, Status> {
+        let by = caller.map(|client| client.0);
+        let changing = self.changes.begin(file, by, cx.now.seconds());
+        self.recall_conflicting(cx, file, true, caller)?;
+        Ok(changing)
     }
 
     /// Whether any delegation of the file stands in the way of another
@@ -305,5 +309,14 @@ impl State {
     #[must_use]
     pub fn has_delegations(&self) -> bool {
         !self.lock().delegations.is_empty()
+    }
+
+    /// Whether somebody else than `caller` may be given a delegation of files
+    /// in an export: then names are looked up before they change, so that what
+    /// they stand for counts as changing.
+    #[must_use]
+    pub(crate) fn may_delegate_to_others(&self, export: &Export, caller: Option<ClientId>) -> bool {
+        let others = |tables: &Tables| tables.clients.keys().any(|id| Some(*id) != caller);
+        export.delegations && others(&self.lock())
     }
 }

@@ -4,6 +4,7 @@ use super::State;
 use super::file::{ACCESS_READ, ACCESS_WRITE, check_seqid, is_special};
 use super::index::{IoCore, IoHandle};
 use super::ongoing::Ongoing;
+use crate::changes::Changing;
 use crate::v4::cx::{Cx, Object};
 use crate::v4::wire::{Stateid, Status};
 use std::ops::Deref;
@@ -74,12 +75,12 @@ pub async fn open_for_io(
     }
     let handle = find(cx, object, stateid)?;
     if access.modifies() {
-        return open_for_change(cx, object, &handle.core, stateid, access).await;
+        return begin_change(cx, object, &handle.core, stateid, access).await;
     }
     open_for_read(object, &handle.core).await.map(|file| IoFile::new(file, None))
 }
 
-async fn open_for_change(
+async fn begin_change(
     cx: &Cx<'_>,
     object: &Object,
     core: &IoCore,
@@ -112,6 +113,30 @@ async fn open_for_read(object: &Object, core: &IoCore) -> Result<OpenFile, Statu
     // Clients that opened for writing only read whole pages around what they
     // write; RFC 8881 §18.22.3 lets the server allow it.
     open_for_other(object, OpenAccess { read: true, write: false, stateless: true }).await
+}
+
+/// The same for an operation that changes the object, and the change: it is
+/// counted before delegations are looked for, and until storage has ended it.
+///
+/// # Errors
+/// As [`open_for_io`].
+pub async fn open_for_change(
+    cx: &Cx<'_>,
+    object: &Object,
+    stateid: Stateid,
+    access: IoAccess,
+) -> Result<(IoFile, Changing), Status> {
+    let (state, file) = (&cx.server.state, object.file_key());
+    let resolved = cx.resolve_stateid(stateid)?;
+    // In minor 0 the stateid alone says whose the change is.
+    let named = || state.index.get(resolved.into()).map(|handle| handle.core.client);
+    let by = cx.session_client().or_else(named).map(|client| client.0);
+    let changing = if is_special(resolved) {
+        state.changes.begin(&file, by, cx.now.seconds())
+    } else {
+        state.changes.begin_under_state(&file, by)
+    };
+    Ok((open_for_io(cx, object, stateid, access).await?, changing))
 }
 
 fn find(cx: &Cx<'_>, object: &Object, stateid: Stateid) -> Result<Arc<IoHandle>, Status> {
@@ -150,11 +175,7 @@ async fn open_anonymous(
     let file = object.file_key();
     let caller = cx.session_client();
     let attempt = || {
-        if access.modifies() {
-            state.recall_before_change(cx, &file, caller)?;
-        } else {
-            state.recall_conflicting(cx, &file, false, caller)?;
-        }
+        state.recall_conflicting(cx, &file, access.modifies(), caller)?;
         Ok(state.check_anonymous(&file, access, cx.now.seconds())?)
     };
     state.when_settled(&*cx.server.runtime, &file, attempt).await.map_err(|no| no.status)?;

@@ -7,7 +7,6 @@
 //! that is held for microseconds and never across an await.
 
 pub mod buried;
-pub mod changes;
 pub mod client;
 pub mod delegation;
 pub mod expiry;
@@ -51,7 +50,7 @@ pub struct State {
     pub(crate) lease_seconds: u32,
     pub(crate) reply_memory: reply_memory::ReplyMemory,
     pub(crate) back: BackChannels,
-    pub(crate) changes: changes::RecentChanges,
+    pub(crate) changes: crate::changes::Changes,
     /// Async copies under way and finished.
     pub copies: crate::v4::copy_jobs::CopyJobs,
 }

@@ -1,6 +1,7 @@
 //! NFSv3 beside NFSv4: the stateless protocol respects what was promised.
 
 use crate::rig::{Client, GRACE, Heard, LEASE, Ops, Rig, Wish};
+use bytes::Bytes;
 use std::sync::Arc;
 use zgate_memory::{FileOp, When};
 use zgate_nfs::namespace::Fh;
@@ -21,6 +22,17 @@ fn three(rig: &Rig) -> v3::Server {
     guard.connect(&server);
     let namespace: v3::NamespaceSource = Arc::new(move || server.namespace());
     v3::Server { namespace, write_verifier: WriteVerifier::new(*b"verifier"), guard }
+}
+
+/// Begins a call; it goes on as the world does.
+pub(super) fn begin_three(c: &Client, procedure: u32, args: Bytes) {
+    let (server, rpc) = (three(&c.rig), c.rpc_call());
+    c.rig.world.spawn(Box::pin(async move {
+        let mut e = Encoder::new();
+        server.handle(&rpc, procedure, &mut Decoder::new(&args), &mut e).await.unwrap();
+        let answer = e.finish().flatten().unwrap();
+        assert_eq!(Decoder::new(&answer).u32(), Ok(0), "procedure {procedure}");
+    }));
 }
 
 /// The status of a READ or WRITE of one byte.

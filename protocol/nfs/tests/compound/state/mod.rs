@@ -1,5 +1,6 @@
 //! State and time: what clients hold, lose and take back.
 
+mod changes;
 mod delegations;
 mod foreign;
 mod grace;

@@ -59,6 +59,8 @@ pub(super) async fn decide(
     }
     let file = target.object.file_key();
     let now = cx.now.seconds();
+    let changes = &cx.server.state.changes;
+    let begun = changes.begun(&file);
     if !cx.server.state.may_delegate(&cx.server.state.lock(), &file, client, write, now) {
         return none(CONTENTION);
     }
@@ -72,18 +74,24 @@ pub(super) async fn decide(
     let Ok(opened) = object.export.store.open(object.who(), &object.node, rights).await else {
         return none(RESOURCE);
     };
+    // What was seen of it before may be from before a change that has ended
+    // meanwhile.
+    let Ok(attr) = object.export.store.getattr(&object.node).await else {
+        return none(RESOURCE);
+    };
     let attrs = cx.minor > 0 && args.access & WANT_TIMESTAMPS != 0;
     let new = NewDelegation {
         client,
         object,
         write,
         attrs,
-        change: target.attr.change,
-        size: target.attr.size,
+        change: attr.change,
+        size: attr.size,
         opened: &opened,
     };
     let mut tables = cx.server.state.lock();
-    if !cx.server.state.may_delegate(&tables, &file, client, write, now) {
+    let unchanged = changes.begun(&file) == begun;
+    if !unchanged || !cx.server.state.may_delegate(&tables, &file, client, write, now) {
         return none(CONTENTION);
     }
     let Some(key) = cx.server.state.enter_delegation(&mut tables, &new) else {

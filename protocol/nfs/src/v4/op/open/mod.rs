@@ -7,6 +7,7 @@ mod wire;
 pub use wire::{Args, Claim, Delegated, DelegationAce, How, Res};
 
 use super::{Failure, Operation};
+use crate::changes::Changing;
 use crate::v4::cx::{Cx, Object};
 use crate::v4::state::State;
 use crate::v4::state::open::NewOpen;
@@ -168,6 +169,11 @@ async fn open(
     let target = target::find(cx, args, client).await?;
     let object = &target.object;
     let access = args.access & 3;
+    // An open for reading does not say to others that the file is emptied.
+    let emptying = match target.truncate {
+        true => cx.server.state.changes.begin_under_state(&object.file_key(), Some(client.0)),
+        false => Changing::of_nothing(),
+    };
     if !target.created {
         let modifies = takes_from_others(args, &target);
         let (state, file) = (&cx.server.state, object.file_key());
@@ -188,11 +194,12 @@ async fn open(
             let state = &cx.server.state;
             return Err(state.why_unknown(&state.lock(), cx, stateid).into());
         };
-        if let Err(error) = truncate(object, &opened, access).await {
+        if let Err(error) = emptying.in_store(truncate(object, &opened, access)).await {
             undo(cx, stateid);
             return Err(error);
         }
     }
+    drop(emptying);
     let delegated = delegate::decide(cx, args, client, &target).await;
     let confirmed = cx.server.state.owner_confirmed(client, owner);
     let mut flags = RESULT_LOCKTYPE_POSIX;

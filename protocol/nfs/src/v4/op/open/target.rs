@@ -8,8 +8,8 @@ use crate::v4::cx::{Current, Cx, FileKey, Object};
 use crate::v4::op::{Failure, names};
 use crate::v4::state::ids::StateKey;
 use crate::v4::wire::{Bitmap, ChangeInfo, ClientId, Fattr, Stateid, Status};
+use zgate_store::SetAttr;
 use zgate_store::file_store::{CreateMode, OpenFile};
-use zgate_store::{Attr, SetAttr};
 
 const SIZE: u32 = 4;
 const TIME_ACCESS: u32 = 47;
@@ -18,7 +18,6 @@ const TIME_MODIFY: u32 = 53;
 /// The file of an OPEN.
 pub(super) struct Target {
     pub object: Object,
-    pub attr: Attr,
     /// Open for reading and writing, when it was created now.
     pub opened: Option<OpenFile>,
     pub created: bool,
@@ -77,13 +76,12 @@ async fn by_handle(cx: &Cx<'_>, args: &Args) -> Result<Target, Failure> {
         return Err(status.into());
     }
     let change = ChangeInfo { atomic: true, before: attr.change, after: attr.change };
-    Ok(existing(object, attr, change))
+    Ok(existing(object, change))
 }
 
-fn existing(object: Object, attr: Attr, change: ChangeInfo) -> Target {
+fn existing(object: Object, change: ChangeInfo) -> Target {
     Target {
         object,
-        attr,
         opened: None,
         created: false,
         change,
@@ -145,7 +143,7 @@ async fn lookup(cx: &Cx<'_>, dir: Object, name: &[u8]) -> Result<Target, Failure
     // Nothing changed; clients compare before and after only with each other.
     let change = store.getattr(&dir.node).await.map_or(0, |attr| attr.change);
     let change = ChangeInfo { atomic: true, before: change, after: change };
-    Ok(existing(Object { node: node.handle, ..dir }, node.attr, change))
+    Ok(existing(Object { node: node.handle, ..dir }, change))
 }
 
 /// A name looked for in something that is no directory.
@@ -194,7 +192,7 @@ async fn create_file(
         if let Some(status) = not_a_file(created.node.attr.kind, cx.minor) {
             return Err(status.into());
         }
-        let mut target = existing(object, created.node.attr, change);
+        let mut target = existing(object, change);
         target.truncate = wants_empty;
         if wants_empty {
             target.attrs_set.set(SIZE);
@@ -209,7 +207,6 @@ async fn create_file(
     settable::apply_acl(&object, &settable).await?;
     Ok(Target {
         object,
-        attr: created.node.attr,
         opened: created.open,
         created: created.created,
         change,
