@@ -6,11 +6,14 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Longest request taken, in bytes.
 const MAX_REQUEST_BYTES: u64 = 64 << 10;
+/// Requests answered at the same time; more are refused.
+const MAX_UNDER_WAY: usize = 16;
 /// How long either side waits for the other.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -92,6 +95,24 @@ pub(crate) enum Request {
     },
 }
 
+impl Request {
+    /// Whether it only shows something, or ends everything: such requests do not
+    /// wait for a change that is under way.
+    fn waits_for_nobody(&self) -> bool {
+        matches!(
+            self,
+            Self::Status
+                | Self::Exports
+                | Self::Clients
+                | Self::Drain
+                | Self::Targets
+                | Self::Sessions
+                | Self::Acl
+                | Self::Schedules
+        )
+    }
+}
+
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "reply", content = "value")]
@@ -139,14 +160,55 @@ pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
         _ => {}
     }
     let listener = bind_private(path).map_err(|error| named(path, "open", &error))?;
+    let under_way = Arc::new(AtomicUsize::new(0));
+    let handler = one_change_at_a_time(handler);
     std::thread::Builder::new().name("zgate-admin".to_owned()).spawn(move || {
         for stream in listener.incoming().flatten() {
-            if let Err(error) = answer(&stream, &handler) {
-                tracing::debug!(%error, "admin socket");
+            let request = UnderWay::begin(&under_way);
+            let handler = Arc::clone(&handler);
+            // One that waits for storage keeps no other waiting.
+            let answering =
+                std::thread::Builder::new().name("zgate-admin".to_owned()).spawn(move || {
+                    if let Err(error) = answer(&stream, &handler, &request) {
+                        tracing::debug!(%error, "admin socket");
+                    }
+                });
+            if let Err(error) = answering {
+                tracing::warn!(%error, "admin socket: a request cannot be answered");
             }
         }
     })?;
     Ok(())
+}
+
+fn one_change_at_a_time(handler: Handler) -> Handler {
+    let changing = Mutex::new(());
+    Arc::new(move |request| {
+        if request.waits_for_nobody() {
+            return handler(request);
+        }
+        let _one = changing.lock().unwrap_or_else(PoisonError::into_inner);
+        handler(request)
+    })
+}
+
+/// A request that is being answered, counted until it is dropped.
+struct UnderWay {
+    all: Arc<AtomicUsize>,
+    /// Requests under way, this one included, when it began.
+    count: usize,
+}
+
+impl UnderWay {
+    fn begin(all: &Arc<AtomicUsize>) -> Self {
+        Self { all: Arc::clone(all), count: all.fetch_add(1, Ordering::AcqRel) + 1 }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Binds in a directory nobody else may enter and moves the socket to its place
@@ -167,12 +229,16 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     bound
 }
 
-fn answer(stream: &UnixStream, handler: &Handler) -> io::Result<()> {
+fn answer(stream: &UnixStream, handler: &Handler, request: &UnderWay) -> io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream.take(MAX_REQUEST_BYTES)).read_line(&mut line)?;
     let reply = match serde_json::from_str(&line) {
+        Ok(_) if request.count > MAX_UNDER_WAY => Reply::Error(format!(
+            "{MAX_UNDER_WAY} requests are under way; does storage not answer? The gateway's log \
+             names it"
+        )),
         Ok(request) => handler(request),
         Err(error) => Reply::Error(format!("not a request: {error}")),
     };
@@ -227,6 +293,32 @@ pub(crate) fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Valu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_that_waits_for_storage_keeps_no_other_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("admin.sock");
+        let (answers, asked) = std::sync::mpsc::channel::<()>();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let hung = std::sync::Mutex::new((asked, begun));
+        let handler: Handler = Arc::new(move |request| {
+            if request == Request::Reload {
+                let hung = hung.lock().unwrap();
+                hung.1.send(()).unwrap();
+                let _ = hung.0.recv();
+            }
+            Reply::Ok(serde_json::json!({"up": true}))
+        });
+        start(&path, handler).unwrap();
+        let at = path.clone();
+        let reload = std::thread::spawn(move || ask(&at, &Request::Reload).is_ok());
+        begins.recv().unwrap();
+        let (told, answered) = std::sync::mpsc::channel();
+        std::thread::spawn(move || told.send(ask(&path, &Request::Status).is_ok()));
+        assert_eq!(answered.recv_timeout(Duration::from_secs(20)), Ok(true));
+        drop(answers);
+        assert!(reload.join().unwrap());
+    }
 
     #[test]
     fn a_request_is_answered_and_the_socket_is_private() {

@@ -7,6 +7,7 @@ use super::settings::{BlockSettings, identity};
 use super::watch::watch;
 use crate::lifecycle::state_dir::{StateDir, random_bytes};
 use crate::lifecycle::state_writer::StateWriter;
+use crate::lifecycle::stores::in_time;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -167,7 +168,9 @@ impl UnitHome {
             create_bytes: lun.size.map(|size| size.0),
             ..BlockOptions::new(self.pool.clone())
         };
-        BlockVolume::open(&lun.path, options, self.engine.clone())
+        let (path, engine) = (lun.path.clone(), self.engine.clone());
+        in_time(move || BlockVolume::open(&path, options, engine))
+            .map_err(|error| format!("{}: {error}", lun.path.display()))?
             .map_err(|error| error.to_string())
     }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
+use zgate_io::IoEngine;
 use zgate_posix::{PosixOptions, PosixStore};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{OpenAccess, OpenFile, StoreTraits};
@@ -42,6 +43,10 @@ pub(crate) struct FollowedStore {
     options: PosixOptions,
     place: RwLock<Place>,
     in_flight: AtomicUsize,
+    /// Trees and files that are being closed.
+    closing: Arc<AtomicUsize>,
+    /// Works for the storage the dataset lies on.
+    engine: IoEngine,
     used: AtomicBool,
     idle_looks: AtomicUsize,
     files: Mutex<HashMap<u64, Weak<FollowedFile>>>,
@@ -78,6 +83,22 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// Counts something that is being closed.
+struct Closing(Arc<AtomicUsize>);
+
+impl Closing {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Visit<'_> {
     /// A client's open file lives on when its last name goes: it has to be
     /// open by then. While this request runs nothing is let go of for idleness.
@@ -107,6 +128,8 @@ impl FollowedStore {
             traits: store.traits(),
             fsid: store.fsid(),
             options,
+            engine: store.engine().clone(),
+            closing: Arc::default(),
             place: RwLock::new(Place::Open(store, path.to_owned())),
             in_flight: AtomicUsize::new(0),
             used: AtomicBool::new(true),
@@ -150,7 +173,7 @@ impl FollowedStore {
                 // Files that are open stay good: a mount may be moved.
                 let old = std::mem::replace(&mut *place, Place::Closed(path.to_owned()));
                 drop(place);
-                drop(old);
+                self.close(old, Vec::new());
             }
         }
     }
@@ -167,18 +190,33 @@ impl FollowedStore {
         {
             return;
         }
+        // A file that lost its name could not be opened again. The storage is
+        // asked, which may take its time: without the lock that requests take.
+        if self.has_removed_files() {
+            return;
+        }
         let mut place = self.place();
         let Place::Open(_, path) = &*place else { return };
-        // Under the lock nobody enters; a file that lost its name could not
-        // be opened again.
-        if self.in_flight.load(Ordering::Acquire) != 0 || self.has_removed_files() {
+        // Under the lock nobody enters; whoever did meanwhile may have removed
+        // one.
+        if self.in_flight.load(Ordering::Acquire) != 0 || self.used.load(Ordering::Acquire) {
             return;
         }
         let closed = Place::Closed(path.clone());
         let old = std::mem::replace(&mut *place, closed);
         let files = self.take_files();
         drop(place);
-        drop((old, files));
+        self.close(old, files);
+    }
+
+    /// Closes a tree and files on a worker of their storage: nobody else waits
+    /// for it, should it not answer.
+    fn close(&self, place: Place, files: Vec<OpenFile>) {
+        let closing = Closing::new(&self.closing);
+        self.engine.detach(move || {
+            drop((place, files));
+            drop(closing);
+        });
     }
 
     /// Lets go of everything now and answers clients that they may try again,
@@ -189,7 +227,7 @@ impl FollowedStore {
         let old = std::mem::replace(&mut *place, Place::Away);
         let files = self.take_files();
         drop(place);
-        drop((old, files));
+        self.close(old, files);
         self.settled(patience)
     }
 
@@ -199,20 +237,26 @@ impl FollowedStore {
         let mut place = self.place();
         let Place::Open(store, path) = &*place else { return true };
         if !self.traits.persistent_handles {
-            store.release();
-            return true;
+            let (store, closing) = (Arc::clone(store), Closing::new(&self.closing));
+            drop(place);
+            self.engine.detach(move || {
+                store.release();
+                drop(closing);
+            });
+            return self.settled(patience);
         }
         let closed = Place::Closed(path.clone());
         let old = std::mem::replace(&mut *place, closed);
         let files = self.take_files();
         drop(place);
-        drop((old, files));
+        self.close(old, files);
         self.settled(patience)
     }
 
-    fn settled(&self, patience: Duration) -> bool {
+    /// Whether requests under way and closing have ended within `patience`.
+    pub(super) fn settled(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        while self.in_flight.load(Ordering::Acquire) != 0 {
+        while self.in_flight.load(Ordering::Acquire) + self.closing.load(Ordering::Acquire) != 0 {
             if Instant::now() >= deadline {
                 return false;
             }
@@ -268,7 +312,7 @@ impl FollowedStore {
     /// Opens the tree at `path`, if it is (still) what is mounted there.
     async fn open_again(&self, path: PathBuf) -> StoreResult<Arc<PosixStore>> {
         let (options, at) = (self.options.clone(), path.clone());
-        let opened = self.options.engine.run(move || PosixStore::open(&at, options)).await;
+        let opened = self.engine.run(move || PosixStore::open(&at, options)).await;
         let store = match opened {
             Ok(Ok(store)) if store.root() == self.root => store,
             Ok(Err(error)) => {

@@ -66,6 +66,7 @@ impl Scene {
 
     fn grow_idle(&self) {
         (0..5).for_each(|_| self.home.look());
+        assert!(self.home.settled(Duration::from_secs(10)));
     }
 }
 

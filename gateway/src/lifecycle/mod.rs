@@ -7,4 +7,4 @@ pub(crate) mod recovery;
 pub(crate) mod run;
 pub(crate) mod state_dir;
 pub(crate) mod state_writer;
-mod stores;
+pub(crate) mod stores;

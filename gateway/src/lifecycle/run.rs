@@ -45,6 +45,12 @@ use zgate_store::{BufferPool, FileStore};
 /// Unused buffer memory kept for the next requests, in bytes.
 const IDLE_BUFFER_BYTES: usize = 256 << 20;
 
+/// How long what is let go of may take to be closed.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long cores may take to end once they are told to.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
 /// What a gateway needs to know to start.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -349,7 +355,18 @@ impl Gateway {
     /// Lets go of what lies below exported paths and no client has open.
     pub(crate) fn release_paths(&self) {
         let fixed = self.stores().fixed();
-        fixed.iter().for_each(|store| store.release());
+        let (told, ended) = std::sync::mpsc::channel::<()>();
+        for store in fixed {
+            let told = told.clone();
+            // Each on a worker of its own storage, which may not answer.
+            store.engine().clone().detach(move || {
+                store.release();
+                drop(told);
+            });
+        }
+        drop(told);
+        // Ends when all have ended: nothing is ever sent.
+        let _ = ended.recv_timeout(RELEASE_PATIENCE);
     }
 
     /// Finishes what runs, closes the connections and ends.
@@ -364,8 +381,17 @@ impl Gateway {
         let threads = std::mem::take(
             &mut *self.threads.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
         );
+        let deadline = std::time::Instant::now() + END_PATIENCE;
         for thread in threads {
-            if thread.join().is_err() {
+            while !thread.is_finished() && std::time::Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if !thread.is_finished() {
+                tracing::error!(
+                    "a core does not end: it waits for storage that does not answer; the process \
+                     ends without it"
+                );
+            } else if thread.join().is_err() {
                 tracing::error!("a core ended by a panic");
             }
         }
@@ -515,6 +541,8 @@ fn run_core(
             }
         }
     });
+    // What helpers still ask of storage is not waited for.
+    runtime.shutdown_background();
 }
 
 fn begin(connection: NewConnection, core: usize, service: &Rc<Service>) {

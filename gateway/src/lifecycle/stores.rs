@@ -6,7 +6,9 @@ use crate::follow::store::FollowedStore;
 use sha2::{Digest, Sha256};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use zgate_nfs::namespace::ExportId;
 use zgate_posix::{DirectIo, PosixOptions, PosixStore};
 use zgate_store::FileStore;
@@ -124,16 +126,56 @@ pub(super) fn open_store(
             .max(64),
         ..options.clone()
     };
+    let path = export.path.clone();
     let named = |error: String| {
         let reason = format!("export {}: {error}", export.pseudo_path);
         io::Error::new(io::ErrorKind::InvalidInput, reason)
     };
     if export.dataset.is_some() {
-        let store = FollowedStore::open(&export.path, options);
+        let store = in_time(move || FollowedStore::open(&path, options));
+        let store = store.map_err(|error| named(error.to_string()))?;
         return store.map(OpenStore::Followed).map_err(|error| named(error.to_string()));
     }
-    let store = PosixStore::open(&export.path, options);
+    let store = in_time(move || PosixStore::open(&path, options));
+    let store = store.map_err(|error| named(error.to_string()))?;
     store.map(OpenStore::Fixed).map_err(|error| named(error.to_string()))
+}
+
+/// How long storage may take to be opened. One that takes longer is not served,
+/// and keeps neither a start nor a reload nor other exports waiting.
+const OPEN_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs `open` on a thread of its own, which is left alone when it takes too
+/// long.
+///
+/// # Errors
+/// When it does, and when no thread can be started.
+pub(crate) fn in_time<T: Send + 'static>(
+    open: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    within(OPEN_PATIENCE, open)
+}
+
+fn within<T: Send + 'static>(
+    patience: Duration,
+    open: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let (done, opened) = mpsc::channel();
+    std::thread::Builder::new().name("zgate-open".to_owned()).spawn(move || {
+        // Nobody listens any more when it took too long.
+        let _ = done.send(open());
+    })?;
+    opened.recv_timeout(patience).map_err(|error| match error {
+        RecvTimeoutError::Timeout => {
+            let reason = format!(
+                "the storage below has not answered for {} s; look at its pool or device, then \
+                 reload",
+                patience.as_secs()
+            );
+            io::Error::new(io::ErrorKind::TimedOut, reason)
+        }
+        RecvTimeoutError::Disconnected => io::Error::other("opening it failed by a panic"),
+    })
 }
 
 /// Each export signs its handles with a secret of its own: a handle of one
@@ -149,6 +191,15 @@ fn secret_of(secret: [u8; 16], id: ExportId) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn storage_that_does_not_answer_is_not_waited_for() {
+        let (answers, asked) = mpsc::channel::<()>();
+        let opened = within(Duration::from_millis(1), move || asked.recv());
+        assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(answers);
+        assert_eq!(in_time(|| 5).unwrap(), 5);
+    }
 
     #[test]
     fn exports_do_not_share_secrets() {

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zgate_io::WriteWay;
+use zgate_io::{StoreName, WriteWay};
 use zgate_store::BufferPool;
 
 /// What a volume lies on.
@@ -84,6 +84,16 @@ impl Backing {
             pool,
             edges: EdgeLocks::default(),
             capacity_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// The storage that it stands and falls with.
+    pub(crate) fn store(&self) -> StoreName {
+        let of_device = || rustix::fs::fstat(&self.fd).map_or(0, |stat| stat.st_rdev);
+        match self.shape.kind {
+            BackingKind::File => StoreName::of_file(&self.fd).unwrap_or_else(|_| StoreName::own()),
+            _ => StoreName::of_zvol_path(&self.path)
+                .unwrap_or_else(|| StoreName::of_device(of_device())),
         }
     }
 

@@ -62,9 +62,10 @@ impl BlockVolume {
             read_only = backing.read_only,
             "volume opened"
         );
+        let store = backing.store();
         Ok(Self {
             backing: Arc::new(backing),
-            engine,
+            engine: engine.for_disk(&store),
             size_gate: RwLock::new(()),
             writes_lost: Mutex::new(None),
             freed: Freed::default(),

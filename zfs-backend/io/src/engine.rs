@@ -1,9 +1,12 @@
 //! The boundary all file and block I/O goes through.
 
 use crate::cached::try_read_cached;
+use crate::queue::{Demand, Limits, StoreSlot};
+use crate::store_name::StoreName;
+use crate::stores::{OWN, Stores};
 use crate::uring::{self, Lent, Request};
 use crate::way::{WriteMode, WriteWay};
-use crate::workers::Workers;
+use crate::workers::{MAX_QUEUED, MAX_WORKERS, Workers};
 use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -61,23 +64,32 @@ struct Inner {
     metadata: Workers,
     /// Reads, writes, syncs and other calls that may wait for a disk.
     data: Workers,
+    stores: Arc<Stores>,
 }
 
 /// An io engine. Cloning shares it; any thread with a tokio runtime may use it.
+///
+/// Each store ([`StoreName`]) has workers of its own: one that does not answer
+/// stops nobody else. What would wait for a store whose workers have all been
+/// stuck for some seconds fails with `ENOBUFS`: it may be tried again later.
 #[derive(Clone)]
 pub struct IoEngine {
     inner: Arc<Inner>,
+    store: StoreSlot,
+    demand: Demand,
 }
 
 impl std::fmt::Debug for IoEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "IoEngine({:?}: {})", self.inner.kind, self.inner.reason)
+        let store = self.inner.stores.name(self.store);
+        write!(f, "IoEngine({:?}: {}; {store})", self.inner.kind, self.inner.reason)
     }
 }
 
 impl IoEngine {
     /// Starts an engine with `worker_threads` threads for metadata and as many
-    /// for data.
+    /// for data. A store has at most as many of each; more are started while
+    /// several stores need them.
     ///
     /// # Errors
     /// When threads cannot be started, or io_uring was demanded and the kernel
@@ -94,14 +106,34 @@ impl IoEngine {
                 Err(error) => (EngineKind::Threads, format!("auto: io_uring refused: {error}")),
             },
         };
+        let stores = Arc::new(Stores::default());
+        let limits = Limits { per_store: worker_threads, total: MAX_WORKERS, queued: MAX_QUEUED };
         Ok(Self {
             inner: Arc::new(Inner {
                 kind,
                 reason,
-                metadata: Workers::start("meta", worker_threads)?,
-                data: Workers::start("data", worker_threads)?,
+                metadata: Workers::start("meta", limits, &stores)?,
+                data: Workers::start("data", limits, &stores)?,
+                stores,
             }),
+            store: OWN,
+            demand: Demand::Refusable,
         })
+    }
+
+    /// The same engine for work on this store.
+    #[must_use]
+    pub fn for_store(&self, store: &StoreName) -> Self {
+        let store = self.inner.stores.slot(store);
+        Self { inner: Arc::clone(&self.inner), store, demand: Demand::Refusable }
+    }
+
+    /// The same engine for a disk on this store, whose requests wait however long
+    /// it takes: hosts take the refusal of a disk for its failure, and have time
+    /// limits of their own. They are bounded where commands are taken in.
+    #[must_use]
+    pub fn for_disk(&self, store: &StoreName) -> Self {
+        Self { demand: Demand::Certain, ..self.for_store(store) }
     }
 
     /// What it runs on.
@@ -166,14 +198,15 @@ impl IoEngine {
         whole_bytes: usize,
     ) -> (io::Result<usize>, AlignedBuf) {
         while self.inner.kind == EngineKind::Uring && filled < buffer.len() {
-            let answer = match uring::submit(fd, Request::Read { offset, buffer, filled }) {
-                Ok(answer) => answer.await,
-                Err(Request::Read { buffer: back, .. }) => {
-                    buffer = back;
-                    break;
-                }
-                Err(_) => return (Err(lost()), AlignedBuf::zeroed(0)),
-            };
+            let answer =
+                match uring::submit(self.store, fd, Request::Read { offset, buffer, filled }) {
+                    Ok(answer) => answer.await,
+                    Err(Request::Read { buffer: back, .. }) => {
+                        buffer = back;
+                        break;
+                    }
+                    Err(_) => return (Err(lost()), AlignedBuf::zeroed(0)),
+                };
             let Ok((result, Lent::Read(back))) = answer else {
                 return (Err(lost()), AlignedBuf::zeroed(0));
             };
@@ -198,7 +231,7 @@ impl IoEngine {
         let outcome = self
             .inner
             .data
-            .run(None, move || {
+            .run((self.store, self.demand), None, move || {
                 let result = read_blocking(&file, offset, &mut buffer, (filled, whole_bytes));
                 (result, buffer)
             })
@@ -229,7 +262,7 @@ impl IoEngine {
         let flags = sync.flags().bits() as i32;
         while done < data.len() && self.writes_by_ring(way, sync) {
             let write = Request::Write { offset, data, done, flags, set_id };
-            let answer = match uring::submit(fd, write) {
+            let answer = match uring::submit(self.store, fd, write) {
                 Ok(answer) => answer.await,
                 Err(Request::Write { data: back, .. }) => {
                     data = back;
@@ -258,7 +291,7 @@ impl IoEngine {
         let file = Arc::clone(fd);
         let write =
             move || set_id.during(&file, || write_blocking(&file, offset, &data, done, sync))?;
-        self.inner.data.run(None, write).await?
+        self.inner.data.run((self.store, self.demand), None, write).await?
     }
 
     /// Whether a write goes to the ring. A plain write to the page cache does
@@ -277,7 +310,7 @@ impl IoEngine {
     /// What fsync(2) reports.
     pub async fn sync(&self, fd: &Arc<OwnedFd>, data_only: bool) -> io::Result<()> {
         if self.inner.kind == EngineKind::Uring
-            && let Ok(answer) = uring::submit(fd, Request::Sync { data_only })
+            && let Ok(answer) = uring::submit(self.store, fd, Request::Sync { data_only })
         {
             match answer.await {
                 Ok((0, _)) => return Ok(()),
@@ -287,7 +320,10 @@ impl IoEngine {
             }
         }
         let file = Arc::clone(fd);
-        self.inner.data.run(None, move || sync_blocking(&file, data_only)).await?
+        self.inner
+            .data
+            .run((self.store, self.demand), None, move || sync_blocking(&file, data_only))
+            .await?
     }
 
     /// Runs a short blocking call on a metadata worker, under the process's
@@ -299,25 +335,26 @@ impl IoEngine {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
-        self.inner.metadata.run(None, work).await
+        self.inner.metadata.run((self.store, self.demand), None, work).await
     }
 
     /// Runs a short blocking call on a metadata worker as `who`.
     ///
     /// # Errors
-    /// `EPERM` when the identity cannot be taken on; the work has not run.
+    /// `EPERM` when the identity cannot be taken on, `ENOBUFS` when the store
+    /// does not answer; the work has not run.
     pub async fn run_as<T: Send + 'static>(
         &self,
         who: Caller,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
-        self.inner.metadata.run(Some(who), work).await
+        self.inner.metadata.run((self.store, self.demand), Some(who), work).await
     }
 
     /// Runs a short blocking call on a metadata worker that nobody waits for:
     /// closing files, for one, which may free their space.
     pub fn detach(&self, work: impl FnOnce() + Send + 'static) {
-        self.inner.metadata.detach(work);
+        self.inner.metadata.detach(self.store, work);
     }
 
     /// Runs a call that may take long (copying, allocating, discarding) on a
@@ -329,7 +366,7 @@ impl IoEngine {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
-        self.inner.data.run(None, work).await
+        self.inner.data.run((self.store, self.demand), None, work).await
     }
 }
 

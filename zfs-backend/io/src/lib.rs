@@ -2,6 +2,7 @@
 //!
 //! * [`IoEngine`] reads, writes and syncs through io_uring or a thread pool,
 //!   and runs blocking metadata work on its own workers.
+//! * [`StoreName`] says what hangs together below: each has workers of its own.
 //! * [`cached`] answers from the page cache without leaving the thread.
 //! * [`credentials`] switches one thread to a caller's identity, and
 //!   [`set_id`] decides about set-id bits of files that change.
@@ -20,9 +21,13 @@ pub mod engine;
 pub mod file_handle;
 pub mod huge_pages;
 pub mod low_water;
+mod queue;
+mod quiet;
 pub mod reuse;
 pub mod set_id;
 pub mod share_blocks;
+mod store_name;
+mod stores;
 mod uring;
 mod way;
 mod workers;
@@ -30,4 +35,6 @@ mod workers;
 pub use cached::{is_resident, try_read_cached};
 pub use engine::{EngineChoice, EngineKind, IoEngine, WriteSync};
 pub use set_id::SetIdBits;
+pub use store_name::StoreName;
 pub use way::{WriteMode, WriteWay};
+pub use workers::on_a_worker;

@@ -5,6 +5,8 @@
 //! flight until the kernel has answered, so that dropping the future frees
 //! nothing the kernel still uses.
 
+use crate::queue::StoreSlot;
+use crate::quiet::{LOOK_INTERVAL, UnderWay};
 use crate::set_id::{self, SetIdBits};
 use bytes::Bytes;
 use io_uring::{IoUring, opcode, squeue, types};
@@ -13,6 +15,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
@@ -23,6 +26,11 @@ use zgate_store::AlignedBuf;
 const RING_ENTRIES: u32 = 64;
 /// Most requests in flight per ring; more go to the worker pool.
 const MAX_IN_FLIGHT: usize = 1024;
+/// Most requests in flight of a store that has ended none for a while. More go
+/// to the worker pool, where they are sent away when it does not answer at all.
+const MAX_IN_FLIGHT_SLOW: usize = 16;
+/// How long a ring that ends waits for what is in flight.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Memory a request lends to the kernel.
 pub(crate) enum Lent {
@@ -57,6 +65,7 @@ impl Request {
 pub(crate) type Answer = (i32, Lent);
 
 struct InFlight {
+    store: StoreSlot,
     /// Keeps the descriptor open while the kernel may use it.
     _file: Arc<OwnedFd>,
     lent: Lent,
@@ -67,6 +76,13 @@ struct Ring {
     ring: IoUring,
     in_flight: Vec<Option<InFlight>>,
     free: Vec<usize>,
+    /// By store.
+    under_way: Vec<UnderWay>,
+    /// The kernel's threads that wait for disks in this thread's stead: as many
+    /// as it gives by itself, and more while some wait for stores that do not
+    /// answer. 0: it has no such bound to set.
+    kernel_workers: u32,
+    kernel_workers_more: u32,
 }
 
 /// A thread's ring.
@@ -122,6 +138,7 @@ fn build() -> io::Result<IoUring> {
 /// Hands a request to this thread's ring. `Err` gives the request back when
 /// there is no ring, no runtime to watch it, or too much in flight.
 pub(crate) fn submit(
+    store: StoreSlot,
     file: &Arc<OwnedFd>,
     request: Request,
 ) -> Result<oneshot::Receiver<Answer>, Request> {
@@ -131,7 +148,7 @@ pub(crate) fn submit(
     if !ring.is_driven() {
         return Err(request);
     }
-    ring.submit(file, request)
+    ring.submit(store, file, request)
 }
 
 fn open() -> Option<Arc<CoreRing>> {
@@ -146,7 +163,17 @@ impl CoreRing {
     fn open() -> io::Result<Self> {
         let ring = build()?;
         let ordinary = ordinary_identity(&ring);
-        let ring = Ring { ring, in_flight: Vec::new(), free: Vec::new() };
+        // Asking with 0 changes nothing and tells what holds now.
+        let mut kernel_workers = [0; 2];
+        let asked = ring.submitter().register_iowq_max_workers(&mut kernel_workers);
+        let ring = Ring {
+            ring,
+            in_flight: Vec::new(),
+            free: Vec::new(),
+            under_way: Vec::new(),
+            kernel_workers: asked.map_or(0, |()| kernel_workers[0]),
+            kernel_workers_more: 0,
+        };
         Ok(Self { ring: Mutex::new(ring), driven: AtomicBool::new(false), ordinary })
     }
 
@@ -172,6 +199,7 @@ impl CoreRing {
 
     fn submit(
         &self,
+        store: StoreSlot,
         file: &Arc<OwnedFd>,
         request: Request,
     ) -> Result<oneshot::Receiver<Answer>, Request> {
@@ -181,11 +209,11 @@ impl CoreRing {
             (true, None) => return Err(request),
         };
         let mut ring = self.lock();
-        if ring.in_flight.len() - ring.free.len() >= MAX_IN_FLIGHT {
+        if !ring.has_room(store) {
             return Err(request);
         }
         let (done, answer) = oneshot::channel();
-        ring.start(file, (request, identity), done);
+        ring.start(store, file, (request, identity), done);
         ring.reap();
         Ok(answer)
     }
@@ -201,27 +229,73 @@ impl Drop for Driver {
 }
 
 async fn drive(driver: Driver, completions: AsyncFd<OwnedFd>) {
-    while let Ok(mut ready) = completions.readable().await {
-        // First: a completion that comes after the look makes it ready again.
-        ready.clear_ready();
-        driver.0.lock().reap();
+    let mut look = tokio::time::interval(LOOK_INTERVAL);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            ready = completions.readable() => {
+                let Ok(mut ready) = ready else { return };
+                // First: a completion that comes after the look makes it ready
+                // again.
+                ready.clear_ready();
+                driver.0.lock().reap();
+            }
+            _ = look.tick() => driver.0.lock().look(),
+        }
     }
 }
 
 impl Ring {
+    /// Whether another request of the store may be in flight.
+    fn has_room(&self, store: StoreSlot) -> bool {
+        let of_it = self.under_way.get(store.0).copied().unwrap_or_default();
+        let most = if of_it.is_slow() { MAX_IN_FLIGHT_SLOW } else { MAX_IN_FLIGHT };
+        of_it.count() < most && self.in_flight.len() - self.free.len() < MAX_IN_FLIGHT
+    }
+
+    fn under_way(&mut self, store: StoreSlot) -> &mut UnderWay {
+        if self.under_way.len() <= store.0 {
+            self.under_way.resize(store.0 + 1, UnderWay::default());
+        }
+        &mut self.under_way[store.0]
+    }
+
+    /// Looks after stores that do not answer. Files whose reads cannot be tried
+    /// without waiting (ZFS's) each occupy a thread of the kernel, of which this
+    /// thread has few: those that wait in vain are made up for, so that requests
+    /// for other stores are not behind them. To be called on the ring's thread.
+    fn look(&mut self) {
+        for store in &mut self.under_way {
+            let _ = store.look();
+        }
+        let slow = self.under_way.iter().filter(|store| store.is_slow());
+        let more = slow.map(|store| store.count() as u32).sum::<u32>();
+        if more == self.kernel_workers_more || self.kernel_workers == 0 {
+            return;
+        }
+        let mut bounds = [self.kernel_workers + more, 0];
+        match self.ring.submitter().register_iowq_max_workers(&mut bounds) {
+            Ok(()) => self.kernel_workers_more = more,
+            Err(error) => tracing::debug!(%error, "the kernel's workers stay as many"),
+        }
+    }
+
     fn start(
         &mut self,
+        store: StoreSlot,
         file: &Arc<OwnedFd>,
         (request, identity): (Request, u16),
         done: oneshot::Sender<Answer>,
     ) {
+        self.under_way(store).begin();
         let fd = file.as_raw_fd();
         let (entry, lent) = prepare(fd, request);
         let slot = self.free.pop().unwrap_or_else(|| {
             self.in_flight.push(None);
             self.in_flight.len() - 1
         });
-        self.in_flight[slot] = Some(InFlight { _file: Arc::clone(file), lent, done });
+        self.in_flight[slot] = Some(InFlight { store, _file: Arc::clone(file), lent, done });
         let entry = entry.user_data(slot as u64).personality(identity);
         let pushed = push(&mut self.ring, &entry);
         if pushed.is_err() {
@@ -262,22 +336,30 @@ impl Ring {
             return;
         };
         self.free.push(slot);
+        self.under_way(request.store).end();
         // Nobody listens when the request was dropped; its memory ends here.
         let _ = request.done.send((result, request.lent));
     }
 }
 
 impl Drop for Ring {
-    /// Waits for what is in flight: the kernel still uses its memory.
+    /// Waits for what is in flight, as the kernel still uses its memory: but not
+    /// for ever. What has not ended by then keeps its memory for good.
     fn drop(&mut self) {
+        let deadline = Instant::now() + END_PATIENCE;
+        let pause = types::Timespec::new().nsec(10_000_000);
         while self.in_flight.len() > self.free.len() {
-            if let Err(error) = self.ring.submit_and_wait(1)
-                && error.raw_os_error() != Some(libc::EINTR)
-            {
+            let wait = types::SubmitArgs::new().timespec(&pause);
+            let waited = self.ring.submitter().submit_with_args(1, &wait);
+            self.reap();
+            let goes_on = match waited {
+                Ok(_) => true,
+                Err(error) => matches!(error.raw_os_error(), Some(libc::EINTR | libc::ETIME)),
+            };
+            if !goes_on || Instant::now() >= deadline {
                 std::mem::forget(std::mem::take(&mut self.in_flight));
                 return;
             }
-            self.reap();
         }
     }
 }
@@ -324,5 +406,101 @@ fn prepare(fd: RawFd, request: Request) -> (squeue::Entry, Lent) {
                 if data_only { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
             (opcode::Fsync::new(fd).flags(flags).build(), Lent::None)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quiet::SLOW_LOOKS;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
+    const HUNG: StoreSlot = StoreSlot(1);
+    const SOUND: StoreSlot = StoreSlot(2);
+
+    fn run(program: &str, args: &[&str]) -> bool {
+        let mut command = Command::new(program);
+        command.args(args).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+
+    /// A file system whose writes do not return until this is dropped.
+    struct Frozen(String);
+
+    impl Frozen {
+        /// `None` where root, loop devices or ext4's tools are missing.
+        fn with_files(dir: &Path, count: usize) -> Option<(Self, Vec<Arc<OwnedFd>>)> {
+            let (image, at) = (dir.join("image"), dir.join("mounted"));
+            std::fs::create_dir(&at).ok()?;
+            std::fs::File::create(&image).ok()?.set_len(16 << 20).ok()?;
+            let (image, at) = (image.to_str()?, at.to_str()?);
+            let mounted = run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", image])
+                && run("mount", &["-o", "loop", image, at]);
+            if !mounted {
+                return None;
+            }
+            let frozen = Self(at.to_owned());
+            let open = |number| std::fs::File::create(format!("{at}/{number}"));
+            let files = (0..count).map(|number| Some(Arc::new(open(number).ok()?.into())));
+            let files = files.collect::<Option<Vec<_>>>()?;
+            run("fsfreeze", &["-f", at]).then_some((frozen, files))
+        }
+
+        fn thaw(&self) {
+            run("fsfreeze", &["-u", &self.0]);
+        }
+    }
+
+    impl Drop for Frozen {
+        fn drop(&mut self) {
+            self.thaw();
+            run("umount", &["-l", &self.0]);
+        }
+    }
+
+    fn write() -> Request {
+        let data = Bytes::from_static(b"x");
+        let set_id = SetIdBits::Kept;
+        Request::Write { offset: 0, data, done: 0, flags: libc::RWF_DSYNC, set_id }
+    }
+
+    /// More files than the kernel gives a thread workers: all of them stuck.
+    #[test]
+    fn a_store_that_hangs_leaves_the_ring_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let Ok(ring) = CoreRing::open().map(Arc::new) else { return };
+            let kernel_workers = ring.lock().kernel_workers as usize;
+            let Some((frozen, files)) = Frozen::with_files(dir.path(), kernel_workers + 8) else {
+                return;
+            };
+            assert!(ring.is_driven());
+            let submit = |store, file, request| ring.submit(store, file, request);
+            let mut stuck: Vec<_> =
+                files.iter().map(|file| submit(HUNG, file, write()).ok().unwrap()).collect();
+            let sound = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+            (0..SLOW_LOOKS).for_each(|_| ring.lock().look());
+            // A few more of it, and no more than a few.
+            while let Ok(answer) = submit(HUNG, &files[0], write()) {
+                stuck.push(answer);
+            }
+            assert!(stuck.len() <= MAX_IN_FLIGHT_SLOW.max(files.len()));
+            // One brings a worker of the kernel along; those before it are first.
+            for _ in 0..2 {
+                let request = Request::Sync { data_only: true };
+                let answer = submit(SOUND, &sound, request).ok().unwrap();
+                let patience = std::time::Duration::from_secs(20);
+                let answered = tokio::time::timeout(patience, answer).await;
+                assert_eq!(answered.expect("it waits for the other").unwrap().0, 0);
+            }
+            frozen.thaw();
+            for answer in stuck {
+                assert_eq!(answer.await.unwrap().0, 1);
+            }
+            ring.lock().look();
+            assert_eq!(ring.lock().kernel_workers_more, 0);
+        });
     }
 }

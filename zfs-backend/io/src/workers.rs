@@ -1,64 +1,139 @@
-//! A pool of threads for calls that may block.
+//! A pool of threads for calls that may block. It grows while stores need more
+//! workers than there are, and shrinks when they are idle again.
 
 use crate::credentials;
+use crate::queue::{Demand, Hanging, Limits, Place, Queues, StoreSlot};
+use crate::quiet::LOOK_INTERVAL;
+use crate::stores::Stores;
 use std::any::Any;
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zgate_store::Caller;
 
+/// Workers of all stores together, by pool; each store may have one beyond it.
+pub(crate) const MAX_WORKERS: usize = 256;
+/// Jobs of one store that wait for a worker. Requests are bounded where they
+/// are taken in; this is for all connections together.
+pub(crate) const MAX_QUEUED: usize = 16_384;
+/// A worker beyond those that are always there ends after so long without work.
+const IDLE: Duration = Duration::from_secs(10);
+
 /// Work with the identity it runs under (`None`: the process's own). It is
-/// told when the identity could not be taken on.
+/// told when the identity could not be taken on, or it was sent away.
 struct Job {
     who: Option<Caller>,
     work: Box<dyn FnOnce(io::Result<()>) + Send>,
 }
 
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
+struct Pool {
+    queues: Queues<Job>,
     /// Workers asleep; the last one to fall asleep has the warmest caches and
     /// is woken first.
     asleep: Vec<Thread>,
+    /// Workers there are, those included that are being started.
+    threads: usize,
+    /// Workers to be started.
+    wanted: usize,
+    /// Jobs may wait for a store that hangs: the attendant looks.
+    watched: bool,
     closed: bool,
 }
 
-#[derive(Default)]
 struct Shared {
-    queue: Mutex<Queue>,
+    name: String,
+    stores: Arc<Stores>,
+    pool: Mutex<Pool>,
+    /// Tells the attendant that workers are wanted, or that it is to look.
+    attention: Condvar,
+    /// Workers that are always there.
+    base: usize,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start_worker(self: &Arc<Self>) -> io::Result<()> {
+        let shared = Arc::clone(self);
+        std::thread::Builder::new()
+            .name(format!("zgate-{}", self.name))
+            .spawn(move || serve(&shared))
+            .map(|_| ())
+    }
+
+    /// Looks at stores that jobs wait for, and sends away what waits in vain.
+    fn look(&self) {
+        let hanging = {
+            let mut pool = self.lock();
+            let hanging = pool.queues.look();
+            pool.watched = pool.queues.has_waiting();
+            hanging
+        };
+        for Hanging { store, under_way, refused } in hanging {
+            tracing::warn!(
+                store = %self.stores.name(store), workers = self.name, calls = under_way,
+                sent_away = refused.len(),
+                "the storage below does not answer; requests for it are told to come again until \
+                 it does, others go on"
+            );
+            refused.into_iter().for_each(|job| (job.work)(Err(hangs())));
+        }
     }
 }
 
-/// The pool. Its threads end when it is dropped and the queue is empty.
+/// What somebody hears whose store hangs, or is waited for by too many: come
+/// again later.
+pub(crate) fn hangs() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENOBUFS)
+}
+
+/// The pool. Its threads end when it is dropped and the queues are empty.
 pub(crate) struct Workers {
     shared: Arc<Shared>,
 }
 
 impl Workers {
-    /// Starts all threads at once: a thread inherits the identity of the one
-    /// that starts it, and here that is the process's own.
-    pub(crate) fn start(name: &str, count: usize) -> io::Result<Self> {
-        let pool = Self { shared: Arc::new(Shared::default()) };
-        for index in 0..count.max(1) {
-            let shared = Arc::clone(&pool.shared);
-            std::thread::Builder::new()
-                .name(format!("zgate-{name}-{index}"))
-                .spawn(move || serve(&shared))?;
+    /// Starts the threads that are always there, as many as one store may have,
+    /// and the attendant that starts more: a thread inherits identity and
+    /// priority of the one that starts it, and here they are the process's own.
+    pub(crate) fn start(name: &str, limits: Limits, stores: &Arc<Stores>) -> io::Result<Self> {
+        let queues = Queues::new(limits);
+        let base = queues.limits().per_store;
+        let pool = Pool {
+            queues,
+            asleep: Vec::new(),
+            threads: base,
+            wanted: 0,
+            watched: false,
+            closed: false,
+        };
+        let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            stores: Arc::clone(stores),
+            pool: Mutex::new(pool),
+            attention: Condvar::new(),
+            base,
+        });
+        let workers = Self { shared: Arc::clone(&shared) };
+        for _ in 0..base {
+            shared.start_worker()?;
         }
-        Ok(pool)
+        std::thread::Builder::new()
+            .name(format!("zgate-{name}-a"))
+            .spawn(move || attend(&shared))?;
+        Ok(workers)
     }
 
     /// Runs `work` on a worker. A panic of the work continues in the caller.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
+        (store, demand): (StoreSlot, Demand),
         who: Option<Caller>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
@@ -68,7 +143,9 @@ impl Workers {
             // Nobody listens when the request was dropped; that is fine.
             let _ = done.send(outcome);
         });
-        self.push(Job { who, work });
+        if self.push(store, demand, Job { who, work }).is_err() {
+            return Err(hangs());
+        }
         match result.await {
             Ok(Ok(Ok(value))) => Ok(value),
             Ok(Ok(Err(panic))) => resume_unwind(panic),
@@ -78,35 +155,101 @@ impl Workers {
     }
 
     /// Runs `work` under the process's own identity; nobody waits for it.
-    pub(crate) fn detach(&self, work: impl FnOnce() + Send + 'static) {
+    pub(crate) fn detach(&self, store: StoreSlot, work: impl FnOnce() + Send + 'static) {
         let work = Box::new(move |_| {
             // A panic has been reported by the panic hook; the worker lives on.
             let _ = catch_unwind(AssertUnwindSafe(work));
         });
-        self.push(Job { who: None, work });
+        // Taken in whatever waits already.
+        let _ = self.push(store, Demand::Certain, Job { who: None, work });
     }
 
-    fn push(&self, job: Job) {
-        let mut queue = self.shared.lock();
-        queue.jobs.push_back(job);
-        let worker = queue.asleep.pop();
-        drop(queue);
+    fn push(&self, store: StoreSlot, demand: Demand, job: Job) -> Result<(), Job> {
+        let mut pool = self.shared.lock();
+        let (mut worker, mut attendant) = (None, false);
+        match pool.queues.push(store, demand, job)? {
+            Place::Ready { first } => {
+                worker = pool.asleep.pop();
+                let room = first || pool.threads < pool.queues.limits().total;
+                // One that has just answered takes it before it falls asleep.
+                if worker.is_none() && room && pool.queues.busy_workers() > pool.threads {
+                    pool.threads += 1;
+                    pool.wanted += 1;
+                    attendant = true;
+                }
+            }
+            Place::Behind => attendant = !std::mem::replace(&mut pool.watched, true),
+        }
+        drop(pool);
         if let Some(worker) = worker {
             worker.unpark();
         }
+        if attendant {
+            self.shared.attention.notify_one();
+        }
+        Ok(())
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        let mut queue = self.shared.lock();
-        queue.closed = true;
-        queue.asleep.drain(..).for_each(|worker| worker.unpark());
+        let mut pool = self.shared.lock();
+        pool.closed = true;
+        pool.asleep.drain(..).for_each(|worker| worker.unpark());
+        drop(pool);
+        self.shared.attention.notify_one();
     }
 }
 
+/// Starts workers when they are wanted, and looks after stores that hang.
+fn attend(shared: &Arc<Shared>) {
+    let mut next_look: Option<Instant> = None;
+    let mut pool = shared.lock();
+    while !pool.closed {
+        if pool.wanted > 0 {
+            let wanted = std::mem::take(&mut pool.wanted);
+            drop(pool);
+            let failed = (0..wanted).filter_map(|_| shared.start_worker().err()).count();
+            pool = shared.lock();
+            pool.threads -= failed;
+            if failed > 0 {
+                tracing::warn!(workers = shared.name, failed, "workers cannot be started");
+            }
+            continue;
+        }
+        if !pool.watched {
+            next_look = None;
+            pool = shared.attention.wait(pool).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        let now = Instant::now();
+        let due = *next_look.get_or_insert(now + LOOK_INTERVAL);
+        if now < due {
+            let waited = shared.attention.wait_timeout(pool, due - now);
+            pool = waited.unwrap_or_else(PoisonError::into_inner).0;
+            continue;
+        }
+        next_look = None;
+        drop(pool);
+        shared.look();
+        pool = shared.lock();
+    }
+}
+
+thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is one of an engine's workers: it may wait for a disk.
+#[must_use]
+pub fn on_a_worker() -> bool {
+    IS_WORKER.get()
+}
+
 fn serve(shared: &Shared) {
-    while let Some(job) = next(shared) {
+    IS_WORKER.set(true);
+    let mut ended = None;
+    while let Some((store, job)) = next(shared, ended.take()) {
         let identity = match &job.who {
             Some(who) => credentials::assume(who),
             None => {
@@ -115,34 +258,53 @@ fn serve(shared: &Shared) {
             }
         };
         (job.work)(identity);
+        ended = Some(store);
     }
 }
 
-fn next(shared: &Shared) -> Option<Job> {
-    let mut queue = shared.lock();
+/// The next job, after one of the store `ended` has ended.
+fn next(shared: &Shared, ended: Option<StoreSlot>) -> Option<(StoreSlot, Job)> {
+    let mut pool = shared.lock();
+    if let Some(store) = ended
+        && pool.queues.end(store)
+    {
+        tracing::info!(store = %shared.stores.name(store), "the storage below answers again");
+    }
     loop {
-        if let Some(job) = queue.jobs.pop_front() {
+        if let Some(job) = pool.queues.take() {
             return Some(job);
         }
-        if queue.closed {
+        if pool.closed {
             return None;
         }
         // Looking on for a moment instead does not pay: where cores are scarce,
         // a thread that looks waits longer for its turn than one that is woken.
-        queue = sleep(shared, queue);
+        pool = sleep(shared, pool)?;
     }
 }
 
-/// Sleeps until the worker is taken off the list of those asleep.
-fn sleep<'a>(shared: &'a Shared, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+/// Sleeps until the worker is taken off the list of those asleep; `None` when it
+/// is one too many and to end.
+fn sleep<'a>(shared: &'a Shared, mut pool: MutexGuard<'a, Pool>) -> Option<MutexGuard<'a, Pool>> {
     let me = std::thread::current();
-    queue.asleep.push(me.clone());
+    pool.asleep.push(me.clone());
     loop {
-        drop(queue);
-        std::thread::park();
-        queue = shared.lock();
-        if queue.asleep.iter().all(|worker| worker.id() != me.id()) {
-            return queue;
+        let spare = pool.threads > shared.base;
+        drop(pool);
+        let since = Instant::now();
+        if spare {
+            std::thread::park_timeout(IDLE);
+        } else {
+            std::thread::park();
+        }
+        pool = shared.lock();
+        let Some(at) = pool.asleep.iter().position(|worker| worker.id() == me.id()) else {
+            return Some(pool);
+        };
+        if pool.threads > shared.base && since.elapsed() >= IDLE {
+            pool.asleep.remove(at);
+            pool.threads -= 1;
+            return None;
         }
     }
 }
@@ -155,13 +317,82 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
+    const A: (StoreSlot, Demand) = (StoreSlot(0), Demand::Refusable);
+    const B: (StoreSlot, Demand) = (StoreSlot(1), Demand::Refusable);
+
+    fn pool_of(per_store: usize) -> Workers {
+        let stores = Arc::new(Stores::default());
+        let limits = Limits { per_store, total: MAX_WORKERS, queued: MAX_QUEUED };
+        Workers::start("test", limits, &stores).unwrap()
+    }
+
+    /// Calls that do not return until the gate is opened.
+    struct Gate(std::sync::mpsc::Sender<()>, Arc<Mutex<std::sync::mpsc::Receiver<()>>>);
+
+    impl Gate {
+        fn closed() -> Self {
+            let (open, wait) = std::sync::mpsc::channel();
+            Self(open, Arc::new(Mutex::new(wait)))
+        }
+
+        fn call(&self) -> impl FnOnce() + Send + 'static {
+            let wait = Arc::clone(&self.1);
+            move || {
+                let _ = wait.lock().unwrap().recv();
+            }
+        }
+    }
+
+    /// Polls once, so that the job is in the queue.
+    fn begin<T>(job: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> bool {
+        let mut task = std::task::Context::from_waker(std::task::Waker::noop());
+        job.as_mut().poll(&mut task).is_ready()
+    }
+
+    #[test]
+    fn a_store_that_hangs_takes_only_itself() {
+        let pool = pool_of(2);
+        let gate = Gate::closed();
+        let mut stuck: Vec<_> = (0..2).map(|_| Box::pin(pool.run(A, None, gate.call()))).collect();
+        let mut waits = Box::pin(pool.run(A, None, || ()));
+        assert!(stuck.iter_mut().all(|job| !begin(job)) && !begin(&mut waits));
+        for number in 0..100 {
+            assert_eq!(block_on(pool.run(B, None, move || number)).unwrap(), number);
+        }
+        // What waits for it is sent away, once it is known to hang, and what
+        // comes then does not wait at all; closing a file is kept.
+        let closed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let closing = Arc::clone(&closed);
+        pool.detach(A.0, move || closing.store(true, std::sync::atomic::Ordering::SeqCst));
+        while pool.shared.lock().queues.running() < 2 {
+            std::thread::yield_now();
+        }
+        (0..crate::quiet::HANGING_LOOKS).for_each(|_| pool.shared.look());
+        assert_eq!(block_on(waits).unwrap_err().raw_os_error(), Some(libc::ENOBUFS));
+        assert!(block_on(pool.run(A, None, || ())).is_err());
+        assert_eq!(block_on(pool.run(B, None, || 7)).unwrap(), 7);
+        drop(gate.0);
+        stuck.into_iter().for_each(|job| block_on(job).unwrap());
+        assert_eq!(block_on(pool.run(A, None, || 8)).unwrap(), 8, "it answers again");
+        assert!(closed.load(std::sync::atomic::Ordering::SeqCst));
+    }
+
+    #[test]
+    fn idle_stores_cost_nothing() {
+        let pool = pool_of(2);
+        for store in 0..1000 {
+            assert_eq!(block_on(pool.run((StoreSlot(store), A.1), None, || 1)).unwrap(), 1);
+        }
+        assert_eq!(pool.shared.lock().threads, 2);
+    }
+
     #[test]
     fn many_jobs_all_answer() {
-        let pool = Workers::start("test", 3).unwrap();
+        let pool = pool_of(3);
         let total = block_on(async {
             let mut total = 0;
             for number in 0..1000u64 {
-                total += pool.run(None, move || number).await.unwrap();
+                total += pool.run(A, None, move || number).await.unwrap();
             }
             total
         });
@@ -170,12 +401,12 @@ mod tests {
 
     #[test]
     fn a_panic_reaches_the_caller_and_the_worker_lives_on() {
-        let pool = Workers::start("test", 1).unwrap();
+        let pool = pool_of(1);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            let _ = block_on(pool.run(None, || panic!("expected by the test")));
+            let _ = block_on(pool.run(A, None, || panic!("expected by the test")));
         }));
         assert!(panicked.is_err());
-        assert_eq!(block_on(pool.run(None, || 5)).unwrap(), 5);
+        assert_eq!(block_on(pool.run(A, None, || 5)).unwrap(), 5);
     }
 
     #[test]
@@ -183,14 +414,14 @@ mod tests {
         if !credentials::can_switch() {
             return;
         }
-        let pool = Workers::start("test", 1).unwrap();
+        let pool = pool_of(1);
         let who = Caller { uid: 4321, gid: 5, groups: Arc::from([]) };
         let fsuid = || {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
             let line = status.lines().find(|line| line.starts_with("Uid:")).unwrap().to_owned();
             line.split_whitespace().last().unwrap().parse::<u32>().unwrap()
         };
-        assert_eq!(block_on(pool.run(Some(who), fsuid)).unwrap(), 4321);
-        assert_eq!(block_on(pool.run(None, fsuid)).unwrap(), 0);
+        assert_eq!(block_on(pool.run(A, Some(who), fsuid)).unwrap(), 4321);
+        assert_eq!(block_on(pool.run(A, None, fsuid)).unwrap(), 0);
     }
 }

@@ -19,14 +19,22 @@ const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// Reads at most `len` bytes at `offset`.
 pub(crate) async fn read(
-    (engine, pool): (&IoEngine, &BufferPool),
+    pool: &BufferPool,
     policy: DirectIo,
     file: &PosixFile,
     (offset, len): (u64, usize),
     how: ReadHow,
 ) -> StoreResult<ReadData> {
     let fd = file.reader().ok_or(StoreError::AccessDenied)?;
-    let size = rustix::fs::fstat(&*fd).or_store()?.st_size.max(0) as u64;
+    let engine = &file.entry.mount.engine;
+    let at_hand = file.answers_at_once();
+    let size = if at_hand {
+        rustix::fs::fstat(&*fd)
+    } else {
+        let fd = Arc::clone(&fd);
+        engine.run(move || rustix::fs::fstat(&*fd)).await.or_store()?
+    };
+    let size = size.or_store()?.st_size.max(0) as u64;
     let left = size.saturating_sub(offset);
     let want = usize::try_from(left).unwrap_or(usize::MAX).min(len);
     if want == 0 {
@@ -47,7 +55,11 @@ pub(crate) async fn read(
         let data = Payload::Span(FileSpan { file, offset, len: want });
         return Ok(ReadData { data, eof: reaches_end });
     }
-    let (count, mut buf) = engine.read(&fd, offset, pool.take(want)).await;
+    let (count, mut buf) = if at_hand {
+        engine.read(&fd, offset, pool.take(want)).await
+    } else {
+        engine.read_into(&fd, offset, pool.take(want)).await
+    };
     let count = count.or_store()?;
     buf.truncate(count);
     // Less than the size said: the file has been cut meanwhile.
@@ -94,13 +106,13 @@ fn refuses_direct(error: &std::io::Error) -> bool {
 
 /// Writes all of `data` at `offset`.
 pub(crate) async fn write(
-    engine: &IoEngine,
     file: &PosixFile,
     offset: u64,
     data: Bytes,
     stability: Stability,
 ) -> StoreResult<(usize, Stability)> {
     let (fd, mode) = file.writer_and_mode().ok_or(StoreError::AccessDenied)?;
+    let engine = &file.entry.mount.engine;
     if offset.checked_add(data.len() as u64).is_none_or(|end| end > MAX_OFFSET) {
         return Err(StoreError::TooLarge);
     }
@@ -119,7 +131,7 @@ pub(crate) async fn write(
 
 /// Brings all earlier writes to stable storage: data and times, since the
 /// change number is made from them.
-pub(crate) async fn commit(engine: &IoEngine, file: &PosixFile) -> StoreResult<()> {
+pub(crate) async fn commit(file: &PosixFile) -> StoreResult<()> {
     let fd = file.any()?;
-    engine.sync(&fd, false).await.or_store()
+    file.entry.mount.engine.sync(&fd, false).await.or_store()
 }

@@ -72,16 +72,16 @@ impl EntryCache {
     }
 
     /// Takes an entry in, or returns the one that is there already; whether it
-    /// was taken in.
-    pub(crate) fn insert(&self, entry: Entry) -> (Arc<Entry>, bool) {
+    /// was taken in, and what had to go for it, for the caller to drop.
+    pub(crate) fn insert(&self, entry: Entry) -> (Arc<Entry>, bool, Vec<Arc<Entry>>) {
         let handle = entry.handle;
         if let Some(present) = self.get(&handle) {
-            return (present, false);
+            return (present, false, Vec::new());
         }
         let entry = Arc::new(entry);
         let mut shard = self.shard(&handle);
         if let Some(present) = shard.slots.get(&handle).and_then(|slot| slot.entry.upgrade()) {
-            return (present, false);
+            return (present, false, Vec::new());
         }
         let slot = Slot {
             kept: Some(Arc::clone(&entry)),
@@ -96,26 +96,18 @@ impl EntryCache {
         shard.kept += 1;
         let evicted = shard.evict(self.shard_capacity);
         drop(shard);
-        drop(evicted);
-        (entry, true)
+        (entry, true, evicted)
     }
 
     /// Stops keeping an entry whose object has lost its last name; it stays
-    /// findable while somebody uses it.
-    pub(crate) fn orphan(&self, handle: &NodeHandle) {
+    /// findable while somebody uses it. Returns it if it was kept.
+    pub(crate) fn orphan(&self, handle: &NodeHandle) -> Option<Arc<Entry>> {
         let mut shard = self.shard(handle);
-        let Some(slot) = shard.slots.get_mut(handle) else {
-            return;
-        };
+        let slot = shard.slots.get_mut(handle)?;
         slot.orphan = true;
-        let kept = slot.kept.take();
-        if kept.is_some() {
-            shard.kept -= 1;
-        }
-        drop(shard);
-        if let Some(entry) = kept {
-            entry.drop_descriptors();
-        }
+        let kept = slot.kept.take()?;
+        shard.kept -= 1;
+        Some(kept)
     }
 
     /// Stops keeping the entries of one file system.

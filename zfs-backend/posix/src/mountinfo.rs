@@ -5,6 +5,8 @@
 pub(crate) struct MountLine {
     /// Unique among the mounts there are now.
     pub(crate) id: u64,
+    /// Number of its device (`st_dev`).
+    pub(crate) device: u64,
     /// The directory of the file system that is mounted.
     pub(crate) root: Vec<u8>,
     /// Where it is mounted.
@@ -23,12 +25,18 @@ pub(crate) fn parse(text: &[u8]) -> Vec<MountLine> {
 fn parse_line(line: &[u8]) -> Option<MountLine> {
     let mut fields = line.split(|&byte| byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let root = unescape(fields.nth(2)?);
+    let device = parse_device(fields.nth(1)?)?;
+    let root = unescape(fields.next()?);
     let point = unescape(fields.next()?);
     let mut rest = fields.skip_while(|&field| field != b"-").skip(1);
     let kind = rest.next()?.to_vec();
     let source = unescape(rest.next()?);
-    Some(MountLine { id, root, point, kind, source })
+    Some(MountLine { id, device, root, point, kind, source })
+}
+
+fn parse_device(field: &[u8]) -> Option<u64> {
+    let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Space, tab, newline and backslash are written as three octal digits.

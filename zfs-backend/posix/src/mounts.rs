@@ -10,9 +10,10 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 use zgate_io::file_handle::{name_to_handle, open_by_handle};
+use zgate_io::{IoEngine, StoreName};
 use zgate_store::attr::FsId;
 use zgate_store::{StoreError, StoreResult};
 
@@ -41,6 +42,9 @@ pub(crate) struct Mount {
     /// Everything a kernel handle of this file system can name lies below the
     /// exported root.
     pub(crate) whole: bool,
+    /// Works for what it lies on: a mount that does not answer stops none of
+    /// another pool or device.
+    pub(crate) engine: IoEngine,
     /// A ZFS snapshot, mounted on demand.
     snapshot: Option<SnapshotMount>,
 }
@@ -69,8 +73,10 @@ impl Mount {
 }
 
 /// How mounts are taken up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MountPolicy {
+    /// Runs what may wait for a disk.
+    pub(crate) engine: IoEngine,
     /// Use kernel handles where they work.
     pub(crate) kernel_handles: bool,
     /// The root file system's identity, if configured.
@@ -100,7 +106,7 @@ impl MountTable {
         let id = syscall::stat(root)?.stx_mnt_id;
         let lines = read_lines()?;
         let line = lines.iter().find(|line| line.id == id).ok_or(StoreError::NotSupported)?;
-        let mount = take_up(line, &root_path, true, policy)?;
+        let mount = take_up(line, &root_path, true, &policy)?;
         let table = Self {
             policy,
             root_path,
@@ -133,13 +139,28 @@ impl MountTable {
         self.find(|mount| mount.id == id)
     }
 
+    /// The mount of the file system with this key when it is known already.
+    pub(crate) fn known_key(&self, key: u64) -> Option<Arc<Mount>> {
+        self.find(|mount| mount.key == key)
+    }
+
+    /// Whether the root is the only one.
+    pub(crate) fn is_single(&self) -> bool {
+        self.children.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// The mount of the file system with this key; looks for new ones.
     pub(crate) fn by_key(&self, key: u64) -> StoreResult<Arc<Mount>> {
         if let Some(mount) = self.find(|mount| mount.key == key) {
             return Ok(mount);
         }
         self.wake(key);
-        let mut refreshed = self.refreshed.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else may look, and wait for a mount that does not answer.
+        let mut refreshed = match self.refreshed.try_lock() {
+            Ok(refreshed) => refreshed,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(StoreError::OutOfResources),
+        };
         if refreshed.is_none_or(|when| when.elapsed() >= REFRESH_INTERVAL) {
             self.refresh();
             *refreshed = Some(Instant::now());
@@ -197,23 +218,38 @@ impl MountTable {
         self.children.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Takes up new mounts and drops those that are gone.
+    /// Takes up new mounts and drops those that are gone. A mount that does not
+    /// answer is waited for without the lock: serving threads take it.
     fn refresh(&self) {
         let Ok(lines) = read_lines() else { return };
-        let mut children = self.children.write().unwrap_or_else(PoisonError::into_inner);
-        children.retain(|mount| lines.iter().any(|line| line.id == mount.id));
+        let lock = || self.children.write().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = Vec::new();
+        let known: Vec<u64> = {
+            let mut children = lock();
+            for child in std::mem::take(&mut *children) {
+                let there = lines.iter().any(|line| line.id == child.id);
+                if there { &mut *children } else { &mut gone }.push(child);
+            }
+            children.iter().map(|mount| mount.id).chain([self.root.id]).collect()
+        };
+        drop(gone);
         for line in lines {
-            let known = line.id == self.root.id || children.iter().any(|mount| mount.id == line.id);
             let below = is_below(&line.point, &self.root_path) && line.point != self.root_path;
-            if known || !below || line.kind == b"autofs" {
+            if known.contains(&line.id) || !below || line.kind == b"autofs" {
                 continue;
             }
-            match take_up(&line, &self.root_path, false, self.policy) {
-                Ok(mount) => children.push(Arc::new(mount)),
-                Err(error) => tracing::debug!(
-                    point = %String::from_utf8_lossy(&line.point), %error,
-                    "a mount below the root cannot be taken up"
-                ),
+            let mount = match take_up(&line, &self.root_path, false, &self.policy) {
+                Ok(mount) => Arc::new(mount),
+                Err(error) => {
+                    let point = String::from_utf8_lossy(&line.point);
+                    tracing::debug!(%point, %error, "a mount below the root cannot be taken up");
+                    continue;
+                }
+            };
+            let mut children = lock();
+            // Somebody else may have been as quick.
+            if !children.iter().any(|child| child.id == mount.id) {
+                children.push(mount);
             }
         }
     }
@@ -236,7 +272,7 @@ fn take_up(
     line: &MountLine,
     root_path: &[u8],
     is_root: bool,
-    policy: MountPolicy,
+    policy: &MountPolicy,
 ) -> StoreResult<Mount> {
     // The root mount may begin above the exported directory and may be covered
     // there; the exported directory itself serves as its descriptor.
@@ -256,6 +292,11 @@ fn take_up(
         covered_fileid: covered_fileid(&line.point),
         kernel_handles: policy.kernel_handles && handles_work(&root),
         snapshot: snapshot_mount(line),
+        engine: policy.engine.for_store(&StoreName::of_mount(
+            &line.kind,
+            &line.source,
+            line.device,
+        )),
         whole: line.root == b"/" && (!is_root || line.point == root_path),
         root,
     })

@@ -53,6 +53,7 @@ impl PosixStore {
     fn assemble(path: &Path, fd: OwnedFd, options: PosixOptions) -> StoreResult<Arc<Self>> {
         let root_path = path.as_os_str().as_bytes().to_vec();
         let policy = MountPolicy {
+            engine: options.engine.clone(),
             kernel_handles: options.handle_mode == HandleMode::Auto,
             root_fsid: options.fsid_override,
         };
@@ -75,7 +76,6 @@ impl PosixStore {
             cache: EntryCache::new(cache_capacity(options.fd_cache_entries)),
             places: PlaceTable::new(),
             codec,
-            engine: options.engine.clone(),
             listings: Arc::default(),
             modifications,
             snapshots_visible: options.snapshots_visible,
@@ -86,8 +86,8 @@ impl PosixStore {
         if tree.snapshots_visible {
             snapshot_mounts::look_after(&tree);
         }
-        let PosixOptions { engine, pool, direct_io, .. } = options;
-        Ok(Arc::new(Self { tree, engine, pool, traits, direct_io }))
+        let PosixOptions { pool, direct_io, .. } = options;
+        Ok(Arc::new(Self { tree, pool, traits, direct_io }))
     }
 }
 

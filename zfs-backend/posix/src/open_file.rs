@@ -69,6 +69,12 @@ impl PosixFile {
         self.writer.as_ref().map(|writer| (Arc::clone(&writer.fd), mode(writer)))
     }
 
+    /// Whether what is asked of it needs no network: attributes and pages in
+    /// memory may be asked for on a core's thread.
+    pub(crate) fn answers_at_once(&self) -> bool {
+        self.tree.inline_metadata
+    }
+
     /// Whichever there is.
     pub(crate) fn any(&self) -> StoreResult<Arc<OwnedFd>> {
         self.writer().or_else(|| self.reader()).ok_or(StoreError::AccessDenied)
@@ -78,16 +84,28 @@ impl PosixFile {
 impl Drop for PosixFile {
     fn drop(&mut self) {
         let opens = self.entry.opens.fetch_sub(1, Ordering::AcqRel);
-        let gone =
-            opens == 1 && syscall::stat(&self.entry.fd).is_ok_and(|stat| stat.stx_nlink == 0);
-        if !gone {
+        if opens != 1 {
             return;
         }
-        // Closing the last descriptor frees the file's space, which may take
-        // long: not on this thread.
-        self.tree.cache.orphan(&self.entry.handle);
-        let closing = (Arc::clone(&self.entry), self.reader.take(), self.writer.take());
-        self.tree.engine.detach(move || drop(closing));
+        // Closing the last descriptor frees the file's space, and even a look at
+        // the file may take long where that is not in memory: not on this
+        // thread.
+        let gone = |entry: &Entry| syscall::stat(&entry.fd).is_ok_and(|stat| stat.stx_nlink == 0);
+        let (tree, entry) = (Arc::clone(&self.tree), Arc::clone(&self.entry));
+        let engine = entry.mount.engine.clone();
+        if !tree.inline_metadata {
+            let files = (self.reader.take(), self.writer.take());
+            engine.detach(move || {
+                if gone(&entry) {
+                    tree.orphan(&entry.handle);
+                }
+                drop(files);
+            });
+        } else if gone(&entry) {
+            let closing = (self.reader.take(), self.writer.take());
+            tree.orphan(&entry.handle);
+            engine.detach(move || drop((entry, closing)));
+        }
     }
 }
 

@@ -33,7 +33,11 @@ pub(crate) fn look_after(tree: &Arc<Tree>) {
                 trees.retain(|tree| tree.strong_count() > 0);
                 trees.iter().filter_map(Weak::upgrade).collect()
             };
-            alive.iter().for_each(|tree| tree.let_go_of_idle_snapshots());
+            for tree in alive {
+                // One that does not answer keeps no other waiting.
+                let engine = tree.root.mount.engine.clone();
+                engine.detach(move || tree.let_go_of_idle_snapshots());
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::tree::Tree;
 use bytes::Bytes;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use zgate_io::IoEngine;
+use zgate_io::{IoEngine, on_a_worker};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{
     Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
@@ -25,7 +25,6 @@ use zgate_store::{
 /// A mounted tree. Make one with [`PosixStore::open`].
 pub struct PosixStore {
     pub(crate) tree: Arc<Tree>,
-    pub(crate) engine: IoEngine,
     pub(crate) pool: BufferPool,
     pub(crate) traits: StoreTraits,
     pub(crate) direct_io: DirectIo,
@@ -42,8 +41,7 @@ impl PosixStore {
     /// included, so that they can be unmounted. They are found again when
     /// asked for.
     pub fn release(&self) {
-        self.tree.cache.clear();
-        self.tree.mounts.release();
+        self.tree.release();
     }
 
     /// Whether a file that was opened has lost its last name: once closed, it
@@ -59,36 +57,50 @@ impl PosixStore {
         if self.tree.inline_metadata { self.tree.cached(node) } else { None }
     }
 
-    /// Runs on a metadata worker under the process's own identity.
+    /// The engine for the storage that the root lies on.
+    #[must_use]
+    pub fn engine(&self) -> &IoEngine {
+        &self.tree.root.mount.engine
+    }
+
+    /// Runs something about `node` on a metadata worker under the process's own
+    /// identity.
     async fn by_itself<T: Send + 'static>(
         &self,
+        node: &NodeHandle,
         work: impl FnOnce(&Arc<Tree>) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
         let tree = Arc::clone(&self.tree);
-        self.engine.run(move || work(&tree)).await.or_store()?
+        self.tree.engine_of(node).run(move || work(&tree)).await.or_store()?
     }
 
-    /// Runs on a metadata worker as `who`.
+    /// Runs something about `node` on a metadata worker as `who`.
     async fn by<T: Send + 'static>(
         &self,
         who: &Caller,
+        node: &NodeHandle,
         work: impl FnOnce(&Arc<Tree>, &Caller) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
         let (tree, caller) = (Arc::clone(&self.tree), who.clone());
         if !self.tree.switches_identity {
-            return self.by_itself(move |tree| work(tree, &caller)).await;
+            return self.by_itself(node, move |tree| work(tree, &caller)).await;
         }
-        let outcome = self.engine.run_as(who.clone(), move || work(&tree, &caller)).await;
-        // An identity that cannot be worn has no rights.
-        outcome.map_err(|_| StoreError::AccessDenied)?
+        let engine = self.tree.engine_of(node);
+        match engine.run_as(who.clone(), move || work(&tree, &caller)).await.or_store() {
+            Ok(outcome) => outcome,
+            Err(StoreError::OutOfResources) => Err(StoreError::OutOfResources),
+            // An identity that cannot be worn has no rights.
+            Err(_) => Err(StoreError::AccessDenied),
+        }
     }
 
     /// Runs on a data worker.
     async fn long<T: Send + 'static>(
         &self,
+        engine: &IoEngine,
         work: impl FnOnce() -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        self.engine.run_long(work).await.or_store()?
+        engine.run_long(work).await.or_store()?
     }
 
     /// Runs a change of a range of an open file on a data worker: ALLOCATE,
@@ -104,9 +116,18 @@ impl PosixStore {
             set_id.clear(&fd).or_store()?;
             set_id.during(&fd, || work(&fd)).or_store()?
         };
-        let result = self.long(change).await;
+        let result = self.long(&file.entry.mount.engine, change).await;
         file.entry.mark_modified();
         result
+    }
+}
+
+impl Drop for PosixStore {
+    /// Closes what is kept at hand, on a worker: there may be much of it.
+    fn drop(&mut self) {
+        let tree = Arc::clone(&self.tree);
+        let close = move || tree.release();
+        if on_a_worker() { close() } else { self.engine().detach(close) }
     }
 }
 
@@ -129,7 +150,7 @@ impl FileStore for PosixStore {
                 return self.tree.live_attr(&entry);
             }
             let node = *node;
-            self.by_itself(move |tree| tree.live_attr(&*tree.entry(&node)?)).await
+            self.by_itself(&node, move |tree| tree.live_attr(&*tree.entry(&node)?)).await
         })
     }
 
@@ -146,14 +167,14 @@ impl FileStore for PosixStore {
                 return answer;
             }
             let (dir, name) = (*dir, name.to_vec());
-            self.by(who, move |tree, who| tree.lookup(who, &dir, &name)).await
+            self.by(who, &dir, move |tree, who| tree.lookup(who, &dir, &name)).await
         })
     }
 
     fn lookup_parent<'a>(&'a self, who: &'a Caller, dir: &'a NodeHandle) -> StoreFuture<'a, Node> {
         Box::pin(async move {
             let dir = *dir;
-            self.by(who, move |tree, who| tree.lookup_parent(who, &dir)).await
+            self.by(who, &dir, move |tree, who| tree.lookup_parent(who, &dir)).await
         })
     }
 
@@ -165,7 +186,7 @@ impl FileStore for PosixStore {
                 return answer;
             }
             let node = *node;
-            self.by(who, move |tree, who| tree.access(who, &*tree.entry(&node)?)).await
+            self.by(who, &node, move |tree, who| tree.access(who, &*tree.entry(&node)?)).await
         })
     }
 
@@ -178,7 +199,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, Attr> {
         Box::pin(async move {
             let (node, changes, open) = (*node, changes.clone(), open.cloned());
-            self.by(who, move |tree, who| {
+            self.by(who, &node, move |tree, who| {
                 let open = open.as_ref().map(PosixFile::of).transpose()?;
                 tree.setattr(who, &node, &changes, open)
             })
@@ -189,7 +210,7 @@ impl FileStore for PosixStore {
     fn readlink<'a>(&'a self, _: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, Vec<u8>> {
         Box::pin(async move {
             let node = *node;
-            self.by_itself(move |tree| tree.readlink(&*tree.entry(&node)?)).await
+            self.by_itself(&node, move |tree| tree.readlink(&*tree.entry(&node)?)).await
         })
     }
 
@@ -203,7 +224,8 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, CreatedFile> {
         Box::pin(async move {
             let (dir, name, attrs) = (*dir, name.to_vec(), attrs.clone());
-            self.by(who, move |tree, who| tree.create_file(who, &dir, &name, mode, &attrs)).await
+            self.by(who, &dir, move |tree, who| tree.create_file(who, &dir, &name, mode, &attrs))
+                .await
         })
     }
 
@@ -217,7 +239,8 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, (Node, DirChange)> {
         Box::pin(async move {
             let (dir, name, what, attrs) = (*dir, name.to_vec(), what.clone(), attrs.clone());
-            self.by(who, move |tree, who| tree.create_node(who, &dir, &name, &what, &attrs)).await
+            self.by(who, &dir, move |tree, who| tree.create_node(who, &dir, &name, &what, &attrs))
+                .await
         })
     }
 
@@ -234,7 +257,7 @@ impl FileStore for PosixStore {
                 return answer;
             }
             let node = *node;
-            self.by(who, move |tree, who| tree.open(who, &node, access)).await
+            self.by(who, &node, move |tree, who| tree.open(who, &node, access)).await
         })
     }
 
@@ -247,7 +270,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let (dir, name) = (*dir, name.to_vec());
-            self.by(who, move |tree, who| tree.remove(who, &dir, &name, kind)).await
+            self.by(who, &dir, move |tree, who| tree.remove(who, &dir, &name, kind)).await
         })
     }
 
@@ -262,7 +285,7 @@ impl FileStore for PosixStore {
         Box::pin(async move {
             let (from_dir, from_name) = (*from_dir, from_name.to_vec());
             let (to_dir, to_name) = (*to_dir, to_name.to_vec());
-            self.by(who, move |tree, who| {
+            self.by(who, &from_dir, move |tree, who| {
                 tree.rename(who, &from_dir, &from_name, &to_dir, &to_name)
             })
             .await
@@ -278,7 +301,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let (node, dir, name) = (*node, *dir, name.to_vec());
-            self.by(who, move |tree, who| tree.link(who, &node, &dir, &name)).await
+            self.by(who, &node, move |tree, who| tree.link(who, &node, &dir, &name)).await
         })
     }
 
@@ -298,8 +321,10 @@ impl FileStore for PosixStore {
                 return answer;
             }
             let dir = *dir;
-            self.by(who, move |tree, who| tree.readdir(who, &dir, cookie, max_entries, with_nodes))
-                .await
+            self.by(who, &dir, move |tree, who| {
+                tree.readdir(who, &dir, cookie, max_entries, with_nodes)
+            })
+            .await
         })
     }
 
@@ -312,8 +337,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, ReadData> {
         Box::pin(async move {
             let file = PosixFile::of(file)?;
-            let means = (&self.engine, &self.pool);
-            data::read(means, self.direct_io, file, (offset, len), how).await
+            data::read(&self.pool, self.direct_io, file, (offset, len), how).await
         })
     }
 
@@ -324,13 +348,11 @@ impl FileStore for PosixStore {
         data: Bytes,
         stability: Stability,
     ) -> StoreFuture<'a, (usize, Stability)> {
-        Box::pin(async move {
-            data::write(&self.engine, PosixFile::of(file)?, offset, data, stability).await
-        })
+        Box::pin(async move { data::write(PosixFile::of(file)?, offset, data, stability).await })
     }
 
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
-        Box::pin(async move { data::commit(&self.engine, PosixFile::of(file)?).await })
+        Box::pin(async move { data::commit(PosixFile::of(file)?).await })
     }
 
     fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
@@ -349,8 +371,9 @@ impl FileStore for PosixStore {
 
     fn seek<'a>(&'a self, file: &'a OpenFile, offset: u64, what: SeekWhat) -> StoreFuture<'a, u64> {
         Box::pin(async move {
-            let fd = PosixFile::of(file)?.reader().ok_or(StoreError::AccessDenied)?;
-            self.long(move || ranges::seek(&fd, offset, what)).await
+            let file = PosixFile::of(file)?;
+            let fd = file.reader().ok_or(StoreError::AccessDenied)?;
+            self.long(&file.entry.mount.engine, move || ranges::seek(&fd, offset, what)).await
         })
     }
 
@@ -395,7 +418,7 @@ impl FileStore for PosixStore {
             let file = PosixFile::of(file)?;
             file.entry.note_advice(self.direct_io, advice);
             let fd = file.any()?;
-            self.long(move || {
+            self.long(&file.entry.mount.engine, move || {
                 ranges::advise(&fd, offset, len, advice);
                 Ok(())
             })
@@ -406,14 +429,16 @@ impl FileStore for PosixStore {
     fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let (tree, nodes) = (Arc::clone(&self.tree), nodes.to_vec());
-            self.long(move || tree.sync_objects(&nodes)).await
+            let engine = nodes.first().map(|node| tree.engine_of(node));
+            let engine = engine.unwrap_or_else(|| self.engine().clone());
+            self.long(&engine, move || tree.sync_objects(&nodes)).await
         })
     }
 
     fn statfs<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, FsStat> {
         Box::pin(async move {
             let node = *node;
-            self.by_itself(move |tree| statfs(&*tree.entry(&node)?)).await
+            self.by_itself(&node, move |tree| statfs(&*tree.entry(&node)?)).await
         })
     }
 
@@ -425,7 +450,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, Vec<u8>> {
         Box::pin(async move {
             let (node, name) = (*node, name.to_vec());
-            self.by(who, move |tree, who| tree.get_xattr(who, &node, &name)).await
+            self.by(who, &node, move |tree, who| tree.get_xattr(who, &node, &name)).await
         })
     }
 
@@ -439,7 +464,8 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let (node, name, value) = (*node, name.to_vec(), value.to_vec());
-            self.by(who, move |tree, who| tree.set_xattr(who, &node, &name, &value, how)).await
+            self.by(who, &node, move |tree, who| tree.set_xattr(who, &node, &name, &value, how))
+                .await
         })
     }
 
@@ -450,7 +476,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, Vec<Vec<u8>>> {
         Box::pin(async move {
             let node = *node;
-            self.by(who, move |tree, who| tree.list_xattrs(who, &node)).await
+            self.by(who, &node, move |tree, who| tree.list_xattrs(who, &node)).await
         })
     }
 
@@ -462,14 +488,14 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let (node, name) = (*node, name.to_vec());
-            self.by(who, move |tree, who| tree.remove_xattr(who, &node, &name)).await
+            self.by(who, &node, move |tree, who| tree.remove_xattr(who, &node, &name)).await
         })
     }
 
     fn get_acl<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, PosixAcl> {
         Box::pin(async move {
             let node = *node;
-            self.by_itself(move |tree| tree.get_acl(&node)).await
+            self.by_itself(&node, move |tree| tree.get_acl(&node)).await
         })
     }
 
@@ -481,7 +507,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let (node, acl) = (*node, acl.clone());
-            self.by(who, move |tree, who| tree.set_acl(who, &node, &acl)).await
+            self.by(who, &node, move |tree, who| tree.set_acl(who, &node, &acl)).await
         })
     }
 }

@@ -16,9 +16,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use zgate_io::IoEngine;
 use zgate_io::credentials;
 use zgate_io::file_handle::{KernelHandle, name_to_handle, open_by_handle};
+use zgate_io::{IoEngine, on_a_worker};
 use zgate_store::file_store::Node;
 use zgate_store::{Attr, FileKind, NodeHandle, StoreError, StoreResult};
 
@@ -35,7 +35,6 @@ pub(crate) struct Tree {
     pub(crate) cache: EntryCache,
     pub(crate) places: PlaceTable,
     pub(crate) codec: HandleCodec,
-    pub(crate) engine: IoEngine,
     /// Bounds what is remembered of directories.
     pub(crate) listings: Arc<Budget>,
     /// Counts modifications made through the store.
@@ -76,11 +75,53 @@ impl Tree {
     pub(crate) fn live_attr(&self, entry: &Entry) -> StoreResult<Attr> {
         let attr = entry.attr()?;
         if attr.nlink == 0 && entry.opens.load(Ordering::Acquire) == 0 {
-            self.cache.orphan(&entry.handle);
+            self.orphan(&entry.handle);
             self.places.forget(&entry.handle);
             return Err(StoreError::Stale);
         }
         Ok(attr)
+    }
+
+    /// The engine for what is done with an object: that of the storage it lies
+    /// on, as far as this is known without asking it.
+    pub(crate) fn engine_of(&self, node: &NodeHandle) -> IoEngine {
+        let root = &self.root.mount;
+        if self.mounts.is_single() {
+            return root.engine.clone();
+        }
+        if let Some(entry) = self.cached(node) {
+            return entry.mount.engine.clone();
+        }
+        let mount = match self.codec.parse(node) {
+            Ok(Parsed::Kernel { key, .. }) => self.mounts.known_key(key),
+            _ => None,
+        };
+        mount.map_or_else(|| root.engine.clone(), |mount| mount.engine.clone())
+    }
+
+    /// Takes an entry into the cache, or returns the one that is there already;
+    /// whether it was taken in.
+    fn keep(&self, entry: Entry) -> (Arc<Entry>, bool) {
+        let (entry, new, evicted) = self.cache.insert(entry);
+        for old in evicted {
+            let near = Arc::ptr_eq(&old.mount, &entry.mount);
+            close(&Arc::clone(&old.mount), near, move || drop(old));
+        }
+        (entry, new)
+    }
+
+    /// Lets go of everything that is kept at hand.
+    pub(crate) fn release(&self) {
+        self.cache.clear();
+        self.mounts.release();
+    }
+
+    /// Stops keeping an object that has lost its last name. Closing its
+    /// descriptors may free its space.
+    pub(crate) fn orphan(&self, node: &NodeHandle) {
+        if let Some(entry) = self.cache.orphan(node) {
+            close(&Arc::clone(&entry.mount), true, move || entry.drop_descriptors());
+        }
     }
 
     /// Whether `name` in `dir` is a snapshot directory that is not to be seen.
@@ -123,7 +164,7 @@ impl Tree {
             return Err(StoreError::Stale);
         }
         let entry = Entry::new(*node, fd, mount, (&stat, now), &self.modifications);
-        Ok(self.cache.insert(entry).0)
+        Ok(self.keep(entry).0)
     }
 
     /// Whether the kernel's path of the object leads through the root.
@@ -228,7 +269,7 @@ impl Tree {
         }
         let seen = (&stat, now);
         let entry = Entry::new(handle, Arc::clone(fd), mount, seen, &self.modifications);
-        Ok(self.cache.insert(entry))
+        Ok(self.keep(entry))
     }
 
     /// The handle of `name` in `at`, or of `at` itself, when it lies in the
@@ -295,7 +336,7 @@ impl Tree {
         };
         entry.mark_modified();
         if syscall::stat(&entry.fd).is_ok_and(|stat| stat.stx_nlink == 0) {
-            self.cache.orphan(node);
+            self.orphan(node);
             self.places.forget(node);
         }
     }
@@ -306,6 +347,16 @@ impl Tree {
         let gone = error == StoreError::NotFound
             && syscall::stat(&dir.fd).is_ok_and(|stat| stat.stx_nlink == 0);
         if gone { StoreError::Stale } else { error }
+    }
+}
+
+/// Closes something of a mount: here on a worker that serves it anyway (`near`),
+/// else on a worker of its storage, which may take its time.
+fn close(mount: &Mount, near: bool, work: impl FnOnce() + Send + 'static) {
+    if near && on_a_worker() {
+        work();
+    } else {
+        mount.engine.detach(work);
     }
 }
 

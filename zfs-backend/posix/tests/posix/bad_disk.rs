@@ -11,21 +11,21 @@ use zgate_posix::HandleMode;
 use zgate_store::file_store::{CreateMode, ReadHow, Stability};
 use zgate_store::{FileStore, NodeHandle, SetAttr, StoreError};
 
-fn run(program: &str, args: &[&str]) -> bool {
+pub(crate) fn run(program: &str, args: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(args).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
 /// A file system in an image, unmounted when dropped.
-struct Disk {
-    at: PathBuf,
+pub(crate) struct Disk {
+    pub(crate) at: PathBuf,
     image: PathBuf,
 }
 
 impl Disk {
     /// A new file system of `bytes`; the image is sparse.
-    fn new(dir: &Path, bytes: u64, make: &[&str], options: &str) -> Option<Self> {
+    pub(crate) fn new(dir: &Path, bytes: u64, make: &[&str], options: &str) -> Option<Self> {
         let (at, image) = (dir.join("mounted"), dir.join("image"));
         std::fs::create_dir_all(&at).unwrap();
         std::fs::File::create(&image).unwrap().set_len(bytes).unwrap();
@@ -43,7 +43,7 @@ impl Drop for Disk {
     }
 }
 
-const EXT4: [&str; 6] = ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m0"];
+pub(crate) const EXT4: [&str; 6] = ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m0"];
 
 async fn create(store: &impl FileStore, name: &str) -> zgate_store::StoreResult<Created> {
     let attrs = SetAttr { mode: Some(0o644), ..SetAttr::default() };
@@ -58,7 +58,7 @@ struct Created {
     open: zgate_store::file_store::OpenFile,
 }
 
-fn let_anyone_in(disk: &Disk) {
+pub(crate) fn let_anyone_in(disk: &Disk) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&disk.at, std::fs::Permissions::from_mode(0o777)).unwrap();
 }

@@ -7,6 +7,7 @@ mod attributes;
 mod bad_disk;
 mod data;
 mod handles;
+mod hanging;
 mod identity;
 mod listing;
 mod listing_cache;

@@ -1,0 +1,272 @@
+//! Which job runs next: every store has a queue and a number of workers of its
+//! own out of those there are. A store that does not answer fills its own
+//! workers and its own queue, and no others.
+
+use crate::quiet::UnderWay;
+use std::collections::VecDeque;
+
+/// Number of a store, given by the engine in the order of their first use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct StoreSlot(pub(crate) usize);
+
+/// What stores may take of a pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Workers of one store.
+    pub(crate) per_store: usize,
+    /// Workers of all stores. Each store may have one whatever the others have.
+    pub(crate) total: usize,
+    /// Jobs of one store that wait for a worker.
+    pub(crate) queued: usize,
+}
+
+/// Whether a job can be turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// Somebody waits for it, and is told.
+    Refusable,
+    /// It waits however long it takes: closing a file, a host's command.
+    Certain,
+}
+
+/// What became of a job that was taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A worker can begin it now. `first`: its store has nothing else.
+    Ready {
+        /// The store has no worker and waits for no other job.
+        first: bool,
+    },
+    /// It waits for one of its store's workers.
+    Behind,
+}
+
+struct Queue<J> {
+    jobs: VecDeque<(Demand, J)>,
+    under_way: UnderWay,
+    /// It stands in the line of those whose jobs may begin.
+    in_line: bool,
+}
+
+/// The queues of all stores.
+pub(crate) struct Queues<J> {
+    limits: Limits,
+    stores: Vec<Queue<J>>,
+    /// Stores with a job that may begin, in turn.
+    line: VecDeque<StoreSlot>,
+    running: usize,
+}
+
+/// A store that was found hanging, and the jobs it is relieved of.
+pub(crate) struct Hanging<J> {
+    pub(crate) store: StoreSlot,
+    /// Calls that do not return.
+    pub(crate) under_way: usize,
+    pub(crate) refused: Vec<J>,
+}
+
+impl<J> Queues<J> {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let limits = Limits { per_store: limits.per_store.max(1), ..limits };
+        Self { limits, stores: Vec::new(), line: VecDeque::new(), running: 0 }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn queue(&mut self, store: StoreSlot) -> &mut Queue<J> {
+        if self.stores.len() <= store.0 {
+            self.stores.resize_with(store.0 + 1, || Queue {
+                jobs: VecDeque::new(),
+                under_way: UnderWay::default(),
+                in_line: false,
+            });
+        }
+        &mut self.stores[store.0]
+    }
+
+    /// Takes a job in.
+    ///
+    /// # Errors
+    /// The job, when its store hangs or too many wait for it already.
+    pub(crate) fn push(&mut self, store: StoreSlot, demand: Demand, job: J) -> Result<Place, J> {
+        let Limits { per_store, queued, .. } = self.limits;
+        let queue = self.queue(store);
+        let busy = queue.under_way.count() >= per_store;
+        let full = queue.jobs.len() >= queued || (busy && queue.under_way.is_hanging());
+        if full && demand == Demand::Refusable {
+            return Err(job);
+        }
+        queue.jobs.push_back((demand, job));
+        if queue.under_way.count() + queue.jobs.len() > per_store {
+            return Ok(Place::Behind);
+        }
+        let first = queue.under_way.count() == 0 && queue.jobs.len() == 1;
+        self.line_up(store);
+        Ok(Place::Ready { first })
+    }
+
+    fn line_up(&mut self, store: StoreSlot) {
+        let per_store = self.limits.per_store;
+        let queue = self.queue(store);
+        let may = !queue.jobs.is_empty() && queue.under_way.count() < per_store;
+        if may && !queue.in_line {
+            queue.in_line = true;
+            self.line.push_back(store);
+        }
+    }
+
+    /// The next job to run.
+    pub(crate) fn take(&mut self) -> Option<(StoreSlot, J)> {
+        let room = self.running < self.limits.total;
+        let may = |store: &StoreSlot| room || self.stores[store.0].under_way.count() == 0;
+        let at = self.line.iter().position(may)?;
+        let store = self.line.remove(at)?;
+        let queue = self.queue(store);
+        queue.in_line = false;
+        let (_, job) = queue.jobs.pop_front()?;
+        queue.under_way.begin();
+        self.running += 1;
+        self.line_up(store);
+        Some((store, job))
+    }
+
+    /// Notes that a job of the store has ended. Returns whether the store was
+    /// taken for hanging.
+    pub(crate) fn end(&mut self, store: StoreSlot) -> bool {
+        self.running = self.running.saturating_sub(1);
+        let hung = self.queue(store).under_way.end();
+        self.line_up(store);
+        hung
+    }
+
+    /// Workers that would have work now.
+    pub(crate) fn busy_workers(&self) -> usize {
+        let may_begin = |store: &StoreSlot| {
+            let queue = &self.stores[store.0];
+            queue.jobs.len().min(self.limits.per_store - queue.under_way.count())
+        };
+        self.running + self.line.iter().map(may_begin).sum::<usize>()
+    }
+
+    /// Jobs under way.
+    #[cfg(test)]
+    pub(crate) fn running(&self) -> usize {
+        self.running
+    }
+
+    /// Whether jobs wait for workers of their stores.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.stores.iter().any(|queue| !queue.jobs.is_empty())
+    }
+
+    /// Looks at the stores that jobs wait for; returns those that hang, with
+    /// what is to be told so.
+    pub(crate) fn look(&mut self) -> Vec<Hanging<J>> {
+        let per_store = self.limits.per_store;
+        let mut hanging = Vec::new();
+        for (number, queue) in self.stores.iter_mut().enumerate() {
+            let waits = !queue.jobs.is_empty() && queue.under_way.count() >= per_store;
+            if !waits || !queue.under_way.look() {
+                continue;
+            }
+            let jobs = std::mem::take(&mut queue.jobs);
+            let mut refused = Vec::new();
+            for (demand, job) in jobs {
+                match demand {
+                    Demand::Certain => queue.jobs.push_back((demand, job)),
+                    Demand::Refusable => refused.push(job),
+                }
+            }
+            let under_way = queue.under_way.count();
+            hanging.push(Hanging { store: StoreSlot(number), under_way, refused });
+        }
+        hanging
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quiet::HANGING_LOOKS;
+
+    const HUNG: StoreSlot = StoreSlot(0);
+    const SOUND: StoreSlot = StoreSlot(1);
+    const LIMITS: Limits = Limits { per_store: 2, total: 3, queued: 4 };
+
+    fn look_until_hanging(queues: &mut Queues<u32>) -> Vec<Hanging<u32>> {
+        (1..HANGING_LOOKS).for_each(|_| assert!(queues.look().is_empty()));
+        queues.look()
+    }
+
+    #[test]
+    fn a_store_has_its_own_workers_and_no_others() {
+        let mut queues = Queues::new(LIMITS);
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 1), Ok(Place::Ready { first: true }));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 2), Ok(Place::Ready { first: false }));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 3), Ok(Place::Behind));
+        assert_eq!((queues.take(), queues.take()), (Some((HUNG, 1)), Some((HUNG, 2))));
+        assert_eq!(queues.take(), None, "the third waits for one of the two");
+        assert_eq!(queues.push(SOUND, Demand::Refusable, 4), Ok(Place::Ready { first: true }));
+        assert_eq!(queues.take(), Some((SOUND, 4)));
+        assert!(!queues.end(HUNG));
+        assert_eq!(queues.take(), Some((HUNG, 3)));
+    }
+
+    #[test]
+    fn whatever_the_others_take_each_store_has_one_worker() {
+        let mut queues = Queues::new(Limits { total: 2, ..LIMITS });
+        for job in 0..2 {
+            queues.push(HUNG, Demand::Refusable, job).unwrap();
+            queues.take().unwrap();
+        }
+        for job in 2..4 {
+            queues.push(SOUND, Demand::Refusable, job).unwrap();
+        }
+        assert_eq!(queues.take(), Some((SOUND, 2)));
+        assert_eq!(queues.take(), None, "more than one only when there is room");
+        queues.end(SOUND);
+        assert_eq!(queues.take(), Some((SOUND, 3)));
+    }
+
+    #[test]
+    fn what_waits_for_a_hanging_store_is_sent_away() {
+        let mut queues = Queues::new(LIMITS);
+        for job in 0..4 {
+            queues.push(HUNG, Demand::Refusable, job).unwrap();
+        }
+        queues.push(HUNG, Demand::Certain, 9).unwrap();
+        (0..2).for_each(|_| assert!(queues.take().is_some()));
+        let found = look_until_hanging(&mut queues);
+        assert_eq!((found[0].store, found[0].under_way), (HUNG, 2));
+        assert_eq!(found[0].refused, [2, 3]);
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 5), Err(5), "nobody waits again");
+        assert!(queues.look().is_empty(), "said once");
+        // It answers again.
+        assert!(queues.end(HUNG));
+        assert_eq!(queues.take(), Some((HUNG, 9)), "a file is closed all the same");
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 6), Ok(Place::Behind));
+    }
+
+    #[test]
+    fn a_store_that_ends_something_is_slow_and_does_not_hang() {
+        let mut queues = Queues::new(LIMITS);
+        (0..4).for_each(|job| assert!(queues.push(HUNG, Demand::Refusable, job).is_ok()));
+        (0..2).for_each(|_| assert!(queues.take().is_some()));
+        for job in 4..20 {
+            (1..HANGING_LOOKS).for_each(|_| assert!(queues.look().is_empty()));
+            queues.end(HUNG);
+            queues.take().unwrap();
+            queues.push(HUNG, Demand::Refusable, job).unwrap();
+        }
+    }
+
+    #[test]
+    fn queues_are_bounded() {
+        let mut queues = Queues::new(LIMITS);
+        let taken = (0..10).filter(|job| queues.push(HUNG, Demand::Refusable, *job).is_ok());
+        assert_eq!(taken.count(), LIMITS.queued);
+        assert!(queues.push(HUNG, Demand::Certain, 10).is_ok());
+    }
+}
