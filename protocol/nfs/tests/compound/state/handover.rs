@@ -9,6 +9,7 @@ use zgate_nfs::v4::op::allocate::{self, Allocate};
 use zgate_nfs::v4::op::clone::{self, Clone};
 use zgate_nfs::v4::op::copy::{self, Copy};
 use zgate_nfs::v4::op::deallocate::{self, Deallocate};
+use zgate_nfs::v4::op::open::{How, Open};
 use zgate_nfs::v4::op::renew::{self, Renew};
 use zgate_nfs::v4::op::setattr::{self, Setattr};
 use zgate_nfs::v4::wire::{LockType, StableHow, Stateid, Status};
@@ -266,4 +267,56 @@ fn close_elsewhere(a: &Client, opened: &Opened) {
     }
     let next = a.slots.borrow()[1] + 1;
     a.run_as(1, next, ops).ok();
+}
+
+#[test]
+fn a_truncating_open_of_an_expired_client_ends_before_the_file_is_given_away() {
+    for minor in 0..=2 {
+        let Pair { rig, a, b, root, .. } = pair(minor);
+        a.file(&root, "f", b"first");
+        let empty = How::Unchecked(attrs(&[4], |e| e.u64(0)));
+        let hold = rig.store.faults().hold_next(FileOp::SetAttr, When::BeforeEffect);
+        let wish = Wish::name(&root, "f").deny(3).how(empty);
+        let late = a.begin_next(Ops::new().at(&root).op::<Open>(&a.open_args(&wish)));
+        rig.world.settle();
+        assert_eq!(hold.waiting(), 1);
+        rig.pass_seconds(LEASE + 1);
+        alive(&b);
+        assert_eq!(b.open(&Wish::name(&root, "f")).unwrap_err(), Status::Delay);
+        hold.release();
+        rig.world.settle();
+        assert!(late.borrow().is_some());
+        let theirs = b.open(&Wish::name(&root, "f")).unwrap();
+        b.write(&theirs.fh, theirs.stateid, 0, b"new").unwrap();
+        assert_eq!(b.content(&theirs.fh), b"new");
+    }
+}
+
+#[test]
+fn a_copy_that_goes_on_after_its_answer_ends_before_the_file_is_given_away() {
+    let Pair { rig, a, b, root, .. } = pair(2);
+    let source = a.create_in(&root, "large");
+    a.truncate(&source.fh, source.stateid, 100 << 20).unwrap();
+    a.file(&root, "f", b"first");
+    let opened = a.open(&Wish::name(&root, "f").deny(3)).unwrap();
+    let hold = rig.store.faults().hold_next(FileOp::CopyRange, When::BeforeEffect);
+    let args = copy::Args {
+        from: Stateid::ANONYMOUS,
+        to: opened.stateid,
+        from_offset: 0,
+        to_offset: 0,
+        count: 0,
+        consecutive: true,
+        synchronous: false,
+        servers: Vec::new(),
+    };
+    let ops = Ops::new().at(&source.fh).save().at(&opened.fh).op::<Copy>(&args);
+    assert!(!a.run(ops).ok().get::<Copy>().synchronous);
+    rig.pass_seconds(LEASE + 1);
+    alive(&b);
+    assert_eq!(b.open(&Wish::name(&root, "f")).unwrap_err(), Status::Delay);
+    hold.release();
+    rig.world.settle();
+    b.open(&Wish::name(&root, "f")).unwrap();
+    assert!(b.number(&opened.fh, 4) < 100 << 20, "the rest of the copy never began");
 }
