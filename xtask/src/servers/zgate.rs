@@ -16,6 +16,9 @@ pub(crate) struct ZgateOptions {
     pub(crate) name: &'static str,
     /// Lease and grace period, in seconds.
     pub(crate) lease_seconds: u32,
+    /// Grace period at most, in seconds; not written when there is none: builds
+    /// from before there was one do not know the key.
+    pub(crate) grace_max_seconds: Option<u32>,
     /// `ZGATE_LOG`.
     pub(crate) log: &'static str,
     /// Where NFS is served over the emulated fabric.
@@ -24,7 +27,13 @@ pub(crate) struct ZgateOptions {
 
 impl Default for ZgateOptions {
     fn default() -> Self {
-        Self { name: "zgate", lease_seconds: 90, log: "warn", rdma_port: None }
+        Self {
+            name: "zgate",
+            lease_seconds: 90,
+            grace_max_seconds: None,
+            log: "warn",
+            rdma_port: None,
+        }
     }
 }
 
@@ -88,13 +97,14 @@ pub(crate) fn write_config(
     let dir = scratch.path().join(options.name);
     fs::create_dir_all(&dir)?;
     let config = dir.join("zgate.toml");
+    let longest = options.grace_max_seconds.map(|most| format!("grace_max_seconds = {most}\n"));
     let text = format!(
         r#"[server]
 listen = ["127.0.0.1:{port}"]
 state_dir = "{state}"
 lease_seconds = {lease}
 grace_seconds = {lease}
-admin_socket = "{admin}"
+{longest}admin_socket = "{admin}"
 metrics_listen = "127.0.0.1:0"
 
 [[export]]
@@ -104,6 +114,7 @@ clients = [{{ match = "127.0.0.0/8", access = "rw", squash = "none", security = 
 "#,
         state = dir.join("state").display(),
         lease = options.lease_seconds,
+        longest = longest.unwrap_or_default(),
         admin = dir.join("admin.sock").display(),
         export = scratch.export().display(),
     );

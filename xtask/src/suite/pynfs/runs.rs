@@ -102,6 +102,9 @@ pub(crate) const MINOR_ONE_AND_TWO: &[Run] = &[
     },
 ];
 
+/// Grace at most, in seconds: while pynfs brings clients back.
+const GRACE_MAX_SECONDS: u32 = 1800;
+
 impl Run {
     /// Lease and grace in seconds. pynfs brings its clients back one call at a
     /// time, and the bridge adds its turns of the processors to each: grace,
@@ -140,8 +143,12 @@ impl<'a> Plan<'a> {
         let port = zgate::free_port()?;
         let rdma_port = (over == Over::Rdma).then(zgate::free_port).transpose()?;
         let lease_seconds = run.lease_seconds(over);
+        // Grace waits for a judge that is short of processors, not the other way
+        // round.
+        let grace_max_seconds = Some(GRACE_MAX_SECONDS);
         let options = zgate::ZgateOptions {
             lease_seconds,
+            grace_max_seconds,
             log: "info",
             rdma_port,
             ..zgate::ZgateOptions::default()
