@@ -95,6 +95,10 @@ impl BlockVolume {
                 Ok(backing.set_capacity(new_bytes))
             })
             .await;
+        if let Ok(Err(ResizeError::Store(error))) = &outcome {
+            // Its sync may have been told of writes that were lost.
+            self.remember_loss(*error);
+        }
         outcome.map_err(|error| self.fault("resize", span, &error))?
     }
 

@@ -206,6 +206,7 @@ impl BlockVolume {
     /// Writes all of `data`; a short write goes on at a multiple of `block`.
     async fn store(&self, span: Span, data: Bytes, sync: WriteSync, block: u64) -> StoreResult<()> {
         let mut done = 0;
+        let mut was_short = false;
         while done < data.len() {
             let at = span.offset + done as u64;
             let rest = data.slice(done..);
@@ -215,6 +216,7 @@ impl BlockVolume {
                 .await
                 .map_err(|error| self.fault("write", span, &error))?;
             let reached = done + count;
+            was_short |= reached < data.len();
             // The rest failed; asked again, the kernel says why.
             let next = reached - if reached < data.len() { reached % block as usize } else { 0 };
             if next <= done {
@@ -222,19 +224,29 @@ impl BlockVolume {
             }
             done = next;
         }
+        if was_short && sync != WriteSync::None {
+            // What cut it short may have been the one report of a loss, and writing the
+            // rest again does not bring it back.
+            self.keep_loss(StoreError::Io);
+        }
         Ok(())
+    }
+
+    /// Has the next `sync` fail.
+    pub(crate) fn keep_loss(&self, error: StoreError) {
+        *self.writes_lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 
     /// Remembers a failure that may stand for earlier writes as well: past the
     /// page cache a lack of space is the write's own.
-    fn remember_loss(&self, error: StoreError) {
+    pub(crate) fn remember_loss(&self, error: StoreError) {
         let lost = match error {
             StoreError::Io => true,
             StoreError::NoSpace | StoreError::QuotaExceeded => self.backing.direct.is_none(),
             _ => false,
         };
         if lost {
-            *self.writes_lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            self.keep_loss(error);
         }
     }
 
@@ -250,7 +262,7 @@ impl BlockVolume {
     pub async fn flush(&self) -> StoreResult<()> {
         let synced = self.sync().await;
         if let Err(error) = synced {
-            *self.writes_lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            self.keep_loss(error);
         }
         synced
     }
