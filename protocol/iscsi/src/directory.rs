@@ -3,8 +3,10 @@
 //! (RFC 7143 §6.3.5).
 
 use crate::entropy::Entropy;
+use crate::limits::{MAX_DISCOVERY_SESSIONS, MAX_DISCOVERY_SESSIONS_PER_HOST};
 use crate::names::{Cid, IscsiName, Isid, PortalGroup, Tsih};
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// What makes a session: initiator port and target port. Discovery sessions
 /// have no target.
@@ -63,17 +65,20 @@ struct Entry {
 pub struct Directory {
     by_tsih: HashMap<Tsih, Entry>,
     by_key: HashMap<SessionKey, Tsih>,
+    /// Those of them that are for discovery, and where they came from.
+    discovery: HashMap<Tsih, Option<IpAddr>>,
     max_sessions: usize,
 }
 
 impl Directory {
-    /// A directory for at most `max_sessions` sessions.
+    /// A directory for at most `max_sessions` normal sessions, and a few for discovery.
     #[must_use]
     pub fn new(max_sessions: usize) -> Self {
         Self {
             by_tsih: HashMap::new(),
             by_key: HashMap::new(),
-            max_sessions: max_sessions.min(0xfffe),
+            discovery: HashMap::new(),
+            max_sessions: max_sessions.min(0xfffe - MAX_DISCOVERY_SESSIONS),
         }
     }
 
@@ -130,17 +135,56 @@ impl Directory {
             }
             return Ok(Claim::Joins(tsih));
         }
-        let old = self.by_key.get(key).copied();
-        if old.is_none() && self.by_tsih.len() >= self.max_sessions {
+        if !self.by_key.contains_key(key)
+            && self.by_tsih.len() - self.discovery.len() >= self.max_sessions
+        {
             return Err(ClaimError::OutOfResources);
         }
+        let entry = Entry { key: key.clone(), max_connections, connections: vec![cid] };
+        self.begin(entry, entropy)
+    }
+
+    /// Takes a discovery session, for a login from `from` that is about to succeed. It has
+    /// one connection, and nobody joins it.
+    ///
+    /// # Errors
+    /// See [`ClaimError`].
+    pub fn claim_discovery(
+        &mut self,
+        key: &SessionKey,
+        tsih: Tsih,
+        cid: Cid,
+        from: Option<IpAddr>,
+        entropy: &mut dyn Entropy,
+    ) -> Result<Claim, ClaimError> {
+        if tsih != Tsih(0) {
+            return Err(ClaimError::NoSuchSession);
+        }
+        let from = from.map(host);
+        let of_host = self.discovery.values().filter(|known| **known == from).count();
+        if !self.by_key.contains_key(key)
+            && (self.discovery.len() >= MAX_DISCOVERY_SESSIONS
+                || of_host >= MAX_DISCOVERY_SESSIONS_PER_HOST)
+        {
+            return Err(ClaimError::OutOfResources);
+        }
+        let entry = Entry { key: key.clone(), max_connections: 1, connections: vec![cid] };
+        let claim = self.begin(entry, entropy)?;
+        if let Claim::New(new) | Claim::Reinstates { new, .. } = claim {
+            self.discovery.insert(new, from);
+        }
+        Ok(claim)
+    }
+
+    fn begin(&mut self, entry: Entry, entropy: &mut dyn Entropy) -> Result<Claim, ClaimError> {
+        let old = self.by_key.get(&entry.key).copied();
         let new = self.free_tsih(entropy).ok_or(ClaimError::OutOfResources)?;
         if let Some(old) = old {
             self.by_tsih.remove(&old);
+            self.discovery.remove(&old);
         }
-        self.by_key.insert(key.clone(), new);
-        self.by_tsih
-            .insert(new, Entry { key: key.clone(), max_connections, connections: vec![cid] });
+        self.by_key.insert(entry.key.clone(), new);
+        self.by_tsih.insert(new, entry);
         Ok(match old {
             Some(old) => Claim::Reinstates { old, new },
             None => Claim::New(new),
@@ -162,11 +206,21 @@ impl Directory {
 
     /// Forgets a session that has ended.
     pub fn remove(&mut self, tsih: Tsih) {
+        self.discovery.remove(&tsih);
         if let Some(entry) = self.by_tsih.remove(&tsih)
             && self.by_key.get(&entry.key) == Some(&tsih)
         {
             self.by_key.remove(&entry.key);
         }
+    }
+}
+
+/// What counts as one host: an address, or an IPv6 network of 64 bits, which one host has
+/// for itself.
+fn host(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
     }
 }
 
@@ -223,6 +277,29 @@ mod tests {
         assert!(directory.check_join(&key(1), new).is_ok());
         directory.remove(new);
         assert!(directory.is_empty());
+    }
+
+    #[test]
+    fn discovery_takes_nobodys_place() {
+        let discovery = |isid: u8, host: u8| {
+            let name = IscsiName::parse(&format!("iqn.2000-01.a:{host}"));
+            let key = SessionKey { initiator: name.unwrap(), target: None, ..key(isid) };
+            (key, format!("2001:db8:0:{host:x}::{isid:x}").parse().ok())
+        };
+        let mut directory = Directory::new(1);
+        let mut claim = |isid, host| {
+            let (key, from) = discovery(isid, host);
+            directory.claim_discovery(&key, Tsih(0), Cid(0), from, &mut Fixed(3))
+        };
+        let per_host = MAX_DISCOVERY_SESSIONS_PER_HOST as u8;
+        (0..per_host).for_each(|isid| assert!(claim(isid, 0).is_ok(), "{isid}"));
+        assert_eq!(claim(per_host, 0), Err(ClaimError::OutOfResources), "one host");
+        assert!(matches!(claim(0, 0), Ok(Claim::Reinstates { .. })));
+        let hosts = (MAX_DISCOVERY_SESSIONS / MAX_DISCOVERY_SESSIONS_PER_HOST) as u8;
+        let others = (1..hosts).flat_map(|host| (0..per_host).map(move |isid| (isid, host)));
+        others.for_each(|(isid, host)| assert!(claim(isid, host).is_ok(), "{isid} {host}"));
+        assert_eq!(claim(0, hosts), Err(ClaimError::OutOfResources), "all hosts");
+        assert!(directory.claim(&key(1), Tsih(0), Cid(0), 1, &mut Fixed(3)).is_ok());
     }
 
     #[test]

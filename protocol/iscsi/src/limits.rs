@@ -1,5 +1,7 @@
 //! Every bound that a peer could push against, in one place.
 
+use std::time::Duration;
+
 /// Bytes of a basic header segment (RFC 7143 §11.2).
 pub const BHS_BYTES: usize = 48;
 /// Most bytes of additional header segments one PDU may carry: TotalAHSLength
@@ -35,6 +37,13 @@ pub const MAX_KEYS_PER_EXCHANGE: usize = 128;
 pub const MAX_LOGIN_REQUESTS: u32 = 64;
 /// Longest iSCSI name in bytes (RFC 7143 §4.2.7.2).
 pub const MAX_NAME_BYTES: usize = 223;
+/// Discovery sessions at once: they need no secret where discovery has none, so they are
+/// not taken from the sessions that hosts do I/O in.
+pub const MAX_DISCOVERY_SESSIONS: usize = 64;
+/// The same from one address, or from one IPv6 network of 64 bits.
+pub const MAX_DISCOVERY_SESSIONS_PER_HOST: usize = 8;
+/// How long a discovery session may last: asking for targets takes milliseconds.
+pub const DISCOVERY_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most connections of one session, whatever the configuration says.
 pub const MAX_CONNECTIONS_PER_SESSION: usize = 32;
 /// Most commands in the CmdSN window of one session.
@@ -75,6 +84,8 @@ pub const MAX_PING_BYTES: usize = 32 << 10;
 /// CHAP challenges sent by us, in bytes (RFC 7143 §12.1.3 allows 1..1024).
 pub const CHAP_CHALLENGE_BYTES: usize = 32;
 
+const _: () = assert!(MAX_DISCOVERY_SESSIONS_PER_HOST < MAX_DISCOVERY_SESSIONS);
+const _: () = assert!(MAX_DISCOVERY_SESSIONS < 0x1000, "session handles have 16 bits");
 const _: () = assert!(MAX_AHS_BYTES >= 8 + MAX_CDB_BYTES && MAX_AHS_BYTES <= 255 * 4);
 const _: () = assert!(MAX_TEXT_BYTES >= 8192 && MAX_TEXT_ANSWER_BYTES >= MAX_TEXT_BYTES);
 const _: () = assert!(MAX_BURST_BYTES >= MIN_SEGMENT_BYTES && MAX_BURST_BYTES < 1 << 24);

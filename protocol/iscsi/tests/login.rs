@@ -5,13 +5,17 @@ mod rig;
 
 use bytes::Bytes;
 use rig::{INITIATOR, TARGET, Target, plain};
+use std::time::Duration;
 use zgate_iscsi::auth::ChapAlgorithm;
 use zgate_iscsi::directory::Claim;
 use zgate_iscsi::initiator::LoginScript;
+use zgate_iscsi::limits::DISCOVERY_SESSION_TIMEOUT;
 use zgate_iscsi::login::{Login, LoginState, LoginStatus, Offer};
 use zgate_iscsi::names::{Cid, Isid, PortalGroup, Tsih};
 use zgate_iscsi::pdu::{Itt, LoginRequest, LoginResponse, Stage};
 use zgate_iscsi::serial::Sn;
+use zgate_iscsi::session::{CloseReason, EndReason, Event, Session, SessionConfig};
+use zgate_iscsi::time::Timestamp;
 
 fn target() -> Target {
     Target::new(Offer::default())
@@ -239,4 +243,22 @@ fn reinstatement_and_more_connections() {
     let (_, again) = target.login_ok(&script);
     let Claim::New(old) = first.claim else { panic!("new") };
     assert!(matches!(again.claim, Claim::Reinstates { old: o, .. } if o == old));
+}
+
+/// Discovery does not last: nobody keeps a place by saying nothing.
+#[test]
+fn discovery_sessions_end_by_themselves() {
+    let mut target = target();
+    let (_, done) = target.login_ok(&LoginScript::discovery(INITIATOR));
+    let Claim::New(tsih) = done.claim else { panic!("new") };
+    let config = SessionConfig { ping_after: Duration::ZERO, ..SessionConfig::default() };
+    let mut session = Session::new(&done, tsih, config, Timestamp(0));
+    let handle = session.attach(&done, Timestamp(0)).unwrap();
+    let end = Timestamp(0).after(DISCOVERY_SESSION_TIMEOUT);
+    assert_eq!(session.poll_timeout(), Some(end));
+    session.handle_timeout(end);
+    assert!(session.is_ended());
+    let events: Vec<_> = std::iter::from_fn(|| session.poll_event()).collect();
+    assert!(matches!(events[0], Event::Close(closed, CloseReason::Dropped) if closed == handle));
+    assert!(matches!(events[1], Event::Ended(EndReason::Terminated)));
 }

@@ -5,6 +5,7 @@ mod rig;
 
 use bytes::Bytes;
 use rig::{Rig, pattern};
+use std::time::Duration;
 use zgate_iscsi::initiator::Notice;
 use zgate_iscsi::pdu::*;
 use zgate_iscsi::serial::Sn;
@@ -42,6 +43,31 @@ fn abort_task_waits_for_the_owner() {
         "no data, no status"
     );
     assert_eq!(result(&mut rig), Some(TaskResult::COMPLETE));
+}
+
+/// RFC 7143 §11.6.1: what still runs is not aborted.
+#[test]
+fn functions_are_rejected_when_tasks_do_not_end() {
+    for kind in [TaskFunction::ABORT_TASK, TaskFunction::LUN_RESET] {
+        let mut rig = Rig::new(&[]);
+        let itt = rig.initiator().command(LUN, &[0x2a], 0, pattern(512));
+        let task = rig.take_command().task;
+        rig.initiator().function(kind, LUN, itt, Sn(0));
+        rig.run();
+        rig.pass_time(SessionConfig::default().function_timeout - Duration::from_secs(1));
+        assert_eq!(result(&mut rig), None, "{kind:?}");
+        assert!(rig.session.is_aborted(task));
+        rig.pass_time(Duration::from_secs(1));
+        assert_eq!(result(&mut rig), Some(TaskResult::REJECTED), "{kind:?}");
+        // The owner may still be at it, and nobody is told of it twice.
+        for event in std::mem::take(&mut rig.events) {
+            if let Event::Function { tag, .. } = event {
+                rig.session.function_done(tag, TaskResult::COMPLETE);
+            }
+        }
+        rig.good(task, Bytes::new());
+        assert_eq!(result(&mut rig), None, "{kind:?}");
+    }
 }
 
 #[test]

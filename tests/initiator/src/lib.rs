@@ -99,7 +99,11 @@ impl Stream {
                 return Ok(frame);
             }
             self.buffer.resize(RECEIVE_BYTES, 0);
-            let count = self.socket.read(&mut self.buffer)?;
+            let count = match self.socket.read(&mut self.buffer) {
+                // A signal ends a read that has a time limit.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

@@ -2,6 +2,7 @@
 //! and over the emulated RDMA fabric: what a session left running is never lost sight of.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod discovery;
 pub(crate) mod gate;
 mod host;
 mod overdue;
@@ -24,6 +25,9 @@ const TARGET: &str = "iqn.2026-11.test.zgate:fence";
 
 /// How long a test waits for what must come about.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sessions that the gateway allows.
+const MAX_SESSIONS: usize = 4;
 
 /// What a host comes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +67,7 @@ impl Fixture {
             "[server]\nlisten = [\"127.0.0.1:0\"]\nstate_dir = \"{0}/state\"\ncores = 2\n\
              worker_threads = 2\npoll_microseconds = 0\ncore_nice = 0\ndrain_seconds = 1\n\
              [rdma]\nfabric = \"emulated\"\n\
-             [iscsi]\nlisten = [\"{tcp}\"]\niser_listen = [\"{iser}\"]\n\
+             [iscsi]\nmax_sessions = {MAX_SESSIONS}\nlisten = [\"{tcp}\"]\niser_listen = [\"{iser}\"]\n\
              [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n\
              [[target.lun]]\nnumber = 0\npath = \"{0}/disk.img\"\ndirect = \"never\"\n",
             dir.path().display()

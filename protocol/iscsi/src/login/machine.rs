@@ -309,7 +309,16 @@ impl Login {
             return Err(LoginStatus::INITIATOR_ERROR);
         }
         let most = params.max_connections as usize;
-        let claim = cx.directory.claim(&key, fixed.tsih, fixed.cid, most, cx.entropy)?;
+        let claim = match key.target {
+            Some(_) => cx.directory.claim(&key, fixed.tsih, fixed.cid, most, cx.entropy)?,
+            None => cx.directory.claim_discovery(
+                &key,
+                fixed.tsih,
+                fixed.cid,
+                self.address,
+                cx.entropy,
+            )?,
+        };
         self.state = LoginState::Done(Box::new(LoggedIn {
             key,
             claim,

@@ -33,7 +33,7 @@ pub use lifecycle::AttachError;
 pub use solicited::Solicited;
 
 use crate::directory::SessionKey;
-use crate::limits::MAX_COMMAND_WINDOW;
+use crate::limits::{DISCOVERY_SESSION_TIMEOUT, MAX_COMMAND_WINDOW};
 use crate::login::{LoggedIn, Operational, Transport};
 use crate::names::Tsih;
 use crate::pdu::{Itt, Outgoing, TaskAttribute, Ttt};
@@ -75,6 +75,8 @@ pub struct Session {
     pub(crate) next_serial: u32,
     pub(crate) next_ttt: u32,
     pub(crate) ended: bool,
+    /// When it ends by itself: discovery does not last.
+    pub(crate) expiry: Option<Timestamp>,
     pub(crate) now: Timestamp,
 }
 
@@ -106,6 +108,7 @@ impl Session {
             next_serial: 0,
             next_ttt: 0,
             ended: false,
+            expiry: login.key.target.is_none().then(|| now.after(DISCOVERY_SESSION_TIMEOUT)),
             now,
         }
     }

@@ -61,7 +61,7 @@ impl Session {
         });
         let logouts = self.conns.iter().filter_map(|conn| conn.logout_deadline);
         let lost = self.lost.iter().map(|lost| lost.deadline);
-        pings.chain(logouts).chain(lost).chain(self.function_deadlines()).min()
+        pings.chain(logouts).chain(lost).chain(self.function_deadlines()).chain(self.expiry).min()
     }
 
     /// Lets time pass.
@@ -69,6 +69,10 @@ impl Session {
         self.now = self.now.max(now);
         let now = self.now;
         if self.ended {
+            return;
+        }
+        if self.expiry.is_some_and(|at| at <= now) {
+            self.terminate(CloseReason::Dropped);
             return;
         }
         let (config, mut quiet, mut dead) = (self.config.clone(), Vec::new(), Vec::new());
