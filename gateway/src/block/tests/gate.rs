@@ -24,6 +24,8 @@ struct State {
     range: Option<Range<u64>>,
     is_closed: bool,
     held: usize,
+    /// The next write here panics.
+    panics_at: Option<u64>,
 }
 
 /// Holds writes to one file.
@@ -52,6 +54,11 @@ impl Gate {
     pub(crate) fn hold(&self, range: Range<u64>) {
         let mut state = self.state();
         (state.range, state.is_closed) = (Some(range), true);
+    }
+
+    /// Has the next write at this offset panic.
+    pub(crate) fn panic_at(&self, offset: u64) {
+        self.state().panics_at = Some(offset);
     }
 
     /// Lets what is held pass.
@@ -83,6 +90,10 @@ impl Gate {
     ) -> Option<tokio::sync::oneshot::Receiver<()>> {
         let touched = offset..offset + data.len() as u64;
         let mut state = self.state();
+        if state.panics_at.take_if(|at| *at == offset).is_some() {
+            drop(state);
+            panic!("expected by the test");
+        }
         let overlaps = |range: &Range<u64>| range.start < touched.end && touched.start < range.end;
         if !state.range.as_ref().is_some_and(overlaps) {
             return None;

@@ -2,8 +2,9 @@
 //! may still land.
 
 use super::host::Host;
-use super::{Fixture, Over, block};
+use super::{Fixture, Over, PATIENCE, block};
 use bytes::Bytes;
+use std::time::{Duration, Instant};
 use zgate_test_initiator::pdu::{Itt, TaskFunction, TaskResult};
 
 const LBA: u64 = 8;
@@ -110,6 +111,30 @@ fn a_relogin_gets_busy_while_its_old_write_runs() {
         write_and_compare(&fixture, &mut same);
         write_and_compare(&fixture, &mut moved);
         drop((same, moved, other));
+        fixture.until_sessions(0);
+    }
+}
+
+/// A command that panics takes its connection along, not the account of what the other
+/// commands still write.
+#[test]
+fn a_panic_forgets_no_write() {
+    let fixture = Fixture::impatient();
+    for over in [Over::Tcp, Over::Rdma] {
+        let mut writer = fixture.host(over, "one");
+        fixture.start_held(&mut writer, LBA, &block(OLD, 0));
+        fixture.gate.panic_at((LBA + 1) * 512);
+        writer.start_write(LBA + 1, &block(OLD, 0));
+        let deadline = Instant::now() + PATIENCE;
+        while !fixture.gateway.shared.block.sessions().is_empty() {
+            assert!(Instant::now() < deadline, "the connection goes with the panic");
+            writer.go_on(Duration::from_millis(1));
+        }
+        let mut host = fixture.login(over, "one");
+        assert_eq!(host.write(LBA, &block(NEW, 0)).status, BUSY);
+        fixture.gate.open();
+        write_and_compare(&fixture, &mut host);
+        drop((writer, host));
         fixture.until_sessions(0);
     }
 }
