@@ -1,10 +1,13 @@
 #!/bin/bash
-# After a scenario, whatever became of it: no process, mount, pool or rule of
-# it is left for the next one.
+# After a scenario, whatever became of it: no process, mount, pool, device
+# or rule of it is left for the next one.
 set -u
 . /lab/guest/lib.sh
 . /lab/guest/peer.sh
+. /lab/guest/slow.sh
 
+# Whatever waits for a disk goes on.
+slow_devices_mend
 if [ "$HOSTNAME" = zgate-lab-b ]; then
     # All at once: there may be hundreds, and each program that is started costs an
     # emulated machine a tenth of a second.
@@ -89,6 +92,7 @@ if [ -d /sys/module/zfs ]; then
         zpool destroy -f "$pool" 2>/dev/null || echo "sweep: pool $pool stays"
     done
 fi
+slow_devices_remove
 losetup -D
 [ ! -b "$STORE_DISK" ] || wipefs -q -a "$STORE_DISK" "$OTHER_DISK"
 [ ! -b "$STORE_DISK" ] || blkdiscard -q -f "$STORE_DISK" 2>/dev/null

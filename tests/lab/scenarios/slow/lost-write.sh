@@ -1,0 +1,42 @@
+# title: a disk loses what was written and not synced: every host that wrote learns of it
+# seconds: 300
+
+. /lab/guest/iscsi.sh
+. /lab/guest/slow.sh
+export TARGET
+slow_device unit "$STORE_DISK" 64
+slow_device files "$OTHER_DISK" 512
+
+STORE=/scratch/files
+# ZFS waits for a disk that fails; ext4 and a bare device report and forget.
+serves() {
+    mkdir -p $STORE
+    mkfs.ext4 -q /dev/mapper/files
+    mount /dev/mapper/files $STORE
+    head -c $((4 << 20)) /dev/zero >$STORE/file
+    chmod 666 $STORE/file
+    sync -f $STORE
+    iscsi_config /dev/mapper/unit 'direct = "never"'
+    EXPORTS=()
+    export_add $STORE /export
+    gateway_start
+    eventually 20 port_open 3260
+    client_mount 4.2 /mnt/a
+    client_b_mount 4.2 /mnt/b
+}
+lost() { (cd /lab/guest && PYTHONDONTWRITEBYTECODE=1 timeout 100 python3 lost.py "$@"); }
+# The sectors of the file, and no others.
+lost_files() {
+    local extent
+    extent=$(filefrag -e -b512 $STORE/file | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 }')
+    lost files /mnt/a/file /mnt/b/file "device_fails files $extent 8192" "device_quick files"
+    echo 1 >/proc/sys/vm/drop_caches
+    on_disk
+}
+on_disk() {
+    same 65536 "$(dd if=$STORE/file bs=64K count=1 skip=16 iflag=direct status=none | tr -dc b | wc -c)" "B's data on disk"
+}
+need "the gateway serves a device and an ext4" serves
+step "two initiators: the one that syncs second learns of it, too" lost disk "device_fails unit" "device_quick unit"
+step "two NFS clients: the data of the one that syncs second is on disk, or it is told" lost_files
+step "the gateway lives" gateway_alive
