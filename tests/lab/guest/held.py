@@ -35,7 +35,7 @@ AFTER_SECONDS = 60
 
 
 def words(line):
-    subprocess.run(["bash", "-c", ". /lab/guest/lib.sh; . /lab/guest/slow.sh; " + line], check=True)
+    subprocess.run(["bash", "-c", ". /lab/guest/lib.sh; . /lab/guest/slow.sh; set -eu; " + line], check=True)
 
 
 def register(session, action, key, other):

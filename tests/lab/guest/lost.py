@@ -14,7 +14,7 @@ SYNC_FILE_RANGE_WRITE = 2
 
 
 def words(line):
-    subprocess.run(["bash", "-c", ". /lab/guest/lib.sh; . /lab/guest/slow.sh; " + line], check=True)
+    subprocess.run(["bash", "-c", ". /lab/guest/lib.sh; . /lab/guest/slow.sh; set -eu; " + line], check=True)
 
 
 def disk(fail, mend):

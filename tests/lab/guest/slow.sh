@@ -15,10 +15,10 @@ slow_device() {
 slow_disk() { awk -v name="$1" '$1 == name { print $2 }' $SLOW_DEVICES; }
 slow_sectors() { awk -v name="$1" '$1 == name { print $3 }' $SLOW_DEVICES; }
 
-# device_becomes NAME TABLE: from the next request on. Requests that a delay
+# device_becomes NAME TABLE: lines of a table, from the next request on. Requests that a delay
 # held back go to the disk first.
 device_becomes() {
-    dmsetup load "$1" --table "$2"
+    dmsetup load "$1" <<<"$2"
     dmsetup suspend --noflush --nolockfs "$1"
     # Not until udev has read the device: it may not be readable.
     dmsetup resume --noudevsync "$1"

@@ -29,6 +29,7 @@ lost() { (cd /lab/guest && PYTHONDONTWRITEBYTECODE=1 timeout 100 python3 lost.py
 lost_files() {
     local extent
     extent=$(filefrag -e -b512 $STORE/file | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 }')
+    [ "$extent" -gt 0 ]
     lost files /mnt/a/file /mnt/b/file "device_fails files $extent 8192" "device_quick files"
     echo 1 >/proc/sys/vm/drop_caches
     on_disk
