@@ -171,11 +171,13 @@ mod tests {
         let mut new = old.clone();
         new.exports[0].max_transfer = crate::ByteSize(2 << 20);
         new.exports[0].sync_names = true;
+        new.exports[0].delegated_times = true;
         new.exports[0].require_reserved_port = true;
         new.exports[0].read_only = true;
         let changes = diff(&old, &new);
         let effects: Vec<_> = changes.iter().map(|c| (c.key.as_str(), c.effect)).collect();
         let expected = [
+            ("export /a.delegated_times", Effect::Live),
             ("export /a.max_transfer", Effect::NewConnections),
             ("export /a.read_only", Effect::Live),
             ("export /a.require_reserved_port", Effect::Live),

@@ -315,6 +315,9 @@ pub struct ExportConfig {
     /// Give delegations.
     #[serde(default = "yes")]
     pub delegations: bool,
+    /// Give them with time stamps to clients that ask for that (RFC 9754).
+    #[serde(default)]
+    pub delegated_times: bool,
     /// Names and attributes are on stable storage before they are answered.
     #[serde(default)]
     pub sync_names: bool,

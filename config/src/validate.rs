@@ -114,6 +114,9 @@ fn check_export(export: &ExportConfig, name: &str, found: &mut Vec<String>) {
     if export.fsid.is_some_and(|fsid| !(16..=0x7fff_ffff).contains(&fsid)) {
         wrong("fsid: must be between 16 and 2147483647".into());
     }
+    if export.delegated_times && !export.delegations {
+        wrong("delegated_times needs delegations: turn the latter on, or leave it out".into());
+    }
     let ByteSize(transfer) = export.max_transfer;
     if !transfer.is_power_of_two() || !(64 << 10..=4 << 20).contains(&transfer) {
         wrong(format!(
@@ -195,5 +198,22 @@ fn check_paths_apart(config: &Config, found: &mut Vec<String>) {
                 ));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn delegated_times_need_delegations_and_are_off_otherwise() {
+        let parse = |keys: &str| {
+            let text = format!("[[export]]\npath = \"/a\"\npseudo = \"/a\"\n{keys}");
+            crate::parse(&text, Path::new("x"))
+        };
+        assert!(!parse("").unwrap().exports[0].delegated_times);
+        assert!(parse("delegated_times = true").unwrap().exports[0].delegated_times);
+        let both = parse("delegations = false\ndelegated_times = true").unwrap_err().to_string();
+        assert!(both.contains("export /a: delegated_times needs delegations"), "{both}");
     }
 }

@@ -151,6 +151,7 @@ fn start(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::R
         tcp: true,
         rdma: false,
         delegations: true,
+        delegated_times: false,
         sync_names: false,
         reserved_port_only: false,
         snapshots_visible: false,

@@ -97,6 +97,7 @@ pub(crate) fn export(export: &ExportConfig) -> io::Result<ExportSettings> {
         tcp: has(&export.transports, "tcp"),
         rdma: has(&export.transports, "rdma"),
         delegations: export.delegations,
+        delegated_times: export.delegated_times,
         sync_names: export.sync_names,
         reserved_port_only: export.require_reserved_port,
         snapshots_visible: export.snapshots_visible,

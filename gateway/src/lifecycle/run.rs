@@ -90,6 +90,7 @@ pub(crate) struct ExportSettings {
     pub tcp: bool,
     pub rdma: bool,
     pub delegations: bool,
+    pub delegated_times: bool,
     pub sync_names: bool,
     pub reserved_port_only: bool,
     pub snapshots_visible: bool,
@@ -153,6 +154,7 @@ fn open_exports(
             tcp: export.tcp,
             rdma: export.rdma,
             delegations: export.delegations,
+            delegated_times: export.delegated_times,
             reserved_port_only: export.reserved_port_only,
         }));
     }

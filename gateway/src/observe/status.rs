@@ -45,6 +45,7 @@ pub(crate) struct ExportStatus {
     transports: Vec<&'static str>,
     reserved_port_only: bool,
     delegations: bool,
+    delegated_times: bool,
     clients: Vec<RuleStatus>,
     /// Whether clients use a dataset that is followed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,6 +123,7 @@ pub(crate) fn exports(shared: &Shared) -> Vec<ExportStatus> {
             transports: chosen(&[("tcp", export.tcp), ("rdma", export.rdma)]),
             reserved_port_only: export.reserved_port_only,
             delegations: export.delegations,
+            delegated_times: export.gives_delegated_times(),
             clients: export.clients.iter().map(rule).collect(),
             condition: None,
             dataset: None,

@@ -47,8 +47,19 @@ pub struct Export {
     pub rdma: bool,
     /// Whether delegations are given.
     pub delegations: bool,
+    /// Whether they come with time stamps where clients ask for that
+    /// (RFC 9754).
+    pub delegated_times: bool,
     /// Only clients that call from a port below 1024 may enter.
     pub reserved_port_only: bool,
+}
+
+impl Export {
+    /// Whether delegations with time stamps are given.
+    #[must_use]
+    pub fn gives_delegated_times(&self) -> bool {
+        self.delegations && self.delegated_times
+    }
 }
 
 impl std::fmt::Debug for Export {

@@ -101,6 +101,7 @@ pub(crate) fn an_export() -> Export {
         rdma: true,
         reserved_port_only: false,
         delegations: true,
+        delegated_times: false,
     }
 }
 

@@ -29,7 +29,7 @@ pub async fn encode_known(
     want: &Bitmap,
 ) -> Result<Fattr, Status> {
     let facts = Facts::gather(cx, current, known, want).await?;
-    let mask = want.intersection(&supported(cx.minor, &facts.traits));
+    let mask = want.intersection(&supported(cx.minor, &facts.traits, facts.delegated_times()));
     let mut e = Encoder::with_capacity(256);
     let mut written = Bitmap::default();
     for attribute in mask.iter() {
@@ -64,7 +64,7 @@ fn kind_number(kind: FileKind) -> u32 {
 pub(super) fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Encoder) -> bool {
     let attr = &facts.attr;
     match attribute {
-        SUPPORTED_ATTRS => supported(cx.minor, &facts.traits).encode(e),
+        SUPPORTED_ATTRS => supported(cx.minor, &facts.traits, facts.delegated_times()).encode(e),
         SUPPATTR_EXCLCREAT => settable_at_exclusive_create(cx.minor, &facts.traits).encode(e),
         TYPE => e.u32(kind_number(attr.kind)),
         // FH4_PERSISTENT is 0; FH4_VOLATILE_ANY is 2 (RFC 8881 §4.2.3).
@@ -115,7 +115,7 @@ pub(super) fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Enco
         CLONE_BLKSIZE => e.u32(facts.traits.clone_block_bytes.unwrap_or(0)),
         // NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 §12.2.3).
         CHANGE_ATTR_TYPE => e.u32(0),
-        OPEN_ARGUMENTS => write_open_arguments(e),
+        OPEN_ARGUMENTS => write_open_arguments(facts.delegated_times(), e),
         _ => return write_limit(facts, attribute, e),
     }
     true
@@ -161,11 +161,12 @@ fn write_limit(facts: &Facts, attribute: u32, e: &mut Encoder) -> bool {
 }
 
 /// open_arguments4 (RFC 9754 §3): what OPEN understands here.
-fn write_open_arguments(e: &mut Encoder) {
+fn write_open_arguments(delegated_times: bool, e: &mut Encoder) {
     Bitmap::of(&[1, 2, 3]).encode(e);
     Bitmap::of(&[0, 1, 2, 3]).encode(e);
     // ANY_DELEG, NO_DELEG, CANCEL, DELEG_TIMESTAMPS.
-    Bitmap::of(&[3, 4, 5, 20]).encode(e);
+    let wants: &[u32] = if delegated_times { &[3, 4, 5, 20] } else { &[3, 4, 5] };
+    Bitmap::of(wants).encode(e);
     // NULL, PREVIOUS, DELEGATE_CUR, FH, DELEG_CUR_FH.
     Bitmap::of(&[0, 1, 2, 4, 5]).encode(e);
     Bitmap::of(&[0, 1, 2, 3]).encode(e);

@@ -98,6 +98,12 @@ pub fn asks_data(want: &Bitmap) -> bool {
 }
 
 impl Facts {
+    /// Whether delegations of the export come with time stamps.
+    #[must_use]
+    pub fn delegated_times(&self) -> bool {
+        self.export.as_ref().is_some_and(|export| export.gives_delegated_times())
+    }
+
     /// Gathers what `want` needs about `current`; `known` saves a look when the
     /// attributes were fetched already.
     ///

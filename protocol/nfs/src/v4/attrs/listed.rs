@@ -32,7 +32,8 @@ impl ListedAttrs {
             return None;
         }
         let traits = dir.export.store.traits();
-        let mask = want.intersection(&supported(cx.minor, &traits));
+        let mask =
+            want.intersection(&supported(cx.minor, &traits, dir.export.gives_delegated_times()));
         let facts = Facts {
             attr: first.attr,
             fh: Fh(Vec::new()),

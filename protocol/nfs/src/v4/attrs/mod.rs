@@ -2,6 +2,7 @@
 //! (RFC 8881 §5, RFC 7862 §12, RFC 8275, RFC 8276, RFC 9754).
 
 pub mod acl;
+pub mod delegated_times;
 pub mod encode;
 pub mod facts;
 pub mod listed;

@@ -88,14 +88,15 @@ pub fn usage(attribute: u32, minor: u8) -> Option<Use> {
     ATTRS.iter().find(|row| row.0 == attribute && row.1 <= minor).map(|row| row.2)
 }
 
-/// supported_attrs of a file system.
+/// supported_attrs of a file system, with delegated times or without.
 #[must_use]
-pub fn supported(minor: u8, traits: &StoreTraits) -> Bitmap {
+pub fn supported(minor: u8, traits: &StoreTraits, delegated_times: bool) -> Bitmap {
     let mut map = Bitmap::default();
     for (attribute, since, _) in ATTRS {
         let offered = match *attribute {
             ACL | ACLSUPPORT => traits.acls,
             CLONE_BLKSIZE => traits.clone_block_bytes.is_some(),
+            TIME_DELEG_ACCESS | TIME_DELEG_MODIFY => delegated_times,
             _ => true,
         };
         if *since <= minor && offered {
@@ -110,11 +111,8 @@ pub fn supported(minor: u8, traits: &StoreTraits) -> Bitmap {
 #[must_use]
 pub fn settable_at_exclusive_create(minor: u8, traits: &StoreTraits) -> Bitmap {
     let mut map = Bitmap::default();
-    for attribute in supported(minor, traits).iter() {
-        let times = matches!(
-            attribute,
-            TIME_ACCESS_SET | TIME_MODIFY_SET | TIME_DELEG_ACCESS | TIME_DELEG_MODIFY
-        );
+    for attribute in supported(minor, traits, false).iter() {
+        let times = matches!(attribute, TIME_ACCESS_SET | TIME_MODIFY_SET);
         if !times && matches!(usage(attribute, minor), Some(Write | Both)) {
             map.set(attribute);
         }

@@ -1,13 +1,14 @@
 //! SETATTR (RFC 8881 §18.30).
 
 use super::{Failure, Operation};
+use crate::v4::attrs::delegated_times::{Measure, TimesGiven};
 use crate::v4::attrs::number::{TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use crate::v4::attrs::settable::{self, Settable};
 use crate::v4::cx::{Cx, Object};
 use crate::v4::state::io::{IoAccess, open_for_change};
 use crate::v4::wire::{Bitmap, Fattr, OpNum, Stateid, Status};
-use zgate_store::StoreError::{NoSpace, QuotaExceeded};
-use zgate_store::{FileKind, SetAttr, SetTime, Timestamp};
+use zgate_store::StoreError::{AccessDenied, NoSpace, NotPermitted, QuotaExceeded};
+use zgate_store::{Caller, FileKind, SetAttr};
 use zgate_xdr::xdr_struct;
 
 xdr_struct! {
@@ -35,25 +36,41 @@ impl Operation for Setattr {
 }
 
 /// Delegated time stamps may be set under the stateid of a delegation that
-/// came with them, by its holder (RFC 9754 §5).
-fn require_time_delegation(cx: &Cx<'_>, object: &Object, stateid: Stateid) -> Result<(), Status> {
+/// came with them, by its holder (RFC 9754 §5). Returns where times stood when
+/// it was given, and whether this user was given it for writing.
+fn time_delegation(
+    cx: &Cx<'_>,
+    object: &Object,
+    stateid: Stateid,
+) -> Result<(TimesGiven, bool), Status> {
     let stateid = cx.resolve_stateid(stateid)?;
     let tables = cx.server.state.lock();
     let file = object.file_key();
     let (key, _) = cx.server.state.find_state(&tables, cx, stateid, Some(&file))?;
     match tables.delegations.get(&key) {
-        Some(delegation) if delegation.attrs => Ok(()),
+        // One given before the export's switch was turned off counts.
+        Some(held) if held.attrs => {
+            Ok((held.times, held.write && held.core.uid == object.who().uid))
+        }
+        _ if !object.export.gives_delegated_times() => Err(Status::Attrnotsupp),
         _ => Err(Status::BadStateid),
     }
 }
 
-/// The holder's clock may be ahead; a file's times are not.
-fn not_in_the_future(settable: &mut Settable, now: Timestamp) {
-    for time in [&mut settable.set.atime, &mut settable.set.mtime] {
-        if let Some(SetTime::At(at)) = time {
-            *at = (*at).min(now);
-        }
-    }
+/// Reduces delegated times to those that are to be written, and says as whom.
+async fn settle_times(
+    cx: &Cx<'_>,
+    object: &Object,
+    stateid: Stateid,
+    settable: &mut Settable,
+) -> Result<Caller, Status> {
+    let (given, writer) = time_delegation(cx, object, stateid)?;
+    let present = object.export.store.getattr(&object.node).await?;
+    let measure = Measure { present: &present, given, now: cx.now.wall };
+    measure.reduce(object.who(), &mut settable.set);
+    // Who writes moves a file's times, without a right to set them.
+    let moves = writer && !measure.is_owner(object.who()) && only_times(settable);
+    Ok(if moves { Caller::root() } else { object.who().clone() })
 }
 
 /// Whether nothing but times is to be set.
@@ -79,11 +96,12 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
     };
     let by_delegation = settable.applied.contains(TIME_DELEG_ACCESS)
         || settable.applied.contains(TIME_DELEG_MODIFY);
+    let mut who = object.who().clone();
     let change = if by_delegation {
-        require_time_delegation(cx, &object, args.stateid)?;
-        not_in_the_future(&mut settable, cx.now.wall);
         let by = cx.session_client().map(|client| client.0);
-        cx.server.state.changes.begin_under_state(&object.file_key(), by)
+        let change = cx.server.state.changes.begin_under_state(&object.file_key(), by);
+        who = settle_times(cx, &object, args.stateid, &mut settable).await?;
+        change
     } else {
         // In minor 0 the stateid alone says whose delegation need not come
         // back: its holder sets the length under it (RFC 7530 §10.4.4).
@@ -98,10 +116,12 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
     }
     if !settable.set.is_empty() {
         let open = opened.as_ref().map(|(file, _)| &**file);
-        let set = store.setattr(object.who(), &object.node, &settable.set, open);
+        let set = store.setattr(&who, &object.node, &settable.set, open);
         match change.in_store(set).await {
-            Err(NoSpace | QuotaExceeded) if by_delegation && only_times(&settable) => {
-                // docs/spec-exceptions/delegated-times-without-room.md
+            Err(NoSpace | QuotaExceeded | NotPermitted | AccessDenied)
+                if by_delegation && only_times(&settable) =>
+            {
+                // docs/spec-exceptions/delegated-times.md
                 return Ok(Bitmap::default());
             }
             set => set.map(drop)?,

@@ -7,6 +7,7 @@ use super::ongoing::Awaited;
 use super::tables::{Delegation, Tables};
 use crate::changes::Changing;
 use crate::namespace::Export;
+use crate::v4::attrs::delegated_times::TimesGiven;
 use crate::v4::cx::{Cx, FileKey, Object};
 use crate::v4::wire::{ClientId, Status};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub(crate) struct NewDelegation<'a> {
     pub object: &'a Object,
     pub write: bool,
     pub attrs: bool,
+    pub times: TimesGiven,
     pub change: u64,
     pub size: u64,
     pub opened: &'a OpenFile,
@@ -91,6 +93,7 @@ impl State {
             file,
             write: new.write,
             attrs: new.attrs,
+            times: new.times,
             change: new.change,
             size: new.size,
             recalled_seconds: None,

@@ -9,6 +9,7 @@ use super::owner::OwnerSeq;
 use super::ranges::RangeTable;
 use super::session::Session;
 use crate::limits::{MAX_OWNERS_PER_CLIENT, MAX_STATES_PER_CLIENT};
+use crate::v4::attrs::delegated_times::TimesGiven;
 use crate::v4::cx::FileKey;
 use crate::v4::wire::{ClientId, LockType, Status, Verifier};
 use std::collections::{HashMap, HashSet};
@@ -262,6 +263,8 @@ pub struct Delegation {
     pub write: bool,
     /// With delegated time stamps (RFC 9754).
     pub attrs: bool,
+    /// Where times stood then.
+    pub times: TimesGiven,
     /// The change number when it was given, for CB_GETATTR.
     pub change: u64,
     /// Size when it was given.

@@ -62,6 +62,7 @@ fn export(path: &str, store: MemoryStore) -> Export {
         tcp: true,
         rdma: true,
         delegations: true,
+        delegated_times: true,
         reserved_port_only: false,
     }
 }
@@ -72,8 +73,8 @@ fn store(minor: u64) -> MemoryStore {
 }
 
 impl Rig {
-    /// The exports: `/export` and `/dir/second` are open, `/dir/ro` is
-    /// read-only (the same tree as `/export`), `/closed` is for others,
+    /// The exports: `/export` and `/dir/second` are open, the latter without
+    /// delegated times, `/dir/ro` is read-only (the same tree as `/export`), `/closed` is for others,
     /// `/weak` takes AUTH_NONE only, `/old` knows minor version 0 only.
     pub(crate) fn new() -> Rc<Self> {
         Self::over(store(1))
@@ -81,6 +82,8 @@ impl Rig {
 
     /// The same with a tree for `/export`.
     pub(crate) fn over(store_one: MemoryStore) -> Rc<Self> {
+        let mut second = export("/dir/second", store(2));
+        second.delegated_times = false;
         let mut read_only = export("/dir/ro", store_one.clone());
         read_only.read_only = true;
         let mut closed = export("/closed", store(3));
@@ -90,14 +93,7 @@ impl Rig {
         weak.clients[0].sys = false;
         let mut old = export("/old", store(5));
         old.versions.v4 = [true, false, false];
-        let exports = [
-            export("/export", store_one.clone()),
-            export("/dir/second", store(2)),
-            read_only,
-            closed,
-            weak,
-            old,
-        ];
+        let exports = [export("/export", store_one.clone()), second, read_only, closed, weak, old];
         let exports: Vec<_> = exports.into_iter().map(Arc::new).collect();
         let (world, shelf) = (World::new(), Arc::<Shelf>::default());
         let server = serve(&world, &shelf, &exports, 1, GRACE as u32);

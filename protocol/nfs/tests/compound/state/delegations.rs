@@ -380,48 +380,6 @@ fn a_new_file_may_be_delegated_to_its_maker() {
     }
 }
 
-/// A SETATTR of the delegated time of modification.
-fn delegated_time(seconds: i64) -> Fattr {
-    const TIME_DELEG_MODIFY: u32 = 85;
-    attrs(&[TIME_DELEG_MODIFY], |e| {
-        e.u64(seconds as u64);
-        e.u32(7);
-    })
-}
-
-#[test]
-fn delegated_times_are_for_holders_of_such_a_delegation() {
-    /// OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS.
-    const WANT_TIMESTAMPS: u32 = 0x10_0000;
-    for minor in 1..=2 {
-        let s = Scene::new(minor);
-        let plain = s.take(3);
-        let set = |c: &Client, opened: &Opened, stateid, seconds| {
-            c.setattr(&opened.fh, stateid, delegated_time(seconds)).map(|_| ())
-        };
-        assert_eq!(set(&s.holder, &plain, Stateid::ANONYMOUS, 9), Err(Status::BadStateid));
-        assert_eq!(set(&s.holder, &plain, plain.stateid, 9), Err(Status::BadStateid));
-        assert_eq!(set(&s.holder, &plain, plain.delegation(), 9), Err(Status::BadStateid));
-        s.holder.delegreturn(&plain.fh, plain.delegation()).unwrap();
-        s.holder.close(&plain).unwrap();
-        let timed = s.take(3 | WANT_TIMESTAMPS);
-        assert_eq!(set(&s.other, &timed, timed.delegation(), 9), Err(Status::BadStateid));
-        assert_eq!(set(&s.holder, &timed, timed.delegation(), 9), Ok(()));
-        let now = s.rig.world.clock().wall.seconds;
-        assert_eq!(set(&s.holder, &timed, timed.delegation(), now + 5000), Ok(()));
-        // A file system too full to note them lets the delegation come back.
-        let faults = s.rig.store.faults();
-        faults.fail_next(zgate_memory::FileOp::SetAttr, zgate_store::StoreError::NoSpace);
-        assert_eq!(set(&s.holder, &timed, timed.delegation(), 9), Ok(()));
-        faults.fail_next(zgate_memory::FileOp::SetAttr, zgate_store::StoreError::Io);
-        assert_eq!(set(&s.holder, &timed, timed.delegation(), 9), Err(Status::Io));
-        s.holder.delegreturn(&timed.fh, timed.delegation()).unwrap();
-        const TIME_MODIFY: u32 = 53;
-        let seconds = s.other.number(&timed.fh, TIME_MODIFY) >> 32;
-        assert_eq!(seconds as i64, now, "no file is of tomorrow");
-    }
-}
-
 #[test]
 fn a_delegation_given_while_a_writer_waits_for_storage_is_recalled() {
     use zgate_memory::{FileOp, When};

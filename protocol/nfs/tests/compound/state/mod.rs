@@ -1,6 +1,7 @@
 //! State and time: what clients hold, lose and take back.
 
 mod changes;
+mod delegated_times;
 mod delegations;
 mod foreign;
 mod grace;

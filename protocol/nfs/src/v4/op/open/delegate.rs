@@ -2,6 +2,7 @@
 
 use super::target::Target;
 use super::wire::{Args, Claim, Delegated};
+use crate::v4::attrs::delegated_times::TimesGiven;
 use crate::v4::cx::Cx;
 use crate::v4::state::delegation::NewDelegation;
 use crate::v4::wire::ClientId;
@@ -79,12 +80,14 @@ pub(super) async fn decide(
     let Ok(attr) = object.export.store.getattr(&object.node).await else {
         return none(RESOURCE);
     };
-    let attrs = cx.minor > 0 && args.access & WANT_TIMESTAMPS != 0;
+    let wanted = cx.minor > 0 && args.access & WANT_TIMESTAMPS != 0;
+    let attrs = wanted && object.export.gives_delegated_times();
     let new = NewDelegation {
         client,
         object,
         write,
         attrs,
+        times: TimesGiven { now: cx.now.wall, mtime: attr.mtime },
         change: attr.change,
         size: attr.size,
         opened: &opened,
