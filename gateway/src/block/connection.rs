@@ -6,6 +6,7 @@ use super::limits::MAX_QUEUED_BYTES;
 use super::login::{self, LoginWire};
 use super::receive::Receiver;
 use crate::listen::send::Sender;
+use crate::serve::connections::Slot;
 use crate::serve::data_path::{self, DataDirection};
 use crate::serve::service::Service;
 use std::net::SocketAddr;
@@ -102,18 +103,28 @@ struct Connection {
 }
 
 /// Serves a connection until either side closes it.
-pub(crate) async fn serve(stream: TcpStream, peer: Peer, core: usize, service: Rc<Service>) {
+pub(crate) async fn serve(
+    stream: TcpStream,
+    peer: Peer,
+    slot: Slot,
+    core: usize,
+    service: Rc<Service>,
+) {
     let block = Arc::clone(&service.shared.block);
-    let number = peer.connection;
     let port = Arc::new(Port::new(SocketAddr::new(peer.address, peer.port), core));
+    let Some(ticket) = login::begin(&block, &port) else {
+        tracing::debug!(peer = %port.peer, "iSCSI connection closed: too many logins at once");
+        return;
+    };
     let mut wire = Wire::new(stream, service.shared.pool.clone());
     let drain = service.shared.drain.wait();
     let admitted = tokio::select! {
-        admitted = login::run(&mut wire, &block, &port) => admitted,
+        admitted = login::run(&mut wire, &block, &port, ticket) => admitted,
         () = drain => Err("draining"),
     };
     match admitted {
         Ok(admitted) => {
+            admitted.count(&slot);
             let attached = Attached::new(port, block, admitted, wire.local());
             let mut connection =
                 Connection { wire, attached, service: Rc::clone(&service), draining: false };
@@ -122,7 +133,6 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, core: usize, service: R
         }
         Err(why) => tracing::debug!(peer = %port.peer, why, "iSCSI connection closed"),
     }
-    service.shared.connections.remove(number);
 }
 
 impl Connection {

@@ -1,10 +1,8 @@
 //! Counters of the iSCSI data path: relaxed atomics, read when somebody asks.
 
-use super::limits::{MAX_LOGINS, MAX_LOGINS_PER_ADDRESS};
 use crate::serve::counters::LATENCY_BOUNDS_SECONDS;
 use crate::serve::data_path::DataPath;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use zgate_iscsi::login::LoginStatus;
@@ -148,8 +146,6 @@ pub(crate) struct Figures {
     pub running_bytes: AtomicU64,
     /// Data carried and copied.
     pub data: Arc<DataPath>,
-    /// Connections that are logging in, by address.
-    logging_in: Mutex<BTreeMap<IpAddr, usize>>,
 }
 
 impl Default for Figures {
@@ -162,33 +158,11 @@ impl Default for Figures {
             sent_bytes: AtomicU64::new(0),
             running_bytes: AtomicU64::new(0),
             data: Arc::default(),
-            logging_in: Mutex::default(),
         }
     }
 }
 
 impl Figures {
-    /// Counts a login that begins; false when there are too many, in all or
-    /// from this address.
-    pub(crate) fn begin_login(&self, from: IpAddr) -> bool {
-        let mut under_way = self.logging_in.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = under_way.get(&from).copied().unwrap_or(0);
-        let fits = here < MAX_LOGINS_PER_ADDRESS && under_way.values().sum::<usize>() < MAX_LOGINS;
-        if fits {
-            under_way.insert(from, here + 1);
-        }
-        fits
-    }
-
-    /// A login that was counted has ended.
-    pub(crate) fn end_login(&self, from: IpAddr) {
-        let mut under_way = self.logging_in.lock().unwrap_or_else(PoisonError::into_inner);
-        match under_way.get_mut(&from) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(under_way.remove(&from)),
-        }
-    }
-
     /// Counts a finished command.
     pub(crate) fn command(&self, family: Family, status: ScsiStatus, nanos: u64) {
         let Some(figures) = self.families.get(family as usize) else { return };
@@ -256,22 +230,6 @@ mod tests {
         assert_eq!((family.label(), buckets[0], buckets[1], errors[0]), ("read", 1, 1, 1));
         assert_eq!(figures.families().count(), 1);
         assert_eq!(Family::of(0xff).label(), "other");
-    }
-
-    #[test]
-    fn one_address_does_not_take_all_logins() {
-        let figures = Figures::default();
-        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
-        let begun = |from: IpAddr| (0..1000).take_while(|_| figures.begin_login(from)).count();
-        assert_eq!(begun(address(1)), MAX_LOGINS_PER_ADDRESS);
-        assert!(figures.begin_login(address(2)));
-        let others: usize = (3..20).map(|last| begun(address(last))).sum();
-        assert_eq!(MAX_LOGINS_PER_ADDRESS + 1 + others, MAX_LOGINS);
-        figures.end_login(address(2));
-        assert!(figures.begin_login(address(77)) && !figures.begin_login(address(78)));
-        figures.end_login(address(77));
-        (0..MAX_LOGINS_PER_ADDRESS).for_each(|_| figures.end_login(address(1)));
-        assert_eq!(begun(address(1)), MAX_LOGINS_PER_ADDRESS);
     }
 
     #[test]

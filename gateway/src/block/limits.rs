@@ -18,8 +18,14 @@ pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(40);
 /// Connections that may be logging in at the same time: a storm of half-open
 /// logins is turned away beyond it.
 pub(crate) const MAX_LOGINS: usize = 256;
-/// The same from one address, so that one host cannot keep out all others.
-pub(crate) const MAX_LOGINS_PER_ADDRESS: usize = 64;
+/// The same from one host, so that one cannot keep out all others.
+pub(crate) const MAX_LOGINS_PER_HOST: usize = 64;
+/// A login that has been under way for less makes no room for another: a storm
+/// of hosts that all come back at once is let through in turn.
+pub(crate) const LOGIN_LEAST_TIME: Duration = Duration::from_millis(500);
+/// Receives that an iSER connection has until it is logged in: an initiator sends
+/// one request and waits for its response (RFC 7143 §6.2).
+pub(crate) const LOGIN_RECEIVES: u32 = 4;
 /// Receive buffer of a connection, in bytes.
 pub(crate) const STREAM_BYTES: usize = 128 << 10;
 /// With less room than this in it, a receive buffer is replaced, in bytes.
@@ -75,4 +81,9 @@ const _: () = assert!(MAX_RUNNING_BYTES >= zgate_scsi::limits::MAX_TRANSFER_BYTE
 const _: () = assert!(LOGIN_SETTLE_TIMEOUT.as_secs() < LOGIN_TIMEOUT.as_secs());
 const _: () = assert!(FUNCTION_TIMEOUT.as_secs() < PING_AFTER.as_secs() + PING_TIMEOUT.as_secs());
 const _: () = assert!(MAX_TOTAL_BYTES >= MAX_RUNNING_BYTES);
-const _: () = assert!(MAX_LOGINS_PER_ADDRESS < MAX_LOGINS);
+const _: () = assert!(MAX_LOGINS_PER_HOST < MAX_LOGINS);
+const _: () = assert!(LOGIN_LEAST_TIME.as_millis() < LOGIN_TIMEOUT.as_millis());
+const _: () = assert!(
+    MAX_LOGINS * LOGIN_RECEIVES as usize * zgate_iser::limits::RECEIVE_BYTES <= 16 << 20,
+    "hosts that are not logged in hold little"
+);

@@ -4,8 +4,10 @@ use super::attached::abandon;
 use super::cell::{Cell, Port};
 use super::figures::reason;
 use super::limits::LOGIN_TIMEOUT;
+use super::logins::Ticket;
 use super::service::BlockService;
-use std::net::{IpAddr, SocketAddr};
+use crate::serve::connections::{Slot, Standing};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zgate_iscsi::login::{
@@ -20,6 +22,9 @@ use zgate_iscsi::text::parse_text;
 pub(crate) trait LoginWire {
     /// What it is.
     fn transport(&self) -> Transport;
+
+    /// The login is about to succeed: makes ready for what may follow it.
+    fn open(&mut self) {}
 
     /// What login agreed.
     fn configure(&mut self, params: &Operational);
@@ -44,26 +49,24 @@ pub(crate) struct Admitted {
     pub handle: ConnHandle,
 }
 
-/// Counts a login that is under way.
-struct UnderWay<'a> {
-    block: &'a BlockService,
-    from: IpAddr,
-}
-
-impl<'a> UnderWay<'a> {
-    fn begin(block: &'a BlockService, from: IpAddr) -> Option<Self> {
-        if !block.figures.begin_login(from) {
-            return None;
+impl Admitted {
+    /// Takes the connection from among those of outsiders. One that only asks
+    /// for names stays: anybody may be asked nothing for it.
+    pub(crate) fn count(&self, slot: &Slot) {
+        if self.login.key.target.is_some() {
+            slot.set_standing(Standing::LoggedIn);
         }
-        // Its end counts back.
-        Some(Self { block, from })
     }
 }
 
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.block.figures.end_login(self.from);
+/// A place for a connection that is about to log in; `None` when there are too
+/// many. Before it has one, nothing is kept for it.
+pub(crate) fn begin(block: &BlockService, port: &Port) -> Option<Ticket> {
+    let ticket = block.logins.begin(port.peer.ip());
+    if ticket.is_none() {
+        block.figures.login_refused("too_many_logins");
     }
+    ticket
 }
 
 /// Logs a connection in.
@@ -71,14 +74,11 @@ pub(crate) async fn run(
     wire: &mut impl LoginWire,
     block: &BlockService,
     port: &Arc<Port>,
+    mut ticket: Ticket,
 ) -> Result<Admitted, &'static str> {
-    let Some(_counted) = UnderWay::begin(block, port.peer.ip().to_canonical()) else {
-        block.figures.login_refused("too_many_logins");
-        return Err("too many logins at once");
-    };
-    let negotiated = tokio::time::timeout(LOGIN_TIMEOUT, negotiate(wire, block, port)).await;
-    let (done, login) = negotiated.map_err(|_| {
-        block.figures.login_refused("timeout");
+    let negotiated = ticket.within(LOGIN_TIMEOUT, negotiate(wire, block, port)).await;
+    let (done, login) = negotiated.map_err(|why| {
+        block.figures.login_refused(why);
         "login took too long"
     })??;
     finish(wire, block, port, done, login).await
@@ -163,7 +163,10 @@ async fn finish(
     };
     block.figures.logins.fetch_add(1, Ordering::Relaxed);
     let admitted = Admitted { login: done, cell, handle };
-    if let Err(why) = send(wire, &mut login).await {
+    // The first commands may come as soon as the response is there.
+    wire.open();
+    let sent = tokio::time::timeout(LOGIN_TIMEOUT, send(wire, &mut login)).await;
+    if let Err(why) = sent.unwrap_or(Err("the peer does not take the last response")) {
         abandon(block, &admitted);
         return Err(why);
     }

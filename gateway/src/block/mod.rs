@@ -25,6 +25,7 @@ pub(crate) mod functions;
 pub(crate) mod iser;
 pub(crate) mod limits;
 pub(crate) mod login;
+pub(crate) mod logins;
 pub(crate) mod receive;
 pub(crate) mod reservations;
 pub(crate) mod service;

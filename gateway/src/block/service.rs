@@ -7,6 +7,7 @@ use super::figures::Figures;
 use super::limits::{
     MAX_GATHERED_BYTES, MAX_GATHERED_TOTAL_BYTES, MIN_GATHERED_BYTES, PING_AFTER, PING_TIMEOUT,
 };
+use super::logins::Logins;
 use super::settings::{BlockSettings, Portal, TargetSettings, Timeouts};
 use super::unit::{Unit, UnitHome};
 use std::collections::HashMap;
@@ -37,6 +38,8 @@ pub(crate) struct Rules {
 /// The service.
 pub(crate) struct BlockService {
     pub figures: Figures,
+    /// Connections that are logging in.
+    pub logins: Arc<Logins>,
     pub home: UnitHome,
     pub timeouts: Timeouts,
     /// One change at a time.
@@ -60,6 +63,7 @@ impl BlockService {
         let catalog = Catalog::default().next(settings, &home)?;
         Ok(Self {
             figures: Figures::default(),
+            logins: Arc::default(),
             home,
             timeouts: settings.timeouts,
             changing: Mutex::new(()),

@@ -28,6 +28,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -323,6 +324,9 @@ impl Gateway {
     ) {
         let followed = place_followed(exports, &now);
         self.shared.v4.replace_namespace(namespace);
+        self.shared.exports_generation.fetch_add(1, Ordering::Release);
+        let namespace = self.shared.v4.namespace();
+        self.shared.connections.exports_changed(|host| namespace.names_host(host));
         let before = std::mem::replace(stores, now).followed();
         // What is not exported any more is let go of, whoever still looks.
         for (_, store) in before {
@@ -466,6 +470,7 @@ fn build(
         mount: zgate_nfs::mount::Server::new(source),
         replies: zgate_rpc::drc::ReplyCache::new(),
         connections,
+        exports_generation: AtomicU64::new(0),
         runtime,
         pool,
         engine,
@@ -548,15 +553,17 @@ fn run_core(
 }
 
 fn begin(connection: NewConnection, core: usize, service: &Rc<Service>) {
-    let NewConnection { arrival, peer } = connection;
+    let NewConnection { arrival, peer, slot } = connection;
     let (protocol, stream) = match arrival {
         Arrival::Tcp(protocol, stream) => (protocol, stream),
         Arrival::Rdma(arrival) => {
             let service = Rc::clone(service);
             match arrival.protocol {
-                Protocol::Rpc => tokio::task::spawn_local(rdma::serve(arrival, peer, service)),
+                Protocol::Rpc => {
+                    tokio::task::spawn_local(rdma::serve(arrival, peer, slot, service))
+                }
                 Protocol::Iscsi => {
-                    tokio::task::spawn_local(iser::serve(arrival, peer, core, service))
+                    tokio::task::spawn_local(iser::serve(arrival, peer, slot, core, service))
                 }
             };
             return;
@@ -566,15 +573,14 @@ fn begin(connection: NewConnection, core: usize, service: &Rc<Service>) {
         Ok(stream) => {
             let service = Rc::clone(service);
             match protocol {
-                Protocol::Rpc => tokio::task::spawn_local(tcp::serve(stream, peer, service)),
+                Protocol::Rpc => tokio::task::spawn_local(tcp::serve(stream, peer, slot, service)),
                 Protocol::Iscsi => {
-                    tokio::task::spawn_local(connection::serve(stream, peer, core, service))
+                    tokio::task::spawn_local(connection::serve(stream, peer, slot, core, service))
                 }
             };
         }
         Err(error) => {
             tracing::warn!(%error, "a connection cannot be watched");
-            service.connection_closed(peer.connection);
         }
     }
 }

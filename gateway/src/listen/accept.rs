@@ -1,10 +1,11 @@
 //! Accepting connections and spreading them over the cores.
 
 use super::rdma::accept::RdmaArrival;
-use crate::serve::service::Service;
+use crate::serve::connections::{Slot, Standing};
+use crate::serve::service::{Service, Shared};
 use socket2::{Domain, Socket, Type};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use tokio::sync::mpsc;
 use zgate_nfs::Peer;
@@ -35,6 +36,7 @@ pub(crate) enum Arrival {
 pub(crate) struct NewConnection {
     pub arrival: Arrival,
     pub peer: Peer,
+    pub slot: Slot,
 }
 
 /// Opens a listening socket.
@@ -71,6 +73,15 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
+/// What is known of a host before it has said anything.
+pub(crate) fn standing(shared: &Shared, protocol: Protocol, host: IpAddr) -> Standing {
+    match protocol {
+        Protocol::Iscsi => Standing::LoggingIn,
+        Protocol::Rpc if shared.v4.namespace().names_host(host) => Standing::Named,
+        Protocol::Rpc => Standing::Unnamed,
+    }
+}
+
 /// Accepts connections and hands them to the cores in turn.
 pub(crate) async fn accept_loop(
     listener: TcpListener,
@@ -96,7 +107,8 @@ pub(crate) async fn accept_loop(
                 continue;
             }
         };
-        let Some(connection) = service.shared.connections.admit(from.ip()) else {
+        let standing = standing(&service.shared, protocol, from.ip());
+        let Some(slot) = service.shared.connections.admit(from.ip(), standing) else {
             service.shared.metrics.connection_refused();
             tracing::warn!(peer = %from, "refused: too many connections");
             continue;
@@ -105,10 +117,10 @@ pub(crate) async fn accept_loop(
         if let Err(error) = tune(&stream, from) {
             tracing::debug!(%error, "socket options");
         }
-        let peer =
-            Peer { address: from.ip().to_canonical(), port: from.port(), connection, rdma: false };
+        let (address, port) = (from.ip().to_canonical(), from.port());
+        let peer = Peer { address, port, connection: slot.id, rdma: false };
         let arrival = Arrival::Tcp(protocol, stream);
-        if cores[next % cores.len()].send(NewConnection { arrival, peer }).is_err() {
+        if cores[next % cores.len()].send(NewConnection { arrival, peer, slot }).is_err() {
             return;
         }
         next += 1;

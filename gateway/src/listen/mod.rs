@@ -1,6 +1,7 @@
 //! Bytes arrive on a core and stay there: accepting, receiving, sending.
 
 pub(crate) mod accept;
+pub(crate) mod patience;
 pub(crate) mod rdma;
 pub(crate) mod receive;
 pub(crate) mod rpcbind;

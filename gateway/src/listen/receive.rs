@@ -3,9 +3,11 @@
 //! what follows is received where storage will take it from.
 
 use super::stream::read_some;
+use crate::serve::limits::{MAX_UNNAMED_RECORD_BYTES, UNNAMED_STREAM_BYTES};
 use bytes::Bytes;
 use tokio::net::TcpStream;
 use zgate_nfs::v4::bulk::{BulkPosition, bulk_position};
+use zgate_rpc::limits::MAX_RECORD_BYTES;
 use zgate_rpc::record::{self, MARKER_BYTES, Marker, Parsed, RecordError};
 use zgate_store::{AlignedBuf, BufferPool};
 
@@ -58,6 +60,16 @@ pub(crate) enum Progress {
     Record(Received),
     /// More bytes are needed.
     Wait,
+    /// The next record is a large one, and memory for it has to be waited for.
+    NoMemory,
+}
+
+/// The host's right to memory, as the connection knows it.
+pub(crate) trait Allowance {
+    /// Whether an export names the host. Otherwise its records are small.
+    fn is_named(&mut self) -> bool;
+    /// Whether memory for a large record may be taken now.
+    fn may_take_memory(&self) -> bool;
 }
 
 /// The receiving side of one connection.
@@ -68,19 +80,48 @@ pub(crate) struct Receiver {
     end: usize,
     bulk: Option<Bulk>,
     after_bulk: bool,
+    /// Bytes received and records taken out, so far; they wrap.
+    received: u64,
+    records: u64,
     pool: BufferPool,
 }
 
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Bytes received.
+    pub received: u64,
+    /// Records that were whole.
+    pub records: u64,
+    /// Whether part of another one is here.
+    pub unfinished: bool,
+}
+
 impl Receiver {
-    pub(crate) fn new(pool: BufferPool) -> Self {
+    /// For a connection of a host that an export names, or of any other.
+    pub(crate) fn new(pool: BufferPool, is_named: bool) -> Self {
         Self {
-            buffer: vec![0; STREAM_BYTES],
+            buffer: vec![0; if is_named { STREAM_BYTES } else { UNNAMED_STREAM_BYTES }],
             start: 0,
             end: 0,
             bulk: None,
             after_bulk: false,
+            received: 0,
+            records: 0,
             pool,
         }
+    }
+
+    /// How far it has come.
+    pub(crate) fn mark(&self) -> Mark {
+        let unfinished = self.bulk.is_some() || self.start < self.end;
+        Mark { received: self.received, records: self.records, unfinished }
+    }
+
+    /// Bytes held for a large record that is not whole.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let body = self.bulk.as_ref().map_or(0, |bulk| bulk.body.len());
+        body + self.buffer.len().saturating_sub(STREAM_BYTES)
     }
 
     /// Reads what is there without waiting. `Ok(0)`: the peer closed.
@@ -89,6 +130,7 @@ impl Receiver {
             if bulk.filled < bulk.body.len() {
                 let got = read_some(stream, &mut bulk.body[bulk.filled..])?;
                 bulk.filled += got;
+                self.received = self.received.wrapping_add(got as u64);
                 return Ok(got);
             }
         } else if self.start == self.end {
@@ -102,18 +144,20 @@ impl Receiver {
         };
         let got = read_some(stream, &mut self.buffer[self.end..limit])?;
         self.end += got;
+        self.received = self.received.wrapping_add(got as u64);
         Ok(got)
     }
 
     fn make_room(&mut self) {
-        if self.end < self.buffer.len() && self.start < STREAM_BYTES / 2 {
+        if self.end < self.buffer.len() && self.start < self.buffer.len() / 2 {
             return;
         }
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
         if self.end == self.buffer.len() {
-            self.buffer.resize(self.buffer.len() * 2, 0);
+            // Only [`Self::next`] lets a record grow so long.
+            self.buffer.resize((self.buffer.len() * 2).max(STREAM_BYTES), 0);
         }
     }
 
@@ -124,24 +168,54 @@ impl Receiver {
     /// The next record, when it is complete.
     ///
     /// # Errors
-    /// The peer's framing is beyond the limits.
-    pub(crate) fn next(&mut self) -> Result<Progress, RecordError> {
-        if self.bulk.is_some() {
-            return Ok(self.continue_bulk());
+    /// The peer's framing is beyond the limits, or a host that no export names
+    /// sends more than it may.
+    pub(crate) fn next(&mut self, allowance: &mut impl Allowance) -> Result<Progress, RecordError> {
+        if self.start == self.end && self.bulk.is_none() {
+            return Ok(Progress::Wait);
         }
-        if let Some(progress) = self.try_begin_bulk() {
-            return Ok(progress);
-        }
-        match record::parse(self.pending())? {
+        let most = if allowance.is_named() {
+            if self.bulk.is_some() {
+                return Ok(self.continue_bulk());
+            }
+            if let Some(progress) = self.try_begin_bulk(allowance) {
+                return Ok(progress);
+            }
+            MAX_RECORD_BYTES
+        } else if self.bulk.is_some() {
+            return Err(RecordError::TooLong);
+        } else {
+            MAX_UNNAMED_RECORD_BYTES
+        };
+        match record::parse_within(self.pending(), most)? {
             Parsed::Record(found) => {
                 let head = Bytes::copy_from_slice(&found.body(self.pending()));
                 self.start += found.consumed;
+                self.records = self.records.wrapping_add(1);
                 self.after_bulk = found.consumed >= BULK_BYTES;
                 self.shrink();
                 Ok(Progress::Record(Received { head, bulk: None, head_copies: 1, copied_bytes: 0 }))
             }
-            Parsed::Need(_) => Ok(Progress::Wait),
+            Parsed::Need(more) => self.wait_for(more, most, allowance),
         }
+    }
+
+    /// A record of which more is to come: it may need a larger buffer.
+    fn wait_for(
+        &self,
+        more: usize,
+        most: usize,
+        allowance: &impl Allowance,
+    ) -> Result<Progress, RecordError> {
+        let len = self.end - self.start + more;
+        if most < MAX_RECORD_BYTES {
+            // Empty fragments count, too.
+            let fits = len <= UNNAMED_STREAM_BYTES;
+            return if fits { Ok(Progress::Wait) } else { Err(RecordError::TooLong) };
+        }
+        let is_granted = self.held_bytes() > 0 || len < STREAM_BYTES;
+        let may_grow = is_granted || allowance.may_take_memory();
+        Ok(if may_grow { Progress::Wait } else { Progress::NoMemory })
     }
 
     /// A connection that once carried a large record keeps no large buffer.
@@ -153,13 +227,13 @@ impl Receiver {
     }
 
     /// Starts a bulk record when the stream stands at one.
-    fn try_begin_bulk(&mut self) -> Option<Progress> {
+    fn try_begin_bulk(&mut self, allowance: &impl Allowance) -> Option<Progress> {
         let pending = self.pending();
         let marker = Marker::parse(*pending.first_chunk::<MARKER_BYTES>()?);
         let have = &pending[MARKER_BYTES..];
         if !marker.last
             || marker.len < BULK_BYTES
-            || marker.len > zgate_rpc::limits::MAX_RECORD_BYTES
+            || marker.len > MAX_RECORD_BYTES
             || have.len() >= marker.len
         {
             return None;
@@ -170,6 +244,9 @@ impl Receiver {
             BulkPosition::NeedMore | BulkPosition::None => return None,
         };
         let tail_missing = marker.len.checked_sub(at.checked_add(len)?)?;
+        if !allowance.may_take_memory() {
+            return Some(Progress::NoMemory);
+        }
         let mut body = self.pool.take(len);
         let present = (have.len() - at).min(len);
         body[..present].copy_from_slice(&have[at..at + present]);
@@ -190,6 +267,7 @@ impl Receiver {
         let tail = &self.buffer[self.start..self.start + bulk.tail_missing];
         bulk.head.extend_from_slice(tail);
         self.start += bulk.tail_missing;
+        self.records = self.records.wrapping_add(1);
         match self.bulk.take() {
             Some(bulk) => Progress::Record(Received {
                 head: Bytes::from(bulk.head),

@@ -1,11 +1,13 @@
 //! One TCP connection: its records in, its replies out, callbacks both ways.
 
-use super::receive::{Progress, Received, Receiver};
+use super::patience::Patience;
+use super::receive::{Allowance, Progress, Received, Receiver};
 use super::send::Sender;
-use crate::serve::connections::{CallbackCall, Registration};
+use crate::serve::connections::{CallbackCall, Registration, Slot};
 use crate::serve::data_path::{DataDirection, Transport};
 use crate::serve::dispatch::{Answer, answer};
-use crate::serve::fair_share::Held;
+use crate::serve::host::Host;
+use crate::serve::limits::MEMORY_RETRY;
 use crate::serve::service::Service;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -14,8 +16,10 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use zgate_nfs::Peer;
 
 /// Requests of one connection that run at the same time; further ones stay in
@@ -41,20 +45,26 @@ struct Connection {
     running_bytes: usize,
     callbacks: HashMap<u32, oneshot::Sender<Bytes>>,
     draining: bool,
-    held: Held,
+    host: Host,
+    patience: Patience,
+    /// A large record has to wait for memory.
+    awaits_memory: bool,
 }
 
 /// Serves a connection until either side closes it.
-pub(crate) async fn serve(stream: TcpStream, peer: Peer, service: Rc<Service>) {
-    let registration = service.shared.connections.register(peer.connection);
+pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc<Service>) {
+    let registration = service.shared.connections.register(slot.id);
+    let mut host = Host::new(&service, peer.address);
     let mut connection = Connection {
-        receiver: Receiver::new(service.shared.pool.clone()),
+        receiver: Receiver::new(service.shared.pool.clone(), host.is_named()),
         sender: Sender::default(),
         running: FuturesUnordered::new(),
         running_bytes: 0,
         callbacks: HashMap::new(),
         draining: false,
-        held: service.held_by(peer.address),
+        host,
+        patience: Patience::default(),
+        awaits_memory: false,
         stream,
         peer: Rc::new(peer),
         service,
@@ -68,6 +78,7 @@ impl Connection {
     async fn run(&mut self, mut registration: Registration) -> &'static str {
         let service = Rc::clone(&self.service);
         let mut drain = pin!(service.shared.drain.wait());
+        let mut check = pin!(tokio::time::sleep(self.patience.period(self.host.is_named())));
         loop {
             if let Err(why) = self.take_records().await {
                 return why;
@@ -75,7 +86,13 @@ impl Connection {
             if self.sender.flush(&self.stream).is_err() {
                 return "the peer is gone";
             }
-            self.held.set(self.running_bytes + self.sender.queued_bytes());
+            self.host.holds(
+                self.running_bytes + self.sender.queued_bytes() + self.receiver.held_bytes(),
+            );
+            let soon = Instant::now() + MEMORY_RETRY;
+            if self.awaits_memory && check.deadline() > soon {
+                check.as_mut().reset(soon);
+            }
             if self.draining && self.running.is_empty() && self.sender.is_empty() {
                 return "draining";
             }
@@ -92,7 +109,7 @@ impl Connection {
                         return "the peer is gone";
                     }
                 }
-                ready = self.stream.readable(), if self.may_read() => {
+                ready = self.stream.readable(), if !self.awaits_memory && self.may_read() => {
                     if ready.is_err() {
                         return "the peer is gone";
                     }
@@ -108,17 +125,36 @@ impl Connection {
                 }
                 Some(call) = registration.calls.recv() => self.send_callback(call),
                 () = drain.as_mut(), if !self.draining => self.draining = true,
+                () = check.as_mut() => match self.check() {
+                    Ok(next) => check.as_mut().reset(Instant::now() + next),
+                    Err(why) => return why,
+                },
             }
         }
     }
 
+    /// Judges whether the peer takes too long; returns when to look next.
+    fn check(&mut self) -> Result<Duration, &'static str> {
+        let is_named = self.host.is_named();
+        self.patience.check(self.receiver.mark(), is_named)?;
+        if is_named && (self.awaits_memory || !self.may_read()) {
+            self.patience.excuse();
+        }
+        Ok(self.patience.period(is_named))
+    }
+
     /// Whether another request may be taken in. When buffers run short,
-    /// a connection with requests under way waits for one of them to end.
-    fn may_read(&self) -> bool {
-        let shared = &self.service.shared;
-        let short = shared.pool.in_use_bytes() > shared.buffer_bytes;
+    /// a connection with requests under way waits for one of them to end; one
+    /// whose request has its memory already goes on. A host that no export
+    /// names has one request at a time.
+    fn may_read(&mut self) -> bool {
         let waiting_helps = !self.running.is_empty() || !self.sender.is_empty();
-        !(self.draining || waiting_helps && (short || !self.held.may_take()))
+        if waiting_helps && !self.host.is_named() {
+            return false;
+        }
+        let must_wait =
+            waiting_helps && self.receiver.held_bytes() == 0 && !self.host.may_take_request();
+        !(self.draining || must_wait)
             && self.running.len() < MAX_REQUESTS_IN_FLIGHT
             && self.running_bytes < MAX_REQUEST_BYTES_IN_FLIGHT
             && self.sender.queued_bytes() < MAX_REPLY_BYTES_QUEUED
@@ -127,10 +163,15 @@ impl Connection {
     /// Starts every request that is complete. One that needs no waiting is
     /// answered on the spot, so that a burst leaves in one send.
     async fn take_records(&mut self) -> Result<(), &'static str> {
+        self.awaits_memory = false;
         while self.may_read() {
-            let received = match self.receiver.next() {
+            let received = match self.receiver.next(&mut self.host) {
                 Ok(Progress::Record(received)) => received,
                 Ok(Progress::Wait) => break,
+                Ok(Progress::NoMemory) => {
+                    self.awaits_memory = true;
+                    break;
+                }
                 Err(error) => {
                     tracing::warn!(peer = %self.peer.address, %error, "closing the connection");
                     return Err("bad record marking");
@@ -205,3 +246,7 @@ impl Connection {
         tokio::task::spawn_local(async move { while self.running.next().await.is_some() {} });
     }
 }
+
+#[cfg(test)]
+#[path = "tcp_tests.rs"]
+mod tests;

@@ -102,13 +102,22 @@ impl Held {
     /// Whether it may take in another request. A client that holds nothing
     /// always may; one that may not holds something, whose end will tell.
     pub(crate) fn may_take(&self) -> bool {
-        let own = self.client.held_bytes.load(Ordering::Relaxed);
-        let (part, of) = PLENTY;
         // Other connections of the client may hold all of it: then this one
         // would not learn of its end.
-        self.bytes == 0
-            || own < self.all.share(self.client.weight)
+        self.bytes == 0 || self.may_take_more()
+    }
+
+    /// Whether the client is below its share, or there is plenty.
+    pub(crate) fn may_take_more(&self) -> bool {
+        let own = self.client.held_bytes.load(Ordering::Relaxed);
+        let (part, of) = PLENTY;
+        own < self.all.share(self.client.weight)
             || self.all.held_bytes.load(Ordering::Relaxed) < self.all.budget_bytes / of * part
+    }
+
+    /// Whether any connection of the client holds anything.
+    pub(crate) fn client_holds_any(&self) -> bool {
+        self.client.held_bytes.load(Ordering::Relaxed) > 0
     }
 }
 

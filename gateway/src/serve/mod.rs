@@ -6,6 +6,8 @@ pub(crate) mod counters;
 pub(crate) mod data_path;
 pub(crate) mod dispatch;
 pub(crate) mod fair_share;
+pub(crate) mod host;
+pub(crate) mod limits;
 pub(crate) mod rdma_state;
 pub(crate) mod runtime;
 pub(crate) mod service;

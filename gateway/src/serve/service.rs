@@ -11,7 +11,7 @@ use crate::block::service::BlockService;
 use crate::observe::pools::PoolWatch;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 use zgate_nfs::runtime::ConnectionId;
 use zgate_rpc::drc::ReplyCache;
@@ -24,6 +24,9 @@ pub(crate) struct Shared {
     pub mount: zgate_nfs::mount::Server,
     pub replies: ReplyCache,
     pub connections: Arc<Connections>,
+    /// Counts replacements of the exports: what connections know of their hosts
+    /// is about one of them.
+    pub exports_generation: AtomicU64,
     pub runtime: Arc<GatewayRuntime>,
     pub pool: BufferPool,
     /// What files are read and written with.

@@ -110,13 +110,21 @@ impl RdmaClient {
     }
 
     pub(crate) async fn connect_over(fabric: EmulatedFabric, to: SocketAddr) -> Self {
+        Self::try_connect_over(fabric, to).await.expect("a connection")
+    }
+
+    /// The same; an error when the server refuses.
+    pub(crate) async fn try_connect_over(
+        fabric: EmulatedFabric,
+        to: SocketAddr,
+    ) -> std::io::Result<Self> {
         let own = PrivateData { remote_invalidation: true, send_bytes: 4096, receive_bytes: 4096 };
         let receives = (0..80).map(|id| (WorkId(id), AlignedBuf::zeroed(RECEIVE_BYTES))).collect();
         let private_data = own.encode().to_vec();
         let setup = Setup { receives, private_data, ..Setup::default() };
-        let made = fabric.connect(to, setup).await.expect("a connection");
+        let made = fabric.connect(to, setup).await.map_err(std::io::Error::other)?;
         let server = PrivateData::decode(&made.private_data);
-        Self { fabric, connection: made.connection, server, answers: HashMap::new() }
+        Ok(Self { fabric, connection: made.connection, server, answers: HashMap::new() })
     }
 
     /// Lends memory with these bytes in it.

@@ -45,8 +45,9 @@ impl Marker {
 /// record begins is unknown or too far away.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RecordError {
-    /// All fragments together are longer than [`MAX_RECORD_BYTES`].
-    #[error("record longer than {MAX_RECORD_BYTES} bytes")]
+    /// All fragments together are longer than the peer may send, at most
+    /// [`MAX_RECORD_BYTES`].
+    #[error("record longer than this peer may send (never more than {MAX_RECORD_BYTES} bytes)")]
     TooLong,
     /// More than [`MAX_FRAGMENTS`] fragments.
     #[error("record in more than {MAX_FRAGMENTS} fragments")]
@@ -97,12 +98,20 @@ pub enum Parsed {
     Record(Record),
 }
 
-/// Looks for a record at the start of `buffer`.
+/// Looks for a record at the start of `buffer`, as long as any may be.
+///
+/// # Errors
+/// As [`parse_within`].
+pub fn parse(buffer: &[u8]) -> Result<Parsed, RecordError> {
+    parse_within(buffer, MAX_RECORD_BYTES)
+}
+
+/// Looks for a record of at most `most` bytes at the start of `buffer`.
 ///
 /// # Errors
 /// [`RecordError`]; said as soon as a marker shows it, before the fragment
 /// itself arrives.
-pub fn parse(buffer: &[u8]) -> Result<Parsed, RecordError> {
+pub fn parse_within(buffer: &[u8], most: usize) -> Result<Parsed, RecordError> {
     let mut at = 0;
     let mut total = 0;
     let mut fragments = Vec::with_capacity(1);
@@ -113,7 +122,7 @@ pub fn parse(buffer: &[u8]) -> Result<Parsed, RecordError> {
         let marker = Marker::parse(*raw);
         at += MARKER_BYTES;
         total += marker.len;
-        if total > MAX_RECORD_BYTES {
+        if total > most.min(MAX_RECORD_BYTES) {
             return Err(RecordError::TooLong);
         }
         let end = at + marker.len;
@@ -184,6 +193,15 @@ mod tests {
         let most = [vec![0; MARKER_BYTES * (MAX_FRAGMENTS - 1)], fragment(true, b"")].concat();
         let Ok(Parsed::Record(record)) = parse(&most) else { panic!() };
         assert!(record.is_empty());
+    }
+
+    #[test]
+    fn a_peer_may_be_held_to_less() {
+        let raw = fragment(true, &[7; 11]);
+        assert!(matches!(parse_within(&raw, 11), Ok(Parsed::Record(_))));
+        assert_eq!(parse_within(&raw[..4], 10), Err(RecordError::TooLong));
+        let cut = [fragment(false, &[7; 6]), fragment(true, &[7; 5])].concat();
+        assert_eq!(parse_within(&cut[..14], 10), Err(RecordError::TooLong));
     }
 
     #[test]

@@ -5,8 +5,10 @@ use crate::block::attached::{Attached, last_words};
 use crate::block::cell::Port;
 use crate::block::limits::MAX_QUEUED_BYTES;
 use crate::block::login::{self, LoginWire};
+use crate::block::logins::Ticket;
 use crate::listen::rdma::accept::RdmaArrival;
 use crate::listen::rdma::progress::Progress;
+use crate::serve::connections::Slot;
 use crate::serve::data_path::DataDirection;
 use crate::serve::service::Service;
 use bytes::Bytes;
@@ -47,22 +49,37 @@ struct Connection {
 }
 
 /// Accepts an initiator and serves it until either side ends the connection.
-pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, core: usize, service: Rc<Service>) {
-    let number = peer.connection;
+pub(crate) async fn serve(
+    arrival: RdmaArrival,
+    peer: Peer,
+    slot: Slot,
+    core: usize,
+    service: Rc<Service>,
+) {
     let from = SocketAddr::new(peer.address, arrival.request.peer_address().port());
     let _counted = service.shared.rdma.connected();
+    let port = Arc::new(Port::new(from, core));
+    let Some(ticket) = login::begin(&service.shared.block, &port) else {
+        tracing::debug!(peer = %from, "iSER connection refused: too many logins at once");
+        arrival.request.reject(Vec::new()).await;
+        return;
+    };
     match Wire::accept(arrival, service.shared.pool.clone()).await {
-        Ok(wire) => run(wire, Arc::new(Port::new(from, core)), &service).await,
+        Ok(wire) => run(wire, port, (slot, ticket), &service).await,
         Err(error) => tracing::warn!(peer = %from, %error, "an iSER connection is not made"),
     }
-    service.shared.connections.remove(number);
 }
 
-async fn run(mut wire: Wire, port: Arc<Port>, service: &Rc<Service>) {
+async fn run(
+    mut wire: Wire,
+    port: Arc<Port>,
+    (slot, ticket): (Slot, Ticket),
+    service: &Rc<Service>,
+) {
     let block = Arc::clone(&service.shared.block);
     let drain = service.shared.drain.wait();
     let admitted = tokio::select! {
-        admitted = login::run(&mut wire, &block, &port) => admitted,
+        admitted = login::run(&mut wire, &block, &port, ticket) => admitted,
         () = drain => Err("draining"),
     };
     let admitted = match admitted {
@@ -72,6 +89,7 @@ async fn run(mut wire: Wire, port: Arc<Port>, service: &Rc<Service>) {
             return;
         }
     };
+    admitted.count(&slot);
     let target = Target::new(wire.invalidate, admitted.login.params.solicited_buffer_only);
     let attached = Attached::new(port, block, admitted, wire.local());
     let mut connection = Connection {

@@ -1,5 +1,6 @@
 //! A connection of the fabric that carries PDUs.
 
+use crate::block::limits::LOGIN_RECEIVES;
 use crate::block::login::LoginWire;
 use crate::listen::rdma::accept::RdmaArrival;
 use bytes::Bytes;
@@ -67,6 +68,11 @@ impl Arrived {
     }
 }
 
+/// Receives of a connection that is logged in.
+fn receives() -> u32 {
+    Offer::default().window() + SPARE_RECEIVES
+}
+
 /// The connection.
 pub(super) struct Wire {
     verbs: Box<dyn zgate_fabric::Connection>,
@@ -91,8 +97,8 @@ impl Wire {
         let RdmaArrival { request, can_invalidate, local, .. } = arrival;
         let local = request.local_address().unwrap_or(local);
         let own = PrivateData::decode(request.private_data()).answer(can_invalidate);
-        let depth = Offer::default().window() + SPARE_RECEIVES;
-        let receives = (0..depth).map(|id| (WorkId(id.into()), pool.take(RECEIVE_BYTES)));
+        let depth = receives();
+        let receives = (0..LOGIN_RECEIVES).map(|id| (WorkId(id.into()), pool.take(RECEIVE_BYTES)));
         let setup = Setup {
             options: QueueOptions { receives: depth, ..QueueOptions::default() },
             receives: receives.collect(),
@@ -240,6 +246,13 @@ impl Wire {
 impl LoginWire for Wire {
     fn transport(&self) -> Transport {
         Transport::Iser
+    }
+
+    /// All receives, where a connection that may be anybody's had few.
+    fn open(&mut self) {
+        for id in LOGIN_RECEIVES..receives() {
+            self.verbs.post_receive(WorkId(id.into()), self.pool.take(RECEIVE_BYTES));
+        }
     }
 
     /// Nothing changes: receives hold the longest message from the beginning.

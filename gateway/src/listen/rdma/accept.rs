@@ -1,6 +1,7 @@
 //! Connection requests of RDMA clients, spread over the cores.
 
-use crate::listen::accept::{Arrival, NewConnection, Protocol};
+use crate::listen::accept::{Arrival, NewConnection, Protocol, standing};
+use crate::serve::connections::Standing;
 use crate::serve::rdma_state::RdmaState;
 use crate::serve::service::Service;
 use std::net::SocketAddr;
@@ -79,17 +80,25 @@ pub(crate) async fn accept_loop(
             }
         };
         let (from, local) = (request.peer_address(), listener.local_address());
-        let Some(connection) = service.shared.connections.admit(from.ip()) else {
+        let standing = standing(&service.shared, protocol, from.ip());
+        if standing == Standing::Unnamed {
+            // Before a receive is posted for it.
+            tracing::debug!(peer = %from, "RDMA refused: no export names the host");
+            service.shared.metrics.connection_refused();
+            request.reject(Vec::new()).await;
+            continue;
+        }
+        let Some(slot) = service.shared.connections.admit(from.ip(), standing) else {
             service.shared.metrics.connection_refused();
             tracing::warn!(peer = %from, "refused: too many connections");
             request.reject(Vec::new()).await;
             continue;
         };
         let address = from.ip().to_canonical();
-        let peer = Peer { address, port: NO_PORT, connection, rdma: true };
+        let peer = Peer { address, port: NO_PORT, connection: slot.id, rdma: true };
         let can_invalidate = fabric.send_with_invalidate();
         let arrival = Arrival::Rdma(RdmaArrival { request, can_invalidate, protocol, local });
-        if cores[next % cores.len()].send(NewConnection { arrival, peer }).is_err() {
+        if cores[next % cores.len()].send(NewConnection { arrival, peer, slot }).is_err() {
             return;
         }
         next += 1;

@@ -4,11 +4,11 @@ use super::accept::RdmaArrival;
 use super::callbacks::{Callbacks, MAX_OUTSTANDING};
 use super::progress::Progress;
 use super::reply::{Pieces, direct_items, post};
-use crate::listen::receive::Received;
-use crate::serve::connections::Registration;
+use crate::listen::receive::{Allowance, Received};
+use crate::serve::connections::{Registration, Slot};
 use crate::serve::data_path::{DataDirection, Transport};
 use crate::serve::dispatch::{Answer, answer};
-use crate::serve::fair_share::Held;
+use crate::serve::host::Host;
 use crate::serve::service::Service;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -91,22 +91,20 @@ struct Connection {
     progress: Progress,
     callbacks: Callbacks,
     draining: bool,
-    /// What of all buffers it holds.
-    held: Held,
+    host: Host,
     peer: Rc<Peer>,
     service: Rc<Service>,
 }
 
 /// Accepts a connection and serves it until either side ends it.
-pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, service: Rc<Service>) {
-    let registration = service.shared.connections.register(peer.connection);
+pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, slot: Slot, service: Rc<Service>) {
+    let registration = service.shared.connections.register(slot.id);
     let _counted = service.shared.rdma.connected();
     let peer = Rc::new(peer);
     let connection = match accept(arrival, &peer, &service).await {
         Ok(connection) => connection,
         Err(error) => {
             tracing::warn!(peer = %peer.address, %error, "an RDMA connection is not made");
-            service.connection_closed(peer.connection);
             return;
         }
     };
@@ -150,7 +148,7 @@ async fn accept(
         progress: Progress::new(),
         callbacks: Callbacks::default(),
         draining: false,
-        held: service.held_by(peer.address),
+        host: Host::new(service, peer.address),
         peer: Rc::clone(peer),
         service: Rc::clone(service),
     })
@@ -196,7 +194,7 @@ impl Connection {
                     self.draining = true;
                     Ok(())
                 }
-                _ = probe.tick() => self.probe(),
+                _ = probe.tick() => self.must_be_named().and_then(|()| self.probe()),
             };
             if let Err(why) = result.and_then(|()| self.send_callbacks()) {
                 return why;
@@ -229,7 +227,10 @@ impl Connection {
                 self.receives.posted();
                 match taken {
                     Some(Err((xid, error))) => self.send_error(xid, error),
-                    Some(Ok(call)) if !self.draining => self.take_call(call),
+                    Some(Ok(call)) if !self.draining => {
+                        self.must_be_named()?;
+                        self.take_call(call)
+                    }
                     _ => Ok(()),
                 }
             }
@@ -257,6 +258,11 @@ impl Connection {
             Event::Disconnected(Disconnect::Error) => Err("broken by failed work"),
             Event::Disconnected(_) => Err("disconnected"),
         }
+    }
+
+    /// The exports may have changed since the connection was accepted.
+    fn must_be_named(&mut self) -> Result<(), &'static str> {
+        if self.host.is_named() { Ok(()) } else { Err("no export names the host any more") }
     }
 
     /// Takes in a call. RFC 8166 §3.3.1: a requester must not have more
@@ -322,20 +328,18 @@ impl Connection {
     /// Whether another call may take buffers. When they run short, a
     /// connection with calls under way waits for one of them to end.
     fn may_begin(&self) -> bool {
-        let shared = &self.service.shared;
-        let short = shared.pool.in_use_bytes() > shared.buffer_bytes;
-        (self.is_idle() || !short && self.held.may_take())
+        (self.is_idle() || self.host.may_take_request())
             && self.bytes_in_flight < MAX_BYTES_IN_FLIGHT
             && self.sending.len() < MAX_REPLIES_IN_FLIGHT
     }
 
     /// Begins the calls that wait, as far as there are buffers.
     async fn begin_calls(&mut self) -> Result<(), &'static str> {
-        self.held.set(self.bytes_in_flight);
+        self.host.holds(self.bytes_in_flight);
         while self.may_begin() {
             let Some(call) = self.incomplete.pop_front() else { break };
             self.begin(call).await?;
-            self.held.set(self.bytes_in_flight);
+            self.host.holds(self.bytes_in_flight);
         }
         Ok(())
     }
