@@ -6,6 +6,7 @@ use super::limits::MAX_QUEUED_BYTES;
 use super::login::{self, LoginWire};
 use super::receive::Receiver;
 use crate::listen::send::Sender;
+use crate::serve::boundary;
 use crate::serve::connections::Slot;
 use crate::serve::data_path::{self, DataDirection};
 use crate::serve::service::Service;
@@ -128,7 +129,7 @@ pub(crate) async fn serve(
             let attached = Attached::new(port, block, admitted, wire.local());
             let mut connection =
                 Connection { wire, attached, service: Rc::clone(&service), draining: false };
-            let why = connection.run().await;
+            let why = boundary::connection(connection.run()).await;
             tracing::info!(peer = %connection.attached.port.peer, why, "iSCSI connection closed");
         }
         Err(why) => tracing::debug!(peer = %port.peer, why, "iSCSI connection closed"),

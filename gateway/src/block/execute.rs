@@ -5,6 +5,7 @@ use super::figures::Family;
 use super::functions;
 use super::service::BlockService;
 use super::unit::Unit;
+use crate::serve::boundary;
 use crate::serve::data_path::{DataDirection, Transport};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use tokio::sync::Notify;
 use zgate_iscsi::pdu::TaskAttribute as WireAttribute;
 use zgate_iscsi::session::{Command, Completion, TaskTag};
 use zgate_scsi::{
-    Cdb, Finished, Lun, Nexus, Response, ScsiStatus, Task, TaskAttribute, Work, expected_data_out,
-    touches_nothing,
+    Asc, Cdb, Finished, Lun, Nexus, Response, ScsiStatus, Sense, SenseKey, Task, TaskAttribute,
+    Work, expected_data_out, touches_nothing,
 };
 use zgate_store::BufferPool;
 
@@ -67,6 +68,12 @@ pub(crate) async fn execute(
         },
         &own,
     );
+    let run = async {
+        let done = boundary::caught("SCSI command", run).await;
+        done.unwrap_or_else(|| {
+            Response::check(Sense::new(SenseKey::HardwareError, Asc::INTERNAL_FAILURE))
+        })
+    };
     let response = match stop {
         None => run.await,
         Some(stop) => {

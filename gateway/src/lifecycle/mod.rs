@@ -1,6 +1,7 @@
 //! From settings to a running gateway and back.
 
 pub(crate) mod build;
+mod cores;
 pub(crate) mod fabric;
 mod process;
 pub(crate) mod recovery;

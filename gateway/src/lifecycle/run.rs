@@ -1,38 +1,36 @@
 //! Cores and their threads: starting, ticking, draining.
 
-use super::fabric::{FabricSource, RdmaSettings};
+use super::cores::{First, RdmaPortals, run_core};
+use super::fabric::RdmaSettings;
 use super::process::{obey_quotas, prefer_thread, raise_descriptor_limit};
 use super::recovery::DirRecovery;
 use super::state_dir::{StateDir, random_bytes};
 use super::stores::{OpenStores, open_store};
 use crate::block::service::BlockService;
 use crate::block::settings::{BlockSettings, Portal};
-use crate::block::unit::{Unit, UnitHome};
-use crate::block::{connection, iser};
+use crate::block::unit::UnitHome;
 use crate::follow::facts::{Facts, FollowedExport};
 use crate::follow::numbers::with_volumes;
 use crate::follow::plan::{DatasetRef, Volume};
 use crate::follow::store::FollowedStore;
-use crate::listen::accept::{Arrival, NewConnection, Protocol, accept_loop, bind};
-use crate::listen::{rdma, tcp};
-use crate::serve::attention::Attention;
+use crate::listen::accept::{Protocol, bind};
+use crate::serve::boundary::bring_down;
 use crate::serve::connections::{ConnectionLimits, Connections};
 use crate::serve::counters::Counters;
 use crate::serve::fair_share::FairShare;
 use crate::serve::rdma_state::RdmaState;
 use crate::serve::runtime::GatewayRuntime;
-use crate::serve::service::{Drain, Service, Shared};
+use crate::serve::service::{Drain, Shared};
 use crate::serve::ways::Ways;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::task::LocalSet;
 use zgate_iscsi::login::Transport;
 use zgate_nfs::namespace::{Export, Namespace, StableNames};
 use zgate_nfs::runtime::Runtime;
@@ -267,7 +265,10 @@ impl Gateway {
                 if uses_rdma {
                     zgate_io::credentials::keep_identity();
                 }
-                run_core(core, shared, incoming, first, stopped);
+                let run = || run_core(core, shared, incoming, first, stopped);
+                if !std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or(false) {
+                    bring_down("a core");
+                }
             };
             threads.push(thread.spawn(run)?);
         }
@@ -489,107 +490,4 @@ fn build(
         schedules: Arc::default(),
         facts: Facts::default(),
     }))
-}
-
-/// Where RDMA is listened for, and what is spoken there.
-type RdmaPortals = Vec<(SocketAddr, Protocol)>;
-
-/// What the first core does for all.
-struct First {
-    listeners: Vec<(std::net::TcpListener, Protocol)>,
-    /// RDMA, and where it listens.
-    fabric: Option<(FabricSource, RdmaPortals)>,
-    cores: Vec<mpsc::UnboundedSender<NewConnection>>,
-    /// Logical units whose background work is to be done.
-    units: mpsc::UnboundedReceiver<Arc<Unit>>,
-}
-
-/// One core: its runtime, its connections. The first one accepts and ticks.
-fn run_core(
-    core: usize,
-    shared: Arc<Shared>,
-    mut incoming: mpsc::UnboundedReceiver<NewConnection>,
-    first: Option<First>,
-    mut stopped: tokio::sync::watch::Receiver<bool>,
-) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            tracing::error!(%error, "a core cannot start");
-            return;
-        }
-    };
-    let local = LocalSet::new();
-    let attention = Attention::new(shared.poll_microseconds);
-    let service = Rc::new(Service { shared, attention });
-    local.block_on(&runtime, async move {
-        let watcher = Rc::clone(&service);
-        tokio::task::spawn_local(async move { watcher.attention.watch().await });
-        if let Some(First { listeners, fabric, cores, mut units }) = first {
-            for (listener, protocol) in listeners {
-                let (service, cores) = (Rc::clone(&service), cores.clone());
-                tokio::task::spawn_local(accept_loop(listener, protocol, service, cores));
-            }
-            if let Some((source, portals)) = fabric {
-                let service = Rc::clone(&service);
-                tokio::task::spawn_local(rdma::supervise(source, portals, service, cores));
-            }
-            tokio::task::spawn_local(tick(Rc::clone(&service)));
-            tokio::task::spawn_local(async move {
-                while let Some(unit) = units.recv().await {
-                    tokio::task::spawn_local(unit.run_background());
-                }
-            });
-        }
-        loop {
-            tokio::select! {
-                Some(connection) = incoming.recv() => begin(connection, core, &service),
-                _ = stopped.changed() => break,
-            }
-        }
-    });
-    // What helpers still ask of storage is not waited for.
-    runtime.shutdown_background();
-}
-
-fn begin(connection: NewConnection, core: usize, service: &Rc<Service>) {
-    let NewConnection { arrival, peer, slot } = connection;
-    let (protocol, stream) = match arrival {
-        Arrival::Tcp(protocol, stream) => (protocol, stream),
-        Arrival::Rdma(arrival) => {
-            let service = Rc::clone(service);
-            match arrival.protocol {
-                Protocol::Rpc => {
-                    tokio::task::spawn_local(rdma::serve(arrival, peer, slot, service))
-                }
-                Protocol::Iscsi => {
-                    tokio::task::spawn_local(iser::serve(arrival, peer, slot, core, service))
-                }
-            };
-            return;
-        }
-    };
-    match tokio::net::TcpStream::from_std(stream) {
-        Ok(stream) => {
-            let service = Rc::clone(service);
-            match protocol {
-                Protocol::Rpc => tokio::task::spawn_local(tcp::serve(stream, peer, slot, service)),
-                Protocol::Iscsi => {
-                    tokio::task::spawn_local(connection::serve(stream, peer, slot, core, service))
-                }
-            };
-        }
-        Err(error) => {
-            tracing::warn!(%error, "a connection cannot be watched");
-        }
-    }
-}
-
-async fn tick(service: Rc<Service>) {
-    let mut every = tokio::time::interval(Duration::from_secs(1));
-    loop {
-        every.tick().await;
-        service.shared.v4.tick(service.shared.runtime.now().seconds());
-        service.shared.block.tick();
-    }
 }

@@ -36,6 +36,11 @@ pub(crate) struct Received {
 }
 
 impl Received {
+    /// The transaction id of the call (RFC 5531 §9).
+    pub(crate) fn xid(&self) -> Option<u32> {
+        self.head.first_chunk().map(|xid| u32::from_be_bytes(*xid))
+    }
+
     /// Bytes received.
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.bulk.as_ref().map_or(0, |(_, data)| data.len())

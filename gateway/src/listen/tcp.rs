@@ -3,9 +3,10 @@
 use super::patience::Patience;
 use super::receive::{Allowance, Progress, Received, Receiver};
 use super::send::Sender;
+use crate::serve::boundary::{self, answer};
 use crate::serve::connections::{CallbackCall, Registration, Slot};
 use crate::serve::data_path::{DataDirection, Transport};
-use crate::serve::dispatch::{Answer, answer};
+use crate::serve::dispatch::Answer;
 use crate::serve::host::Host;
 use crate::serve::limits::MEMORY_RETRY;
 use crate::serve::service::Service;
@@ -69,7 +70,7 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc
         peer: Rc::new(peer),
         service,
     };
-    let why = connection.run(registration).await;
+    let why = boundary::connection(connection.run(registration)).await;
     tracing::debug!(peer = %connection.peer.address, why, "connection closed");
     connection.close();
 }

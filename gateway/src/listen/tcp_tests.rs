@@ -12,6 +12,7 @@ use tokio::task::LocalSet;
 use zgate_nfs::namespace::policy::Network;
 use zgate_nfs::namespace::{ClientRule, export::Versions};
 use zgate_nfs::v4::server::Identity;
+use zgate_nfs::v4::state::grace::GracePeriod;
 
 const NAMED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1));
@@ -26,7 +27,7 @@ fn gateway(dir: &std::path::Path) -> Gateway {
         interfaces: Vec::new(),
         cores: 1,
         lease_seconds: 90,
-        grace_seconds: 0,
+        grace: GracePeriod { seconds: 0, max_seconds: 0 },
         identity: Identity { owner_major: vec![1], owner_minor: 0, scope: vec![1] },
         connections: ConnectionLimits { total: 16, per_client: 16 },
         engine: zgate_io::EngineChoice::Threads,
@@ -48,6 +49,7 @@ fn gateway(dir: &std::path::Path) -> Gateway {
         tcp: true,
         rdma: false,
         delegations: false,
+        delegated_times: false,
         sync_names: false,
         reserved_port_only: false,
         snapshots_visible: false,

@@ -1,6 +1,7 @@
 //! From a record to its answer.
 
 pub(crate) mod attention;
+pub(crate) mod boundary;
 pub(crate) mod connections;
 pub(crate) mod counters;
 pub(crate) mod data_path;

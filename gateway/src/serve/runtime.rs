@@ -1,5 +1,6 @@
 //! The protocol's outside: clocks, timers, detached work, callbacks.
 
+use super::boundary;
 use super::connections::Connections;
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -31,7 +32,7 @@ impl GatewayRuntime {
 
 impl Runtime for GatewayRuntime {
     fn spawn(&self, work: LocalFuture<()>) {
-        tokio::task::spawn_local(work);
+        tokio::task::spawn_local(boundary::caught("work behind a reply", work));
     }
 
     fn callback(

@@ -93,6 +93,11 @@ impl Drain {
         self.changed.notify_waiters();
     }
 
+    /// Whether draining has begun.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Acquire)
+    }
+
     /// Returns once draining has begun.
     pub(crate) async fn wait(&self) {
         loop {

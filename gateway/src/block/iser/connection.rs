@@ -8,6 +8,7 @@ use crate::block::login::{self, LoginWire};
 use crate::block::logins::Ticket;
 use crate::listen::rdma::accept::RdmaArrival;
 use crate::listen::rdma::progress::Progress;
+use crate::serve::boundary;
 use crate::serve::connections::Slot;
 use crate::serve::data_path::DataDirection;
 use crate::serve::service::Service;
@@ -102,7 +103,7 @@ async fn run(
         service: Rc::clone(service),
         draining: false,
     };
-    let why = connection.run().await;
+    let why = boundary::connection(connection.run()).await;
     tracing::info!(peer = %connection.attached.port.peer, why, "iSER connection closed");
     // The queue pair goes first: nothing reaches its buffers after that.
     let Connection { wire, attached, .. } = connection;

@@ -5,9 +5,10 @@ use super::callbacks::{Callbacks, MAX_OUTSTANDING};
 use super::progress::Progress;
 use super::reply::{Pieces, direct_items, post};
 use crate::listen::receive::{Allowance, Received};
+use crate::serve::boundary::{self, answer};
 use crate::serve::connections::{Registration, Slot};
 use crate::serve::data_path::{DataDirection, Transport};
-use crate::serve::dispatch::{Answer, answer};
+use crate::serve::dispatch::Answer;
 use crate::serve::host::Host;
 use crate::serve::service::Service;
 use bytes::Bytes;
@@ -156,7 +157,7 @@ async fn accept(
 
 impl Connection {
     async fn run_to_end(mut self, registration: Registration) {
-        let why = self.run(registration).await;
+        let why = boundary::connection(self.run(registration)).await;
         tracing::debug!(peer = %self.peer.address, why, "RDMA connection closed");
         self.service.connection_closed(self.peer.connection);
         // What they change is changed, and their replies are kept for a

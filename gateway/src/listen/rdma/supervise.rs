@@ -3,6 +3,7 @@
 use super::accept::accept_loop;
 use crate::lifecycle::fabric::FabricSource;
 use crate::listen::accept::{NewConnection, Protocol};
+use crate::serve::boundary::essential;
 use crate::serve::service::Service;
 use futures_util::stream::StreamExt;
 use std::net::SocketAddr;
@@ -26,9 +27,11 @@ pub(crate) async fn supervise(
     let fabric = open(source, &service).await;
     tokio::task::spawn_local(tell_of_devices(Arc::clone(&fabric), Rc::clone(&service)));
     for (address, protocol) in portals {
-        let (fabric, service) = (Arc::clone(&fabric), Rc::clone(&service));
-        let accept = accept_loop(fabric, address, protocol, service, cores.clone());
-        tokio::task::spawn_local(accept);
+        let (fabric, service, cores) = (Arc::clone(&fabric), Rc::clone(&service), cores.clone());
+        tokio::task::spawn_local(async move {
+            let accept = accept_loop(fabric, address, protocol, Rc::clone(&service), cores);
+            essential("accepting over RDMA", &service.shared.drain, accept).await;
+        });
     }
 }
 
