@@ -102,6 +102,11 @@ mod tests {
         assert_eq!(said(disks), None);
         let emulated = said(&format!("{disks}[rdma]\nfabric = \"emulated\"\n")).unwrap();
         assert!(emulated.contains("iscsi.listen has it"), "{emulated}");
+        let export = "[[export]]\npath = \"/a\"\npseudo = \"/a\"\nrequire_reserved_port = true\n";
+        let ports = said(&format!("{good}{export}")).unwrap();
+        assert!(ports.contains("require_reserved_port") && ports.contains("tcp"), "{ports}");
+        assert_eq!(said(export), None);
+        assert_eq!(said(&format!("{good}{export}transports = [\"tcp\"]\n")), None);
         assert!(said("[rdma]\nfabric = \"infiniband\"\n").unwrap().contains("auto"));
     }
 }

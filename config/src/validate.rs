@@ -15,13 +15,14 @@ pub(crate) fn problems(config: &Config) -> Vec<String> {
     server(config, &mut found);
     crate::rdma::problems(config, &mut found);
     crate::interface::problems(config, &mut found);
+    let has_rdma = !config.rdma_listen().is_empty();
     for (index, export) in config.exports.iter().enumerate() {
         let name = if export.pseudo.is_empty() {
             format!("export number {}", index + 1)
         } else {
             format!("export {}", export.pseudo)
         };
-        check_export(export, &name, &mut found);
+        check_export(export, has_rdma, &name, &mut found);
     }
     check_paths_apart(config, &mut found);
     crate::validate_target::problems(config, &mut found);
@@ -77,7 +78,7 @@ fn server(config: &Config, found: &mut Vec<String>) {
     }
 }
 
-fn check_export(export: &ExportConfig, name: &str, found: &mut Vec<String>) {
+fn check_export(export: &ExportConfig, has_rdma: bool, name: &str, found: &mut Vec<String>) {
     let mut wrong = |text: String| found.push(format!("{name}: {text}"));
     match (&export.path, &export.dataset) {
         (None, None) => wrong("path or dataset is missing: name what to export".into()),
@@ -123,6 +124,13 @@ fn check_export(export: &ExportConfig, name: &str, found: &mut Vec<String>) {
             "max_transfer = {}: must be 64KiB, 128KiB, 256KiB, 512KiB, 1MiB, 2MiB or 4MiB",
             export.max_transfer
         ));
+    }
+    if has_rdma && export.require_reserved_port && export.transports.iter().any(|t| t == "rdma") {
+        wrong(
+            "require_reserved_port: NFS over RDMA has no source ports that root alone may use; \
+             set transports = [\"tcp\"], or leave the ports free"
+                .into(),
+        );
     }
     let mut choice = |key: &str, values: &[String], legal: &[&str]| {
         for value in values {

@@ -158,3 +158,32 @@ fn many_slow_connections_do_not_stop_the_others() {
     drop(slow);
     serves(&mut gateway);
 }
+
+/// What a peer can cause as often as it likes does not fill the log.
+#[test]
+fn garbage_is_one_line_in_the_log_and_a_count() {
+    let mut gateway = Gateway::start(90);
+    for _ in 0..60 {
+        let mut stream = connect(&gateway);
+        stream.write_all(&[0xff; 64]).unwrap();
+        assert!(closed(&mut stream));
+    }
+    let log = std::fs::read_to_string(gateway.dir.path().join("zgate.log")).unwrap();
+    let lines = log.lines().filter(|line| line.contains("closing the connection")).count();
+    assert!((1..=3).contains(&lines), "{lines} lines for 60 connections");
+    serves(&mut gateway);
+}
+
+/// A client may be called anything; a terminal shows it and does nothing else.
+#[test]
+fn names_that_clients_choose_move_no_cursor() {
+    let gateway = Gateway::start(90);
+    let _client = Client::ready(&gateway, "evil\x1b]0;owned\x07\r\n\u{9b}2J\u{202e}name");
+    for args in [&["clients"][..], &["clients", "--json"], &["status", "--json"]] {
+        let shown = String::from_utf8(gateway.command(args).stdout).unwrap();
+        assert!(shown.contains("evil") && shown.contains("name"), "{args:?}: {shown}");
+        let harmless = |c: char| c == '\n' || c.is_ascii_graphic() || c == ' ';
+        assert!(shown.chars().all(harmless), "{args:?}: {}", shown.escape_debug());
+        assert!(!shown.contains("\\u001b"), "{args:?}: escaped by JSON alone");
+    }
+}

@@ -6,6 +6,7 @@ use super::limits::MAX_QUEUED_BYTES;
 use super::login::{self, LoginWire};
 use super::receive::Receiver;
 use crate::listen::send::Sender;
+use crate::observe::throttle::warn_seldom;
 use crate::serve::boundary;
 use crate::serve::connections::Slot;
 use crate::serve::data_path::{self, DataDirection};
@@ -191,7 +192,7 @@ impl Connection {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(peer = %self.attached.port.peer, %error, "closing the iSCSI connection");
+                    warn_seldom!(peer = %self.attached.port.peer, %error, "closing the iSCSI connection");
                     let (handle, now) = (self.attached.admitted.handle, self.attached.block.now());
                     self.attached.drive(|session| session.handle_framing_error(handle, now));
                     return Err("bad framing");

@@ -6,6 +6,7 @@ use super::figures::reason;
 use super::limits::LOGIN_TIMEOUT;
 use super::logins::Ticket;
 use super::service::BlockService;
+use crate::observe::throttle::warn_seldom;
 use crate::serve::connections::{Slot, Standing};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -103,7 +104,7 @@ async fn negotiate(
             LoginState::Failed(status) => {
                 let why = reason(*status);
                 block.figures.login_refused(why);
-                tracing::warn!(peer = %port.peer, reason = why, "iSCSI login refused");
+                warn_seldom!(peer = %port.peer, reason = why, "iSCSI login refused");
                 send(wire, login).await?;
                 return Err("login refused");
             }

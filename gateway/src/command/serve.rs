@@ -7,6 +7,7 @@ use crate::follow::Follow;
 use crate::follow::watch::Follower;
 use crate::lifecycle::build;
 use crate::lifecycle::run::Gateway;
+use crate::lifecycle::systemd::{notify, start_watchdog};
 use crate::listen::rpcbind;
 use crate::observe::{http, pools, status};
 use crate::schedule::{self, Schedule};
@@ -93,6 +94,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
     if let (true, Some(address)) = (registered, gateway.addresses.first()) {
         rpcbind::register(address.port());
     }
+    start_watchdog(Arc::clone(&gateway.shared))?;
     notify("READY=1");
     while let Ok(event) = happened.recv() {
         match event {
@@ -121,16 +123,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
     // The socket of a gateway that ended in order leads nowhere any more.
     let _ = std::fs::remove_file(&config.server.admin_socket);
     Ok(true)
-}
-
-/// Tells systemd, when it started us.
-fn notify(state: &str) {
-    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let sent = std::os::unix::net::UnixDatagram::unbound()
-        .and_then(|datagram| datagram.send_to(state.as_bytes(), Path::new(&socket)));
-    if let Err(error) = sent {
-        tracing::warn!(%error, "systemd cannot be told");
-    }
 }
 
 /// All or nothing: the new exports are opened before the old ones go.

@@ -4,6 +4,7 @@
 use super::live::LiveArgs;
 use super::send::{self, SendArgs};
 use crate::admin::{Request, ask};
+use crate::observe::printable::printable;
 use crate::schedule;
 use clap::{Args, Subcommand};
 use indicatif::BinaryBytes;
@@ -275,7 +276,7 @@ fn change_line(change: &Change) -> String {
         ChangeKind::Renamed => 'R',
     };
     // What would move the cursor stays escaped.
-    let text = |path: &snapshot::RawPath| path.display().escape_debug().to_string();
+    let text = |path: &snapshot::RawPath| printable(&path.display());
     let mut line = format!("{sign} {:9} {}", change.file_type, text(&change.path));
     if let Some(path) = &change.new_path {
         line.push_str(&format!(" -> {}", text(path)));

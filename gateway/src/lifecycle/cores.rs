@@ -8,6 +8,7 @@ use crate::listen::accept::{Arrival, NewConnection, Protocol, accept_loop};
 use crate::listen::{rdma, tcp};
 use crate::serve::attention::Attention;
 use crate::serve::boundary::{bring_down, caught, essential};
+use crate::serve::health;
 use crate::serve::service::{Service, Shared};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -35,7 +36,10 @@ pub(super) struct First {
 pub(super) fn run_core(
     core: usize,
     shared: Arc<Shared>,
-    mut incoming: mpsc::UnboundedReceiver<NewConnection>,
+    (mut incoming, questions): (
+        mpsc::UnboundedReceiver<NewConnection>,
+        mpsc::Receiver<health::Question>,
+    ),
     first: Option<First>,
     mut stopped: tokio::sync::watch::Receiver<bool>,
 ) -> bool {
@@ -53,6 +57,7 @@ pub(super) fn run_core(
         let watcher = Rc::clone(&service);
         let watch = async move { watcher.attention.watch().await };
         begin_essential("busy polling", &service, watch);
+        begin_essential("answering for the core", &service, health::answer(questions));
         if let Some(First { listeners, fabric, cores, mut units }) = first {
             for (listener, protocol) in listeners {
                 let accept = accept_loop(listener, protocol, Rc::clone(&service), cores.clone());

@@ -9,3 +9,4 @@ pub(crate) mod run;
 pub(crate) mod state_dir;
 pub(crate) mod state_writer;
 pub(crate) mod stores;
+pub(crate) mod systemd;

@@ -18,6 +18,7 @@ use crate::serve::boundary::bring_down;
 use crate::serve::connections::{ConnectionLimits, Connections};
 use crate::serve::counters::Counters;
 use crate::serve::fair_share::FairShare;
+use crate::serve::health::Health;
 use crate::serve::rdma_state::RdmaState;
 use crate::serve::runtime::GatewayRuntime;
 use crate::serve::service::{Drain, Shared};
@@ -255,7 +256,8 @@ impl Gateway {
             (0..settings.cores.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
         let mut threads = Vec::new();
         let mut first = Some(First { listeners, fabric, cores: senders, units });
-        for (core, incoming) in receivers.into_iter().enumerate() {
+        let questions = shared.health.open(receivers.len());
+        for (core, (incoming, questions)) in receivers.into_iter().zip(questions).enumerate() {
             let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
             let first = first.take();
             let thread = std::thread::Builder::new().name(format!("zgate-core{core}"));
@@ -265,7 +267,7 @@ impl Gateway {
                 if uses_rdma {
                     zgate_io::credentials::keep_identity();
                 }
-                let run = || run_core(core, shared, incoming, first, stopped);
+                let run = || run_core(core, shared, (incoming, questions), first, stopped);
                 if !std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or(false) {
                     bring_down("a core");
                 }
@@ -485,6 +487,7 @@ fn build(
         poll_microseconds: settings.poll_microseconds,
         metrics,
         drain: Drain::default(),
+        health: Health::default(),
         block,
         pools: Arc::default(),
         schedules: Arc::default(),

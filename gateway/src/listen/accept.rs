@@ -1,6 +1,7 @@
 //! Accepting connections and spreading them over the cores.
 
 use super::rdma::accept::RdmaArrival;
+use crate::observe::throttle::warn_seldom;
 use crate::serve::connections::{Slot, Standing};
 use crate::serve::service::{Service, Shared};
 use socket2::{Domain, Socket, Type};
@@ -102,7 +103,7 @@ pub(crate) async fn accept_loop(
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, mostly: waiting is all there is to do.
-                tracing::warn!(%error, "a connection cannot be accepted");
+                warn_seldom!(%error, "a connection cannot be accepted");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 continue;
             }
@@ -110,7 +111,7 @@ pub(crate) async fn accept_loop(
         let standing = standing(&service.shared, protocol, from.ip());
         let Some(slot) = service.shared.connections.admit(from.ip(), standing) else {
             service.shared.metrics.connection_refused();
-            tracing::warn!(peer = %from, "refused: too many connections");
+            warn_seldom!(peer = %from, "refused: too many connections");
             continue;
         };
         let Ok(stream) = stream.into_std() else { continue };

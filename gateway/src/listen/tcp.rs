@@ -3,6 +3,7 @@
 use super::patience::Patience;
 use super::receive::{Allowance, Progress, Received, Receiver};
 use super::send::Sender;
+use crate::observe::throttle::warn_seldom;
 use crate::serve::boundary::{self, answer};
 use crate::serve::connections::{CallbackCall, Registration, Slot};
 use crate::serve::data_path::{DataDirection, Transport};
@@ -174,7 +175,7 @@ impl Connection {
                     break;
                 }
                 Err(error) => {
-                    tracing::warn!(peer = %self.peer.address, %error, "closing the connection");
+                    warn_seldom!(peer = %self.peer.address, %error, "closing the connection");
                     return Err("bad record marking");
                 }
             };
@@ -210,7 +211,7 @@ impl Connection {
             }
             Answer::Nothing => Ok(()),
             Answer::Close(why) => {
-                tracing::warn!(peer = %self.peer.address, why, "closing the connection");
+                warn_seldom!(peer = %self.peer.address, why, "closing the connection");
                 Err(why)
             }
         }

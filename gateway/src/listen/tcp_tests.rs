@@ -1,4 +1,5 @@
-//! How long a connection may take, in virtual time.
+//! How long a connection may take, in virtual time; and what is said about a core
+//! that takes too long itself.
 
 use super::*;
 use crate::block::settings::BlockSettings;
@@ -23,7 +24,7 @@ fn gateway(dir: &std::path::Path) -> Gateway {
         buffer_bytes: 64 << 20,
         fair_shares: true,
         state_dir: dir.join("state"),
-        nfs: Vec::new(),
+        nfs: vec!["127.0.0.1:0".parse().unwrap()],
         interfaces: Vec::new(),
         cores: 1,
         lease_seconds: 90,
@@ -101,5 +102,46 @@ fn silence_has_its_end_where_something_is_owed() {
         assert!((bound..=bound + IDLE_CHECK_PERIOD + CHECK_PERIOD).contains(&kept), "{kept:?}");
     });
     assert_eq!(gateway.shared.connections.len(), 0);
+    gateway.stop();
+}
+
+/// The status line and the body of an answer to GET.
+fn get(address: std::net::SocketAddr, path: &str) -> (String, String) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+#[test]
+fn a_core_that_hangs_is_unhealthy_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(dir.path());
+    let shared = std::sync::Arc::clone(&gateway.shared);
+    let http = crate::observe::http::start("127.0.0.1:0".parse().unwrap(), shared).unwrap();
+    let health = || get(http.address, "/healthz");
+    assert_eq!(health(), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
+    // The table of connections is held, and a new one needs a place in it.
+    let connections = std::sync::Arc::clone(&gateway.shared.connections);
+    let _slot = connections.admit(NAMED, Standing::Named).unwrap();
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let (holds, is_held) = std::sync::mpsc::channel();
+    let holder = std::thread::spawn(move || {
+        connections.exports_changed(|_| {
+            holds.send(()).unwrap();
+            held.recv().is_ok()
+        });
+    });
+    is_held.recv().unwrap();
+    let _waiting = std::net::TcpStream::connect(gateway.addresses[0]).unwrap();
+    let (status, body) = health();
+    assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+    assert!(body.contains("core 0"), "{body}");
+    let_go.send(()).unwrap();
+    holder.join().unwrap();
+    assert_eq!(health().0, "HTTP/1.1 200 OK");
     gateway.stop();
 }

@@ -1,6 +1,7 @@
 //! `zgate ls`: what lies in a directory, or what a model consists of.
 
 use super::place::Place;
+use crate::observe::printable::printable;
 use clap::Args;
 use std::error::Error;
 use std::time::Duration;
@@ -51,7 +52,7 @@ async fn directory(args: &ListArgs, place: &Place) -> Result<bool, Box<dyn Error
     }
     for entry in &entries {
         let slash = if entry.kind == KIND_DIRECTORY { "/" } else { "" };
-        println!("{:>15}  {}{slash}", entry.size, entry.name);
+        println!("{:>15}  {}{slash}", entry.size, printable(&entry.name));
     }
     Ok(true)
 }
@@ -68,7 +69,9 @@ async fn tensors(args: &ListArgs, place: &Place) -> Result<bool, Box<dyn Error>>
                 "bytes": info.bytes(), "file": file,
             }));
         } else {
-            println!("{:>15}  {:5} {:?}  {name}  ({file})", info.bytes(), info.dtype, info.shape);
+            let (bytes, shape) = (info.bytes(), &info.shape);
+            let (name, file) = (printable(name), printable(file));
+            println!("{bytes:>15}  {:5} {shape:?}  {name}  ({file})", info.dtype);
         }
     }
     if args.json {

@@ -2,6 +2,7 @@
 //! connection, everything bounded.
 
 use super::{exposition, status};
+use crate::serve::health::ANSWER_TIMEOUT;
 use crate::serve::service::Shared;
 use std::io;
 use std::net::SocketAddr;
@@ -72,7 +73,10 @@ async fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
             let body = serde_json::to_string_pretty(&status::status(shared))?;
             ("200 OK", "application/json", body)
         }
-        (Some("GET"), Some("/healthz")) => ("200 OK", "text/plain", "ok\n".to_owned()),
+        (Some("GET"), Some("/healthz")) => {
+            let (code, body) = health(&shared.health.silent_cores(ANSWER_TIMEOUT).await);
+            (code, "text/plain", body)
+        }
         (Some("GET"), _) => {
             let body = "there is /metrics, /status and /healthz\n".to_owned();
             ("404 Not Found", "text/plain", body)
@@ -85,6 +89,16 @@ async fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     );
     stream.write_all(reply.as_bytes()).await?;
     stream.shutdown().await
+}
+
+/// What is said about cores of which some do not answer.
+fn health(silent: &[usize]) -> (&'static str, String) {
+    if silent.is_empty() {
+        return ("200 OK", "ok\n".to_owned());
+    }
+    let cores = silent.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let seconds = ANSWER_TIMEOUT.as_secs();
+    ("503 Service Unavailable", format!("no answer within {seconds} s from core {cores}\n"))
 }
 
 /// The request line.

@@ -2,6 +2,7 @@
 
 use super::pools::{CacheReport, PoolReport};
 use crate::follow::facts::DatasetFacts;
+use crate::observe::printable::printable;
 use crate::serve::data_path::DataFigures;
 use crate::serve::rdma_state::RdmaReport;
 use crate::serve::service::Shared;
@@ -142,9 +143,9 @@ pub(crate) fn clients(shared: &Shared) -> Vec<ClientStatus> {
     let views = shared.v4.clients(shared.runtime.now().seconds());
     let show = views.into_iter().map(|view| ClientStatus {
         id: format!("{:016x}", view.id.0),
-        name: view.name,
-        address: view.address,
-        implementation: view.implementation,
+        name: printable(&view.name),
+        address: printable(&view.address),
+        implementation: printable(&view.implementation),
         minor: view.minor,
         idle_seconds: view.idle_seconds,
         courtesy: view.courtesy,

@@ -7,6 +7,7 @@ pub(crate) mod counters;
 pub(crate) mod data_path;
 pub(crate) mod dispatch;
 pub(crate) mod fair_share;
+pub(crate) mod health;
 pub(crate) mod host;
 pub(crate) mod limits;
 pub(crate) mod rdma_state;

@@ -4,6 +4,7 @@ use super::attention::Attention;
 use super::connections::Connections;
 use super::counters::Counters;
 use super::fair_share::{FairShare, Held};
+use super::health::Health;
 use super::rdma_state::RdmaState;
 use super::runtime::GatewayRuntime;
 use super::ways::Ways;
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     pub poll_microseconds: u32,
     pub metrics: Arc<Counters>,
     pub drain: Drain,
+    /// The way to the cores, to ask whether they answer.
+    pub health: Health,
     pub block: Arc<BlockService>,
     /// The datasets behind exports and logical units.
     pub facts: crate::follow::facts::Facts,

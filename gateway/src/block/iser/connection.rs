@@ -8,6 +8,7 @@ use crate::block::login::{self, LoginWire};
 use crate::block::logins::Ticket;
 use crate::listen::rdma::accept::RdmaArrival;
 use crate::listen::rdma::progress::Progress;
+use crate::observe::throttle::warn_seldom;
 use crate::serve::boundary;
 use crate::serve::connections::Slot;
 use crate::serve::data_path::DataDirection;
@@ -67,7 +68,7 @@ pub(crate) async fn serve(
     };
     match Wire::accept(arrival, service.shared.pool.clone()).await {
         Ok(wire) => run(wire, port, (slot, ticket), &service).await,
-        Err(error) => tracing::warn!(peer = %from, %error, "an iSER connection is not made"),
+        Err(error) => warn_seldom!(peer = %from, %error, "an iSER connection is not made"),
     }
 }
 
@@ -225,7 +226,7 @@ impl Connection {
             Ok(message) => message,
             Err(error) => {
                 let peer = self.attached.port.peer;
-                tracing::warn!(%peer, %error, "closing the iSER connection");
+                warn_seldom!(%peer, %error, "closing the iSER connection");
                 self.attached.drive(|session| session.handle_framing_error(handle, now));
                 return Err("bad message");
             }
@@ -284,7 +285,7 @@ impl Connection {
             for pdu in taken {
                 let is_response = pdu.bhs.opcode() == Opcode::SCSI_RESPONSE;
                 let step = self.target.transmit(pdu).map_err(|fault| {
-                    tracing::warn!(peer = %self.attached.port.peer, %fault, "closing the iSER connection");
+                    warn_seldom!(peer = %self.attached.port.peer, %fault, "closing the iSER connection");
                     "bad advertisement"
                 })?;
                 self.carry_out(step, is_response)?;

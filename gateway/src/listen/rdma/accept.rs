@@ -1,6 +1,7 @@
 //! Connection requests of RDMA clients, spread over the cores.
 
 use crate::listen::accept::{Arrival, NewConnection, Protocol, standing};
+use crate::observe::throttle::warn_seldom;
 use crate::serve::connections::Standing;
 use crate::serve::rdma_state::RdmaState;
 use crate::serve::service::Service;
@@ -90,7 +91,7 @@ pub(crate) async fn accept_loop(
         }
         let Some(slot) = service.shared.connections.admit(from.ip(), standing) else {
             service.shared.metrics.connection_refused();
-            tracing::warn!(peer = %from, "refused: too many connections");
+            warn_seldom!(peer = %from, "refused: too many connections");
             request.reject(Vec::new()).await;
             continue;
         };

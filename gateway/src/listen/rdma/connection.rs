@@ -5,6 +5,7 @@ use super::callbacks::{Callbacks, MAX_OUTSTANDING};
 use super::progress::Progress;
 use super::reply::{Pieces, direct_items, post};
 use crate::listen::receive::{Allowance, Received};
+use crate::observe::throttle::warn_seldom;
 use crate::serve::boundary::{self, answer};
 use crate::serve::connections::{Registration, Slot};
 use crate::serve::data_path::{DataDirection, Transport};
@@ -105,7 +106,7 @@ pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, slot: Slot, service:
     let connection = match accept(arrival, &peer, &service).await {
         Ok(connection) => connection,
         Err(error) => {
-            tracing::warn!(peer = %peer.address, %error, "an RDMA connection is not made");
+            warn_seldom!(peer = %peer.address, %error, "an RDMA connection is not made");
             return;
         }
     };

@@ -1,0 +1,79 @@
+//! Log lines that a peer can cause: one in ten seconds of each kind, with the
+//! number of those that were left out.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time between two lines of one kind.
+pub(crate) const LINE_PERIOD: Duration = Duration::from_secs(10);
+
+/// One kind of line.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    /// When the next line may be written, in milliseconds of [`now`].
+    next: AtomicU64,
+    left_out: AtomicU64,
+}
+
+/// Milliseconds since the first line.
+fn now() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Throttle {
+    pub(crate) const fn new() -> Self {
+        Self { next: AtomicU64::new(0), left_out: AtomicU64::new(0) }
+    }
+
+    /// Whether a line may be written now, and how many were left out before it.
+    pub(crate) fn pass(&self) -> Option<u64> {
+        self.pass_at(now())
+    }
+
+    fn pass_at(&self, now: u64) -> Option<u64> {
+        let next = self.next.load(Ordering::Relaxed);
+        let later = now.saturating_add(LINE_PERIOD.as_millis() as u64);
+        let mine = now >= next
+            && self
+                .next
+                .compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if !mine {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(self.left_out.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// A warning that peers can cause as often as they like.
+macro_rules! warn_seldom {
+    ($($line:tt)+) => {{
+        static KIND: $crate::observe::throttle::Throttle =
+            $crate::observe::throttle::Throttle::new();
+        if let Some(left_out) = KIND.pass() {
+            tracing::warn!(left_out, $($line)+);
+        }
+    }};
+}
+pub(crate) use warn_seldom;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_period_and_the_others_are_counted() {
+        let throttle = Throttle::new();
+        let period = LINE_PERIOD.as_millis() as u64;
+        assert_eq!(throttle.pass_at(5), Some(0));
+        for later in 0..100 {
+            assert_eq!(throttle.pass_at(5 + later), None);
+        }
+        assert_eq!(throttle.pass_at(5 + period), Some(100));
+        assert_eq!(throttle.pass_at(6 + period), None);
+        assert_eq!(throttle.pass_at(5 + 3 * period), Some(1));
+    }
+}
