@@ -6,12 +6,12 @@
 mod rdma_client;
 mod rig;
 
-use rdma_client::RdmaClient;
+use rdma_client::{Offer, RdmaClient};
 use rig::{Client, Gateway, free_port, own_credential, wait_for_listener};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
-use zgate_fabric::EmulatedFabric;
+use zgate_fabric::{EmulatedFabric, Event};
 use zgate_rpc::Credential;
 use zgate_test_initiator::{LoginScript, Session};
 use zgate_xdr::{Encode, Encoder};
@@ -152,9 +152,13 @@ fn a_record_that_is_not_ended_counts_in_the_share_of_its_host() {
     assert!(held >= 16 * MIB, "{held}");
     assert!(held <= 40 * MIB, "{} MiB for records that are not ended", held / MIB);
     serves(&gateway);
-    // Those who wait go on when those who hold memory are gone.
-    begun.drain(..30);
-    wait_until("connections", || gateway.status()["connections"].as_u64().unwrap() <= 12);
+    // Who waits for memory and goes is gone; who waits and stays goes on when
+    // those who hold memory are gone.
+    let connections = || gateway.status()["connections"].as_u64().unwrap();
+    begun.truncate(25);
+    wait_until("connections", || connections() <= 27);
+    begun.drain(..15);
+    wait_until("connections", || connections() <= 12);
     wait_until("memory", || gateway.buffers_in_use() >= 16 * MIB);
     drop(begun);
     wait_until("no memory", || gateway.buffers_in_use() < MIB);
@@ -216,6 +220,34 @@ async fn a_stranger_is_refused_over_rdma_before_a_receive_is_posted() {
     assert_eq!(refused, 8);
     assert!(gateway.buffers_in_use() <= before);
     assert!(RdmaClient::try_connect_over(EmulatedFabric::new(), address).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_rdma_connection_of_a_host_that_is_not_named_any_more_ends_with_its_next_call() {
+    let port = free_port();
+    let rdma = format!("[rdma]\nlisten = [\"127.0.0.1:{port}\"]\nfabric = \"emulated\"\n");
+    let gateway = Gateway::start_with(90, &rdma);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    wait_for_listener(address);
+    let mut client = RdmaClient::connect(address).await;
+    let null = |xid| call_head(xid, 100_003, 4, 0).finish();
+    client.call(1, &null(1), &Offer::default()).await.unwrap();
+    let path = gateway.dir.path().join("zgate.toml");
+    let config = std::fs::read_to_string(&path).unwrap();
+    let config = config.replace("match = \"127.0.0.1\"", "match = \"127.0.0.9\"");
+    std::fs::write(&path, config).unwrap();
+    assert!(gateway.command(&["reload"]).status.success());
+    client.send(2, &null(2), &Offer::default());
+    let ended = async {
+        loop {
+            match client.connection.event().await {
+                Event::Disconnected(_) => return true,
+                Event::Received { .. } => return false,
+                _ => {}
+            }
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap());
 }
 
 const TARGET: &str = "iqn.2026-11.test.zgate:disk";

@@ -12,6 +12,7 @@ use crate::serve::host::Host;
 use crate::serve::limits::MEMORY_RETRY;
 use crate::serve::service::Service;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -91,8 +93,8 @@ impl Connection {
             self.host.holds(
                 self.running_bytes + self.sender.queued_bytes() + self.receiver.held_bytes(),
             );
-            let soon = Instant::now() + MEMORY_RETRY;
-            if self.awaits_memory && check.deadline() > soon {
+            if self.awaits_memory {
+                let soon = check.deadline().min(Instant::now() + MEMORY_RETRY);
                 check.as_mut().reset(soon);
             }
             if self.draining && self.running.is_empty() && self.sender.is_empty() {
@@ -138,11 +140,20 @@ impl Connection {
     /// Judges whether the peer takes too long; returns when to look next.
     fn check(&mut self) -> Result<Duration, &'static str> {
         let is_named = self.host.is_named();
-        self.patience.check(self.receiver.mark(), is_named)?;
+        if self.awaits_memory && self.is_abandoned() {
+            return Err("closed by the peer");
+        }
         if is_named && (self.awaits_memory || !self.may_read()) {
             self.patience.excuse();
         }
+        self.patience.check(self.receiver.mark(), is_named)?;
         Ok(self.patience.period(is_named))
+    }
+
+    /// Whether the peer has closed a connection that is not read from now.
+    fn is_abandoned(&self) -> bool {
+        let ready = self.stream.ready(Interest::READABLE).now_or_never();
+        ready.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
     }
 
     /// Whether another request may be taken in. When buffers run short,
