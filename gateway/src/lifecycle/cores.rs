@@ -52,7 +52,7 @@ pub(super) fn run_core(
     };
     let local = LocalSet::new();
     let attention = Attention::new(shared.poll_microseconds);
-    let service = Rc::new(Service { shared, attention });
+    let service = Rc::new(Service { shared, attention, admitted: Default::default() });
     local.block_on(&runtime, async move {
         let watcher = Rc::clone(&service);
         let watch = async move { watcher.attention.watch().await };

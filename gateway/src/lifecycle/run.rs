@@ -431,7 +431,7 @@ fn build(
 ) -> io::Result<Arc<Shared>> {
     let boot_epoch = state_dir.next_epoch(unix_seconds())?;
     let connections = Arc::new(Connections::new(settings.connections));
-    let runtime = Arc::new(GatewayRuntime::new(Arc::clone(&connections)));
+    let runtime = Arc::new(GatewayRuntime::new(Arc::clone(&connections))?);
     let metrics = Arc::new(Counters::counting_data(Arc::clone(&block.figures.data)));
     let random = random_bytes()?;
     let mut write_verifier = [0; 8];
@@ -442,6 +442,7 @@ fn build(
         settings.grace,
         Arc::new(DirRecovery::start(state_dir)?),
         runtime.now().seconds(),
+        Arc::<GatewayRuntime>::clone(&runtime),
     );
     let options = ServerOptions {
         identity: settings.identity.clone(),

@@ -74,7 +74,8 @@ async fn kept(gateway: &Gateway, address: IpAddr, bytes: &[u8]) -> Option<Durati
     let shared = std::sync::Arc::clone(&gateway.shared);
     let slot = shared.connections.admit(address, Standing::Unnamed).unwrap();
     let peer = Peer { address, port: 700, connection: slot.id, rdma: false };
-    let service = Rc::new(Service { shared, attention: Attention::new(0) });
+    let service =
+        Rc::new(Service { shared, attention: Attention::new(0), admitted: Default::default() });
     let begun = Instant::now();
     let served = serve(TcpStream::from_std(server).unwrap(), peer, slot, service);
     let ended = tokio::time::timeout(Duration::from_secs(86_400), served).await;

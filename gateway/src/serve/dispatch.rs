@@ -8,7 +8,7 @@ use zgate_nfs::v4::server::Observer;
 use zgate_nfs::{Call, Peer};
 use zgate_rpc::drc::{Begin, Key};
 use zgate_rpc::message::{CallError, encode_rejection, encode_success};
-use zgate_rpc::{AcceptError, CallHeader, Credential, Rejection};
+use zgate_rpc::{AcceptError, AuthError, CallHeader, Credential, Rejection};
 use zgate_xdr::{Decoder, Encoder, Message};
 
 /// NFS (RFC 1813, RFC 8881).
@@ -67,6 +67,10 @@ pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -
     };
     if header.procedure == 0 {
         return success(header.xid, |_| {});
+    }
+    // Before the reply cache, and before anything is looked up or changed.
+    if !service.admitted.admits(&shared.v4, peer) {
+        return reject(header.xid, Rejection::Auth(AuthError::TooWeak));
     }
     let credential = match Credential::parse(&header.credential) {
         Ok(credential) => credential,

@@ -1,5 +1,6 @@
 //! From a record to its answer.
 
+pub(crate) mod admitted;
 pub(crate) mod attention;
 pub(crate) mod boundary;
 pub(crate) mod connections;

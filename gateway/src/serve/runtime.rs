@@ -3,6 +3,9 @@
 use super::boundary;
 use super::connections::Connections;
 use bytes::Bytes;
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -22,12 +25,38 @@ const MAX_CALLBACK_REPLY_BYTES: usize = 64 << 10;
 pub(crate) struct GatewayRuntime {
     started: Instant,
     connections: Arc<Connections>,
+    random: File,
 }
 
 impl GatewayRuntime {
-    pub(crate) fn new(connections: Arc<Connections>) -> Self {
-        Self { started: Instant::now(), connections }
+    /// # Errors
+    /// The system's random numbers cannot be opened.
+    pub(crate) fn new(connections: Arc<Connections>) -> std::io::Result<Self> {
+        Ok(Self { started: Instant::now(), connections, random: File::open("/dev/urandom")? })
     }
+}
+
+/// Random numbers fetched at a time by each thread: an id costs no system call
+/// of its own.
+const RANDOM_AT_ONCE: usize = 64;
+
+thread_local! {
+    /// Fetched and not used yet.
+    static RANDOM: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Takes a number from the thread's own supply, which `source` refills.
+fn draw(mut source: &File) -> u64 {
+    RANDOM.with_borrow_mut(|supply| {
+        if supply.is_empty() {
+            let mut bytes = [0; 8 * RANDOM_AT_ONCE];
+            // Ids that can be guessed would let anybody in: better no service.
+            source.read_exact(&mut bytes).expect("the system's random numbers can be read");
+            let (words, _) = bytes.as_chunks::<8>();
+            supply.extend(words.iter().map(|word| u64::from_ne_bytes(*word)));
+        }
+        supply.pop().unwrap_or_default()
+    })
 }
 
 impl Runtime for GatewayRuntime {
@@ -74,6 +103,10 @@ impl Runtime for GatewayRuntime {
 
     fn connected(&self, connection: ConnectionId) -> bool {
         self.connections.contains(connection)
+    }
+
+    fn random(&self) -> u64 {
+        draw(&self.random)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What every core shares, and what each has of its own.
 
+use super::admitted::Admitted;
 use super::attention::Attention;
 use super::connections::Connections;
 use super::counters::Counters;
@@ -67,6 +68,8 @@ pub(crate) struct Service {
     pub shared: Arc<Shared>,
     /// Whether this core stays awake.
     pub attention: Attention,
+    /// Which of its connections may call.
+    pub admitted: Admitted,
 }
 
 impl Service {

@@ -52,6 +52,8 @@ pub const SPARE_CACHED_REPLY_BYTES: u32 = 2 << 10;
 pub const MIN_CHANNEL_BYTES: u32 = 256;
 /// Most sessions of one client.
 pub const MAX_SESSIONS_PER_CLIENT: usize = 64;
+/// Most addresses a client may act from at a time.
+pub const MAX_HOSTS_PER_CLIENT: usize = 16;
 /// Most clients.
 pub const MAX_CLIENTS: usize = 16_384;
 /// Most open, lock and delegation states of one client.

@@ -99,6 +99,9 @@ pub trait Runtime: Send + Sync {
 
     /// Whether a connection is still there.
     fn connected(&self, connection: ConnectionId) -> bool;
+
+    /// 64 bits that nobody can guess, not even who knows those before.
+    fn random(&self) -> u64;
 }
 
 /// The outcome of `work`, or `None` when it takes longer than this: it is

@@ -46,8 +46,8 @@ impl Observer for NoObserver {
 pub struct ServerOptions {
     /// Who it is.
     pub identity: Identity,
-    /// Number of this start, greater than all before; stands in client ids,
-    /// stateids and session ids, so that older ones are recognized as stale.
+    /// Number of this start, greater than all before; stands in stateids,
+    /// so that older ones are recognized as stale.
     pub boot_epoch: u32,
     /// Changes at every start: unstable writes may be lost (RFC 8881 §18.32).
     pub write_verifier: [u8; 8],
@@ -76,10 +76,12 @@ pub struct Server {
     /// Hosts that are in no export's client list, for the log.
     pub(crate) refused_hosts: RefusedHosts,
     namespace: RwLock<Arc<Namespace>>,
+    /// How often the exports were replaced.
+    replacements: AtomicU64,
 }
 
-/// One line in the log when a host that no export names tries to become a
-/// client, and not more often than once in a while: others must not fill the
+/// One line in the log when a host that no export names calls or tries to become
+/// a client, and not more often than once in a while: others must not fill the
 /// log.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedHosts {
@@ -124,7 +126,26 @@ impl Server {
             observer,
             refused_hosts: RefusedHosts::default(),
             namespace: RwLock::new(Arc::new(namespace)),
+            replacements: AtomicU64::new(0),
         }
+    }
+
+    /// Whether any export names the host, whatever the protocol version and
+    /// transport. Others are given nothing; the log names them once in a while.
+    #[must_use]
+    pub fn admits_host(&self, address: IpAddr) -> bool {
+        let named = self.namespace().names_host(address);
+        if !named {
+            self.refused_hosts.note(address, self.runtime.now().seconds());
+        }
+        named
+    }
+
+    /// A number that changes after the exports did: what [`Self::admits_host`]
+    /// said holds as long as it stays.
+    #[must_use]
+    pub fn namespace_version(&self) -> u64 {
+        self.replacements.load(Ordering::Acquire)
     }
 
     /// The exports as they are now.
@@ -139,6 +160,7 @@ impl Server {
     pub fn replace_namespace(&self, namespace: Namespace) {
         let namespace = Arc::new(namespace);
         *self.namespace.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&namespace);
+        self.replacements.fetch_add(1, Ordering::Release);
         self.state.close_vanished(&namespace, self.runtime.now().seconds());
     }
 }

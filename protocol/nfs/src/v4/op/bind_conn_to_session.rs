@@ -55,7 +55,11 @@ impl Operation for BindConnToSession {
 
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let session = cx.server.state.sessions.get(args.session).ok_or(Status::Badsession)?;
+        // To others the session does not exist; the RFC has no error for them.
         let connection = cx.call.peer.connection;
+        if !session.is_bound(connection) && !cx.server.state.may_use(&session, cx.call) {
+            return Err(Status::Badsession.into());
+        }
         let direction = match args.direction {
             Direction::Fore => 1,
             Direction::Back => 2,

@@ -200,14 +200,14 @@ impl Operation for CreateSession {
 
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let state = &cx.server.state;
-        judge(cx, &state.lock(), &args)?;
+        judge(cx, &mut state.lock(), &args)?;
         let prepared = match check(&args) {
             Ok(channels) => keep_record(cx, args.clientid).await.map(|kept| (channels, kept)),
             Err(status) => Err(status),
         };
         let mut tables = state.lock();
         // The same request may have run meanwhile, or the client be gone.
-        judge(cx, &tables, &args)?;
+        judge(cx, &mut tables, &args)?;
         let result = prepared
             .and_then(|(channels, kept)| create(cx, &mut tables, &args, channels, kept))
             .map_err(Failure::from);
@@ -235,12 +235,16 @@ impl Operation for CreateSession {
 /// Whether the request is a new one of a client that may send it
 /// (RFC 8881 §18.36.4). A retry comes back as the failure that repeats the
 /// answer.
-fn judge(cx: &Cx<'_>, tables: &Tables, args: &Args) -> Result<(), Failure> {
+fn judge(cx: &Cx<'_>, tables: &mut Tables, args: &Args) -> Result<(), Failure> {
     let client = tables
         .clients
-        .get(&args.clientid)
+        .get_mut(&args.clientid)
         .filter(|client| !client.minor_zero)
         .ok_or(Status::StaleClientid)?;
+    // Before the sequence number: a kept answer tells a session's id.
+    if !client.admits(cx.call) {
+        return Err(Status::ClidInuse.into());
+    }
     match client.create_sequence.judge(args.sequence) {
         Verdict::Replay(last) => return Err(last.reply),
         Verdict::Bad => return Err(Status::SeqMisordered.into()),
@@ -327,7 +331,7 @@ fn create(
     }
     let client = tables.clients.get_mut(&args.clientid).ok_or(Status::StaleClientid)?;
     client.lease.renew(cx.now.seconds());
-    let id = state.ids.session(args.clientid);
+    let id = state.ids.session();
     let share = state.reply_memory.promise(&mut fore);
     let session = Session::new(
         id,

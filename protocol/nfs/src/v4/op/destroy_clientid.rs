@@ -27,9 +27,12 @@ impl Operation for DestroyClientid {
         let mut tables = state.lock();
         let client = tables
             .clients
-            .get(&args.clientid)
+            .get_mut(&args.clientid)
             .filter(|client| !client.minor_zero)
             .ok_or(Status::StaleClientid)?;
+        if !client.admits(cx.call) {
+            return Err(Status::StaleClientid.into());
+        }
         if !client.sessions.is_empty() || client.has_state() {
             return Err(Status::ClientidBusy.into());
         }

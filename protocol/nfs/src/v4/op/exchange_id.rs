@@ -161,6 +161,11 @@ impl Operation for ExchangeId {
         }
         cx.require_named_host()?;
         let (clientid, confirmed, sequenceid) = choose_record(cx, &args)?;
+        // Owner, verifier and principal were right: this address is the
+        // client's too (client ID trunking, RFC 8881 §2.10.5).
+        if let Some(client) = cx.server.state.lock().clients.get_mut(&clientid) {
+            client.hosts.add(cx.call.peer.address);
+        }
         let identity = &cx.server.options.identity;
         Ok(Res {
             clientid,

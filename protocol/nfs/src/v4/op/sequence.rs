@@ -57,6 +57,11 @@ impl Operation for Sequence {
 
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let session = cx.server.state.sessions.get(args.session).ok_or(Status::Badsession)?;
+        let connection = cx.call.peer.connection;
+        let bound = session.is_bound(connection);
+        if !bound && !cx.server.state.may_use(&session, cx.call) {
+            return Err(Status::ConnNotBoundToSession.into());
+        }
         if args.slot >= session.fore.slots {
             return Err(Status::Badslot.into());
         }
@@ -76,7 +81,9 @@ impl Operation for Sequence {
             }
             SlotVerdict::Run(slot) => cx.slot = Some(slot),
         }
-        session.bind_fore(cx.call.peer.connection);
+        if !bound {
+            session.bind_fore(connection);
+        }
         session.lease.renew(cx.now.seconds());
         cx.reply_room = session.fore.max_response_bytes as usize;
         Ok(Res {

@@ -122,6 +122,7 @@ impl Operation for Setclientid {
             }
             if let Some(client) = tables.clients.get_mut(&id) {
                 client.confirm_verifier = confirm;
+                client.hosts.add(cx.call.peer.address);
                 client.callback = callback;
             }
             return Ok(Res { clientid: id, confirm });

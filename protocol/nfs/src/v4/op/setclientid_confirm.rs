@@ -60,6 +60,7 @@ fn judge<'t>(cx: &Cx<'_>, tables: &'t Tables, args: &Args) -> Result<&'t Client,
         .clients
         .get(&args.clientid)
         .filter(|c| c.minor_zero && c.confirm_verifier == args.confirm)
+        .filter(|c| c.hosts.contains(cx.call.peer.address))
         .ok_or(Status::StaleClientid)?;
     if client.principal != Principal::of(&cx.call.credential) {
         return Err(Status::ClidInuse);

@@ -1,6 +1,7 @@
 //! Making, confirming and removing client records.
 
 use super::State;
+use super::hosts::ClientHosts;
 use super::lease::Lease;
 use super::owner::OwnerSeq;
 use super::recovery::ClientRecord;
@@ -54,6 +55,7 @@ impl State {
             may_reclaim: self.grace.may_reclaim(name, cx.now.seconds()),
             callback: None,
             confirm_verifier: self.ids.verifier(),
+            hosts: ClientHosts::new(cx.call.peer.address),
             address: cx.call.peer.address.to_string(),
             implementation: String::new(),
         };

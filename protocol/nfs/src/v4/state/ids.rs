@@ -1,8 +1,15 @@
-//! Client ids, session ids and stateids. Each carries the boot epoch, so that
-//! one from before a restart is told apart from one that never was.
+//! Client ids, session ids and stateids. Nobody guesses one: each carries at
+//! least 64 random bits, since on a session without protection (SP4_NONE) the
+//! id is all that a caller shows (RFC 8881 §2.10.8.3). Stateids also carry the
+//! boot epoch, so that one from before a restart (NFS4ERR_STALE_STATEID) is told
+//! apart from one that never was.
+//!
+//! Ids are not compared with those in use: with a million of them, the next one
+//! is among them with a probability of 2^-44.
 
+use crate::runtime::Runtime;
 use crate::v4::wire::{ClientId, SessionId, Stateid};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 /// The constant part of a stateid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,34 +30,29 @@ impl From<Stateid> for StateKey {
 }
 
 /// Hands out ids.
-#[derive(Debug)]
 pub struct IdSource {
     boot_epoch: u32,
-    next: AtomicU64,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl IdSource {
-    /// Ids of the start numbered `boot_epoch`.
+    /// Ids of the start numbered `boot_epoch`, random by `runtime`.
     #[must_use]
-    pub fn new(boot_epoch: u32) -> Self {
-        Self { boot_epoch, next: AtomicU64::new(1) }
+    pub fn new(boot_epoch: u32, runtime: Arc<dyn Runtime>) -> Self {
+        Self { boot_epoch, runtime }
     }
 
-    /// A number not handed out before in this start.
-    pub fn number(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// A new client id.
+    /// A new client id. One from before a restart is as unknown as any other
+    /// (NFS4ERR_STALE_CLIENTID, RFC 7530 §9.1.1, RFC 8881 §15.1.10.4).
     pub fn client(&self) -> ClientId {
-        ClientId(u64::from(self.boot_epoch) << 32 | self.number() & 0xffff_ffff)
+        ClientId(self.runtime.random())
     }
 
-    /// A new session id of `client`.
-    pub fn session(&self, client: ClientId) -> SessionId {
+    /// A new session id.
+    pub fn session(&self) -> SessionId {
         let mut id = [0; 16];
-        id[..8].copy_from_slice(&client.0.to_be_bytes());
-        id[8..].copy_from_slice(&self.number().to_be_bytes());
+        id[..8].copy_from_slice(&self.runtime.random().to_be_bytes());
+        id[8..].copy_from_slice(&self.runtime.random().to_be_bytes());
         SessionId(id)
     }
 
@@ -58,7 +60,7 @@ impl IdSource {
     pub fn state(&self) -> StateKey {
         let mut other = [0; 12];
         other[..4].copy_from_slice(&self.boot_epoch.to_be_bytes());
-        other[4..].copy_from_slice(&self.number().to_be_bytes());
+        other[4..].copy_from_slice(&self.runtime.random().to_be_bytes());
         StateKey(other)
     }
 
@@ -68,9 +70,8 @@ impl IdSource {
         stateid.other[..4] != self.boot_epoch.to_be_bytes()
     }
 
-    /// Eight bytes that differ for each call, for SETCLIENTID's confirm
-    /// verifier and directory verifiers.
+    /// SETCLIENTID's confirm verifier, known to whom it was answered only.
     pub fn verifier(&self) -> [u8; 8] {
-        (u64::from(self.boot_epoch) << 32 | self.number()).to_be_bytes()
+        self.runtime.random().to_be_bytes()
     }
 }

@@ -12,6 +12,7 @@ pub mod delegation;
 pub mod expiry;
 pub mod file;
 pub mod grace;
+pub mod hosts;
 pub mod ids;
 pub mod index;
 pub mod io;
@@ -29,6 +30,7 @@ pub mod session;
 pub mod tables;
 pub mod view;
 
+use crate::runtime::Runtime;
 use crate::v4::callback::BackChannels;
 use grace::{Grace, GracePeriod};
 use ids::IdSource;
@@ -65,6 +67,7 @@ impl State {
         grace: GracePeriod,
         recovery: Arc<dyn RecoveryStore>,
         started_seconds: u64,
+        runtime: Arc<dyn Runtime>,
     ) -> Self {
         let records = ClientRecords::new(recovery);
         let grace = Grace::new(records.load(), started_seconds, grace);
@@ -74,7 +77,7 @@ impl State {
             sessions: SessionTable::default(),
             records,
             grace,
-            ids: IdSource::new(boot_epoch),
+            ids: IdSource::new(boot_epoch, runtime),
             lease_seconds,
             reply_memory: Default::default(),
             back: BackChannels::default(),

@@ -1,6 +1,7 @@
 //! The records behind the one mutex, and the links between them.
 
 use super::buried::Buried;
+use super::hosts::ClientHosts;
 use super::ids::StateKey;
 use super::index::IoCore;
 use super::lease::Lease;
@@ -120,6 +121,8 @@ pub struct Client {
     pub callback: Option<Callback40>,
     /// SETCLIENTID's confirm verifier.
     pub confirm_verifier: Verifier,
+    /// The hosts it acts from.
+    pub hosts: ClientHosts,
     /// Where it last came from, for people.
     pub address: String,
     /// Implementation name it gave, for people.

@@ -119,3 +119,14 @@ fn a_host_that_no_export_names_leaves_no_trace() {
         assert!(c.lookup(&c.export(), "nothing").is_err());
     }
 }
+
+#[test]
+fn a_client_is_confirmed_from_its_own_host_only() {
+    let rig = Rig::new();
+    let c = rig.stranger("c", 0);
+    let made = c.set_clientid(false).unwrap();
+    let home = c.address.replace([198, 51, 100, 9].into());
+    assert_eq!(c.confirm_clientid(&made), Err(Status::StaleClientid));
+    c.address.set(home);
+    assert_eq!(c.confirm_clientid(&made), Ok(()));
+}

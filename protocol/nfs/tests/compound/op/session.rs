@@ -3,6 +3,7 @@
 //! (RFC 8881 §18.33-§18.37, §18.47, §18.50, §18.51).
 
 use crate::rig::{Client, LEASE, Ops, Rig, sessions};
+use std::net::{IpAddr, Ipv4Addr};
 use zgate_nfs::v4::op::backchannel_ctl::{self, BackchannelCtl};
 use zgate_nfs::v4::op::bind_conn_to_session::{self, BindConnToSession, Direction};
 use zgate_nfs::v4::op::create_session::{self, CallbackSecurity, CreateSession};
@@ -246,5 +247,92 @@ fn a_shelf_that_does_not_keep_records_makes_clients_wait() {
         assert_eq!(c.create_session(made.sequenceid, false).unwrap_err(), Status::Delay);
         s.rig.shelf.set_broken(false);
         assert!(c.create_session(made.sequenceid, false).is_ok(), "with the same number");
+    });
+}
+
+/// A host of another address.
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 9));
+
+#[test]
+fn nobody_counts_up_to_another_clients_ids() {
+    let rig = Rig::new();
+    let mut seen: Vec<Vec<u64>> = vec![Vec::new(); 4];
+    let word = |bytes: &[u8]| u64::from_be_bytes(bytes[bytes.len() - 8..].try_into().unwrap());
+    for number in 0..64 {
+        let c = rig.client(&format!("c{number}"), 1);
+        let old = rig.stranger(&format!("old{number}"), 0);
+        let confirm = old.set_clientid(false).unwrap().confirm;
+        let stateid = c.create(&format!("f{number}")).stateid;
+        let ids = [c.id.get().0, word(&c.session.get().0), word(&confirm), word(&stateid.other)];
+        ids.into_iter().zip(&mut seen).for_each(|(id, all)| all.push(id));
+    }
+    for (what, all) in ["client", "session", "confirm verifier", "stateid"].iter().zip(&seen) {
+        let ones = all.iter().fold(0, |bits, id| bits | id);
+        let zeros = all.iter().fold(0, |bits, id| bits | !id);
+        assert_eq!(ones & zeros, u64::MAX, "{what}: a bit that never changes");
+    }
+}
+
+#[test]
+fn a_session_is_used_from_its_clients_hosts_only() {
+    sessions(|s| {
+        s.open();
+        let thief = s.rig.client("thief", s.c.minor);
+        let own = thief.session.get();
+        thief.address.set(ELSEWHERE);
+        thief.become_user(1000, 1000);
+        thief.reconnect();
+        thief.session.set(s.c.session.get());
+        thief.id.set(s.c.id.get());
+        let next = s.c.slots.borrow()[0] + 1;
+        let used = thief.run_as(0, next, Ops::new().root()).status;
+        assert_eq!(used, Status::ConnNotBoundToSession);
+        for direction in [Direction::Fore, Direction::Back, Direction::BackOrBoth] {
+            let session = s.c.session.get();
+            let args = bind_conn_to_session::Args { session, direction, rdma_mode: false };
+            let bound = thief.bare(Ops::new().op::<BindConnToSession>(&args)).status;
+            assert_eq!(bound, Status::Badsession);
+        }
+        let ended = thief.bare(destroy(s.c.session.get())).status;
+        assert_eq!(ended, Status::ConnNotBoundToSession);
+        // A retry of CREATE_SESSION, whose answer tells the session's id, and a
+        // further session.
+        for sequence in [1, 2] {
+            assert_eq!(thief.create_session(sequence, true), Err(Status::ClidInuse));
+        }
+        assert_eq!(thief.bare(destroy_client(s.c.id.get())).status, Status::StaleClientid);
+        s.c.check("the slot is where it was", Ops::new().root(), Status::Ok);
+        // What is the thief's own goes with its new address as soon as the
+        // credential is the one it was introduced with.
+        thief.session.set(own);
+        *thief.slots.borrow_mut() = [1, 0, 0, 0];
+        thief.check("another user", Ops::new().root(), Status::ConnNotBoundToSession);
+        thief.become_user(0, 0);
+        thief.check("its own principal", Ops::new().root(), Status::Ok);
+        thief.become_user(1000, 1000);
+        thief.reconnect();
+        thief.check("a further connection of that host", Ops::new().root(), Status::Ok);
+    });
+}
+
+#[test]
+fn a_client_that_introduces_itself_from_two_hosts_acts_from_both() {
+    sessions(|s| {
+        let trunk = s.rig.stranger("scene", s.c.minor);
+        trunk.address.set(ELSEWHERE);
+        let made = trunk.exchange_id().unwrap();
+        assert_eq!((made.clientid, made.flags & CONFIRMED), (s.c.id.get(), CONFIRMED));
+        trunk.session.set(s.c.session.get());
+        let next = s.c.slots.borrow()[0] + 1;
+        trunk.as_user(1000, || {
+            assert_eq!(trunk.run_as(0, next, Ops::new().root()).status, Status::Ok);
+        });
+        let args = bind_conn_to_session::Args {
+            session: s.c.session.get(),
+            direction: Direction::BackOrBoth,
+            rdma_mode: false,
+        };
+        let bound = trunk.bare(Ops::new().op::<BindConnToSession>(&args)).status;
+        assert_eq!(bound, Status::Ok);
     });
 }

@@ -7,6 +7,7 @@ use super::ops::{Ops, Reply};
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use zgate_nfs::runtime::{CallbackPath, ConnectionId};
 use zgate_nfs::v4::op::*;
@@ -18,9 +19,12 @@ use zgate_xdr::Decoder;
 /// Slots a client asks for.
 const SLOTS: usize = 4;
 
+/// Where clients are, unless a test says otherwise.
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+
 /// Where a client's minor-0 callbacks go.
 fn address_of(connection: u64) -> std::net::SocketAddr {
-    std::net::SocketAddr::new([192, 0, 2, 7].into(), 4000 + connection as u16)
+    std::net::SocketAddr::new(ADDRESS, 4000 + connection as u16)
 }
 
 /// A client.
@@ -29,6 +33,7 @@ pub(crate) struct Client {
     pub(crate) minor: u8,
     pub(crate) name: Vec<u8>,
     pub(crate) verifier: Cell<u64>,
+    pub(crate) address: Cell<IpAddr>,
     pub(crate) connection: Cell<u64>,
     pub(crate) credential: RefCell<Credential>,
     pub(crate) id: Cell<ClientId>,
@@ -75,6 +80,7 @@ impl Client {
             minor,
             name: name.as_bytes().to_vec(),
             verifier: Cell::new(1),
+            address: Cell::new(ADDRESS),
             connection: Cell::new(rig.new_connection()),
             credential: RefCell::new(Credential::Sys(AuthSys::default())),
             id: Cell::default(),
@@ -234,7 +240,7 @@ impl Client {
     pub(crate) fn rpc_call(&self) -> Call {
         Call {
             peer: Peer {
-                address: [192, 0, 2, 7].into(),
+                address: self.address.get(),
                 port: 700,
                 connection: ConnectionId(self.connection.get()),
                 rdma: false,

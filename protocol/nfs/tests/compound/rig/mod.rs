@@ -187,7 +187,9 @@ fn serve(
     let recovery: Arc<dyn RecoveryStore> = Arc::<Shelf>::clone(shelf);
     let now = world.clock().seconds();
     let grace = GracePeriod { seconds: grace_seconds, max_seconds: 3 * grace_seconds };
-    let state = State::new(boot_epoch, LEASE as u32, grace, recovery, now);
+    let outside = Arc::new(Outside(Arc::clone(world)));
+    let runtime: Arc<dyn zgate_nfs::Runtime> = Arc::<Outside>::clone(&outside);
+    let state = State::new(boot_epoch, LEASE as u32, grace, recovery, now, runtime);
     let mut write_verifier = *b"verifier";
     write_verifier[7] = boot_epoch as u8;
     let options = ServerOptions {
@@ -200,6 +202,5 @@ fn serve(
         trunks: zgate_nfs::v4::attrs::Trunks::default(),
     };
     let namespace = Namespace::new(exports.to_vec(), 1).unwrap();
-    let outside = Arc::new(Outside(Arc::clone(world)));
     Arc::new(Server::new(options, state, namespace, outside, Arc::new(NoObserver)))
 }

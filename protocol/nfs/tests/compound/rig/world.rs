@@ -43,6 +43,8 @@ impl Wake for Woken {
 pub(crate) struct World {
     id: u64,
     nanos: AtomicU64,
+    /// Random numbers so far.
+    drawn: AtomicU64,
     woken: Arc<Woken>,
     deadlines: Mutex<BTreeSet<u64>>,
     gone: Mutex<HashSet<ConnectionId>>,
@@ -54,6 +56,7 @@ impl World {
         Arc::new(Self {
             id: WORLDS.fetch_add(1, Ordering::Relaxed),
             nanos: AtomicU64::new(START_SECONDS * NANOS),
+            drawn: AtomicU64::new(0),
             woken: Arc::default(),
             deadlines: Mutex::default(),
             gone: Mutex::default(),
@@ -227,5 +230,14 @@ impl Runtime for Outside {
 
     fn connected(&self, connection: ConnectionId) -> bool {
         !self.0.gone.lock().unwrap().contains(&connection)
+    }
+
+    /// SplitMix64: the same in every run, and different enough.
+    fn random(&self) -> u64 {
+        let count = self.0.drawn.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut bits = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ bits >> 31
     }
 }

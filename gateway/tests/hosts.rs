@@ -1,0 +1,139 @@
+//! Hosts that no export names: they get NULL and nothing else, whatever the
+//! program, version and transport, also with what belongs to others. Who is
+//! named is decided for each call, by the exports as they are then.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod rdma_client;
+mod rig;
+
+use rdma_client::{Offer, RdmaClient};
+use rig::{Client, Gateway, free_port, own_credential, wait_for_listener};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+use zgate_loader::compound::Ops;
+use zgate_rpc::Credential;
+use zgate_rpc::message::{ReplyError, decode_reply};
+use zgate_xdr::{Decoder, Encode, Encoder, Message};
+
+const NFS: u32 = 100_003;
+const MOUNT: u32 = 100_005;
+/// auth_stat AUTH_TOOWEAK (RFC 5531 §9).
+const TOO_WEAK: u32 = 5;
+/// A host that the rig's export does not name.
+const OUTSIDER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
+
+/// A connection from that address.
+fn connect_from(host: Ipv4Addr, gateway: &Gateway) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((host, 0)).into()).unwrap();
+    socket.connect(&gateway.address.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream
+}
+
+/// A call without arguments.
+fn call(xid: u32, program: u32, version: u32, procedure: u32, args: &[u32]) -> Message {
+    let mut e = Encoder::new();
+    [xid, 0, 2, program, version, procedure].into_iter().for_each(|word| e.u32(word));
+    own_credential().to_opaque().encode(&mut e);
+    Credential::None.to_opaque().encode(&mut e);
+    args.iter().for_each(|word| e.u32(*word));
+    e.finish()
+}
+
+/// What the RPC layer answers: `Ok` when the call was run.
+fn ask(stream: &mut TcpStream, call: &Message) -> Result<(), ReplyError> {
+    let body = call.flatten().unwrap();
+    stream.write_all(&(0x8000_0000 | body.len() as u32).to_be_bytes()).unwrap();
+    stream.write_all(&body).unwrap();
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).unwrap();
+    let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut reply).unwrap();
+    verdict(&reply)
+}
+
+fn verdict(reply: &[u8]) -> Result<(), ReplyError> {
+    decode_reply(&mut Decoder::new(reply)).map(|_| ()).map_err(|(_, error)| error)
+}
+
+/// COMPOUND of minor version 0 with nothing but PUTROOTFH.
+fn putrootfh() -> Message {
+    call(3, NFS, 4, 1, &[0, 0, 1, 24])
+}
+
+#[test]
+fn a_host_in_no_export_gets_null_and_nothing_else() {
+    let gateway = Gateway::start(60);
+    let mut named = Client::ready(&gateway, "named");
+    let mut stream = connect_from(OUTSIDER, &gateway);
+    for (program, version) in [(NFS, 3), (NFS, 4), (MOUNT, 3)] {
+        assert_eq!(ask(&mut stream, &call(1, program, version, 0, &[])), Ok(()));
+    }
+    // FSINFO of nothing, MNT, DUMP, EXPORT, and a COMPOUND of each version.
+    for (program, version, procedure, args) in [
+        (NFS, 3, 1, &[0][..]),
+        (NFS, 3, 19, &[0]),
+        (MOUNT, 3, 1, &[1, 0x2f00_0000]),
+        (MOUNT, 3, 2, &[]),
+        (MOUNT, 3, 5, &[]),
+        (NFS, 4, 1, &[0, 0, 1, 24]),
+        (NFS, 4, 1, &[0, 1, 1, 24]),
+        (NFS, 4, 1, &[0, 2, 0]),
+        (NFS, 4, 2, &[]),
+    ] {
+        let refused = ask(&mut stream, &call(2, program, version, procedure, args));
+        let expected = Err(ReplyError::AuthRefused(TOO_WEAK));
+        assert_eq!(refused, expected, "{program} {version} {procedure} {args:?}");
+    }
+    // With the id of somebody's session: the slot is not touched.
+    let taken = named.session.request(4, 0, false, Ops::new().putrootfh());
+    assert_eq!(ask(&mut stream, &taken), Err(ReplyError::AuthRefused(TOO_WEAK)));
+    let mut own = connect_from(Ipv4Addr::LOCALHOST, &gateway);
+    assert_eq!(ask(&mut own, &taken), Ok(()));
+    let root = named.root.clone();
+    named.getattr(&root, &[1]).unwrap();
+    let clients = gateway.status()["clients"].as_array().map_or(0, Vec::len);
+    assert_eq!(clients, 1, "the outsider left something behind");
+}
+
+#[test]
+fn a_reload_decides_for_connections_that_are_there() {
+    let gateway = Gateway::start(60);
+    let config = gateway.dir.path().join("zgate.toml");
+    let before = fs::read_to_string(&config).unwrap();
+    let mut stream = connect_from(OUTSIDER, &gateway);
+    let reload = |text: &str| {
+        fs::write(&config, text).unwrap();
+        assert!(gateway.command(&["reload"]).status.success());
+    };
+    let refused = Err(ReplyError::AuthRefused(TOO_WEAK));
+    assert_eq!(ask(&mut stream, &putrootfh()), refused);
+    reload(&before.replace("match = \"127.0.0.1\"", "match = \"127.0.0.0/28\""));
+    assert_eq!(ask(&mut stream, &putrootfh()), Ok(()));
+    reload(&before);
+    assert_eq!(ask(&mut stream, &putrootfh()), refused);
+}
+
+#[tokio::test]
+async fn over_rdma_too() {
+    let port = free_port();
+    let more = format!("[rdma]\nlisten = [\"127.0.0.1:{port}\"]\nfabric = \"emulated\"\n");
+    let gateway = Gateway::start_with(60, &more);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    wait_for_listener(address);
+    let mut rdma = RdmaClient::connect(address).await;
+    let mut served = async |xid: u32| {
+        let message = call(xid, NFS, 4, 1, &[0, 0, 1, 24]);
+        verdict(&rdma.call(xid, &message, &Offer::default()).await.unwrap().message)
+    };
+    assert_eq!(served(1).await, Ok(()));
+    let config = gateway.dir.path().join("zgate.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("match = \"127.0.0.1\"", "match = \"127.0.0.9\"")).unwrap();
+    assert!(gateway.command(&["reload"]).status.success());
+    assert_eq!(served(2).await, Err(ReplyError::AuthRefused(TOO_WEAK)));
+}
