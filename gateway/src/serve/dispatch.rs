@@ -79,23 +79,19 @@ pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -
     // A device sends memory, not files.
     let span_allowed = !peer.rdma;
     let call = Call { peer: peer.clone(), credential, xid: header.xid, span_allowed };
-    let key = cache_key(target, &call, &header, &d);
-    if let Some(key) = key {
-        match shared.replies.begin(key) {
-            Begin::New => {}
-            Begin::InProgress => return Answer::Nothing,
-            Begin::Replay(message) => return Answer::Reply(with_header(header.xid, message)),
-        }
-    }
+    let running = match cache_key(target, &call, &header, &d).map(|key| shared.replies.begin(key)) {
+        None => None,
+        Some(Begin::New(running)) => Some(running),
+        Some(Begin::InProgress) => return Answer::Nothing,
+        Some(Begin::Replay(message)) => return Answer::Reply(with_header(header.xid, message)),
+    };
     let result = run(shared, target, &call, &header, &mut d).await;
     // Data inside the head were copied as often as the head was.
     let inside = d.bulk_bytes().saturating_sub(apart);
     let copied = copied_bytes + d.copied_bytes() + inside * head_copies;
     shared.metrics.data.carried(transport(peer), DataDirection::Write, d.bulk_bytes(), copied);
-    match (&result, key) {
-        (Ok(message), Some(key)) => shared.replies.finish(key, message),
-        (Err(_), Some(key)) => shared.replies.abandon(key),
-        _ => {}
+    if let (Ok(message), Some(running)) = (&result, running) {
+        running.finish(message);
     }
     match result {
         Ok(message) => Answer::Reply(with_header(header.xid, message)),
@@ -112,16 +108,11 @@ pub(crate) fn transport(peer: &Peer) -> Transport {
 /// and not run again.
 fn cache_key(target: Target, call: &Call, header: &CallHeader, d: &Decoder<'_>) -> Option<Key> {
     let keep = match target {
-        Target::V4 => header.procedure == COMPOUND && is_minor_zero(d),
+        Target::V4 => header.procedure == COMPOUND && zgate_nfs::v4::retry::must_run_once(d),
         Target::V3 => !zgate_nfs::v3::row(header.procedure).is_none_or(|row| row.idempotent),
         Target::Mount => false,
     };
     keep.then(|| Key::new((call.peer.address, call.peer.port).into(), header, d.rest()))
-}
-
-fn is_minor_zero(d: &Decoder<'_>) -> bool {
-    let mut d = d.clone();
-    d.opaque(zgate_nfs::limits::MAX_TAG_BYTES).is_ok() && d.u32() == Ok(0)
 }
 
 async fn run(

@@ -24,14 +24,18 @@ const _: () = assert!(MAX_RECORD_BYTES < 1 << 31);
 /// Most calls the duplicate request cache knows.
 pub const MAX_DRC_ENTRIES: usize = 16_384;
 
-/// Most finished calls it keeps of one client address.
+/// Most calls it knows of one client address, under way and finished.
 pub const MAX_DRC_ENTRIES_PER_CLIENT: usize = 2048;
 
-/// Most bytes of replies it keeps.
+/// Most bytes it takes, 256 for each call beside the reply.
 pub const MAX_DRC_BYTES: usize = 16 << 20;
+
+/// Most bytes it takes for one client address.
+pub const MAX_DRC_BYTES_PER_CLIENT: usize = 2 << 20;
 
 /// Longest reply it keeps, in bytes.
 pub const MAX_DRC_REPLY_BYTES: usize = 16 << 10;
 
 const _: () = assert!(MAX_DRC_ENTRIES_PER_CLIENT < MAX_DRC_ENTRIES);
-const _: () = assert!(MAX_DRC_REPLY_BYTES < MAX_DRC_BYTES);
+const _: () = assert!(MAX_DRC_REPLY_BYTES < MAX_DRC_BYTES_PER_CLIENT / 8);
+const _: () = assert!(MAX_DRC_BYTES_PER_CLIENT <= MAX_DRC_BYTES / 8);

@@ -8,6 +8,7 @@ pub mod copy_jobs;
 pub mod cx;
 pub mod guard;
 pub mod op;
+pub mod retry;
 pub mod server;
 pub mod state;
 pub mod wire;
