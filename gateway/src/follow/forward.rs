@@ -73,6 +73,10 @@ impl FileStore for Followed {
         self.0.known().2
     }
 
+    fn losses(&self) -> u64 {
+        self.0.losses()
+    }
+
     fn setattr<'a>(
         &'a self,
         who: &'a Caller,

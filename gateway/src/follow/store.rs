@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 use zgate_io::IoEngine;
-use zgate_posix::{PosixOptions, PosixStore};
+use zgate_posix::{Losses, PosixOptions, PosixStore};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{OpenAccess, OpenFile, StoreTraits};
 use zgate_store::{Caller, FileStore, NodeHandle, StoreError, StoreResult};
@@ -121,6 +121,7 @@ impl FollowedStore {
     /// # Errors
     /// When it cannot be opened.
     pub(crate) fn open(path: &Path, options: PosixOptions) -> io::Result<Arc<Self>> {
+        let options = PosixOptions { losses: Losses::default(), ..options };
         let store = PosixStore::open(path, options.clone())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
         Ok(Arc::new(Self {
@@ -330,6 +331,11 @@ impl FollowedStore {
         }
         *place = Place::Open(Arc::clone(&store), path);
         Ok(store)
+    }
+
+    /// See [`zgate_store::FileStore::losses`]; counted on when it is opened again.
+    pub(super) fn losses(&self) -> u64 {
+        self.options.losses.generation()
     }
 
     /// What is known without the tree.

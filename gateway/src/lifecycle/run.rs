@@ -467,7 +467,7 @@ fn build(
     Ok(Arc::new(Shared {
         v3: zgate_nfs::v3::Server {
             namespace: Arc::clone(&source),
-            write_verifier: v4.write_verifier.clone(),
+            write_verifier: v4.write_verifier,
             guard,
         },
         v4,

@@ -10,7 +10,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use zgate_nfs::namespace::ExportId;
-use zgate_posix::{DirectIo, PosixOptions, PosixStore};
+use zgate_posix::{DirectIo, Losses, PosixOptions, PosixStore};
 use zgate_store::FileStore;
 
 /// What makes two exports share a store: the same tree under the same number,
@@ -119,6 +119,7 @@ pub(super) fn open_store(
     let options = PosixOptions {
         snapshots_visible: export.snapshots_visible,
         direct_io: export.direct_io,
+        losses: Losses::default(),
         handle_secret: options.handle_secret.map(|secret| secret_of(secret, id)),
         fd_cache_entries: options
             .fd_cache_entries

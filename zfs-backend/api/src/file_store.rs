@@ -399,6 +399,13 @@ pub trait FileStore: Send + Sync {
         stability: Stability,
     ) -> StoreFuture<'a, (usize, Stability)>;
 
+    /// Another number each time data that was taken without a sync may have been
+    /// lost: a sync failed, whoever asked for it and for whatever reason. The
+    /// kernel tells such an error once. Never a number from before again.
+    fn losses(&self) -> u64 {
+        0
+    }
+
     /// Brings all earlier writes of the file to stable storage.
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()>;
 

@@ -65,7 +65,7 @@ impl BlockVolume {
         let store = backing.store();
         Ok(Self {
             backing: Arc::new(backing),
-            engine: engine.for_disk(&store),
+            engine: engine.for_store(&store).patient(),
             size_gate: RwLock::new(()),
             writes_lost: Mutex::new(None),
             freed: Freed::default(),

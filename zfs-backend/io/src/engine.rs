@@ -128,12 +128,13 @@ impl IoEngine {
         Self { inner: Arc::clone(&self.inner), store, demand: Demand::Refusable }
     }
 
-    /// The same engine for a disk on this store, whose requests wait however long
-    /// it takes: hosts take the refusal of a disk for its failure, and have time
-    /// limits of their own. They are bounded where commands are taken in.
+    /// The same engine for requests that wait however long the store takes: a
+    /// disk's, whose refusal hosts take for its failure, and who have time limits
+    /// of their own, and what cannot be taken back. They are to be bounded where
+    /// they are taken in.
     #[must_use]
-    pub fn for_disk(&self, store: &StoreName) -> Self {
-        Self { demand: Demand::Certain, ..self.for_store(store) }
+    pub fn patient(&self) -> Self {
+        Self { demand: Demand::Certain, ..self.clone() }
     }
 
     /// What it runs on.

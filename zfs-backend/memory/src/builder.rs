@@ -112,6 +112,7 @@ impl MemoryStoreBuilder {
                 tree: Mutex::new(tree),
                 faults: Faults::default(),
                 crashes: AtomicU64::new(0),
+                losses: AtomicU64::new(0),
                 root,
                 traits: self.traits,
                 fsid: self.settings.fsid,

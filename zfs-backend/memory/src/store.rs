@@ -32,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) tree: Mutex<Tree>,
     pub(crate) faults: Faults<FileOp>,
     pub(crate) crashes: AtomicU64,
+    pub(crate) losses: AtomicU64,
     pub(crate) root: NodeHandle,
     pub(crate) traits: StoreTraits,
     pub(crate) fsid: FsId,
@@ -102,6 +103,14 @@ impl MemoryStore {
             self.shared.faults.after(op).await?;
             if self.crashes() == began { result } else { Err(StoreError::Io) }
         })
+    }
+
+    /// Counts a sync that failed.
+    fn note_loss<T>(&self, synced: StoreResult<T>) -> StoreResult<T> {
+        if let Err(StoreError::Io | StoreError::NoSpace | StoreError::QuotaExceeded) = synced {
+            self.shared.losses.fetch_add(1, Ordering::AcqRel);
+        }
+        synced
     }
 
     /// Runs one operation on an open file.
@@ -269,18 +278,28 @@ impl FileStore for MemoryStore {
         data: Bytes,
         stability: Stability,
     ) -> StoreFuture<'a, (usize, Stability)> {
-        self.run_on(FileOp::Write, file, move |tree, file| {
-            tree.write(file, offset, &data, stability)
+        Box::pin(async move {
+            let write =
+                |tree: &mut Tree, file: &MemoryFile| tree.write(file, offset, &data, stability);
+            let written = self.run_on(FileOp::Write, file, write).await;
+            if stability == Stability::Unstable { written } else { self.note_loss(written) }
         })
     }
 
+    fn losses(&self) -> u64 {
+        self.shared.losses.load(Ordering::Acquire)
+    }
+
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
-        self.run_on(FileOp::Commit, file, |tree, file| tree.commit(file))
+        Box::pin(async move {
+            let commit = |tree: &mut Tree, file: &MemoryFile| tree.commit(file);
+            self.note_loss(self.run_on(FileOp::Commit, file, commit).await)
+        })
     }
 
     fn sync_objects<'a>(&'a self, _: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
         // Names and attributes are stable here as soon as they change.
-        self.run(FileOp::SyncObjects, |_| Ok(()))
+        Box::pin(async { self.note_loss(self.run(FileOp::SyncObjects, |_| Ok(())).await) })
     }
 
     fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {

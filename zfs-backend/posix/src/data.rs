@@ -124,14 +124,35 @@ pub(crate) async fn write(
         Stability::DataSync => WriteSync::Data,
         Stability::FileSync => WriteSync::Full,
     };
+    if sync == WriteSync::None {
+        let written = engine.write_from((&fd, mode), offset, data, sync).await;
+        file.entry.mark_modified();
+        return Ok((written.or_store()?, stability));
+    }
+    let syncs = file.entry.syncs();
+    syncs.check()?;
+    let _beside = syncs.beside().await;
+    let len = data.len();
     let written = engine.write_from((&fd, mode), offset, data, sync).await;
     file.entry.mark_modified();
-    Ok((written.or_store()?, stability))
+    let written = file.losses().note(written.or_store())?;
+    if written < len {
+        // What cut it short may have been the sync's error, which is told once,
+        // and may be about what others wrote.
+        file.losses().count(StoreError::Io);
+    }
+    Ok((written, stability))
 }
 
 /// Brings all earlier writes to stable storage: data and times, since the
 /// change number is made from them.
 pub(crate) async fn commit(file: &PosixFile) -> StoreResult<()> {
     let fd = file.any()?;
-    file.entry.mount.engine.sync(&fd, false).await.or_store()
+    let syncs = file.entry.syncs();
+    syncs.check()?;
+    let sync = async |_| {
+        let synced = file.entry.mount.engine.sync(&fd, false).await.or_store();
+        file.losses().note(synced)
+    };
+    syncs.join([()], sync).await
 }

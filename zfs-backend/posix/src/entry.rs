@@ -4,6 +4,7 @@ use crate::attributes::{attr_of, kind_of, timestamp};
 use crate::change::ChangeTracker;
 use crate::direct::{DirectIo, Read, Reads, is_candidate};
 use crate::errno::OrStoreError;
+use crate::group_sync::GroupSync;
 use crate::listing::{LISTING_LIFE, Listing};
 use crate::mounts::Mount;
 use crate::syscall;
@@ -42,6 +43,8 @@ pub(crate) struct Entry {
     reader: Mutex<Option<Arc<OwnedFd>>>,
     writer: Mutex<Option<Writer>>,
     past_cache: Mutex<PastCache>,
+    /// Its syncs; made when there is one.
+    syncs: OnceLock<Box<GroupSync<()>>>,
     /// How it is read; not kept of files that nothing has to be known of.
     reads: OnceLock<Box<Mutex<Reads>>>,
     /// What is remembered of this directory's names.
@@ -113,6 +116,7 @@ impl Entry {
             reader: Mutex::default(),
             writer: Mutex::default(),
             past_cache: Mutex::default(),
+            syncs: OnceLock::new(),
             reads: OnceLock::new(),
             listing: Listing::default(),
         }
@@ -258,6 +262,11 @@ impl Entry {
     /// Keeps a descriptor for writing for later.
     pub(crate) fn keep_writer(&self, writer: Writer) {
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+    }
+
+    /// The syncs of this file.
+    pub(crate) fn syncs(&self) -> &GroupSync<()> {
+        self.syncs.get_or_init(Box::default)
     }
 
     /// Whether a read is to go past the cache. Takes note of it.

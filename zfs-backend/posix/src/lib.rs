@@ -26,9 +26,11 @@ mod entry;
 mod entry_cache;
 mod errno;
 mod file_systems;
+mod group_sync;
 mod handle;
 mod listing;
 mod lookup;
+mod losses;
 mod mountinfo;
 mod mounts;
 mod name;
@@ -51,5 +53,6 @@ mod tree;
 mod xattr;
 
 pub use direct::DirectIo;
+pub use losses::Losses;
 pub use options::{HandleMode, OpenError, PosixOptions};
 pub use store::PosixStore;

@@ -4,6 +4,7 @@ use crate::errno::OrStoreError;
 use crate::handle::MAX_WRAPPED_BYTES;
 use crate::mountinfo::{self, MountLine};
 use crate::siphash::SipKey;
+use crate::stable::Names;
 use crate::syscall;
 use rustix::fs::{Mode, OFlags, RawDir};
 use std::collections::HashMap;
@@ -45,6 +46,8 @@ pub(crate) struct Mount {
     /// Works for what it lies on: a mount that does not answer stops none of
     /// another pool or device.
     pub(crate) engine: IoEngine,
+    /// Brings changes of names to stable storage.
+    pub(crate) names: Names,
     /// A ZFS snapshot, mounted on demand.
     snapshot: Option<SnapshotMount>,
 }
@@ -292,6 +295,7 @@ fn take_up(
         covered_fileid: covered_fileid(&line.point),
         kernel_handles: policy.kernel_handles && handles_work(&root),
         snapshot: snapshot_mount(line),
+        names: Names::new(&line.kind),
         engine: policy.engine.for_store(&StoreName::of_mount(
             &line.kind,
             &line.source,

@@ -77,6 +77,7 @@ impl PosixStore {
             places: PlaceTable::new(),
             codec,
             listings: Arc::default(),
+            losses: options.losses.clone(),
             modifications,
             snapshots_visible: options.snapshots_visible,
             switches_identity: credentials::can_switch(),

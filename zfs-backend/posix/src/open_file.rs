@@ -1,6 +1,7 @@
 //! Files opened by clients.
 
 use crate::entry::{Entry, Writer};
+use crate::losses::Losses;
 use crate::syscall;
 use crate::tree::Tree;
 use std::os::fd::OwnedFd;
@@ -67,6 +68,11 @@ impl PosixFile {
         let set_id = self.set_id;
         let mode = |writer: &Writer| WriteMode { way: writer.way, set_id };
         self.writer.as_ref().map(|writer| (Arc::clone(&writer.fd), mode(writer)))
+    }
+
+    /// Counts data of its store that could not be kept.
+    pub(crate) fn losses(&self) -> &Losses {
+        &self.tree.losses
     }
 
     /// Whether what is asked of it needs no network: attributes and pages in

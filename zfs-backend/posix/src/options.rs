@@ -1,6 +1,7 @@
 //! How a store is opened, and what can go wrong then.
 
 use crate::direct::DirectIo;
+use crate::losses::Losses;
 use std::path::PathBuf;
 use thiserror::Error;
 use zgate_io::IoEngine;
@@ -40,6 +41,9 @@ pub struct PosixOptions {
     pub snapshots_visible: bool,
     /// Which reads go past the file system's cache.
     pub direct_io: DirectIo,
+    /// Counts data that could not be kept; of a tree that is opened again, the
+    /// same.
+    pub losses: Losses,
 }
 
 impl PosixOptions {
@@ -55,6 +59,7 @@ impl PosixOptions {
             handle_mode: HandleMode::Auto,
             snapshots_visible: false,
             direct_io: DirectIo::Never,
+            losses: Losses::default(),
         }
     }
 }

@@ -94,6 +94,19 @@ impl PosixStore {
         }
     }
 
+    /// As [`Self::by`], for a change of names or attributes: refused while one
+    /// before it cannot be brought to stable storage, as its client would only
+    /// wait behind that one.
+    async fn change<T: Send + 'static>(
+        &self,
+        who: &Caller,
+        node: &NodeHandle,
+        work: impl FnOnce(&Arc<Tree>, &Caller) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        self.tree.mount_of(node).names.check()?;
+        self.by(who, node, work).await
+    }
+
     /// Runs on a data worker.
     async fn long<T: Send + 'static>(
         &self,
@@ -118,6 +131,10 @@ impl PosixStore {
         };
         let result = self.long(&file.entry.mount.engine, change).await;
         file.entry.mark_modified();
+        if let Err(StoreError::Io) = result {
+            // The range may have been written back first, and that failed.
+            self.tree.losses.count(StoreError::Io);
+        }
         result
     }
 }
@@ -199,7 +216,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, Attr> {
         Box::pin(async move {
             let (node, changes, open) = (*node, changes.clone(), open.cloned());
-            self.by(who, &node, move |tree, who| {
+            self.change(who, &node, move |tree, who| {
                 let open = open.as_ref().map(PosixFile::of).transpose()?;
                 tree.setattr(who, &node, &changes, open)
             })
@@ -224,8 +241,10 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, CreatedFile> {
         Box::pin(async move {
             let (dir, name, attrs) = (*dir, name.to_vec(), attrs.clone());
-            self.by(who, &dir, move |tree, who| tree.create_file(who, &dir, &name, mode, &attrs))
-                .await
+            self.change(who, &dir, move |tree, who| {
+                tree.create_file(who, &dir, &name, mode, &attrs)
+            })
+            .await
         })
     }
 
@@ -239,8 +258,10 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, (Node, DirChange)> {
         Box::pin(async move {
             let (dir, name, what, attrs) = (*dir, name.to_vec(), what.clone(), attrs.clone());
-            self.by(who, &dir, move |tree, who| tree.create_node(who, &dir, &name, &what, &attrs))
-                .await
+            self.change(who, &dir, move |tree, who| {
+                tree.create_node(who, &dir, &name, &what, &attrs)
+            })
+            .await
         })
     }
 
@@ -270,7 +291,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let (dir, name) = (*dir, name.to_vec());
-            self.by(who, &dir, move |tree, who| tree.remove(who, &dir, &name, kind)).await
+            self.change(who, &dir, move |tree, who| tree.remove(who, &dir, &name, kind)).await
         })
     }
 
@@ -285,7 +306,7 @@ impl FileStore for PosixStore {
         Box::pin(async move {
             let (from_dir, from_name) = (*from_dir, from_name.to_vec());
             let (to_dir, to_name) = (*to_dir, to_name.to_vec());
-            self.by(who, &from_dir, move |tree, who| {
+            self.change(who, &from_dir, move |tree, who| {
                 tree.rename(who, &from_dir, &from_name, &to_dir, &to_name)
             })
             .await
@@ -301,7 +322,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let (node, dir, name) = (*node, *dir, name.to_vec());
-            self.by(who, &node, move |tree, who| tree.link(who, &node, &dir, &name)).await
+            self.change(who, &node, move |tree, who| tree.link(who, &node, &dir, &name)).await
         })
     }
 
@@ -349,6 +370,10 @@ impl FileStore for PosixStore {
         stability: Stability,
     ) -> StoreFuture<'a, (usize, Stability)> {
         Box::pin(async move { data::write(PosixFile::of(file)?, offset, data, stability).await })
+    }
+
+    fn losses(&self) -> u64 {
+        self.tree.losses.generation()
     }
 
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
@@ -427,12 +452,7 @@ impl FileStore for PosixStore {
     }
 
     fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            let (tree, nodes) = (Arc::clone(&self.tree), nodes.to_vec());
-            let engine = nodes.first().map(|node| tree.engine_of(node));
-            let engine = engine.unwrap_or_else(|| self.engine().clone());
-            self.long(&engine, move || tree.sync_objects(&nodes)).await
-        })
+        Box::pin(self.tree.sync_objects(nodes))
     }
 
     fn statfs<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, FsStat> {
@@ -464,7 +484,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let (node, name, value) = (*node, name.to_vec(), value.to_vec());
-            self.by(who, &node, move |tree, who| tree.set_xattr(who, &node, &name, &value, how))
+            self.change(who, &node, move |tree, who| tree.set_xattr(who, &node, &name, &value, how))
                 .await
         })
     }
@@ -488,7 +508,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let (node, name) = (*node, name.to_vec());
-            self.by(who, &node, move |tree, who| tree.remove_xattr(who, &node, &name)).await
+            self.change(who, &node, move |tree, who| tree.remove_xattr(who, &node, &name)).await
         })
     }
 
@@ -507,7 +527,7 @@ impl FileStore for PosixStore {
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let (node, acl) = (*node, acl.clone());
-            self.by(who, &node, move |tree, who| tree.set_acl(who, &node, &acl)).await
+            self.change(who, &node, move |tree, who| tree.set_acl(who, &node, &acl)).await
         })
     }
 }

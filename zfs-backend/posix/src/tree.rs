@@ -6,6 +6,7 @@ use crate::entry_cache::EntryCache;
 use crate::errno::OrStoreError;
 use crate::handle::{HandleCodec, InTreeHandle, Parsed};
 use crate::listing::Budget;
+use crate::losses::Losses;
 use crate::mounts::{Mount, MountTable, is_below};
 use crate::name::Name;
 use crate::places::PlaceTable;
@@ -37,6 +38,8 @@ pub(crate) struct Tree {
     pub(crate) codec: HandleCodec,
     /// Bounds what is remembered of directories.
     pub(crate) listings: Arc<Budget>,
+    /// Counts data that could not be kept.
+    pub(crate) losses: Losses,
     /// Counts modifications made through the store.
     pub(crate) modifications: Arc<AtomicU64>,
     pub(crate) snapshots_visible: bool,
@@ -85,18 +88,23 @@ impl Tree {
     /// The engine for what is done with an object: that of the storage it lies
     /// on, as far as this is known without asking it.
     pub(crate) fn engine_of(&self, node: &NodeHandle) -> IoEngine {
+        self.mount_of(node).engine.clone()
+    }
+
+    /// The mount an object lies in, as far as this is known without asking it.
+    pub(crate) fn mount_of(&self, node: &NodeHandle) -> Arc<Mount> {
         let root = &self.root.mount;
         if self.mounts.is_single() {
-            return root.engine.clone();
+            return Arc::clone(root);
         }
         if let Some(entry) = self.cached(node) {
-            return entry.mount.engine.clone();
+            return Arc::clone(&entry.mount);
         }
         let mount = match self.codec.parse(node) {
             Ok(Parsed::Kernel { key, .. }) => self.mounts.known_key(key),
             _ => None,
         };
-        mount.map_or_else(|| root.engine.clone(), |mount| mount.engine.clone())
+        mount.unwrap_or_else(|| Arc::clone(root))
     }
 
     /// Takes an entry into the cache, or returns the one that is there already;

@@ -199,6 +199,10 @@ impl FileStore for StableNames {
         self.inner.write(file, offset, data, stability)
     }
 
+    fn losses(&self) -> u64 {
+        self.inner.losses()
+    }
+
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
         self.inner.commit(file)
     }

@@ -140,7 +140,7 @@ pub fn start(cx: &Cx<'_>, job: Job, fh: Fh) -> Result<Stateid, Status> {
     let key = state.ids.state();
     let progress = state.copies.add(client, key)?;
     let stateid = key.stateid(1);
-    let verifier = cx.server.write_verifier.get();
+    let verifier = cx.server.write_verifier.of(&*job.store);
     let tell = state.back.later(cx.server, &state.lock(), client);
     cx.server.runtime.spawn(Box::pin(async move {
         let result = run(&job, Some(&progress)).await;

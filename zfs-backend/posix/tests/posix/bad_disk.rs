@@ -163,6 +163,45 @@ fn what_a_disk_cannot_write_fails_the_commit() {
     run("umount", &["-l", small.to_str().unwrap()]);
 }
 
+/// The kernel tells a lost write once by one descriptor. Whoever is told, the
+/// count says it to all.
+#[test]
+fn every_lost_write_is_counted_whoever_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = dir.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    if !run("mount", &["-t", "tmpfs", "-o", "size=8m", "none", small.to_str().unwrap()]) {
+        return;
+    }
+    if let Some(disk) = Disk::new(&small, 64 << 20, &EXT4, "loop") {
+        let_anyone_in(&disk);
+        let store = open_store(&disk.at, HandleMode::Auto);
+        block_on(async {
+            let file = create(&*store, "f").await.unwrap();
+            let unstable = || {
+                let data = Bytes::from(vec![7; 16 << 20]);
+                store.write(&file.open, 0, data, Stability::Unstable)
+            };
+            let before = store.losses();
+            unstable().await.unwrap();
+            assert_eq!(store.losses(), before, "nothing has failed yet");
+            assert!(store.sync_objects(&[file.handle]).await.is_err());
+            let names = store.losses();
+            assert_ne!(names, before, "told to the sync of an attribute");
+            unstable().await.unwrap();
+            assert!(store.commit(&file.open).await.is_err());
+            let commit = store.losses();
+            assert_ne!(commit, names, "told to a COMMIT");
+            unstable().await.unwrap();
+            let data = Bytes::from(vec![7; 16 << 20]);
+            let stable = store.write(&file.open, 16 << 20, data.clone(), Stability::FileSync).await;
+            assert!(!matches!(stable, Ok((count, _)) if count == data.len()));
+            assert_ne!(store.losses(), commit, "told to a stable WRITE, short or not at all");
+        });
+    }
+    run("umount", &["-l", small.to_str().unwrap()]);
+}
+
 #[test]
 fn a_quota_is_not_a_full_disk() {
     let dir = tempfile::tempdir().unwrap();

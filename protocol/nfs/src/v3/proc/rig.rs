@@ -152,7 +152,7 @@ impl Rig {
     }
 
     pub(crate) fn verifier(&self) -> [u8; 8] {
-        self.server.write_verifier.get()
+        *b"verifier"
     }
 
     /// Sends bytes as arguments and returns the bytes of the result.

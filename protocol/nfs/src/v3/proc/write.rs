@@ -85,7 +85,7 @@ impl Procedure for Write {
 
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Written, Status> {
         let object = cx.enter_writable(&args.file)?;
-        let verifier = cx.server.write_verifier.get();
+        let verifier = cx.server.write_verifier.of(object.store());
         let written = write(cx, &object, args).await;
         *fail = object.wcc_after().await;
         let (count, committed) = written?;
@@ -111,9 +111,6 @@ async fn write(cx: &Cx<'_>, object: &Object, args: Args) -> Result<(u32, StableH
     }
     let write = object.store().write(&open, args.offset, data, args.stable.into());
     let written = change.in_store(write).await;
-    if let (Err(error), true) = (&written, args.stable != StableHow::Unstable) {
-        cx.server.write_verifier.note(*error);
-    }
     let (count, stability) = written?;
     Ok((count as u32, stability.into()))
 }

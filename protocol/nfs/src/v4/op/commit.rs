@@ -48,8 +48,8 @@ impl Operation for Commit {
             Ok(file) => file,
             Err(_) => store.open(object.who(), &object.node, read).await?,
         };
-        let verifier = cx.server.write_verifier.get();
-        store.commit(&file).await.inspect_err(|error| cx.server.write_verifier.note(*error))?;
-        Ok(verifier)
+        store.commit(&file).await?;
+        // Afterwards: what another's sync was told meanwhile counts as well.
+        Ok(cx.server.write_verifier.of(&**store))
     }
 }

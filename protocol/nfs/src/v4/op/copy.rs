@@ -153,7 +153,7 @@ impl Operation for Copy {
         if from.node == to.node && overlap {
             return Err(Status::Inval.into());
         }
-        let verifier = cx.server.write_verifier.get();
+        let verifier = cx.server.write_verifier.of(&*to.export.store);
         let job = Job {
             store: to.export.store.clone(),
             source,

@@ -99,7 +99,7 @@ impl Operation for Write {
             Ok(opened) => opened,
             Err(status) => return Err(kind_first(cx, &object, status).await.into()),
         };
-        let verifier = cx.server.write_verifier.get();
+        let verifier = cx.server.write_verifier.of(&*object.export.store);
         let len = args.data.len() as u64;
         let end = args.offset.checked_add(len).ok_or(Status::Inval)?;
         if end > object.export.store.traits().max_file_bytes {
@@ -111,9 +111,6 @@ impl Operation for Write {
         let store = &object.export.store;
         let write = store.write(&file, args.offset, args.data, stability(args.stable));
         let written = changing.in_store(write).await;
-        if let (Err(error), true) = (&written, args.stable != StableHow::Unstable) {
-            cx.server.write_verifier.note(*error);
-        }
         let (count, done) = written?;
         Ok(Res { count: count as u32, committed: stable_how(done), verifier })
     }

@@ -2,9 +2,11 @@
 //! (RFC 8881 §18.3, §18.32).
 
 use crate::rig::{Client, Ops, Rig};
+use zgate_memory::FileOp;
 use zgate_nfs::v4::op::commit::{self, Commit};
 use zgate_nfs::v4::op::write::Write;
-use zgate_nfs::v4::wire::{StableHow, Stateid};
+use zgate_nfs::v4::wire::{StableHow, Stateid, Status};
+use zgate_store::StoreError;
 
 fn write(c: &Client, fh: &zgate_nfs::namespace::Fh, text: &[u8], stable: StableHow) -> [u8; 8] {
     let ops = Ops::new().at(fh).write(Stateid::ANONYMOUS, 0, text, stable);
@@ -39,6 +41,23 @@ fn stable_writes_survive_and_the_verifier_tells() {
         assert_ne!(c.content(&lost), b"lost");
         let after = write(&c, &lost, b"lost", StableHow::Unstable);
         assert_ne!(before, after, "the client must send its unstable data again");
+    }
+}
+
+#[test]
+fn a_loss_concerns_its_export_alone() {
+    for minor in 0..=2 {
+        let rig = Rig::new();
+        let c = rig.client("c", minor);
+        let one = c.create_in(&c.export(), "one").fh;
+        let second = rig.root_of("/dir/second");
+        let two = c.create_in(&second, "two").fh;
+        let before = [&one, &two].map(|file| write(&c, file, b"x", StableHow::Unstable));
+        let commit = |file| Ops::new().at(file).op::<Commit>(&commit::Args { offset: 0, count: 0 });
+        rig.store.faults().fail_next(FileOp::Commit, StoreError::NoSpace);
+        c.check("the one who is told", commit(&one), Status::Nospc);
+        assert_ne!(c.run(commit(&one)).ok().get::<Commit>(), before[0], "the others learn");
+        assert_eq!(c.run(commit(&two)).ok().get::<Commit>(), before[1], "nothing is lost here");
     }
 }
 

@@ -1,0 +1,204 @@
+//! One sync for all who wait (group commit): while one runs, those that come
+//! wait for the next, which is for all of them. Syncs of one thing do not
+//! overlap: an error that the kernel reports once is noted before the next one
+//! begins.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{RwLock, RwLockReadGuard};
+use zgate_store::{StoreError, StoreResult};
+
+/// A sync that takes longer is one of storage that does not answer: nothing is
+/// begun that would have to wait for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+struct Line<T> {
+    /// Syncs begun so far.
+    begun: u64,
+    /// What the next one is for.
+    waiting: Vec<T>,
+    /// Since when one has been running.
+    since: Option<Instant>,
+}
+
+/// The sync that ended last.
+struct Last {
+    number: u64,
+    result: StoreResult<()>,
+}
+
+/// Syncs of one thing, one after the other; `T` says what of it.
+pub(crate) struct GroupSync<T> {
+    line: Mutex<Line<T>>,
+    /// Held alone by the sync that runs, and shared by writes that sync
+    /// themselves.
+    turn: RwLock<Last>,
+}
+
+impl<T> Default for GroupSync<T> {
+    fn default() -> Self {
+        Self {
+            line: Mutex::new(Line { begun: 0, waiting: Vec::new(), since: None }),
+            turn: RwLock::new(Last { number: 0, result: Ok(()) }),
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for GroupSync<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GroupSync({} begun)", self.line().begun)
+    }
+}
+
+/// Notes that a sync has ended, also when nobody waits for its end any more.
+struct Running<'a, T>(&'a GroupSync<T>);
+
+impl<T> Drop for Running<'_, T> {
+    fn drop(&mut self) {
+        self.0.line().since = None;
+    }
+}
+
+impl<T> GroupSync<T> {
+    fn line(&self) -> MutexGuard<'_, Line<T>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `what` synced by a sync that begins from now on, whoever runs it:
+    /// `sync` is called for all that waits, if nobody else does so first.
+    ///
+    /// # Errors
+    /// That sync's, for everybody it was for.
+    pub(crate) async fn join(
+        &self,
+        what: impl IntoIterator<Item = T>,
+        sync: impl AsyncFnOnce(Vec<T>) -> StoreResult<()>,
+    ) -> StoreResult<()> {
+        let before = {
+            let mut line = self.line();
+            line.waiting.extend(what);
+            line.begun
+        };
+        let mut last = self.turn.write().await;
+        if last.number > before {
+            return last.result;
+        }
+        let (number, what) = {
+            let mut line = self.line();
+            line.begun += 1;
+            line.since = Some(Instant::now());
+            (line.begun, std::mem::take(&mut line.waiting))
+        };
+        let running = Running(self);
+        let result = sync(what).await;
+        drop(running);
+        *last = Last { number, result };
+        result
+    }
+
+    /// For a write that syncs itself: no other sync runs beside it.
+    pub(crate) async fn beside(&self) -> impl Sized + '_ {
+        let guard: RwLockReadGuard<'_, Last> = self.turn.read().await;
+        guard
+    }
+
+    /// Refuses while a sync has been running for long.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfResources`]: try again later.
+    pub(crate) fn check(&self) -> StoreResult<()> {
+        self.check_at(Instant::now())
+    }
+
+    fn check_at(&self, now: Instant) -> StoreResult<()> {
+        let since = self.line().since;
+        if since.is_some_and(|since| now.saturating_duration_since(since) >= PATIENCE) {
+            return Err(StoreError::OutOfResources);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+    use tokio::sync::oneshot;
+
+    type Request<'a> = Pin<Box<dyn Future<Output = StoreResult<()>> + 'a>>;
+
+    fn poll(request: &mut Request<'_>) -> Poll<StoreResult<()>> {
+        request.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Syncs that run until their gates are opened with their results.
+    #[derive(Default)]
+    struct Disk {
+        syncs: RefCell<Vec<(Vec<u32>, Option<oneshot::Sender<StoreResult<()>>>)>>,
+    }
+
+    impl Disk {
+        async fn sync(&self, what: Vec<u32>) -> StoreResult<()> {
+            let (gate, end) = oneshot::channel();
+            self.syncs.borrow_mut().push((what, Some(gate)));
+            end.await.unwrap()
+        }
+
+        fn end(&self, number: usize, result: StoreResult<()>) {
+            self.syncs.borrow_mut()[number].1.take().unwrap().send(result).unwrap();
+        }
+
+        fn synced(&self) -> Vec<Vec<u32>> {
+            self.syncs.borrow().iter().map(|(what, _)| what.clone()).collect()
+        }
+    }
+
+    #[test]
+    fn those_who_come_while_one_runs_share_the_next() {
+        let (group, disk) = (GroupSync::default(), Disk::default());
+        let join = |what: u32| -> Request<'_> {
+            Box::pin(group.join([what], async |all| disk.sync(all).await))
+        };
+        let mut all: Vec<_> = (0..5).map(join).collect();
+        assert!(all.iter_mut().all(|request| poll(request).is_pending()));
+        assert_eq!(disk.synced(), [vec![0]]);
+        disk.end(0, Ok(()));
+        assert_eq!(poll(&mut all[0]), Poll::Ready(Ok(())));
+        assert!(all[1..].iter_mut().all(|request| poll(request).is_pending()));
+        assert_eq!(disk.synced(), [vec![0], vec![1, 2, 3, 4]], "one for four");
+        disk.end(1, Err(StoreError::Io));
+        for request in &mut all[1..] {
+            assert_eq!(poll(request), Poll::Ready(Err(StoreError::Io)), "it was for all of them");
+        }
+    }
+
+    #[test]
+    fn who_goes_away_keeps_nobody_waiting() {
+        let (group, disk) = (GroupSync::default(), Disk::default());
+        let join = |what: u32| -> Request<'_> {
+            Box::pin(group.join([what], async |all| disk.sync(all).await))
+        };
+        let (mut first, mut second) = (join(1), join(2));
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+        drop(first);
+        assert!(poll(&mut second).is_pending());
+        assert_eq!(disk.synced(), [vec![1], vec![2]]);
+        disk.end(1, Ok(()));
+        assert_eq!(poll(&mut second), Poll::Ready(Ok(())));
+    }
+
+    #[test]
+    fn nothing_is_begun_behind_a_sync_that_does_not_end() {
+        let (group, disk) = (GroupSync::default(), Disk::default());
+        assert_eq!(group.check(), Ok(()));
+        let mut sync: Request<'_> = Box::pin(group.join([1], async |all| disk.sync(all).await));
+        assert!(poll(&mut sync).is_pending());
+        let later = Instant::now() + PATIENCE;
+        assert_eq!(group.check_at(later), Err(StoreError::OutOfResources));
+        disk.end(0, Ok(()));
+        assert!(poll(&mut sync).is_ready());
+        assert_eq!(group.check_at(later), Ok(()));
+    }
+}
