@@ -47,6 +47,8 @@ pub const MAX_REPLY_CACHE_BYTES: usize = 1 << 30;
 pub const SPARE_SLOTS: u32 = 8;
 /// See [`SPARE_SLOTS`].
 pub const SPARE_CACHED_REPLY_BYTES: u32 = 2 << 10;
+/// Bytes a slot of a session takes beside the reply it keeps.
+pub const SLOT_BYTES: usize = 256;
 /// Least usable request or response size of a channel in bytes; smaller ones
 /// are refused with NFS4ERR_TOOSMALL.
 pub const MIN_CHANNEL_BYTES: u32 = 256;
@@ -56,12 +58,37 @@ pub const MAX_SESSIONS_PER_CLIENT: usize = 64;
 pub const MAX_HOSTS_PER_CLIENT: usize = 16;
 /// Most clients.
 pub const MAX_CLIENTS: usize = 16_384;
+/// Most sessions of all clients.
+pub const MAX_SESSIONS: usize = 32_768;
+/// Most files open or delegated at the same time; the gateway lowers it to what
+/// it has descriptors for.
+pub const MAX_OPEN_FILES: usize = 1 << 20;
+/// Most opens of all clients.
+pub const MAX_OPENS: usize = 1 << 20;
+/// Most lock stateids of all clients.
+pub const MAX_LOCK_STATES: usize = 1 << 20;
+/// Most byte ranges locked in all files.
+pub const MAX_RANGES: usize = 1 << 20;
+/// Most delegations of all clients.
+pub const MAX_DELEGATIONS: usize = 1 << 19;
+/// Most open and lock owners of all clients.
+pub const MAX_OWNERS: usize = 1 << 20;
+/// A host may take more of what is divided among hosts as long as it then holds
+/// at most so many times what is then free: alone, three quarters of all.
+pub const HOST_SHARE_OF_FREE: usize = 3;
 /// Most open, lock and delegation states of one client.
 pub const MAX_STATES_PER_CLIENT: usize = 262_144;
 /// Most open and lock owners of one client.
 pub const MAX_OWNERS_PER_CLIENT: usize = 65_536;
 /// Most byte ranges locked in one file.
 pub const MAX_RANGES_PER_FILE: usize = 16_384;
+/// Most lock stateids made from one open: they go with it at once.
+pub const MAX_LOCK_STATES_PER_OPEN: usize = 4096;
+/// Most opens, lock stateids and delegations of a client that is gone removed at
+/// once, while everybody waits: a few milliseconds.
+pub const MAX_STATES_PER_SLICE: usize = 1024;
+/// Most of these slices in one tick.
+pub const MAX_SLICES_PER_TICK: usize = 16;
 /// Most bytes of a directory reply.
 pub const MAX_READDIR_BYTES: u32 = 1 << 20;
 /// Most stateids in one TEST_STATEID.
@@ -97,5 +124,26 @@ const _: () = assert!(MAX_FH3_BYTES <= MAX_FH_BYTES);
 const _: () = assert!(MAX_RECORD_WRITES <= MAX_CLIENTS);
 const _: () = assert!(RECORD_RETRY_SECONDS < RECORD_LOG_PAUSE_SECONDS);
 const _: () = assert!(SPARE_SLOTS <= MAX_SLOTS);
+// One host alone may have what one client may.
+const fn one_host_may(all: usize, wanted: usize) -> bool {
+    all - all / (HOST_SHARE_OF_FREE + 1) >= wanted
+}
+const _: () = assert!(one_host_may(MAX_SESSIONS, MAX_SESSIONS_PER_CLIENT));
+const _: () = assert!(one_host_may(MAX_OPENS, MAX_STATES_PER_CLIENT));
+const _: () = assert!(one_host_may(MAX_LOCK_STATES, MAX_STATES_PER_CLIENT));
+const _: () = assert!(one_host_may(MAX_DELEGATIONS, MAX_STATES_PER_CLIENT));
+const _: () = assert!(one_host_may(MAX_OWNERS, MAX_OWNERS_PER_CLIENT));
+const _: () = assert!(one_host_may(MAX_RANGES, MAX_RANGES_PER_FILE));
+// What sessions get when the memory of reply caches is used up is bounded by
+// their number.
+const _: () = assert!(
+    MAX_SESSIONS * SPARE_SLOTS as usize * (SPARE_CACHED_REPLY_BYTES as usize + SLOT_BYTES)
+        <= MAX_REPLY_CACHE_BYTES
+);
+// What a client leaves behind, its owners included, is gone within a minute.
+const _: () = assert!(
+    (MAX_STATES_PER_CLIENT + MAX_OWNERS_PER_CLIENT) / MAX_STATES_PER_SLICE
+        <= 60 * MAX_SLICES_PER_TICK
+);
 const _: () = assert!(SPARE_CACHED_REPLY_BYTES <= MAX_CACHED_REPLY_BYTES);
 const _: () = assert!(MAX_TRANSFER_BYTES + (16 << 10) < zgate_rpc::limits::MAX_RECORD_BYTES);

@@ -44,7 +44,7 @@ impl State {
             };
             let state = tables.files.get(&file)?;
             let delegation =
-                state.delegations.iter().filter_map(|key| tables.delegations.get(key)).find(
+                state.delegations.values().filter_map(|key| tables.delegations.get(key)).find(
                     |d| d.write && Some(d.client) != cx.calling_client() && there(d.client),
                 )?;
             let mut want = Bitmap::of(&[CHANGE, SIZE]);

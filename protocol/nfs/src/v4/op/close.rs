@@ -68,8 +68,12 @@ fn close(cx: &Cx<'_>, stateid: Stateid) -> Result<Res, Status> {
     if let Some(record) = tables.clients.get_mut(&client) {
         if cx.minor == 0 {
             if let Some(entry) = record.open_owners.get_mut(&owner) {
-                entry.last_closed = Some(key);
+                let before = entry.last_closed.replace(key);
                 entry.idle = false;
+                if let Some(before) = before {
+                    tables.last_closed.remove(&before);
+                }
+                tables.last_closed.insert(key, (client, owner));
             }
         } else if record.open_owners.get(&owner).is_some_and(|o| o.opens.is_empty()) {
             record.open_owners.remove(&owner);

@@ -7,6 +7,7 @@ use crate::limits::{
 use crate::v4::cx::Cx;
 use crate::v4::state::client::{RecordKept, keep_record};
 use crate::v4::state::owner::{LastReply, Verdict, answer_bytes};
+use crate::v4::state::reply_memory;
 use crate::v4::state::session::{CallbackHeader, Channel, Session};
 use crate::v4::state::tables::{Principal, Tables};
 use crate::v4::wire::{ClientId, OpNum, SessionId, Status};
@@ -332,7 +333,8 @@ fn create(
     let client = tables.clients.get_mut(&args.clientid).ok_or(Status::StaleClientid)?;
     client.lease.renew(cx.now.seconds());
     let id = state.ids.session();
-    let share = state.reply_memory.promise(&mut fore);
+    // A server without room for a session says so (RFC 8881 §18.36.4).
+    let share = reply_memory::promise(&client.host, &mut fore).ok_or(Status::Nospc)?;
     let session = Session::new(
         id,
         args.clientid,

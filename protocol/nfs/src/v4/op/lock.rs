@@ -1,12 +1,13 @@
 //! LOCK (RFC 8881 §18.10).
 
 use super::{Failure, Operation};
-use crate::limits::MAX_RANGES_PER_FILE;
+use crate::limits::{MAX_LOCK_STATES_PER_OPEN, MAX_RANGES_PER_FILE};
 use crate::v4::cx::{Cx, FileKey};
 use crate::v4::state::State;
 use crate::v4::state::file::{ACCESS_READ, ACCESS_WRITE};
 use crate::v4::state::ids::StateKey;
 use crate::v4::state::open::next_seqid;
+use crate::v4::state::quota::Quota;
 use crate::v4::state::ranges::{Held, Range};
 use crate::v4::state::sequenced::sequenced;
 use crate::v4::state::tables::{
@@ -216,9 +217,10 @@ fn first_lock(
         check_first_seqid(&tables, &id, lock_seqid)?;
     }
     let range = check(cx, args, &tables, open_key)?;
-    check_room(&tables, &id)?;
+    check_room(&tables, &id, open_key, &file)?;
     grant(cx, args, &mut tables, &file, &id, range)?;
     let key = enter_lock_state(state, &mut tables, open_key, &id, &file)?;
+    count_ranges(&mut tables, key);
     if cx.minor == 0 {
         record_first_seqid(cx, &mut tables, &id, key, lock_seqid);
     }
@@ -227,12 +229,31 @@ fn first_lock(
 }
 
 /// Whether the client may have one more lock stateid, and owner if it is new.
-fn check_room(tables: &Tables, id: &LockOwnerId) -> Result<(), Status> {
+fn check_room(
+    tables: &Tables,
+    id: &LockOwnerId,
+    open: StateKey,
+    file: &FileKey,
+) -> Result<(), Status> {
     let client = tables.clients.get(&id.client).ok_or(Status::StaleClientid)?;
     if !client.lock_owners.contains_key(&id.name) {
         client.room_for_owner()?;
+        client.host_has_room(Quota::Owners, 1)?;
     }
+    let known = tables.files.get(file).is_some_and(|file| file.lock_states.contains_key(id));
+    let made = tables.opens.get(&open).map_or(0, |open| open.locks.len());
+    if !known && made >= MAX_LOCK_STATES_PER_OPEN {
+        return Err(client.too_much());
+    }
+    client.host_has_room(Quota::LockStates, 1)?;
     client.room_for_state()
+}
+
+/// Charges the owner's host for the ranges it has locked in the file now.
+pub(super) fn count_ranges(tables: &mut Tables, key: StateKey) {
+    let Some(lock) = tables.locks.get_mut(&key) else { return };
+    let held = tables.files.get(&lock.file).map_or(0, |file| file.ranges.held_by(&lock.owner));
+    lock.ranges.set(held);
 }
 
 /// A lock owner known already may not start over with another number
@@ -276,6 +297,7 @@ fn next_lock(cx: &Cx<'_>, args: &Args, stateid: Stateid) -> Result<Res, Failure>
     let (open, owner) = (lock.open, lock.owner.clone());
     let range = check(cx, args, &tables, open)?;
     grant(cx, args, &mut tables, &file, &owner, range)?;
+    count_ranges(&mut tables, key);
     bump(state, &mut tables, key).map(|stateid| Res { stateid }).map_err(Failure::from)
 }
 
@@ -288,6 +310,9 @@ pub(super) fn bump(state: &State, tables: &mut Tables, key: StateKey) -> Result<
     Ok(key.stateid(lock.seqid))
 }
 
+/// Most ranges that a lock adds: it may split one in two and lie between them.
+const RANGES_PER_LOCK: usize = 2;
+
 fn grant(
     cx: &Cx<'_>,
     args: &Args,
@@ -297,6 +322,8 @@ fn grant(
     range: Range,
 ) -> Result<(), Failure> {
     let write = args.kind.is_write();
+    let client = tables.clients.get(&owner.client).ok_or(Status::StaleClientid)?;
+    client.host_has_room(Quota::Ranges, RANGES_PER_LOCK)?;
     loop {
         let ranges = &mut tables.files.entry(*file).or_default().ranges;
         let Some(held) = ranges.conflict(&range, write, owner).cloned() else {
@@ -310,6 +337,7 @@ fn grant(
             return Ok(());
         };
         if cx.server.state.give_up_if_expired(tables, held.owner.client, cx.now.seconds()) {
+            State::wait_for_departed(tables, held.owner.client)?;
             continue;
         }
         if args.kind.waits() && cx.minor > 0 {
@@ -334,25 +362,27 @@ fn enter_lock_state(
     id: &LockOwnerId,
     file: &FileKey,
 ) -> Result<StateKey, Status> {
+    let known = tables.files.get(file).and_then(|file| file.lock_states.get(id)).copied();
     let client = tables.clients.get_mut(&id.client).ok_or(Status::StaleClientid)?;
-    let owner = client.lock_owners.entry(Arc::clone(&id.name)).or_insert_with(LockOwner::default);
+    let owner = client.lock_owners.entry(Arc::clone(&id.name)).or_insert_with(|| LockOwner {
+        charge: Some(client.host.charge(Quota::Owners, 1)),
+        ..LockOwner::default()
+    });
     owner.idle = false;
-    let known = owner
-        .states
-        .iter()
-        .copied()
-        .find(|key| tables.locks.get(key).is_some_and(|lock| lock.file == *file));
     if let Some(key) = known {
         bump(state, tables, key)?;
         return Ok(key);
     }
     let key = state.ids.state();
-    owner.states.push(key);
-    client.held_states += 1;
+    owner.states.insert(key);
+    client.held.locks += 1;
+    let charge = client.host.charge(Quota::LockStates, 1);
+    let ranges = client.host.charge(Quota::Ranges, 0);
     let record = tables.opens.get_mut(&open).ok_or(Status::BadStateid)?;
-    record.locks.push(key);
+    record.locks.insert(key);
     state.index.publish(key, 1, &record.core);
-    let lock = LockState { key, seqid: 1, owner: id.clone(), open, file: *file };
+    tables.files.entry(*file).or_default().lock_states.insert(id.clone(), key);
+    let lock = LockState { key, seqid: 1, owner: id.clone(), open, file: *file, charge, ranges };
     tables.locks.insert(key, lock);
     Ok(key)
 }

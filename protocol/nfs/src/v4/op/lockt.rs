@@ -72,6 +72,7 @@ fn test(
         if !state.give_up_if_expired(&mut tables, held.owner.client, cx.now.seconds()) {
             return Err(Failure::with_body(Status::Denied, &Denied::by(&held)));
         }
+        State::wait_for_departed(&tables, held.owner.client)?;
     }
 }
 

@@ -71,6 +71,7 @@ fn unlock(cx: &Cx<'_>, args: &Args, stateid: Stateid) -> Result<Res, Status> {
         }
         record.ranges.clear(&range, &owner);
     }
+    super::lock::count_ranges(&mut tables, key);
     state.wake_waiters(cx.server, &mut tables, &file);
     super::lock::bump(state, &mut tables, key).map(|stateid| Res { stateid })
 }

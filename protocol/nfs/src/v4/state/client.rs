@@ -4,9 +4,9 @@ use super::State;
 use super::hosts::ClientHosts;
 use super::lease::Lease;
 use super::owner::OwnerSeq;
+use super::quota::Quota;
 use super::recovery::ClientRecord;
-use super::tables::{Client, Principal, Tables};
-use crate::limits::MAX_CLIENTS;
+use super::tables::{Client, HeldStates, Principal, Tables};
 use crate::v4::cx::Cx;
 use crate::v4::wire::{ClientId, Status, Verifier};
 use std::collections::{HashMap, HashSet};
@@ -17,7 +17,8 @@ impl State {
     /// makes room.
     ///
     /// # Errors
-    /// [`Status::Delay`] when there are too many clients.
+    /// [`Status::Delay`] or [`Status::Resource`] when there are too many clients,
+    /// or too many of the host.
     pub(crate) fn add_client(
         &self,
         tables: &mut Tables,
@@ -29,9 +30,12 @@ impl State {
         if let Some(old) = tables.by_name.get(name).and_then(|slot| slot.unconfirmed) {
             self.drop_client(tables, old, cx.now.seconds());
         }
-        if tables.clients.len() >= MAX_CLIENTS {
-            return Err(Status::Delay);
-        }
+        let host = self.hosts.account(cx.call.peer.address);
+        let Some(place) = host.take(Quota::Clients, 1) else {
+            // Minor version 0 has a status for it (RFC 7530 §16.33); later ones
+            // have the client wait (RFC 8881 §15.1.1.3).
+            return Err(if minor_zero { Status::Resource } else { Status::Delay });
+        };
         let id = self.ids.client();
         let client = Client {
             id,
@@ -42,13 +46,16 @@ impl State {
             confirmed: false,
             record_removals: 0,
             record_begun: false,
+            record_removal: None,
             lease: Arc::new(Lease::new(cx.now.seconds())),
             sessions: Vec::new(),
             create_sequence: OwnerSeq::default(),
             first_create_sequence: 1,
             open_owners: HashMap::new(),
             lock_owners: HashMap::new(),
-            held_states: 0,
+            held: HeldStates::default(),
+            host,
+            place,
             delegations: HashSet::new(),
             revoked: HashMap::new(),
             reclaim_complete: false,
@@ -83,14 +90,11 @@ impl State {
 
     /// Removes a record and everything that hangs on it.
     pub(crate) fn drop_client(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
-        if let Some(client) = tables.clients.get(&id).filter(|client| client.minor_zero) {
-            for key in client.stateids().chain(client.revoked.keys().copied()) {
-                tables.buried.bury(key);
-            }
+        if let Some(client) = tables.clients.get(&id) {
+            client.lease.revoke();
         }
         self.drop_client_state(tables, id, now_seconds);
         let Some(client) = tables.clients.remove(&id) else { return };
-        client.lease.revoke();
         for session in &client.sessions {
             self.sessions.remove(session.id);
         }
@@ -106,24 +110,6 @@ impl State {
             if slot.confirmed.is_none() && slot.unconfirmed.is_none() {
                 tables.by_name.remove(&client.name);
             }
-        }
-    }
-
-    /// Removes all opens, locks and delegations of a client; the record stays.
-    pub(crate) fn drop_client_state(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
-        let Some(client) = tables.clients.get_mut(&id) else { return };
-        let opens: Vec<_> =
-            client.open_owners.values().flat_map(|owner| owner.opens.clone()).collect();
-        let delegations: Vec<_> = client.delegations.iter().copied().collect();
-        for key in opens {
-            self.remove_open(tables, key, now_seconds);
-        }
-        for key in delegations {
-            self.remove_delegation(tables, key, now_seconds);
-        }
-        if let Some(client) = tables.clients.get_mut(&id) {
-            client.open_owners.clear();
-            client.lock_owners.clear();
         }
     }
 

@@ -4,6 +4,7 @@ use super::State;
 use super::ids::StateKey;
 use super::index::IoCore;
 use super::ongoing::Awaited;
+use super::quota::Quota;
 use super::tables::{Delegation, Tables};
 use crate::changes::Changing;
 use crate::namespace::Export;
@@ -49,19 +50,14 @@ impl State {
         if state.no_delegation_before > now_seconds || !settled {
             return false;
         }
-        let delegated = state.delegations.iter().filter_map(|key| tables.delegations.get(key));
-        for held in delegated {
-            if held.client == client || held.write || write {
-                return false;
-            }
+        // One for writing is alone: the first tells.
+        let first = state.delegations.values().next().and_then(|key| tables.delegations.get(key));
+        if first.is_some_and(|first| first.write || write)
+            || state.delegations.contains_key(&client)
+        {
+            return false;
         }
-        state.opens.iter().filter_map(|key| tables.opens.get(key)).all(|open| {
-            if write {
-                open.client == client
-            } else {
-                open.access & 2 == 0 || open.client == client
-            }
-        })
+        if write { state.opens.only_by(client) } else { state.opens.written_only_by(client) }
     }
 
     /// Gives a delegation.
@@ -71,12 +67,15 @@ impl State {
         new: &NewDelegation<'_>,
     ) -> Option<StateKey> {
         let key = self.ids.state();
-        let client = tables.clients.get_mut(&new.client)?;
-        client.room_for_state().ok()?;
-        client.delegations.insert(key);
-        client.held_states += 1;
-        client.lease.want_attention();
         let file = new.object.file_key();
+        let client = tables.clients.get(&new.client)?;
+        client.room_for_state().ok()?;
+        let charge = client.take(Quota::Delegations).ok()?;
+        tables.hold_file(new.client, &file).ok()?;
+        let client = tables.clients.get_mut(&new.client)?;
+        client.delegations.insert(key);
+        client.held.delegations += 1;
+        client.lease.want_attention();
         let core = Arc::new(IoCore::new(
             new.client,
             Arc::clone(&client.lease),
@@ -85,7 +84,7 @@ impl State {
         ));
         core.grant(true, new.write, new.opened);
         self.index.publish(key, 1, &core);
-        tables.files.entry(file).or_default().delegations.push(key);
+        tables.files.entry(file).or_default().delegations.insert(new.client, key);
         let delegation = Delegation {
             key,
             seqid: 1,
@@ -101,6 +100,7 @@ impl State {
             recall_refused: Arc::default(),
             core,
             fh: crate::namespace::Place::Node(file.export, file.node).to_fh(),
+            charge,
         };
         tables.delegations.insert(key, delegation);
         Some(key)
@@ -111,15 +111,17 @@ impl State {
     pub(crate) fn remove_delegation(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
         let Some(delegation) = tables.delegations.remove(&key) else { return };
         self.index.remove(key);
+        tables.recalled.remove(&key);
         if let Some(running) = delegation.core.end() {
             Self::await_before_giving(tables, delegation.file, running);
         }
         if let Some(client) = tables.clients.get_mut(&delegation.client) {
             client.delegations.remove(&key);
-            client.held_states -= 1;
+            client.held.delegations -= 1;
         }
         if let Some(file) = tables.files.get_mut(&delegation.file) {
-            file.delegations.retain(|k| *k != key);
+            file.delegations.remove(&delegation.client);
+            file.let_go(delegation.client);
         }
         tables.tidy_file(&delegation.file, now_seconds);
     }
@@ -130,9 +132,13 @@ impl State {
         let Some(delegation) = tables.delegations.get(&key) else { return };
         let holder = delegation.client;
         self.remove_delegation(tables, key, now_seconds);
-        if let Some(client) = tables.clients.get_mut(&holder) {
-            let status = if client.minor_zero { Status::Expired } else { Status::DelegRevoked };
-            client.revoked.insert(key, status);
+        match tables.clients.get_mut(&holder) {
+            // Whose it was need not be remembered: NFS4ERR_EXPIRED for everybody.
+            Some(client) if client.minor_zero => tables.buried.bury(key),
+            Some(client) => {
+                client.revoked.insert(key, Status::DelegRevoked);
+            }
+            None => {}
         }
     }
 
@@ -174,7 +180,7 @@ impl State {
         }
         let standing: Vec<(StateKey, ClientId)> = state
             .delegations
-            .iter()
+            .values()
             .filter_map(|key| tables.delegations.get(key))
             .filter(|d| Some(d.client) != except && (modifies || d.write))
             .map(|d| (d.key, d.client))
@@ -182,6 +188,7 @@ impl State {
         let mut waiting = false;
         for (key, holder) in standing {
             if self.give_up_if_expired(tables, holder, now_seconds) {
+                Self::wait_for_departed(tables, holder)?;
                 continue;
             }
             waiting = true;
@@ -204,8 +211,13 @@ impl State {
         }
         delegation.recalled_seconds = Some(now_seconds);
         let file = delegation.file;
-        if let Some(state) = tables.files.get_mut(&file) {
-            state.no_delegation_before = now_seconds + QUIET_SECONDS;
+        tables.recalled.insert(key);
+        let quiet_until = now_seconds + QUIET_SECONDS;
+        if let Some(state) = tables.files.get_mut(&file)
+            && state.no_delegation_before < quiet_until
+        {
+            state.no_delegation_before = quiet_until;
+            tables.revisits.entry(quiet_until).or_default().push(file);
         }
         self.send_recall(server, tables, key);
     }
@@ -290,7 +302,7 @@ impl State {
         let Some(state) = tables.files.get(file) else { return true };
         let standing: Vec<(StateKey, ClientId)> = state
             .delegations
-            .iter()
+            .values()
             .filter_map(|key| tables.delegations.get(key))
             .filter(|d| modifies || d.write)
             .map(|d| (d.key, d.client))
@@ -300,6 +312,8 @@ impl State {
             if !self.give_up_if_expired(&mut tables, holder, now_seconds) {
                 free = false;
                 self.begin_recall(server, &mut tables, key, now_seconds);
+            } else if tables.departed.contains_key(&holder) {
+                free = false;
             }
         }
         free && Self::check_settled(&mut tables, file).is_ok()

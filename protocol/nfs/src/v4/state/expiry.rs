@@ -5,7 +5,7 @@ use super::ongoing::Awaited;
 use super::tables::Tables;
 use crate::v4::Server;
 use crate::v4::cx::FileKey;
-use crate::v4::wire::{ClientId, Status};
+use crate::v4::wire::ClientId;
 use std::sync::atomic::Ordering;
 
 /// How long an expired client keeps its state when nobody else wants it, in
@@ -28,7 +28,15 @@ impl State {
         client: ClientId,
         now_seconds: u64,
     ) -> bool {
-        let Some(record) = tables.clients.get(&client) else { return true };
+        let Some(record) = tables.clients.get(&client) else {
+            self.remove_slice(tables, client, now_seconds);
+            return true;
+        };
+        if record.lease.revoked() {
+            // Its record is all it keeps (minor version 0).
+            self.remove_slice(tables, client, now_seconds);
+            return true;
+        }
         if !record.lease.expired(now_seconds, self.lease_seconds) {
             return false;
         }
@@ -42,22 +50,16 @@ impl State {
     /// it held is given to others while it could reclaim it after a restart
     /// (RFC 8881 §8.4.3).
     pub(crate) fn expire_client(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
-        let held = tables.files_of(id);
-        let Some(record) = tables.clients.get_mut(&id) else { return };
+        let Some(record) = tables.clients.get(&id) else { return };
         let name = record.name.clone();
+        let removal = self.forget_record(tables, &name);
+        let Some(record) = tables.clients.get_mut(&id) else { return };
+        record.record_removal = Some(removal);
         if record.minor_zero {
-            let keys: Vec<_> = record.stateids().collect();
-            for key in keys {
-                record.revoked.insert(key, Status::Expired);
-            }
             record.lease.revoke();
             self.drop_client_state(tables, id, now_seconds);
         } else {
             self.drop_client(tables, id, now_seconds);
-        }
-        let removal = self.forget_record(tables, &name);
-        for file in held {
-            Self::await_before_giving(tables, file, removal.clone());
         }
     }
 
@@ -81,7 +83,10 @@ impl State {
             .files
             .iter()
             .filter(|(file, _)| vanished(file))
-            .map(|(_, state)| (state.opens.clone(), state.delegations.clone()))
+            .map(|(_, state)| {
+                let delegations: Vec<_> = state.delegations.values().copied().collect();
+                (state.opens.keys().collect::<Vec<_>>(), delegations)
+            })
             .unzip();
         for key in opens.into_iter().flatten() {
             self.remove_open(&mut tables, key, now_seconds);
@@ -97,24 +102,17 @@ impl Server {
     /// revokes delegations that were recalled a lease ago, drops waiters.
     pub fn tick(&self, now_seconds: u64) {
         self.state.records.tick(now_seconds);
-        let mut tables = self.state.lock();
-        self.end_grace(&mut tables, now_seconds);
-        self.expire_clients(&mut tables, now_seconds);
-        self.revoke_unreturned(&mut tables, now_seconds);
-        self.repeat_recalls(&tables, now_seconds);
+        // The tables are let go of between the steps: others wait for them.
+        self.end_grace(&mut self.state.lock(), now_seconds);
+        self.expire_clients(&mut self.state.lock(), now_seconds);
+        self.remove_departed(now_seconds);
+        self.revoke_unreturned(&mut self.state.lock(), now_seconds);
+        self.repeat_recalls(&self.state.lock(), now_seconds);
         if now_seconds.is_multiple_of(u64::from(self.state.lease_seconds)) {
-            sweep_owners(&mut tables);
+            self.sweep_owners();
         }
-        self.serve_waiters(&mut tables, now_seconds);
-        let idle: Vec<_> = tables
-            .files
-            .iter()
-            .filter(|(_, file)| file.is_idle(now_seconds))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in idle {
-            tables.files.remove(&key);
-        }
+        self.serve_waiters(&mut self.state.lock(), now_seconds);
+        forget_idle_files(&mut self.state.lock(), now_seconds);
     }
 
     /// The records of clients that never came back go, and grace with the last
@@ -133,17 +131,13 @@ impl Server {
     /// Forgets blocked locks whose client stopped asking, and tells the others
     /// what became free without an unlock: an expired client's locks.
     fn serve_waiters(&self, tables: &mut Tables, now_seconds: u64) {
-        let with_waiters: Vec<_> = tables
-            .files
-            .iter()
-            .filter(|(_, file)| !file.waiters.is_empty())
-            .map(|(key, _)| *key)
-            .collect();
-        for key in with_waiters {
+        let waited_for: Vec<_> = tables.waited_for.iter().copied().collect();
+        for key in waited_for {
             if let Some(file) = tables.files.get_mut(&key) {
                 file.waiters.retain(|w| w.since_seconds + WAITER_SECONDS >= now_seconds);
             }
             self.state.wake_waiters(self, tables, &key);
+            tables.tidy_file(&key, now_seconds);
         }
     }
 
@@ -194,8 +188,9 @@ impl Server {
     fn revoke_unreturned(&self, tables: &mut Tables, now_seconds: u64) {
         let lease = u64::from(self.state.lease_seconds);
         let overdue: Vec<_> = tables
-            .delegations
-            .values()
+            .recalled
+            .iter()
+            .filter_map(|key| tables.delegations.get(key))
             .filter(|d| d.recalled_seconds.is_some_and(|since| now_seconds > since + lease))
             .map(|d| (d.key, d.client))
             .collect();
@@ -214,7 +209,7 @@ impl Server {
     /// An error is no refusal for good, in any version: the answer to the OPEN may
     /// have been overtaken (RFC 8881 §2.10.6.3).
     fn repeat_recalls(&self, tables: &Tables, now_seconds: u64) {
-        for delegation in tables.delegations.values() {
+        for delegation in tables.recalled.iter().filter_map(|key| tables.delegations.get(key)) {
             let Some(since) = delegation.recalled_seconds else { continue };
             let age = now_seconds.saturating_sub(since);
             let due = age > 0
@@ -230,17 +225,37 @@ impl Server {
     }
 }
 
-/// Owners that hold nothing for two sweeps are forgotten; clients make a new
-/// one for each process. The time between is for repeated requests of minor
-/// version 0 (RFC 7530 §9.1.8).
-fn sweep_owners(tables: &mut Tables) {
-    for client in tables.clients.values_mut() {
-        client
-            .open_owners
-            .retain(|_, o| !o.opens.is_empty() || !std::mem::replace(&mut o.idle, true));
-        client
-            .lock_owners
-            .retain(|_, o| !o.states.is_empty() || !std::mem::replace(&mut o.idle, true));
+/// Forgets the files that were kept for a while and hold nothing any more.
+fn forget_idle_files(tables: &mut Tables, now_seconds: u64) {
+    let later = tables.revisits.split_off(&(now_seconds + 1));
+    let due = std::mem::replace(&mut tables.revisits, later);
+    for file in due.into_values().flatten() {
+        tables.tidy_file(&file, now_seconds);
+    }
+}
+
+impl Server {
+    /// Owners that hold nothing for two sweeps are forgotten; clients make a new
+    /// one for each process. The time between is for repeated requests of minor
+    /// version 0 (RFC 7530 §9.1.8). Others get the tables between two clients.
+    fn sweep_owners(&self) {
+        let clients: Vec<_> = self.state.lock().clients.keys().copied().collect();
+        for id in clients {
+            let mut tables = self.state.lock();
+            let Some(client) = tables.clients.get_mut(&id) else { continue };
+            client
+                .open_owners
+                .retain(|_, o| !o.opens.is_empty() || !std::mem::replace(&mut o.idle, true));
+            client
+                .lock_owners
+                .retain(|_, o| !o.states.is_empty() || !std::mem::replace(&mut o.idle, true));
+        }
+        let tables = &mut *self.state.lock();
+        tables.last_closed.retain(|key, (client, owner)| {
+            let client = tables.clients.get(client);
+            let owner = client.and_then(|client| client.open_owners.get(owner));
+            owner.is_some_and(|owner| owner.last_closed == Some(*key))
+        });
     }
 }
 

@@ -3,9 +3,10 @@
 
 use super::State;
 use super::ids::StateKey;
-use super::tables::{Open, StateKind, Tables};
+use super::shares::Share;
+use super::tables::{StateKind, Tables};
 use crate::v4::cx::{Cx, FileKey};
-use crate::v4::wire::{ClientId, Stateid, Status};
+use crate::v4::wire::{Stateid, Status};
 
 /// OPEN4_SHARE_ACCESS_READ.
 pub const ACCESS_READ: u32 = 1;
@@ -19,7 +20,7 @@ impl State {
     ///
     /// # Errors
     /// [`Status::ShareDenied`], [`Status::Delay`] while what was taken from
-    /// others is not free.
+    /// others is not free, or a client that is gone still leaves opens behind.
     pub(crate) fn check_shares(
         &self,
         tables: &mut Tables,
@@ -29,12 +30,13 @@ impl State {
         now_seconds: u64,
     ) -> Result<(), Status> {
         loop {
-            let Some(client) = conflicting_client(tables, file, access, deny) else {
-                return Self::check_settled(tables, file);
-            };
+            let wanted = Share::new(access, deny);
+            let conflict = tables.files.get(file).and_then(|state| state.opens.conflict(wanted));
+            let Some(client) = conflict else { return Self::check_settled(tables, file) };
             if !self.give_up_if_expired(tables, client, now_seconds) {
                 return Err(Status::ShareDenied);
             }
+            Self::wait_for_departed(tables, client)?;
         }
     }
 
@@ -82,13 +84,13 @@ impl State {
     /// given out.
     pub(crate) fn why_unknown(&self, tables: &Tables, cx: &Cx<'_>, stateid: Stateid) -> Status {
         let key = StateKey::from(stateid);
-        let revoked = match cx.session_client() {
-            Some(client) => tables.clients.get(&client).and_then(|c| c.revoked.get(&key)),
-            None => tables.clients.values().find_map(|c| c.revoked.get(&key)),
-        };
-        match revoked {
+        let client = cx.session_client().and_then(|client| tables.clients.get(&client));
+        // Minor version 0 names no client: what its clients lost is remembered
+        // for all of them together.
+        let lost = || tables.buried.contains(key) || tables.find_any(key).is_some();
+        match client.and_then(|client| client.revoked.get(&key)) {
             Some(status) => *status,
-            None if cx.minor == 0 && tables.buried.contains(key) => Status::Expired,
+            None if cx.minor == 0 && lost() => Status::Expired,
             None if cx.minor == 0 && self.ids.is_stale(stateid) && !is_special(stateid) => {
                 Status::StaleStateid
             }
@@ -115,16 +117,6 @@ pub fn check_seqid(minor: u8, given: u32, current: u32) -> Result<(), Status> {
     } else {
         Err(Status::BadStateid)
     }
-}
-
-fn conflicting_client(tables: &Tables, file: &FileKey, access: u32, deny: u32) -> Option<ClientId> {
-    let state = tables.files.get(file)?;
-    state
-        .opens
-        .iter()
-        .filter_map(|key| tables.opens.get(key))
-        .find(|open: &&Open| open.access & deny != 0 || open.deny & access != 0)
-        .map(|open| open.client)
 }
 
 #[cfg(test)]

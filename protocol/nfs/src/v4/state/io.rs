@@ -144,6 +144,10 @@ fn find(cx: &Cx<'_>, object: &Object, stateid: Stateid) -> Result<Arc<IoHandle>,
     let Some(handle) = state.index.get(stateid.into()) else {
         return Err(state.why_unknown(&state.lock(), cx, stateid));
     };
+    if handle.core.lease.revoked() {
+        // Of a client that is gone; its stateids go in slices.
+        return Err(state.why_unknown(&state.lock(), cx, stateid));
+    }
     match cx.session_client() {
         Some(client) if client != handle.core.client => return Err(Status::BadStateid),
         Some(_) => {}

@@ -9,24 +9,28 @@
 pub mod buried;
 pub mod client;
 pub mod delegation;
+pub mod departed;
 pub mod expiry;
 pub mod file;
 pub mod grace;
 pub mod hosts;
 pub mod ids;
 pub mod index;
+mod interval_tree;
 pub mod io;
 pub mod lease;
 pub mod notify;
 pub mod ongoing;
 pub mod open;
 pub mod owner;
+pub mod quota;
 pub mod ranges;
 pub mod records;
 pub mod recovery;
 pub mod reply_memory;
 pub(crate) mod sequenced;
 pub mod session;
+pub mod shares;
 pub mod tables;
 pub mod view;
 
@@ -50,7 +54,7 @@ pub struct State {
     pub(crate) grace: Grace,
     pub(crate) ids: IdSource,
     pub(crate) lease_seconds: u32,
-    pub(crate) reply_memory: reply_memory::ReplyMemory,
+    pub(crate) hosts: quota::Hosts,
     pub(crate) back: BackChannels,
     pub(crate) changes: crate::changes::Changes,
     /// Async copies under way and finished.
@@ -79,11 +83,17 @@ impl State {
             grace,
             ids: IdSource::new(boot_epoch, runtime),
             lease_seconds,
-            reply_memory: Default::default(),
+            hosts: Default::default(),
             back: BackChannels::default(),
             changes: Default::default(),
             copies: Default::default(),
         }
+    }
+
+    /// The same with descriptors for so many open files.
+    #[must_use]
+    pub fn with_open_files(self, files: usize) -> Self {
+        Self { hosts: quota::Hosts::with_open_files(files), ..self }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Tables> {

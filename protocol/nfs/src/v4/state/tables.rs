@@ -1,19 +1,22 @@
 //! The records behind the one mutex, and the links between them.
 
 use super::buried::Buried;
+use super::departed::Departed;
 use super::hosts::ClientHosts;
 use super::ids::StateKey;
 use super::index::IoCore;
 use super::lease::Lease;
 use super::ongoing::Awaited;
 use super::owner::OwnerSeq;
+use super::quota::{Charge, HostAccount, Quota};
 use super::ranges::RangeTable;
 use super::session::Session;
+use super::shares::{OpenIndex, Share};
 use crate::limits::{MAX_OWNERS_PER_CLIENT, MAX_STATES_PER_CLIENT};
 use crate::v4::attrs::delegated_times::TimesGiven;
 use crate::v4::cx::FileKey;
 use crate::v4::wire::{ClientId, LockType, Status, Verifier};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use zgate_rpc::Credential;
@@ -22,7 +25,7 @@ use zgate_rpc::Credential;
 pub type OwnerName = Arc<[u8]>;
 
 /// A lock owner across all clients.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockOwnerId {
     /// The client; `None` for lock owners of other protocols.
     pub client: ClientId,
@@ -47,6 +50,17 @@ pub struct Tables {
     pub delegations: HashMap<StateKey, Delegation>,
     /// Stateids that went with their minor-0 clients.
     pub buried: Buried,
+    /// Clients that are gone with more state than is removed at once.
+    pub departed: BTreeMap<ClientId, Departed>,
+    /// Delegations being recalled.
+    pub recalled: BTreeSet<StateKey>,
+    /// Files with blocked locks.
+    pub waited_for: HashSet<FileKey>,
+    /// Files to be looked at again, by the second: they may be idle then.
+    pub revisits: BTreeMap<u64, Vec<FileKey>>,
+    /// Owners of minor version 0 by the open each closed last. May name owners
+    /// that are gone.
+    pub last_closed: HashMap<StateKey, (ClientId, OwnerName)>,
 }
 
 /// The records of one client name (RFC 8881 §18.35.4 keeps at most one
@@ -95,6 +109,8 @@ pub struct Client {
     pub record_removals: u32,
     /// Its record was handed to stable storage.
     pub record_begun: bool,
+    /// The removal of its record, which began when its lease ran out.
+    pub record_removal: Option<Awaited>,
     /// Its lease.
     pub lease: Arc<Lease>,
     /// Its sessions.
@@ -107,8 +123,12 @@ pub struct Client {
     pub open_owners: HashMap<OwnerName, OpenOwner>,
     /// Lock owners by name.
     pub lock_owners: HashMap<OwnerName, LockOwner>,
-    /// How many opens, locks and delegations it holds.
-    pub held_states: usize,
+    /// What it holds.
+    pub held: HeldStates,
+    /// The host it is of, and its place among that host's clients.
+    pub host: Arc<HostAccount>,
+    /// See [`Self::host`].
+    pub place: Charge,
     /// Its delegations.
     pub delegations: HashSet<StateKey>,
     /// Stateids taken away that it has not freed yet, and why.
@@ -132,7 +152,7 @@ pub struct Client {
 impl Client {
     /// What a client that holds too much is told: minor version 0 has a status
     /// for it, later ones have the client wait (RFC 8881 §15.1.1.3).
-    fn too_much(&self) -> Status {
+    pub(crate) fn too_much(&self) -> Status {
         if self.minor_zero { Status::Resource } else { Status::Delay }
     }
 
@@ -141,8 +161,24 @@ impl Client {
     /// # Errors
     /// The status for a client that holds too much.
     pub fn room_for_state(&self) -> Result<(), Status> {
-        let room = self.held_states + self.revoked.len() < MAX_STATES_PER_CLIENT;
+        let room = self.held.all() + self.revoked.len() < MAX_STATES_PER_CLIENT;
         if room { Ok(()) } else { Err(self.too_much()) }
+    }
+
+    /// Takes a part of what its host may have.
+    ///
+    /// # Errors
+    /// As [`Self::room_for_state`].
+    pub fn take(&self, quota: Quota) -> Result<Charge, Status> {
+        self.host.take(quota, 1).ok_or_else(|| self.too_much())
+    }
+
+    /// Room for as much more as its host may have.
+    ///
+    /// # Errors
+    /// As [`Self::room_for_state`].
+    pub fn host_has_room(&self, quota: Quota, amount: usize) -> Result<(), Status> {
+        if self.host.has_room(quota, amount) { Ok(()) } else { Err(self.too_much()) }
     }
 
     /// Room for one more owner.
@@ -154,22 +190,29 @@ impl Client {
         if room { Ok(()) } else { Err(self.too_much()) }
     }
 
-    /// The stateids of all its opens, locks and delegations.
-    pub fn stateids(&self) -> impl Iterator<Item = StateKey> + '_ {
-        self.open_owners
-            .values()
-            .flat_map(|owner| owner.opens.iter())
-            .chain(self.lock_owners.values().flat_map(|owner| owner.states.iter()))
-            .chain(self.delegations.iter())
-            .copied()
-    }
-
     /// Opens, locks and delegations it holds.
     #[must_use]
     pub fn has_state(&self) -> bool {
-        !self.delegations.is_empty()
-            || self.open_owners.values().any(|o| !o.opens.is_empty())
-            || self.lock_owners.values().any(|o| !o.states.is_empty())
+        self.held.all() > 0
+    }
+}
+
+/// How many of each a client holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldStates {
+    /// Opens.
+    pub opens: usize,
+    /// Lock stateids.
+    pub locks: usize,
+    /// Delegations.
+    pub delegations: usize,
+}
+
+impl HeldStates {
+    /// Of all kinds.
+    #[must_use]
+    pub fn all(&self) -> usize {
+        self.opens + self.locks + self.delegations
     }
 }
 
@@ -196,7 +239,9 @@ pub struct OpenOwner {
     /// OPEN_CONFIRM was received, or is not needed.
     pub confirmed: bool,
     /// Its opens.
-    pub opens: Vec<StateKey>,
+    pub opens: BTreeSet<StateKey>,
+    /// What of its host's quota it takes.
+    pub charge: Option<Charge>,
     /// The open closed last: a replayed CLOSE still names it.
     pub last_closed: Option<StateKey>,
     /// It opened nothing since the last sweep (expiry.rs).
@@ -209,7 +254,9 @@ pub struct LockOwner {
     /// Order and replay (minor version 0).
     pub seq: OwnerSeq,
     /// Its lock stateids, one per file.
-    pub states: Vec<StateKey>,
+    pub states: BTreeSet<StateKey>,
+    /// What of its host's quota it takes.
+    pub charge: Option<Charge>,
     /// It locked nothing since the last sweep (expiry.rs).
     pub idle: bool,
 }
@@ -235,7 +282,17 @@ pub struct Open {
     /// The open files.
     pub core: Arc<IoCore>,
     /// Lock stateids made from it.
-    pub locks: Vec<StateKey>,
+    pub locks: BTreeSet<StateKey>,
+    /// What of its host's quota it takes.
+    pub charge: Charge,
+}
+
+impl Open {
+    /// What it shares and denies.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        Share::new(self.access, self.deny)
+    }
 }
 
 /// One lock owner's stateid for one file.
@@ -250,6 +307,10 @@ pub struct LockState {
     pub open: StateKey,
     /// Which file.
     pub file: FileKey,
+    /// What of its host's quota it takes.
+    pub charge: Charge,
+    /// The same for the ranges its owner has locked in the file.
+    pub ranges: Charge,
 }
 
 /// A delegation.
@@ -283,6 +344,8 @@ pub struct Delegation {
     pub core: Arc<IoCore>,
     /// The file handle, for callbacks.
     pub fh: crate::namespace::Fh,
+    /// What of its host's quota it takes.
+    pub charge: Charge,
 }
 
 /// A blocked lock whose client wants to hear when it may try again.
@@ -304,11 +367,18 @@ pub struct Waiter {
 #[derive(Default)]
 pub struct FileState {
     /// Opens of it.
-    pub opens: Vec<StateKey>,
-    /// Delegations of it.
-    pub delegations: Vec<StateKey>,
+    pub opens: OpenIndex,
+    /// Delegations of it; a client has one at most.
+    pub delegations: BTreeMap<ClientId, StateKey>,
+    /// Clients that have it open or delegated, each with its part of its host's
+    /// quota of files.
+    pub holders: BTreeMap<ClientId, Charge>,
+    /// Its part of all files that are held, whoever holds it.
+    pub held: Option<Charge>,
     /// Byte-range locks.
     pub ranges: RangeTable<LockOwnerId>,
+    /// Lock stateids of it.
+    pub lock_states: BTreeMap<LockOwnerId, StateKey>,
     /// Blocked locks, first come first.
     pub waiters: Vec<Waiter>,
     /// No delegations before this second: one was recalled lately.
@@ -319,15 +389,35 @@ pub struct FileState {
 }
 
 impl FileState {
+    /// Gives back a client's part of the quota of files, unless it still holds
+    /// this one.
+    pub fn let_go(&mut self, client: ClientId) {
+        if !self.opens.has(client) && !self.delegations.contains_key(&client) {
+            self.holders.remove(&client);
+        }
+        if self.holders.is_empty() {
+            self.held = None;
+        }
+    }
+
     /// Whether nothing is left to remember.
     #[must_use]
     pub fn is_idle(&self, now_seconds: u64) -> bool {
+        self.is_held_by_nobody()
+            && self.no_delegation_before <= now_seconds
+            && self.unfinished.iter().all(Awaited::is_over)
+    }
+
+    /// Whether nobody holds anything of it, and work of those who did goes on.
+    fn is_unfinished(&self) -> bool {
+        self.is_held_by_nobody() && !self.unfinished.iter().all(Awaited::is_over)
+    }
+
+    fn is_held_by_nobody(&self) -> bool {
         self.opens.is_empty()
             && self.delegations.is_empty()
             && self.ranges.is_empty()
             && self.waiters.is_empty()
-            && self.no_delegation_before <= now_seconds
-            && self.unfinished.iter().all(Awaited::is_over)
     }
 }
 
@@ -346,6 +436,12 @@ impl Tables {
     /// What the stateid names, whose it is and its version.
     #[must_use]
     pub fn find(&self, key: StateKey) -> Option<(StateKind, ClientId, u32)> {
+        self.find_any(key).filter(|(_, client, _)| !self.departed.contains_key(client))
+    }
+
+    /// The same, also of a client that is gone but for its state.
+    #[must_use]
+    pub fn find_any(&self, key: StateKey) -> Option<(StateKind, ClientId, u32)> {
         if let Some(open) = self.opens.get(&key) {
             return Some((StateKind::Open, open.client, open.seqid));
         }
@@ -355,20 +451,35 @@ impl Tables {
         self.delegations.get(&key).map(|d| (StateKind::Delegation, d.client, d.seqid))
     }
 
-    /// The files a client has opens or delegations of; its locks are in them.
-    #[must_use]
-    pub fn files_of(&self, client: ClientId) -> HashSet<FileKey> {
-        let Some(client) = self.clients.get(&client) else { return HashSet::new() };
-        let opens = client.open_owners.values().flat_map(|owner| &owner.opens);
-        let opened = opens.filter_map(|key| self.opens.get(key)).map(|open| open.file);
-        let delegated = client.delegations.iter().filter_map(|key| self.delegations.get(key));
-        opened.chain(delegated.map(|delegation| delegation.file)).collect()
+    /// Charges the client's host for a file that the client is about to open or
+    /// to be given a delegation of. A file that others hold needs no descriptors
+    /// of its own: it may always be opened.
+    ///
+    /// # Errors
+    /// As [`Client::room_for_state`].
+    pub fn hold_file(&mut self, id: ClientId, file: &FileKey) -> Result<(), Status> {
+        let client = self.clients.get(&id).ok_or(Status::StaleClientid)?;
+        match self.files.get(file) {
+            Some(state) if state.holders.contains_key(&id) => return Ok(()),
+            Some(state) if state.held.is_some() => {}
+            _ => client.host_has_room(Quota::Files, 1)?,
+        }
+        let own = client.host.charge_own(Quota::Files, 1);
+        let total = || client.host.charge_total(Quota::Files, 1);
+        let state = self.files.entry(*file).or_default();
+        state.held.get_or_insert_with(total);
+        state.holders.insert(id, own);
+        Ok(())
     }
 
     /// Drops a file's record when nothing hangs on it any more.
     pub fn tidy_file(&mut self, file: &FileKey, now_seconds: u64) {
-        if self.files.get(file).is_some_and(|state| state.is_idle(now_seconds)) {
+        let Some(state) = self.files.get(file) else { return };
+        if state.is_idle(now_seconds) {
             self.files.remove(file);
+        } else if state.is_unfinished() {
+            // Nobody tells when storage is done: looked at again a second later.
+            self.revisits.entry(now_seconds + 1).or_default().push(*file);
         }
     }
 }

@@ -89,8 +89,8 @@ impl Server {
                 ),
                 replays: client.sessions.iter().map(|s| s.replays()).sum(),
                 owners: client.open_owners.len() + client.lock_owners.len(),
-                opens: client.open_owners.values().map(|o| o.opens.len()).sum(),
-                locks: client.lock_owners.values().map(|o| o.states.len()).sum(),
+                opens: client.held.opens,
+                locks: client.held.locks,
                 delegations: client.delegations.len(),
             })
             .collect();
@@ -118,8 +118,7 @@ impl Server {
             totals.delegations += view.delegations;
         }
         let tables = self.state.lock();
-        totals.recalls =
-            tables.delegations.values().filter(|d| d.recalled_seconds.is_some()).count();
+        totals.recalls = tables.recalled.len();
         totals
     }
 }

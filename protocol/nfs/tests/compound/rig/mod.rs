@@ -21,6 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use world::Outside;
 use zgate_memory::MemoryStore;
+use zgate_nfs::limits::MAX_OPEN_FILES;
 use zgate_nfs::namespace::export::Versions;
 use zgate_nfs::namespace::policy::Network;
 use zgate_nfs::namespace::{ClientRule, Export, ExportId, Fh, Namespace, Place};
@@ -47,6 +48,7 @@ pub(crate) struct Rig {
     epoch: Cell<u32>,
     generation: Cell<u64>,
     connections: Cell<u64>,
+    open_files: Cell<usize>,
 }
 
 fn export(path: &str, store: MemoryStore) -> Export {
@@ -96,7 +98,7 @@ impl Rig {
         let exports = [export("/export", store_one.clone()), second, read_only, closed, weak, old];
         let exports: Vec<_> = exports.into_iter().map(Arc::new).collect();
         let (world, shelf) = (World::new(), Arc::<Shelf>::default());
-        let server = serve(&world, &shelf, &exports, 1, GRACE as u32);
+        let server = serve(&world, &shelf, &exports, (1, GRACE as u32), MAX_OPEN_FILES);
         Rc::new(Self {
             world,
             server: RefCell::new(server),
@@ -106,6 +108,7 @@ impl Rig {
             epoch: Cell::new(1),
             generation: Cell::new(1),
             connections: Cell::new(0),
+            open_files: Cell::new(MAX_OPEN_FILES),
         })
     }
 
@@ -124,8 +127,9 @@ impl Rig {
             self.world.cut(zgate_nfs::runtime::ConnectionId(number));
         }
         self.epoch.set(self.epoch.get() + 1);
-        let server =
-            serve(&self.world, &self.shelf, &self.exports, self.epoch.get(), grace_seconds as u32);
+        let times = (self.epoch.get(), grace_seconds as u32);
+        let files = self.open_files.get();
+        let server = serve(&self.world, &self.shelf, &self.exports, times, files);
         *self.server.borrow_mut() = server;
     }
 
@@ -157,6 +161,12 @@ impl Rig {
         self.connections.get()
     }
 
+    /// The server starts again, with descriptors for so many open files.
+    pub(crate) fn restart_with_open_files(&self, files: usize) {
+        self.open_files.set(files);
+        self.restart_with_grace(0);
+    }
+
     /// A client that said nothing yet.
     pub(crate) fn stranger(self: &Rc<Self>, name: &str, minor: u8) -> Client {
         Client::new(self, name, minor)
@@ -181,15 +191,16 @@ fn serve(
     world: &Arc<World>,
     shelf: &Arc<Shelf>,
     exports: &[Arc<Export>],
-    boot_epoch: u32,
-    grace_seconds: u32,
+    (boot_epoch, grace_seconds): (u32, u32),
+    open_files: usize,
 ) -> Arc<Server> {
     let recovery: Arc<dyn RecoveryStore> = Arc::<Shelf>::clone(shelf);
     let now = world.clock().seconds();
     let grace = GracePeriod { seconds: grace_seconds, max_seconds: 3 * grace_seconds };
     let outside = Arc::new(Outside(Arc::clone(world)));
     let runtime: Arc<dyn zgate_nfs::Runtime> = Arc::<Outside>::clone(&outside);
-    let state = State::new(boot_epoch, LEASE as u32, grace, recovery, now, runtime);
+    let state = State::new(boot_epoch, LEASE as u32, grace, recovery, now, runtime)
+        .with_open_files(open_files);
     let mut write_verifier = *b"verifier";
     write_verifier[7] = boot_epoch as u8;
     let options = ServerOptions {

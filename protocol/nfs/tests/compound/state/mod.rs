@@ -8,6 +8,7 @@ mod grace;
 mod handover;
 mod leases;
 mod locks;
+mod quotas;
 mod records;
 mod shares;
 mod stability;

@@ -11,6 +11,7 @@ use crate::changes::Changing;
 use crate::v4::cx::{Cx, Object};
 use crate::v4::state::State;
 use crate::v4::state::open::NewOpen;
+use crate::v4::state::quota::Quota;
 use crate::v4::state::sequenced::SeqOwner;
 use crate::v4::state::tables::{OpenOwner, OwnerName};
 use crate::v4::wire::{ClientId, OpNum, Stateid, Status};
@@ -83,12 +84,14 @@ impl State {
     ) -> Result<(), Status> {
         let mut tables = self.lock();
         let record = tables.clients.get_mut(&client).ok_or(Status::StaleClientid)?;
-        if !record.open_owners.contains_key(owner) {
-            record.room_for_owner()?;
+        if let Some(entry) = record.open_owners.get_mut(owner) {
+            entry.idle = false;
+            return Ok(());
         }
-        let fresh = || OpenOwner { confirmed, ..OpenOwner::default() };
-        let entry = record.open_owners.entry(Arc::clone(owner)).or_insert_with(fresh);
-        entry.idle = false;
+        record.room_for_owner()?;
+        let charge = Some(record.take(Quota::Owners)?);
+        let fresh = OpenOwner { confirmed, charge, ..OpenOwner::default() };
+        record.open_owners.insert(Arc::clone(owner), fresh);
         Ok(())
     }
 
@@ -166,6 +169,11 @@ async fn open(
     check_bits(cx.minor, args.access, args.deny)?;
     cx.current()?;
     check_grace(cx, client, &args.claim)?;
+    if !matches!(args.how, How::NoCreate) {
+        // A name that is made stays, and the OPEN is tried again: what would be
+        // refused afterwards is refused before.
+        room_to_create(cx, client)?;
+    }
     let target = target::find(cx, args, client).await?;
     let object = &target.object;
     let access = args.access & 3;
@@ -216,6 +224,15 @@ async fn open(
     cx.set_current_node(&object, node);
     cx.current_stateid = Some(stateid);
     Ok(Res { stateid, change: target.change, flags, attrs_set: target.attrs_set, delegated })
+}
+
+/// Whether the client may have one more open of one more file.
+fn room_to_create(cx: &Cx<'_>, client: ClientId) -> Result<(), Status> {
+    let tables = cx.server.state.lock();
+    let record = tables.clients.get(&client).ok_or(Status::StaleClientid)?;
+    record.room_for_state()?;
+    record.host_has_room(Quota::Opens, 1)?;
+    record.host_has_room(Quota::Files, 1)
 }
 
 /// Whether an OPEN ends read delegations of others, and not only write ones.

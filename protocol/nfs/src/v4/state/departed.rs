@@ -1,0 +1,125 @@
+//! Clients that are gone, and the state they leave behind.
+//!
+//! A client may hold hundreds of thousands of opens. Removing them all while
+//! everybody waits for the tables would stop the server, so they go in slices:
+//! the first at once, the others with the ticks, or when somebody meets one of
+//! them. The client is fenced from the beginning: its lease is revoked, its
+//! sessions are gone and its stateids name nothing any more.
+
+use super::State;
+use super::ids::StateKey;
+use super::ongoing::Awaited;
+use super::tables::{LockOwner, OpenOwner, OwnerName, Tables};
+use crate::limits::{MAX_SLICES_PER_TICK, MAX_STATES_PER_SLICE};
+use crate::v4::Server;
+use crate::v4::cx::FileKey;
+use crate::v4::wire::{ClientId, Status};
+use std::collections::{btree_set, hash_map, hash_set};
+
+/// What is still to be removed of a client.
+pub struct Departed {
+    opens: btree_set::IntoIter<StateKey>,
+    open_owners: hash_map::IntoIter<OwnerName, OpenOwner>,
+    lock_owners: hash_map::IntoIter<OwnerName, LockOwner>,
+    delegations: hash_set::IntoIter<StateKey>,
+    /// Stateids it had lost already.
+    revoked: hash_map::IntoIter<StateKey, Status>,
+    /// The removal of its record, when its lease ran out: until that is durable
+    /// nothing it held is given to others (RFC 8881 §8.4.3).
+    record_removal: Option<Awaited>,
+    /// Minor version 0: its stateids are remembered (see [`super::buried`]).
+    minor_zero: bool,
+}
+
+impl State {
+    /// Removes all opens, locks and delegations of a client, or as many as go at
+    /// once; the record stays. The caller has seen to it that the client gets no
+    /// new ones.
+    pub(crate) fn drop_client_state(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
+        let Some(client) = tables.clients.get_mut(&id) else { return };
+        if tables.departed.contains_key(&id) {
+            // An expired client of minor version 0 whose record goes as well.
+            self.remove_slice(tables, id, now_seconds);
+            return;
+        }
+        let left = Departed {
+            opens: Default::default(),
+            open_owners: std::mem::take(&mut client.open_owners).into_iter(),
+            lock_owners: std::mem::take(&mut client.lock_owners).into_iter(),
+            delegations: std::mem::take(&mut client.delegations).into_iter(),
+            revoked: std::mem::take(&mut client.revoked).into_iter(),
+            record_removal: client.record_removal.take(),
+            minor_zero: client.minor_zero,
+        };
+        tables.departed.insert(id, left);
+        self.remove_slice(tables, id, now_seconds);
+    }
+
+    /// Removes some of what a client left behind. Whether there is nothing left.
+    pub(crate) fn remove_slice(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) -> bool {
+        let Some(mut left) = tables.departed.remove(&id) else { return true };
+        let mut removed = 0;
+        while removed < MAX_STATES_PER_SLICE {
+            removed += 1;
+            if let Some(key) = left.opens.next() {
+                // Its lock stateids go with it.
+                removed += tables.opens.get(&key).map_or(0, |open| open.locks.len());
+                self.bury(tables, &left, key);
+                hold_back(tables, &left, tables.opens.get(&key).map(|open| open.file));
+                self.remove_open(tables, key, now_seconds);
+            } else if let Some((_, owner)) = left.open_owners.next() {
+                left.opens = owner.opens.into_iter();
+            } else if let Some(key) = left.delegations.next() {
+                self.bury(tables, &left, key);
+                hold_back(tables, &left, tables.delegations.get(&key).map(|held| held.file));
+                self.remove_delegation(tables, key, now_seconds);
+            } else if let Some((key, _)) = left.revoked.next() {
+                self.bury(tables, &left, key);
+            } else if left.lock_owners.next().is_none() {
+                return true;
+            }
+        }
+        tables.departed.insert(id, left);
+        false
+    }
+
+    fn bury(&self, tables: &mut Tables, left: &Departed, key: StateKey) {
+        if !left.minor_zero {
+            return;
+        }
+        if let Some(open) = tables.opens.get(&key) {
+            for lock in &open.locks {
+                tables.buried.bury(*lock);
+            }
+        }
+        tables.buried.bury(key);
+    }
+
+    /// Whether a client that stood in the way is gone and has left more behind
+    /// than could be removed at once: whoever met it tries again.
+    ///
+    /// # Errors
+    /// [`Status::Delay`].
+    pub(crate) fn wait_for_departed(tables: &Tables, id: ClientId) -> Result<(), Status> {
+        if tables.departed.contains_key(&id) { Err(Status::Delay) } else { Ok(()) }
+    }
+}
+
+/// Keeps a file from others until the record of the client that is gone is gone, too.
+fn hold_back(tables: &mut Tables, left: &Departed, file: Option<FileKey>) {
+    if let (Some(removal), Some(file)) = (&left.record_removal, file) {
+        State::await_before_giving(tables, file, removal.clone());
+    }
+}
+
+impl Server {
+    /// Removes what clients left behind, a bounded part of it; others get the
+    /// tables in between.
+    pub(super) fn remove_departed(&self, now_seconds: u64) {
+        for _ in 0..MAX_SLICES_PER_TICK {
+            let mut tables = self.state.lock();
+            let Some(id) = tables.departed.first_key_value().map(|(id, _)| *id) else { return };
+            self.state.remove_slice(&mut tables, id, now_seconds);
+        }
+    }
+}
