@@ -1,6 +1,7 @@
 //! Hosts that no export names: they get NULL and nothing else, whatever the
 //! program, version and transport, also with what belongs to others. Who is
-//! named is decided for each call, by the exports as they are then.
+//! named is decided for each call, by the exports as they are then. And hosts
+//! that the gateway connects to: those that asked it to, a few at a time.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod rdma_client;
@@ -10,12 +11,15 @@ use rdma_client::{Offer, RdmaClient};
 use rig::{Client, Gateway, free_port, own_credential, wait_for_listener};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 use zgate_loader::compound::Ops;
+use zgate_nfs::v4::op::setclientid::{self, NetAddress};
+use zgate_nfs::v4::op::setclientid_confirm;
+use zgate_nfs::v4::wire::OpNum;
 use zgate_rpc::Credential;
 use zgate_rpc::message::{ReplyError, decode_reply};
-use zgate_xdr::{Decoder, Encode, Encoder, Message};
+use zgate_xdr::{Decode, Decoder, Encode, Encoder, Message};
 
 const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
@@ -46,6 +50,11 @@ fn call(xid: u32, program: u32, version: u32, procedure: u32, args: &[u32]) -> M
 
 /// What the RPC layer answers: `Ok` when the call was run.
 fn ask(stream: &mut TcpStream, call: &Message) -> Result<(), ReplyError> {
+    verdict(&exchange(stream, call))
+}
+
+/// Sends a call and reads the reply.
+fn exchange(stream: &mut TcpStream, call: &Message) -> Vec<u8> {
     let body = call.flatten().unwrap();
     stream.write_all(&(0x8000_0000 | body.len() as u32).to_be_bytes()).unwrap();
     stream.write_all(&body).unwrap();
@@ -53,7 +62,7 @@ fn ask(stream: &mut TcpStream, call: &Message) -> Result<(), ReplyError> {
     stream.read_exact(&mut mark).unwrap();
     let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
     stream.read_exact(&mut reply).unwrap();
-    verdict(&reply)
+    reply
 }
 
 fn verdict(reply: &[u8]) -> Result<(), ReplyError> {
@@ -136,4 +145,63 @@ async fn over_rdma_too() {
     fs::write(&config, text.replace("match = \"127.0.0.1\"", "match = \"127.0.0.9\"")).unwrap();
     assert!(gateway.command(&["reload"]).status.success());
     assert_eq!(served(2).await, Err(ReplyError::AuthRefused(TOO_WEAK)));
+}
+
+/// Who connects to this address within a moment after all that came before.
+fn visitors(listener: &TcpListener) -> usize {
+    listener.set_nonblocking(true).unwrap();
+    std::iter::from_fn(|| listener.accept().ok()).count()
+}
+
+/// A COMPOUND of one operation of minor version 0; its results.
+fn minor_zero<T: Decode>(stream: &mut TcpStream, op: OpNum, args: &impl Encode) -> T {
+    let mut e = Encoder::new();
+    e.u32(0);
+    [0, 1].into_iter().for_each(|word| e.u32(word));
+    op.encode(&mut e);
+    args.encode(&mut e);
+    let body = e.finish().flatten().unwrap();
+    let words: Vec<u32> =
+        body.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+    let reply = exchange(stream, &call(9, NFS, 4, 1, &words));
+    let mut d = Decoder::new(&reply);
+    decode_reply(&mut d).unwrap();
+    assert_eq!((d.u32(), d.u32(), d.u32()), (Ok(0), Ok(0), Ok(1)));
+    assert_eq!((d.u32(), d.u32()), (Ok(op as u32), Ok(0)));
+    T::decode(&mut d).unwrap()
+}
+
+/// A client of minor version 0 that wants to be called back there.
+fn introduce(stream: &mut TcpStream, name: &str, callback: SocketAddr) {
+    let args = setclientid::Args {
+        verifier: [1; 8],
+        name: name.as_bytes().into(),
+        callback_program: 0x4000_0000,
+        callback_address: NetAddress::from_socket(callback),
+        callback_ident: 1,
+    };
+    let made: setclientid::Res = minor_zero(stream, OpNum::Setclientid, &args);
+    let args = setclientid_confirm::Args { clientid: made.clientid, confirm: made.confirm };
+    minor_zero::<()>(stream, OpNum::SetclientidConfirm, &args);
+}
+
+#[test]
+fn callbacks_connect_to_the_clients_own_host_and_not_without_bound() {
+    let more = "[[export]]\npath = \"{dir}\"\npseudo = \"/more\"\n\
+                clients = [{ match = \"127.0.0.0/28\" }]\n";
+    let gateway = Gateway::start_with(60, more);
+    let silent = |host: [u8; 4]| TcpListener::bind(SocketAddr::from((host, 0))).unwrap();
+    let (own, foreign, last) =
+        (silent([127, 0, 0, 1]), silent([127, 0, 0, 9]), silent([127, 0, 0, 2]));
+    let mut stream = connect_from(Ipv4Addr::LOCALHOST, &gateway);
+    introduce(&mut stream, "elsewhere", foreign.local_addr().unwrap());
+    for number in 0..40 {
+        introduce(&mut stream, &format!("many{number}"), own.local_addr().unwrap());
+    }
+    // Another host is called all the same; by then the others were.
+    let mut second = connect_from(Ipv4Addr::new(127, 0, 0, 2), &gateway);
+    introduce(&mut second, "last", last.local_addr().unwrap());
+    last.accept().unwrap();
+    assert_eq!(visitors(&foreign), 0, "somebody else's port");
+    assert_eq!(visitors(&own), 4, "callback connections to one host");
 }

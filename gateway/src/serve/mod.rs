@@ -3,6 +3,7 @@
 pub(crate) mod admitted;
 pub(crate) mod attention;
 pub(crate) mod boundary;
+pub(crate) mod callback_connections;
 pub(crate) mod connections;
 pub(crate) mod counters;
 pub(crate) mod data_path;

@@ -1,6 +1,7 @@
 //! The protocol's outside: clocks, timers, detached work, callbacks.
 
 use super::boundary;
+use super::callback_connections::CallbackConnections;
 use super::connections::Connections;
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -15,7 +16,8 @@ use zgate_rpc::record::{MARKER_BYTES, Marker};
 use zgate_store::Timestamp;
 use zgate_xdr::Message;
 
-/// How long a client may take to answer a callback.
+/// How long a client may take to answer a callback, with the wait for a
+/// connection and the connecting where it needs one of its own.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest callback reply taken, in bytes.
 const MAX_CALLBACK_REPLY_BYTES: usize = 64 << 10;
@@ -25,6 +27,7 @@ const MAX_CALLBACK_REPLY_BYTES: usize = 64 << 10;
 pub(crate) struct GatewayRuntime {
     started: Instant,
     connections: Arc<Connections>,
+    callbacks: Arc<CallbackConnections>,
     random: File,
 }
 
@@ -32,7 +35,8 @@ impl GatewayRuntime {
     /// # Errors
     /// The system's random numbers cannot be opened.
     pub(crate) fn new(connections: Arc<Connections>) -> std::io::Result<Self> {
-        Ok(Self { started: Instant::now(), connections, random: File::open("/dev/urandom")? })
+        let random = File::open("/dev/urandom")?;
+        Ok(Self { started: Instant::now(), connections, callbacks: Arc::default(), random })
     }
 }
 
@@ -71,6 +75,7 @@ impl Runtime for GatewayRuntime {
         call: Message,
     ) -> LocalFuture<Result<Bytes, CallbackFailure>> {
         let connections = Arc::clone(&self.connections);
+        let callbacks = Arc::clone(&self.callbacks);
         Box::pin(async move {
             let exchange = async {
                 match path {
@@ -80,6 +85,8 @@ impl Runtime for GatewayRuntime {
                         reply.await.map_err(|_| CallbackFailure::Unreachable)
                     }
                     CallbackPath::Address(address) => {
+                        let leave = callbacks.leave(address.ip()).await;
+                        let _leave = leave.ok_or(CallbackFailure::Unreachable)?;
                         call_address(address, &call).await.map_err(|_| CallbackFailure::Unreachable)
                     }
                 }

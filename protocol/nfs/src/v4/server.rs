@@ -6,7 +6,7 @@ use crate::v4::attrs::Trunks;
 use crate::v4::state::State;
 use crate::v4::wire::{OpNum, Status};
 use crate::write_verifier::WriteVerifier;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -75,34 +75,62 @@ pub struct Server {
     pub write_verifier: WriteVerifier,
     /// Hosts that are in no export's client list, for the log.
     pub(crate) refused_hosts: RefusedHosts,
+    /// NFSv4.0 clients that want to be called back elsewhere, for the log.
+    pub(crate) foreign_callbacks: ForeignCallbacks,
     namespace: RwLock<Arc<Namespace>>,
     /// How often the exports were replaced.
     replacements: AtomicU64,
 }
 
-/// One line in the log when a host that no export names calls or tries to become
-/// a client, and not more often than once in a while: others must not fill the
-/// log.
+/// Lines in the log about what others do, at most one in ten seconds: they must
+/// not fill it.
 #[derive(Debug, Default)]
-pub(crate) struct RefusedHosts {
-    next_line_seconds: AtomicU64,
+struct RareLine {
+    next_seconds: AtomicU64,
 }
 
-impl RefusedHosts {
+impl RareLine {
     const PAUSE_SECONDS: u64 = 10;
 
-    pub(crate) fn note(&self, address: IpAddr, now_seconds: u64) {
-        let next = self.next_line_seconds.load(Ordering::Relaxed);
+    /// Whether it is time for another line.
+    fn is_due(&self, now_seconds: u64) -> bool {
+        let next = self.next_seconds.load(Ordering::Relaxed);
         let later = now_seconds + Self::PAUSE_SECONDS;
-        let mine = now_seconds >= next
+        now_seconds >= next
             && self
-                .next_line_seconds
+                .next_seconds
                 .compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        if mine {
+                .is_ok()
+    }
+}
+
+/// Tells of hosts that no export names and that call all the same.
+#[derive(Debug, Default)]
+pub(crate) struct RefusedHosts(RareLine);
+
+impl RefusedHosts {
+    pub(crate) fn note(&self, address: IpAddr, now_seconds: u64) {
+        if self.0.is_due(now_seconds) {
             tracing::warn!(
                 client = %address,
                 "refused: no export names this host; add it to the `clients` of an export"
+            );
+        }
+    }
+}
+
+/// Tells of NFSv4.0 clients that want to be called back elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct ForeignCallbacks(RareLine);
+
+impl ForeignCallbacks {
+    pub(crate) fn note(&self, client: IpAddr, callback: SocketAddr, now_seconds: u64) {
+        if self.0.is_due(now_seconds) {
+            tracing::info!(
+                %client,
+                %callback,
+                "no delegations: the NFSv4.0 client gave a callback address that is not the one \
+                 it calls from; give it the right one (clientaddr=), or mount 4.1 or later"
             );
         }
     }
@@ -125,6 +153,7 @@ impl Server {
             runtime,
             observer,
             refused_hosts: RefusedHosts::default(),
+            foreign_callbacks: ForeignCallbacks::default(),
             namespace: RwLock::new(Arc::new(namespace)),
             replacements: AtomicU64::new(0),
         }

@@ -201,18 +201,11 @@ impl BackChannels {
         }));
     }
 
-    /// Asks a minor-0 client's callback address whether anybody is there.
-    pub(crate) fn probe(
-        &self,
-        runtime: Arc<dyn Runtime>,
-        callback: Callback40,
-    ) -> LocalFuture<bool> {
+    /// Whether a minor-0 client's callback address answers CB_NULL.
+    pub(super) async fn answers_null(&self, runtime: &dyn Runtime, callback: &Callback40) -> bool {
         let xid = self.next_xid();
-        Box::pin(async move {
-            let header = address_header(&callback);
-            let call = encode_null(xid, &header);
-            runtime.callback(CallbackPath::Address(callback.address), xid, call).await.is_ok()
-        })
+        let call = encode_null(xid, &address_header(callback));
+        runtime.callback(CallbackPath::Address(callback.address), xid, call).await.is_ok()
     }
 }
 

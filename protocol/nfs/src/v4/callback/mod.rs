@@ -4,7 +4,9 @@
 mod channel;
 mod delegated;
 mod message;
+mod probe;
 
 pub use channel::BackChannels;
 pub use delegated::DelegatedAttributes;
 pub use message::{CallbackOp, CallbackReply, recall_call};
+pub use probe::CallbackProbe;

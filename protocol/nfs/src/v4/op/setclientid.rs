@@ -108,13 +108,7 @@ impl Operation for Setclientid {
                 keep_id = Some(client.id);
             }
         }
-        let callback = args.callback_address.to_socket().map(|address| Callback40 {
-            program: args.callback_program,
-            ident: args.callback_ident,
-            address,
-            credential: callback_credential(&cx.call.credential),
-            up: Arc::default(),
-        });
+        let callback = callback_path(cx, &args);
         if let Some(id) = keep_id {
             let confirm = state.ids.verifier();
             if let Some(old) = slot.unconfirmed {
@@ -132,6 +126,24 @@ impl Operation for Setclientid {
         client.callback = callback;
         Ok(Res { clientid: id, confirm: client.confirm_verifier })
     }
+}
+
+/// The callback path a client asks for. One that leads to another host is none:
+/// the server connects to nobody in a client's name. See
+/// docs/spec-exceptions/callback-address.md.
+fn callback_path(cx: &Cx<'_>, args: &Args) -> Option<Callback40> {
+    let (address, host) = (args.callback_address.to_socket()?, cx.call.peer.address);
+    if address.ip().to_canonical() != host.to_canonical() {
+        cx.server.foreign_callbacks.note(host, address, cx.now.seconds());
+        return None;
+    }
+    Some(Callback40 {
+        program: args.callback_program,
+        ident: args.callback_ident,
+        address,
+        credential: callback_credential(&cx.call.credential),
+        up: Arc::default(),
+    })
 }
 
 /// Callbacks carry the flavour the client id was acquired with

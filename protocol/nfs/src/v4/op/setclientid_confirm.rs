@@ -5,8 +5,6 @@ use crate::v4::cx::Cx;
 use crate::v4::state::client::keep_record;
 use crate::v4::state::tables::{Client, Principal, Tables};
 use crate::v4::wire::{ClientId, OpNum, Status, Verifier};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use zgate_xdr::xdr_struct;
 
 xdr_struct! {
@@ -43,11 +41,7 @@ impl Operation for SetclientidConfirm {
         if let Some(client) = tables.clients.get(&args.clientid) {
             client.lease.renew(now);
             if let Some(callback) = client.callback.clone() {
-                let up = Arc::clone(&callback.up);
-                let probe = state.back.probe(Arc::clone(&cx.server.runtime), callback);
-                cx.server.runtime.spawn(Box::pin(async move {
-                    up.store(probe.await, Ordering::Release);
-                }));
+                state.back.probe(cx.server, &client.probe, callback);
             }
         }
         Ok(())

@@ -61,6 +61,7 @@ impl State {
             reclaim_complete: false,
             may_reclaim: self.grace.may_reclaim(name, cx.now.seconds()),
             callback: None,
+            probe: Arc::default(),
             confirm_verifier: self.ids.verifier(),
             hosts: ClientHosts::new(cx.call.peer.address),
             address: cx.call.peer.address.to_string(),

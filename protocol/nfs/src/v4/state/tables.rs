@@ -14,6 +14,7 @@ use super::session::Session;
 use super::shares::{OpenIndex, Share};
 use crate::limits::{MAX_OWNERS_PER_CLIENT, MAX_STATES_PER_CLIENT};
 use crate::v4::attrs::delegated_times::TimesGiven;
+use crate::v4::callback::CallbackProbe;
 use crate::v4::cx::FileKey;
 use crate::v4::wire::{ClientId, LockType, Status, Verifier};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -139,6 +140,8 @@ pub struct Client {
     pub may_reclaim: bool,
     /// Callback path of minor version 0.
     pub callback: Option<Callback40>,
+    /// Whether that path is being probed.
+    pub probe: Arc<CallbackProbe>,
     /// SETCLIENTID's confirm verifier.
     pub confirm_verifier: Verifier,
     /// The hosts it acts from.

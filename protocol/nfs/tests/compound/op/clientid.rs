@@ -1,8 +1,8 @@
 //! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW (RFC 7530 §16.28, §16.33,
 //! §16.34): minor version 0's way to be a client.
 
-use crate::rig::{Client, LEASE, Ops, Rig, Wish, each};
-use zgate_nfs::v4::op::open::How;
+use crate::rig::{Client, LEASE, Manner, Ops, Rig, Wish, each};
+use zgate_nfs::v4::op::open::{Delegated, How};
 use zgate_nfs::v4::op::renew::{self, Renew};
 use zgate_nfs::v4::op::setclientid::{NetAddress, Setclientid};
 use zgate_nfs::v4::op::setclientid_confirm::SetclientidConfirm;
@@ -129,4 +129,43 @@ fn a_client_is_confirmed_from_its_own_host_only() {
     assert_eq!(c.confirm_clientid(&made), Err(Status::StaleClientid));
     c.address.set(home);
     assert_eq!(c.confirm_clientid(&made), Ok(()));
+}
+
+#[test]
+fn callbacks_go_to_the_clients_own_address_only() {
+    let rig = Rig::new();
+    let c = rig.stranger("c", 0);
+    // Its callback address stays what it was.
+    c.address.set([198, 51, 100, 9].into());
+    c.introduce(true);
+    rig.pass_seconds(1);
+    assert_eq!(rig.world.ears().calls, 0, "somebody else was called");
+    let file = c.file(&c.export(), "file", b"");
+    let opened = c.open(&Wish::name(&c.export(), "file")).unwrap();
+    assert_eq!(opened.fh, file);
+    assert_eq!(opened.delegated, Delegated::None, "nobody to recall from");
+    // The same client, from where it wants to be called.
+    c.address.set([192, 0, 2, 7].into());
+    c.introduce(true);
+    rig.pass_seconds(1);
+    assert_eq!(rig.world.ears().nulls, 1);
+}
+
+#[test]
+fn a_callback_address_is_probed_once_at_a_time() {
+    let rig = Rig::new();
+    let c = rig.stranger("c", 0);
+    c.answers_callbacks(Manner::Silent);
+    for _ in 0..400 {
+        c.introduce(true);
+    }
+    assert_eq!(rig.world.ears().calls, 1);
+    rig.pass_seconds(11);
+    assert_eq!(rig.world.ears().calls, 2, "the latest address");
+    rig.pass_seconds(11);
+    c.answers_callbacks(Manner::Good);
+    c.introduce(true);
+    rig.pass_seconds(1);
+    assert_eq!(rig.world.ears().calls, 3);
+    assert_eq!(rig.world.ears().nulls, 1);
 }

@@ -41,6 +41,8 @@ pub(crate) struct Ears {
     pub(crate) manners: HashMap<CallbackPath, Manner>,
     pub(crate) heard: Vec<(CallbackPath, Heard)>,
     pub(crate) nulls: usize,
+    /// Calls made, answered or not.
+    pub(crate) calls: usize,
     sequences: HashMap<(SessionId, u32), u32>,
 }
 
@@ -52,6 +54,7 @@ impl Ears {
         xid: u32,
         raw: &[u8],
     ) -> Option<Result<Bytes, CallbackFailure>> {
+        self.calls += 1;
         let manner = self.manners.get(&path).cloned().unwrap_or_default();
         match manner {
             Manner::Silent => return None,
