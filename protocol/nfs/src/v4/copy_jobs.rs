@@ -154,7 +154,7 @@ pub fn start(cx: &Cx<'_>, job: Job, fh: Fh) -> Result<Stateid, Status> {
         let op = CallbackOp::Offload { fh, stateid, status, bytes, committed: 0, verifier };
         if let Some(tell) = tell {
             // A client that does not hear it asks by OFFLOAD_STATUS.
-            let _ = tell(vec![op]).await;
+            let _ = tell.send(&[op]).await;
         }
     }));
     Ok(stateid)

@@ -23,6 +23,78 @@ const GREETING_MILLISECONDS: u64 = 20;
 struct Slot {
     seqid: u32,
     busy: bool,
+    /// The latest call had no answer: the client has its number, or has not.
+    in_doubt: bool,
+}
+
+/// A slot in use, given back when dropped.
+struct SlotUse {
+    slots: Slots,
+    client: ClientId,
+    at: BackSlot,
+    /// The client has the number that a call of this use carried.
+    taken: bool,
+    in_doubt: bool,
+}
+
+impl SlotUse {
+    /// The number of the use is the client's now: the next call has the next.
+    fn advance(&mut self) {
+        self.at.seqid = self.at.seqid.wrapping_add(1);
+        (self.taken, self.in_doubt) = (false, false);
+    }
+}
+
+impl Drop for SlotUse {
+    fn drop(&mut self) {
+        let mut all = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(slots) = all.get_mut(&(self.client, self.at.session)) else { return };
+        if let Some(slot) = slots.get_mut(self.at.slot as usize) {
+            let seqid = self.at.seqid.wrapping_sub(u32::from(!self.taken));
+            *slot = Slot { seqid, busy: false, in_doubt: self.in_doubt };
+        }
+    }
+}
+
+/// Where a client can be called, as it was when this was asked for.
+pub(crate) struct CallbackTarget {
+    channels: BackChannels,
+    runtime: Arc<dyn Runtime>,
+    to: To,
+}
+
+enum To {
+    Address(Callback40),
+    Sessions(Vec<Arc<Session>>),
+}
+
+impl CallbackTarget {
+    /// Sends `ops` and waits for the answer.
+    pub(crate) async fn send(&self, ops: &[CallbackOp]) -> CallbackOutcome {
+        let (channels, runtime) = (&self.channels, &*self.runtime);
+        match &self.to {
+            To::Address(callback) => {
+                let xid = channels.next_xid();
+                let call = encode_call(xid, &address_header(callback), callback.ident, None, ops);
+                let path = CallbackPath::Address(callback.address);
+                let raw = runtime.callback(path, xid, call).await?;
+                decode_reply(&raw).map_err(|_| CallbackFailure::Unreachable)
+            }
+            To::Sessions(sessions) => {
+                for session in sessions {
+                    if let Ok(reply) = channels.send(runtime, session, ops).await {
+                        return Ok(reply);
+                    }
+                }
+                Err(CallbackFailure::Unreachable)
+            }
+        }
+    }
+
+    /// Waits.
+    pub(crate) async fn sleep(&self, milliseconds: u64) {
+        self.runtime.sleep(milliseconds).await;
+    }
 }
 
 type Slots = Arc<Mutex<HashMap<(ClientId, SessionId), Vec<Slot>>>>;
@@ -55,6 +127,27 @@ impl BackChannels {
         self.xid.fetch_add(1, Ordering::Relaxed) | 0x8000_0000
     }
 
+    /// Where a client can be called now; `None` when it has no path.
+    pub(crate) fn target(
+        &self,
+        server: &Server,
+        tables: &Tables,
+        client: ClientId,
+    ) -> Option<CallbackTarget> {
+        let record = tables.clients.get(&client)?;
+        let to = match &record.callback {
+            Some(callback) => To::Address(callback.clone()),
+            None => {
+                let reachable = record.sessions.iter().filter(|s| !s.back_paths().is_empty());
+                To::Sessions(reachable.cloned().collect())
+            }
+        };
+        if matches!(&to, To::Sessions(sessions) if sessions.is_empty()) {
+            return None;
+        }
+        Some(CallbackTarget { channels: self.clone(), runtime: Arc::clone(&server.runtime), to })
+    }
+
     /// The work of sending `ops` to a client; `None` when it has no path.
     pub(crate) fn prepare(
         &self,
@@ -63,33 +156,8 @@ impl BackChannels {
         client: ClientId,
         ops: Vec<CallbackOp>,
     ) -> Option<LocalFuture<CallbackOutcome>> {
-        let record = tables.clients.get(&client)?;
-        let runtime = Arc::clone(&server.runtime);
-        let channels = self.clone();
-        if let Some(callback) = &record.callback {
-            let callback = callback.clone();
-            return Some(Box::pin(async move {
-                let xid = channels.next_xid();
-                let header = address_header(&callback);
-                let call = encode_call(xid, &header, callback.ident, None, &ops);
-                let path = CallbackPath::Address(callback.address);
-                let raw = runtime.callback(path, xid, call).await?;
-                decode_reply(&raw).map_err(|_| CallbackFailure::Unreachable)
-            }));
-        }
-        let sessions: Vec<_> =
-            record.sessions.iter().filter(|s| !s.back_paths().is_empty()).cloned().collect();
-        if sessions.is_empty() {
-            return None;
-        }
-        Some(Box::pin(async move {
-            for session in sessions {
-                if let Ok(reply) = channels.send(&*runtime, &session, &ops).await {
-                    return Ok(reply);
-                }
-            }
-            Err(CallbackFailure::Unreachable)
-        }))
+        let target = self.target(server, tables, client)?;
+        Some(Box::pin(async move { target.send(&ops).await }))
     }
 
     /// A way to send something to a client later, when the paths of today may
@@ -99,19 +167,9 @@ impl BackChannels {
         server: &Server,
         tables: &Tables,
         client: ClientId,
-    ) -> Option<impl FnOnce(Vec<CallbackOp>) -> LocalFuture<CallbackOutcome> + 'static> {
-        let sessions = tables.clients.get(&client)?.sessions.clone();
-        let (runtime, channels) = (Arc::clone(&server.runtime), self.clone());
-        Some(move |ops: Vec<CallbackOp>| -> LocalFuture<CallbackOutcome> {
-            Box::pin(async move {
-                for session in sessions {
-                    if let Ok(reply) = channels.send(&*runtime, &session, &ops).await {
-                        return Ok(reply);
-                    }
-                }
-                Err(CallbackFailure::Unreachable)
-            })
-        })
+    ) -> Option<CallbackTarget> {
+        let to = To::Sessions(tables.clients.get(&client)?.sessions.clone());
+        Some(CallbackTarget { channels: self.clone(), runtime: Arc::clone(&server.runtime), to })
     }
 
     async fn send(
@@ -120,31 +178,57 @@ impl BackChannels {
         session: &Arc<Session>,
         ops: &[CallbackOp],
     ) -> CallbackOutcome {
-        let slot = self.acquire(runtime, session).await?;
-        let mut outcome = Err(CallbackFailure::Unreachable);
+        let mut slot = self.acquire(runtime, session).await?;
+        if slot.in_doubt {
+            // A call with the number in doubt would be a false retry if the
+            // client has it. CB_SEQUENCE alone settles that: taken as new, or
+            // known already (RFC 8881 §2.10.6.1.3).
+            let reply = self.exchange(runtime, session, &mut slot, &[]).await?;
+            if slot.in_doubt {
+                return Ok(reply);
+            }
+            slot.advance();
+        }
+        self.exchange(runtime, session, &mut slot, ops).await
+    }
+
+    /// One call in a slot, over whichever connection answers.
+    async fn exchange(
+        &self,
+        runtime: &dyn Runtime,
+        session: &Arc<Session>,
+        slot: &mut SlotUse,
+        ops: &[CallbackOp],
+    ) -> CallbackOutcome {
+        let doubted = slot.in_doubt;
+        let mut failure = CallbackFailure::Unreachable;
         for connection in session.back_paths() {
             if !runtime.connected(connection) {
                 continue;
             }
             let xid = self.next_xid();
-            let call = encode_call(xid, &session.callback(), 0, Some(slot), ops);
-            match runtime.callback(CallbackPath::Connection(connection), xid, call).await {
-                Ok(raw) => {
-                    outcome = decode_reply(&raw).map_err(|_| CallbackFailure::Unreachable);
-                    break;
+            let call = encode_call(xid, &session.callback(), 0, Some(slot.at), ops);
+            slot.in_doubt = true;
+            let answer = runtime.callback(CallbackPath::Connection(connection), xid, call).await;
+            let reply =
+                answer.and_then(|raw| decode_reply(&raw).map_err(|_| CallbackFailure::Unreachable));
+            match reply {
+                Ok(reply) => {
+                    slot.taken = reply.took_slot;
+                    slot.in_doubt = doubted && !reply.took_slot;
+                    return Ok(reply);
                 }
-                Err(failure) => outcome = Err(failure),
+                Err(why) => failure = why,
             }
         }
-        self.release(session, slot, outcome.is_ok());
-        outcome
+        Err(failure)
     }
 
     async fn acquire(
         &self,
         runtime: &dyn Runtime,
         session: &Arc<Session>,
-    ) -> Result<BackSlot, CallbackFailure> {
+    ) -> Result<SlotUse, CallbackFailure> {
         for _ in 0..SLOT_POLLS {
             if let Some(slot) = self.try_acquire(session) {
                 return Ok(slot);
@@ -154,31 +238,25 @@ impl BackChannels {
         Err(CallbackFailure::TimedOut)
     }
 
-    fn try_acquire(&self, session: &Arc<Session>) -> Option<BackSlot> {
+    /// A free slot, one that is not in doubt if there is any.
+    fn try_acquire(&self, session: &Arc<Session>) -> Option<SlotUse> {
         let mut all = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let count = session.back.slots.clamp(1, MAX_BACK_SLOTS) as usize;
         let slots =
             all.entry((session.client, session.id)).or_insert_with(|| vec![Slot::default(); count]);
-        let free = slots.iter().position(|slot| !slot.busy)?;
+        let sure = slots.iter().position(|slot| !slot.busy && !slot.in_doubt);
+        let free = sure.or_else(|| slots.iter().position(|slot| !slot.busy))?;
         slots[free].busy = true;
         let highest = slots.iter().rposition(|slot| slot.busy).unwrap_or(free);
-        Some(BackSlot {
+        let at = BackSlot {
             session: session.id,
             slot: free as u32,
             seqid: slots[free].seqid.wrapping_add(1),
             highest_slot: highest as u32,
-        })
-    }
-
-    fn release(&self, session: &Arc<Session>, used: BackSlot, answered: bool) {
-        let mut all = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(slots) = all.get_mut(&(session.client, session.id)) else { return };
-        if let Some(slot) = slots.get_mut(used.slot as usize) {
-            slot.busy = false;
-            if answered {
-                slot.seqid = used.seqid;
-            }
-        }
+        };
+        let in_doubt = slots[free].in_doubt;
+        let slots = Arc::clone(&self.slots);
+        Some(SlotUse { slots, client: session.client, at, taken: false, in_doubt })
     }
 
     /// Says CB_NULL over a new session's back channel: a client behind a

@@ -173,6 +173,10 @@ pub(super) fn encode_null(xid: u32, to: &CallbackHeader) -> Message {
 pub struct CallbackReply {
     /// Status of the whole CB_COMPOUND.
     pub status: Status,
+    /// Whether the client's slot has this call's sequence number now. A
+    /// CB_SEQUENCE that fails leaves the slot as it was, unless it failed as a
+    /// retry (RFC 8881 §2.10.6.1, §20.9.3).
+    pub took_slot: bool,
     /// Attributes CB_GETATTR brought.
     pub attrs: Option<Fattr>,
 }
@@ -182,15 +186,21 @@ pub(super) fn decode_reply(raw: &[u8]) -> Result<CallbackReply, XdrError> {
     let mut d = Decoder::new(raw);
     zgate_rpc::message::decode_reply(&mut d).map_err(|_| XdrError::BadValue)?;
     if d.remaining() == 0 {
-        return Ok(CallbackReply { status: Status::Ok, attrs: None });
+        return Ok(CallbackReply { status: Status::Ok, took_slot: false, attrs: None });
     }
     let status = Status::from_u32(d.u32()?).unwrap_or(Status::Serverfault);
     d.opaque(crate::limits::MAX_TAG_BYTES)?;
     let count = d.length(16)?;
     let mut attrs = None;
+    let mut took_slot = false;
     for _ in 0..count {
-        let op = d.u32()?;
-        if d.u32()? != 0 {
+        let (op, result) = (d.u32()?, Status::from_u32(d.u32()?));
+        took_slot |= op == OP_CB_SEQUENCE
+            && matches!(
+                result,
+                Some(Status::Ok | Status::RetryUncachedRep | Status::SeqFalseRetry)
+            );
+        if result != Some(Status::Ok) {
             break;
         }
         match op {
@@ -201,7 +211,7 @@ pub(super) fn decode_reply(raw: &[u8]) -> Result<CallbackReply, XdrError> {
             _ => {}
         }
     }
-    Ok(CallbackReply { status, attrs })
+    Ok(CallbackReply { status, took_slot, attrs })
 }
 
 #[cfg(test)]
@@ -224,7 +234,8 @@ mod tests {
         attrs.encode(&mut e);
         let raw = e.finish().flatten().unwrap();
         let reply = decode_reply(&raw).unwrap();
-        assert_eq!(reply, CallbackReply { status: Status::Ok, attrs: Some(attrs) });
+        let expected = CallbackReply { status: Status::Ok, took_slot: true, attrs: Some(attrs) };
+        assert_eq!(reply, expected);
         for cut in 28..raw.len() {
             let _ = decode_reply(&raw[..cut]);
         }

@@ -71,7 +71,8 @@ impl Operation for BindConnToSession {
         if direction & 2 != 0 {
             session.bind_back(connection);
             let state = &cx.server.state;
-            state.resend_recalls(cx.server, &state.lock(), session.client);
+            let now = cx.now.seconds();
+            state.resend_recalls(cx.server, &state.lock(), session.client, now);
         }
         session.lease.renew(cx.now.seconds());
         Ok(Res { session: args.session, direction, rdma_mode: false })

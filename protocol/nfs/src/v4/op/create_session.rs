@@ -357,7 +357,7 @@ fn create(
     client.sessions.push(Arc::clone(&session));
     state.sessions.insert(Arc::clone(&session));
     if with_back {
-        state.resend_recalls(cx.server, tables, args.clientid);
+        state.resend_recalls(cx.server, tables, args.clientid, cx.now.seconds());
         state.back.greet(cx.server, session);
     }
     Ok(Res {

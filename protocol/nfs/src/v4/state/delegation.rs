@@ -12,7 +12,6 @@ use crate::v4::attrs::delegated_times::TimesGiven;
 use crate::v4::cx::{Cx, FileKey, Object};
 use crate::v4::wire::{ClientId, Status};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use zgate_store::file_store::OpenFile;
 
 /// For how long after a recall no new delegation is given, in seconds: the
@@ -96,8 +95,7 @@ impl State {
             change: new.change,
             size: new.size,
             recalled_seconds: None,
-            recall_answered: Arc::default(),
-            recall_refused: Arc::default(),
+            recall: Arc::default(),
             core,
             fh: crate::namespace::Place::Node(file.export, file.node).to_fh(),
             charge,
@@ -110,6 +108,7 @@ impl State {
     /// before the file is given to others.
     pub(crate) fn remove_delegation(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
         let Some(delegation) = tables.delegations.remove(&key) else { return };
+        delegation.recall.settle();
         self.index.remove(key);
         tables.recalled.remove(&key);
         if let Some(running) = delegation.core.end() {
@@ -219,48 +218,7 @@ impl State {
             state.no_delegation_before = quiet_until;
             tables.revisits.entry(quiet_until).or_default().push(file);
         }
-        self.send_recall(server, tables, key);
-    }
-
-    pub(super) fn send_recall(&self, server: &crate::v4::Server, tables: &Tables, key: StateKey) {
-        let Some(delegation) = tables.delegations.get(&key) else { return };
-        let recall = crate::v4::callback::recall_call(delegation);
-        let answered = Arc::clone(&delegation.recall_answered);
-        let refused = Arc::clone(&delegation.recall_refused);
-        refused.store(false, Ordering::Release);
-        if let Some(work) = self.back.prepare(server, tables, delegation.client, vec![recall]) {
-            server.runtime.spawn(Box::pin(async move {
-                // No answer is no return: a new back channel is another
-                // chance, and in the end the lease decides (expiry.rs).
-                match work.await {
-                    Ok(reply) if reply.status == Status::Ok => {
-                        answered.store(true, Ordering::Release);
-                    }
-                    Ok(_) => refused.store(true, Ordering::Release),
-                    Err(_) => {}
-                }
-            }));
-        }
-    }
-
-    /// A client has a new back channel: recalls it never acknowledged are sent
-    /// again (RFC 8881 §10.2.1).
-    pub(crate) fn resend_recalls(
-        &self,
-        server: &crate::v4::Server,
-        tables: &Tables,
-        client: ClientId,
-    ) {
-        let Some(record) = tables.clients.get(&client) else { return };
-        for key in &record.delegations {
-            let outstanding = tables.delegations.get(key).is_some_and(|delegation| {
-                delegation.recalled_seconds.is_some()
-                    && !delegation.recall_answered.load(Ordering::Acquire)
-            });
-            if outstanding {
-                self.send_recall(server, tables, *key);
-            }
-        }
+        self.send_recall(server, tables, key, now_seconds);
     }
 
     /// Recalls for REMOVE, RENAME, LINK and SETXATTR: all delegations of the

@@ -6,7 +6,6 @@ use super::tables::Tables;
 use crate::v4::Server;
 use crate::v4::cx::FileKey;
 use crate::v4::wire::ClientId;
-use std::sync::atomic::Ordering;
 
 /// How long an expired client keeps its state when nobody else wants it, in
 /// seconds (a day: a laptop may sleep overnight).
@@ -14,10 +13,6 @@ const COURTESY_SECONDS: u64 = 24 * 3600;
 /// How long a blocked lock is remembered, in seconds; clients ask again more
 /// often than that.
 const WAITER_SECONDS: u64 = 120;
-/// How often a recall is sent again that was answered with an error, or that a client
-/// of minor version 0 has not acknowledged, in seconds: longer than an answer is
-/// waited for.
-const RECALL_AGAIN_SECONDS: u64 = 6;
 
 impl State {
     /// When the client's lease ran out, takes its state away and returns true:
@@ -107,7 +102,7 @@ impl Server {
         self.expire_clients(&mut self.state.lock(), now_seconds);
         self.remove_departed(now_seconds);
         self.revoke_unreturned(&mut self.state.lock(), now_seconds);
-        self.repeat_recalls(&self.state.lock(), now_seconds);
+        self.state.repeat_recalls(self, &self.state.lock(), now_seconds);
         if now_seconds.is_multiple_of(u64::from(self.state.lease_seconds)) {
             self.sweep_owners();
         }
@@ -198,28 +193,6 @@ impl Server {
             tracing::warn!("a recalled delegation was not returned within a lease; revoked");
             if !self.state.give_up_if_expired(tables, holder, now_seconds) {
                 self.state.revoke_delegation(tables, key, now_seconds);
-            }
-        }
-    }
-
-    /// A callback of minor version 0 is a connection of its own, made in a few
-    /// seconds or not at all: a path that was down for a moment must not cost the
-    /// client its locks. (Back channels of later versions are resumed when there is
-    /// a new connection; on the same one nothing is sent twice, RFC 8881 §2.10.6.2.)
-    /// An error is no refusal for good, in any version: the answer to the OPEN may
-    /// have been overtaken (RFC 8881 §2.10.6.3).
-    fn repeat_recalls(&self, tables: &Tables, now_seconds: u64) {
-        for delegation in tables.recalled.iter().filter_map(|key| tables.delegations.get(key)) {
-            let Some(since) = delegation.recalled_seconds else { continue };
-            let age = now_seconds.saturating_sub(since);
-            let due = age > 0
-                && age.is_multiple_of(RECALL_AGAIN_SECONDS)
-                && !delegation.recall_answered.load(Ordering::Acquire);
-            let by_address =
-                |client: &ClientId| tables.clients.get(client).is_some_and(|c| c.minor_zero);
-            let refused = delegation.recall_refused.load(Ordering::Acquire);
-            if due && (refused || by_address(&delegation.client)) {
-                self.state.send_recall(self, tables, delegation.key);
             }
         }
     }

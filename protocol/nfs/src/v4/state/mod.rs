@@ -25,6 +25,7 @@ pub mod open;
 pub mod owner;
 pub mod quota;
 pub mod ranges;
+pub mod recall;
 pub mod records;
 pub mod recovery;
 pub mod reply_memory;

@@ -10,6 +10,7 @@ use super::ongoing::Awaited;
 use super::owner::OwnerSeq;
 use super::quota::{Charge, HostAccount, Quota};
 use super::ranges::RangeTable;
+use super::recall::Recall;
 use super::session::Session;
 use super::shares::{OpenIndex, Share};
 use crate::limits::{MAX_OWNERS_PER_CLIENT, MAX_STATES_PER_CLIENT};
@@ -19,7 +20,6 @@ use crate::v4::cx::FileKey;
 use crate::v4::wire::{ClientId, LockType, Status, Verifier};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use zgate_rpc::Credential;
 
 /// An owner's name within its client.
@@ -338,11 +338,8 @@ pub struct Delegation {
     pub size: u64,
     /// When its recall began, in seconds.
     pub recalled_seconds: Option<u64>,
-    /// The client acknowledged the recall.
-    pub recall_answered: Arc<AtomicBool>,
-    /// It answered with an error: it has not heard of the delegation yet, for
-    /// instance, or has no time.
-    pub recall_refused: Arc<AtomicBool>,
+    /// What became of asking for it.
+    pub recall: Arc<Recall>,
     /// The session it was given on.
     pub core: Arc<IoCore>,
     /// The file handle, for callbacks.

@@ -25,6 +25,10 @@ pub(crate) enum Manner {
     Good,
     /// Not at all.
     Silent,
+    /// It does what it is asked to; its answer is lost.
+    Lost,
+    /// It does not know the session (yet).
+    KnowsNoSession,
     /// There is nobody.
     Unreachable,
     /// With an error.
@@ -75,7 +79,12 @@ impl Ears {
         } else {
             self.compound(&path, &manner, &mut d, &mut e);
         }
-        d.finish().unwrap();
+        if !matches!(manner, Manner::KnowsNoSession) {
+            d.finish().unwrap();
+        }
+        if matches!(manner, Manner::Lost) {
+            return None;
+        }
         Some(Ok(e.finish().flatten().unwrap()))
     }
 
@@ -98,8 +107,11 @@ impl Ears {
             assert_eq!(op == 11, at == 0 && minor > 0, "CB_SEQUENCE first, and only in sessions");
             let before = self.heard.len();
             if op == 11 {
-                self.sequence(d, &mut body);
                 answered += 1;
+                status = self.sequence(d, &mut body, count == 1, manner);
+                if status != Status::Ok {
+                    break;
+                }
                 continue;
             }
             self.listen(path, op, d);
@@ -127,21 +139,37 @@ impl Ears {
     }
 
     /// CB_SEQUENCE: the numbers of a slot must follow each other
-    /// (RFC 8881 §20.9.3).
-    fn sequence(&mut self, d: &mut Decoder<'_>, body: &mut Encoder) {
+    /// (RFC 8881 §20.9.3). A call without anything else may ask about the
+    /// latest number.
+    fn sequence(
+        &mut self,
+        d: &mut Decoder<'_>,
+        body: &mut Encoder,
+        alone: bool,
+        manner: &Manner,
+    ) -> Status {
         let session = SessionId::decode(d).unwrap();
         let [seqid, slot, highest, cache, referring] = [(); 5].map(|()| d.u32().unwrap());
         assert_eq!((cache, referring), (0, 0));
         assert!(slot <= highest);
         let last = self.sequences.entry((session, slot)).or_default();
+        let status = match manner {
+            Manner::KnowsNoSession => Status::Badsession,
+            _ if alone && seqid == *last => Status::RetryUncachedRep,
+            _ => Status::Ok,
+        };
+        body.u32(11);
+        status.encode(body);
+        if status != Status::Ok {
+            return status;
+        }
         assert_eq!(seqid, last.wrapping_add(1), "back channel slot {slot}");
         *last = seqid;
-        body.u32(11);
-        Status::Ok.encode(body);
         session.encode(body);
         for word in [seqid, slot, highest, highest] {
             body.u32(word);
         }
+        Status::Ok
     }
 
     fn listen(&mut self, path: &CallbackPath, op: u32, d: &mut Decoder<'_>) {

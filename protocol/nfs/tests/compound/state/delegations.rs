@@ -242,13 +242,85 @@ fn a_recall_that_is_answered_with_an_error_is_sent_again() {
         s.holder.answers_callbacks(Manner::Refuses(why));
         assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
         assert_eq!(s.recalled(), 1);
-        passes(7);
-        assert_eq!(s.recalled(), 2, "minor version {minor}");
+        passes(1);
+        assert_eq!(s.recalled(), 5, "soon again, minor version {minor}");
+        passes(4);
+        assert_eq!(s.recalled(), 6, "and not for ever");
         s.holder.answers_callbacks(Manner::Good);
-        passes(6);
-        assert_eq!(s.recalled(), 3);
+        passes(2);
+        assert_eq!(s.recalled(), 7);
         passes(7);
-        assert_eq!(s.recalled(), 3, "it has been acknowledged");
+        assert_eq!(s.recalled(), 7, "it has been acknowledged");
+    }
+}
+
+/// The callback may overtake the answer to CREATE_SESSION. A CB_SEQUENCE that
+/// fails leaves the slot's number alone.
+#[test]
+fn a_client_that_does_not_know_its_session_yet_is_asked_again() {
+    for minor in 1..=2 {
+        let s = Scene::new(minor);
+        let opened = s.take(3);
+        s.holder.answers_callbacks(Manner::KnowsNoSession);
+        assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
+        assert_eq!(s.recalled(), 0);
+        s.holder.answers_callbacks(Manner::Good);
+        s.rig.pass_seconds(1);
+        assert_eq!(s.recalled(), 1, "minor version {minor}");
+        s.holder.delegreturn(&opened.fh, opened.delegation()).unwrap();
+        assert!(s.other.open(&s.wish()).is_ok());
+    }
+}
+
+/// Answers that are lost, or too late, cost a client nothing: it is asked again
+/// over the same connection, each time as a new call.
+#[test]
+fn a_recall_whose_answer_is_lost_is_sent_again() {
+    for minor in 1..=2 {
+        let s = Scene::new(minor);
+        s.take(3);
+        s.holder.answers_callbacks(Manner::Lost);
+        assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
+        let passes = |seconds: u32| {
+            for _ in 0..seconds {
+                s.rig.pass_seconds(1);
+                s.holder.run(Ops::new().root()).ok();
+            }
+        };
+        passes(9);
+        assert_eq!(s.recalled(), 1, "its answer is waited for");
+        s.holder.answers_callbacks(Manner::Good);
+        passes(3);
+        assert_eq!(s.recalled(), 2, "minor version {minor}");
+        passes(7);
+        assert_eq!(s.recalled(), 2, "it has been acknowledged");
+    }
+}
+
+/// With one slot whose answer was lost, the next call must not look like a retry
+/// of the lost one.
+#[test]
+fn a_slot_whose_answer_was_lost_is_sorted_out_first() {
+    for minor in 1..=2 {
+        let s = Scene::new(minor);
+        let narrow = s.rig.stranger("narrow", minor);
+        let made = narrow.exchange_id().unwrap();
+        let mut args = narrow.session_args(made.sequenceid, true);
+        args.back.slots = 1;
+        narrow.create_session_with(&args).unwrap();
+        narrow.reclaim_complete().unwrap();
+        let opened = narrow.open(&s.wish()).unwrap();
+        opened.delegation();
+        narrow.answers_callbacks(Manner::Lost);
+        assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
+        assert_eq!(narrow.heard().len(), 1);
+        s.rig.pass_seconds(9);
+        narrow.answers_callbacks(Manner::Good);
+        narrow.run(Ops::new().root()).ok();
+        s.rig.pass_seconds(3);
+        assert_eq!(narrow.heard().len(), 2, "minor version {minor}");
+        narrow.delegreturn(&opened.fh, opened.delegation()).unwrap();
+        assert!(s.other.open(&s.wish()).is_ok());
     }
 }
 
