@@ -29,6 +29,8 @@ const ONE: u64 = 1 << 32;
 #[derive(Debug)]
 pub struct Changes {
     places: Box<[Arc<Place>]>,
+    /// Changes of names that nobody looked up: they may be of any file.
+    names: Arc<Place>,
 }
 
 #[derive(Debug, Default)]
@@ -54,7 +56,7 @@ pub struct Changing {
 
 impl Default for Changes {
     fn default() -> Self {
-        Self { places: (0..PLACES).map(|_| Arc::default()).collect() }
+        Self { places: (0..PLACES).map(|_| Arc::default()).collect(), names: Arc::default() }
     }
 }
 
@@ -92,13 +94,20 @@ impl Changes {
         self.place(file).begin(mark(by))
     }
 
+    /// A change begins of what a name stands for, which is not looked up: it
+    /// counts for all files. For when there is nobody to be given a delegation,
+    /// and somebody might come while storage takes its time.
+    pub fn begin_of_name(&self, by: Option<u64>) -> Changing {
+        self.names.begin(mark(by))
+    }
+
     /// Whether somebody else than `client` may be changing the file.
     #[must_use]
     pub fn by_others(&self, file: &impl Hash, client: u64, now_seconds: u64) -> bool {
         let (place, mine) = (self.place(file), mark(Some(client)));
-        let running = place.running.load(Ordering::Acquire);
         let latest = place.latest.load(Ordering::Acquire);
-        running >= ONE && running & WHO != mine
+        place.others_run(mine)
+            || self.names.others_run(mine)
             || recent(latest, now_seconds) && latest & WHO != mine
     }
 
@@ -111,6 +120,11 @@ impl Changes {
 }
 
 impl Place {
+    fn others_run(&self, mine: u64) -> bool {
+        let running = self.running.load(Ordering::Acquire);
+        running >= ONE && running & WHO != mine
+    }
+
     fn begin(self: &Arc<Self>, mine: u64) -> Changing {
         let next = |running: u64| {
             let alone = running < ONE || running & WHO == mine;
@@ -186,6 +200,15 @@ mod tests {
         let by_nobody = changes.begin(&FILE, None, 200);
         drop(by_nobody);
         assert!(changes.by_others(&FILE, A, 200));
+    }
+
+    #[test]
+    fn a_name_that_nobody_looked_up_may_be_of_any_file() {
+        let changes = Changes::default();
+        let change = changes.begin_of_name(Some(A));
+        assert!(!changes.by_others(&FILE, A, 100) && changes.by_others(&FILE, B, 100));
+        drop(change);
+        assert!(!changes.by_others(&FILE, B, 100));
     }
 
     #[test]

@@ -105,8 +105,11 @@ impl Cx<'_> {
         name: &[u8],
         what: Change,
     ) -> Result<Changing, Status> {
-        if self.server.guard.idle() && !self.server.guard.may_delegate(&dir.export) {
-            return Ok(Changing::of_nothing());
+        let guard = &self.server.guard;
+        if guard.idle()
+            && let Some(alone) = guard.begin_change_of_name(&dir.export)
+        {
+            return Ok(alone);
         }
         match dir.store().lookup(&dir.who, &dir.node, name).await {
             Ok(child) if child.attr.kind == FileKind::Regular => {

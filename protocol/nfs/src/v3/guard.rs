@@ -30,9 +30,9 @@ pub trait ConflictGuard: Send + Sync {
     /// be asked about need no look-up.
     fn idle(&self) -> bool;
 
-    /// Whether somebody may be given a delegation of files in the export: then
-    /// names are looked up before they change.
-    fn may_delegate(&self, export: &Export) -> bool;
+    /// A change of a name in the export begins, where there is nobody to be
+    /// given a delegation. `None` where there is: then the name is looked up.
+    fn begin_change_of_name(&self, export: &Export) -> Option<Changing>;
 
     /// A change of `node` begins, and ends with what is returned. Said before
     /// everything else, so that nobody is promised meanwhile that it stays as
@@ -68,8 +68,8 @@ impl ConflictGuard for NoConflicts {
         true
     }
 
-    fn may_delegate(&self, _: &Export) -> bool {
-        false
+    fn begin_change_of_name(&self, _: &Export) -> Option<Changing> {
+        Some(Changing::of_nothing())
     }
 
     fn begin_change(&self, _: ExportId, _: NodeHandle) -> Changing {

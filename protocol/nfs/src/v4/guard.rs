@@ -80,8 +80,11 @@ impl ConflictGuard for StateGuard {
         })
     }
 
-    fn may_delegate(&self, export: &Export) -> bool {
-        self.server().is_some_and(|server| server.state.may_delegate_to_others(export, None))
+    fn begin_change_of_name(&self, export: &Export) -> Option<Changing> {
+        match self.server() {
+            Some(server) => server.state.begin_change_of_name(export, None),
+            None => Some(Changing::of_nothing()),
+        }
     }
 
     fn begin_change(&self, export: ExportId, node: NodeHandle) -> Changing {

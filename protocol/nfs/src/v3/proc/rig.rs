@@ -51,8 +51,8 @@ impl ConflictGuard for Held {
     fn idle(&self) -> bool {
         false
     }
-    fn may_delegate(&self, _: &Export) -> bool {
-        true
+    fn begin_change_of_name(&self, _: &Export) -> Option<Changing> {
+        None
     }
     fn begin_change(&self, _: ExportId, _: NodeHandle) -> Changing {
         Changing::of_nothing()

@@ -47,8 +47,9 @@ pub(super) async fn recall_named(
     dir: &Object,
     name: &[u8],
 ) -> Result<Changing, Status> {
-    if !cx.server.state.may_delegate_to_others(&dir.export, cx.session_client()) {
-        return Ok(Changing::of_nothing());
+    let state = &cx.server.state;
+    if let Some(alone) = state.begin_change_of_name(&dir.export, cx.session_client()) {
+        return Ok(alone);
     }
     let Ok(node) = dir.export.store.lookup(dir.who(), &dir.node, name).await else {
         return Ok(Changing::of_nothing());
@@ -57,7 +58,7 @@ pub(super) async fn recall_named(
         return Ok(Changing::of_nothing());
     }
     let key = FileKey { export: dir.export.id, node: node.handle };
-    cx.server.state.recall_for_change(cx, key)
+    state.recall_for_change(cx, key)
 }
 
 /// The status of a name operation on something that is no directory.

@@ -286,12 +286,20 @@ impl State {
         !self.lock().delegations.is_empty()
     }
 
-    /// Whether somebody else than `caller` may be given a delegation of files
-    /// in an export: then names are looked up before they change, so that what
-    /// they stand for counts as changing.
-    #[must_use]
-    pub(crate) fn may_delegate_to_others(&self, export: &Export, caller: Option<ClientId>) -> bool {
-        let others = |tables: &Tables| tables.clients.keys().any(|id| Some(*id) != caller);
-        export.delegations && others(&self.lock())
+    /// Begins the change of a name in an export where there is nobody but
+    /// `caller` to be given a delegation. `None` where there is: the name has to
+    /// be looked up, so that what it stands for counts as changing.
+    pub(crate) fn begin_change_of_name(
+        &self,
+        export: &Export,
+        caller: Option<ClientId>,
+    ) -> Option<Changing> {
+        if !export.delegations {
+            return Some(Changing::of_nothing());
+        }
+        // Before the look at the clients: one that comes after it finds this.
+        let changing = self.changes.begin_of_name(caller.map(|client| client.0));
+        let alone = self.lock().clients.keys().all(|id| Some(*id) == caller);
+        alone.then_some(changing)
     }
 }

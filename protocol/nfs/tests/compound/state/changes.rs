@@ -148,6 +148,26 @@ fn nothing_is_delegated_until_a_change_without_an_open_has_ended() {
 }
 
 #[test]
+fn nor_to_who_comes_while_a_name_changes() {
+    let rig = Rig::new();
+    let other = rig.client("other", 2);
+    let root = other.export();
+    let file = other.file(&root, "f", b"x");
+    other.run(Ops::new().at(&file).save().at(&root).link("second")).ok();
+    rig.pass_seconds(LONG_SECONDS);
+    let hold = rig.store.faults().hold_next(FileOp::Remove, When::BeforeEffect);
+    drop(other.begin(1, 1, Ops::new().at(&root).remove("f")));
+    rig.world.settle();
+    let reader = rig.reachable("reader", 2);
+    let s = Scene { rig, reader, other, root, second: file.clone(), file };
+    assert!(!s.delegates());
+    hold.release();
+    s.rig.world.settle();
+    s.rig.pass_seconds(LONG_SECONDS);
+    assert!(s.delegates());
+}
+
+#[test]
 fn nor_until_a_write_has_ended_whose_open_is_closed() {
     for minor in 0..=2 {
         let s = Scene::new(minor);
