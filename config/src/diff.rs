@@ -170,7 +170,7 @@ mod tests {
         old.exports.push(toml::from_str(text).unwrap());
         let mut new = old.clone();
         new.exports[0].max_transfer = crate::ByteSize(2 << 20);
-        new.exports[0].sync_names = true;
+        new.exports[0].sync_names = false;
         new.exports[0].delegated_times = true;
         new.exports[0].require_reserved_port = true;
         new.exports[0].read_only = true;

@@ -82,6 +82,14 @@ mod tests {
     }
 
     #[test]
+    fn names_are_on_stable_storage_unless_told_otherwise() {
+        let export = "[[export]]\npath = \"/tank\"\npseudo = \"/t\"\n";
+        let synced = |text: &str| parse(text, Path::new("x")).unwrap().exports[0].sync_names;
+        assert!(synced(export));
+        assert!(!synced(&format!("{export}sync_names = false\n")));
+    }
+
+    #[test]
     fn an_unknown_key_names_line_and_neighbour() {
         let text =
             "[server]\nlease_seconds = 20\n\n[[export]]\npath = \"/tank\"\npseduo = \"/t\"\n";

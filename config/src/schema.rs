@@ -319,7 +319,7 @@ pub struct ExportConfig {
     #[serde(default)]
     pub delegated_times: bool,
     /// Names and attributes are on stable storage before they are answered.
-    #[serde(default)]
+    #[serde(default = "yes")]
     pub sync_names: bool,
     /// Refuse clients that call from a port above 1023.
     #[serde(default)]

@@ -23,6 +23,8 @@ pub(crate) struct ZgateOptions {
     pub(crate) log: &'static str,
     /// Where NFS is served over the emulated fabric.
     pub(crate) rdma_port: Option<u16>,
+    /// Whether names are on stable storage when they are answered.
+    pub(crate) sync_names: bool,
 }
 
 impl Default for ZgateOptions {
@@ -33,6 +35,7 @@ impl Default for ZgateOptions {
             grace_max_seconds: None,
             log: "warn",
             rdma_port: None,
+            sync_names: true,
         }
     }
 }
@@ -110,10 +113,12 @@ metrics_listen = "127.0.0.1:0"
 [[export]]
 path = "{export}"
 pseudo = "/export"
+sync_names = {sync_names}
 clients = [{{ match = "127.0.0.0/8", access = "rw", squash = "none", security = ["sys", "none"] }}]
 "#,
         state = dir.join("state").display(),
         lease = options.lease_seconds,
+        sync_names = options.sync_names,
         longest = longest.unwrap_or_default(),
         admin = dir.join("admin.sock").display(),
         export = scratch.export().display(),

@@ -133,10 +133,12 @@ mod tests {
         request.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     }
 
+    type Gate = Option<oneshot::Sender<StoreResult<()>>>;
+
     /// Syncs that run until their gates are opened with their results.
     #[derive(Default)]
     struct Disk {
-        syncs: RefCell<Vec<(Vec<u32>, Option<oneshot::Sender<StoreResult<()>>>)>>,
+        syncs: RefCell<Vec<(Vec<u32>, Gate)>>,
     }
 
     impl Disk {

@@ -42,6 +42,10 @@ pub(crate) struct BenchArgs {
     /// An earlier build of zgate, compared in place of the peer
     #[arg(long, conflicts_with = "alone")]
     before: Option<PathBuf>,
+    /// Have zgate bring names to stable storage before they are answered, as it
+    /// does by default; the peer cannot, and by default both run alike
+    #[arg(long)]
+    sync_names: bool,
     /// Where the JSON result goes [default: docs/bench/nfs.json; with --before
     /// target/bench/nfs-before.json]
     #[arg(long)]
@@ -63,9 +67,11 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
         let need = "the peer needs a file system of its own: run as root, or with --alone";
         return Err(io::Error::other(need));
     }
-    let mut servers = vec![zgate::start(&binary, &scratch, &zgate::ZgateOptions::default())?];
+    let options =
+        zgate::ZgateOptions { sync_names: args.sync_names, ..zgate::ZgateOptions::default() };
+    let mut servers = vec![zgate::start(&binary, &scratch, &options)?];
     if let Some(before) = &args.before {
-        let options = zgate::ZgateOptions { name: BEFORE, ..zgate::ZgateOptions::default() };
+        let options = zgate::ZgateOptions { name: BEFORE, ..options };
         servers.push(zgate::start(&fs::canonicalize(before)?, &scratch, &options)?);
     } else if !args.alone {
         servers.push(ganesha::start(&scratch)?);
@@ -73,7 +79,7 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     prepare(args, &scratch, &servers)?;
     let limit = start_limit(&scratch)?;
     let peer = if args.before.is_some() { BEFORE } else { ganesha::NAME };
-    let mut report = Report::new(args.rounds, args.size_mib, peer);
+    let mut report = Report::new(args.rounds, args.size_mib, (peer, args.sync_names));
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);
         for work in Work::ALL.into_iter().filter(|w| args.only.is_empty() || args.only.contains(w))

@@ -48,6 +48,7 @@ pub(crate) struct Report {
     rounds: usize,
     size_mib: u64,
     peer: &'static str,
+    sync_names: bool,
     figures: BTreeMap<(Work, &'static str), Vec<Figure>>,
     cross_checks: BTreeMap<&'static str, Vec<f64>>,
     /// Per server, in bytes.
@@ -55,11 +56,16 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(rounds: usize, size_mib: u64, peer: &'static str) -> Self {
+    pub(crate) fn new(
+        rounds: usize,
+        size_mib: u64,
+        (peer, sync_names): (&'static str, bool),
+    ) -> Self {
         Self {
             rounds,
             size_mib,
             peer,
+            sync_names,
             figures: BTreeMap::new(),
             cross_checks: BTreeMap::new(),
             peak_memory: BTreeMap::new(),
@@ -90,6 +96,15 @@ impl Report {
         Some((rate, cost, rate >= least && most.is_none_or(|most| cost <= most)))
     }
 
+    /// How each server answers changes of names. NFS-Ganesha's VFS back end syncs
+    /// none and has no setting for it.
+    fn names(&self) -> [(&'static str, &'static str); 2] {
+        const SYNCED: &str = "on stable storage when answered";
+        const NOT_SYNCED: &str = "in memory when answered";
+        let ours = if self.sync_names { SYNCED } else { NOT_SYNCED };
+        [(OURS, ours), (self.peer, if self.peer == BEFORE { ours } else { NOT_SYNCED })]
+    }
+
     /// For people.
     pub(crate) fn table(&self) -> String {
         let mut out = String::new();
@@ -98,6 +113,9 @@ impl Report {
             "medians of {} rounds, {} MiB file; CPU is the server's: s/GiB for MB/s, µs/op for op/s",
             self.rounds, self.size_mib
         );
+        for (server, way) in self.names() {
+            let _ = writeln!(out, "names of {server}: {way}");
+        }
         let _ = writeln!(
             out,
             "{:<24} {:>12} {:>10} {:>8} {:>9} {:>9}   vs {}",
@@ -160,6 +178,7 @@ impl Report {
         json!({
             "rounds": self.rounds,
             "size_mib": self.size_mib,
+            "names": BTreeMap::from(self.names()),
             "loads": loads,
             "nfs_cat_megabytes_per_second":
                 self.cross_checks.iter().map(|(s, all)| (*s, median(all))).collect::<BTreeMap<_, _>>(),
