@@ -42,7 +42,19 @@ impl Connection {
     /// [`ClientError::Transport`].
     pub fn connect(address: SocketAddr, patience: Duration) -> Result<Self, ClientError> {
         let failed = |source| ClientError::Transport { address: address.to_string(), source };
-        let stream = TcpStream::connect(address).map_err(failed)?;
+        Self::over(TcpStream::connect(address).map_err(failed)?, address, patience)
+    }
+
+    /// The same over a stream that is connected already.
+    ///
+    /// # Errors
+    /// [`ClientError::Transport`].
+    pub fn over(
+        stream: TcpStream,
+        address: SocketAddr,
+        patience: Duration,
+    ) -> Result<Self, ClientError> {
+        let failed = |source| ClientError::Transport { address: address.to_string(), source };
         stream.set_nodelay(true).map_err(failed)?;
         stream.set_read_timeout(Some(patience)).map_err(failed)?;
         // Two runs of one program must not look like retries of each other.

@@ -1,5 +1,9 @@
 //! What the process asks of the kernel for itself.
 
+use super::run::{ExportSettings, Settings};
+use crate::block::settings::BlockSettings;
+use crate::serve::descriptors::{DescriptorPlan, Wanted};
+
 /// More descriptors than the usual soft limit of 1024: the cache of open
 /// files lives on them.
 pub(super) fn raise_descriptor_limit() {
@@ -9,6 +13,31 @@ pub(super) fn raise_descriptor_limit() {
     if setrlimit(Resource::Nofile, limit).is_err() {
         tracing::warn!("the limit of open files stays as it is; fewer files are kept open");
     }
+}
+
+/// Divides the descriptors the process may have among what is configured.
+pub(super) fn divide_descriptors(
+    settings: &Settings,
+    exports: &[ExportSettings],
+    block: &BlockSettings,
+) -> DescriptorPlan {
+    use rustix::process::{Resource, getrlimit};
+    let limit = getrlimit(Resource::Nofile).current;
+    let wanted = Wanted {
+        limit: limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+        // Those of NFS and iSCSI, metrics, and the admin socket.
+        listeners: settings.nfs.len() + settings.rdma.listen.len() + block.portals.len() + 2,
+        cores: settings.cores.max(1),
+        // As many for metadata as for data.
+        workers: 2 * settings.worker_threads,
+        exports: exports.len(),
+        units: block.targets.iter().map(|target| target.luns.len()).sum(),
+        rdma: !settings.rdma.listen.is_empty() || settings.rdma.iser,
+        connections: settings.connections,
+    };
+    let plan = DescriptorPlan::divide(wanted);
+    plan.report(&wanted);
+    plan
 }
 
 /// With CAP_SYS_RESOURCE ext4 lets a process write beyond quotas and into the

@@ -2,7 +2,7 @@
 
 use super::cores::{First, RdmaPortals, run_core};
 use super::fabric::RdmaSettings;
-use super::process::{obey_quotas, prefer_thread, raise_descriptor_limit};
+use super::process::{divide_descriptors, obey_quotas, prefer_thread, raise_descriptor_limit};
 use super::recovery::DirRecovery;
 use super::state_dir::{StateDir, random_bytes};
 use super::stores::{OpenStores, open_store};
@@ -17,6 +17,7 @@ use crate::listen::accept::{Protocol, bind};
 use crate::serve::boundary::bring_down;
 use crate::serve::connections::{ConnectionLimits, Connections};
 use crate::serve::counters::Counters;
+use crate::serve::descriptors::Descriptors;
 use crate::serve::fair_share::FairShare;
 use crate::serve::health::Health;
 use crate::serve::rdma_state::RdmaState;
@@ -213,7 +214,9 @@ impl Gateway {
         let uses_rdma = source.is_some();
         let fabric = source.map(|source| (source, rdma_portals));
         let mut options = PosixOptions::new(engine.clone(), pool.clone());
+        let plan = divide_descriptors(settings, exports, block);
         options.fd_cache_entries = settings.fd_cache_entries;
+        options.descriptors = plan.budget();
         options.handle_secret = Some(state_dir.handle_secret()?);
         let (namespace, stores) = open_exports(exports, &options, 1, &OpenStores::default())?;
         let followed = place_followed(exports, &stores);
@@ -226,7 +229,7 @@ impl Gateway {
             pool,
             block_service,
             kind,
-            (ways, rdma),
+            (ways, rdma, Descriptors::new(plan, Arc::clone(&options.descriptors))),
         )?;
         shared.facts.set_followed(followed);
         let mut listeners = Vec::new();
@@ -427,10 +430,10 @@ fn build(
     pool: BufferPool,
     block: Arc<BlockService>,
     engine: zgate_io::EngineKind,
-    (ways, rdma): (Ways, Arc<RdmaState>),
+    (ways, rdma, descriptors): (Ways, Arc<RdmaState>, Descriptors),
 ) -> io::Result<Arc<Shared>> {
     let boot_epoch = state_dir.next_epoch(unix_seconds())?;
-    let connections = Arc::new(Connections::new(settings.connections));
+    let connections = Arc::new(Connections::new(descriptors.plan.connections));
     let runtime = Arc::new(GatewayRuntime::new(Arc::clone(&connections))?);
     let metrics = Arc::new(Counters::counting_data(Arc::clone(&block.figures.data)));
     let random = random_bytes()?;
@@ -443,7 +446,8 @@ fn build(
         Arc::new(DirRecovery::start(state_dir)?),
         runtime.now().seconds(),
         Arc::<GatewayRuntime>::clone(&runtime),
-    );
+    )
+    .with_open_files(descriptors.plan.open_files);
     let options = ServerOptions {
         identity: settings.identity.clone(),
         boot_epoch,
@@ -489,6 +493,7 @@ fn build(
         metrics,
         drain: Drain::default(),
         health: Health::default(),
+        descriptors,
         block,
         pools: Arc::default(),
         schedules: Arc::default(),

@@ -101,8 +101,8 @@ impl OpenStores {
     }
 }
 
-/// The part of the limit of open files that all stores together may keep.
-const DESCRIPTOR_SHARE: usize = 3;
+/// Descriptors that one object at hand holds at most, but for few.
+const DESCRIPTORS_PER_OBJECT: usize = 3;
 
 /// Opens an export's tree.
 ///
@@ -114,8 +114,6 @@ pub(super) fn open_store(
     options: &PosixOptions,
     exports: usize,
 ) -> io::Result<OpenStore> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let limit = limit.map_or(usize::MAX, |limit| limit as usize);
     let options = PosixOptions {
         snapshots_visible: export.snapshots_visible,
         direct_io: export.direct_io,
@@ -123,7 +121,7 @@ pub(super) fn open_store(
         handle_secret: options.handle_secret.map(|secret| secret_of(secret, id)),
         fd_cache_entries: options
             .fd_cache_entries
-            .min(limit / DESCRIPTOR_SHARE / exports.max(1))
+            .min(options.descriptors.limit() / DESCRIPTORS_PER_OBJECT / exports.max(1))
             .max(64),
         ..options.clone()
     };

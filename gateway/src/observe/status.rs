@@ -4,6 +4,7 @@ use super::pools::{CacheReport, PoolReport};
 use crate::follow::facts::DatasetFacts;
 use crate::observe::printable::printable;
 use crate::serve::data_path::DataFigures;
+use crate::serve::descriptors::DescriptorStatus;
 use crate::serve::rdma_state::RdmaReport;
 use crate::serve::service::Shared;
 use crate::serve::ways::Way;
@@ -26,6 +27,8 @@ pub(crate) struct Status {
     exports: Vec<ExportStatus>,
     clients: Vec<ClientStatus>,
     connections: usize,
+    /// What the process's descriptors are for.
+    descriptors: DescriptorStatus,
     grace_seconds_left: u64,
     buffers_in_use_bytes: usize,
     /// Data carried and copied, by transport and direction.
@@ -170,6 +173,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
         exports: exports(shared),
         clients: clients(shared),
         connections: shared.connections.len(),
+        descriptors: shared.descriptors.status(shared.v4.open_files()),
         grace_seconds_left: totals.grace_seconds,
         buffers_in_use_bytes: shared.pool.in_use_bytes(),
         data: shared.metrics.data.figures(),

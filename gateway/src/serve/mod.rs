@@ -7,6 +7,7 @@ pub(crate) mod callback_connections;
 pub(crate) mod connections;
 pub(crate) mod counters;
 pub(crate) mod data_path;
+pub(crate) mod descriptors;
 pub(crate) mod dispatch;
 pub(crate) mod fair_share;
 pub(crate) mod health;

@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     pub drain: Drain,
     /// The way to the cores, to ask whether they answer.
     pub health: Health,
+    /// What the process's descriptors are for.
+    pub descriptors: super::descriptors::Descriptors,
     pub block: Arc<BlockService>,
     /// The datasets behind exports and logical units.
     pub facts: crate::follow::facts::Facts,

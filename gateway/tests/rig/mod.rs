@@ -160,6 +160,11 @@ impl Gateway {
         self.child.try_wait().unwrap().is_none()
     }
 
+    /// Descriptors it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
     /// Most memory it had resident, in bytes.
     pub(crate) fn peak_memory_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
@@ -282,7 +287,21 @@ pub(crate) struct Client {
 impl Client {
     /// Connects; the same name continues the same client.
     pub(crate) fn connect(gateway: &Gateway, name: &str) -> Result<Self, ClientError> {
-        let mut connection = Connection::connect(gateway.address, PATIENCE)?;
+        Self::over(Connection::connect(gateway.address, PATIENCE)?, name, "export")
+    }
+
+    /// The same from an address of this machine, at the root of another export.
+    pub(crate) fn connect_from(
+        gateway: &Gateway,
+        host: std::net::IpAddr,
+        name: &str,
+        export: &str,
+    ) -> Result<Self, ClientError> {
+        let stream = stream_from(host, gateway.address).unwrap();
+        Self::over(Connection::over(stream, gateway.address, PATIENCE)?, name, export)
+    }
+
+    fn over(mut connection: Connection, name: &str, export: &str) -> Result<Self, ClientError> {
         let request = SessionRequest {
             owner: name.as_bytes().to_vec(),
             verifier: u64::from(std::process::id()).to_be_bytes(),
@@ -293,7 +312,7 @@ impl Client {
         };
         let session = Session::create(&mut connection, &request)?;
         let mut client = Self { connection, session, root: Fh(Vec::new()) };
-        let ops = Ops::new().putrootfh().lookup(b"export").getfh();
+        let ops = Ops::new().putrootfh().lookup(export.as_bytes()).getfh();
         let mut results = client.call(ops)?;
         results.skip(OpNum::Putrootfh)?;
         results.skip(OpNum::Lookup)?;
@@ -399,6 +418,14 @@ impl Client {
         results.skip(OpNum::Putfh)?;
         results.next(OpNum::Getattr)
     }
+}
+
+/// A connection of one of this machine's addresses.
+pub(crate) fn stream_from(host: std::net::IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((host, 0)).into())?;
+    socket.connect_timeout(&to.into(), PATIENCE)?;
+    Ok(socket.into())
 }
 
 /// The attribute `mode` alone.

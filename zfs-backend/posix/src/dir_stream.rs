@@ -1,5 +1,6 @@
 //! Reading a directory's names, piece by piece.
 
+use crate::descriptors::Claim;
 use crate::errno::OrStoreError;
 use rustix::fs::{RawDir, SeekFrom};
 use std::mem::MaybeUninit;
@@ -33,12 +34,14 @@ pub(crate) struct Piece {
 #[derive(Debug)]
 pub(crate) struct DirStream {
     fd: OwnedFd,
+    /// Its place in the budget of descriptors.
+    _claim: Claim,
 }
 
 impl DirStream {
     /// A stream at the start of the directory.
-    pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { fd }
+    pub(crate) fn new(fd: OwnedFd, claim: Claim) -> Self {
+        Self { fd, _claim: claim }
     }
 
     /// Goes to the entry after `cookie`, and forgets what the kernel has read

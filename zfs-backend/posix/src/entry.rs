@@ -2,6 +2,7 @@
 
 use crate::attributes::{attr_of, kind_of, timestamp};
 use crate::change::ChangeTracker;
+use crate::descriptors::Claim;
 use crate::direct::{DirectIo, Read, Reads, is_candidate};
 use crate::errno::OrStoreError;
 use crate::group_sync::GroupSync;
@@ -45,6 +46,9 @@ pub(crate) struct Entry {
     past_cache: Mutex<PastCache>,
     /// Its syncs; made when there is one.
     syncs: OnceLock<Box<GroupSync<()>>>,
+    /// The place of `fd` in the budget, then those of the others.
+    claim: Claim,
+    claims: Mutex<Claims>,
     /// How it is read; not kept of files that nothing has to be known of.
     reads: OnceLock<Box<Mutex<Reads>>>,
     /// What is remembered of this directory's names.
@@ -57,6 +61,14 @@ struct Seen {
     change: ChangeTracker,
     /// The attributes and the time before that look.
     recent: Option<(Attr, Instant)>,
+}
+
+/// Places in the budget of descriptors that were opened for later.
+#[derive(Debug, Default)]
+struct Claims {
+    reader: Option<Claim>,
+    writer: Option<Claim>,
+    past_cache: Option<Claim>,
 }
 
 /// The descriptor for reads that go past the cache. Few objects have one, so it
@@ -98,6 +110,7 @@ impl Entry {
         mount: Arc<Mount>,
         (stat, looked_at): (&Statx, Instant),
         modifications: &Arc<AtomicU64>,
+        claim: Claim,
     ) -> Self {
         let mut seen = Seen::default();
         let change = seen.change.observe(timestamp(stat.stx_ctime), false);
@@ -117,6 +130,8 @@ impl Entry {
             writer: Mutex::default(),
             past_cache: Mutex::default(),
             syncs: OnceLock::new(),
+            claim,
+            claims: Mutex::default(),
             reads: OnceLock::new(),
             listing: Listing::default(),
         }
@@ -199,8 +214,9 @@ impl Entry {
         if let Some(fd) = self.cached_reader() {
             return Ok(fd);
         }
+        let claim = self.claim()?;
         let opened = credentials::as_process(|| syscall::reopen(&self.fd, OFlags::RDONLY));
-        Ok(self.keep_reader(opened.or_store()?))
+        Ok(self.keep_reader(opened.or_store()?, claim))
     }
 
     /// The same without waiting; `None` when that would be needed: somebody
@@ -210,6 +226,7 @@ impl Entry {
         if let Some(fd) = self.cached_reader() {
             return Ok(Some(fd));
         }
+        let claim = self.claim()?;
         let opened = credentials::as_process(|| {
             let fd = syscall::reopen(&self.fd, OFlags::RDONLY | OFlags::NONBLOCK)?;
             // The io engines take it for "never wait".
@@ -219,11 +236,21 @@ impl Entry {
         if matches!(opened, Err(Errno::WOULDBLOCK)) {
             return Ok(None);
         }
-        Ok(Some(self.keep_reader(opened.or_store()?)))
+        Ok(Some(self.keep_reader(opened.or_store()?, claim)))
     }
 
-    fn keep_reader(&self, fd: OwnedFd) -> Arc<OwnedFd> {
+    /// A place in the budget for one more descriptor.
+    pub(crate) fn claim(&self) -> StoreResult<Claim> {
+        self.claim.another()
+    }
+
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep_reader(&self, fd: OwnedFd, claim: Claim) -> Arc<OwnedFd> {
         let fd = Arc::new(fd);
+        self.claims().reader = Some(claim);
         *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&fd));
         fd
     }
@@ -242,6 +269,7 @@ impl Entry {
         if let Some(writer) = self.cached_writer() {
             return Ok(writer);
         }
+        let claim = self.claim()?;
         type Opened = rustix::io::Result<(OwnedFd, bool)>;
         let opened: Opened =
             credentials::as_process(|| match syscall::reopen(&self.fd, OFlags::RDWR) {
@@ -251,6 +279,7 @@ impl Entry {
         let (fd, reads) = opened.or_store()?;
         let writer = Writer::new(fd, reads);
         self.keep_writer(writer.clone());
+        self.claims().writer = Some(claim);
         Ok(writer)
     }
 
@@ -303,9 +332,13 @@ impl Entry {
     /// Opens the descriptor for reads past the cache; `None` where the file
     /// system has no such thing.
     pub(crate) fn open_past_cache(&self) -> Option<Arc<OwnedFd>> {
+        // Without a place this read goes through the cache, and the next one tries
+        // again.
+        let claim = self.claim().ok()?;
         let flags = OFlags::RDONLY | OFlags::DIRECT;
         let opened = credentials::as_process(|| syscall::reopen(&self.fd, flags));
         let fd = opened.ok().map(Arc::new);
+        self.claims().past_cache = fd.is_some().then_some(claim);
         *self.past_cache() = fd.clone().map_or(PastCache::Refused, PastCache::Open);
         fd
     }
@@ -315,11 +348,15 @@ impl Entry {
         *self.past_cache() = PastCache::Refused;
     }
 
-    /// Closes the descriptors kept for later; open files keep their own.
+    /// Closes the descriptors kept for later; open files keep their own, and
+    /// their places in the budget until they are closed.
     pub(crate) fn drop_descriptors(&self) {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let _ = std::mem::take(&mut *self.past_cache());
+        if self.opens.load(Ordering::Acquire) == 0 {
+            *self.claims() = Claims::default();
+        }
         // One that is being read is let go of with the entry.
         let _ = self.listing.forget();
     }

@@ -16,6 +16,9 @@ const SHARDS: usize = 16;
 /// little.
 const EVICTION_STEPS: usize = 64;
 
+/// The same when descriptors are short: looked at once for many.
+const IDLE_STEPS: usize = 64;
+
 struct Slot {
     /// What keeps the entry; gone after eviction or removal of the object.
     kept: Option<Arc<Entry>>,
@@ -125,6 +128,22 @@ impl EntryCache {
         }
     }
 
+    /// Lets go of up to `most` entries that nobody uses; how many it were.
+    pub(crate) fn let_go_of_idle(&self, most: usize) -> usize {
+        let mut count = 0;
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let idle = shard.take_idle(most - count);
+            drop(shard);
+            count += idle.len();
+            drop(idle);
+            if count == most {
+                break;
+            }
+        }
+        count
+    }
+
     /// Stops keeping all entries.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
@@ -139,6 +158,24 @@ impl EntryCache {
 }
 
 impl Shard {
+    /// Takes entries out that nobody uses, looking at a few slots only.
+    fn take_idle(&mut self, most: usize) -> Vec<Arc<Entry>> {
+        let mut idle = Vec::new();
+        for _ in 0..self.clock.len().min(IDLE_STEPS) {
+            if idle.len() == most {
+                break;
+            }
+            let Some(handle) = self.clock.pop_front() else { break };
+            let Some(slot) = self.slots.get_mut(&handle) else { continue };
+            if let Some(entry) = slot.kept.take_if(|entry| Arc::strong_count(entry) == 1) {
+                self.kept -= 1;
+                idle.push(entry);
+            }
+            self.clock.push_back(handle);
+        }
+        idle
+    }
+
     /// Evicts down to `capacity`, looking at a few slots only. Returns what was
     /// evicted, to be dropped without the lock.
     fn evict(&mut self, capacity: usize) -> Vec<Arc<Entry>> {

@@ -20,6 +20,7 @@ mod attributes;
 mod change;
 mod create;
 mod data;
+mod descriptors;
 mod dir_stream;
 mod direct;
 mod entry;
@@ -52,6 +53,7 @@ mod syscall;
 mod tree;
 mod xattr;
 
+pub use descriptors::DescriptorBudget;
 pub use direct::DirectIo;
 pub use losses::Losses;
 pub use options::{HandleMode, OpenError, PosixOptions};

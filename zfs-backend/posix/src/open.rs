@@ -66,14 +66,20 @@ impl PosixStore {
         let handle = root_handle(&codec, &mount, &fd, &stat)?;
         let magic = rustix::fs::fstatfs(&fd).or_store()?.f_type as u64;
         let modifications = Arc::default();
-        let root = Arc::new(Entry::new(handle, fd, mount, (&stat, looked_at), &modifications));
+        let descriptors = Arc::clone(&options.descriptors);
+        let seen = (&stat, looked_at);
+        let claim = descriptors.claim()?;
+        let root = Arc::new(Entry::new(handle, fd, mount, seen, &modifications, claim));
         let traits = store_traits(&root, magic)?;
         report(path, &traits, &root.mount, &options);
+        let cache = Arc::new(EntryCache::new(cache_capacity(options.fd_cache_entries)));
+        descriptors.reclaim_from(&cache);
         let tree = Tree {
             root,
             root_path,
             mounts,
-            cache: EntryCache::new(cache_capacity(options.fd_cache_entries)),
+            cache,
+            descriptors,
             places: PlaceTable::new(),
             codec,
             listings: Arc::default(),

@@ -1,8 +1,10 @@
 //! How a store is opened, and what can go wrong then.
 
+use crate::descriptors::DescriptorBudget;
 use crate::direct::DirectIo;
 use crate::losses::Losses;
 use std::path::PathBuf;
+use std::sync::Arc;
 use thiserror::Error;
 use zgate_io::IoEngine;
 use zgate_store::attr::FsId;
@@ -26,9 +28,12 @@ pub struct PosixOptions {
     pub engine: IoEngine,
     /// Gives the buffers reads fill.
     pub pool: BufferPool,
-    /// Objects kept at hand; each needs one or two file descriptors. The
+    /// Objects kept at hand; each needs one to three file descriptors. The
     /// process's limit may lower it.
     pub fd_cache_entries: usize,
+    /// Descriptors for them and for the files clients have open; stores share
+    /// it.
+    pub descriptors: Arc<DescriptorBudget>,
     /// Identity of the root's file system instead of its own.
     pub fsid_override: Option<FsId>,
     /// Signs handles. Keep it secret and the same over restarts. Needed where
@@ -54,6 +59,7 @@ impl PosixOptions {
             engine,
             pool,
             fd_cache_entries: 16_384,
+            descriptors: DescriptorBudget::new(usize::MAX),
             fsid_override: None,
             handle_secret: None,
             handle_mode: HandleMode::Auto,

@@ -112,7 +112,8 @@ impl Tree {
             Some(stream) => stream,
             none => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-                none.insert(DirStream::new(syscall::reopen(&dir.fd, flags).or_store()?))
+                let claim = dir.claim()?;
+                none.insert(DirStream::new(syscall::reopen(&dir.fd, flags).or_store()?, claim))
             }
         };
         let start = self.read_names(dir, stream, cookie, max)?;

@@ -1,6 +1,7 @@
 //! The exported tree: from handles to objects and back.
 
 use crate::attributes::{birth_of, device_of};
+use crate::descriptors::DescriptorBudget;
 use crate::entry::Entry;
 use crate::entry_cache::EntryCache;
 use crate::errno::OrStoreError;
@@ -33,7 +34,9 @@ pub(crate) struct Tree {
     /// Free of symbolic links.
     pub(crate) root_path: Vec<u8>,
     pub(crate) mounts: MountTable,
-    pub(crate) cache: EntryCache,
+    pub(crate) cache: Arc<EntryCache>,
+    /// What this store and others may keep open.
+    pub(crate) descriptors: Arc<DescriptorBudget>,
     pub(crate) places: PlaceTable,
     pub(crate) codec: HandleCodec,
     /// Bounds what is remembered of directories.
@@ -162,6 +165,7 @@ impl Tree {
         proven: bool,
     ) -> StoreResult<Arc<Entry>> {
         let mount = self.mounts.by_key(key)?;
+        let claim = self.descriptors.claim()?;
         let fd = open_kernel_handle(&mount.root, handle)?;
         if !proven && !mount.whole && !self.lies_below_root(&fd) {
             return Err(StoreError::Stale);
@@ -171,7 +175,7 @@ impl Tree {
         if stat.stx_nlink == 0 {
             return Err(StoreError::Stale);
         }
-        let entry = Entry::new(*node, fd, mount, (&stat, now), &self.modifications);
+        let entry = Entry::new(*node, fd, mount, (&stat, now), &self.modifications, claim);
         Ok(self.keep(entry).0)
     }
 
@@ -276,7 +280,8 @@ impl Tree {
             return Ok((entry, false));
         }
         let seen = (&stat, now);
-        let entry = Entry::new(handle, Arc::clone(fd), mount, seen, &self.modifications);
+        let claim = self.descriptors.claim()?;
+        let entry = Entry::new(handle, Arc::clone(fd), mount, seen, &self.modifications, claim);
         Ok(self.keep(entry))
     }
 

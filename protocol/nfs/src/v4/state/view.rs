@@ -98,6 +98,12 @@ impl Server {
         views
     }
 
+    /// Files that are open or delegated.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        self.state.hosts.held(super::quota::Quota::Files)
+    }
+
     /// Sums for metrics.
     #[must_use]
     pub fn totals(&self, now_seconds: u64) -> StateTotals {
