@@ -3,6 +3,7 @@
 
 use super::stats::{MeanRatio, mean_ratio, median};
 use crate::lab::{self, LabArgs};
+use crate::servers::zgate;
 use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ const COMPARED: [(&str, &str); 2] = [("figures/rdma", "knfsd"), ("figures/iser",
 /// What `bench rdma` can be told.
 #[derive(Args, Debug)]
 pub(crate) struct RdmaArgs {
-    /// A gateway that is built already, instead of a release build of this tree
+    /// A gateway that is built already, instead of a build of this tree as packages carry it
     #[arg(long)]
     zgate: Option<PathBuf>,
     /// Rounds of ten turns a server and load; 50 seconds each in both scenarios
@@ -37,7 +38,11 @@ pub(crate) struct RdmaArgs {
 /// As the lab.
 pub(crate) fn run(args: &RdmaArgs) -> io::Result<()> {
     let scenarios = COMPARED.map(|(scenario, _)| scenario);
-    lab::run(&LabArgs::of(&scenarios, args.zgate.clone(), args.out.clone(), args.rounds))?;
+    let binary = match &args.zgate {
+        Some(binary) => binary.clone(),
+        None => zgate::build_as_packaged()?,
+    };
+    lab::run(&LabArgs::of(&scenarios, Some(binary), args.out.clone(), args.rounds))?;
     let results: Value = serde_json::from_slice(&fs::read(args.out.join("results.json"))?)?;
     let rows: Vec<Row> =
         COMPARED.iter().flat_map(|(scenario, peer)| rows(&results, scenario, peer)).collect();

@@ -89,7 +89,7 @@ impl Bed {
 pub(crate) fn run(args: &CostArgs) -> io::Result<()> {
     let binary = match &args.binary {
         Some(binary) => fs::canonicalize(binary)?,
-        None => zgate::build()?,
+        None => zgate::build_as_packaged()?,
     };
     let scratch = Scratch::new((args.size_mib * 3 + 512) << 20)?;
     prepare(&scratch, args.size_mib)?;

@@ -60,7 +60,7 @@ struct Bed {
 /// Naming what is missing or failed.
 pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     packages::ensure(TOOLS)?;
-    let binary = zgate::build()?;
+    let binary = zgate::build_as_packaged()?;
     let scratch = Scratch::new(64 << 20)?;
     let memory = tempfile::Builder::new().prefix("zgate-bench-").tempdir_in("/dev/shm")?;
     let disks = ["zgate.img", "peer.img"].map(|name| memory.path().join(name));

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     packages::ensure(PYTHON_TOOLS)?;
     let binary = match &args.binary {
         Some(binary) => fs::canonicalize(binary)?,
-        None => zgate::build()?,
+        None => zgate::build_as_packaged()?,
     };
     let python = python()?;
     let scratch = Scratch::new((args.size_mib * 2 + 512) << 20)?;

@@ -61,7 +61,7 @@ pub(crate) struct BenchArgs {
 /// Naming what is missing or failed.
 pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     crate::packages::ensure(crate::packages::NFS_PEERS)?;
-    let binary = zgate::build()?;
+    let binary = zgate::build_as_packaged()?;
     let scratch = Scratch::new((args.size_mib * 5 + 1024) << 20)?;
     if !args.alone && args.before.is_none() && !scratch.is_mounted() {
         let need = "the peer needs a file system of its own: run as root, or with --alone";
