@@ -1,84 +1,72 @@
 """Two hosts write without a sync, the disk fails, the first one syncs, the disk
-is mended, the second one syncs: it is told, or its data is on disk.
+is mended, the second one syncs. Both are told of the loss: by an error, over NFS
+also by another verifier than that of the write.
 
 lost.py disk FAIL MEND
-lost.py files PATH-OF-A PATH-OF-B FAIL MEND"""
+lost.py file FAIL MEND"""
 
-import ctypes
 import os
 import subprocess
 import sys
-import time
 
-SYNC_FILE_RANGE_WRITE = 2
+import nfs3
+from initiator import Failed, Session, synchronize16, write16
 
 
 def words(line):
     subprocess.run(["bash", "-c", ". /lab/guest/lib.sh; . /lab/guest/slow.sh; set -eu; " + line], check=True)
 
 
-def disk(fail, mend):
-    from initiator import Failed, Session, read16, synchronize16, write16
+class DiskHost:
+    """An initiator that has written 4 KiB."""
 
-    hosts = []
-    for number in (1, 2):
-        session = Session(os.environ["TARGET"], f"iqn.2026-11.org.example:host{number}")
-        session.run(bytes(6))
-        session.run(write16(number * 2048, 8), bytes([64 + number]) * 4096)
-        hosts.append(session)
-    words(fail)
-    told = []
+    def __init__(self, number):
+        self.session = Session(os.environ["TARGET"], f"iqn.2026-11.org.example:host{number}")
+        self.session.run(bytes(6))
+        self.session.run(write16(number * 2048, 8), bytes([64 + number]) * 4096)
+
+    def told_by_sync(self):
+        try:
+            self.session.run(synchronize16())
+        except Failed as error:
+            print("told:", error)
+            return True
+        return False
+
+
+class FileHost:
+    """An NFS client that has written 64 KiB."""
+
+    def __init__(self, number):
+        self.host = nfs3.Host(f"127.0.0.{number + 1}")
+        self.file = self.host.lookup("file")
+        data = bytes([64 + number]) * 65536
+        self.written = self.host.write_unstable(self.file, number << 20, data)
+
+    def told_by_sync(self):
+        try:
+            verifier = self.host.commit(self.file)
+        except nfs3.Failed as error:
+            print("told:", error)
+            return True
+        if verifier != self.written:
+            print("told: another verifier")
+        return verifier != self.written
+
+
+def main():
+    kind, fail, mend = sys.argv[1:]
+    hosts = [{"disk": DiskHost, "file": FileHost}[kind](number) for number in (1, 2)]
     try:
-        for session in hosts:
-            try:
-                session.run(synchronize16())
-                told.append(False)
-            except Failed as error:
-                print("told:", error)
-                told.append(True)
-            if len(told) == 1:
-                words(mend)
+        words(fail)
+        first = hosts[0].told_by_sync()
+        words(mend)
+        second = hosts[1].told_by_sync()
     finally:
         words(mend)
-    print("told of the loss:", told)
-    if told != [True, True]:
+    print("told of the loss:", [first, second])
+    if not (first and second):
         raise SystemExit("a host was told that its write is on disk")
 
 
-def files(path_a, path_b, fail, mend):
-    libc = ctypes.CDLL(None, use_errno=True)
-    open_files = []
-    for path, letter, offset in ((path_a, b"a", 0), (path_b, b"b", 1 << 20)):
-        fd = os.open(path, os.O_RDWR)
-        os.pwrite(fd, letter * 65536, offset)
-        # An unstable WRITE and no COMMIT; to wait for it would make it a stable one.
-        length = ctypes.c_int64(65536)
-        if libc.sync_file_range(fd, ctypes.c_int64(offset), length, SYNC_FILE_RANGE_WRITE) != 0:
-            raise SystemExit("sync_file_range: " + os.strerror(ctypes.get_errno()))
-        open_files.append(fd)
-    # Long enough for an emulated machine, less than until the client commits.
-    time.sleep(2)
-    words(fail)
-    told = []
-    try:
-        for fd in open_files:
-            try:
-                os.fsync(fd)
-                told.append(False)
-            except OSError as error:
-                print("told:", error)
-                told.append(True)
-            if len(told) == 1:
-                words(mend)
-    finally:
-        words(mend)
-    print("told of the loss:", told)
-    if not told[0]:
-        raise SystemExit("the first host was not told: nothing is tried here")
-    if told[1]:
-        # It knows; it writes again.
-        os.pwrite(open_files[1], b"b" * 65536, 1 << 20)
-        os.fsync(open_files[1])
-
-
-{"disk": disk, "files": files}[sys.argv[1]](*sys.argv[2:])
+main()
