@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
+use zgate_fabric::Event;
 use zgate_loader::compound::Ops;
 use zgate_nfs::v4::op::setclientid::{self, NetAddress};
 use zgate_nfs::v4::op::setclientid_confirm;
@@ -135,16 +136,25 @@ async fn over_rdma_too() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     wait_for_listener(address);
     let mut rdma = RdmaClient::connect(address).await;
-    let mut served = async |xid: u32| {
-        let message = call(xid, NFS, 4, 1, &[0, 0, 1, 24]);
-        verdict(&rdma.call(xid, &message, &Offer::default()).await.unwrap().message)
-    };
-    assert_eq!(served(1).await, Ok(()));
+    let message = |xid: u32| call(xid, NFS, 4, 1, &[0, 0, 1, 24]);
+    let served = rdma.call(1, &message(1), &Offer::default()).await.unwrap();
+    assert_eq!(verdict(&served.message), Ok(()));
     let config = gateway.dir.path().join("zgate.toml");
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("match = \"127.0.0.1\"", "match = \"127.0.0.9\"")).unwrap();
     assert!(gateway.command(&["reload"]).status.success());
-    assert_eq!(served(2).await, Err(ReplyError::AuthRefused(TOO_WEAK)));
+    // Its connection ends; a new one is refused.
+    rdma.send(2, &message(2), &Offer::default());
+    let ended = async {
+        loop {
+            match rdma.connection.event().await {
+                Event::Disconnected(_) => return true,
+                Event::Received { .. } => return false,
+                _ => {}
+            }
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap());
 }
 
 /// Who connects to this address within a moment after all that came before.
