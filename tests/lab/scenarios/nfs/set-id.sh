@@ -1,5 +1,6 @@
 # title: set-id bits of files that change: as the local file system and the kernel's server treat them
 # seconds: 420
+# ci: no
 
 # changes MOUNT: makes each change on files of $STORE through MOUNT, which is
 # $STORE itself for the local file system, and prints the mode it leaves there.

@@ -1,5 +1,6 @@
 # title: a write that its disk holds up never lands over a newer one: relogin, LUN RESET, PREEMPT AND ABORT
 # seconds: 500
+# ci: no
 
 . /lab/guest/iscsi.sh
 . /lab/guest/slow.sh

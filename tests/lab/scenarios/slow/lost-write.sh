@@ -1,5 +1,6 @@
 # title: a disk loses what was written and not synced: every host that wrote learns of it
 # seconds: 300
+# ci: no
 
 . /lab/guest/iscsi.sh
 . /lab/guest/slow.sh

@@ -1,5 +1,6 @@
 # title: power fails after CREATE, RENAME, REMOVE and SETATTR were answered: they have happened
 # seconds: 300
+# ci: no
 
 . /lab/guest/slow.sh
 

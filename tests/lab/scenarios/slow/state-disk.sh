@@ -1,5 +1,6 @@
 # title: clients come and go, their records wait for a slow disk: others open, read and write on
 # seconds: 300
+# ci: no
 
 . /lab/guest/iscsi.sh
 . /lab/guest/slow.sh

@@ -1,5 +1,6 @@
 # title: two pools are served, one stands still: hosts of the other get on as before
 # seconds: 400
+# ci: no
 
 . /lab/guest/iscsi.sh
 . /lab/guest/slow.sh

@@ -1,5 +1,6 @@
 # title: a v3 write waits for its disk: nobody gets a delegation, nobody keeps what was there before
 # seconds: 200
+# ci: no
 
 . /lab/guest/slow.sh
 [ -d /sys/module/zfs ] || skip "this image has no ZFS"
