@@ -2,9 +2,8 @@
 //! may still land.
 
 use super::host::Host;
-use super::{Fixture, Over, PATIENCE, block};
+use super::{Fixture, Over, block};
 use bytes::Bytes;
-use std::time::{Duration, Instant};
 use zgate_test_initiator::pdu::{Itt, TaskFunction, TaskResult};
 
 const LBA: u64 = 8;
