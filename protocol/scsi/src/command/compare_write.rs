@@ -55,9 +55,8 @@ mod tests {
     #[test]
     fn the_data_must_be_two_buffers() {
         let bench = Bench::new();
-        bench.refused(&cdb(0), &[0; 2048], Asc::INVALID_INFORMATION_UNIT);
-        bench.refused(&cdb(1), &[0; 2048], Asc::INVALID_INFORMATION_UNIT);
-        bench.refused(&cdb(3), &[0; 2048], Asc::INVALID_INFORMATION_UNIT);
+        bench.refused(&cdb(1), &[0; 2048], Asc::INVALID_FIELD_IN_CDB);
+        bench.refused(&cdb(3), &[0; 2048], Asc::INVALID_FIELD_IN_CDB);
     }
 
     #[test]

@@ -82,19 +82,9 @@ impl Cx<'_> {
     pub(crate) fn exact_data_out(&self, bytes: u64) -> Result<&Bytes, Failure> {
         let data = &self.command.data_out;
         if self.command.data_out_offered_bytes != bytes || data.len() as u64 != bytes {
-            return Err(Asc::INVALID_INFORMATION_UNIT.into());
+            return Err(self.invalid_length());
         }
         Ok(data)
-    }
-
-    /// The front of the span for which the initiator offers data. Fewer blocks than the CDB
-    /// names are taken, and the transport tells the residual; no blocks at all or a part of
-    /// one is refused (FCP-4 gives that choice; RFC 7143 leaves it open): GOOD would say
-    /// that what was sent is written.
-    pub(crate) fn offered_part(&self, span: Span) -> Result<Span, Failure> {
-        let len = span.len.min(self.command.data_out.len() as u64);
-        let is_whole = len.is_multiple_of(self.block_bytes()) && (len > 0 || span.len == 0);
-        if is_whole { Ok(Span { len, ..span }) } else { Err(Asc::INVALID_INFORMATION_UNIT.into()) }
     }
 
     /// Whether a write must be on stable storage before it is answered: FUA,

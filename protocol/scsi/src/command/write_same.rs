@@ -90,8 +90,8 @@ mod tests {
         let bench = Bench::new();
         bench.refused(&cdb16(0, 0, 0), &[0; 512], Asc::INVALID_FIELD_IN_CDB);
         bench.refused(&cdb16(0x10, 0, 1), &[0; 512], Asc::INVALID_FIELD_IN_CDB);
-        bench.refused(&cdb16(0, 0, 1), &[0; 256], Asc::INVALID_INFORMATION_UNIT);
-        bench.refused(&cdb16(0, 0, 1), &[0; 1024], Asc::INVALID_INFORMATION_UNIT);
+        bench.refused(&cdb16(0, 0, 1), &[0; 256], Asc::INVALID_FIELD_IN_CDB);
+        bench.refused(&cdb16(0, 0, 1), &[0; 1024], Asc::INVALID_FIELD_IN_CDB);
         let thick = Bench::with(|config| config.thin = false);
         thick.refused(&cdb16(0x08, 0, 1), &[0; 512], Asc::INVALID_FIELD_IN_CDB);
     }
