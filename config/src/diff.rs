@@ -1,18 +1,18 @@
-//! What a reload would change, and when it takes effect.
+//! Differences between two configurations, and when each takes effect.
 
 use crate::schema::Config;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// When a change takes effect.
+/// Time at which a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
     /// At once, by `zgate reload` or SIGHUP.
     Live,
-    /// At once for who connects, mounts or logs in from then on; who is there
-    /// goes on as before.
+    /// At once for clients that connect, mount or log in from then on;
+    /// established connections keep the old value.
     NewConnections,
     /// After a restart.
     Restart,
@@ -28,16 +28,16 @@ impl fmt::Display for Effect {
     }
 }
 
-/// One difference.
+/// One difference between two configurations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// Which key.
+    /// Key that differs.
     pub key: String,
-    /// Before; empty: it was not there.
+    /// Old value; empty if the key was absent.
     pub old: String,
-    /// After; empty: it is gone.
+    /// New value; empty if the key was removed.
     pub new: String,
-    /// When it takes effect.
+    /// Time at which the change takes effect.
     pub effect: Effect,
 }
 
@@ -74,15 +74,17 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
 }
 
 fn effect_of(key: &str) -> Effect {
-    // Secrets and who may ask are read again with everything about targets,
-    // the times of following datasets with the exports.
+    // CHAP secrets and initiator rules are read again whenever a target
+    // changes; the times for following datasets are read again with the
+    // exports.
     if ["iscsi.discovery_chap", "server.rescan_seconds", "server.away_seconds"].contains(&key) {
         return Effect::Live;
     }
     if ["server.", "rdma.", "interface ", "iscsi."].iter().any(|table| key.starts_with(table)) {
         return Effect::Restart;
     }
-    // What is settled when a client mounts (FSINFO, maxread) or logs in.
+    // Values that a client learns once, when it mounts (FSINFO, maxread) or
+    // logs in.
     const SETTLED_ONCE: [(&str, &str); 4] = [
         ("export ", ".max_transfer"),
         ("target ", ".alias"),
@@ -93,8 +95,9 @@ fn effect_of(key: &str) -> Effect {
     if SETTLED_ONCE.iter().any(settled) { Effect::NewConnections } else { Effect::Live }
 }
 
-/// What holds once `new` was reloaded: what takes a restart stays as it is
-/// until then, and shows as different until then.
+/// Returns the configuration in force after a reload of `new`: keys that need a
+/// restart keep their running value and are reported as different until the
+/// restart.
 #[must_use]
 pub fn after_reload(running: &Config, new: Config) -> Config {
     let discovery_chap = new.iscsi.discovery_chap.clone();
@@ -111,7 +114,7 @@ pub fn after_reload(running: &Config, new: Config) -> Config {
     }
 }
 
-/// All differences, by key.
+/// Lists all differences, by key.
 #[must_use]
 pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
     let (old, new) = (flatten(old), flatten(new));

@@ -1,6 +1,12 @@
 //! A parser's complaints in the words of whoever writes the file.
 
-use crate::suggest::{choices, nearest_of};
+use strsim::levenshtein;
+
+/// Returns the quoted text after "expected" in a parser's message.
+fn choices(message: &str) -> Vec<&str> {
+    let behind = message.split_once("expected").map_or("", |(_, behind)| behind);
+    behind.split('`').skip(1).step_by(2).collect()
+}
 
 /// The key whose value begins at `at`.
 fn key_before(text: &str, at: usize) -> Option<&str> {
@@ -11,7 +17,7 @@ fn key_before(text: &str, at: usize) -> Option<&str> {
     (start < before.len()).then(|| &before[start..])
 }
 
-/// What a type is called in a file.
+/// Returns the name of a type in messages.
 fn expected(kind: &str) -> String {
     match kind {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number".to_owned(),
@@ -27,7 +33,7 @@ pub(crate) fn explain(message: &str, text: &str, at: usize) -> String {
     let quoted = |text: &str| text.split('`').nth(1).unwrap_or_default().to_owned();
     if message.starts_with("unknown field `") {
         let wrong = quoted(message);
-        return match nearest_of(&wrong, &choices(message)) {
+        return match choices(message).into_iter().min_by_key(|word| levenshtein(&wrong, word)) {
             Some(key) => format!("unknown key \"{wrong}\"; did you mean \"{key}\"?"),
             None => format!("unknown key \"{wrong}\""),
         };
@@ -63,6 +69,15 @@ pub(crate) fn explain(message: &str, text: &str, at: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_nearest_key_wins() {
+        let message = "unknown field `pseduo`, expected one of `path`, `pseudo`, `fsid`";
+        let said = explain(message, "", 0);
+        assert_eq!(said, "unknown key \"pseduo\"; did you mean \"pseudo\"?");
+        assert!(choices("something else").is_empty());
+        assert_eq!(explain("unknown field `any`", "", 0), "unknown key \"any\"");
+    }
 
     #[test]
     fn the_key_and_the_right_form_are_named() {

@@ -1,38 +1,39 @@
-//! `[[interface]]`: the addresses clients reach this server at, and which of
-//! them go which way.
+//! `[[interface]]`: the addresses at which clients reach this server, and which
+//! networks use which.
 
 use crate::schema::{Cidr, Config};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
-/// The port clients expect NFS over RDMA at (RFC 8267 §9).
+/// Port at which clients expect NFS over RDMA (RFC 8267 §9).
 pub const RDMA_PORT: u16 = 20_049;
-/// Most connections the Linux client makes of one mount.
+/// Most connections that the Linux client opens for one mount.
 const MAX_NCONNECT: u8 = 16;
-/// One host counts at most as much as this many.
+/// Largest weight of one host.
 const MAX_WEIGHT: u16 = 1000;
 
-/// What an address is for. TCP is served wherever `server.listen` says.
+/// Transports that an address is for. TCP is served wherever `server.listen`
+/// says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InterfaceRole {
-    /// RDMA; its hosts are told to use nothing else.
+    /// RDMA; hosts of this interface are told to use nothing else.
     Rdma,
     /// TCP alone.
     Tcp,
-    /// Both; its hosts are told to use RDMA while it is served.
+    /// Both; hosts of this interface are told to use RDMA while it is served.
     #[default]
     Both,
 }
 
 impl InterfaceRole {
-    /// Whether RDMA is among it.
+    /// Returns whether the role includes RDMA.
     #[must_use]
     pub fn rdma(self) -> bool {
         self != Self::Tcp
     }
 
-    /// Whether TCP is among it.
+    /// Returns whether the role includes TCP.
     #[must_use]
     pub fn tcp(self) -> bool {
         self != Self::Rdma
@@ -56,19 +57,19 @@ pub struct InterfaceConfig {
     /// "rdma", "tcp" or "both".
     #[serde(default)]
     pub role: InterfaceRole,
-    /// Networks of the hosts that use it.
+    /// Networks of the hosts that use this address.
     pub clients: Vec<Cidr>,
     /// Connections of one mount over TCP.
     #[serde(default = "four")]
     pub nconnect: u8,
-    /// How much each of these hosts counts when buffers run short.
+    /// Weight of each of these hosts when buffers run short.
     #[serde(default = "one")]
     pub weight: u16,
 }
 
 impl Config {
-    /// Where NFS listens over RDMA: what `rdma.listen` says, or the addresses
-    /// of interfaces with that role.
+    /// Addresses where NFS listens over RDMA: `rdma.listen`, or else the
+    /// addresses of interfaces with that role.
     #[must_use]
     pub fn rdma_listen(&self) -> Vec<SocketAddr> {
         if !self.rdma.listen.is_empty() {
@@ -79,7 +80,7 @@ impl Config {
     }
 }
 
-/// Whether one of these addresses covers `ip`.
+/// Returns whether one of the listening addresses covers `ip`.
 fn covers(listen: &[SocketAddr], ip: IpAddr) -> bool {
     let covers = |at: &SocketAddr| match (at.ip(), ip) {
         (IpAddr::V6(all), _) if all.is_unspecified() => true,
@@ -89,7 +90,7 @@ fn covers(listen: &[SocketAddr], ip: IpAddr) -> bool {
     listen.iter().any(covers)
 }
 
-/// What is wrong with them.
+/// Adds the problems of all interfaces.
 pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
     for (index, interface) in config.interfaces.iter().enumerate() {
         let InterfaceConfig { address, role, clients, nconnect, weight } = interface;
@@ -98,7 +99,7 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
             say("an address that clients can name is needed");
         }
         if config.interfaces[..index].iter().any(|before| before.address == *address) {
-            say("is there twice; keep one, with role = \"both\"");
+            say("is listed twice; keep one, with role = \"both\"");
         }
         if clients.is_empty() {
             say("clients is empty; name the networks whose hosts use it");

@@ -1,5 +1,5 @@
-//! The configuration file: schema, parsing, validation, differences. Knows
-//! nobody else.
+//! The configuration file: schema, parsing, validation, differences. Depends on
+//! no other crate of the workspace.
 
 mod diff;
 mod explain;
@@ -9,7 +9,6 @@ mod parse;
 mod rdma;
 mod schema;
 mod snapshot;
-mod suggest;
 mod target;
 mod validate;
 mod validate_target;
@@ -28,14 +27,15 @@ pub use target::{
     PortalGroupConfig, TargetConfig, VolumesConfig,
 };
 
-/// What is wrong with one logical unit of a target: the rules of the file for
-/// one that comes by a live command. Empty: nothing.
+/// Checks one logical unit of a target against the rules of the file, for a LUN
+/// that arrives by a live command. Returns the problems; empty if there are
+/// none.
 #[must_use]
 pub fn lun_problems(target: &str, lun: &LunConfig) -> Vec<String> {
     validate_target::lun_problems(target, lun)
 }
 
-/// The same for an initiator, but for the LUNs it names.
+/// Checks one initiator's rule in the same way, except for the LUNs it names.
 #[must_use]
 pub fn initiator_problems(target: &str, initiator: &InitiatorConfig) -> Vec<String> {
     validate_target::initiator_problems(target, initiator)

@@ -9,9 +9,9 @@ pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text.get(..at).unwrap_or(text).matches('\n').count() + 1
 }
 
-/// The line of what a problem names at its beginning: `server.KEY`, or
-/// `export NAME: KEY`, `target NAME lun NUMBER: KEY` and their like. The table
-/// where the key stands, when the key is left out of the file.
+/// Returns the line of the key named at the beginning of a problem:
+/// `server.KEY`, or `export NAME: KEY`, `target NAME lun NUMBER: KEY` and
+/// similar; the line of its table if the key is not in the file.
 pub(crate) fn problem_line(text: &str, problem: &str) -> Option<usize> {
     let root = DeTable::parse(text).ok()?;
     let (place, rest) = problem.split_once(": ").unwrap_or((problem, ""));
@@ -50,10 +50,10 @@ fn table<'t, 'i>(value: Value<'t, 'i>) -> Option<&'t DeTable<'i>> {
     }
 }
 
-/// The last entry of a list of tables that is called so; what comes twice is
-/// wrong where it comes again.
+/// Returns the last entry with this name in a list of tables: the second of two
+/// equal names is the wrong one.
 fn entry<'t, 'i>(of: &'t DeTable<'i>, kind: &str, name: &str) -> Option<Value<'t, 'i>> {
-    /// What an entry is called by.
+    /// Keys that hold the name of an entry.
     const NAMES: [&str; 6] = ["pseudo", "name", "number", "tag", "dataset", "match"];
     let list = of.get(kind).and_then(|value| match value.get_ref() {
         DeValue::Array(list) => Some(list),

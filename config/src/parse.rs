@@ -7,36 +7,36 @@ use crate::validate::problems;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why a configuration cannot be used.
+/// Reason for which a configuration cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}", path = .path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Not TOML, or a key or value that does not belong.
+    /// Not TOML, or a key or value that the schema does not have.
     #[error("{path}:{line}: {message}", path = .path.display())]
     Malformed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// What is wrong and what would be right.
+        /// The fault, and what would be right.
         message: String,
     },
-    /// Values that make no sense, all of them.
+    /// Values that parse but contradict the rules, all of them.
     #[error("{}", .problems.join("\n"))]
     Invalid {
-        /// Each names file, line, key, the reason and the next step.
+        /// Problems, each with file, line, key, reason and next step.
         problems: Vec<String>,
     },
 }
 
-/// Reads and checks a file.
+/// Reads and checks a configuration file.
 ///
 /// # Errors
 /// [`ConfigError`].
@@ -46,7 +46,7 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
     parse(&text, path)
 }
 
-/// Checks a text; `path` is named in errors.
+/// Checks the text of a configuration; `path` is named in errors.
 ///
 /// # Errors
 /// [`ConfigError`].
@@ -141,7 +141,7 @@ mod tests {
         assert!(error(&export("zfast/*", "fsid = 77\n")).contains("fsid"));
         let target = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.x:y\"\n\
             [[target.initiator]]\nname = \"iqn.2026-11.a:*\"\nluns = [9]\n";
-        assert!(error(target).contains("luns names 9"));
+        assert!(error(target).contains("luns lists 9"));
         let found = format!("{target}[[target.volumes]]\ndataset = \"llm/vm/*\"\n");
         assert_eq!(parse(&found, Path::new("x")).unwrap().targets[0].volumes.len(), 1);
     }

@@ -1,17 +1,17 @@
-//! RDMA in the file.
+//! RDMA settings in the file.
 
 use crate::schema::{ByteSize, Config};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// What carries RDMA.
+/// Provider of RDMA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FabricChoice {
-    /// The machine's devices; without any, clients are served over TCP.
+    /// RDMA devices of this machine; without one, clients are served over TCP.
     #[default]
     Auto,
-    /// The same verbs over TCP: for tests without a device.
+    /// RDMA verbs emulated over TCP, for tests without a device.
     Emulated,
 }
 
@@ -19,15 +19,15 @@ pub enum FabricChoice {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RdmaConfig {
-    /// Addresses NFS listens on over RDMA; empty: none. The port clients
-    /// expect is 20049.
+    /// Addresses where NFS listens over RDMA; empty: none. Clients expect port
+    /// 20049.
     pub listen: Vec<SocketAddr>,
     /// "auto" or "emulated".
     pub fabric: FabricChoice,
-    /// Memory registered with the devices, which data goes through.
+    /// Memory registered with the devices; all data passes through it.
     pub arena: ByteSize,
-    /// How long a client may complete nothing of what it was sent before its
-    /// connection is given up.
+    /// Seconds after which a connection is closed if its client completes none
+    /// of the messages sent to it.
     pub stall_seconds: u32,
 }
 
@@ -42,15 +42,15 @@ impl Default for RdmaConfig {
     }
 }
 
-/// Bounds of the arena: a few connections' buffers, and more than any machine
-/// has.
+/// Bounds of the arena: the buffers of a few connections at least, more than
+/// any machine has at most.
 const ARENA_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
 
-/// Bounds of `stall_seconds`: more than a busy network takes, and less than
-/// anybody waits.
+/// Bounds of `stall_seconds`: longer than a delay in a busy network, shorter
+/// than anybody would wait.
 const STALL_SECONDS: std::ops::RangeInclusive<u32> = 3..=3600;
 
-/// What is wrong with it.
+/// Adds the problems of the RDMA settings.
 pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
     let rdma = &config.rdma;
     if !ARENA_BYTES.contains(&rdma.arena.0) {
@@ -62,13 +62,14 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
     let iscsi = &config.iscsi;
     if let Some(address) = iscsi.iser_listen().find(|address| rdma.listen.contains(address)) {
         found.push(format!(
-            "iscsi.iser_listen = {address}: rdma.listen has it; choose another port"
+            "iscsi.iser_listen = {address}: rdma.listen uses it already; choose another port"
         ));
     }
     if rdma.fabric != FabricChoice::Emulated {
         return;
     }
-    // A device's ports are not those of TCP; the emulated fabric's are.
+    // Ports of RDMA devices are separate from TCP ports; the emulated fabric
+    // listens on TCP ports.
     let nfs = rdma.listen.iter().map(|address| ("rdma.listen", address));
     let all = nfs.chain(iscsi.iser_listen().map(|address| ("iscsi.iser_listen", address)));
     for (key, address) in all {
@@ -77,7 +78,7 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
             ("iscsi.listen", iscsi.tcp_listen().any(|known| known == address)),
         ];
         if let Some((other, _)) = tcp.iter().find(|(_, taken)| *taken) {
-            found.push(format!("{key} = {address}: {other} has it; choose another port"));
+            found.push(format!("{key} = {address}: {other} uses it already; choose another port"));
         }
     }
 }
@@ -101,7 +102,7 @@ mod tests {
         let disks = "[iscsi]\nlisten = [\"0.0.0.0:3260\"]\niser_listen = [\"0.0.0.0:3260\"]\n";
         assert_eq!(said(disks), None);
         let emulated = said(&format!("{disks}[rdma]\nfabric = \"emulated\"\n")).unwrap();
-        assert!(emulated.contains("iscsi.listen has it"), "{emulated}");
+        assert!(emulated.contains("iscsi.listen uses it"), "{emulated}");
         let export = "[[export]]\npath = \"/a\"\npseudo = \"/a\"\nrequire_reserved_port = true\n";
         let ports = said(&format!("{good}{export}")).unwrap();
         assert!(ports.contains("require_reserved_port") && ports.contains("tcp"), "{ports}");

@@ -1,4 +1,4 @@
-//! What may stand in the file, and what holds when it does not.
+//! Keys of the file and their defaults.
 
 use crate::interface::InterfaceConfig;
 use crate::rdma::RdmaConfig;
@@ -29,7 +29,7 @@ impl FromStr for ByteSize {
             unit => return Err(format!("unknown unit \"{unit}\"; use KiB, MiB, GiB or TiB")),
         };
         let number: u64 =
-            digits.parse().map_err(|_| format!("\"{text}\" is no size; try \"1MiB\""))?;
+            digits.parse().map_err(|_| format!("\"{text}\" is not a size; try \"1MiB\""))?;
         number.checked_mul(unit).map(Self).ok_or_else(|| format!("\"{text}\" is too large"))
     }
 }
@@ -66,20 +66,15 @@ impl Serialize for ByteSize {
     }
 }
 
-/// Leading bits of an IPv6 address that say it is an IPv4 address (RFC 4291
-/// §2.5.5.2).
+/// Number of leading bits of an IPv6 address that mark an IPv4-mapped address
+/// (RFC 4291 §2.5.5.2).
 const MAPPED_PREFIX_BITS: u8 = 96;
 
-/// A network: an address and how many leading bits count. An IPv4-mapped IPv6
-/// network (`::ffff:10.0.0.0/104`) is the IPv4 network it maps (RFC 4291
-/// §2.5.5.2): that is how the addresses of clients are compared.
+/// A network: an address and the number of leading bits that count. An
+/// IPv4-mapped IPv6 network (`::ffff:10.0.0.0/104`) is the IPv4 network it maps
+/// (RFC 4291 §2.5.5.2): client addresses are compared in that form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cidr {
-    /// Its address.
-    pub address: IpAddr,
-    /// Leading bits.
-    pub prefix_bits: u8,
-}
+pub struct Cidr(pub IpNet);
 
 impl FromStr for Cidr {
     type Err = String;
@@ -87,37 +82,39 @@ impl FromStr for Cidr {
     fn from_str(text: &str) -> Result<Self, String> {
         let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
         let address: IpAddr =
-            address.parse().map_err(|_| format!("\"{address}\" is no address"))?;
-        let widest = if address.is_ipv4() { 32 } else { 128 };
-        let prefix_bits = match bits {
-            None => widest,
-            Some(bits) => match bits.parse::<u8>() {
-                Ok(bits) if bits <= widest => bits,
-                _ => return Err(format!("\"/{bits}\" is no prefix length of at most {widest}")),
-            },
-        };
-        match (address.to_canonical(), prefix_bits.checked_sub(MAPPED_PREFIX_BITS)) {
-            (IpAddr::V4(mapped), Some(bits)) if address.is_ipv6() => {
-                Ok(Self { address: mapped.into(), prefix_bits: bits })
+            address.parse().map_err(|_| format!("\"{address}\" is not an address"))?;
+        let host = IpNet::from(address);
+        let widest = host.max_prefix_len();
+        let network = match bits {
+            None => host,
+            Some(bits) => {
+                let prefix = bits.parse().ok().and_then(|bits| IpNet::new(address, bits).ok());
+                prefix.ok_or_else(|| {
+                    format!("\"/{bits}\" is not a prefix length of at most {widest}")
+                })?
             }
-            _ => Ok(Self { address, prefix_bits }),
-        }
+        };
+        let mapped = network.prefix_len().checked_sub(MAPPED_PREFIX_BITS).filter(|_| widest == 128);
+        let mapped = mapped.and_then(|bits| match address.to_canonical() {
+            IpAddr::V4(v4) => IpNet::new(v4.into(), bits).ok(),
+            IpAddr::V6(_) => None,
+        });
+        Ok(Self(mapped.unwrap_or(network)))
     }
 }
 
 impl Cidr {
-    /// Whether an address is in the network. IPv4-mapped IPv6 addresses count
-    /// as IPv4.
+    /// Returns whether an address is in the network. IPv4-mapped IPv6 addresses
+    /// count as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        IpNet::new(self.address, self.prefix_bits)
-            .is_ok_and(|network| network.contains(&address.to_canonical()))
+        self.0.contains(&address.to_canonical())
     }
 }
 
 impl fmt::Display for Cidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix_bits)
+        self.0.fmt(f)
     }
 }
 
@@ -133,7 +130,7 @@ impl Serialize for Cidr {
     }
 }
 
-/// Which clients an entry is about.
+/// Clients that an entry applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientMatch {
     /// "*".
@@ -156,7 +153,7 @@ impl FromStr for ClientMatch {
         }
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if text.is_empty() || !text.chars().all(legal) {
-            return Err(format!("\"{text}\" is no address, network or host name (or \"*\")"));
+            return Err(format!("\"{text}\" is not an address, network or host name (or \"*\")"));
         }
         Ok(Self::Host(text.to_owned()))
     }
@@ -166,7 +163,7 @@ impl fmt::Display for ClientMatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Everyone => f.write_str("*"),
-            Self::Network(cidr) => write!(f, "{}/{}", cidr.address, cidr.prefix_bits),
+            Self::Network(cidr) => cidr.fmt(f),
             Self::Host(name) => f.write_str(name),
         }
     }
@@ -184,7 +181,7 @@ impl Serialize for ClientMatch {
     }
 }
 
-/// May modify or not.
+/// Access that a client has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessMode {
@@ -195,11 +192,11 @@ pub enum AccessMode {
     Rw,
 }
 
-/// Which identities become the anonymous one.
+/// Identities that are mapped to the anonymous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SquashMode {
-    /// None.
+    /// No bypass.
     None,
     /// User and group 0.
     #[default]
@@ -208,7 +205,7 @@ pub enum SquashMode {
     All,
 }
 
-/// How files are read and written.
+/// Method by which files are read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IoEngineChoice {
@@ -233,19 +230,19 @@ const fn yes() -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportClient {
-    /// "*", an address, a network or a host name.
+    /// Clients the entry applies to: "*", an address, a network or a host name.
     #[serde(rename = "match")]
     pub matches: ClientMatch,
     /// "ro" or "rw".
     #[serde(default)]
     pub access: AccessMode,
-    /// "none", "root" or "all".
+    /// Identities that are mapped: "none", "root" or "all".
     #[serde(default)]
     pub squash: SquashMode,
-    /// Anonymous user.
+    /// User id of the anonymous identity.
     #[serde(default = "nobody")]
     pub anon_uid: u32,
-    /// Anonymous group.
+    /// Group id of the anonymous identity.
     #[serde(default = "nobody")]
     pub anon_gid: u32,
     /// Security flavours: "sys", "none".
@@ -277,119 +274,126 @@ const fn one_mebibyte() -> ByteSize {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportConfig {
-    /// A directory. Either this or `dataset`.
+    /// Directory to export. Either this or `dataset`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// A ZFS dataset, exported where it is mounted; or a pattern of many, each
-    /// exported below `pseudo`: `*` stands for anything within one level, a
-    /// `**` at the end for one level or more.
+    /// ZFS dataset, exported where it is mounted; or a pattern that matches
+    /// many, each exported below `pseudo`: `*` matches within one level, a `**`
+    /// at the end matches one level or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<String>,
-    /// Where clients find it.
+    /// Path at which clients find the export.
     pub pseudo: String,
-    /// Number in file handles, when it must differ from the derived one.
+    /// Number of the export in file handles, if the derived number cannot be
+    /// used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fsid: Option<u32>,
     /// Refuses every modification.
     #[serde(default)]
     pub read_only: bool,
-    /// Who may enter, first match wins. Empty: nobody.
+    /// Rules for clients; the first match applies. Empty: nobody has access.
     #[serde(default)]
     pub clients: Vec<ExportClient>,
-    /// Largest READ or WRITE.
+    /// Largest READ or WRITE, in bytes.
     #[serde(default = "one_mebibyte")]
     pub max_transfer: ByteSize,
-    /// "3", "4.0", "4.1", "4.2".
+    /// NFS versions served: "3", "4.0", "4.1", "4.2".
     #[serde(default = "all_versions")]
     pub versions: Vec<String>,
-    /// "tcp", "rdma".
+    /// Transports served: "tcp", "rdma".
     #[serde(default = "both_transports")]
     pub transports: Vec<String>,
-    /// Show `.zfs/snapshot`.
+    /// Shows `.zfs/snapshot`.
     #[serde(default)]
     pub snapshots_visible: bool,
-    /// Reads past the file system's cache: "auto" those of large files in
-    /// order and for the first time, "always" all that are aligned, "never".
+    /// Reads that bypass the file system's cache: "auto" for large files that
+    /// are read in order and for the first time, "always" for all aligned
+    /// reads, "never".
     #[serde(default = "never")]
     pub direct_io: DirectChoice,
-    /// Give delegations.
+    /// Grants delegations.
     #[serde(default = "yes")]
     pub delegations: bool,
-    /// Give them with time stamps to clients that ask for that (RFC 9754).
+    /// Grants delegations with time stamps to clients that ask for them (RFC
+    /// 9754).
     #[serde(default)]
     pub delegated_times: bool,
-    /// Names and attributes are on stable storage before they are answered.
+    /// Writes names and attributes to stable storage before a reply.
     #[serde(default = "yes")]
     pub sync_names: bool,
-    /// Refuse clients that call from a port above 1023.
+    /// Refuses clients that call from a port above 1023.
     #[serde(default)]
     pub require_reserved_port: bool,
 }
 
-/// The process.
+/// Settings of the process: `[server]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
-    /// Addresses NFS listens on.
+    /// Addresses where NFS listens over TCP.
     pub listen: Vec<SocketAddr>,
-    /// Register NFS with this machine's rpcbind.
+    /// Registers NFS with this machine's rpcbind.
     pub rpcbind: bool,
-    /// What must survive a restart.
+    /// Directory for all state that must survive a restart.
     pub state_dir: PathBuf,
-    /// Cores to use; 0: all.
+    /// Number of cores to use; 0: all.
     pub cores: usize,
-    /// Who the server is to clients; empty: this machine's id. Servers with
-    /// the same owner may be used together (session trunking).
+    /// Owner that the server reports to clients; empty: this machine's id.
+    /// Clients may use servers with the same owner together (session trunking).
     pub server_owner: String,
-    /// Servers that share state have the same scope; empty: as the owner.
+    /// Scope that the server reports to clients; the same for servers that
+    /// share state. Empty: same as the owner.
     pub server_scope: String,
-    /// Lease in seconds.
+    /// Length of the lease, in seconds.
     pub lease_seconds: u32,
-    /// Grace period in seconds.
+    /// Length of the grace period, in seconds.
     pub grace_seconds: u32,
-    /// Grace period at most, in seconds, while clients reclaim; 0: three times
-    /// `grace_seconds`.
+    /// Longest grace period, in seconds, while clients still reclaim; 0: three
+    /// times `grace_seconds`.
     pub grace_max_seconds: u32,
-    /// Where live commands arrive.
+    /// Path of the socket for live commands.
     pub admin_socket: PathBuf,
-    /// Metrics and status over HTTP.
+    /// Address of metrics and status over HTTP.
     pub metrics_listen: SocketAddr,
-    /// How files are read and written.
+    /// Method by which files are read and written.
     pub io_engine: IoEngineChoice,
     /// Threads for blocking work.
     pub worker_threads: usize,
-    /// How long a core stays awake after traffic, in microseconds.
+    /// Time for which a core polls after traffic before it sleeps, in
+    /// microseconds.
     pub poll_microseconds: u32,
     /// Nice value of the cores' threads.
     pub core_nice: i32,
-    /// Files kept open.
+    /// Number of files kept open.
     pub fd_cache_entries: usize,
-    /// Connections in total.
+    /// Most connections in total.
     pub max_connections: usize,
-    /// Connections from one address.
+    /// Most connections from one address.
     pub max_connections_per_client: usize,
-    /// Memory that requests and replies may hold; 0: a quarter of the
-    /// machine's.
+    /// Memory that requests and replies may use, in bytes; 0: a quarter of the
+    /// machine's memory.
     pub buffers: ByteSize,
-    /// Whether clients share it by weight when it runs short.
+    /// Divides that memory among clients by weight when it runs short.
     pub fair_shares: bool,
-    /// How long stopping waits for requests that run.
+    /// Time for which a stopping server waits for running requests, in seconds.
     pub drain_seconds: u32,
-    /// How often pools are looked at; 0: never.
+    /// Interval at which pools are sampled, in seconds; 0: never.
     pub pool_sample_seconds: u32,
-    /// How often datasets are looked for even when no event tells of any.
+    /// Interval of the search for datasets, in seconds, even when no event
+    /// announces any.
     pub rescan_seconds: u32,
-    /// How long clients of a dataset that is unmounted, or whose pool is
-    /// exported, are told to try again before their handles become stale.
+    /// Time for which clients of a dataset that was unmounted, or whose pool
+    /// was exported, are told to retry before their handles become stale, in
+    /// seconds.
     pub away_seconds: u32,
 }
 
-/// How much longer than its regular length a grace period lasts at most, unless
-/// `grace_max_seconds` says otherwise.
+/// Factor between `grace_seconds` and the longest grace period, unless
+/// `grace_max_seconds` is set.
 const LONGEST_GRACE: u32 = 3;
 
 impl ServerConfig {
-    /// The grace period at most, in seconds.
+    /// Returns the longest grace period, in seconds.
     #[must_use]
     pub fn longest_grace_seconds(&self) -> u32 {
         match self.grace_max_seconds {
@@ -430,7 +434,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// The whole file.
+/// The whole configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

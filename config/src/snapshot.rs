@@ -1,10 +1,10 @@
-//! Snapshot schedules in the file, in sanoid's words: how many of each kind to
-//! keep says which kinds are taken.
+//! Snapshot schedules in the file, in the terms of sanoid: the number to keep
+//! of each kind decides which kinds are taken.
 
 use crate::schema::Config;
 use serde::{Deserialize, Serialize};
 
-/// The most snapshots of one kind.
+/// Largest number of snapshots of one kind.
 const MAX_KEPT: u32 = 10_000;
 /// Longest name of a dataset in bytes (`ZFS_MAX_DATASET_NAME_LEN`).
 const MAX_NAME_BYTES: usize = 255;
@@ -23,34 +23,35 @@ const fn quarter_hour() -> u32 {
 pub struct SnapshotConfig {
     /// A file system or zvol.
     pub dataset: String,
-    /// Everything below it as well, each time at one moment.
+    /// Includes all datasets below it, whose snapshots are taken atomically
+    /// with its own.
     #[serde(default)]
     pub recursive: bool,
-    /// How many to keep of those taken every `frequent_period_minutes`.
+    /// Number to keep of the snapshots taken every `frequent_period_minutes`.
     #[serde(default)]
     pub frequently: u32,
-    /// Minutes between two of them; divides 60.
+    /// Minutes between two frequent snapshots; divides 60.
     #[serde(default = "quarter_hour")]
     pub frequent_period_minutes: u32,
-    /// How many to keep of those taken each hour.
+    /// Number to keep of the hourly snapshots.
     #[serde(default)]
     pub hourly: u32,
-    /// How many to keep of those taken each day.
+    /// Number to keep of the daily snapshots.
     #[serde(default)]
     pub daily: u32,
-    /// How many to keep of those taken each week, from Monday on.
+    /// Number to keep of the weekly snapshots; a week begins on Monday.
     #[serde(default)]
     pub weekly: u32,
-    /// How many to keep of those taken each month.
+    /// Number to keep of the monthly snapshots.
     #[serde(default)]
     pub monthly: u32,
-    /// How many to keep of those taken each year.
+    /// Number to keep of the yearly snapshots.
     #[serde(default)]
     pub yearly: u32,
-    /// Take snapshots.
+    /// Takes snapshots.
     #[serde(default = "yes")]
     pub autosnap: bool,
-    /// Remove those above the numbers.
+    /// Removes snapshots above the numbers to keep.
     #[serde(default = "yes")]
     pub autoprune: bool,
 }
@@ -73,7 +74,7 @@ impl SnapshotConfig {
     }
 }
 
-/// Everything that is wrong.
+/// Adds the problems of all schedules.
 pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
     for (index, schedule) in config.snapshots.iter().enumerate() {
         check(schedule, found);
@@ -82,7 +83,8 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
             before.iter().find(|other| other.covers(name) || schedule.covers(&other.dataset));
         if let Some(other) = covered {
             found.push(format!(
-                "snapshot {name}: the schedule of {} is about the same datasets; give each dataset one schedule",
+                "snapshot {name}: the schedule of {} covers the same datasets; give each dataset \
+                 one schedule",
                 other.dataset
             ));
         }

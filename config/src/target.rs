@@ -1,4 +1,4 @@
-//! iSCSI in the file: portals, targets, logical units, who may use them.
+//! iSCSI settings in the file: portals, targets, logical units and initiators.
 
 use crate::schema::{ByteSize, Cidr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,18 +11,18 @@ const fn yes() -> bool {
     true
 }
 
-/// A CHAP name and where its secret lies; the secret itself never stands in
-/// the configuration.
+/// CHAP name and the file that holds the secret; the secret itself never stands
+/// in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChapConfig {
     /// CHAP name.
     pub user: String,
-    /// A file with the secret on one line.
+    /// File that holds the secret on one line.
     pub secret_file: PathBuf,
 }
 
-/// One more portal group.
+/// A further portal group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortalGroupConfig {
@@ -42,32 +42,32 @@ pub struct PortalGroupConfig {
 pub struct IscsiConfig {
     /// Addresses of the portals of the first portal group.
     pub listen: Vec<SocketAddr>,
-    /// The same over RDMA (iSER). A device's ports are not those of TCP: both
-    /// may have 3260.
+    /// Addresses of its portals over RDMA (iSER). RDMA ports are separate from
+    /// TCP ports: both may be 3260.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub iser_listen: Vec<SocketAddr>,
-    /// Its portal group tag.
+    /// Portal group tag of the first group.
     pub portal_group: u16,
-    /// Hosts are warned when less than this part of the space behind a thin
-    /// LUN is left, in percent; 0: never.
+    /// Initiators are warned when less than this part of the space behind a
+    /// thin LUN is left, in percent; 0: never.
     pub thin_warning_percent: u8,
-    /// More portal groups.
+    /// Further portal groups.
     #[serde(rename = "group", skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<PortalGroupConfig>,
-    /// What a discovery session must prove.
+    /// CHAP credentials that a discovery session must present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discovery_chap: Option<ChapConfig>,
-    /// Sessions in total.
+    /// Most sessions in total.
     pub max_sessions: usize,
 }
 
 impl IscsiConfig {
-    /// Every address that is listened on over TCP.
+    /// Returns all TCP addresses of all portal groups.
     pub fn tcp_listen(&self) -> impl Iterator<Item = &SocketAddr> {
         self.listen.iter().chain(self.groups.iter().flat_map(|group| &group.listen))
     }
 
-    /// Every address that is listened on over RDMA.
+    /// Returns all RDMA addresses of all portal groups.
     pub fn iser_listen(&self) -> impl Iterator<Item = &SocketAddr> {
         self.iser_listen.iter().chain(self.groups.iter().flat_map(|group| &group.iser_listen))
     }
@@ -87,17 +87,17 @@ impl Default for IscsiConfig {
     }
 }
 
-/// Whether I/O goes past the cache. What the words mean for files is said
-/// where an export has them; for a LUN they mean:
+/// Use of the page cache by I/O. For files of an export see
+/// `ExportConfig::direct_io`; for a LUN the values mean:
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DirectChoice {
-    /// Devices past it where they can, files through it.
+    /// Bypass for devices that support it, page cache for files.
     #[default]
     Auto,
-    /// Past it, or the LUN does not start.
+    /// Bypass; the LUN does not start if its store cannot do it.
     Always,
-    /// Through it.
+    /// Page cache.
     Never,
 }
 
@@ -109,23 +109,23 @@ const fn sector() -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LunConfig {
-    /// Its number.
+    /// Logical unit number.
     pub number: u16,
     /// A zvol, another block device, or a file.
     pub path: PathBuf,
-    /// Of a file that is created when missing or empty.
+    /// Size of the file, which is created if it is missing or empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
     /// Refuses every modification.
     #[serde(default)]
     pub read_only: bool,
-    /// Hosts may eject and load the medium.
+    /// Lets initiators eject and load the medium.
     #[serde(default)]
     pub removable: bool,
     /// Logical block size: 512 or 4096.
     #[serde(default = "sector")]
     pub block_bytes: u32,
-    /// Physical block size, when it must differ from the store's.
+    /// Physical block size in bytes, if it must differ from the store's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub physical_block_bytes: Option<u32>,
     /// Unit serial number; derived from target and LUN when absent.
@@ -134,10 +134,10 @@ pub struct LunConfig {
     /// NAA identifier, 16 or 32 hexadecimal digits; derived when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub naa: Option<NaaId>,
-    /// Write cache at start; absent: as the store has it.
+    /// Write cache at start; absent: the store's own setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<bool>,
-    /// UNMAP frees space, where the store can.
+    /// Lets UNMAP free space where the store can.
     #[serde(default = "yes")]
     pub thin: bool,
     /// "auto", "always" or "never".
@@ -145,15 +145,15 @@ pub struct LunConfig {
     pub direct: DirectChoice,
 }
 
-/// Zvols that are found: each becomes a logical unit of the target, with a
-/// number it keeps and an identity made from the zvol's.
+/// Zvols found by name: each becomes a logical unit of the target, with a
+/// number that it keeps and an identity derived from the zvol's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VolumesConfig {
-    /// A zvol, or a pattern of many: `*` stands for anything within one level,
-    /// a `**` at the end for one level or more.
+    /// A zvol, or a pattern that matches many: `*` matches within one level, a
+    /// `**` at the end matches one level or more.
     pub dataset: String,
-    /// The lowest number given to one.
+    /// Lowest number that is assigned.
     #[serde(default)]
     pub first_number: u16,
     /// Refuses every modification.
@@ -162,13 +162,13 @@ pub struct VolumesConfig {
     /// Logical block size: 512 or 4096.
     #[serde(default = "sector")]
     pub block_bytes: u32,
-    /// Physical block size, when it must differ from the store's.
+    /// Physical block size in bytes, if it must differ from the store's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub physical_block_bytes: Option<u32>,
-    /// Write cache at start; absent: as the store has it.
+    /// Write cache at start; absent: the store's own setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<bool>,
-    /// UNMAP frees space, where the store can.
+    /// Lets UNMAP free space where the store can.
     #[serde(default = "yes")]
     pub thin: bool,
     /// "auto", "always" or "never".
@@ -177,7 +177,7 @@ pub struct VolumesConfig {
 }
 
 impl VolumesConfig {
-    /// The logical unit of one zvol.
+    /// Builds the logical unit of one zvol.
     #[must_use]
     pub fn unit(&self, number: u16, path: PathBuf, serial: String, naa: NaaId) -> LunConfig {
         LunConfig {
@@ -212,8 +212,8 @@ impl FromStr for NaaId {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "\"{text}\" is no NAA identifier: 32 hexadecimal digits that start with 6, \
-                 or 16 that start with 2, 3 or 5"
+                "\"{text}\" is not an NAA identifier: 32 hexadecimal digits that start with 6, or \
+                 16 that start with 2, 3 or 5"
             )
         };
         let digits = text.strip_prefix("naa.").unwrap_or(text);
@@ -244,31 +244,33 @@ impl fmt::Display for NaaId {
     }
 }
 
-/// Which initiators a rule is about: one name, or all that start alike.
+/// Initiators that a rule applies to: one name, or all names with the same
+/// beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamePattern {
-    /// The name, or its beginning; lower case.
+    /// The name or its beginning, in lower case.
     pub text: String,
-    /// Whether more may follow.
+    /// Set if `text` is only the beginning of the name.
     pub prefix: bool,
 }
 
 impl NamePattern {
-    /// Whether it is about this initiator.
+    /// Returns whether the pattern matches this initiator.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let name = name.to_lowercase();
         if self.prefix { name.starts_with(&self.text) } else { name == self.text }
     }
 
-    /// Whether it is about everybody, or nearly: short of a naming authority.
+    /// Returns whether the pattern matches everybody or nearly everybody: it
+    /// ends before a naming authority.
     #[must_use]
     pub fn is_broad(&self) -> bool {
         let least = if self.text.starts_with("iqn.") { "iqn.2026-11.".len() } else { 10 };
         self.prefix && self.text.len() <= least
     }
 
-    /// Whether it is about everybody the other is about.
+    /// Returns whether the pattern matches every name that `other` matches.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         if self.prefix { other.text.starts_with(&self.text) } else { self == other }
@@ -281,13 +283,13 @@ impl FromStr for NamePattern {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, prefix) = text.strip_suffix('*').map_or((text, false), |start| (start, true));
         if name.contains('*') {
-            return Err(format!("\"{text}\": * may only stand at the end"));
+            return Err(format!("\"{text}\": * is only allowed at the end"));
         }
         let name = name.to_lowercase();
         let begins = |kind: &&str| name.starts_with(*kind) || (prefix && kind.starts_with(&name));
         if !["iqn.", "eui.", "naa."].iter().any(begins) {
             return Err(format!(
-                "\"{text}\" is no initiator's name: these begin with iqn., eui. or naa."
+                "\"{text}\" is not an initiator's name: it must begin with iqn., eui. or naa."
             ));
         }
         Ok(Self { text: name, prefix })
@@ -300,7 +302,7 @@ impl fmt::Display for NamePattern {
     }
 }
 
-/// Values written as text.
+/// Implements serde for values that are written as text.
 macro_rules! as_text {
     ($($kind:ty),*) => {$(
         impl<'de> Deserialize<'de> for $kind {
@@ -318,22 +320,22 @@ macro_rules! as_text {
 
 as_text!(NaaId, NamePattern);
 
-/// Who may use a target, and how.
+/// An initiator that may use a target, and its rights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InitiatorConfig {
-    /// An initiator's name, or its beginning and a `*`.
+    /// The initiator's name, or the beginning of a name and a `*`.
     pub name: NamePattern,
-    /// Networks it may come from; empty: any.
+    /// Networks it may connect from; empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<Cidr>,
-    /// What it must prove.
+    /// CHAP credentials the initiator must present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chap: Option<ChapConfig>,
-    /// What the target proves to it.
+    /// CHAP credentials the target presents to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutual_chap: Option<ChapConfig>,
-    /// LUNs it sees; absent: all.
+    /// LUNs visible to it; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub luns: Option<Vec<u16>>,
 }
@@ -350,15 +352,15 @@ const fn two() -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetConfig {
-    /// Its iSCSI name.
+    /// iSCSI name of the target.
     pub name: String,
-    /// What people call it.
+    /// Alias for people to read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
-    /// Lets initiators in that no rule names.
+    /// Admits initiators that no rule names.
     #[serde(default)]
     pub allow_any_initiator: bool,
-    /// Most connections of a session.
+    /// Most connections of one session.
     #[serde(default = "four")]
     pub max_connections: u32,
     /// Highest error recovery level: 0, 1 or 2.
@@ -367,10 +369,10 @@ pub struct TargetConfig {
     /// Its logical units.
     #[serde(default, rename = "lun", skip_serializing_if = "Vec::is_empty")]
     pub luns: Vec<LunConfig>,
-    /// Zvols that become logical units as they are found.
+    /// Zvols that become logical units when they are found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumesConfig>,
-    /// Who may use it, first match wins.
+    /// Rules for initiators; the first match applies.
     #[serde(default, rename = "initiator", skip_serializing_if = "Vec::is_empty")]
     pub initiators: Vec<InitiatorConfig>,
 }

@@ -1,15 +1,15 @@
-//! Rules between values. Each problem names the key, the reason and what to
-//! do.
+//! Rules between values. Each problem names the key, the reason and the next
+//! step.
 
 use crate::schema::{ByteSize, Config, ExportConfig};
 use std::collections::HashMap;
 
-/// Longest pseudo path in bytes: what MOUNT takes (RFC 1813 §5.1.2).
+/// Longest pseudo path in bytes: the limit of MOUNT (RFC 1813 §5.1.2).
 const MAX_PSEUDO_BYTES: usize = 1024;
-/// Longest name in it.
+/// Longest component of a pseudo path in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Everything that is wrong.
+/// Lists all problems of a configuration.
 pub(crate) fn problems(config: &Config) -> Vec<String> {
     let mut found = Vec::new();
     server(config, &mut found);
@@ -91,7 +91,7 @@ fn check_export(export: &ExportConfig, has_rdma: bool, name: &str, found: &mut V
                 wrong(format!("dataset = \"{dataset}\": {problem}"));
             }
             if dataset.contains('*') && export.fsid.is_some() {
-                wrong("fsid: a pattern's exports have numbers of their own; remove it".into());
+                wrong("fsid: each export of a pattern has its own number; remove fsid".into());
             }
         }
         _ => {}
@@ -153,7 +153,8 @@ fn check_export(export: &ExportConfig, has_rdma: bool, name: &str, found: &mut V
         for (key, id) in [("anon_uid", client.anon_uid), ("anon_gid", client.anon_gid)] {
             if id == u32::MAX {
                 wrong(format!(
-                    "clients entry \"{}\": {key} = {id} is nobody's number",
+                    "clients entry \"{}\": {key} = {id} cannot be used: setfsuid takes it for \
+                     \"no change\"",
                     client.matches
                 ));
             }
@@ -161,7 +162,7 @@ fn check_export(export: &ExportConfig, has_rdma: bool, name: &str, found: &mut V
     }
 }
 
-/// What is wrong with a dataset's name or a pattern of names.
+/// Returns the fault in a dataset's name or a pattern of names.
 pub(crate) fn pattern_problem(text: &str) -> Option<String> {
     let mut parts = text.split('/').peekable();
     if parts.peek().is_some_and(|pool| pool.contains('*') || pool.is_empty()) {
@@ -197,12 +198,13 @@ fn check_paths_apart(config: &Config, found: &mut Vec<String>) {
             let (one, two) = (&export.pseudo, &other.pseudo);
             if one == two {
                 found.push(format!(
-                    "export {one}: pseudo = \"{one}\" is there twice; give each export a place of its own"
+                    "export {one}: pseudo = \"{one}\" is used twice; give each export its own \
+                     pseudo path"
                 ));
             } else if inside(one, two) || inside(two, one) {
                 found.push(format!(
-                    "export {one}: pseudo path and that of export {two} lie one inside the other; \
-                     give each a place of its own"
+                    "export {one}: pseudo path and that of export {two} are nested; give each \
+                     its own pseudo path"
                 ));
             }
         }

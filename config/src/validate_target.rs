@@ -13,7 +13,7 @@ const MAX_LUN: u16 = 0x3fff;
 /// Longest iSCSI name in bytes (RFC 7143 §4.2.7.2).
 const MAX_NAME_BYTES: usize = 223;
 
-/// Everything that is wrong.
+/// Adds the problems of portals and targets.
 pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
     let iscsi = &config.iscsi;
     if iscsi.portal_group == 0 {
@@ -49,25 +49,28 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
     for target in &config.targets {
         check_target(target, found);
         if !names.insert(target.name.to_lowercase()) {
-            found.push(format!("target {}: its name is used twice", target.name));
+            found.push(format!("target {}: the name is used twice", target.name));
         }
         for lun in &target.luns {
             let place = format!("target {} lun {}", target.name, lun.number);
             if let Some(other) = paths.insert(&lun.path, place.clone()) {
-                found.push(format!("{place}: path {} is {other} already", lun.path.display()));
+                found.push(format!(
+                    "{place}: path {} is used by {other} already",
+                    lun.path.display()
+                ));
             }
-            // Hosts would take the two for one disk that is reached twice.
+            // Initiators would take the two for one disk with two paths.
             let serial = lun.serial.as_ref().map(|serial| format!("serial {serial}"));
             for identity in serial.into_iter().chain(lun.naa.map(|naa| format!("naa {naa}"))) {
                 if let Some(other) = identities.insert(identity.clone(), place.clone()) {
-                    found.push(format!("{place}: {identity} is that of {other}"));
+                    found.push(format!("{place}: {identity} is used by {other} already"));
                 }
             }
         }
     }
 }
 
-/// Each address and each tag once.
+/// Requires each address and each tag to be unique.
 fn check_groups(iscsi: &IscsiConfig, found: &mut Vec<String>) {
     let has_first = !iscsi.listen.is_empty() || !iscsi.iser_listen.is_empty();
     if !has_first && !iscsi.groups.is_empty() {
@@ -88,19 +91,19 @@ fn check_groups(iscsi: &IscsiConfig, found: &mut Vec<String>) {
         let again: Vec<_> =
             again.chain(group.iser_listen.iter().filter(|a| !over_rdma.insert(a))).collect();
         for address in again {
-            found.push(format!("{place}: {address} is there already"));
+            found.push(format!("{place}: {address} is used already"));
         }
     }
 }
 
-/// What is wrong with one logical unit, if anything.
+/// Returns the problems of one logical unit.
 pub(crate) fn lun_problems(target: &str, lun: &LunConfig) -> Vec<String> {
     let mut found = Vec::new();
     check_lun(target, lun, &mut found);
     found
 }
 
-/// What is wrong with one initiator's rule, if anything.
+/// Returns the problems of one initiator's rule.
 pub(crate) fn initiator_problems(target: &str, initiator: &InitiatorConfig) -> Vec<String> {
     let mut found = Vec::new();
     check_initiator(target, initiator, None, &mut found);
@@ -132,7 +135,7 @@ fn check_target(target: &TargetConfig, found: &mut Vec<String>) {
     for lun in &target.luns {
         check_lun(name, lun, found);
         if !numbers.insert(lun.number) {
-            found.push(format!("target {name}: lun {} is there twice", lun.number));
+            found.push(format!("target {name}: lun {} is listed twice", lun.number));
         }
     }
     for volumes in &target.volumes {
@@ -140,10 +143,11 @@ fn check_target(target: &TargetConfig, found: &mut Vec<String>) {
     }
     let mut names: Vec<&NamePattern> = Vec::new();
     for initiator in &target.initiators {
-        // Which numbers zvols get is known when they are found.
+        // The numbers that zvols get are only known when they are found.
         let known = target.volumes.is_empty().then_some(&numbers);
         check_initiator(name, initiator, known, found);
-        // With `clients` the next rule may be for the same name elsewhere.
+        // A rule with `clients` may be followed by one for the same name from
+        // other networks.
         if let Some(before) = names.iter().find(|before| before.covers(&initiator.name)) {
             found.push(format!(
                 "target {name} initiator {}: never reached, {before} before it matches first",
@@ -212,8 +216,9 @@ fn check_initiator(
     let place = format!("target {target} initiator {}", initiator.name);
     if initiator.name.is_broad() && initiator.chap.is_none() && initiator.clients.is_empty() {
         found.push(format!(
-            "{place}: names everybody, or nearly; add chap or clients, name at least the authority \
-             (\"iqn.2026-11.org.example:*\"), or say allow_any_initiator = true on the target"
+            "{place}: matches nearly every initiator; add chap or clients, name at least the \
+             authority (\"iqn.2026-11.org.example:*\"), or say allow_any_initiator = true on the \
+             target"
         ));
     }
     if initiator.mutual_chap.is_some() && initiator.chap.is_none() {
@@ -226,7 +231,7 @@ fn check_initiator(
     }
     for lun in initiator.luns.iter().flatten() {
         if numbers.is_some_and(|numbers| !numbers.contains(lun)) {
-            found.push(format!("{place}: luns names {lun}, which the target does not have"));
+            found.push(format!("{place}: luns lists {lun}, which the target does not have"));
         }
     }
 }
@@ -259,10 +264,10 @@ mod tests {
         let two = |first: &str, second: &str| {
             problems(&format!("{target}{}{}", lun(0, "/a", first), lun(1, "/b", second)))
         };
-        assert!(two(naa, naa).contains("lun 1: naa 6025a470000000000000000000000001 is that of"));
-        assert!(two("serial = \"x\"", "serial = \"x\"").contains("serial x is that of"));
+        assert!(two(naa, naa).contains("lun 1: naa 6025a470000000000000000000000001 is used by"));
+        assert!(two("serial = \"x\"", "serial = \"x\"").contains("serial x is used by"));
         let same = problems(&format!("{target}{}{}", lun(0, "/a", ""), lun(0, "/a", "")));
-        assert!(same.contains("there twice") && same.contains("path /a is"), "{same}");
+        assert!(same.contains("listed twice") && same.contains("path /a is"), "{same}");
     }
 
     #[test]
@@ -271,7 +276,7 @@ mod tests {
             format!("[[iscsi.group]]\ntag = {tag}\nlisten = [\"127.0.0.1:{port}\"]\n")
         };
         assert!(problems(&group(1, 3261)).contains("iscsi.group 1: tag"));
-        assert!(problems(&group(2, 3260)).contains("127.0.0.1:3260 is there already"));
+        assert!(problems(&group(2, 3260)).contains("127.0.0.1:3260 is used already"));
         assert!(problems(&(group(2, 1) + &group(2, 2))).contains("iscsi.group 2: tag"));
     }
 
@@ -284,7 +289,7 @@ mod tests {
             )
         };
         let read = |text: &str| crate::parse(text, Path::new("x"));
-        assert!(read(&rule("")).unwrap_err().to_string().contains("names everybody"));
+        assert!(read(&rule("")).unwrap_err().to_string().contains("matches nearly every"));
         assert!(read(&rule("clients = [\"10.0.0.0/8\"]\n")).is_ok());
         assert!(read(&rule("chap = { user = \"u\", secret_file = \"/s\" }\n")).is_ok());
     }
@@ -312,7 +317,7 @@ mod tests {
             "path = \"a\": must be absolute",
             "block_bytes = 1024",
             "size = 100",
-            "luns names 3",
+            "luns lists 3",
             "mutual_chap needs chap",
         ] {
             assert!(said.contains(part), "{part} is missing in {said}");

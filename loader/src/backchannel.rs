@@ -1,24 +1,24 @@
-//! The back channel of a client: callbacks come on any of its connections.
+//! Back channel of a client: callbacks may arrive on any of its connections.
 
 use crate::callback::CallbackProgram;
 use crate::delegation::Delegations;
-use crate::lease::Attention;
+use crate::lease::LeaseMonitor;
 use crate::session::Session;
 use crate::transport::Callbacks;
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// See the module.
+/// Back channel of a client.
 #[derive(Debug)]
 pub(crate) struct BackChannel {
     program: Mutex<CallbackProgram>,
     delegations: Arc<Delegations>,
-    attention: Arc<Attention>,
+    monitor: Arc<LeaseMonitor>,
 }
 
 impl BackChannel {
-    pub(crate) fn new(attention: Arc<Attention>) -> Self {
-        Self { program: Mutex::default(), delegations: Arc::default(), attention }
+    pub(crate) fn new(monitor: Arc<LeaseMonitor>) -> Self {
+        Self { program: Mutex::default(), delegations: Arc::default(), monitor }
     }
 
     pub(crate) fn delegations(&self) -> &Arc<Delegations> {
@@ -29,12 +29,12 @@ impl BackChannel {
         self.program.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session is about to be created.
+    /// Announces that a session is about to be created.
     pub(crate) fn expect(&self) {
         self.program().expect();
     }
 
-    /// It was, or not.
+    /// Reports that the session was created, or not.
     pub(crate) fn begin(&self, session: Option<&Session>) {
         self.program().begin(session.map(|session| (session.id(), session.back_slots())));
     }
@@ -46,6 +46,6 @@ impl Callbacks for BackChannel {
     }
 
     fn connection_lost(&self) {
-        self.attention.connection_lost();
+        self.monitor.connection_lost();
     }
 }

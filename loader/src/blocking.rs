@@ -1,25 +1,25 @@
-//! One connection, one thread, no runtime: what load generators, tests and
-//! small tools need. Requests may be pipelined: send several, then receive.
+//! One connection, one thread, no runtime: for load generators, tests and small
+//! tools. Requests may be pipelined: send several, then receive.
 
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
-use crate::session::{NFS_PROGRAM, SessionRequest, decode, encode};
+use crate::session::{SessionRequest, decode, encode};
 use bytes::Bytes;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
-use zgate_nfs::v4::op::create_session::{self, ChannelAttrs};
-use zgate_nfs::v4::op::{exchange_id, sequence};
-use zgate_nfs::v4::wire::{ClientId, OpNum, SessionId, Status};
+use zgate_nfs_wire::v4::op::create_session::{self, ChannelAttrs};
+use zgate_nfs_wire::v4::op::{exchange_id, sequence};
+use zgate_nfs_wire::v4::{ClientId, OpNum, SessionId, Status, VERSION};
 use zgate_rpc::auth::OpaqueAuth;
 use zgate_rpc::record::{MARKER_BYTES, Marker};
 use zgate_rpc::{CallHeader, Credential};
 use zgate_store::Payload;
-use zgate_xdr::{Encode, Encoder, Message, Opaque, Segment};
+use zgate_xdr::{Encode, Encoder, Message, Segment};
 
-/// Largest reply taken, in bytes.
+/// Largest reply accepted, in bytes.
 const MAX_REPLY_BYTES: usize = 8 << 20;
-/// Received in one go, in bytes.
+/// Bytes received at once.
 const RECEIVE_BYTES: usize = 256 << 10;
 
 /// A TCP connection that carries RPC records.
@@ -30,13 +30,14 @@ pub struct Connection {
     xid: u32,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
-    /// `incoming[start..end]` was received and not yet given out.
+    /// Start of the bytes `incoming[start..end]` that were received but not
+    /// returned yet.
     start: usize,
     end: usize,
 }
 
 impl Connection {
-    /// Connects; a server that says nothing for `patience` is an error.
+    /// Connects; a server without an answer for `patience` is an error.
     ///
     /// # Errors
     /// [`ClientError::Transport`].
@@ -45,7 +46,7 @@ impl Connection {
         Self::over(TcpStream::connect(address).map_err(failed)?, address, patience)
     }
 
-    /// The same over a stream that is connected already.
+    /// Uses a stream that is connected already.
     ///
     /// # Errors
     /// [`ClientError::Transport`].
@@ -74,7 +75,7 @@ impl Connection {
         ClientError::Transport { address: self.address.to_string(), source }
     }
 
-    /// A transaction id not used before on this connection.
+    /// Returns a transaction id not used before on this connection.
     pub fn next_xid(&mut self) -> u32 {
         self.xid = self.xid.wrapping_add(1);
         self.xid
@@ -83,7 +84,7 @@ impl Connection {
     /// Queues a call for the next [`Self::flush`].
     ///
     /// # Errors
-    /// [`ClientError::Garbled`] for a message that is no client's.
+    /// [`ClientError::Garbled`] for a message that a client cannot send.
     pub fn queue(&mut self, message: &Message) -> Result<(), ClientError> {
         let marker = Marker::whole(message.len()).ok_or(ClientError::Garbled("the call"))?;
         self.outgoing.extend_from_slice(&marker);
@@ -98,7 +99,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends raw bytes as they are: for tests of what a server refuses.
+    /// Sends raw bytes, for tests of a server's error handling.
     ///
     /// # Errors
     /// [`ClientError::Transport`].
@@ -106,7 +107,7 @@ impl Connection {
         self.stream.write_all(bytes).map_err(|error| self.failed(error))
     }
 
-    /// Sends what was queued.
+    /// Sends the queued calls.
     ///
     /// # Errors
     /// [`ClientError::Transport`].
@@ -116,7 +117,7 @@ impl Connection {
         sent.map_err(|error| self.failed(error))
     }
 
-    /// Whether a whole reply can be given out without waiting.
+    /// Returns whether a complete reply is available without waiting.
     #[must_use]
     pub fn has_reply(&self) -> bool {
         let received = &self.incoming[self.start..self.end];
@@ -144,7 +145,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next reply, in place: valid until the next call.
+    /// Returns the next reply in place: valid until the next call.
     ///
     /// # Errors
     /// [`ClientError::Transport`], [`ClientError::Garbled`].
@@ -165,7 +166,7 @@ impl Connection {
                 self.start = body + marker.len;
                 return Ok(&self.incoming[body..body + marker.len]);
             }
-            // Several fragments: close the gap its marker leaves.
+            // Several fragments: close the gap of the marker.
             self.fill(len + MARKER_BYTES + marker.len)?;
             let at = self.start + len;
             self.incoming.copy_within(at + MARKER_BYTES..self.end, at);
@@ -180,7 +181,7 @@ impl Connection {
         }
     }
 
-    /// Sends a message and waits for one reply: the whole RPC message.
+    /// Sends a message and waits for one reply, the whole RPC message.
     ///
     /// # Errors
     /// As [`Self::receive`].
@@ -190,7 +191,7 @@ impl Connection {
         self.receive().map(Bytes::copy_from_slice)
     }
 
-    /// Calls a procedure of any program; the answer is what follows the RPC
+    /// Calls a procedure of any program; the answer is the part behind the RPC
     /// header.
     ///
     /// # Errors
@@ -220,7 +221,8 @@ impl Connection {
         Ok(raw.slice(at..))
     }
 
-    /// A COMPOUND without a session: minor version 0, or what may stand alone.
+    /// Sends a COMPOUND without a session: of minor version 0, or with an
+    /// operation that needs none.
     ///
     /// # Errors
     /// As [`Self::call`].
@@ -234,47 +236,40 @@ impl Connection {
         decode(self.exchange(&encode(xid, &credential.to_opaque(), minor, None, ops))?)
     }
 
-    /// The NULL procedure of NFSv4: is anybody there?
+    /// Calls the NULL procedure of NFSv4, to test whether the server answers.
     ///
     /// # Errors
     /// As [`Self::call`].
     pub fn ping(&mut self) -> Result<(), ClientError> {
-        self.call((NFS_PROGRAM, 4, 0), &Credential::None, &()).map(|_| ())
+        self.call((zgate_nfs_wire::PROGRAM, VERSION, 0), &Credential::None, &()).map(|_| ())
     }
 }
 
-/// A session whose slots the caller numbers.
+/// A session whose caller chooses the slots.
 #[derive(Debug)]
 pub struct Session {
-    /// The client.
+    /// Client id.
     pub client: ClientId,
-    /// The session.
+    /// Session id.
     pub id: SessionId,
-    /// What the server allows.
+    /// Limits of the fore channel set by the server.
     pub fore: ChannelAttrs,
     minor: u32,
     credential: OpaqueAuth,
-    /// The last sequence number of each slot.
+    /// Last sequence number of each slot.
     sequences: Vec<u32>,
 }
 
 impl Session {
-    /// EXCHANGE_ID and CREATE_SESSION. RECLAIM_COMPLETE is the caller's.
+    /// Sends EXCHANGE_ID and CREATE_SESSION. The caller sends RECLAIM_COMPLETE.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub fn create(
         connection: &mut Connection,
         request: &SessionRequest,
     ) -> Result<Self, ClientError> {
-        let introduce = exchange_id::Args {
-            verifier: request.verifier,
-            owner: Opaque(request.owner.clone()),
-            flags: 0,
-            protect: exchange_id::Protect::None,
-            implementation: None,
-        };
-        let ops = Ops::new().op(OpNum::ExchangeId, &introduce);
+        let ops = Ops::new().op(OpNum::ExchangeId, &request.exchange_id());
         let mut results = connection.compound(request.minor, &request.credential, ops)?;
         let known: exchange_id::Res = results.next(OpNum::ExchangeId)?;
         let ops = Ops::new().op(OpNum::CreateSession, &request.create_session(&known, false));
@@ -290,12 +285,13 @@ impl Session {
         })
     }
 
-    /// Speaks for another user from now on.
+    /// Changes the credential of later calls.
     pub fn set_credential(&mut self, credential: &Credential) {
         self.credential = credential.to_opaque();
     }
 
-    /// The next request of a slot. The slot must have no request under way.
+    /// Builds the next request of a slot. The slot must have no request in
+    /// flight.
     #[must_use]
     pub fn request(&mut self, xid: u32, slot: u32, cache_this: bool, ops: Ops) -> Message {
         let sequence = &mut self.sequences[slot as usize];
@@ -310,7 +306,7 @@ impl Session {
         encode(xid, &self.credential, self.minor, Some(&args), ops)
     }
 
-    /// The request of a slot once more, as after a lost reply.
+    /// Builds the last request of a slot again, as after a lost reply.
     #[must_use]
     pub fn repeat(&mut self, xid: u32, slot: u32, cache_this: bool, ops: Ops) -> Message {
         let sequence = &mut self.sequences[slot as usize];
@@ -318,20 +314,20 @@ impl Session {
         self.request(xid, slot, cache_this, ops)
     }
 
-    /// Runs a COMPOUND in slot 0 and has its reply kept; the results begin
-    /// behind SEQUENCE.
+    /// Runs a COMPOUND in slot 0 and requests that its reply is cached; the
+    /// results begin behind SEQUENCE.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub fn call(&mut self, connection: &mut Connection, ops: Ops) -> Result<Results, ClientError> {
         self.run(connection, ops, true)
     }
 
-    /// The same without having the reply kept: for READ, whose answer may be
-    /// larger than what a slot keeps.
+    /// Runs a COMPOUND without a cached reply: for READ, whose reply may exceed
+    /// the slot's cache.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub fn call_uncached(
         &mut self,
         connection: &mut Connection,
@@ -353,10 +349,10 @@ impl Session {
         Ok(results)
     }
 
-    /// RECLAIM_COMPLETE; having said it before is no error.
+    /// Sends RECLAIM_COMPLETE; repeating it is not an error.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub fn reclaim_complete(&mut self, connection: &mut Connection) -> Result<(), ClientError> {
         let ops = Ops::new().op(OpNum::ReclaimComplete, &false);
         match self.call(connection, ops)?.skip(OpNum::ReclaimComplete) {

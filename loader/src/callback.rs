@@ -1,47 +1,38 @@
-//! The callback program (RFC 8881 §20): bytes of a call in, bytes of its answer
-//! out. What is recalled goes to whoever holds it.
+//! The callback program (RFC 8881 §20): takes the bytes of a call and returns
+//! those of its reply. Recalls are passed to the holder of the delegations.
 
 use bytes::Bytes;
-use zgate_nfs::limits::MAX_TAG_BYTES;
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::create_session::ChannelAttrs;
-use zgate_nfs::v4::wire::{Bitmap, SessionId, Stateid, Status};
+use zgate_nfs_wire::v4::callback::{
+    Body, CB_NULL, CallHead, CallbackNum, CallbackOp, OpResult, READ_DELEGATIONS, Reply, Sequence,
+    SequenceRes, VERSION,
+};
+use zgate_nfs_wire::v4::op::create_session::ChannelAttrs;
+use zgate_nfs_wire::v4::{self, SessionId, Stateid, Status};
 use zgate_rpc::CallHeader;
 use zgate_rpc::message::{AcceptError, CallError, Rejection, encode_rejection, encode_success};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 
-/// The number this program is asked for by.
+/// Program number of the callback program.
 pub(crate) const PROGRAM: u32 = 0x4000_0000;
-/// Its version; some servers take the protocol's own (RFC 8881 §18.36.3 is not
-/// clear about it).
-const VERSIONS: [u32; 2] = [1, 4];
+/// Its versions; some servers use the protocol's own (RFC 8881 §18.36.3 is
+/// ambiguous).
+const VERSIONS: [u32; 2] = [VERSION, v4::VERSION];
 
-/// Longest call and answer, in bytes.
+/// Longest call and reply, in bytes.
 pub(crate) const MAX_MESSAGE_BYTES: u32 = 4096;
 const MAX_OPS: u32 = 8;
 const MAX_SLOTS: u32 = 4;
-/// Referring lists of a CB_SEQUENCE, and calls in each.
-const MAX_REFERRING: usize = 64;
 const _: () = assert!(MAX_OPS as usize * 64 < MAX_MESSAGE_BYTES as usize);
 
-const OP_CB_GETATTR: u32 = 3;
-const OP_CB_RECALL: u32 = 4;
-const OP_CB_RECALL_ANY: u32 = 8;
-const OP_CB_SEQUENCE: u32 = 11;
-const OP_CB_OFFLOAD: u32 = 15;
-const OP_CB_ILLEGAL: u32 = 10044;
-/// RCA4_TYPE_MASK_RDATA_DLG.
-const READ_DELEGATIONS: u32 = 0;
-
-/// Who holds what a server recalls.
+/// Holder of recalled delegations.
 pub(crate) trait Holder {
-    /// Gives one delegation back, soon.
+    /// Schedules the return of one delegation.
     fn recall(&self, stateid: Stateid) -> Status;
-    /// Gives all delegations back but so many.
+    /// Schedules the return of all but `keep` delegations.
     fn recall_any(&self, keep: usize);
 }
 
-/// What this side takes on a back channel.
+/// Returns the channel attributes that this side offers for a back channel.
 pub(crate) fn attributes() -> ChannelAttrs {
     ChannelAttrs {
         header_pad_bytes: 0,
@@ -59,25 +50,23 @@ struct Slot {
     answer: Option<Bytes>,
 }
 
-/// The program's state: the slots of the back channel.
+/// State of the program: the slots of the back channel.
 #[derive(Debug, Default)]
 pub(crate) struct CallbackProgram {
     session: Option<SessionId>,
-    /// A session is being created: its calls may be here before its name.
+    /// Set while a session is being created: its callbacks may arrive before
+    /// its id.
     expecting: bool,
     slots: Vec<Slot>,
 }
 
-/// How one operation went, and its result body.
-type Outcome = (Status, Vec<u8>);
-
 impl CallbackProgram {
-    /// A session is about to be created.
+    /// Announces that a session is about to be created.
     pub(crate) fn expect(&mut self) {
         self.expecting = true;
     }
 
-    /// A session with so many slots has been created, or none.
+    /// Sets the session with its number of slots, or none.
     pub(crate) fn begin(&mut self, session: Option<(SessionId, u32)>) {
         self.expecting = false;
         if let Some((session, slots)) = session {
@@ -86,7 +75,7 @@ impl CallbackProgram {
         }
     }
 
-    /// The answer to a call; none to what is no call.
+    /// Returns the reply to a call; none if it is not a call.
     pub(crate) fn answer(&mut self, call: &[u8], holder: &impl Holder) -> Option<Bytes> {
         let mut d = Decoder::new(call);
         let mut e = Encoder::with_capacity(256);
@@ -95,8 +84,7 @@ impl CallbackProgram {
             Err(CallError::Reject { xid, why }) => encode_rejection(&mut e, xid, why),
             Ok(header) => match reject(&header) {
                 Some(why) => encode_rejection(&mut e, header.xid, Rejection::Accept(why)),
-                // CB_NULL.
-                None if header.procedure == 0 => encode_success(&mut e, header.xid),
+                None if header.procedure == CB_NULL => encode_success(&mut e, header.xid),
                 None => match self.compound(&mut d, holder) {
                     Ok(answer) => {
                         encode_success(&mut e, header.xid);
@@ -114,54 +102,46 @@ impl CallbackProgram {
 
     /// CB_COMPOUND.
     fn compound(&mut self, d: &mut Decoder<'_>, holder: &impl Holder) -> Result<Bytes, XdrError> {
-        let tag = d.opaque(MAX_TAG_BYTES)?.to_vec();
-        let minor = d.u32()?;
-        let _callback_ident = d.u32()?;
-        let count = d.u32()?;
-        if !(1..=2).contains(&minor) {
-            return Ok(compound_answer(Status::MinorVersMismatch, &tag, &[]));
+        let head = CallHead::decode(d)?;
+        let mut reply = Reply { status: Status::Ok, tag: head.tag, results: Vec::new() };
+        if !(1..=2).contains(&head.minor) {
+            reply.status = Status::MinorVersMismatch;
+            return Ok(bytes_of(&reply));
         }
-        if count == 0 {
-            return Ok(compound_answer(Status::Ok, &tag, &[]));
+        if head.count == 0 {
+            return Ok(bytes_of(&reply));
         }
         let first = d.u32()?;
-        if first != OP_CB_SEQUENCE {
+        if first != CallbackNum::Sequence as u32 {
             // RFC 8881 §20.9.3.
-            let status = Status::OpNotInSession;
-            return Ok(compound_answer(status, &tag, &[(first, (status, Vec::new()))]));
+            end(&mut reply, OpResult::bare(first, Status::OpNotInSession));
+            return Ok(bytes_of(&reply));
         }
-        let args = CbSequence::decode(d)?;
-        let slot = match self.take(&args, count) {
-            Ok(Turn::New(slot)) => slot,
-            Ok(Turn::Again(answer)) => return Ok(answer),
+        let args = Sequence::decode(d)?;
+        let slot = match self.take(&args, head.count) {
+            Ok(Request::New(slot)) => slot,
+            Ok(Request::Again(answer)) => return Ok(answer),
             Err(status) => {
-                let results = [(first, (status, Vec::new()))];
-                return Ok(compound_answer(status, &tag, &results));
+                end(&mut reply, OpResult::bare(first, status));
+                return Ok(bytes_of(&reply));
             }
         };
-        let mut results = vec![(first, (Status::Ok, args.answer(self.slots.len())))];
-        let mut status = Status::Ok;
-        for _ in 1..count {
-            let number = d.u32();
-            let (number, outcome) = match number {
-                Ok(number) => run(number, d, holder),
-                Err(_) => (OP_CB_ILLEGAL, (Status::Badxdr, Vec::new())),
-            };
-            status = outcome.0;
-            results.push((number, outcome));
-            if status != Status::Ok {
+        reply.results.push(self.took(&args));
+        for _ in 1..head.count {
+            end(&mut reply, run(d, holder));
+            if reply.status != Status::Ok {
                 break;
             }
         }
-        let answer = compound_answer(status, &tag, &results);
+        let answer = bytes_of(&reply);
         if let Some(slot) = self.slots.get_mut(slot) {
             *slot = Slot { sequence: args.sequence, answer: Some(answer.clone()) };
         }
         Ok(answer)
     }
 
-    /// Whose turn it is in a slot (RFC 8881 §2.10.6.1, §20.9).
-    fn take(&self, args: &CbSequence, count: u32) -> Result<Turn, Status> {
+    /// Looks at the sequence number of a slot (RFC 8881 §2.10.6.1, §20.9).
+    fn take(&self, args: &Sequence, count: u32) -> Result<Request, Status> {
         if self.session != Some(args.session) {
             return Err(if self.expecting { Status::Delay } else { Status::Badsession });
         }
@@ -171,19 +151,38 @@ impl CallbackProgram {
             return Err(Status::BadHighSlot);
         }
         if args.sequence == slot.sequence.wrapping_add(1) {
-            return if count > MAX_OPS { Err(Status::TooManyOps) } else { Ok(Turn::New(number)) };
+            return if count > MAX_OPS {
+                Err(Status::TooManyOps)
+            } else {
+                Ok(Request::New(number))
+            };
         }
         match &slot.answer {
-            Some(answer) if args.sequence == slot.sequence => Ok(Turn::Again(answer.clone())),
+            Some(answer) if args.sequence == slot.sequence => Ok(Request::Again(answer.clone())),
             _ => Err(Status::SeqMisordered),
         }
     }
+
+    /// CB_SEQUENCE's result. Its referring calls are ignored: a recall that
+    /// arrives before the reply that granted the delegation is matched by its
+    /// stateid.
+    fn took(&self, args: &Sequence) -> OpResult {
+        let highest_slot = self.slots.len().saturating_sub(1) as u32;
+        let body = Body::Sequence(SequenceRes {
+            session: args.session,
+            sequence: args.sequence,
+            slot: args.slot,
+            highest_slot,
+            target_highest_slot: highest_slot,
+        });
+        OpResult { num: CallbackNum::Sequence as u32, status: Status::Ok, body }
+    }
 }
 
-enum Turn {
-    /// A request that was not there before.
+enum Request {
+    /// A new request in this slot.
     New(usize),
-    /// One that was answered.
+    /// A retransmission, with its cached reply.
     Again(Bytes),
 }
 
@@ -197,95 +196,55 @@ fn reject(header: &CallHeader) -> Option<AcceptError> {
     (header.procedure > 1).then_some(AcceptError::ProcedureUnavailable)
 }
 
-/// Runs an operation behind CB_SEQUENCE. Its arguments are read to their end
-/// only where others may follow: everything that is refused is the last one.
-fn run(number: u32, d: &mut Decoder<'_>, holder: &impl Holder) -> (u32, Outcome) {
-    let status = match number {
-        OP_CB_RECALL => recall(d, holder).unwrap_or(Status::Badxdr),
-        OP_CB_RECALL_ANY => recall_any(d, holder).unwrap_or(Status::Badxdr),
-        OP_CB_SEQUENCE => Status::SequencePos,
-        OP_CB_GETATTR..=OP_CB_OFFLOAD => Status::Notsupp,
-        _ => return (OP_CB_ILLEGAL, (Status::OpIllegal, Vec::new())),
+/// Adds a result, whose status is that of the whole.
+fn end(reply: &mut Reply, result: OpResult) {
+    reply.status = result.status;
+    reply.results.push(result);
+}
+
+/// Runs an operation behind CB_SEQUENCE. Its arguments are decoded completely
+/// only where other operations may follow: a refused operation is the last one.
+fn run(d: &mut Decoder<'_>, holder: &impl Holder) -> OpResult {
+    let illegal = |status| OpResult::bare(CallbackNum::Illegal as u32, status);
+    let num = match d.u32().map(CallbackNum::from_u32) {
+        Ok(Some(num)) if num != CallbackNum::Illegal => num,
+        Ok(_) => return illegal(Status::OpIllegal),
+        Err(_) => return illegal(Status::Badxdr),
     };
-    (number, (status, Vec::new()))
-}
-
-fn recall(d: &mut Decoder<'_>, holder: &impl Holder) -> Result<Status, XdrError> {
-    let stateid = Stateid::decode(d)?;
-    let _truncate = bool::decode(d)?;
-    Fh::decode(d)?;
-    Ok(holder.recall(stateid))
-}
-
-fn recall_any(d: &mut Decoder<'_>, holder: &impl Holder) -> Result<Status, XdrError> {
-    let keep = d.u32()?;
-    if Bitmap::decode(d)?.contains(READ_DELEGATIONS) {
-        holder.recall_any(keep as usize);
-    }
-    Ok(Status::Ok)
-}
-
-fn compound_answer(status: Status, tag: &[u8], results: &[(u32, Outcome)]) -> Bytes {
-    let mut e = Encoder::with_capacity(128);
-    status.encode(&mut e);
-    e.opaque(tag);
-    e.u32(results.len() as u32);
-    for (number, (status, body)) in results {
-        e.u32(*number);
-        status.encode(&mut e);
-        e.raw(body);
-    }
-    e.finish().flatten().unwrap_or_default()
-}
-
-/// CB_SEQUENCE4args.
-#[derive(Debug)]
-struct CbSequence {
-    session: SessionId,
-    sequence: u32,
-    slot: u32,
-    highest_slot: u32,
-}
-
-impl CbSequence {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        let args = Self {
-            session: SessionId::decode(d)?,
-            sequence: d.u32()?,
-            slot: d.u32()?,
-            highest_slot: d.u32()?,
-        };
-        let _cache_this = bool::decode(d)?;
-        // csa_referring_call_lists: which of our calls this one may overtake.
-        // What is recalled before we have heard of it is known by its stateid.
-        for _ in 0..d.length(MAX_REFERRING)? {
-            SessionId::decode(d)?;
-            for _ in 0..d.length(MAX_REFERRING)? {
-                d.u32()?;
-                d.u32()?;
+    let status = match num {
+        CallbackNum::Sequence => Status::SequencePos,
+        CallbackNum::Recall | CallbackNum::RecallAny => match CallbackOp::decode_args(num, d) {
+            Ok(CallbackOp::Recall { stateid, .. }) => holder.recall(stateid),
+            Ok(CallbackOp::RecallAny { keep, kinds }) => {
+                if kinds.contains(READ_DELEGATIONS) {
+                    holder.recall_any(keep as usize);
+                }
+                Status::Ok
             }
-        }
-        Ok(args)
-    }
+            _ => Status::Badxdr,
+        },
+        _ => Status::Notsupp,
+    };
+    OpResult::bare(num as u32, status)
+}
 
-    /// CB_SEQUENCE4resok.
-    fn answer(&self, slots: usize) -> Vec<u8> {
-        let highest = slots.saturating_sub(1) as u32;
-        let mut e = Encoder::with_capacity(32);
-        self.session.encode(&mut e);
-        for word in [self.sequence, self.slot, highest, highest] {
-            e.u32(word);
-        }
-        e.finish().flatten().map(|bytes| bytes.to_vec()).unwrap_or_default()
-    }
+fn bytes_of(reply: &Reply) -> Bytes {
+    let mut e = Encoder::with_capacity(128);
+    reply.encode(&mut e);
+    e.finish().flatten().unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::RefCell;
+    use zgate_nfs_wire::v4::callback::{ReferringCall, ReferringCalls};
+    use zgate_nfs_wire::v4::{Bitmap, Fh};
     use zgate_rpc::auth::OpaqueAuth;
 
+    const SEQUENCE: u32 = CallbackNum::Sequence as u32;
+    const RECALL: u32 = CallbackNum::Recall as u32;
+    const ILLEGAL: u32 = CallbackNum::Illegal as u32;
     const SESSION: SessionId = SessionId([7; 16]);
 
     #[derive(Default)]
@@ -321,69 +280,60 @@ mod tests {
         e.finish().flatten().unwrap()
     }
 
-    /// A CB_COMPOUND; `sequence`: number and slot of a CB_SEQUENCE in front.
+    /// Builds a CB_COMPOUND; `sequence`: number and slot of a CB_SEQUENCE in
+    /// front.
     fn call(sequence: Option<(u32, u32)>, count: u32, ops: impl Fn(&mut Encoder)) -> Bytes {
         let mut e = header(PROGRAM, 1, 1);
-        e.opaque(b"tag");
-        e.u32(1);
-        e.u32(0);
-        e.u32(count + u32::from(sequence.is_some()));
-        if let Some((number, slot)) = sequence {
-            e.u32(OP_CB_SEQUENCE);
-            SESSION.encode(&mut e);
-            // The highest slot, not cached, one referring list with one call.
-            for word in [number, slot, 1, 0, 1] {
-                e.u32(word);
-            }
-            SESSION.encode(&mut e);
-            for word in [1, 3, 0] {
-                e.u32(word);
-            }
+        let count = count + u32::from(sequence.is_some());
+        CallHead { tag: b"tag"[..].into(), minor: 1, ident: 0, count }.encode(&mut e);
+        if let Some((sequence, slot)) = sequence {
+            let calls = vec![ReferringCall { sequence: 3, slot: 0 }];
+            let args = Sequence {
+                session: SESSION,
+                sequence,
+                slot,
+                highest_slot: 1,
+                cache_this: false,
+                referring: vec![ReferringCalls { session: SESSION, calls }],
+            };
+            CallbackOp::Sequence(args).encode(&mut e);
         }
         ops(&mut e);
         flat(e)
     }
 
     fn recall_of(seqid: u32) -> impl Fn(&mut Encoder) {
-        move |e| {
-            e.u32(OP_CB_RECALL);
-            Stateid { seqid, other: [3; 12] }.encode(e);
-            e.u32(0);
-            Fh(vec![1, 2, 3]).encode(e);
-        }
+        let stateid = Stateid { seqid, other: [3; 12] };
+        move |e| CallbackOp::Recall { stateid, truncate: false, fh: Fh(vec![1, 2, 3]) }.encode(e)
     }
 
-    /// Status of the whole, and number and status of each operation.
+    /// Returns the status of the COMPOUND, and number and status of each
+    /// operation.
     fn read(answer: &Bytes) -> (Status, Vec<(u32, Status)>) {
         let mut d = Decoder::new(answer);
         zgate_rpc::message::decode_reply(&mut d).unwrap();
-        let status = Status::decode(&mut d).unwrap();
-        assert_eq!(d.opaque(16).unwrap(), b"tag");
-        let count = d.u32().unwrap();
-        let mut results = Vec::new();
-        for _ in 0..count {
-            let (number, status) = (d.u32().unwrap(), Status::decode(&mut d).unwrap());
-            if number == OP_CB_SEQUENCE && status == Status::Ok {
-                assert_eq!(SessionId::decode(&mut d).unwrap(), SESSION);
-                d.take(16).unwrap();
+        let reply = Reply::decode(&mut d).unwrap();
+        assert_eq!(reply.tag.0, b"tag");
+        for result in &reply.results {
+            if let Body::Sequence(res) = &result.body {
+                assert_eq!(res.session, SESSION);
             }
-            results.push((number, status));
         }
         d.finish().unwrap();
-        (status, results)
+        (reply.status, reply.results.iter().map(|result| (result.num, result.status)).collect())
     }
 
     #[test]
     fn a_recall_is_heard_once() {
         let (mut program, hand) = (program(), Hand::default());
         let first = program.answer(&call(Some((1, 0)), 1, recall_of(1)), &hand).unwrap();
-        let ok = vec![(OP_CB_SEQUENCE, Status::Ok), (OP_CB_RECALL, Status::Ok)];
+        let ok = vec![(SEQUENCE, Status::Ok), (RECALL, Status::Ok)];
         assert_eq!(read(&first), (Status::Ok, ok));
-        // Repeated in its slot: the same answer, and nothing happens.
+        // Repeated in its slot: the same reply, and no other effect.
         let again = program.answer(&call(Some((1, 0)), 1, recall_of(1)), &hand).unwrap();
         assert_eq!(first, again);
         assert_eq!(hand.recalled.borrow().len(), 1);
-        // Another slot has its own numbers.
+        // Another slot has its own sequence numbers.
         program.answer(&call(Some((1, 1)), 1, recall_of(2)), &hand).unwrap();
         let unknown = program.answer(&call(Some((2, 0)), 1, recall_of(9)), &hand).unwrap();
         assert_eq!(read(&unknown).0, Status::BadStateid);
@@ -423,19 +373,19 @@ mod tests {
             let answer = program.answer(&call(Some((number, 0)), 2, ops), &hand).unwrap();
             read(&answer).1[1..].to_vec()
         };
-        for op in [OP_CB_GETATTR, 5, 6, 7, 9, 10, 12, 13, 14, OP_CB_OFFLOAD] {
+        for op in
+            [CallbackNum::Getattr as u32, 5, 6, 7, 9, 10, 12, 13, 14, CallbackNum::Offload as u32]
+        {
             assert_eq!(said(op), [(op, Status::Notsupp)]);
         }
         for op in [0, 2, 16, 77] {
-            assert_eq!(said(op), [(OP_CB_ILLEGAL, Status::OpIllegal)]);
+            assert_eq!(said(op), [(ILLEGAL, Status::OpIllegal)]);
         }
-        assert_eq!(said(OP_CB_SEQUENCE), [(OP_CB_SEQUENCE, Status::SequencePos)]);
+        assert_eq!(said(SEQUENCE), [(SEQUENCE, Status::SequencePos)]);
         assert!(hand.recalled.borrow().is_empty());
-        let any = |e: &mut Encoder| {
-            e.u32(OP_CB_RECALL_ANY);
-            e.u32(3);
-            Bitmap::of(&[READ_DELEGATIONS]).encode(e);
-        };
+        let kinds = Bitmap::of(&[READ_DELEGATIONS]);
+        let any =
+            |e: &mut Encoder| CallbackOp::RecallAny { keep: 3, kinds: kinds.clone() }.encode(e);
         program.answer(&call(Some((number + 1, 0)), 1, any), &hand).unwrap();
         assert_eq!(*hand.kept.borrow(), [3]);
     }
@@ -447,7 +397,9 @@ mod tests {
         let mut d = Decoder::new(&answer);
         zgate_rpc::message::decode_reply(&mut d).unwrap();
         assert_eq!(d.remaining(), 0, "CB_NULL has no result");
-        for wrong in [header(100_003, 4, 1), header(PROGRAM, 3, 1), header(PROGRAM, 1, 2)] {
+        for wrong in
+            [header(zgate_nfs_wire::PROGRAM, 4, 1), header(PROGRAM, 3, 1), header(PROGRAM, 1, 2)]
+        {
             let answer = program.answer(&flat(wrong), &hand).unwrap();
             assert!(zgate_rpc::message::decode_reply(&mut Decoder::new(&answer)).is_err());
         }

@@ -1,58 +1,56 @@
-//! The fore channel: links to one server and the session over them. What is
-//! lost on the way comes back by itself: a connection is made again and its
-//! requests are repeated in their slots, so that none runs twice; a session that
-//! the server has forgotten is created again and what was open is reclaimed.
+//! The fore channel: links to one server and the session over them. It recovers
+//! from losses: a lost connection is established again and its requests are
+//! repeated in their slots, so that none runs twice; a session that the server
+//! has lost is created again, and open state is reclaimed.
 
 use crate::backchannel::BackChannel;
 use crate::compound::{Ops, Results};
 use crate::delegation::Delegations;
 use crate::error::ClientError;
-use crate::lease::Attention;
+use crate::lease::LeaseMonitor;
 use crate::link::{Link, Ways};
 use crate::open_state::OpenState;
-use crate::session::{Session, SessionRequest, Turn, decode};
+use crate::session::{Session, SessionRequest, SlotGuard, decode};
 use crate::transport::{Connection, Landing, TransportChoice};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
-use zgate_nfs::v4::op::{exchange_id, sequence};
-use zgate_nfs::v4::wire::{Bitmap, Fattr, OpNum, Status};
+use zgate_nfs_wire::v4::attr::LEASE_TIME;
+use zgate_nfs_wire::v4::op::{exchange_id, sequence};
+use zgate_nfs_wire::v4::{Bitmap, Fattr, OpNum, Status};
 use zgate_store::BufferPool;
 use zgate_xdr::Decoder;
 
-/// fattr4_lease_time.
-const LEASE_TIME: u32 = 10;
-
-/// How long a server that asks for patience is left alone.
+/// Pause before a request is repeated after NFS4ERR_DELAY.
 const DELAY: Duration = Duration::from_millis(50);
-/// How long one of several links may take before the next one is tried.
+/// Time limit of one of several links before the next one is tried.
 const LINK_PATIENCE: Duration = Duration::from_millis(500);
-/// How long one attempt to get a connection for callbacks may take.
+/// Time limit of one attempt to get a connection for callbacks.
 const BACK_PATIENCE: Duration = Duration::from_secs(2);
 /// Memory for replies that are not placed elsewhere, in bytes.
 const REPLIES_BYTES: usize = 128 << 20;
 
-/// See the module.
+/// Fore channel of a client.
 #[derive(Debug)]
 pub(crate) struct Channel {
     links: Vec<Arc<Link>>,
     ways: Arc<Ways>,
     request: SessionRequest,
     session: RwLock<Arc<Session>>,
-    /// What the server calls back over.
+    /// Connection that the server uses for callbacks.
     back: Mutex<Weak<Connection>>,
     recovery: tokio::sync::Mutex<()>,
     opens: Mutex<Vec<Weak<OpenState>>>,
     next: AtomicUsize,
     patience: Duration,
-    attention: Arc<Attention>,
+    monitor: Arc<LeaseMonitor>,
 }
 
 impl Channel {
-    /// Connects and creates a session. A server that is not there yet is waited
-    /// for as long as patience lasts.
+    /// Connects and creates a session. If the server cannot be reached, retries
+    /// until the time limit of `patience`.
     pub(crate) async fn open(
         addresses: &[SocketAddr],
         connections: usize,
@@ -60,10 +58,10 @@ impl Channel {
         request: SessionRequest,
         patience: Duration,
     ) -> Result<Self, ClientError> {
-        let attention = Arc::new(Attention::new());
-        let back = Arc::new(BackChannel::new(Arc::clone(&attention)));
+        let monitor = Arc::new(LeaseMonitor::new());
+        let back = Arc::new(BackChannel::new(Arc::clone(&monitor)));
         let ways = Arc::new(Ways::new(choice, BufferPool::new(REPLIES_BYTES), back));
-        // Connections take turns: addresses first, so that all are used.
+        // Connections are used in turn: addresses first, so that all are used.
         let links: Vec<Arc<Link>> = (0..connections.max(1))
             .flat_map(|_| addresses.iter().map(|address| Link::new(*address, &ways)))
             .collect();
@@ -72,7 +70,7 @@ impl Channel {
             let greeted = async {
                 let back = ways.back();
                 let made = greet(&links, addresses.len(), &request, until, back).await?;
-                begin(&made.0, &made.1, &attention).await?;
+                begin(&made.0, &made.1, &monitor).await?;
                 Ok::<_, ClientError>(made)
             };
             match greeted.await {
@@ -94,7 +92,7 @@ impl Channel {
             opens: Mutex::new(Vec::new()),
             next: AtomicUsize::new(0),
             patience,
-            attention,
+            monitor,
         })
     }
 
@@ -118,9 +116,9 @@ impl Channel {
         self.ways.back().delegations()
     }
 
-    /// What the server says about the lease, and when it heard of us.
-    pub(crate) fn attention(&self) -> &Arc<Attention> {
-        &self.attention
+    /// The monitor of the lease.
+    pub(crate) fn monitor(&self) -> &Arc<LeaseMonitor> {
+        &self.monitor
     }
 
     pub(crate) fn session(&self) -> Arc<Session> {
@@ -134,19 +132,19 @@ impl Channel {
         opens.push(Arc::downgrade(open));
     }
 
-    /// What is open.
+    /// Returns the open files.
     pub(crate) fn opens(&self) -> Vec<Arc<OpenState>> {
         let opens = self.opens.lock().unwrap_or_else(PoisonError::into_inner);
         opens.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Sends a COMPOUND, on the connections in turn.
+    /// Sends a COMPOUND, using the connections in turn.
     pub(crate) async fn call(&self, ops: Ops, cache_this: bool) -> Result<Results, ClientError> {
         self.exchange(&ops, cache_this, &mut None).await
     }
 
-    /// The same; the data of a READ is placed in `landing`, which is there
-    /// again afterwards whatever happens.
+    /// Sends a COMPOUND; the data of a READ is placed in `landing`, which is
+    /// returned in any case.
     pub(crate) async fn exchange(
         &self,
         ops: &Ops,
@@ -173,9 +171,9 @@ impl Channel {
         landing: &mut Option<Landing>,
         until: Instant,
     ) -> Result<Results, ClientError> {
-        let mut turn = session.turn().await?;
-        if turn.is_unanswered() {
-            self.settle(&mut turn, until).await?;
+        let mut guard = session.free_slot().await?;
+        if guard.is_unanswered() {
+            self.settle(&mut guard, until).await?;
         }
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let mut repeated = false;
@@ -188,7 +186,7 @@ impl Channel {
                 Err(_) => continue,
             };
             let xid = connection.next_xid();
-            let message = turn.encode(xid, cache_this, ops);
+            let message = guard.encode(xid, cache_this, ops);
             let sent = Instant::now();
             let arrived = connection.call_into(xid, message, landing.take()).await;
             *landing = arrived.landing;
@@ -204,19 +202,19 @@ impl Channel {
             results.set_placed(arrived.placed);
             let error = match results.next::<sequence::Res>(OpNum::Sequence) {
                 Ok(said) => {
-                    turn.advance();
-                    self.attention.renewed(sent, said.status_flags);
+                    guard.advance();
+                    self.monitor.renewed(sent, said.status_flags);
                     return Ok(results);
                 }
                 Err(error) => error,
             };
             match error.status() {
                 Some(Status::Delay) if Instant::now() < until => tokio::time::sleep(DELAY).await,
-                // It ran, and the answer is not kept: what is not kept may run
-                // again (RFC 8881 §2.10.6.1.3).
-                Some(Status::RetryUncachedRep) if !cache_this => turn.advance(),
+                // It ran, but its reply is not cached: uncached requests may be
+                // repeated (RFC 8881 §2.10.6.1.3).
+                Some(Status::RetryUncachedRep) if !cache_this => guard.advance(),
                 Some(Status::SeqMisordered) if repeated && !cache_this => {
-                    turn.advance();
+                    guard.advance();
                     repeated = false;
                 }
                 _ => return Err(error),
@@ -225,31 +223,31 @@ impl Channel {
         Err(ClientError::Garbled("SEQUENCE"))
     }
 
-    /// A request of this slot was given up: a load that was left, for instance.
-    /// A SEQUENCE alone finds out whether the server has run it. It must not be
-    /// another request: to that the server might give the first one's answer
-    /// (RFC 8881 §2.10.6.1.3.1).
-    async fn settle(&self, turn: &mut Turn<'_>, until: Instant) -> Result<(), ClientError> {
+    /// Settles a slot whose request was abandoned, for example by a dropped
+    /// load. Only a SEQUENCE can determine whether the server has run it:
+    /// another request might get the first one's reply (RFC 8881
+    /// §2.10.6.1.3.1).
+    async fn settle(&self, guard: &mut SlotGuard<'_>, until: Instant) -> Result<(), ClientError> {
         loop {
             let connection = self.any_connection(until).await?;
             let xid = connection.next_xid();
-            let arrived = connection.call(xid, turn.encode(xid, false, &Ops::new())).await;
+            let arrived = connection.call(xid, guard.encode(xid, false, &Ops::new())).await;
             let raw = match arrived {
                 Ok(raw) => raw,
                 Err(error) if Instant::now() >= until => return Err(error),
                 Err(_) => continue,
             };
             let Err(error) = decode(raw)?.next::<sequence::Res>(OpNum::Sequence) else {
-                turn.advance();
+                guard.advance();
                 return Ok(());
             };
             match error.status() {
-                // It ran before, and this is no repetition of it.
+                // It ran before, and this is not a retransmission of it.
                 Some(Status::SeqFalseRetry | Status::RetryUncachedRep) => {
-                    turn.advance();
+                    guard.advance();
                     return Ok(());
                 }
-                // It is running.
+                // It is still running.
                 Some(Status::Delay) if Instant::now() < until => tokio::time::sleep(DELAY).await,
                 _ => return Err(error),
             }
@@ -264,13 +262,14 @@ impl Channel {
         }
     }
 
-    /// The server has forgotten `old`: another session, and what was open.
+    /// Recovers from the loss of `old` by the server: creates another session
+    /// and reclaims open state.
     async fn recover(&self, old: &Arc<Session>, until: Instant) -> Result<(), ClientError> {
         let _one_at_a_time = self.recovery.lock().await;
         if !Arc::ptr_eq(&self.session(), old) {
             return Ok(());
         }
-        tracing::info!("the server has forgotten the session: creating another one");
+        tracing::info!("the server has lost the session: creating another one");
         loop {
             match self.renew(old, until).await {
                 Ok(session) => {
@@ -293,35 +292,35 @@ impl Channel {
         let session = create(&connection, &self.request, &known, self.ways.back()).await?;
         self.set_back(&connection);
         if known.clientid == old.clientid {
-            begin(&session, &connection, &self.attention).await?;
+            begin(&session, &connection, &self.monitor).await?;
         } else {
             self.reclaim(&session, &connection).await?;
         }
         Ok(session)
     }
 
-    /// The server has restarted and kept the session, not what was open (RFC
-    /// 8881 §18.46.3, SEQ4_STATUS_RESTART_RECLAIM_NEEDED).
+    /// Reclaims after a restart of a server that kept the session but not the
+    /// open state (RFC 8881 §18.46.3, SEQ4_STATUS_RESTART_RECLAIM_NEEDED).
     pub(crate) async fn reclaim_in_session(&self) -> Result<(), ClientError> {
         let _one_at_a_time = self.recovery.lock().await;
         let connection = self.any_connection(Instant::now() + self.patience).await?;
         self.reclaim(&self.session(), &connection).await
     }
 
-    /// Reclaims what is open, and says that this is all (RFC 8881 §8.4.2.1).
+    /// Reclaims open state, and sends RECLAIM_COMPLETE (RFC 8881 §8.4.2.1).
     async fn reclaim(&self, session: &Session, connection: &Connection) -> Result<(), ClientError> {
         for open in self.opens() {
             open.reclaim(session, connection).await?;
         }
-        begin(session, connection, &self.attention).await
+        begin(session, connection, &self.monitor).await
     }
 
     fn set_back(&self, connection: &Arc<Connection>) {
         *self.back.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(connection);
     }
 
-    /// Has the server call back over a connection that is there, if the one it
-    /// used is lost or, as `told` by the server, cannot be used.
+    /// Makes the server use a working connection for callbacks, if the one it
+    /// used is lost or, as `told` by the server, unusable.
     pub(crate) async fn mend_back(&self, told: bool) -> Result<(), ClientError> {
         let bound = {
             let _one_at_a_time = self.recovery.lock().await;
@@ -339,7 +338,7 @@ impl Channel {
             bound
         };
         match bound {
-            // Another session has its own.
+            // Another session has its own back channel.
             Err(error) if error.is_session_lost() => self.call(Ops::new(), false).await.map(|_| ()),
             result => result,
         }
@@ -359,7 +358,7 @@ impl Channel {
 }
 
 /// Creates the session over the first link; the first link of every other
-/// address has to lead to the same server.
+/// address must lead to the same server.
 async fn greet(
     links: &[Arc<Link>],
     addresses: usize,
@@ -404,12 +403,12 @@ async fn create(
     created
 }
 
-/// Says that all is reclaimed, without which nothing can be opened (RFC 8881
-/// §18.51), and asks how long the lease is.
+/// Sends RECLAIM_COMPLETE, without which nothing can be opened (RFC 8881
+/// §18.51), and reads the length of the lease.
 async fn begin(
     session: &Session,
     connection: &Connection,
-    attention: &Attention,
+    monitor: &LeaseMonitor,
 ) -> Result<(), ClientError> {
     let ops = Ops::new()
         .op(OpNum::ReclaimComplete, &false)
@@ -417,7 +416,7 @@ async fn begin(
         .getattr(&Bitmap::of(&[LEASE_TIME]));
     let mut results = session.call(connection, &ops, true).await?;
     match results.skip(OpNum::ReclaimComplete) {
-        // The client is known and has said it before: so is the lease.
+        // The client is known and has sent it before: the lease is known, too.
         Err(error) if error.status() == Some(Status::CompleteAlready) => return Ok(()),
         result => result?,
     }
@@ -426,8 +425,8 @@ async fn begin(
         let seconds = Decoder::new(&attrs.values.0).u32();
         seconds.map_err(|_| ClientError::Garbled("GETATTR"))
     }) {
-        Ok(seconds) => attention.set_lease(Duration::from_secs(seconds.into())),
-        Err(error) => tracing::debug!(%error, "the server does not tell its lease time"),
+        Ok(seconds) => monitor.set_lease(Duration::from_secs(seconds.into())),
+        Err(error) => tracing::debug!(%error, "the server does not report its lease time"),
     }
     Ok(())
 }

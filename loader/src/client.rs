@@ -1,55 +1,52 @@
-//! A client of one server: names, and what a user may want to know of it.
+//! A client of one server: names, and information for users.
 
-use crate::attendant::Attendant;
+use crate::backoff::patiently;
 use crate::channel::Channel;
 use crate::compound::{Ops, Results};
 use crate::delegation::DelegationCounts;
-use crate::errand::{self, Holding};
 use crate::error::ClientError;
 use crate::lease;
 use crate::leave::leave;
 use crate::session::{Session, SessionRequest};
+use crate::state_returns::{self, Holding};
 use crate::transport::{Counters, TransportChoice};
-use crate::waits::patiently;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::rename;
-use zgate_nfs::v4::wire::{Bitmap, Fattr, OpNum};
+use tokio_util::task::AbortOnDropHandle;
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::attr::{CHANGE, SIZE, TYPE};
+use zgate_nfs_wire::v4::op::rename;
+use zgate_nfs_wire::v4::{Bitmap, Fattr, OpNum};
 use zgate_rpc::{AuthSys, Credential};
 use zgate_xdr::Decoder;
 
-/// fattr4 numbers used here.
-const TYPE: u32 = 1;
-const CHANGE: u32 = 3;
-const SIZE: u32 = 4;
-
-/// How to reach a server.
+/// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// Connections to each address, all of one session.
     pub connections: usize,
-    /// Requests in flight.
+    /// Most requests in flight.
     pub slots: u32,
     /// Largest transfer in bytes.
     pub max_transfer_bytes: u32,
-    /// As whom.
+    /// Credential.
     pub credential: Credential,
-    /// The client's own name.
+    /// Name of the client (client_owner4).
     pub owner: Vec<u8>,
-    /// Changes when the client restarts.
+    /// Verifier that changes when the client restarts.
     pub verifier: [u8; 8],
-    /// How long a request may take while the server cannot be reached, starts
-    /// again or asks for patience.
+    /// Time limit of a request while the server cannot be reached, restarts or
+    /// returns NFS4ERR_DELAY.
     pub patience: Duration,
-    /// Over TCP, RDMA, or whatever is there.
+    /// Transport: TCP, RDMA, or whichever is available.
     pub transport: TransportChoice,
 }
 
-/// A name no other client has, on this host or another: two with one name would
-/// be one client to the server, and lose each other's sessions.
+/// Returns a name that no other client has, on this host or another: a server
+/// would take two clients with one name for one client, and each would destroy
+/// the other's session.
 fn own_name() -> Vec<u8> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -77,18 +74,18 @@ impl Default for ClientOptions {
     }
 }
 
-/// A client. While there is one its lease is kept, whether it is used or not.
+/// A client. Its lease is renewed while it exists, whether it is used or not.
 #[derive(Debug)]
 pub struct Client {
     channel: Arc<Channel>,
-    keeper: Attendant,
-    runner: Attendant,
+    keeper: AbortOnDropHandle<()>,
+    runner: AbortOnDropHandle<()>,
     max_transfer_bytes: u32,
     left: AtomicBool,
 }
 
-/// One that goes without a word says it from the runtime it is dropped on, if
-/// it is.
+/// A client that is dropped without `close` unregisters from the runtime it is
+/// dropped on, if there is one.
 impl Drop for Client {
     fn drop(&mut self) {
         if let Some(parting) = self.parting()
@@ -99,26 +96,26 @@ impl Drop for Client {
     }
 }
 
-/// What a name leads to.
+/// Object found by a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Its handle.
     pub fh: Fh,
     /// nfs_ftype4: 1 regular, 2 directory.
     pub kind: u32,
-    /// Changes whenever the object does.
+    /// Change attribute: differs after every modification.
     pub change: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size: u64,
 }
 
 impl Client {
-    /// Connects and creates a session. A server that is not there yet is waited
-    /// for as long as patience lasts. A task of the runtime this is called on
-    /// keeps the lease.
+    /// Connects and creates a session. If the server cannot be reached, retries
+    /// until the time limit of `patience`. A task on the caller's runtime
+    /// renews the lease.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub async fn connect(
         address: SocketAddr,
         options: &ClientOptions,
@@ -126,12 +123,12 @@ impl Client {
         Self::connect_all(&[address], options).await
     }
 
-    /// The same over several addresses of one server (session trunking, RFC
+    /// Connects over several addresses of one server (session trunking, RFC
     /// 8881 §2.10.5).
     ///
     /// # Errors
-    /// [`ClientError::OtherServer`] if two addresses lead to two servers; what
-    /// the server or the connection says.
+    /// [`ClientError::OtherServer`] if two addresses lead to different servers;
+    /// the error of the server or the connection.
     pub async fn connect_all(
         addresses: &[SocketAddr],
         options: &ClientOptions,
@@ -151,57 +148,58 @@ impl Client {
         let fore = channel.session().fore;
         let room = fore.max_response_bytes.min(fore.max_request_bytes);
         let max_transfer_bytes = options.max_transfer_bytes.min(room.saturating_sub(4 << 10));
-        let (keeper, runner) = (lease::keeper(&channel), errand::runner(&channel));
+        let (keeper, runner) = (lease::keeper(&channel), state_returns::runner(&channel));
         Ok(Self { channel, keeper, runner, max_transfer_bytes, left: AtomicBool::new(false) })
     }
 
-    /// Leaves the server: what is open is closed, and the session and the client
-    /// are forgotten at once; it takes 2 s at most. Of no use afterwards.
+    /// Unregisters from the server: open files are closed, and the session and
+    /// the client are destroyed, in at most 2 s. The client is unusable
+    /// afterwards.
     pub async fn close(&self) {
         if let Some(parting) = self.parting() {
             parting.await;
         }
     }
 
-    /// Leaving, once.
+    /// Returns the work of unregistering, once.
     fn parting(&self) -> Option<impl Future<Output = ()> + Send + 'static> {
         if self.left.swap(true, Ordering::Relaxed) {
             return None;
         }
-        self.keeper.stop();
-        self.runner.stop();
+        self.keeper.abort();
+        self.runner.abort();
         let channel = &self.channel;
-        let mut held: Vec<Arc<Holding>> = channel.delegations().errands().drain();
+        let mut held: Vec<Arc<Holding>> = channel.delegations().returns().drain();
         held.extend(channel.opens().iter().filter_map(|open| open.take()).map(Arc::new));
         let (links, session) = (channel.links().to_vec(), channel.session());
         let request = channel.request().clone();
         Some(async move { leave(&links, &session, &request, &held).await })
     }
 
-    /// Largest READ and WRITE in bytes.
+    /// Returns the largest READ and WRITE in bytes.
     #[must_use]
     pub fn max_transfer_bytes(&self) -> u32 {
         self.max_transfer_bytes
     }
 
-    /// Where the data of READs went.
+    /// Returns the counters of placed READ data.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         self.channel.ways().counters()
     }
 
-    /// How many files are delegated, and were.
+    /// Returns the counters of delegations.
     #[must_use]
     pub fn delegations(&self) -> DelegationCounts {
         self.channel.delegations().counts()
     }
 
-    /// What RDMA goes over, if it may be used.
+    /// Returns the RDMA fabric, if RDMA may be used.
     pub(crate) fn fabric(&self) -> Option<Arc<dyn zgate_fabric::Fabric>> {
         self.channel.ways().fabric()
     }
 
-    /// Whether there is a connection of RDMA now.
+    /// Returns whether there is an RDMA connection now.
     pub(crate) async fn is_rdma(&self) -> bool {
         for link in self.channel.links() {
             if link.is_rdma().await == Some(true) {
@@ -211,8 +209,8 @@ impl Client {
         false
     }
 
-    /// What carries the calls now, and why, for people. Connections are made
-    /// when they are first used.
+    /// Returns the present transport of the calls, and the reason, for people.
+    /// Connections are made on first use.
     pub async fn transport(&self) -> String {
         let (mut rdma, mut tcp) = (0, 0);
         for link in self.channel.links() {
@@ -233,7 +231,7 @@ impl Client {
         format!("connection{s}: {} ({})", text.join(", "), self.channel.ways().reason())
     }
 
-    /// Requests that can be under way at the same time.
+    /// Returns the most requests that can be in flight.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.session().fore.slots
@@ -251,21 +249,22 @@ impl Client {
         self.channel.session()
     }
 
-    /// Sends a COMPOUND, on the connections in turn.
+    /// Sends a COMPOUND, using the connections in turn.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub async fn call(&self, ops: Ops, cache_this: bool) -> Result<Results, ClientError> {
         self.channel.call(ops, cache_this).await
     }
 
-    /// Walks a path from the server's root.
+    /// Looks up a path from the server's root.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub async fn find(&self, path: &str) -> Result<Found, ClientError> {
         let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
-        // As many steps at a time as fit beside SEQUENCE, PUTFH, GETFH, GETATTR.
+        // As many steps at a time as fit besides SEQUENCE, PUTFH, GETFH,
+        // GETATTR.
         let most = (self.session().fore.max_ops as usize).saturating_sub(4).max(1);
         let mut found = None;
         for steps in names.chunks(most) {
@@ -300,10 +299,10 @@ impl Client {
         Ok(Found { fh, kind, change, size })
     }
 
-    /// Renames within a directory; replaces what is there.
+    /// Renames within a directory; replaces an existing target.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub async fn rename(&self, dir: &Fh, from: &str, to: &str) -> Result<(), ClientError> {
         let name = |text: &str| zgate_xdr::Opaque(text.as_bytes().to_vec());
         let args = rename::Args { old: name(from), new: name(to) };
@@ -320,19 +319,19 @@ impl Client {
     /// Removes a name.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub async fn remove(&self, dir: &Fh, name: &str) -> Result<(), ClientError> {
         let ops = Ops::new().putfh(dir).remove(name.as_bytes());
         patiently(self.patience(), async || {
             let mut results = self.call(ops.clone(), true).await?;
             results.skip(OpNum::Putfh)?;
-            results.next::<zgate_nfs::v4::wire::ChangeInfo>(OpNum::Remove).map(|_| ())
+            results.next::<zgate_nfs_wire::v4::ChangeInfo>(OpNum::Remove).map(|_| ())
         })
         .await
     }
 }
 
-/// The answer to a GETATTR of type and size.
+/// Returns type and size from the result of a GETATTR.
 pub(crate) fn kind_and_size(attrs: &Fattr) -> Result<(u32, u64), ClientError> {
     let mut d = Decoder::new(&attrs.values.0);
     let garbled = |_| ClientError::Garbled("GETATTR");

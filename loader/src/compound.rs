@@ -1,10 +1,12 @@
-//! Building COMPOUNDs and reading their answers.
+//! Building COMPOUNDs and parsing their results.
 
 use crate::error::ClientError;
 use crate::transport::Landing;
 use bytes::Bytes;
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::wire::{Bitmap, OpNum, Stateid, Status};
+use zgate_nfs_wire::limits::MAX_TRANSFER_BYTES;
+use zgate_nfs_wire::v4::op::{commit, read, write};
+use zgate_nfs_wire::v4::{Bitmap, Component, Fh, OpNum, StableHow, Stateid, Status, walk};
+use zgate_store::Payload;
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, Message};
 
 /// Operations to be sent in one COMPOUND.
@@ -15,7 +17,7 @@ pub struct Ops {
 }
 
 impl Ops {
-    /// No operations yet.
+    /// Creates an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -30,60 +32,58 @@ impl Ops {
         self
     }
 
-    /// PUTROOTFH.
+    /// Adds PUTROOTFH.
     #[must_use]
     pub fn putrootfh(self) -> Self {
         self.op(OpNum::Putrootfh, &())
     }
 
-    /// PUTFH.
+    /// Adds PUTFH.
     #[must_use]
     pub fn putfh(self, fh: &Fh) -> Self {
         self.op(OpNum::Putfh, fh)
     }
 
-    /// LOOKUP.
+    /// Adds LOOKUP.
     #[must_use]
     pub fn lookup(self, name: &[u8]) -> Self {
-        self.op(OpNum::Lookup, &Name(name))
+        self.op(OpNum::Lookup, &Component::from(name))
     }
 
-    /// GETFH.
+    /// Adds GETFH.
     #[must_use]
     pub fn getfh(self) -> Self {
         self.op(OpNum::Getfh, &())
     }
 
-    /// GETATTR.
+    /// Adds GETATTR.
     #[must_use]
     pub fn getattr(self, want: &Bitmap) -> Self {
         self.op(OpNum::Getattr, want)
     }
 
-    /// READ.
+    /// Adds READ.
     #[must_use]
     pub fn read(self, stateid: Stateid, offset: u64, count: u32) -> Self {
-        self.op(OpNum::Read, &(Triple(stateid, offset, count)))
+        self.op(OpNum::Read, &read::Args { stateid, offset, count })
     }
 
-    /// WRITE of bytes in memory.
+    /// Adds WRITE of bytes in memory.
     #[must_use]
-    pub fn write(mut self, stateid: Stateid, offset: u64, stable: u32, data: Bytes) -> Self {
-        self = self.op(OpNum::Write, &Triple(stateid, offset, stable));
-        self.body.bulk(zgate_store::Payload::Bytes(data));
-        self
+    pub fn write(self, stateid: Stateid, offset: u64, stable: StableHow, data: Bytes) -> Self {
+        self.op(OpNum::Write, &write::Args { stateid, offset, stable, data })
     }
 
-    /// COMMIT.
+    /// Adds COMMIT.
     #[must_use]
     pub fn commit(self, offset: u64, count: u32) -> Self {
-        self.op(OpNum::Commit, &Pair(offset, count))
+        self.op(OpNum::Commit, &commit::Args { offset, count })
     }
 
-    /// REMOVE.
+    /// Adds REMOVE.
     #[must_use]
     pub fn remove(self, name: &[u8]) -> Self {
-        self.op(OpNum::Remove, &Name(name))
+        self.op(OpNum::Remove, &Component::from(name))
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -95,66 +95,35 @@ impl Ops {
     }
 }
 
-struct Name<'a>(&'a [u8]);
-
-impl Encode for Name<'_> {
-    fn encode(&self, e: &mut Encoder) {
-        e.opaque(self.0);
-    }
-}
-
-struct Pair(u64, u32);
-
-impl Encode for Pair {
-    fn encode(&self, e: &mut Encoder) {
-        e.u64(self.0);
-        e.u32(self.1);
-    }
-}
-
-struct Triple(Stateid, u64, u32);
-
-impl Encode for Triple {
-    fn encode(&self, e: &mut Encoder) {
-        self.0.encode(e);
-        e.u64(self.1);
-        e.u32(self.2);
-    }
-}
-
-/// The answer to a COMPOUND, read operation by operation.
+/// Results of a COMPOUND, parsed operation by operation.
 #[derive(Debug)]
 pub struct Results {
-    raw: Bytes,
-    at: usize,
+    /// Not read yet.
+    rest: Bytes,
     placed: Option<usize>,
-    /// Status of the whole.
+    /// Status of the COMPOUND.
     pub status: Status,
 }
 
 impl Results {
-    /// Reads the head; `raw` begins at the COMPOUND result.
+    /// Parses the head; `raw` begins at the COMPOUND result.
     pub(crate) fn parse(raw: Bytes) -> Result<Self, ClientError> {
-        let garbled = |_| ClientError::Garbled("COMPOUND");
         let mut d = Decoder::new(&raw);
-        let status = Status::decode(&mut d).map_err(garbled)?;
-        d.opaque(zgate_nfs::limits::MAX_TAG_BYTES).map_err(garbled)?;
-        d.u32().map_err(garbled)?;
+        let head = walk::Results::open(&mut d).map_err(|_| ClientError::Garbled("COMPOUND"))?;
+        let status = head.status;
         let at = d.position();
-        Ok(Self { raw, at, placed: None, status })
+        Ok(Self { rest: raw.slice(at..), placed: None, status })
     }
 
-    /// The next operation's result; an error when the server refused it.
+    /// Returns the next operation's result; an error if the server refused it.
     ///
     /// # Errors
     /// [`ClientError::Refused`] and [`ClientError::Garbled`].
     pub fn next<T: Decode>(&mut self, num: OpNum) -> Result<T, ClientError> {
-        let (value, at) = {
-            let mut d = self.header(num)?;
-            let value = T::decode(&mut d).map_err(|_| ClientError::Garbled(num.name()))?;
-            (value, d.position())
-        };
-        self.at += at;
+        let rest = self.rest.clone();
+        let mut d = self.header(num, &rest)?;
+        let value = T::decode(&mut d).map_err(|_| ClientError::Garbled(num.name()))?;
+        self.rest = rest.slice(d.position()..);
         Ok(value)
     }
 
@@ -166,17 +135,17 @@ impl Results {
         self.next::<()>(num)
     }
 
-    /// The data of the READ in it lies elsewhere, so many bytes.
+    /// Records that the data of the READ was placed elsewhere, with its length.
     pub(crate) fn set_placed(&mut self, placed: Option<usize>) {
         self.placed = placed;
     }
 
-    /// READ's answer when its memory was lent: whether it reached the end, and
-    /// how many bytes were read. `landing` has them when this returns, wherever
-    /// the transport left them.
+    /// Returns the result of a READ with lent memory: whether it reached the
+    /// end, and the number of bytes read. `landing` holds them on return,
+    /// wherever the transport put them.
     ///
     /// # Errors
-    /// As [`Self::next`]; more data than there is memory.
+    /// As [`Self::next`]; more data than the memory can hold.
     pub fn read_into(&mut self, landing: &mut Landing) -> Result<(bool, usize), ClientError> {
         let garbled = |_| ClientError::Garbled("READ");
         let Some(placed) = self.placed else {
@@ -186,34 +155,27 @@ impl Results {
             place.copy_from_slice(&data);
             return Ok((eof, data.len()));
         };
-        let mut d = self.header(OpNum::Read)?;
+        let mut d = self.header(OpNum::Read, &self.rest)?;
         let eof = bool::decode(&mut d).map_err(garbled)?;
-        let len = d.length(zgate_nfs::limits::MAX_TRANSFER_BYTES).map_err(garbled)?;
+        let (_, len) = d.bulk_position(MAX_TRANSFER_BYTES).map_err(garbled)?;
         if len == placed { Ok((eof, len)) } else { Err(ClientError::Garbled("READ")) }
     }
 
-    /// READ's answer: whether it reached the end, and the data, not copied.
+    /// Returns READ's result: whether it reached the end, and the data, without
+    /// a copy.
     ///
     /// # Errors
     /// As [`Self::next`].
     pub fn read(&mut self) -> Result<(bool, Bytes), ClientError> {
-        let garbled = |_| ClientError::Garbled("READ");
-        let (eof, start, len, at) = {
-            let mut d = self.header(OpNum::Read)?;
-            let eof = bool::decode(&mut d).map_err(garbled)?;
-            let len = d.length(zgate_nfs::limits::MAX_TRANSFER_BYTES).map_err(garbled)?;
-            let start = d.position();
-            d.opaque_fixed(len).map_err(garbled)?;
-            (eof, start, len, d.position())
-        };
-        let data = self.raw.slice(self.at + start..self.at + start + len);
-        self.at += at;
-        Ok((eof, data))
+        match self.next(OpNum::Read)? {
+            read::Res { eof, data: Payload::Bytes(data) } => Ok((eof, data)),
+            read::Res { .. } => Err(ClientError::Garbled("READ")),
+        }
     }
 
-    fn header(&self, num: OpNum) -> Result<Decoder<'_>, ClientError> {
+    fn header<'a>(&self, num: OpNum, rest: &'a Bytes) -> Result<Decoder<'a>, ClientError> {
         let garbled = |_| ClientError::Garbled(num.name());
-        let mut d = Decoder::new(&self.raw[self.at..]);
+        let mut d = Decoder::shared(rest);
         if d.remaining() == 0 && self.status != Status::Ok {
             return Err(ClientError::Refused { operation: num.name(), status: self.status });
         }

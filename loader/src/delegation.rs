@@ -1,42 +1,42 @@
-//! Read delegations (RFC 8881 §10.4): while a server gives one for a file, it
-//! changes nothing in it without asking for it back first.
+//! Read delegations (RFC 8881 §10.4): while a server delegates a file, it
+//! recalls the delegation before any change of the file.
 
 use crate::callback::Holder;
-use crate::errand::{Errands, Holding};
 use crate::open_state::OpenState;
+use crate::state_returns::{Holding, StateReturns};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::open::Delegated;
-use zgate_nfs::v4::wire::{Stateid, Status};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::open::Delegated;
+use zgate_nfs_wire::v4::{Stateid, Status};
 
-/// Recalls of what has not been heard of yet that are remembered.
+/// Most recalls of unknown delegations that are remembered.
 const MAX_EARLY: usize = 256;
 
-/// Names a delegation, whatever its version.
+/// Identity of a delegation: its stateid without the sequence number.
 type Name = [u8; 12];
 
-/// How many delegations there are and were.
+/// Numbers of delegations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelegationCounts {
     /// Held now.
     pub held: u64,
-    /// Given by the server so far.
+    /// Granted by the server so far.
     pub granted: u64,
-    /// Asked back by the server so far.
+    /// Recalled by the server so far.
     pub recalled: u64,
-    /// Lost so far: taken away, or not given again after a restart.
+    /// Lost so far: revoked, or not granted again after a restart.
     pub lost: u64,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     held: HashMap<Name, Weak<OpenState>>,
-    /// OPENs under way that ask for one.
+    /// Number of OPENs in flight that request one.
     asking: usize,
-    /// Recalled while OPENs were under way, and not known: the answer to one of
-    /// these may bring it yet (RFC 8881 §2.10.6.3).
+    /// Unknown delegations recalled while OPENs were in flight: the reply to
+    /// one of these may still bring them (RFC 8881 §2.10.6.3).
     early: Vec<Name>,
 }
 
@@ -44,13 +44,13 @@ struct Table {
 #[derive(Debug, Default)]
 pub(crate) struct Delegations {
     table: Mutex<Table>,
-    errands: Errands,
+    returns: StateReturns,
     granted: AtomicU64,
     recalled: AtomicU64,
     lost: AtomicU64,
 }
 
-/// An OPEN under way.
+/// An OPEN in flight.
 #[derive(Debug)]
 pub(crate) struct Asking<'a>(&'a Delegations);
 
@@ -69,22 +69,22 @@ impl Delegations {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be given back.
-    pub(crate) fn errands(&self) -> &Errands {
-        &self.errands
+    /// Returns the queue of state to be returned.
+    pub(crate) fn returns(&self) -> &StateReturns {
+        &self.returns
     }
 
-    /// To be held while an OPEN is under way that asks for a delegation.
+    /// Counts an OPEN that requests a delegation until the result is dropped.
     pub(crate) fn asking(&self) -> Asking<'_> {
         self.table().asking += 1;
         Asking(self)
     }
 
-    /// Takes what an OPEN brought.
+    /// Records the delegation that an OPEN returned.
     pub(crate) fn accept(&self, open: &Arc<OpenState>, delegated: &Delegated) {
         let (stateid, wanted) = match *delegated {
             Delegated::Read { stateid, recall, .. } => (stateid, !recall),
-            // Nobody asked for it.
+            // It was not requested.
             Delegated::Write { stateid, .. } => (stateid, false),
             Delegated::None | Delegated::NoneBecause(_) => return,
         };
@@ -99,18 +99,18 @@ impl Delegations {
         }
     }
 
-    /// Forgets one, whatever becomes of it.
+    /// Removes a delegation.
     pub(crate) fn remove(&self, stateid: Stateid) {
         self.table().held.remove(&stateid.other);
     }
 
-    /// One is lost without having been asked back.
+    /// Counts a delegation that was lost without a recall.
     pub(crate) fn count_lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The file is read by its open from now on, and the delegation is
-    /// returned.
+    /// Makes the file use its open stateid from now on, and schedules the
+    /// return of the delegation.
     pub(crate) fn give_back(&self, open: &OpenState, stateid: Stateid) {
         if let Some(stateid) = open.take_delegation(stateid) {
             self.hand_over(open.fh.clone(), stateid);
@@ -118,10 +118,10 @@ impl Delegations {
     }
 
     fn hand_over(&self, fh: Fh, stateid: Stateid) {
-        self.errands.push(Holding { fh, open: None, delegation: Some(stateid) });
+        self.returns.push(Holding { fh, open: None, delegation: Some(stateid) });
     }
 
-    /// Gives all back but so many.
+    /// Schedules the return of all but `keep` delegations.
     pub(crate) fn give_back_all_but(&self, keep: usize) {
         let held: Vec<Weak<OpenState>> = self.table().held.values().cloned().collect();
         for open in held.iter().skip(keep).filter_map(Weak::upgrade) {
@@ -157,7 +157,7 @@ impl Holder for Delegations {
         };
         drop(table);
         self.recalled.fetch_add(1, Ordering::Relaxed);
-        // A file that is gone by now gives it back anyway.
+        // A file that was dropped meanwhile returns it anyway.
         if let Some(open) = open.upgrade() {
             self.give_back(&open, stateid);
         }
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(all.recall(stateid(1)), Status::Ok);
         assert_eq!((open.delegation(), open.known()), (None, Some(stateid(100))));
         assert!(open.has_lost_delegation());
-        let given = all.errands().drain();
+        let given = all.returns().drain();
         assert_eq!(given.len(), 1);
         assert_eq!((given[0].open, given[0].delegation), (None, Some(stateid(1))));
         let expected = DelegationCounts { held: 0, granted: 1, recalled: 1, lost: 0 };
@@ -212,8 +212,8 @@ mod tests {
         all.accept(&open, &read(1));
         drop(asking);
         assert_eq!(open.delegation(), None);
-        assert_eq!(all.errands().drain().len(), 1);
-        // It is not remembered for ever.
+        assert_eq!(all.returns().drain().len(), 1);
+        // It is not remembered forever.
         assert_eq!(all.recall(stateid(1)), Status::BadStateid);
     }
 
@@ -223,7 +223,7 @@ mod tests {
         let gone = open(&all);
         all.accept(&gone, &read(1));
         drop(gone);
-        let given = all.errands().drain();
+        let given = all.returns().drain();
         assert_eq!(given.len(), 1);
         assert_eq!((given[0].open, given[0].delegation), (Some(stateid(100)), Some(stateid(1))));
         assert_eq!(all.counts().held, 0);
@@ -233,6 +233,6 @@ mod tests {
             all.accept(open, &read(name as u8));
         }
         all.recall_any(2);
-        assert_eq!((all.counts().held, all.errands().drain().len()), (2, 3));
+        assert_eq!((all.counts().held, all.returns().drain().len()), (2, 3));
     }
 }

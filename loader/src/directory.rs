@@ -5,22 +5,23 @@ use crate::compound::Ops;
 use crate::error::ClientError;
 use crate::file::File;
 use bytes::{Bytes, BytesMut};
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::readdir;
-use zgate_nfs::v4::wire::{Bitmap, OpNum};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::readdir;
+use zgate_nfs_wire::v4::{Bitmap, OpNum};
 
 /// NF4DIR.
 pub const KIND_DIRECTORY: u32 = 2;
 /// NF4REG.
 pub const KIND_FILE: u32 = 1;
-/// Bytes of one answer: with its header it fits into what RDMA offers for it.
+/// Size of one reply in bytes: with its header it fits into the memory that
+/// RDMA offers for it.
 const LIST_BYTES: u32 = 192 << 10;
 const _: () = assert!((LIST_BYTES as usize) < crate::transport::rdma::REPLY_BYTES);
 
 /// One name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Name; what is no UTF-8 is shown with replacement characters.
+    /// Name; bytes that are not UTF-8 are shown as replacement characters.
     pub name: String,
     /// nfs_ftype4.
     pub kind: u32,
@@ -31,7 +32,7 @@ pub struct Entry {
 /// Lists a directory, in the server's order.
 ///
 /// # Errors
-/// What the server or the connection says.
+/// The error of the server or the connection.
 pub async fn list(client: &Client, dir: &Fh) -> Result<Vec<Entry>, ClientError> {
     let mut entries = Vec::new();
     let (mut cookie, mut verifier) = (0, Default::default());
@@ -61,10 +62,10 @@ pub async fn list(client: &Client, dir: &Fh) -> Result<Vec<Entry>, ClientError> 
     }
 }
 
-/// Reads `len` bytes of an open file from `offset` on; shorter at its end.
+/// Reads `len` bytes of an open file at `offset`; less at its end.
 ///
 /// # Errors
-/// What the server or the connection says.
+/// The error of the server or the connection.
 pub async fn read_range(
     client: &Client,
     file: &File,
@@ -86,7 +87,7 @@ pub async fn read_range(
 /// Reads a whole file of at most `max_bytes`.
 ///
 /// # Errors
-/// [`ClientError::TooLarge`]; what the server or the connection says.
+/// [`ClientError::TooLarge`]; the error of the server or the connection.
 pub async fn read_small(
     client: &Client,
     dir: &str,

@@ -1,44 +1,44 @@
-//! What can go wrong on the client's side.
+//! Errors of the client.
 
 use thiserror::Error;
-use zgate_nfs::v4::wire::Status;
+use zgate_nfs_wire::v4::Status;
 
-/// Why a request failed.
+/// Reason for which a request failed.
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// No connection, or it broke.
     #[error("{address}: {source}")]
     Transport {
-        /// The server.
+        /// Address of the server.
         address: String,
-        /// What the system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The server refused an operation.
     #[error("{operation} answered {}", .status.name())]
     Refused {
-        /// Which operation.
+        /// Name of the operation.
         operation: &'static str,
-        /// What it said.
+        /// Status returned.
         status: Status,
     },
-    /// The server's answer makes no sense.
-    #[error("the server's answer to {0} cannot be understood")]
+    /// The server's answer is malformed.
+    #[error("the server's answer to {0} is malformed")]
     Garbled(&'static str),
-    /// A file is larger than what it should be.
+    /// A file is longer than allowed.
     #[error("{bytes} bytes; at most {max_bytes} are expected")]
     TooLarge {
-        /// Its length in bytes.
+        /// Length in bytes.
         bytes: u64,
-        /// The bound in bytes.
+        /// Limit in bytes.
         max_bytes: u64,
     },
-    /// Two addresses that are not of one server.
+    /// Two addresses lead to different servers.
     #[error("{first} and {second} are different servers; name addresses of one")]
     OtherServer {
         /// The first address.
         first: String,
-        /// The one that does not fit.
+        /// The address that leads to another server.
         second: String,
     },
     /// The RPC layer refused the call.
@@ -47,7 +47,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The status, when the server refused an operation.
+    /// Returns the status, if the server refused an operation.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         match self {
@@ -60,12 +60,12 @@ impl ClientError {
         self.status().is_some_and(|status| statuses.contains(&status))
     }
 
-    /// The server has forgotten the session or the client.
+    /// Returns whether the server has lost the session or the client.
     pub(crate) fn is_session_lost(&self) -> bool {
         self.is_one_of(&[Status::Badsession, Status::Deadsession, Status::StaleClientid])
     }
 
-    /// The server has forgotten what was open.
+    /// Returns whether the server has lost open state.
     pub(crate) fn is_state_lost(&self) -> bool {
         self.is_one_of(&[
             Status::BadStateid,
@@ -77,17 +77,18 @@ impl ClientError {
         ])
     }
 
-    /// The server has taken it away, and wants to hear that this is known.
+    /// Returns whether the server has revoked the state and expects an
+    /// acknowledgement.
     pub(crate) fn is_revoked(&self) -> bool {
         self.is_one_of(&[Status::DelegRevoked, Status::AdminRevoked, Status::Expired])
     }
 
-    /// The server says: not now.
+    /// Returns whether the server asks to retry later.
     pub(crate) fn asks_for_patience(&self) -> bool {
         self.is_one_of(&[Status::Delay, Status::Grace])
     }
 
-    /// Trying again may help while a session is created.
+    /// Returns whether a retry may help while a session is created.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(self, Self::Transport { .. }) || self.is_session_lost() || self.asks_for_patience()
     }

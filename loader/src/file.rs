@@ -1,38 +1,35 @@
 //! An open file.
 
+use crate::backoff::{Backoff, patiently};
 use crate::client::Client;
 use crate::compound::{Ops, Results};
-use crate::errand;
 use crate::error::ClientError;
 use crate::open_state::{OpenState, open_args};
+use crate::state_returns;
 use crate::transport::Landing;
-use crate::waits::{Waits, patiently};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::open;
-use zgate_nfs::v4::op::open::{Claim, How};
-use zgate_nfs::v4::wire::{Bitmap, Fattr, OpNum, Stateid};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::attr::{CHANGE, MODE, SIZE};
+use zgate_nfs_wire::v4::op::open::{Claim, How};
+use zgate_nfs_wire::v4::op::{open, write};
+use zgate_nfs_wire::v4::{Bitmap, Fattr, OpNum, StableHow, Stateid};
 use zgate_xdr::{Decoder, Opaque};
 
-/// fattr4 numbers used here.
-const CHANGE: u32 = 3;
-const SIZE: u32 = 4;
-
-/// What a file is opened for.
+/// Purpose of an open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Reading what exists.
+    /// Reads an existing file.
     Read,
-    /// Writing; created when missing, emptied when not.
+    /// Writes; the file is created if missing, and truncated otherwise.
     Create,
 }
 
-/// The life of a server, as far as unstable writes go.
+/// Verifier of unstable writes, which changes when the server restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WriteVerifier(pub [u8; 8]);
 
-/// An open file. Close it; a dropped one is closed some time later.
+/// An open file. Close it; a dropped one is closed in the background.
 #[derive(Clone, Debug)]
 pub struct File {
     open: Arc<OpenState>,
@@ -40,11 +37,11 @@ pub struct File {
 }
 
 impl File {
-    /// Opens `name` in `dir`. The server is asked to delegate what is opened for
-    /// reading: that it changes nothing in it without a word.
+    /// Opens `name` in `dir`. For reading, a delegation is requested, so that
+    /// the server recalls it before any change of the file.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub async fn open(
         client: &Client,
         dir: &Fh,
@@ -54,7 +51,7 @@ impl File {
         Self::open_for(client, dir, name, mode, mode == OpenMode::Read).await
     }
 
-    /// Opens what is closed soon: without a delegation.
+    /// Opens a file for a short time, without a delegation.
     pub(crate) async fn open_briefly(
         client: &Client,
         dir: &Fh,
@@ -99,34 +96,35 @@ impl File {
         Ok(Self { open, size })
     }
 
-    /// Its length in bytes when it was opened.
+    /// Returns its length in bytes when it was opened.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Its change attribute when it was opened: another one later, and it was
-    /// changed.
+    /// Returns its change attribute when it was opened: if it differs later,
+    /// the file was changed.
     #[must_use]
     pub fn change(&self) -> u64 {
         self.open.change()
     }
 
-    /// Whether it is as it was when it was opened, as far as that is known: the
-    /// server is asked when there was a delegation and is none any more.
+    /// Returns whether it is unchanged since it was opened, as far as that is
+    /// known: the server is queried if there was a delegation and is none any
+    /// more.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub async fn is_unchanged(&self, client: &Client) -> Result<bool, ClientError> {
         if !self.open.has_lost_delegation() {
             return Ok(true);
         }
         let ops = Ops::new().putfh(self.fh()).getattr(&Bitmap::of(&[CHANGE]));
-        let mut waits = Waits::new(client.patience());
+        let mut backoff = Backoff::new(client.patience());
         let attrs: Fattr = loop {
             let mut results = client.call(ops.clone(), false).await?;
             match results.skip(OpNum::Putfh).and_then(|()| results.next(OpNum::Getattr)) {
-                Err(error) if error.asks_for_patience() => waits.next(error).await?,
+                Err(error) if error.asks_for_patience() => backoff.next(error).await?,
                 result => break result?,
             }
         };
@@ -134,16 +132,17 @@ impl File {
         Ok(change.map_err(|_| ClientError::Garbled("GETATTR"))? == self.change())
     }
 
-    /// Its handle.
+    /// Returns its handle.
     #[must_use]
     pub fn fh(&self) -> &Fh {
         &self.open.fh
     }
 
-    /// Reads; shorter only at the end. Says whether it reached the end.
+    /// Reads; less than requested only at the end. Also returns whether it
+    /// reached the end.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub async fn read(
         &self,
         client: &Client,
@@ -159,9 +158,10 @@ impl File {
         Ok((eof, memory.freeze()))
     }
 
-    /// Reads into `landing` as much as fits; the data goes there straight from
-    /// the wire. Says whether it reached the end and how much was read. The
-    /// memory comes back whatever happens, unless the runtime is shut down.
+    /// Reads into `landing` as much as fits; the data is received there
+    /// directly. Returns whether it reached the end and the number of bytes
+    /// read. The memory is returned in any case, unless the runtime is shut
+    /// down.
     pub async fn read_into(
         &self,
         client: &Client,
@@ -182,33 +182,34 @@ impl File {
         (result, landing)
     }
 
-    /// Writes; returns how many bytes the server took and its verifier. Call
-    /// [`File::commit`] before relying on them: when that returns another
-    /// verifier, the server has restarted, and they have to be written again
-    /// (RFC 8881 §18.32.3).
+    /// Writes; returns the number of bytes the server accepted and its
+    /// verifier. Call [`File::commit`] before relying on them: if it returns
+    /// another verifier, the server has restarted, and they must be written
+    /// again (RFC 8881 §18.32.3).
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub async fn write(
         &self,
         client: &Client,
         offset: u64,
         data: Bytes,
     ) -> Result<(u32, WriteVerifier), ClientError> {
-        let build = |stateid| Ops::new().putfh(self.fh()).write(stateid, offset, 0, data.clone());
+        let build = |stateid| {
+            Ops::new().putfh(self.fh()).write(stateid, offset, StableHow::Unstable, data.clone())
+        };
         let answer = |results: &mut Results, _: &mut Option<Landing>| {
             results
-                .next::<WriteAnswer>(OpNum::Write)
+                .next::<write::Res>(OpNum::Write)
                 .map(|answer| (answer.count, WriteVerifier(answer.verifier)))
         };
         self.with_state(client, false, &mut None, build, answer).await
     }
 
-    /// Brings everything to stable storage that was written under the verifier
-    /// this returns.
+    /// Brings all data written under the returned verifier to stable storage.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub async fn commit(&self, client: &Client) -> Result<WriteVerifier, ClientError> {
         let ops = Ops::new().putfh(self.fh()).commit(0, 0);
         patiently(client.patience(), async || {
@@ -219,19 +220,19 @@ impl File {
         .await
     }
 
-    /// Closes it. A server that does not know it any more has closed it.
+    /// Closes the file. If it is unknown to the server, it counts as closed.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub async fn close(self, client: &Client) -> Result<(), ClientError> {
         match self.open.take() {
-            Some(holding) => errand::patiently(client.channel(), &holding).await,
+            Some(holding) => state_returns::patiently(client.channel(), &holding).await,
             None => Ok(()),
         }
     }
 
-    /// Runs one operation that needs the open; opens again when the server has
-    /// forgotten it.
+    /// Runs one operation that needs the open; opens the file again if the
+    /// server has lost it.
     async fn with_state<T>(
         &self,
         client: &Client,
@@ -240,7 +241,7 @@ impl File {
         build: impl Fn(Stateid) -> Ops,
         answer: impl Fn(&mut Results, &mut Option<Landing>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let mut waits = Waits::new(client.patience());
+        let mut backoff = Backoff::new(client.patience());
         loop {
             let mut used = None;
             let stateid = if reading {
@@ -263,29 +264,19 @@ impl File {
             match (result, used) {
                 (Err(error), Some(stateid)) if error.is_state_lost() => {
                     self.open.forget(stateid);
-                    waits.next(error).await?;
+                    backoff.next(error).await?;
                 }
-                (Err(error), _) if error.asks_for_patience() => waits.next(error).await?,
+                (Err(error), _) if error.asks_for_patience() => backoff.next(error).await?,
                 (result, _) => return result,
             }
         }
     }
 }
 
-/// Length zero, mode 0644.
+/// Attributes: length zero, mode 0644.
 fn empty_with_mode() -> Fattr {
     let mut values = Vec::with_capacity(12);
     values.extend_from_slice(&0u64.to_be_bytes());
     values.extend_from_slice(&0o644u32.to_be_bytes());
-    Fattr { mask: Bitmap::of(&[SIZE, 33]), values: Opaque(values) }
-}
-
-zgate_xdr::xdr_struct! {
-    /// WRITE4resok.
-    #[derive(Clone, Debug)]
-    struct WriteAnswer {
-        count: u32,
-        committed: u32,
-        verifier: [u8; 8],
-    }
+    Fattr { mask: Bitmap::of(&[SIZE, MODE]), values: Opaque(values) }
 }

@@ -1,8 +1,7 @@
-//! The lease: who holds files open and says nothing for that long loses them. A
-//! task beside the client says something in time (RFC 8881 §8.3), and looks
-//! after what the server says of the lease in return (§18.46.3).
+//! The lease. A client that sends nothing for the length of its lease loses its
+//! open files. A background task renews the lease in time (RFC 8881 §8.3) and
+//! handles the status flags that the server returns (§18.46.3).
 
-use crate::attendant::Attendant;
 use crate::channel::Channel;
 use crate::compound::Ops;
 use crate::error::ClientError;
@@ -12,46 +11,48 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+use zgate_nfs_wire::v4::op::sequence::{
+    self, STATUS_BACKCHANNEL_FAULT as BACK_FAULT,
+    STATUS_RECALLABLE_STATE_REVOKED as DELEGATION_REVOKED,
+    STATUS_RESTART_RECLAIM_NEEDED as RECLAIM_NEEDED,
+};
 
-/// SEQ4_STATUS_EXPIRED_ALL_STATE_REVOKED, _SOME_STATE_REVOKED, and
-/// SEQ4_STATUS_ADMIN_STATE_REVOKED: something that was open is not any more.
-const STATE_REVOKED: u32 = 0x8 | 0x10 | 0x20;
-/// SEQ4_STATUS_RESTART_RECLAIM_NEEDED.
-const RECLAIM_NEEDED: u32 = 0x100;
-/// SEQ4_STATUS_RECALLABLE_STATE_REVOKED: a delegation was not returned in time.
-const DELEGATION_REVOKED: u32 = 0x40;
-/// SEQ4_STATUS_CB_PATH_DOWN and SEQ4_STATUS_CB_PATH_DOWN_SESSION.
-const BACK_DOWN: u32 = 0x1 | 0x200;
-/// SEQ4_STATUS_BACKCHANNEL_FAULT: this session's back channel is lost for good.
-const BACK_FAULT: u32 = 0x400;
-/// What is looked after.
+/// Flags for revoked state.
+const STATE_REVOKED: u32 = sequence::STATUS_EXPIRED_ALL_STATE_REVOKED
+    | sequence::STATUS_EXPIRED_SOME_STATE_REVOKED
+    | sequence::STATUS_ADMIN_STATE_REVOKED;
+/// Flags for a lost callback path.
+const BACK_DOWN: u32 = sequence::STATUS_CB_PATH_DOWN | sequence::STATUS_CB_PATH_DOWN_SESSION;
+/// Flags that are handled.
 const HEEDED: u32 = STATE_REVOKED | RECLAIM_NEEDED | DELEGATION_REVOKED | BACK_DOWN | BACK_FAULT;
-/// None of the server's flags: a connection was lost, the one the server calls
-/// back over perhaps.
+/// Not a flag of the server: a connection was lost, possibly the one for
+/// callbacks.
 const CONNECTION_LOST: u32 = 1 << 31;
 
-/// The lease of a server that does not tell: shorter than any usual one.
+/// Assumed lease of a server that does not report it: shorter than usual ones.
 const UNTOLD_LEASE: Duration = Duration::from_secs(30);
-/// Something is said after this part of the lease: twice more before it ends.
+/// Part of the lease after which it is renewed: two more attempts fit before
+/// its end.
 const PARTS: u32 = 3;
-/// What the server says is looked after no more often than that, and less often
-/// the longer it says the same.
+/// Least pause between two handlings of the flags; it grows while the server
+/// reports the same flags.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What the server said about the lease, and when it heard of us.
+/// Status flags that the server sent, and the time of the last renewal.
 #[derive(Debug)]
-pub(crate) struct Attention {
+pub(crate) struct LeaseMonitor {
     begun: Instant,
-    /// When the last request was sent that renewed the lease, in milliseconds
-    /// since `begun`.
+    /// Time at which the last renewing request was sent, in milliseconds since
+    /// `begun`.
     renewed: AtomicU64,
     lease_ms: AtomicU64,
-    /// SEQ4_STATUS_* not yet looked after.
+    /// SEQ4_STATUS_* flags not handled yet.
     flags: AtomicU32,
     raised: Notify,
 }
 
-impl Attention {
+impl LeaseMonitor {
     pub(crate) fn new() -> Self {
         Self {
             begun: Instant::now(),
@@ -62,7 +63,7 @@ impl Attention {
         }
     }
 
-    /// A request sent at `sent` got through SEQUENCE.
+    /// Records that a request sent at `sent` passed SEQUENCE.
     pub(crate) fn renewed(&self, sent: Instant, flags: u32) {
         let at = sent.saturating_duration_since(self.begun).as_millis() as u64;
         self.renewed.fetch_max(at, Ordering::Relaxed);
@@ -77,12 +78,12 @@ impl Attention {
         }
     }
 
-    /// A connection was lost.
+    /// Records that a connection was lost.
     pub(crate) fn connection_lost(&self) {
         self.raise(CONNECTION_LOST);
     }
 
-    /// The server has told how long its lease is.
+    /// Sets the length of the lease reported by the server.
     pub(crate) fn set_lease(&self, lease: Duration) {
         let lease = lease.max(Duration::from_secs(1));
         self.lease_ms.store(lease.as_millis() as u64, Ordering::Relaxed);
@@ -92,46 +93,46 @@ impl Attention {
         Duration::from_millis(self.lease_ms.load(Ordering::Relaxed)) / PARTS
     }
 
-    /// When something has to be said if nothing is said before.
+    /// Returns the time at which a renewal is due.
     fn due(&self) -> Instant {
         let renewed = Duration::from_millis(self.renewed.load(Ordering::Relaxed));
         self.begun + renewed + self.interval()
     }
 }
 
-/// Starts the task that keeps a lease.
-pub(crate) fn keeper(channel: &Arc<Channel>) -> Attendant {
-    let attention = Arc::clone(channel.attention());
-    Attendant::start(keep(Arc::downgrade(channel), attention))
+/// Starts the task that renews a lease.
+pub(crate) fn keeper(channel: &Arc<Channel>) -> AbortOnDropHandle<()> {
+    let monitor = Arc::clone(channel.monitor());
+    AbortOnDropHandle::new(tokio::spawn(keep(Arc::downgrade(channel), monitor)))
 }
 
-async fn keep(channel: Weak<Channel>, attention: Arc<Attention>) {
+async fn keep(channel: Weak<Channel>, monitor: Arc<LeaseMonitor>) {
     let (mut heeded, mut pause) = (None::<Instant>, PAUSE);
     loop {
         tokio::select! {
-            () = tokio::time::sleep_until(attention.due()) => {}
-            () = attention.raised.notified() => {
+            () = tokio::time::sleep_until(monitor.due()) => {}
+            () = monitor.raised.notified() => {
                 if let Some(before) = heeded {
                     tokio::time::sleep_until(before + pause).await;
                 }
             }
         }
         let Some(channel) = channel.upgrade() else { return };
-        let flags = attention.flags.swap(0, Ordering::Relaxed);
+        let flags = monitor.flags.swap(0, Ordering::Relaxed);
         let mut result = Ok(());
         if flags != 0 {
             let again = heeded.is_some_and(|before| before.elapsed() < 2 * pause);
-            pause = if again { (2 * pause).min(attention.interval()).max(PAUSE) } else { PAUSE };
+            pause = if again { (2 * pause).min(monitor.interval()).max(PAUSE) } else { PAUSE };
             heeded = Some(Instant::now());
             result = heed(&channel, flags).await;
         }
-        if result.is_ok() && attention.due() <= Instant::now() {
+        if result.is_ok() && monitor.due() <= Instant::now() {
             result = channel.exchange(&Ops::new(), false, &mut None).await.map(|_| ());
         }
         if let Err(error) = result {
-            // Whoever uses the client hears of it, too.
-            tracing::debug!(%error, "the lease is not renewed");
-            attention.raise(flags);
+            // Callers of the client get the error, too.
+            tracing::debug!(%error, "cannot renew the lease");
+            monitor.raise(flags);
             heeded = None;
             tokio::time::sleep(PAUSE).await;
         }
@@ -140,11 +141,11 @@ async fn keep(channel: Weak<Channel>, attention: Arc<Attention>) {
 
 async fn heed(channel: &Channel, flags: u32) -> Result<(), ClientError> {
     if flags & RECLAIM_NEEDED != 0 {
-        tracing::info!("the server has restarted: reclaiming what was open");
+        tracing::info!("the server has restarted: reclaiming open files");
         channel.reclaim_in_session().await?;
     }
     if flags & STATE_REVOKED != 0 {
-        tracing::warn!("the server has closed files that were open here: they are opened again");
+        tracing::warn!("the server has revoked open files: they are opened again");
     }
     if flags & (STATE_REVOKED | DELEGATION_REVOKED) != 0 {
         revoked::acknowledge(channel).await?;
@@ -165,31 +166,31 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_sent_puts_the_next_renewal_off() {
-        let attention = Attention::new();
-        attention.set_lease(Duration::from_secs(90));
-        let begun = attention.begun;
-        assert_eq!(attention.due(), begun + Duration::from_secs(30));
-        attention.renewed(begun + Duration::from_secs(20), 0);
-        assert_eq!(attention.due(), begun + Duration::from_secs(50));
-        // An answer to something older changes nothing.
-        attention.renewed(begun + Duration::from_secs(10), 0);
-        assert_eq!(attention.due(), begun + Duration::from_secs(50));
+        let monitor = LeaseMonitor::new();
+        monitor.set_lease(Duration::from_secs(90));
+        let begun = monitor.begun;
+        assert_eq!(monitor.due(), begun + Duration::from_secs(30));
+        monitor.renewed(begun + Duration::from_secs(20), 0);
+        assert_eq!(monitor.due(), begun + Duration::from_secs(50));
+        // A reply to an older request changes nothing.
+        monitor.renewed(begun + Duration::from_secs(10), 0);
+        assert_eq!(monitor.due(), begun + Duration::from_secs(50));
     }
 
     #[tokio::test]
     async fn what_the_server_says_is_heard_once_until_it_is_heeded() {
-        let attention = Attention::new();
+        let monitor = LeaseMonitor::new();
         let now = Instant::now();
-        // Lease moved: nothing to be done about that here.
-        attention.renewed(now, 0x80);
-        let heard = || tokio::time::timeout(Duration::from_millis(10), attention.raised.notified());
+        // Lease moved: not handled here.
+        monitor.renewed(now, 0x80);
+        let heard = || tokio::time::timeout(Duration::from_millis(10), monitor.raised.notified());
         assert!(heard().await.is_err());
-        attention.renewed(now, 0x10);
-        attention.renewed(now, 0x10);
+        monitor.renewed(now, 0x10);
+        monitor.renewed(now, 0x10);
         assert!(heard().await.is_ok());
         assert!(heard().await.is_err());
-        assert_eq!(attention.flags.swap(0, Ordering::Relaxed), 0x10);
-        attention.renewed(now, 0x10);
+        assert_eq!(monitor.flags.swap(0, Ordering::Relaxed), 0x10);
+        monitor.renewed(now, 0x10);
         assert!(heard().await.is_ok());
     }
 }

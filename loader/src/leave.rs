@@ -1,26 +1,26 @@
-//! Leaving a server: it need not keep for a lease what nobody comes back for.
+//! Unregistering from a server, so that it need not keep unused state for a
+//! lease.
 
 use crate::compound::Ops;
-use crate::errand::{Holding, Way, give_back};
 use crate::error::ClientError;
 use crate::link::Link;
 use crate::session::{Session, SessionRequest, alone};
+use crate::state_returns::{Holding, Way, give_back};
 use crate::transport::Connection;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use zgate_nfs::v4::op::{destroy_clientid, destroy_session};
-use zgate_nfs::v4::wire::{OpNum, Status};
+use zgate_nfs_wire::v4::op::{destroy_clientid, destroy_session};
+use zgate_nfs_wire::v4::{OpNum, Status};
 
-/// How long leaving may take; the server forgets by itself later.
+/// Time limit of unregistering; the server drops the state later by itself.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
-/// Pause while the server is busy with a request that was given up.
+/// Pause while the server still runs an abandoned request.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Gives back what is held, and destroys the session and the client (RFC 8881
-/// §18.37, §18.50), as far as connections that are up allow it: none is made for
-/// that.
+/// Returns held state, and destroys the session and the client (RFC 8881
+/// §18.37, §18.50), over existing connections only.
 pub(crate) async fn leave(
     links: &[Arc<Link>],
     session: &Session,
@@ -30,20 +30,20 @@ pub(crate) async fn leave(
     let left = async {
         for link in links {
             let Some(connection) = link.existing().await else { continue };
-            // Somebody who wants to write would wait for a lease otherwise.
+            // Otherwise a writer would wait for a lease.
             let way = Way::Once(session, &connection);
             let given = join_all(held.iter().map(|holding| give_back(&way, holding))).await;
             if let Some(error) = given.into_iter().find_map(Result::err) {
-                tracing::debug!(%error, "not given back");
+                tracing::debug!(%error, "cannot return state to the server");
             }
             match destroy(&connection, session, request).await {
                 Ok(()) => return,
-                Err(error) => tracing::debug!(%error, "not left over this connection"),
+                Err(error) => tracing::debug!(%error, "cannot unregister over this connection"),
             }
         }
     };
     if tokio::time::timeout(LEAVE_PATIENCE, left).await.is_err() {
-        tracing::debug!("the server does not say that the client has left");
+        tracing::debug!("the server did not confirm that the client unregistered");
     }
 }
 
@@ -64,7 +64,7 @@ async fn destroy(
             Err(error) if error.status() == Some(Status::Delay) && Instant::now() < until => {
                 tokio::time::sleep(PAUSE).await;
             }
-            // It knows no such session: the same.
+            // The session is unknown to the server: the same result.
             Err(error) if error.status() == Some(Status::Badsession) => break,
             result => break result?,
         }

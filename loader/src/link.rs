@@ -1,5 +1,5 @@
-//! A connection to one address of the server that comes back by itself, over
-//! RDMA where that works and over TCP where it does not.
+//! A connection to one address of the server that is re-established
+//! automatically, over RDMA if possible and over TCP otherwise.
 
 use crate::backchannel::BackChannel;
 use crate::error::ClientError;
@@ -13,21 +13,21 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use zgate_store::BufferPool;
 
-/// The longest pause between two attempts to connect.
+/// Longest pause between two attempts to connect.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
-/// How long one attempt may take.
+/// Time limit of one attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long RDMA is left alone after it failed.
+/// Time for which RDMA is not tried after a failure.
 const RDMA_PAUSE: Duration = Duration::from_secs(5);
 
-/// What all links of a client have in common.
+/// State shared by all links of a client.
 #[derive(Debug)]
 pub(crate) struct Ways {
     choice: TransportChoice,
     pool: BufferPool,
     counters: Arc<Counters>,
     back: Arc<BackChannel>,
-    /// Why RDMA was not used, the last time it was not.
+    /// Reason for which RDMA was not used the last time.
     refused: SyncMutex<Option<String>>,
 }
 
@@ -36,7 +36,7 @@ impl Ways {
         Self { choice, pool, counters: Arc::default(), back, refused: SyncMutex::default() }
     }
 
-    /// Who answers callbacks.
+    /// Returns the back channel.
     pub(crate) fn back(&self) -> &Arc<BackChannel> {
         &self.back
     }
@@ -49,12 +49,12 @@ impl Ways {
         &self.counters
     }
 
-    /// What RDMA goes over, if it may be used.
+    /// Returns the RDMA fabric, if RDMA may be used.
     pub(crate) fn fabric(&self) -> Option<Arc<dyn zgate_fabric::Fabric>> {
         self.choice.fabric()
     }
 
-    /// Why it is as it is.
+    /// Returns the reason for the present transport.
     pub(crate) fn reason(&self) -> String {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         match &*refused {
@@ -71,11 +71,11 @@ impl Ways {
 #[derive(Debug)]
 struct Current {
     connection: Option<Arc<Connection>>,
-    /// RDMA is not tried before.
+    /// Time before which RDMA is not tried.
     rdma_after: Instant,
 }
 
-/// See the module.
+/// A link to one address.
 #[derive(Debug)]
 pub(crate) struct Link {
     address: SocketAddr,
@@ -93,21 +93,21 @@ impl Link {
         self.address
     }
 
-    /// Whether the connection is one of RDMA, if there is one.
+    /// Returns whether the connection uses RDMA, if there is one.
     pub(crate) async fn is_rdma(&self) -> Option<bool> {
         let current = self.current.lock().await;
         current.connection.as_ref().filter(|made| !made.is_closed()).map(|made| made.is_rdma())
     }
 
-    /// The connection, if there is one.
+    /// Returns the connection, if there is one.
     pub(crate) async fn existing(&self) -> Option<Arc<Connection>> {
         self.current.lock().await.connection.clone().filter(|made| !made.is_closed())
     }
 
-    /// The connection; a new one, if there was none or it is lost.
+    /// Returns the connection; a new one if there was none or it is lost.
     ///
     /// # Errors
-    /// [`ClientError::Transport`] when none could be made by `until`.
+    /// [`ClientError::Transport`] if none could be made by `until`.
     pub(crate) async fn connection(
         self: &Arc<Self>,
         until: Instant,
@@ -146,7 +146,7 @@ impl Link {
         }
     }
 
-    /// One attempt over what is there.
+    /// Makes one attempt over the available transports.
     async fn attempt(&self, current: &mut Current) -> Result<Connection, ClientError> {
         if Instant::now() >= current.rdma_after
             && let Some(attempt) = self.over_rdma()
@@ -160,7 +160,7 @@ impl Link {
                     if !self.ways.choice.allows_tcp() {
                         return Err(error);
                     }
-                    tracing::info!(%error, "no RDMA: over TCP");
+                    tracing::info!(%error, "RDMA is not available: using TCP");
                     self.ways.note(Some(error.to_string()));
                     current.rdma_after = Instant::now() + RDMA_PAUSE;
                 }
@@ -180,8 +180,8 @@ impl Link {
         Some(RdmaConnection::connect(to, fabric, pool, counters, callbacks))
     }
 
-    /// Over TCP since RDMA failed: it is tried again beside it, and takes over
-    /// when it works. What is under way on the old connection ends there.
+    /// Tries RDMA in the background after a fall-back to TCP, and switches to
+    /// it if it works. Requests in flight on the old connection complete there.
     fn may_go_back(self: &Arc<Self>, current: &mut Current, connection: &Connection) {
         if connection.is_rdma() || Instant::now() < current.rdma_after {
             return;
@@ -194,7 +194,7 @@ impl Link {
             let mut current = link.current.lock().await;
             match made {
                 Ok(connection) => {
-                    tracing::info!(address = %link.address, "over RDMA again");
+                    tracing::info!(address = %link.address, "using RDMA again");
                     link.ways.note(None);
                     current.connection = Some(Arc::new(Connection::Rdma(connection)));
                 }

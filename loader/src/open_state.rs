@@ -1,33 +1,29 @@
-//! What a server knows of an open file, and getting it back when it forgot.
+//! State of an open file on the server, and its recovery.
 
 use crate::channel::Channel;
 use crate::compound::Ops;
 use crate::delegation::Delegations;
-use crate::errand::Holding;
 use crate::error::ClientError;
 use crate::session::Session;
+use crate::state_returns::Holding;
 use crate::transport::Connection;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::open::{self, Args, Claim, Delegated, How};
-use zgate_nfs::v4::wire::{ClientId, OpNum, StateOwner, Stateid, Status};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::open::{self, Args, Claim, Delegated, How};
+use zgate_nfs_wire::v4::{ClientId, OpNum, StateOwner, Stateid, Status};
 use zgate_xdr::Opaque;
 
-/// OPEN4_SHARE_ACCESS_WANT_READ_DELEG.
-const WANT_READ_DELEGATION: u32 = 0x0100;
-/// OPEN4_SHARE_ACCESS_WANT_NO_DELEG.
-const WANT_NO_DELEGATION: u32 = 0x0400;
 /// OPEN_DELEGATE_NONE and OPEN_DELEGATE_READ.
 const DELEGATE_NONE: u32 = 0;
 const DELEGATE_READ: u32 = 1;
 
-/// An open file. What is held of it is given back when it is dropped.
+/// An open file. Its state is returned to the server on drop.
 #[derive(Debug)]
 pub(crate) struct OpenState {
     pub(crate) fh: Fh,
     /// OPEN4_SHARE_ACCESS_*.
     access: u32,
-    /// The file's change attribute when it was opened.
+    /// Change attribute of the file when it was opened.
     change: u64,
     delegations: Arc<Delegations>,
     held: Mutex<Held>,
@@ -35,16 +31,16 @@ pub(crate) struct OpenState {
 
 #[derive(Debug)]
 struct Held {
-    /// None: it has to be opened again.
+    /// Stateid of the open; none: it must be opened again.
     open: Option<Stateid>,
     delegation: Option<Stateid>,
-    /// There was one, and the file may have changed since.
+    /// Set if a delegation was lost, so that the file may have changed since.
     lost: bool,
 }
 
-/// Arguments of OPEN.
+/// Builds the arguments of OPEN.
 pub(crate) fn open_args(access: u32, delegate: bool, how: How, claim: Claim) -> Args {
-    let want = if delegate { WANT_READ_DELEGATION } else { WANT_NO_DELEGATION };
+    let want = if delegate { open::WANT_READ } else { open::WANT_NO_DELEGATION };
     Args {
         seqid: 0,
         access: access | want,
@@ -58,7 +54,7 @@ pub(crate) fn open_args(access: u32, delegate: bool, how: How, claim: Claim) -> 
 impl Drop for OpenState {
     fn drop(&mut self) {
         if let Some(holding) = self.take() {
-            self.delegations.errands().push(holding);
+            self.delegations.returns().push(holding);
         }
     }
 }
@@ -80,22 +76,22 @@ impl OpenState {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stateid of the open, if the server knows it.
+    /// Returns the stateid of the open, if the server knows it.
     pub(crate) fn known(&self) -> Option<Stateid> {
         self.held().open
     }
 
-    /// The stateid of the delegation, if there is one.
+    /// Returns the stateid of the delegation, if there is one.
     pub(crate) fn delegation(&self) -> Option<Stateid> {
         self.held().delegation
     }
 
-    /// Whether there was a delegation and is none.
+    /// Returns whether there was a delegation and is none.
     pub(crate) fn has_lost_delegation(&self) -> bool {
         self.held().lost
     }
 
-    /// The file's change attribute when it was opened.
+    /// Returns the change attribute of the file when it was opened.
     pub(crate) fn change(&self) -> u64 {
         self.change
     }
@@ -104,7 +100,7 @@ impl OpenState {
         self.held().delegation = Some(stateid);
     }
 
-    /// Takes the delegation, if it is this one: the file is read by its open
+    /// Takes the delegation, if it is this one: the file uses its open stateid
     /// from now on.
     pub(crate) fn take_delegation(&self, stateid: Stateid) -> Option<Stateid> {
         let taken = {
@@ -119,7 +115,7 @@ impl OpenState {
         taken
     }
 
-    /// Takes all that is held, to give it back.
+    /// Takes all held state, to return it.
     pub(crate) fn take(&self) -> Option<Holding> {
         let (open, delegation) = {
             let mut held = self.held();
@@ -132,7 +128,7 @@ impl OpenState {
         any.then(|| Holding { fh: self.fh.clone(), open, delegation })
     }
 
-    /// The server does not know `stateid` any more.
+    /// Records that the server no longer knows `stateid`.
     pub(crate) fn forget(&self, stateid: Stateid) {
         {
             let mut held = self.held();
@@ -143,12 +139,12 @@ impl OpenState {
                 return;
             }
         }
-        // It was revoked, perhaps: that has to be acknowledged.
+        // It may have been revoked, which must be acknowledged.
         self.delegations.count_lost();
         self.delegations.give_back(self, stateid);
     }
 
-    /// The stateid to read with.
+    /// Returns the stateid to read with.
     pub(crate) async fn stateid_to_read(&self, channel: &Channel) -> Result<Stateid, ClientError> {
         match self.delegation() {
             Some(stateid) => Ok(stateid),
@@ -156,7 +152,7 @@ impl OpenState {
         }
     }
 
-    /// The stateid; the file is opened again if that is needed.
+    /// Returns the stateid of the open; opens the file again if necessary.
     pub(crate) async fn stateid(&self, channel: &Channel) -> Result<Stateid, ClientError> {
         if let Some(stateid) = self.known() {
             return Ok(stateid);
@@ -170,9 +166,9 @@ impl OpenState {
         Ok(opened.stateid)
     }
 
-    /// Reclaims it in a new session after a restart of the server, with its
-    /// delegation (RFC 8881 §8.4.2.1, §10.2.1). Where there is nothing to
-    /// reclaim, it is opened again later.
+    /// Reclaims the open in a new session after a restart of the server, with
+    /// its delegation (RFC 8881 §8.4.2.1, §10.2.1). If there is nothing to
+    /// reclaim, the file is opened again later.
     pub(crate) async fn reclaim(
         self: &Arc<Self>,
         session: &Session,
@@ -196,13 +192,14 @@ impl OpenState {
                 {
                     let mut held = self.held();
                     held.open = Some(opened.stateid);
-                    // Reclaimed, it was not given to anybody meanwhile.
+                    // A reclaimed delegation was not granted to another client
+                    // meanwhile.
                     held.lost &= !matches!(opened.delegated, Delegated::Read { .. });
                 }
                 self.delegations.accept(self, &opened.delegated);
             }
             Err(error) => {
-                tracing::debug!(%error, "an open file is not reclaimed: it is opened again");
+                tracing::debug!(%error, "cannot reclaim an open file: it is opened again");
                 self.held().open = None;
             }
         }

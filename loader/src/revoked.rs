@@ -1,20 +1,20 @@
-//! What the server has taken away: found by TEST_STATEID, acknowledged by
-//! FREE_STATEID (RFC 8881 §8.3, §18.38, §18.48).
+//! Revoked state: found by TEST_STATEID, acknowledged by FREE_STATEID (RFC 8881
+//! §8.3, §18.38, §18.48).
 
 use crate::channel::Channel;
 use crate::compound::Ops;
-use crate::errand::{Way, free};
 use crate::error::ClientError;
 use crate::open_state::OpenState;
+use crate::state_returns::{Way, free};
 use std::sync::Arc;
-use zgate_nfs::v4::op::test_stateid;
-use zgate_nfs::v4::wire::{OpNum, Stateid, Status};
+use zgate_nfs_wire::v4::op::test_stateid;
+use zgate_nfs_wire::v4::{OpNum, Stateid, Status};
 
-/// Asked about at a time.
+/// Number of stateids tested at a time.
 const AT_ONCE: usize = 64;
 
-/// Finds out what is gone and acknowledges that. Files are opened again when
-/// they are next used; a delegation is not asked for again.
+/// Finds revoked state and acknowledges it. Files are opened again when they
+/// are next used; a delegation is not requested again.
 pub(crate) async fn acknowledge(channel: &Channel) -> Result<(), ClientError> {
     let held: Vec<(Arc<OpenState>, Stateid)> = channel
         .opens()
@@ -30,7 +30,7 @@ pub(crate) async fn acknowledge(channel: &Channel) -> Result<(), ClientError> {
         let said: test_stateid::Res = channel.call(ops, false).await?.next(OpNum::TestStateid)?;
         for ((open, stateid), status) in some.iter().zip(said.statuses) {
             if status != Status::Ok {
-                tracing::info!(status = status.name(), "the server has taken something away");
+                tracing::info!(status = status.name(), "the server has revoked state");
                 free(&Way::Channel(channel), *stateid).await?;
                 open.forget(*stateid);
             }

@@ -1,40 +1,20 @@
-//! The safetensors container: eight bytes of header length, a JSON header, raw
+//! The safetensors format: eight bytes of header length, a JSON header, raw
 //! tensor data, and the index of a model in several files.
 
+use safetensors::Dtype;
+use serde::de::IntoDeserializer;
+use serde::de::value::StrDeserializer;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Longest header accepted, in bytes (the format's own limit is 100 MB).
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// Bits of one element of each type the format knows.
-const DTYPE_BITS: [(&str, u64); 20] = [
-    ("BOOL", 8),
-    ("F4", 4),
-    ("F6_E2M3", 6),
-    ("F6_E3M2", 6),
-    ("U8", 8),
-    ("I8", 8),
-    ("F8_E5M2", 8),
-    ("F8_E4M3", 8),
-    ("F8_E8M0", 8),
-    ("I16", 16),
-    ("U16", 16),
-    ("F16", 16),
-    ("BF16", 16),
-    ("I32", 32),
-    ("U32", 32),
-    ("F32", 32),
-    ("F64", 64),
-    ("I64", 64),
-    ("U64", 64),
-    ("C64", 64),
-];
-
-/// Bits of an element; none for a type nobody knows.
+/// Bits of an element; `None` for an unknown type.
 #[must_use]
 pub fn dtype_bits(dtype: &str) -> Option<u64> {
-    DTYPE_BITS.iter().find(|(name, _)| *name == dtype).map(|(_, bits)| *bits)
+    let name: StrDeserializer<'_, serde::de::value::Error> = dtype.into_deserializer();
+    Dtype::deserialize(name).ok().map(|dtype| dtype.bitsize() as u64)
 }
 
 /// One tensor of a header.
@@ -49,16 +29,16 @@ pub struct TensorInfo {
 }
 
 impl TensorInfo {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.data_offsets[1].saturating_sub(self.data_offsets[0])
     }
 
-    /// What the type and the shape make, in bytes.
+    /// Returns the length implied by type and shape, in bytes.
     ///
     /// # Errors
-    /// An unknown type; more than can be counted; half a byte.
+    /// An unknown type; an overflow; a fraction of a byte.
     pub fn expected_bytes(&self) -> Result<u64, String> {
         let bits =
             dtype_bits(&self.dtype).ok_or_else(|| format!("type {} is unknown", self.dtype))?;
@@ -67,14 +47,18 @@ impl TensorInfo {
             .iter()
             .try_fold(bits, |product, dim| product.checked_mul(*dim))
             .ok_or_else(|| format!("shape {:?} is too large", self.shape))?;
-        if total % 8 == 0 { Ok(total / 8) } else { Err("it ends within a byte".to_owned()) }
+        if total % 8 == 0 {
+            Ok(total / 8)
+        } else {
+            Err("the length is not a whole number of bytes".to_owned())
+        }
     }
 }
 
 /// A header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// Free text.
+    /// Metadata.
     #[serde(rename = "__metadata__", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
     /// Tensors by name.
@@ -82,10 +66,10 @@ pub struct Header {
     pub tensors: BTreeMap<String, TensorInfo>,
 }
 
-/// How long the header is, from a file's first eight bytes.
+/// Returns the length of the header from a file's first eight bytes.
 ///
 /// # Errors
-/// What is wrong with it, for people.
+/// The fault, for people.
 pub fn header_bytes(raw: &[u8]) -> Result<u64, String> {
     let length = raw.first_chunk::<8>().ok_or("shorter than eight bytes")?;
     let length = u64::from_le_bytes(*length);
@@ -96,8 +80,8 @@ pub fn header_bytes(raw: &[u8]) -> Result<u64, String> {
 }
 
 impl Header {
-    /// The header's bytes with their length in front, padded with spaces so
-    /// that data begins at a multiple of eight.
+    /// Encodes the header with its length in front, padded with spaces so that
+    /// data begins at a multiple of eight.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut json = serde_json::to_vec(self).unwrap_or_default();
@@ -107,10 +91,11 @@ impl Header {
         bytes
     }
 
-    /// Reads a header from the start of a file; returns where the data begins.
+    /// Parses a header at the start of a file; also returns the offset of the
+    /// data.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
+    /// The fault, for people.
     pub fn parse(raw: &[u8]) -> Result<(Self, usize), String> {
         let end = 8 + header_bytes(raw)? as usize;
         let json = raw.get(8..end).ok_or("the header is cut short")?;
@@ -124,11 +109,11 @@ impl Header {
     }
 
     /// Checks every tensor against its shape, and all of them against the
-    /// `data_bytes` behind the header: the format knows neither holes nor
+    /// `data_bytes` behind the header: the format allows neither gaps nor
     /// overlaps.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// The fault, for people.
     pub fn check(&self, data_bytes: u64) -> Result<(), String> {
         let mut all: Vec<(&String, &TensorInfo)> = self.tensors.iter().collect();
         all.sort_by_key(|(_, tensor)| tensor.data_offsets);
@@ -152,7 +137,7 @@ impl Header {
     }
 }
 
-/// `model.safetensors.index.json`: which file holds which tensor.
+/// `model.safetensors.index.json`: the file of each tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Index {
     /// File by tensor.
@@ -160,11 +145,10 @@ pub struct Index {
 }
 
 impl Index {
-    /// Reads an index.
+    /// Parses an index.
     ///
     /// # Errors
-    /// What is wrong with it, for people; a file outside the model's own
-    /// directory.
+    /// The fault, for people; a file outside the model's own directory.
     pub fn parse(raw: &[u8]) -> Result<Self, String> {
         let index: Self = serde_json::from_slice(raw).map_err(|error| error.to_string())?;
         for file in index.weight_map.values() {
@@ -175,7 +159,7 @@ impl Index {
         Ok(index)
     }
 
-    /// The files, each once, in order.
+    /// Returns the files, each once, in order.
     #[must_use]
     pub fn files(&self) -> Vec<String> {
         let mut files: Vec<String> = self.weight_map.values().cloned().collect();

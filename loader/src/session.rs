@@ -8,23 +8,20 @@ use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use zgate_nfs::v4::op::create_session::{self, ChannelAttrs};
-use zgate_nfs::v4::op::{bind_conn_to_session, exchange_id, sequence};
-use zgate_nfs::v4::wire::{ClientId, OpNum, SessionId};
+use zgate_nfs_wire::PROGRAM;
+use zgate_nfs_wire::v4::op::create_session::{self, ChannelAttrs};
+use zgate_nfs_wire::v4::op::{bind_conn_to_session, exchange_id, sequence};
+use zgate_nfs_wire::v4::{COMPOUND, ClientId, OpNum, SessionId, VERSION};
 use zgate_rpc::auth::OpaqueAuth;
 use zgate_rpc::{CallHeader, Credential};
 use zgate_xdr::{Decoder, Encode, Encoder, Message, Opaque};
 
-/// Program number of NFS.
-pub const NFS_PROGRAM: u32 = 100_003;
-const COMPOUND: u32 = 1;
-
-/// A slot: the sequence number its next request carries.
+/// A slot: the sequence number of its next request.
 #[derive(Debug)]
 struct Slot {
     number: u32,
     sequence: u32,
-    /// Whether a request with this number is out, or was when it was given up.
+    /// Set while a request with this number is in flight, or was abandoned.
     unanswered: bool,
 }
 
@@ -38,31 +35,30 @@ impl Slot {
 #[derive(Debug)]
 pub struct Session {
     id: SessionId,
-    /// Who we are to the server.
+    /// Client id assigned by the server.
     pub(crate) clientid: ClientId,
     minor: u32,
     credential: OpaqueAuth,
     free: Mutex<Vec<Slot>>,
     permits: Semaphore,
-    /// What the server allows.
+    /// Limits of the fore channel set by the server.
     pub fore: ChannelAttrs,
     highest_slot: u32,
-    /// Whether the server calls back, and over how many slots.
+    /// Set if the server uses a back channel, with this many slots.
     has_back: AtomicBool,
     back_slots: u32,
 }
 
-/// A slot in use. It goes back when dropped.
+/// A slot in use. Returns it when dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct SlotGuard<'a> {
     session: &'a Session,
     slot: Option<Slot>,
     _permit: SemaphorePermit<'a>,
 }
 
-impl Turn<'_> {
-    /// The request was answered: the next one has the next number (RFC 8881
-    /// §2.10.6.1).
+impl SlotGuard<'_> {
+    /// Advances the sequence number after a reply (RFC 8881 §2.10.6.1).
     pub(crate) fn advance(&mut self) {
         if let Some(slot) = &mut self.slot {
             slot.sequence = slot.sequence.wrapping_add(1);
@@ -70,13 +66,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Somebody gave up on the last request of this slot: whether the server
-    /// has seen its number has to be found out before another one uses it.
+    /// Returns whether the last request of this slot was abandoned: before
+    /// another request uses its number, it must be determined whether the
+    /// server has run it.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.slot.as_ref().is_some_and(|slot| slot.unanswered)
     }
 
-    /// The request as it goes out.
+    /// Encodes the request.
     pub(crate) fn encode(&mut self, xid: u32, cache_this: bool, ops: &Ops) -> Message {
         let (number, sequence) = self.slot.as_mut().map_or((0, 0), |slot| {
             slot.unanswered = true;
@@ -93,7 +90,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
             self.session.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
@@ -101,7 +98,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// One RPC call with a COMPOUND.
+/// Encodes one RPC call with a COMPOUND.
 pub(crate) fn encode(
     xid: u32,
     credential: &OpaqueAuth,
@@ -112,8 +109,8 @@ pub(crate) fn encode(
     let mut e = Encoder::with_capacity(256);
     let header = CallHeader {
         xid,
-        program: NFS_PROGRAM,
-        version: 4,
+        program: PROGRAM,
+        version: VERSION,
         procedure: COMPOUND,
         credential: credential.clone(),
         verifier: OpaqueAuth::none(),
@@ -138,7 +135,7 @@ pub(crate) fn decode(raw: Bytes) -> Result<Results, ClientError> {
     Results::parse(raw.slice(at..))
 }
 
-/// A COMPOUND without a session.
+/// Sends a COMPOUND without a session.
 pub(crate) async fn alone(
     connection: &Connection,
     credential: &OpaqueAuth,
@@ -149,46 +146,50 @@ pub(crate) async fn alone(
     decode(connection.call(xid, encode(xid, credential, minor, None, ops)).await?)
 }
 
-/// How a session is asked for.
+/// Parameters of a session.
 #[derive(Clone, Debug)]
 pub struct SessionRequest {
-    /// The client's own name; the same name continues the same client.
+    /// Name of the client; the same name continues the same client.
     pub owner: Vec<u8>,
-    /// Changes when the client restarts.
+    /// Verifier that changes when the client restarts.
     pub verifier: [u8; 8],
     /// Minor version, 1 or 2.
     pub minor: u32,
-    /// As whom.
+    /// Credential.
     pub credential: Credential,
-    /// Slots wanted.
+    /// Requested slots.
     pub slots: u32,
-    /// Largest request and response wanted, in bytes.
+    /// Largest request and response requested, in bytes.
     pub max_message_bytes: u32,
 }
 
 impl SessionRequest {
-    /// EXCHANGE_ID: who we are, and who answers.
-    ///
-    /// # Errors
-    /// What the server or the connection says.
-    pub async fn introduce(
-        &self,
-        connection: &Connection,
-    ) -> Result<exchange_id::Res, ClientError> {
-        let introduce = exchange_id::Args {
+    /// The arguments of EXCHANGE_ID.
+    pub(crate) fn exchange_id(&self) -> exchange_id::Args {
+        exchange_id::Args {
             verifier: self.verifier,
             owner: Opaque(self.owner.clone()),
             flags: 0,
             protect: exchange_id::Protect::None,
             implementation: None,
-        };
-        let ops = Ops::new().op(OpNum::ExchangeId, &introduce);
+        }
+    }
+
+    /// Sends EXCHANGE_ID: identifies the client, and returns the server.
+    ///
+    /// # Errors
+    /// The error of the server or the connection.
+    pub async fn introduce(
+        &self,
+        connection: &Connection,
+    ) -> Result<exchange_id::Res, ClientError> {
+        let ops = Ops::new().op(OpNum::ExchangeId, &self.exchange_id());
         let credential = self.credential.to_opaque();
         let mut results = alone(connection, &credential, self.minor, ops).await?;
         results.next(OpNum::ExchangeId)
     }
 
-    /// The arguments of CREATE_SESSION after EXCHANGE_ID's answer.
+    /// Builds the arguments of CREATE_SESSION from EXCHANGE_ID's result.
     /// `back`: callbacks are answered on the connection it is sent over.
     pub(crate) fn create_session(
         &self,
@@ -216,11 +217,12 @@ impl SessionRequest {
 }
 
 impl Session {
-    /// CREATE_SESSION after EXCHANGE_ID; `connection` answers callbacks. What was held before a restart of the
-    /// server is to be reclaimed next, and RECLAIM_COMPLETE sent.
+    /// Sends CREATE_SESSION after EXCHANGE_ID; `connection` answers callbacks.
+    /// State held before a restart of the server must be reclaimed next, and
+    /// RECLAIM_COMPLETE sent.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub(crate) async fn create(
         connection: &Connection,
         request: &SessionRequest,
@@ -245,12 +247,12 @@ impl Session {
         })
     }
 
-    /// Whether the server calls back.
+    /// Returns whether the server uses a back channel.
     pub(crate) fn has_back(&self) -> bool {
         self.has_back.load(Ordering::Relaxed)
     }
 
-    /// The server cannot call back any more.
+    /// Records that the server cannot call back any more.
     pub(crate) fn give_up_back(&self) {
         self.has_back.store(false, Ordering::Relaxed);
     }
@@ -259,10 +261,11 @@ impl Session {
         self.back_slots
     }
 
-    /// Has the server call back over this connection, too (RFC 8881 §18.34).
+    /// Makes the server use this connection for callbacks, too (RFC 8881
+    /// §18.34).
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub(crate) async fn bind_back(&self, connection: &Connection) -> Result<(), ClientError> {
         let args = bind_conn_to_session::Args {
             session: self.id,
@@ -274,48 +277,48 @@ impl Session {
         results.next::<bind_conn_to_session::Res>(OpNum::BindConnToSession).map(|_| ())
     }
 
-    /// Its name.
+    /// Returns its id.
     pub(crate) fn id(&self) -> SessionId {
         self.id
     }
 
-    /// A free slot; waits while all are in use.
-    pub(crate) async fn turn(&self) -> Result<Turn<'_>, ClientError> {
+    /// Takes a free slot; waits while all are in use.
+    pub(crate) async fn free_slot(&self) -> Result<SlotGuard<'_>, ClientError> {
         let closed = |_| ClientError::Garbled("SEQUENCE");
         let permit = self.permits.acquire().await.map_err(closed)?;
         let slot = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Ok(Turn { session: self, slot, _permit: permit })
+        Ok(SlotGuard { session: self, slot, _permit: permit })
     }
 
-    /// A slot whose last request was answered.
-    async fn settled_turn(&self) -> Result<Turn<'_>, ClientError> {
+    /// Takes a slot whose last request was answered.
+    async fn settled_slot(&self) -> Result<SlotGuard<'_>, ClientError> {
         let mut passed = Vec::new();
         while passed.len() <= self.highest_slot as usize {
-            let turn = self.turn().await?;
-            if !turn.is_unanswered() {
-                return Ok(turn);
+            let guard = self.free_slot().await?;
+            if !guard.is_unanswered() {
+                return Ok(guard);
             }
-            passed.push(turn);
+            passed.push(guard);
         }
         Err(ClientError::Garbled("SEQUENCE"))
     }
 
-    /// Sends a COMPOUND on one connection and does not repeat it. The results
+    /// Sends a COMPOUND on one connection without repeating it. The results
     /// begin behind SEQUENCE.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub(crate) async fn call(
         &self,
         connection: &Connection,
         ops: &Ops,
         cache_this: bool,
     ) -> Result<Results, ClientError> {
-        let mut turn = self.settled_turn().await?;
+        let mut guard = self.settled_slot().await?;
         let xid = connection.next_xid();
-        let mut results = decode(connection.call(xid, turn.encode(xid, cache_this, ops)).await?)?;
+        let mut results = decode(connection.call(xid, guard.encode(xid, cache_this, ops)).await?)?;
         results.next::<sequence::Res>(OpNum::Sequence)?;
-        turn.advance();
+        guard.advance();
         Ok(results)
     }
 }

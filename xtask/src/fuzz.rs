@@ -1,22 +1,22 @@
-//! Every fuzz target for a while, with random inputs.
+//! Runs every fuzz target for some time, with random inputs.
 
 use clap::Args;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What `cargo xtask fuzz` is told.
+/// Arguments of `cargo xtask fuzz`.
 #[derive(Args, Debug)]
 pub(crate) struct FuzzArgs {
-    /// For how long in all, in seconds; building comes on top
+    /// Total time in seconds, without building
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 }
 
-/// Runs all targets; a line for each.
+/// Runs all targets and prints one line for each.
 ///
 /// # Errors
-/// When a target fails or does not build.
+/// If a target fails or does not build.
 pub(crate) fn run(args: &FuzzArgs) -> io::Result<()> {
     let programs = programs(Path::new("tests/fuzz/tests"))?;
     let each_milliseconds = args.seconds.saturating_mul(1000) / programs.max(1);
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &FuzzArgs) -> io::Result<()> {
     let (Some(stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(io::Error::other("cargo has no output"));
     };
-    // What the targets say goes there; it is shown when one fails.
+    // Targets write their details there; they are shown if one fails.
     let details = std::thread::spawn(move || {
         let mut details = Vec::new();
         stderr.read_to_end(&mut details).map(|_| details)
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &FuzzArgs) -> io::Result<()> {
             writeln!(io::stdout(), "{said}")?;
         }
     }
-    let details = details.join().map_err(|_| io::Error::other("reading what cargo said"))??;
+    let details = details.join().map_err(|_| io::Error::other("cannot read cargo's output"))??;
     if !child.wait()?.success() {
         io::stderr().write_all(&details)?;
         return Err(io::Error::other(
@@ -58,16 +58,20 @@ pub(crate) fn run(args: &FuzzArgs) -> io::Result<()> {
     writeln!(io::stdout(), "{targets} targets, no failure")
 }
 
-/// How many test programs there are: they run one after the other.
+/// Returns the number of test programs, which run one after the other.
 fn programs(dir: &Path) -> io::Result<u64> {
     let mut count = 0;
     for entry in std::fs::read_dir(dir)? {
-        count += u64::from(entry?.path().extension().is_some_and(|extension| extension == "rs"));
+        let path = entry?.path();
+        let is_program = path.extension().is_some_and(|extension| extension == "rs")
+            || path.join("main.rs").is_file();
+        count += u64::from(is_program);
     }
     Ok(count)
 }
 
-/// The line a target ends with, wherever it stands among the harness's dots.
+/// Returns the line that a target prints at its end, wherever it stands among
+/// the harness's dots.
 fn report(line: &str) -> Option<&str> {
     let at = line.find("fuzz ")?;
     let said = line.get(at + "fuzz ".len()..)?;

@@ -4,6 +4,7 @@ mod bench;
 mod bridge;
 mod conformance;
 mod fuzz;
+mod golden;
 mod lab;
 mod packages;
 mod servers;
@@ -27,17 +28,19 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Task {
-    /// All suites that need nothing else; ends with one line of totals
+    /// All suites that need only this repository; ends with one line of totals
     Test(conformance::TestArgs),
-    /// Suites written by others, against a gateway of their own
+    /// Third-party suites, each against a gateway of its own
     #[command(subcommand)]
     Conformance(Conformance),
-    /// Installs the programs of others that the suites and the lab need
+    /// Installs the third-party programs that the suites and the lab need
     Packages,
-    /// Rules of the house that the compiler does not check
+    /// House rules that the compiler does not check
     Tidy,
     /// Every fuzz target for a while, with random inputs
     Fuzz(fuzz::FuzzArgs),
+    /// Messages of other implementations out of packet captures, for tests/golden
+    Golden(golden::GoldenArgs),
     /// Real kernel clients and real OpenZFS in a virtual machine
     Lab(lab::LabArgs),
     /// Compare speed with peers
@@ -79,7 +82,7 @@ enum Task {
     /// The unnamed hosts of `bench hostile`, in a process of their own
     #[command(hide = true)]
     HostileAttack(bench::hostile::attack::AttackArgs),
-    /// The bare loop that shows the limit
+    /// The bare sendfile loop, as an upper limit
     #[command(hide = true)]
     SendfileLoop { port: u16, file: PathBuf },
 }
@@ -90,7 +93,8 @@ enum Conformance {
     Nfs(conformance::NfsArgs),
     /// libiscsi's suite on files and loop devices, its tools, qemu
     Iscsi(conformance::IscsiArgs),
-    /// The Python package: its wheel in a clean environment, beside safetensors
+    /// The Python package: its wheel in a clean environment, compared with
+    /// safetensors
     Loader(conformance::LoaderArgs),
 }
 
@@ -100,13 +104,16 @@ enum Bench {
     Nfs(bench::nfs::BenchArgs),
     /// iSCSI over TCP: zgate and tgt
     Iscsi(bench::iscsi::BenchArgs),
-    /// What a request and a byte cost, and the cores that ports of 100 Gb/s need
+    /// Cost of a request and of a byte, and the cores that ports of 100 Gb/s
+    /// need
     Cost(bench::cost::CostArgs),
-    /// NFS over soft-RoCE in a virtual machine: zgate and the kernel's server
+    /// NFS and iSER over soft-RoCE in a virtual machine: zgate and the kernel's
+    /// servers
     Rdma(bench::rdma::RdmaArgs),
-    /// A named host's latency and the gateway's memory while unnamed hosts send anything
+    /// A named host's latency and the gateway's memory while unnamed hosts send
+    /// arbitrary data
     Hostile(bench::hostile::HostileArgs),
-    /// Loading a model over TCP: zgate, nfs-cat, safetensors on the files
+    /// Loading a model over TCP: zgate, nfs-cat, safetensors on the local files
     Loader(bench::loader::BenchArgs),
 }
 
@@ -129,6 +136,7 @@ fn run(task: Task) -> io::Result<()> {
         Task::Packages => conformance::install_packages(),
         Task::Tidy => conformance::tidy(),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Golden(args) => golden::run(&args),
         Task::Lab(args) => lab::run(&args),
         Task::Bench(Bench::Nfs(args)) => bench::nfs::run(&args),
         Task::NfsLoad { address, work, size, operations, dir } => {

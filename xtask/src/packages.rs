@@ -1,33 +1,33 @@
-//! Debian packages of the judges we did not write.
+//! Debian packages of third-party suites.
 
 use crate::servers::scratch::run;
 use std::io;
 use std::process::Command;
 
-/// A program a suite needs, and the package it comes from.
+/// A program that a suite needs, and its package.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tool {
-    /// The program.
+    /// Name of the program.
     pub(crate) program: &'static str,
     /// Its Debian package.
     pub(crate) package: &'static str,
 }
 
-/// What the NFS suites need.
+/// Programs that the NFS suites need.
 pub(crate) const NFS_TOOLS: &[Tool] = &[
     Tool { program: "nfs-ls", package: "libnfs-utils" },
     Tool { program: "nfs-cp", package: "libnfs-utils" },
     Tool { program: "nfs-cat", package: "libnfs-utils" },
 ];
 
-/// What `bench nfs` needs beside.
+/// Further programs that `bench nfs` needs.
 pub(crate) const NFS_PEERS: &[Tool] = &[
     Tool { program: "nfs-cat", package: "libnfs-utils" },
     Tool { program: "ganesha.nfsd", package: "nfs-ganesha" },
     Tool { program: "ganesha.nfsd", package: "nfs-ganesha-vfs" },
 ];
 
-/// What the iSCSI suites need.
+/// Programs that the iSCSI suites need.
 pub(crate) const ISCSI_TOOLS: &[Tool] = &[
     Tool { program: "iscsi-test-cu", package: "libiscsi-bin" },
     Tool { program: "iscsi-ls", package: "libiscsi-bin" },
@@ -35,7 +35,7 @@ pub(crate) const ISCSI_TOOLS: &[Tool] = &[
     Tool { program: "qemu-img", package: "qemu-block-extra" },
 ];
 
-/// What pynfs needs to run.
+/// Programs that pynfs needs.
 pub(crate) const PYTHON_TOOLS: &[Tool] = &[
     Tool { program: "python3", package: "python3" },
     Tool { program: "python3", package: "python3-venv" },
@@ -53,16 +53,16 @@ fn packaged(tool: &Tool) -> bool {
     query.is_ok_and(|output| output.stdout.starts_with(b"install ok installed"))
 }
 
-/// Whether packages can be installed here.
+/// Returns whether packages can be installed here.
 fn can_install() -> bool {
     rustix::process::geteuid().is_root()
         && Command::new("apt-get").arg("--version").output().is_ok()
 }
 
-/// Makes the tools available: installs what is missing when we may.
+/// Makes the tools available: installs missing ones if that is allowed.
 ///
 /// # Errors
-/// Naming what is missing and how to get it.
+/// A message naming what is missing and how to get it.
 pub(crate) fn ensure(tools: &[Tool]) -> io::Result<()> {
     let missing = |tools: &[Tool]| -> Vec<&'static str> {
         let mut packages: Vec<_> = tools
@@ -90,7 +90,7 @@ pub(crate) fn ensure(tools: &[Tool]) -> io::Result<()> {
         command.env("DEBIAN_FRONTEND", "noninteractive").args(["-y", "-qq"]);
         command
     };
-    // A fresh machine has no package lists yet.
+    // A new machine has no package lists yet.
     if run(apt().args(["install", "--no-install-recommends"]).args(&wanted)).is_err() {
         run(apt().arg("update"))?;
         run(apt().args(["install", "--no-install-recommends"]).args(&wanted))?;
@@ -99,7 +99,8 @@ pub(crate) fn ensure(tools: &[Tool]) -> io::Result<()> {
     if still.is_empty() { Ok(()) } else { Err(io::Error::other(format!("cannot {hint}"))) }
 }
 
-/// Whether the lack of a tool is a skip (we may not install) or a failure.
+/// Returns whether the lack of a tool is a skip (installing is not allowed) or
+/// a failure.
 pub(crate) fn lack_is_a_skip(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound && !can_install()
 }

@@ -1,12 +1,12 @@
-//! What suites found, and the one line that sums it up.
+//! Results of suites, and the line that sums them up.
 
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// The result of one suite.
+/// Result of one suite.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// Its name.
+    /// Name of the suite.
     pub(crate) suite: String,
     /// Tests that passed.
     pub(crate) passed: usize,
@@ -14,12 +14,12 @@ pub(crate) struct Outcome {
     pub(crate) failed: Vec<String>,
     /// Tests that were not run, by name and reason.
     pub(crate) skipped: Vec<String>,
-    /// How long it took.
+    /// Time it took, in seconds.
     pub(crate) seconds: f64,
 }
 
 impl Outcome {
-    /// Nothing run yet.
+    /// Creates a result without tests.
     pub(crate) fn new(suite: impl Into<String>) -> Self {
         Self {
             suite: suite.into(),
@@ -39,14 +39,14 @@ impl Outcome {
     }
 }
 
-/// All suites of a run.
+/// Results of all suites of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     outcomes: Vec<Outcome>,
 }
 
 impl Totals {
-    /// Runs a suite and says how it went. An error is a failure, never a skip.
+    /// Runs a suite and prints its result. An error is a failure, never a skip.
     pub(crate) fn run(
         &mut self,
         suite: &str,
@@ -61,7 +61,7 @@ impl Totals {
         self.add(outcome, begun.elapsed());
     }
 
-    /// Adds what was run elsewhere.
+    /// Adds the result of a suite that ran elsewhere.
     pub(crate) fn add(&mut self, mut outcome: Outcome, took: Duration) {
         outcome.seconds = took.as_secs_f64();
         for failure in &outcome.failed {
@@ -81,19 +81,19 @@ impl Totals {
         self.outcomes.push(outcome);
     }
 
-    /// A suite that cannot run here, and how to get it.
+    /// Records a suite that cannot run here, and how to get it.
     pub(crate) fn skip(&mut self, suite: &str, reason: &str) {
         let mut outcome = Outcome::new(suite);
         outcome.skipped.push(format!("{suite}: {reason}"));
         self.add(outcome, Duration::ZERO);
     }
 
-    /// Whether nothing failed.
+    /// Returns whether nothing failed.
     pub(crate) fn all_passed(&self) -> bool {
         self.outcomes.iter().all(|outcome| outcome.failed.is_empty())
     }
 
-    /// The one line.
+    /// Returns the line of totals.
     pub(crate) fn line(&self) -> String {
         let sum = |of: fn(&Outcome) -> usize| self.outcomes.iter().map(of).sum::<usize>();
         format!(
@@ -105,7 +105,7 @@ impl Totals {
         )
     }
 
-    /// For machines.
+    /// Returns JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::json!({ "passed": self.all_passed(), "suites": self.outcomes })
     }

@@ -10,44 +10,44 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Longest request taken, in bytes.
+/// Longest request accepted, in bytes.
 const MAX_REQUEST_BYTES: u64 = 64 << 10;
-/// Requests answered at the same time; more are refused.
+/// Most requests answered concurrently; more are refused.
 const MAX_UNDER_WAY: usize = 16;
-/// How long either side waits for the other.
+/// Time for which either side waits for the other.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What can be asked of a running gateway.
+/// Request to a running gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "request")]
-pub(crate) enum Request {
-    /// Everything at a glance.
+pub enum Request {
+    /// Show a summary of everything.
     Status,
-    /// The exports.
+    /// Show the exports.
     Exports,
-    /// The clients.
+    /// Show the clients.
     Clients,
-    /// Let go of a dataset, so that it can be unmounted, renamed or destroyed.
+    /// Release a dataset, so that it can be unmounted, renamed or destroyed.
     Release {
-        /// Its name; everything below it as well.
+        /// Name of the dataset; includes everything below it.
         dataset: String,
-        /// How long at most.
+        /// Longest time of the release, in seconds.
         seconds: u64,
     },
-    /// Serve again what was let go of.
+    /// Serve a released dataset again.
     Resume {
-        /// Its name; everything below it as well.
+        /// Name of the dataset; includes everything below it.
         dataset: String,
     },
     /// Read the configuration again.
     Reload,
-    /// Finish what runs and end.
+    /// Finish running requests and exit.
     Drain,
-    /// The iSCSI targets and their logical units.
+    /// Show the iSCSI targets and their logical units.
     Targets,
-    /// The iSCSI sessions.
+    /// Show the iSCSI sessions.
     Sessions,
-    /// Who may use which target.
+    /// Show which initiators may use which target.
     Acl,
     /// Add a logical unit until the next reload or restart.
     LunAdd {
@@ -56,7 +56,7 @@ pub(crate) enum Request {
         /// The logical unit.
         lun: Box<zgate_config::LunConfig>,
     },
-    /// Change or look at the size of a logical unit.
+    /// Change the size of a logical unit, or detect a device's new size.
     LunResize {
         /// Name of the target.
         target: String,
@@ -72,32 +72,32 @@ pub(crate) enum Request {
         /// Number of the logical unit.
         number: u16,
     },
-    /// Have what initiators were told is written reach these zvols.
+    /// Flush acknowledged writes to these zvols.
     FlushVolumes {
-        /// Their names.
+        /// Names of the zvols.
         zvols: Vec<String>,
     },
-    /// What the snapshot schedules did last and do next.
+    /// Show the last and next run of each snapshot schedule.
     Schedules,
-    /// Let an initiator in until the next reload or restart.
+    /// Add a rule for an initiator until the next reload or restart.
     AclAdd {
         /// Name of the target.
         target: String,
         /// The rule.
         rule: Box<zgate_config::InitiatorConfig>,
     },
-    /// Withdraw a rule until the next reload or restart.
+    /// Remove a rule until the next reload or restart.
     AclRemove {
         /// Name of the target.
         target: String,
-        /// The rule's initiator.
+        /// Initiator of the rule.
         initiator: String,
     },
 }
 
 impl Request {
-    /// Whether it only shows something, or ends everything: such requests do not
-    /// wait for a change that is under way.
+    /// Returns whether the request only shows state or ends the gateway: such
+    /// requests do not wait for a running change.
     fn waits_for_nobody(&self) -> bool {
         matches!(
             self,
@@ -113,13 +113,13 @@ impl Request {
     }
 }
 
-/// The answer.
+/// Reply to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "reply", content = "value")]
 pub(crate) enum Reply {
-    /// Done; what was asked for.
+    /// Result of a successful request.
     Ok(serde_json::Value),
-    /// Not done, and why.
+    /// Reason for which the request failed.
     Error(String),
 }
 
@@ -128,17 +128,20 @@ pub(crate) type Handler = Arc<dyn Fn(Request) -> Reply + Send + Sync>;
 
 fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
     let hint = match error.kind() {
-        io::ErrorKind::PermissionDenied => "; run as root, or name a path of yours as admin_socket",
+        io::ErrorKind::PermissionDenied => {
+            "; run as root, or set admin_socket to a path of your \
+            own"
+        }
         _ => "",
     };
     let reason = format!("admin socket: cannot {what} {}: {error}{hint}", path.display());
     io::Error::new(error.kind(), reason)
 }
 
-/// Opens the socket and answers on a thread of its own.
+/// Opens the socket and answers requests on a separate thread.
 ///
 /// # Errors
-/// With the path and the reason; also when another gateway answers there.
+/// The path and the reason, also if another gateway listens there.
 pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
     if let Some(dir) = path.parent()
         && !dir.exists()
@@ -166,7 +169,7 @@ pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
         for stream in listener.incoming().flatten() {
             let request = UnderWay::begin(&under_way);
             let handler = Arc::clone(&handler);
-            // One that waits for storage keeps no other waiting.
+            // A request that waits for storage must not delay others.
             let answering =
                 std::thread::Builder::new().name("zgate-admin".to_owned()).spawn(move || {
                     if let Err(error) = answer(&stream, &handler, &request) {
@@ -195,7 +198,7 @@ fn one_change_at_a_time(handler: Handler) -> Handler {
 /// A request that is being answered, counted until it is dropped.
 struct UnderWay {
     all: Arc<AtomicUsize>,
-    /// Requests under way, this one included, when it began.
+    /// Number of requests being answered, including this one, when it began.
     count: usize,
 }
 
@@ -211,8 +214,8 @@ impl Drop for UnderWay {
     }
 }
 
-/// Binds in a directory nobody else may enter and moves the socket to its place
-/// once its mode is right: at no moment may anybody else connect.
+/// Binds the socket in a private directory and moves it into place once its
+/// mode is set, so that no other user can ever connect.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let private = parent.unwrap_or(Path::new(".")).join(format!(".zgate-{}", std::process::id()));
@@ -223,7 +226,7 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
         std::fs::rename(&inside, path)?;
         Ok(listener)
     });
-    // Whatever went wrong, the directory is of no use any more.
+    // The directory is no longer needed, whether or not this succeeded.
     let _ = std::fs::remove_file(&inside);
     let _ = std::fs::remove_dir(&private);
     bound
@@ -236,7 +239,7 @@ fn answer(stream: &UnixStream, handler: &Handler, request: &UnderWay) -> io::Res
     BufReader::new(stream.take(MAX_REQUEST_BYTES)).read_line(&mut line)?;
     let reply = match serde_json::from_str(&line) {
         Ok(_) if request.count > MAX_UNDER_WAY => Reply::Error(format!(
-            "{MAX_UNDER_WAY} requests are under way; does storage not answer? The gateway's log \
+            "{MAX_UNDER_WAY} requests are running already; if storage hangs, the gateway's log \
              names it"
         )),
         Ok(request) => handler(request),
@@ -247,28 +250,27 @@ fn answer(stream: &UnixStream, handler: &Handler, request: &UnderWay) -> io::Res
     stream.write_all(b"\n")
 }
 
-/// What to do about a socket that leads nowhere.
+/// Returns the next step for a socket that cannot be reached.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            "start one with `zgate serve --config FILE`, or name its `admin_socket` with --socket; \
-             one that lost its socket still obeys SIGHUP (reload) and SIGTERM (drain)"
+            "start one with `zgate serve --config FILE`, or pass its `admin_socket` with \
+             --socket; a gateway whose socket was removed still handles SIGHUP (reload) and \
+             SIGTERM (drain)"
         }
         io::ErrorKind::ConnectionRefused => {
-            "nobody listens there any more: start one with `zgate serve --config FILE`"
+            "no gateway listens there: start one with `zgate serve --config FILE`"
         }
-        io::ErrorKind::PermissionDenied => {
-            "only the user who runs the gateway may ask it: try sudo"
-        }
-        _ => "--socket names another one",
+        io::ErrorKind::PermissionDenied => "only the user of the gateway may connect: try sudo",
+        _ => "pass the right one with --socket",
     }
 }
 
-/// Asks a running gateway.
+/// Sends a request to a running gateway.
 ///
 /// # Errors
-/// Naming the socket, the reason and the next step.
-pub(crate) fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
+/// The socket, the reason and the next step.
+pub fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
     let stream = UnixStream::connect(path).map_err(|error| {
         let reason =
             format!("cannot reach the gateway at {}: {error}; {}", path.display(), hint(&error));
@@ -281,7 +283,7 @@ pub(crate) fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Valu
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
     if line.is_empty() {
-        let reason = "the gateway hung up without an answer; its log says why";
+        let reason = "the gateway closed the connection without an answer; see its log";
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
     }
     match serde_json::from_str(&line)? {

@@ -1,9 +1,6 @@
-//! A very small HTTP server for metrics and status: GET only, one request a
+//! A minimal HTTP server for metrics and status: GET only, one request per
 //! connection, everything bounded.
 
-use super::{exposition, status};
-use crate::serve::health::ANSWER_TIMEOUT;
-use crate::serve::service::Shared;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,11 +8,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Longest request head taken, in bytes.
+/// Time limit of a core's answer to `/healthz`.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest request head accepted, in bytes.
 const MAX_HEAD_BYTES: usize = 8 << 10;
-/// How long a request may take to arrive.
+/// Time limit for a request to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Requests served at the same time.
+/// Most concurrent requests.
 const MAX_REQUESTS: usize = 16;
 
 /// A running HTTP server; it ends with the process.
@@ -24,27 +23,39 @@ pub(crate) struct Http {
     pub address: SocketAddr,
 }
 
-/// Starts it on a thread of its own.
+/// Content of the server's pages.
+pub(crate) trait Pages: Send + Sync + 'static {
+    /// All metrics as OpenMetrics text.
+    fn metrics(self: &Arc<Self>) -> String;
+    /// Status overview as JSON.
+    ///
+    /// # Errors
+    /// If it has no JSON form.
+    fn status(&self) -> serde_json::Result<String>;
+    /// Returns the numbers of cores that do not answer within `limit`.
+    fn silent_cores(&self, limit: Duration) -> impl Future<Output = Vec<usize>>;
+}
+
+/// Starts the server on a separate thread.
 ///
 /// # Errors
-/// With the address and the next step.
-pub(crate) fn start(address: SocketAddr, shared: Arc<Shared>) -> io::Result<Http> {
-    let listener = crate::listen::accept::bind(address)?;
+/// The address and the next step.
+pub(crate) fn start(listener: std::net::TcpListener, pages: Arc<impl Pages>) -> io::Result<Http> {
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("zgate-http".to_owned()).spawn(move || {
         let local = tokio::task::LocalSet::new();
         local.block_on(&runtime, async move {
             match TcpListener::from_std(listener) {
-                Ok(listener) => serve(listener, shared).await,
-                Err(error) => tracing::error!(%error, "metrics are not served"),
+                Ok(listener) => serve(listener, pages).await,
+                Err(error) => tracing::error!(%error, "cannot serve metrics"),
             }
         });
     })?;
     Ok(Http { address })
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+async fn serve(listener: TcpListener, pages: Arc<impl Pages>) {
     let room = Arc::new(tokio::sync::Semaphore::new(MAX_REQUESTS));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
@@ -52,9 +63,9 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let shared = Arc::clone(&shared);
+        let pages = Arc::clone(&pages);
         tokio::task::spawn_local(async move {
-            if let Err(error) = answer(stream, &shared).await {
+            if let Err(error) = answer(stream, &pages).await {
                 tracing::debug!(%error, "http");
             }
             drop(permit);
@@ -62,23 +73,29 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+/// Content type of the metrics for a client that asks for OpenMetrics.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Content type of the same lines for any other client.
+const PLAIN: &str = "text/plain; version=0.0.4";
+
+async fn answer(mut stream: TcpStream, pages: &Arc<impl Pages>) -> io::Result<()> {
     let head = tokio::time::timeout(HEAD_TIMEOUT, read_head(&mut stream)).await??;
     let mut words = head.split(' ');
     let (code, kind, body) = match (words.next(), words.next()) {
         (Some("GET"), Some("/metrics")) => {
-            ("200 OK", "text/plain; version=0.0.4", exposition::render(shared))
+            let asked = head.to_ascii_lowercase().contains("application/openmetrics-text");
+            ("200 OK", if asked { OPENMETRICS } else { PLAIN }, pages.metrics())
         }
         (Some("GET"), Some("/status")) => {
-            let body = serde_json::to_string_pretty(&status::status(shared))?;
+            let body = pages.status()?;
             ("200 OK", "application/json", body)
         }
         (Some("GET"), Some("/healthz")) => {
-            let (code, body) = health(&shared.health.silent_cores(ANSWER_TIMEOUT).await);
+            let (code, body) = health(&pages.silent_cores(ANSWER_TIMEOUT).await);
             (code, "text/plain", body)
         }
         (Some("GET"), _) => {
-            let body = "there is /metrics, /status and /healthz\n".to_owned();
+            let body = "not found; use /metrics, /status or /healthz\n".to_owned();
             ("404 Not Found", "text/plain", body)
         }
         _ => ("405 Method Not Allowed", "text/plain", "GET only\n".to_owned()),
@@ -91,7 +108,7 @@ async fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.shutdown().await
 }
 
-/// What is said about cores of which some do not answer.
+/// Returns status line and body for cores of which some do not answer.
 fn health(silent: &[usize]) -> (&'static str, String) {
     if silent.is_empty() {
         return ("200 OK", "ok\n".to_owned());
@@ -101,7 +118,7 @@ fn health(silent: &[usize]) -> (&'static str, String) {
     ("503 Service Unavailable", format!("no answer within {seconds} s from core {cores}\n"))
 }
 
-/// The request line.
+/// The request line and the header fields.
 async fn read_head(stream: &mut TcpStream) -> io::Result<String> {
     let mut head = Vec::new();
     let mut buffer = [0; 1024];
@@ -112,6 +129,5 @@ async fn read_head(stream: &mut TcpStream) -> io::Result<String> {
         }
         head.extend_from_slice(&buffer[..got]);
     }
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(line).into_owned())
+    Ok(String::from_utf8_lossy(&head).into_owned())
 }

@@ -1,11 +1,11 @@
-//! The gateway seen from outside: metrics and status over HTTP, and what peers can
-//! put on terminals and in logs.
+//! Observation of the gateway: metrics and status over HTTP, and safe output of
+//! text chosen by peers.
 
-pub(crate) mod exposition;
+pub(crate) mod data_path;
 pub(crate) mod http;
-mod pool_metrics;
+pub(crate) mod latency;
+pub(crate) mod metric;
+pub(crate) mod pool_metrics;
 pub(crate) mod pools;
 pub(crate) mod printable;
-mod snapshot_metrics;
-pub(crate) mod status;
 pub(crate) mod throttle;

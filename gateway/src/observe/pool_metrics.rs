@@ -1,101 +1,59 @@
-//! Metrics of pools. Names and values are those of the well-known exporters
-//! where these have them (`zfs_pool_*`); docs/METRICS.md has the table.
+//! Metrics of pools. Names and values are those of the well-known exporters if
+//! these have them (`zfs_pool_*`); docs/METRICS.md has the table.
 
-use super::exposition::{Metric, head};
+use super::metric::{Metric, Page, Samples, metrics};
 use super::pools::{PoolWatch, View};
-use std::fmt::{Display, Write};
+use std::fmt;
 use zgate_control::health::{PoolState, VdevLatency, Wait, watch};
 
-macro_rules! metrics {
-    ($($id:ident $name:literal $kind:literal $help:literal;)*) => {
-        $(const $id: Metric = Metric { name: $name, kind: $kind, help: $help };)*
-        /// All of them.
-        #[cfg(test)]
-        pub(crate) const ALL: &[Metric] = &[$($id),*];
-    };
-}
-
 metrics! {
-    HEALTH "zfs_pool_health" "gauge" "0 online, 1 degraded, 2 faulted, 3 offline, 4 unavailable, 5 removed, 6 suspended, 7 unknown";
-    SIZE "zfs_pool_size_bytes" "gauge" "Size of the pool, parity of raidz included";
-    ALLOCATED "zfs_pool_allocated_bytes" "gauge" "Space taken";
-    FREE "zfs_pool_free_bytes" "gauge" "Space not taken";
-    FREEING "zfs_pool_freeing_bytes" "gauge" "Space still to be freed of what was destroyed";
-    LEAKED "zfs_pool_leaked_bytes" "gauge" "Space lost in freeing";
-    CAPACITY "zfs_pool_capacity_ratio" "gauge" "Part of the pool that is taken";
-    FRAGMENTATION "zfs_pool_fragmentation_ratio" "gauge" "How scattered the free space is";
-    DEDUPLICATION "zfs_pool_deduplication_ratio" "gauge" "Size of deduplicated data by its size without deduplication";
-    READONLY "zfs_pool_readonly" "gauge" "1: imported read-only";
-    WARNING "zfs_pool_capacity_warning_percent" "gauge" "The threshold of capacity that is crossed: 80, 90, 95, or 0";
-    DATA_ERRORS "zfs_pool_data_errors" "gauge" "Blocks damaged beyond repair";
-    SCRUB_STATE "zfs_pool_scrub_state" "gauge" "0 none, scrub: 1 runs, 2 finished, 3 canceled, 4 paused, resilver: 5 runs, 6 finished";
-    SCRUB_COMPLETED "zfs_pool_scrub_last_completed_timestamp_seconds" "gauge" "When the latest scrub or resilver ended; 0: none has";
-    SCRUB_ERRORS "zfs_pool_scrub_errors" "gauge" "Errors the latest scrub or resilver found";
-    SCRUB_REPAIRED "zfs_pool_scrub_repaired_bytes" "gauge" "Bytes the latest scrub or resilver repaired";
-    SCRUB_TOTAL "zfs_pool_scrub_total_bytes" "gauge" "Bytes the running scrub or resilver has to look at; 0: none runs";
-    SCRUB_SCANNED "zfs_pool_scrub_scanned_bytes" "gauge" "Bytes it has found so far";
-    SCRUB_ISSUED "zfs_pool_scrub_issued_bytes" "gauge" "Bytes it has verified so far";
-    SAMPLE_AGE "zfs_pool_sample_age_seconds" "gauge" "How old the figures of the pool are";
-    VDEV_HEALTH "zfs_pool_vdev_health" "gauge" "As zfs_pool_health, of a vdev";
-    VDEV_ERRORS "zfs_pool_vdev_errors_total" "counter" "Errors of a vdev since the last zpool clear, by kind";
-    VDEV_SIZE "zfs_pool_vdev_size_bytes" "gauge" "Size of a top-level vdev";
-    VDEV_ALLOCATED "zfs_pool_vdev_allocated_bytes" "gauge" "Space taken of a top-level vdev";
-    VDEV_WAIT "zfs_pool_vdev_wait_seconds" "gauge" "How long requests took on average when it was measured last, by stage and kind";
-    ARC_HITS "zfs_arc_hits_total" "counter" "Look-ups answered from memory";
-    ARC_MISSES "zfs_arc_misses_total" "counter" "Look-ups not answered from memory";
-    ARC_SIZE "zfs_arc_size_bytes" "gauge" "Memory the cache takes";
-    ARC_TARGET "zfs_arc_target_bytes" "gauge" "Memory the cache aims at";
-    ARC_MAX "zfs_arc_max_bytes" "gauge" "Memory the cache may take at most";
-    L2ARC_HITS "zfs_l2arc_hits_total" "counter" "Look-ups answered from cache devices";
-    L2ARC_MISSES "zfs_l2arc_misses_total" "counter" "Look-ups cache devices could not answer";
-    L2ARC_SIZE "zfs_l2arc_size_bytes" "gauge" "Data on cache devices, before compression";
-    ZIL_COMMITS "zfs_zil_commits_total" "counter" "Times somebody waited for the intent log";
-    ZIL_SLOG_WRITES "zfs_zil_slog_writes_total" "counter" "Records written to log devices";
-    ZIL_SLOG_BYTES "zfs_zil_slog_bytes_total" "counter" "Bytes written to log devices";
-    ZIL_NORMAL_WRITES "zfs_zil_normal_writes_total" "counter" "Records of the intent log written to ordinary vdevs";
-    ZIL_NORMAL_BYTES "zfs_zil_normal_bytes_total" "counter" "Bytes of the intent log written to ordinary vdevs";
-    FAILURES "zgate_pool_sample_failures_total" "counter" "Questions to zpool that were not answered";
+    HEALTH "zfs_pool_health" Gauge "0 online, 1 degraded, 2 faulted, 3 offline, 4 unavailable, 5 removed, 6 suspended, 7 unknown";
+    SIZE "zfs_pool_size_bytes" Gauge "Size of the pool, parity of raidz included";
+    ALLOCATED "zfs_pool_allocated_bytes" Gauge "Space taken";
+    FREE "zfs_pool_free_bytes" Gauge "Space not taken";
+    FREEING "zfs_pool_freeing_bytes" Gauge "Space still to be freed of what was destroyed";
+    LEAKED "zfs_pool_leaked_bytes" Gauge "Space lost in freeing";
+    CAPACITY "zfs_pool_capacity_ratio" Gauge "Part of the pool that is taken";
+    FRAGMENTATION "zfs_pool_fragmentation_ratio" Gauge "How scattered the free space is";
+    DEDUPLICATION "zfs_pool_deduplication_ratio" Gauge "Size of deduplicated data by its size without deduplication";
+    READONLY "zfs_pool_readonly" Gauge "1: imported read-only";
+    WARNING "zfs_pool_capacity_warning_percent" Gauge "The threshold of capacity that is crossed: 80, 90, 95, or 0";
+    DATA_ERRORS "zfs_pool_data_errors" Gauge "Blocks damaged beyond repair";
+    SCRUB_STATE "zfs_pool_scrub_state" Gauge "0 none, scrub: 1 runs, 2 finished, 3 canceled, 4 paused, resilver: 5 runs, 6 finished";
+    SCRUB_COMPLETED "zfs_pool_scrub_last_completed_timestamp_seconds" Gauge "When the latest scrub or resilver ended; 0: none has";
+    SCRUB_ERRORS "zfs_pool_scrub_errors" Gauge "Errors the latest scrub or resilver found";
+    SCRUB_REPAIRED "zfs_pool_scrub_repaired_bytes" Gauge "Bytes the latest scrub or resilver repaired";
+    SCRUB_TOTAL "zfs_pool_scrub_total_bytes" Gauge "Bytes the running scrub or resilver has to look at; 0: none runs";
+    SCRUB_SCANNED "zfs_pool_scrub_scanned_bytes" Gauge "Bytes it has found so far";
+    SCRUB_ISSUED "zfs_pool_scrub_issued_bytes" Gauge "Bytes it has verified so far";
+    SAMPLE_AGE "zfs_pool_sample_age_seconds" Gauge "How old the figures of the pool are";
+    VDEV_HEALTH "zfs_pool_vdev_health" Gauge "As zfs_pool_health, of a vdev";
+    VDEV_ERRORS "zfs_pool_vdev_errors_total" Counter "Errors of a vdev since the last zpool clear, by kind";
+    VDEV_SIZE "zfs_pool_vdev_size_bytes" Gauge "Size of a top-level vdev";
+    VDEV_ALLOCATED "zfs_pool_vdev_allocated_bytes" Gauge "Space taken of a top-level vdev";
+    VDEV_WAIT "zfs_pool_vdev_wait_seconds" Gauge "How long requests took on average when it was measured last, by stage and kind";
+    ARC_HITS "zfs_arc_hits_total" Counter "Look-ups answered from memory";
+    ARC_MISSES "zfs_arc_misses_total" Counter "Look-ups not answered from memory";
+    ARC_SIZE "zfs_arc_size_bytes" Gauge "Memory the cache takes";
+    ARC_TARGET "zfs_arc_target_bytes" Gauge "Memory the cache aims at";
+    ARC_MAX "zfs_arc_max_bytes" Gauge "Memory the cache may take at most";
+    L2ARC_HITS "zfs_l2arc_hits_total" Counter "Look-ups answered from cache devices";
+    L2ARC_MISSES "zfs_l2arc_misses_total" Counter "Look-ups cache devices could not answer";
+    L2ARC_SIZE "zfs_l2arc_size_bytes" Gauge "Data on cache devices, before compression";
+    ZIL_COMMITS "zfs_zil_commits_total" Counter "Times somebody waited for the intent log";
+    ZIL_SLOG_WRITES "zfs_zil_slog_writes_total" Counter "Records written to log devices";
+    ZIL_SLOG_BYTES "zfs_zil_slog_bytes_total" Counter "Bytes written to log devices";
+    ZIL_NORMAL_WRITES "zfs_zil_normal_writes_total" Counter "Records of the intent log written to ordinary vdevs";
+    ZIL_NORMAL_BYTES "zfs_zil_normal_bytes_total" Counter "Bytes of the intent log written to ordinary vdevs";
+    FAILURES "zgate_pool_sample_failures_total" Counter "Questions to zpool that were not answered";
 }
 
-/// A label's value; paths may hold anything.
-fn escaped(text: &str) -> String {
-    text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
-}
-
-/// A metric's lines.
-struct Lines<'a> {
-    out: &'a mut String,
-    metric: Metric,
-    begun: bool,
-}
-
-impl<'a> Lines<'a> {
-    fn of(out: &'a mut String, metric: Metric) -> Self {
-        Self { out, metric, begun: false }
-    }
-
-    fn add(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        if !self.begun {
-            head(self.out, self.metric);
-            self.begun = true;
-        }
-        let labels: Vec<String> =
-            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-        // Writing to a String cannot fail.
-        let _ = if labels.is_empty() {
-            writeln!(self.out, "{} {value}", self.metric.name)
-        } else {
-            writeln!(self.out, "{}{{{}}} {value}", self.metric.name, labels.join(","))
-        };
-    }
-}
-
-/// All metrics of pools; nothing where ZFS is not loaded.
-pub(super) fn render(out: &mut String, watch: &PoolWatch) {
+/// All metrics of pools; none if ZFS is not loaded.
+pub(crate) fn render(page: &mut Page<'_>, watch: &PoolWatch) -> fmt::Result {
     let view = watch.view();
-    let Some(arc) = view.arc else { return };
-    pools(out, &view);
-    vdevs(out, &view);
+    let Some(arc) = view.arc else { return Ok(()) };
+    pools(page, &view)?;
+    vdevs(page, &view)?;
     let zil = view.zil;
     for (metric, value) in [
         (ARC_HITS, arc.hits),
@@ -113,59 +71,64 @@ pub(super) fn render(out: &mut String, watch: &PoolWatch) {
         (ZIL_NORMAL_BYTES, zil.normal_bytes),
         (FAILURES, view.failures),
     ] {
-        Lines::of(out, metric).add(&[], value);
+        page.single(metric, value)?;
     }
+    Ok(())
 }
 
-fn pools(out: &mut String, view: &View) {
-    let mut lines = Lines::of(out, HEALTH);
+fn pools(page: &mut Page<'_>, view: &View) -> fmt::Result {
+    let mut samples = page.metric(HEALTH)?;
     for (name, seen) in &view.pools {
-        lines.add(&[("pool", name)], seen.state().code());
+        samples.add(&[("pool", name)], seen.state().code())?;
     }
-    let mut lines = Lines::of(out, SAMPLE_AGE);
+    let mut samples = page.metric(SAMPLE_AGE)?;
     for (name, seen) in &view.pools {
         if let Some(age) = seen.age_seconds() {
-            lines.add(&[("pool", name)], age);
+            samples.add(&[("pool", name)], age)?;
         }
     }
-    let mut lines = Lines::of(out, WARNING);
+    let mut samples = page.metric(WARNING)?;
     for (name, seen) in &view.pools {
-        lines.add(&[("pool", name)], seen.watch.capacity_level());
+        samples.add(&[("pool", name)], seen.watch.capacity_level())?;
     }
     let sampled =
         || view.pools.iter().filter_map(|(name, seen)| Some((name, seen.health.as_ref()?)));
-    let mut each = |metric: Metric, value: fn(&zgate_control::health::PoolHealth) -> f64| {
-        let mut lines = Lines::of(out, metric);
-        for (name, health) in sampled() {
-            lines.add(&[("pool", name)], value(health));
-        }
-    };
-    each(SIZE, |health| health.pool.size_bytes as f64);
-    each(ALLOCATED, |health| health.pool.allocated_bytes as f64);
-    each(FREE, |health| health.pool.free_bytes as f64);
-    each(FREEING, |health| health.freeing_bytes as f64);
-    each(LEAKED, |health| health.leaked_bytes as f64);
-    each(CAPACITY, |health| watch::used_percent(&health.pool) / 100.0);
+    let mut each =
+        |metric: Metric, value: fn(&zgate_control::health::PoolHealth) -> f64| -> fmt::Result {
+            let mut samples = page.metric(metric)?;
+            for (name, health) in sampled() {
+                samples.add(&[("pool", name)], value(health))?;
+            }
+            Ok(())
+        };
+    each(SIZE, |health| health.pool.size_bytes as f64)?;
+    each(ALLOCATED, |health| health.pool.allocated_bytes as f64)?;
+    each(FREE, |health| health.pool.free_bytes as f64)?;
+    each(FREEING, |health| health.freeing_bytes as f64)?;
+    each(LEAKED, |health| health.leaked_bytes as f64)?;
+    each(CAPACITY, |health| watch::used_percent(&health.pool) / 100.0)?;
     each(FRAGMENTATION, |health| {
         health.pool.fragmentation_percent.map_or(f64::NAN, |percent| percent as f64 / 100.0)
-    });
-    each(DEDUPLICATION, |health| 1.0 / health.pool.dedup_ratio.max(1.0));
-    each(READONLY, |health| f64::from(u8::from(health.pool.readonly)));
-    each(DATA_ERRORS, |health| health.status.data_errors as f64);
+    })?;
+    each(DEDUPLICATION, |health| 1.0 / health.pool.dedup_ratio.max(1.0))?;
+    each(READONLY, |health| f64::from(u8::from(health.pool.readonly)))?;
+    each(DATA_ERRORS, |health| health.status.data_errors as f64)?;
     each(SCRUB_STATE, |health| {
         health.status.scan.as_ref().map_or(0.0, |scan| f64::from(scan.code()))
-    });
+    })?;
     each(SCRUB_COMPLETED, |health| {
         let ended = health.status.scan.as_ref().and_then(|scan| scan.ended_unix_seconds);
         ended.unwrap_or(0) as f64
-    });
-    each(SCRUB_ERRORS, |health| health.status.scan.as_ref().map_or(0.0, |scan| scan.errors as f64));
+    })?;
+    each(SCRUB_ERRORS, |health| {
+        health.status.scan.as_ref().map_or(0.0, |scan| scan.errors as f64)
+    })?;
     each(SCRUB_REPAIRED, |health| {
         health.status.scan.as_ref().map_or(0.0, |scan| scan.repaired_bytes as f64)
-    });
-    each(SCRUB_TOTAL, |health| running(health, |scan| scan.total_bytes));
-    each(SCRUB_SCANNED, |health| running(health, |scan| scan.scanned_bytes));
-    each(SCRUB_ISSUED, |health| running(health, |scan| scan.issued_bytes));
+    })?;
+    each(SCRUB_TOTAL, |health| running(health, |scan| scan.total_bytes))?;
+    each(SCRUB_SCANNED, |health| running(health, |scan| scan.scanned_bytes))?;
+    each(SCRUB_ISSUED, |health| running(health, |scan| scan.issued_bytes))
 }
 
 fn running(
@@ -176,7 +139,7 @@ fn running(
     scan.map_or(0.0, |scan| value(scan) as f64)
 }
 
-/// The value of the label `class`: the words of `zpool`.
+/// Returns the value of the label `class`: the terms of `zpool`.
 fn class(class: zgate_control::VdevClass) -> &'static str {
     use zgate_control::VdevClass::{Cache, Data, Dedup, Log, Spare, Special};
     match class {
@@ -189,18 +152,18 @@ fn class(class: zgate_control::VdevClass) -> &'static str {
     }
 }
 
-fn vdevs(out: &mut String, view: &View) {
+fn vdevs(page: &mut Page<'_>, view: &View) -> fmt::Result {
     let sampled =
         || view.pools.iter().filter_map(|(name, seen)| Some((name, seen.health.as_ref()?)));
-    let mut lines = Lines::of(out, VDEV_HEALTH);
+    let mut samples = page.metric(VDEV_HEALTH)?;
     for (pool, health) in sampled() {
         for device in &health.status.devices {
             let labels =
                 [("pool", pool.as_str()), ("vdev", &device.name), ("class", class(device.class))];
-            lines.add(&labels, device.state.code());
+            samples.add(&labels, device.state.code())?;
         }
     }
-    let mut lines = Lines::of(out, VDEV_ERRORS);
+    let mut samples = page.metric(VDEV_ERRORS)?;
     for (pool, health) in sampled() {
         for device in &health.status.devices {
             for (kind, count) in [
@@ -214,7 +177,7 @@ fn vdevs(out: &mut String, view: &View) {
                     ("class", class(device.class)),
                     ("kind", kind),
                 ];
-                lines.add(&labels, count);
+                samples.add(&labels, count)?;
             }
         }
     }
@@ -222,24 +185,25 @@ fn vdevs(out: &mut String, view: &View) {
         (VDEV_SIZE, (|vdev| vdev.size_bytes) as fn(&zgate_control::Vdev) -> u64),
         (VDEV_ALLOCATED, |vdev| vdev.allocated_bytes),
     ] {
-        let mut lines = Lines::of(out, metric);
+        let mut samples = page.metric(metric)?;
         for (pool, health) in sampled() {
             for vdev in &health.pool.vdevs {
                 let labels =
                     [("pool", pool.as_str()), ("vdev", &vdev.name), ("class", class(vdev.class))];
-                lines.add(&labels, value(vdev));
+                samples.add(&labels, value(vdev))?;
             }
         }
     }
-    let mut lines = Lines::of(out, VDEV_WAIT);
-    // What was measured before a pool was suspended says nothing now.
+    let mut samples = page.metric(VDEV_WAIT)?;
+    // Values measured before the pool was suspended are obsolete.
     let lively = view.pools.values().filter(|seen| seen.state() != PoolState::Suspended);
     for latency in lively.filter_map(|seen| seen.health.as_ref()).flat_map(|h| &h.latencies) {
-        waits(&mut lines, latency);
+        waits(&mut samples, latency)?;
     }
+    Ok(())
 }
 
-fn waits(lines: &mut Lines<'_>, latency: &VdevLatency) {
+fn waits(samples: &mut Samples<'_>, latency: &VdevLatency) -> fmt::Result {
     let stages: [(&str, Wait); 4] = [
         ("total", latency.total),
         ("disk", latency.disk),
@@ -255,29 +219,26 @@ fn waits(lines: &mut Lines<'_>, latency: &VdevLatency) {
                 ("stage", stage),
                 ("kind", kind),
             ];
-            lines.add(&labels, nanoseconds as f64 / 1e9);
+            samples.add(&labels, nanoseconds as f64 / 1e9)?;
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::metric::{assert_documented, page_text};
 
     #[test]
     fn every_metric_is_documented_and_named_by_the_rules() {
-        let docs = include_str!("../../../docs/METRICS.md");
-        for metric in ALL {
-            assert!(docs.contains(&format!("`{}`", metric.name)), "{} is missing", metric.name);
-            assert!(metric.name.starts_with("zfs_") || metric.name.starts_with("zgate_"));
-            assert_eq!(metric.kind == "counter", metric.name.ends_with("_total"));
-        }
+        assert_documented(ALL);
     }
 
     #[test]
     fn labels_cannot_break_out() {
-        let mut out = String::new();
-        Lines::of(&mut out, VDEV_SIZE).add(&[("vdev", "/tmp/a\"} 1\n")], 5);
-        assert!(out.ends_with("{vdev=\"/tmp/a\\\"} 1\\n\"} 5\n"), "{out}");
+        let out =
+            page_text(|page| page.metric(VDEV_SIZE)?.add(&[("vdev", "/tmp/a\"} 1\n")], 5_u64));
+        assert!(out.contains("{vdev=\"/tmp/a\\\"} 1\\n\"} 5\n"), "{out}");
     }
 }

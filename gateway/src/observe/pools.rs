@@ -1,6 +1,6 @@
-//! How the machine's pools are, asked in the background: by a thread of its
-//! own, with a limit on the time of every question. Whoever shows it reads what
-//! was found last, and how long ago; a suspended pool delays nobody.
+//! Health of the machine's pools, queried in the background by a separate
+//! thread, with a time limit for every query. Readers get the latest values and
+//! their age; a suspended pool delays no reader.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,39 +14,39 @@ use zgate_control::health::{
 };
 use zgate_control::{Discovery, PoolName, SystemTool, ToolError};
 
-/// How long each question may take, in seconds.
+/// Time limit of each query, in seconds.
 const QUESTION_SECONDS: u64 = 10;
-/// How long latencies are measured in each round, in seconds.
+/// Duration of the latency measurement in each round, in seconds.
 const LATENCY_SECONDS: u64 = 2;
-/// A question without an answer leaves a process behind that waits in the
-/// kernel: rounds become rarer then, up to this many times.
+/// Largest factor by which rounds become rarer: a query without an answer
+/// leaves a process behind that hangs in the kernel.
 const MAX_PAUSE_FACTOR: u32 = 16;
 
-/// What is known of the machine's pools.
+/// Known state of the machine's pools.
 #[derive(Debug, Default)]
 pub(crate) struct PoolWatch {
     view: Mutex<View>,
 }
 
-/// What was found last.
+/// Latest values.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) pools: BTreeMap<String, Seen>,
-    /// None where ZFS is not loaded.
+    /// ARC statistics; none if ZFS is not loaded.
     pub(super) arc: Option<ArcStats>,
     pub(super) zil: ZilStats,
     pub(super) failures: u64,
 }
 
-/// A pool.
+/// Known state of a pool.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// What the kernel says, at the latest round.
+    /// State reported by the kernel in the latest round.
     pub(super) state: PoolState,
-    /// What `zpool` said, when it answered last.
+    /// Health when `zpool` last answered.
     pub(super) health: Option<PoolHealth>,
     pub(super) sampled: Option<Instant>,
-    /// Why it did not answer in the latest round.
+    /// Reason for which it did not answer in the latest round.
     trouble: Option<String>,
     pub(super) watch: Watch,
 }
@@ -59,12 +59,13 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// How old [`Self::health`] is.
+    /// Returns the age of [`Self::health`], in seconds.
     pub(super) fn age_seconds(&self) -> Option<u64> {
         self.sampled.map(|sampled| sampled.elapsed().as_secs())
     }
 
-    /// The kernel's word when it is worse than what `zpool` said some time ago.
+    /// Returns the state reported by the kernel if it is worse than the one
+    /// that `zpool` reported earlier.
     pub(super) fn state(&self) -> PoolState {
         match (&self.health, self.state) {
             (_, PoolState::Suspended) | (None, _) => self.state,
@@ -78,10 +79,10 @@ impl Seen {
 pub(crate) struct PoolReport {
     name: String,
     state: PoolState,
-    /// How old the rest is; absent if there never was an answer.
+    /// Age of the other values in seconds; absent if there never was an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_seconds: Option<u64>,
-    /// Why there was no answer in the latest round.
+    /// Reason for which there was no answer in the latest round.
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
     warnings: Vec<String>,
@@ -116,7 +117,7 @@ impl PoolWatch {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pools.
+    /// Returns the pools.
     pub(crate) fn report(&self) -> Vec<PoolReport> {
         let view = self.view();
         let show = view.pools.iter().map(|(name, seen)| PoolReport {
@@ -140,7 +141,7 @@ impl PoolWatch {
         show.collect()
     }
 
-    /// The caches and the intent log; none where ZFS is not loaded.
+    /// Returns the caches and the intent log; none if ZFS is not loaded.
     pub(crate) fn cache_report(&self) -> Option<CacheReport> {
         let view = self.view();
         let percent = |ratio: Option<f64>| ratio.map(|ratio| (ratio * 100.0).round() as u64);
@@ -155,10 +156,10 @@ impl PoolWatch {
         })
     }
 
-    /// One round. False: a question was not answered in time.
+    /// Queries everything once. False: a query timed out.
     fn round(&self, root: &Path, zfs: &Discovery, latency_seconds: u64) -> bool {
         let Ok(states) = kstat::pool_states(root) else {
-            // The module is not loaded, or not any more.
+            // The module is not loaded (any more).
             let mut view = self.view();
             view.pools.clear();
             view.arc = None;
@@ -215,7 +216,7 @@ impl PoolWatch {
         if let Some(seen) = view.pools.get_mut(name.as_str()) {
             let text = error.to_string();
             if seen.trouble.as_ref() != Some(&text) {
-                tracing::warn!(pool = %name, %error, "the pool's health is not known");
+                tracing::warn!(pool = %name, %error, "cannot determine the pool's health");
             }
             seen.trouble = Some(text);
         }
@@ -234,23 +235,23 @@ impl PoolWatch {
     }
 }
 
-/// Each change is a line, once.
+/// Logs each change once.
 fn tell(pool: &str, changes: Vec<Change>) {
     for change in changes {
         match change {
             Change::Raised(warning) => {
                 tracing::warn!(pool, kind = ?warning.kind, "pool: {warning}");
             }
-            Change::Cleared(kind) => tracing::info!(pool, ?kind, "pool: the warning is over"),
+            Change::Cleared(kind) => tracing::info!(pool, ?kind, "pool: the warning is cleared"),
         }
     }
 }
 
-/// Asks every so many seconds, on a thread of its own that ends with the
+/// Queries every `seconds` seconds, on a separate thread that ends with the
 /// process; 0: never.
 ///
 /// # Errors
-/// When the thread cannot be started.
+/// If the thread cannot be started.
 pub(crate) fn start(watch: &Arc<PoolWatch>, seconds: u32) -> io::Result<()> {
     if seconds == 0 {
         return Ok(());

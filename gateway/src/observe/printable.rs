@@ -1,10 +1,9 @@
-//! Words of others on our terminals and in our logs.
+//! Safe output of text chosen by peers on terminals and in logs.
 
-/// Text that somebody else has chosen, without anything that moves a cursor,
-/// changes a colour, ends a line or turns the direction of writing: each such
-/// character is written out. A backslash is, too, so that nothing is mistaken
-/// for one of these.
-pub(crate) fn printable(text: &str) -> String {
+/// Escapes text chosen by a peer: each character that moves the cursor, changes
+/// a colour, ends a line or turns the direction of writing is written as an
+/// escape. So is a backslash, so that escapes are unambiguous.
+pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -1,5 +1,5 @@
-//! Log lines that a peer can cause: one in ten seconds of each kind, with the
-//! number of those that were left out.
+//! Rate limit of log lines that a peer can cause: one line of each kind in ten
+//! seconds, with the number of those omitted.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 /// Time between two lines of one kind.
 pub(crate) const LINE_PERIOD: Duration = Duration::from_secs(10);
 
-/// One kind of line.
+/// Rate limit of one kind of line.
 #[derive(Debug)]
 pub(crate) struct Throttle {
-    /// When the next line may be written, in milliseconds of [`now`].
+    /// Time at which the next line may be written, in milliseconds of [`now`].
     next: AtomicU64,
     left_out: AtomicU64,
 }
 
-/// Milliseconds since the first line.
+/// Returns the milliseconds since the first line.
 fn now() -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
     u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
@@ -27,7 +27,7 @@ impl Throttle {
         Self { next: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
 
-    /// Whether a line may be written now, and how many were left out before it.
+    /// Returns the number of omitted lines if a line may be written now.
     pub(crate) fn pass(&self) -> Option<u64> {
         self.pass_at(now())
     }
@@ -48,7 +48,7 @@ impl Throttle {
     }
 }
 
-/// A warning that peers can cause as often as they like.
+/// Logs a warning that peers can cause as often as they like.
 macro_rules! warn_seldom {
     ($($line:tt)+) => {{
         static KIND: $crate::observe::throttle::Throttle =

@@ -1,9 +1,9 @@
-//! Snapshot schedules of a running gateway: a thread of its own that looks at
-//! the clock and lets the planner of `zgate-control` decide.
+//! Snapshot schedules of a running gateway: a thread that reads the clock and
+//! lets the planner of `zgate-control` decide.
 
+pub(crate) mod metrics;
 mod runner;
 
-use crate::block::service::BlockService;
 #[cfg(test)]
 pub(crate) use runner::Figures;
 use runner::Runner;
@@ -12,19 +12,19 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use zgate_config::{Config, SnapshotConfig};
-use zgate_control::snapshot::{Moment, Policy, volumes};
+use zgate_control::snapshot::{Moment, Policy};
 use zgate_control::{SystemTool, Tool};
 
-/// How long the clock is not looked at, at most: it may be set.
+/// Longest pause between two reads of the clock, which may be set.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long `zfs snapshot` and `zfs destroy` may take.
+/// Time limit of `zfs snapshot` and `zfs destroy`, in seconds.
 const TOOL_SECONDS: u64 = 300;
 
-/// The policy of an entry of the configuration.
+/// Returns the policy of an entry of the configuration.
 ///
 /// # Errors
-/// When the dataset's name is none.
-pub(crate) fn policy(schedule: &SnapshotConfig) -> io::Result<Policy> {
+/// If the dataset's name is invalid.
+pub fn policy(schedule: &SnapshotConfig) -> io::Result<Policy> {
     let dataset = schedule.dataset.parse().map_err(|error| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("[[snapshot]] dataset: {error}"))
     })?;
@@ -45,38 +45,33 @@ pub(crate) fn policy(schedule: &SnapshotConfig) -> io::Result<Policy> {
     })
 }
 
-/// The policies of a configuration.
+/// Returns the policies of a configuration.
 ///
 /// # Errors
-/// When a dataset's name is none.
-pub(crate) fn policies(config: &Config) -> io::Result<Vec<Policy>> {
+/// If a dataset's name is invalid.
+pub fn policies(config: &Config) -> io::Result<Vec<Policy>> {
     config.snapshots.iter().map(policy).collect()
 }
 
-/// The tool schedules and commands about snapshots use.
-pub(crate) fn tool() -> SystemTool {
+/// Returns the tool for schedules and commands about snapshots.
+pub fn tool() -> SystemTool {
     SystemTool { limit_seconds: TOOL_SECONDS }
 }
 
-/// What the clock of this machine says.
-pub(crate) fn now() -> Moment {
+/// Returns the time of this machine's clock.
+pub fn now() -> Moment {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Moment(since.as_secs().try_into().unwrap_or(i64::MAX))
 }
 
-/// Before a snapshot: what initiators were told is written reaches the zvols.
-fn flush(tool: &dyn Tool, block: &BlockService, policy: &Policy) -> Result<(), String> {
-    if !block.has_units() {
-        return Ok(());
-    }
-    let zvols = volumes(tool, &policy.dataset, policy.recursive).map_err(|e| e.to_string())?;
-    block.flush_volumes(&zvols).map(drop).map_err(|error| error.to_string())
-}
+/// Flushes acknowledged writes to the zvols of a policy, before a snapshot of
+/// them.
+pub(crate) type Flush = Box<dyn FnMut(&dyn Tool, &Policy) -> Result<(), String> + Send>;
 
-/// What each schedule did last and does next, for whoever shows it.
+/// Last and next run of each schedule, for display.
 pub(crate) type Views = Arc<Mutex<Vec<View>>>;
 
-/// The thread that keeps the schedules.
+/// Thread of the schedules.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     changes: Mutex<mpsc::Sender<Vec<Policy>>>,
@@ -84,21 +79,17 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Starts it; what is due is taken at once. What becomes of it is told in
-    /// `views`.
+    /// Starts the thread; snapshots that are due are taken at once. Results are
+    /// stored in `views`.
     ///
     /// # Errors
-    /// When the system starts no thread.
-    pub(crate) fn start(
-        policies: Vec<Policy>,
-        block: Arc<BlockService>,
-        views: Views,
-    ) -> io::Result<Self> {
+    /// If no thread can be started.
+    pub(crate) fn start(policies: Vec<Policy>, mut flush: Flush, views: Views) -> io::Result<Self> {
         let (changes, changed) = mpsc::channel();
         let shown = Arc::clone(&views);
         std::thread::Builder::new().name("zgate-schedule".to_owned()).spawn(move || {
             let tool = tool();
-            let mut flush = |policy: &Policy| flush(&tool, &block, policy);
+            let mut flush = |policy: &Policy| flush(&tool, policy);
             let mut runner = Runner::new(policies);
             loop {
                 let at = now();
@@ -115,7 +106,7 @@ impl Schedule {
         Ok(Self { changes: Mutex::new(changes), views })
     }
 
-    /// Other policies from now on.
+    /// Replaces the policies.
     pub(crate) fn replace(&self, policies: Vec<Policy>) {
         let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         if changes.send(policies).is_err() {
@@ -123,7 +114,7 @@ impl Schedule {
         }
     }
 
-    /// What each schedule did last and does next.
+    /// Returns the last and next run of each schedule.
     pub(crate) fn views(&self) -> Vec<View> {
         self.views.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,46 +1,46 @@
-//! When to look, and what became of it. The clock is an argument.
+//! Times and results of schedules. The clock is an argument.
 
 use serde::Serialize;
 use std::time::Duration;
 use zgate_control::Tool;
 use zgate_control::snapshot::{Done, Moment, Policy, carry_out};
 
-/// After a failure it is tried again so much later.
+/// Seconds between a failure and the next attempt.
 const RETRY_SECONDS: i64 = 60;
 
-/// One schedule as it is shown.
+/// State of one schedule for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct View {
-    /// Its dataset.
+    /// Dataset of the schedule.
     pub dataset: String,
-    /// Whether it takes in what lies below.
+    /// Set if it includes everything below.
     pub recursive: bool,
-    /// When it was last looked at, in UTC.
+    /// Time of the last run, in UTC.
     pub looked: String,
-    /// When it is looked at next, in UTC.
+    /// Time of the next run, in UTC.
     pub next: String,
-    /// Taken then.
+    /// Snapshots taken by the last run.
     pub created: Vec<String>,
-    /// How many were destroyed then.
+    /// Number of snapshots destroyed by the last run.
     pub pruned: usize,
-    /// What did not work then.
+    /// Errors of the last run.
     pub failed: Vec<String>,
     #[serde(flatten)]
     pub figures: Figures,
 }
 
-/// What became of a schedule since the gateway started.
+/// Results of a schedule since the gateway started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Figures {
-    /// Snapshots there were when it was last looked at, before it took any.
+    /// Number of snapshots at the beginning of the last run.
     pub snapshots: usize,
-    /// Snapshots taken; one of a whole tree counts once.
+    /// Number of snapshots taken; one of a whole tree counts once.
     pub taken_total: u64,
-    /// Snapshots destroyed.
+    /// Number of snapshots destroyed.
     pub pruned_total: u64,
-    /// Looks in which something did not work.
+    /// Number of runs with an error.
     pub failures_total: u64,
-    /// The last look in which everything worked, in seconds since 1970; 0: none.
+    /// Last run without an error, in seconds since 1970; 0: none.
     pub last_success_unix_seconds: i64,
 }
 
@@ -80,8 +80,8 @@ impl Runner {
         runner
     }
 
-    /// Schedules that stay as they are keep their place in time; others are
-    /// looked at next.
+    /// Replaces the policies. Unchanged schedules keep their times; others run
+    /// next.
     pub(super) fn replace(&mut self, policies: Vec<Policy>) {
         let mut before = std::mem::take(&mut self.states);
         self.states = policies
@@ -99,14 +99,14 @@ impl Runner {
             .collect();
     }
 
-    /// Does what is due.
+    /// Runs the schedules that are due.
     pub(super) fn step(
         &mut self,
         tool: &dyn Tool,
         now: Moment,
         flush: &mut dyn FnMut(&Policy) -> Result<(), String>,
     ) {
-        // A clock that was set back: what was due then is due no more.
+        // The clock was set back: times computed before are invalid.
         let back = now < self.last;
         self.last = now;
         for state in &mut self.states {
@@ -116,7 +116,7 @@ impl Runner {
         }
     }
 
-    /// How long nothing is due.
+    /// Returns the time until the next run.
     pub(super) fn pause(&self, now: Moment) -> Duration {
         let next = self.states.iter().filter_map(|state| state.next).min();
         let seconds = next.map_or(i64::MAX, |next| next.0.saturating_sub(now.0));
@@ -163,9 +163,9 @@ impl State {
         if !self.done.pruned.is_empty() {
             tracing::info!(dataset, count = self.done.pruned.len(), "old snapshots destroyed");
         }
-        // Said once, not with every try.
+        // Logged once, not with every attempt.
         for error in self.done.failed.iter().filter(|error| !before.contains(error)) {
-            tracing::warn!(dataset, %error, "the snapshot schedule is not kept; tried again in a minute");
+            tracing::warn!(dataset, %error, "a snapshot schedule failed; it is retried in a minute");
         }
     }
 }

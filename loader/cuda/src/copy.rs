@@ -7,14 +7,14 @@ use bytes::BytesMut;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// CU_STREAM_NON_BLOCKING: waits for no other stream, nor they for it.
+/// CU_STREAM_NON_BLOCKING: no implicit synchronisation with other streams.
 const NON_BLOCKING: u32 = 1;
 /// CU_MEMHOSTREGISTER_PORTABLE: page-locked for all contexts.
 const PORTABLE: u32 = 1;
 /// CU_MEMORYTYPE_DEVICE.
 const ON_DEVICE: u32 = 2;
 
-/// An order of work on a device.
+/// A stream: an ordered queue of work on a device.
 #[derive(Debug)]
 struct Stream {
     device: Arc<Device>,
@@ -35,7 +35,8 @@ impl Stream {
         Ok(Self { device: Arc::clone(device), handle })
     }
 
-    /// Starts copies and waits for them, also for those before one that failed.
+    /// Starts copies and waits for them, including those before one that
+    /// failed.
     fn run(
         &mut self,
         start: impl FnOnce(&crate::Driver, Handle) -> Result<(), CudaError>,
@@ -51,27 +52,27 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Nothing is under way: every copy was waited for.
+        // Nothing is in flight: `run` waited for every copy.
         let gone = self.device.within(|driver| {
             // SAFETY: created once, destroyed once.
             driver.check("cuStreamDestroy", unsafe { (driver.stream_destroy)(self.handle) })
         });
         if let Err(error) = gone {
-            tracing::debug!(%error, "a stream is not destroyed");
+            tracing::debug!(%error, "cannot destroy a stream");
         }
     }
 }
 
-/// Page-locked host memory with a stream of its own: where data waits that
-/// cannot be written to the device directly.
+/// Page-locked host memory with a stream of its own: a staging area for data
+/// that cannot be written to the device directly.
 #[derive(Debug)]
 pub struct Staging {
     stream: Stream,
-    /// Keeps the memory from being freed while it is locked, whoever has it.
+    /// Keeps the memory from being freed while it is locked.
     anchor: BytesMut,
     address: *mut c_void,
     bytes: usize,
-    /// Why it is not page-locked; copies are slower then.
+    /// Reason for which it is not page-locked; copies are slower then.
     pageable: Option<CudaError>,
 }
 
@@ -80,15 +81,16 @@ pub struct Staging {
 unsafe impl Send for Staging {}
 
 impl Staging {
-    /// Locks `memory`, which is to be filled and handed to [`Self::copy_in`]
-    /// again and again. Memory that cannot be locked does as well, slower.
+    /// Locks `memory`, which is to be filled and passed to [`Self::copy_in`]
+    /// repeatedly. Memory that cannot be locked works as well, but slower.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn new(device: &Arc<Device>, memory: &mut BytesMut) -> Result<Self, CudaError> {
         let stream = Stream::new(device)?;
         let (address, bytes) = (memory.as_mut_ptr().cast::<c_void>(), memory.len());
-        // An empty part at its beginning: a reference to all of it.
+        // An empty part at the beginning is a reference to the whole
+        // allocation.
         let anchor = memory.split_to(0);
         let locked = device.within(|driver| {
             // SAFETY: the memory is mapped, and stays so while `anchor` lives,
@@ -99,22 +101,23 @@ impl Staging {
         Ok(Self { stream, anchor, address, bytes, pageable: locked.err() })
     }
 
-    /// Why its memory is not page-locked, if it is not.
+    /// Returns the reason for which its memory is not page-locked, if it is
+    /// not.
     #[must_use]
     pub fn pageable(&self) -> Option<&CudaError> {
         self.pageable.as_ref()
     }
 
-    /// Whether `memory` is the one it was made for, all of it.
+    /// Returns whether `memory` is all of the memory it was made for.
     #[must_use]
     pub fn locks(&self, memory: &[u8]) -> bool {
         memory.as_ptr().cast::<c_void>() == self.address.cast_const() && memory.len() == self.bytes
     }
 
-    /// Copies to the device and waits until it is there. Blocks.
+    /// Copies to the device and waits for completion. Blocks.
     ///
     /// # Errors
-    /// The driver's; a range that is not in `to` is CUDA_ERROR_INVALID_VALUE.
+    /// The driver's; CUDA_ERROR_INVALID_VALUE for a range outside `to`.
     pub fn copy_in(&mut self, data: &[u8], to: &DeviceMemory, at: usize) -> Result<(), CudaError> {
         within("cuMemcpyHtoDAsync", to, at, data.len())?;
         self.stream.run(|driver, stream| {
@@ -139,21 +142,21 @@ impl Drop for Staging {
             driver.check("cuMemHostUnregister", done)
         });
         if let Err(error) = unlocked {
-            tracing::debug!(%error, "memory stays page-locked");
+            tracing::debug!(%error, "cannot unlock page-locked memory");
         }
     }
 }
 
-/// Pieces at equal distances.
+/// Pieces of equal length at equal distances.
 #[derive(Clone, Copy, Debug)]
 pub struct Grid {
-    /// The first one, in bytes from the beginning.
+    /// Start of the first piece, in bytes.
     pub start_bytes: usize,
     /// Length of each, in bytes.
     pub piece_bytes: usize,
-    /// From one to the next, in bytes.
+    /// Distance between the starts of two pieces, in bytes.
     pub stride_bytes: usize,
-    /// How many.
+    /// Number of pieces.
     pub count: usize,
 }
 
@@ -170,7 +173,7 @@ fn within(
 }
 
 impl DeviceMemory {
-    /// Copies to the device, from any memory, and waits. Blocks.
+    /// Copies from any host memory to the device and waits. Blocks.
     ///
     /// # Errors
     /// As [`Staging::copy_in`].
@@ -188,7 +191,7 @@ impl DeviceMemory {
         })
     }
 
-    /// Copies out of the device and waits. Blocks.
+    /// Copies from the device to host memory and waits. Blocks.
     ///
     /// # Errors
     /// As [`Staging::copy_in`].
@@ -206,8 +209,8 @@ impl DeviceMemory {
         })
     }
 
-    /// Gathers the pieces of `from` that begin at `at`, into memory of their
-    /// length together, on the device itself. Blocks.
+    /// Gathers pieces of `from`, starting at `at`, into this memory, which has
+    /// their total length. The copy runs on the device. Blocks.
     ///
     /// # Errors
     /// The driver's; pieces that are not in `from`, or memory of another length,

@@ -8,10 +8,11 @@ use std::sync::Arc;
 const GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: c_int = 117;
 const GPU_DIRECT_RDMA_WRITES_ORDERING: c_int = 118;
 const DMA_BUF_SUPPORTED: c_int = 124;
-/// CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER: the device itself sees what a
-/// peer has written, without anybody's help.
+/// CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER: the device itself sees a peer's
+/// writes without a flush.
 const ORDERED_FOR_OWNER: c_int = 100;
-/// CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST: they can be flushed by a call.
+/// CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST: a call can flush a peer's
+/// writes.
 const FLUSHED_BY_CALL: c_int = 1;
 /// CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX and _TO_OWNER.
 const FLUSH_CURRENT: c_uint = 0;
@@ -39,7 +40,7 @@ unsafe impl Sync for Device {}
 impl Device {
     /// Opens device `number`, counted from 0 as the driver does.
     ///
-    /// # Errors
+    /// There is no such device, or it cannot be used.
     /// There is none, or it cannot be used.
     pub fn open(driver: &Arc<Driver>, number: u32) -> Result<Arc<Self>, Unavailable> {
         let count = driver.devices()?;
@@ -58,7 +59,8 @@ impl Device {
             let mut value = 0;
             // SAFETY: writes the value.
             let got = unsafe { (driver.device_attribute)(&raw mut value, which, handle) };
-            // A driver that does not know it does not have it.
+            // If the driver does not know an attribute, the device lacks the
+            // feature.
             if got == 0 { value } else { 0 }
         };
         let dmabuf = attribute(DMA_BUF_SUPPORTED) != 0;
@@ -82,24 +84,24 @@ impl Device {
         }))
     }
 
-    /// Its number, counted from 0.
+    /// Returns its number, counted from 0.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// What it calls itself.
+    /// Returns the device's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether its memory can be had as a dmabuf.
+    /// Returns whether its memory can be exported as a dmabuf.
     pub(crate) fn has_dmabuf(&self) -> bool {
         self.dmabuf
     }
 
-    /// Whether what peers write can be made visible to the device.
+    /// Returns whether writes of peers can be made visible to the device.
     pub(crate) fn sees_peers(&self) -> bool {
         self.ordered || self.flushed
     }
@@ -119,10 +121,10 @@ impl Device {
         result.and_then(|value| back.map(|()| value))
     }
 
-    /// What peers of an RDMA device wrote is seen by everything that is started
-    /// on the device after this.
+    /// Flushes writes of RDMA peers: everything started on the device
+    /// afterwards sees them.
     ///
-    /// # Errors
+    /// The driver's error: the device cannot guarantee it.
     /// The driver's: the device cannot promise it.
     pub fn flush_remote_writes(&self) -> Result<(), CudaError> {
         let Some(flush) = self.driver.flush_writes.filter(|_| !self.ordered) else { return Ok(()) };
@@ -138,7 +140,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: retained once, released once; memory and streams of it hold
         // it, so there are none left. When the process ends the driver may be
-        // gone already, and says so.
+        // unloaded already, and returns an error.
         let _ = unsafe { (self.driver.primary_release)(self.handle) };
     }
 }

@@ -1,46 +1,47 @@
 //! The library, its functions, and its errors.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::os::unix::ffi::OsStrExt;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use std::error::Error as _;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Where the driver's library is.
+/// File name of the driver's library.
 const LIBRARY: &str = "libcuda.so.1";
 
-/// Why there is no CUDA here.
+/// Reason for which CUDA is unavailable.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Unavailable {
-    /// No library; the loader's reason.
+    /// The library is missing; with the dynamic loader's message.
     #[error("no CUDA driver: {0}")]
     Missing(String),
-    /// A library without a function that is needed.
+    /// The library lacks a required function.
     #[error("the CUDA driver lacks {0}: it is too old")]
     Function(&'static str),
-    /// The library is there, and no device can be used.
+    /// The library was loaded, but no device can be used.
     #[error("{0}")]
     Refused(#[from] CudaError),
     /// A device that does not exist.
     #[error("this host has {count} CUDA devices, counted from 0: there is no {number}")]
     NoDevice {
-        /// What was asked for.
+        /// Requested number.
         number: u32,
-        /// How many there are.
+        /// Number of devices.
         count: u32,
     },
 }
 
-/// What the driver says when a call fails.
+/// Error of a driver call.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{call}: {name} ({code})")]
 pub struct CudaError {
-    /// The function.
+    /// Name of the function.
     pub call: &'static str,
     /// CUresult.
     pub code: u32,
-    /// Its name.
+    /// Name of the error.
     pub name: String,
 }
 
@@ -75,7 +76,8 @@ pub(crate) struct Copy2d {
     pub(crate) height: usize,
 }
 
-/// Declares the functions. Those behind `optional` came with later drivers.
+/// Declares the driver's functions. Those behind `optional` were added by later
+/// drivers.
 macro_rules! functions {
     (
         $(fn $name:ident = $symbol:literal ($($arg:ty),*);)*
@@ -89,29 +91,16 @@ macro_rules! functions {
         }
 
         impl Driver {
-            fn bind(library: NonNull<c_void>) -> Result<Self, Unavailable> {
+            /// # Safety
+            /// The library is a CUDA driver.
+            unsafe fn bind(library: &Library) -> Result<Self, Unavailable> {
                 Ok(Self {
-                    $($name: {
-                        let found = symbol(library, $symbol);
-                        let found = found.ok_or(Unavailable::Function(text($symbol)))?;
-                        // SAFETY: the driver API gives the function of this
-                        // name this signature, for good.
-                        unsafe {
-                            std::mem::transmute::<
-                                NonNull<c_void>,
-                                unsafe extern "C" fn($($arg),*) -> c_uint,
-                            >(found)
-                        }
-                    },)*
-                    $($oname: symbol(library, $osymbol).map(|found| {
-                        // SAFETY: as above.
-                        unsafe {
-                            std::mem::transmute::<
-                                NonNull<c_void>,
-                                unsafe extern "C" fn($($oarg),*) -> c_uint,
-                            >(found)
-                        }
-                    }),)*
+                    // SAFETY: the driver API gives the functions of these
+                    // names these signatures, for good.
+                    $($name: *unsafe { library.get($symbol) }
+                        .map_err(|_| Unavailable::Function($symbol))?,)*
+                    // SAFETY: as above.
+                    $($oname: unsafe { library.get($osymbol) }.ok().map(|found| *found),)*
                 })
             }
         }
@@ -119,30 +108,30 @@ macro_rules! functions {
 }
 
 functions! {
-    fn init = c"cuInit"(c_uint);
-    fn error_name = c"cuGetErrorName"(c_uint, *mut *const c_char);
-    fn device_count = c"cuDeviceGetCount"(*mut c_int);
-    fn device_get = c"cuDeviceGet"(*mut c_int, c_int);
-    fn device_name = c"cuDeviceGetName"(*mut c_char, c_int, c_int);
-    fn device_attribute = c"cuDeviceGetAttribute"(*mut c_int, c_int, c_int);
-    fn primary_retain = c"cuDevicePrimaryCtxRetain"(*mut Handle, c_int);
-    fn primary_release = c"cuDevicePrimaryCtxRelease_v2"(c_int);
-    fn push = c"cuCtxPushCurrent_v2"(Handle);
-    fn pop = c"cuCtxPopCurrent_v2"(*mut Handle);
-    fn alloc = c"cuMemAlloc_v2"(*mut DevicePointer, usize);
-    fn free = c"cuMemFree_v2"(DevicePointer);
-    fn host_register = c"cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
-    fn host_unregister = c"cuMemHostUnregister"(*mut c_void);
-    fn stream_create = c"cuStreamCreate"(*mut Handle, c_uint);
-    fn stream_destroy = c"cuStreamDestroy_v2"(Handle);
-    fn stream_synchronize = c"cuStreamSynchronize"(Handle);
-    fn copy_in = c"cuMemcpyHtoDAsync_v2"(DevicePointer, *const c_void, usize, Handle);
-    fn copy_out = c"cuMemcpyDtoHAsync_v2"(*mut c_void, DevicePointer, usize, Handle);
-    fn copy_2d = c"cuMemcpy2DAsync_v2"(*const Copy2d, Handle);
-    fn pointer_set = c"cuPointerSetAttribute"(*const c_void, c_int, DevicePointer);
+    fn init = "cuInit"(c_uint);
+    fn error_name = "cuGetErrorName"(c_uint, *mut *const c_char);
+    fn device_count = "cuDeviceGetCount"(*mut c_int);
+    fn device_get = "cuDeviceGet"(*mut c_int, c_int);
+    fn device_name = "cuDeviceGetName"(*mut c_char, c_int, c_int);
+    fn device_attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, c_int);
+    fn primary_retain = "cuDevicePrimaryCtxRetain"(*mut Handle, c_int);
+    fn primary_release = "cuDevicePrimaryCtxRelease_v2"(c_int);
+    fn push = "cuCtxPushCurrent_v2"(Handle);
+    fn pop = "cuCtxPopCurrent_v2"(*mut Handle);
+    fn alloc = "cuMemAlloc_v2"(*mut DevicePointer, usize);
+    fn free = "cuMemFree_v2"(DevicePointer);
+    fn host_register = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
+    fn host_unregister = "cuMemHostUnregister"(*mut c_void);
+    fn stream_create = "cuStreamCreate"(*mut Handle, c_uint);
+    fn stream_destroy = "cuStreamDestroy_v2"(Handle);
+    fn stream_synchronize = "cuStreamSynchronize"(Handle);
+    fn copy_in = "cuMemcpyHtoDAsync_v2"(DevicePointer, *const c_void, usize, Handle);
+    fn copy_out = "cuMemcpyDtoHAsync_v2"(*mut c_void, DevicePointer, usize, Handle);
+    fn copy_2d = "cuMemcpy2DAsync_v2"(*const Copy2d, Handle);
+    fn pointer_set = "cuPointerSetAttribute"(*const c_void, c_int, DevicePointer);
     optional
-    fn range_handle = c"cuMemGetHandleForAddressRange"(*mut c_void, DevicePointer, usize, c_uint, u64);
-    fn flush_writes = c"cuFlushGPUDirectRDMAWrites"(c_uint, c_uint);
+    fn range_handle = "cuMemGetHandleForAddressRange"(*mut c_void, DevicePointer, usize, c_uint, u64);
+    fn flush_writes = "cuFlushGPUDirectRDMAWrites"(c_uint, c_uint);
 }
 
 impl std::fmt::Debug for Driver {
@@ -155,29 +144,32 @@ impl Driver {
     /// Loads the driver of this machine.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason for which there is none.
     pub fn load() -> Result<Arc<Self>, Unavailable> {
         Self::open(Path::new(LIBRARY))
     }
 
-    /// Loads a driver from a file: one of another place, or a stand-in.
+    /// Loads a driver from a given file, such as a stand-in.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The reason for which it cannot be used.
     pub fn open(library: &Path) -> Result<Arc<Self>, Unavailable> {
-        let name = CString::new(library.as_os_str().as_bytes())
-            .map_err(|_| Unavailable::Missing(format!("{}: no file name", library.display())))?;
-        // SAFETY: a C string; loading runs the library's initialisers, as
-        // linking against it would.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        let handle = NonNull::new(handle).ok_or_else(|| Unavailable::Missing(why(library)))?;
-        let driver = Arc::new(Self::bind(handle)?);
+        // SAFETY: loading runs the library's initialisers, as linking against
+        // it would; it is never unloaded.
+        let opened = unsafe { Library::open(Some(library), RTLD_NOW | RTLD_LOCAL) };
+        let opened = opened.map(ManuallyDrop::new).map_err(|error| {
+            let reason = error.source().map(ToString::to_string);
+            let reason = reason.unwrap_or_else(|| format!("{}: {error}", library.display()));
+            Unavailable::Missing(reason)
+        })?;
+        // SAFETY: whoever names a library as the driver vouches for it.
+        let driver = Arc::new(unsafe { Self::bind(&opened) }?);
         // SAFETY: takes a number; may be called any number of times.
         driver.check("cuInit", unsafe { (driver.init)(0) })?;
         Ok(driver)
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     ///
     /// # Errors
     /// The driver's.
@@ -205,26 +197,6 @@ impl Driver {
     }
 }
 
-fn symbol(library: NonNull<c_void>, name: &'static CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: the handle is open and is never closed.
-    NonNull::new(unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) })
-}
-
-fn text(name: &'static CStr) -> &'static str {
-    name.to_str().unwrap_or_default()
-}
-
-fn why(library: &Path) -> String {
-    // SAFETY: what it returns is used before another call of the loader from
-    // this thread.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return format!("{} cannot be loaded", library.display());
-    }
-    // SAFETY: not null, so a C string of the loader.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
 #[cfg(all(test, target_pointer_width = "64"))]
 mod tests {
     use super::*;
@@ -250,7 +222,7 @@ mod tests {
         let error = Driver::open(Path::new("/nowhere/libcuda.so.1")).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("no CUDA driver") && text.contains("/nowhere/"), "{text}");
-        // A library that is another one.
+        // A library that is not the driver.
         let error = Driver::open(Path::new("libc.so.6")).unwrap_err();
         assert_eq!(error, Unavailable::Function("cuInit"));
     }

@@ -1,13 +1,13 @@
-//! Memory of CUDA devices. The driver's library is loaded when it is first
-//! asked for; nothing of CUDA is needed to build, and a machine without it gets
-//! one line that says why.
+//! Memory of CUDA devices. The driver's library is loaded on first use; nothing
+//! of CUDA is needed to build, and on a machine without it the error is one
+//! line with the reason.
 //!
-//! Everything happens in the device's primary context, which is the one torch
-//! and the CUDA runtime use, so that addresses mean the same to them. It is made
-//! current for each call and the thread's own is current again afterwards.
+//! All calls run in the device's primary context, which torch and the CUDA
+//! runtime also use, so that addresses are valid for them. It is made current
+//! for each call, and the thread's own context is restored afterwards.
 //!
-//! Rust never holds a reference to device memory: bytes go in and out by
-//! copies, and peers of an RDMA device reach it by its address or a dmabuf.
+//! Rust never holds a reference to device memory: data is copied in and out,
+//! and peers of an RDMA device access it by its address or a dmabuf.
 #![allow(unsafe_code, reason = "calls into a C library; each has its SAFETY reason")]
 
 mod copy;

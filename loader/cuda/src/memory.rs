@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// What RDMA devices and dmabufs count memory in: the larger of a host's page
-/// and what the device maps at once, in bytes.
+/// Granularity of memory for RDMA devices and dmabufs, in bytes: the larger of
+/// a host page and the device's mapping unit.
 const UNIT_BYTES: usize = 64 << 10;
 /// A page of the host, in bytes.
 const PAGE_BYTES: u64 = 4096;
@@ -17,7 +17,7 @@ const DMA_BUF_FD: c_uint = 1;
 /// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
 const SYNC_MEMOPS: c_int = 6;
 
-/// Memory on a device, freed when dropped. Rust cannot look at it: copies do.
+/// Memory on a device, freed on drop. Only copies access it.
 #[derive(Debug)]
 pub struct DeviceMemory {
     device: Arc<Device>,
@@ -27,10 +27,11 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Memory with anything in it; none is asked for when `bytes` is 0.
+    /// Allocates memory with undefined content; nothing is allocated if `bytes`
+    /// is 0.
     ///
     /// # Errors
-    /// The driver's: there is not so much left, mostly.
+    /// The driver's error: usually too little free memory.
     pub fn allocate(device: &Arc<Device>, bytes: usize) -> Result<Self, CudaError> {
         let allocated_bytes = bytes.next_multiple_of(UNIT_BYTES);
         let mut pointer = 0;
@@ -45,32 +46,32 @@ impl DeviceMemory {
         Ok(Self { device: Arc::clone(device), pointer, bytes, allocated_bytes })
     }
 
-    /// Where it is.
+    /// Returns the device of the memory.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Its address, in the unified address space; 0 if it has no bytes.
+    /// Returns its address in the unified address space; 0 if it has no bytes.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.pointer
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Copies to the device and out of it wait for each other and for peers
-    /// from now on, as memory needs that an RDMA device writes to.
+    /// Makes copies to and from the device wait for each other and for peers
+    /// from now on, as required for memory that an RDMA device writes.
     ///
     /// # Errors
     /// Not supported (CUresult 801): what peers write would not surely be seen.
@@ -90,10 +91,11 @@ impl DeviceMemory {
         })
     }
 
-    /// A dmabuf of part of it, from the first byte of `range` on; its end is
-    /// rounded up to a page.
+    /// Exports a dmabuf of part of the memory, from the first byte of `range`;
+    /// its end is rounded up to a page.
     ///
-    /// # Errors
+    /// Not supported by this device or driver (CUresult 801); `range` does not
+    /// begin at a page boundary (1); the driver's.
     /// Not supported (CUresult 801) by this device or driver; not at the
     /// beginning of a page (1); the driver's.
     pub fn dmabuf(&self, range: Range<usize>) -> Result<OwnedFd, CudaError> {
@@ -119,11 +121,12 @@ impl DeviceMemory {
         if fd < 0 {
             return refused(999, "no file descriptor");
         }
-        // SAFETY: it was just made for us, and nobody else has it.
+        // SAFETY: it was just created for this caller, and there is no other
+        // owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Whether a range lies in it.
+    /// Returns whether a range lies within the memory.
     pub(crate) fn holds(&self, at: usize, len: usize) -> bool {
         at.checked_add(len).is_some_and(|end| end <= self.bytes)
     }
@@ -140,8 +143,9 @@ impl Drop for DeviceMemory {
             driver.check("cuMemFree", unsafe { (driver.free)(self.pointer) })
         });
         if let Err(error) = freed {
-            // When the process ends the driver goes first, and frees all.
-            tracing::debug!(%error, "device memory is not freed");
+            // At the end of the process the driver is unloaded first, which
+            // frees all memory.
+            tracing::debug!(%error, "cannot free device memory");
         }
     }
 }

@@ -1,20 +1,18 @@
-//! The binding against a stand-in for the driver, and against the real one
-//! where there is one.
+//! The binding against a stand-in for the driver, and against the real driver
+//! if there is one.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod stand_in;
-
 use bytes::BytesMut;
-use stand_in::StandIn;
 use std::io::Write;
 use std::sync::Arc;
 use zgate_cuda::{Device, DeviceMemory, Driver, Grid, Staging, Unavailable};
+use zgate_test_harness::cuda::FakeDriver;
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|index| (index * 7 + index / 251) as u8).collect()
 }
 
-/// What holds for every driver.
+/// Checks that hold for every driver.
 fn exercise(device: &Arc<Device>) {
     let data = pattern(1_000_003);
     let memory = DeviceMemory::allocate(device, data.len()).unwrap();
@@ -40,7 +38,7 @@ fn exercise(device: &Arc<Device>) {
         let at = 3 + row * 1000 + 300;
         assert!(gathered[row * 250..][..250] == data[at..at + 250], "row {row}");
     }
-    // Nothing beyond the end is touched.
+    // Nothing beyond the end is written.
     assert!(memory.write(data.len() - 1, &[1, 2]).is_err());
     assert!(memory.read(usize::MAX, &mut [0; 2]).is_err());
     assert!(part.gather(&memory, 4, Grid { count: 1001, ..grid }).is_err());
@@ -51,7 +49,7 @@ fn exercise(device: &Arc<Device>) {
 
 #[test]
 fn data_goes_there_and_back_and_nothing_is_left() {
-    let cuda = StandIn::build();
+    let cuda = FakeDriver::build();
     let driver = Driver::open(&cuda.path()).unwrap();
     assert_eq!(driver.devices(), Ok(2));
     let device = Device::open(&driver, 1).unwrap();
@@ -68,7 +66,7 @@ fn data_goes_there_and_back_and_nothing_is_left() {
 
 #[test]
 fn memory_can_be_had_as_a_dmabuf() {
-    let cuda = StandIn::build();
+    let cuda = FakeDriver::build();
     let device = Device::open(&Driver::open(&cuda.path()).unwrap(), 0).unwrap();
     let memory = DeviceMemory::allocate(&device, 100_000).unwrap();
     memory.order_with_peers().unwrap();
@@ -80,7 +78,7 @@ fn memory_can_be_had_as_a_dmabuf() {
     let error = memory.dmabuf(0..4096).unwrap_err();
     assert!(error.to_string().contains("CUDA_ERROR_NOT_SUPPORTED (801)"), "{error}");
     drop((memory, device));
-    // A device that has none of it says so before anything is registered.
+    // A device without dmabuf reports that before anything is registered.
     cuda.fail(&[("cuDeviceGetAttribute", 801)]);
     let device = Device::open(&Driver::open(&cuda.path()).unwrap(), 0).unwrap();
     let memory = DeviceMemory::allocate(&device, 100_000).unwrap();
@@ -92,7 +90,7 @@ fn memory_can_be_had_as_a_dmabuf() {
 
 #[test]
 fn what_fails_is_said_and_nothing_is_left() {
-    let cuda = StandIn::build();
+    let cuda = FakeDriver::build();
     cuda.fail(&[("cuInit", 100)]);
     assert!(Driver::open(&cuda.path()).unwrap_err().to_string().contains("cuInit"));
     cuda.fail(&[]);
@@ -133,7 +131,8 @@ fn a_real_device_does_the_same() {
             eprintln!("on {}", device.name());
             exercise(&device);
         }
-        // Past the harness, which keeps what passing tests print to itself.
+        // Print past the test harness, which captures the output of passing
+        // tests.
         Err(reason) => {
             let what = "a_real_device_does_the_same";
             let _ = writeln!(std::io::stderr(), "note: {what} not run: {reason}");

@@ -1,5 +1,5 @@
-//! Memory of one tensor, as Python's buffer protocol and DLPack want it: raw
-//! addresses. All of the package's `unsafe` is here.
+//! Memory of one tensor for Python's buffer protocol and DLPack: raw addresses.
+//! All of the package's `unsafe` is here.
 
 use crate::error::of_device;
 use bytes::BytesMut;
@@ -10,13 +10,13 @@ use std::os::raw::{c_int, c_void};
 use std::sync::Arc;
 use zgate_loader::model::device::DeviceSlice;
 
-/// What keeps the memory; never touched again.
+/// Owner that keeps the memory allocated; not accessed any more.
 enum Owner {
     Host { _memory: BytesMut },
     Cuda(DeviceSlice),
 }
 
-/// Bytes that nobody but Python touches any more.
+/// Bytes that only Python accesses any more.
 struct Memory {
     start: *mut u8,
     len: usize,
@@ -47,7 +47,7 @@ impl Buffer {
         }
     }
 
-    /// Of a GPU's memory, whose address is the GPU's.
+    /// Wraps memory of a GPU; its address is valid on the GPU.
     pub(crate) fn on_cuda(slice: DeviceSlice) -> Self {
         let start = std::ptr::without_provenance_mut(slice.address() as usize);
         let device_id = i32::try_from(slice.device().number()).unwrap_or(i32::MAX);
@@ -63,13 +63,13 @@ impl Buffer {
         self.memory.len
     }
 
-    /// DLPack's (device_type, device_id).
+    /// Returns DLPack's (device_type, device_id).
     #[getter]
     fn device(&self) -> (i32, i32) {
         (self.memory.device.device_type, self.memory.device.device_id)
     }
 
-    /// The bytes in host memory: these, or a copy of a GPU's.
+    /// Returns the bytes in host memory: these, or a copy of a GPU's.
     fn to_host(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let py = slf.py();
         match &slf.get().memory.owner {
@@ -81,7 +81,7 @@ impl Buffer {
         }
     }
 
-    /// Where the bytes are.
+    /// Returns the address of the bytes.
     #[getter]
     fn address(&self) -> usize {
         self.memory.start.addr()
@@ -110,8 +110,9 @@ impl Buffer {
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
     }
 
-    /// A DLPack capsule of `shape`, row after row, whose elements are of kind
-    /// `code` (DLDataTypeCode) and `bits` long. It owns a share of the memory.
+    /// Creates a DLPack capsule of `shape`, in row-major order, with elements
+    /// of kind `code` (DLDataTypeCode) and `bits` bits. It shares the ownership
+    /// of the memory.
     fn dlpack<'py>(
         &self,
         py: Python<'py>,
@@ -129,7 +130,7 @@ impl Buffer {
     }
 }
 
-/// DLPack 0.8, dlpack.h: where a tensor lives.
+/// Device of a tensor (DLPack 0.8, dlpack.h).
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct DlDevice {
@@ -137,7 +138,7 @@ struct DlDevice {
     device_id: i32,
 }
 
-/// What its elements are.
+/// Element type of a tensor.
 #[repr(C)]
 struct DlDataType {
     code: u8,
@@ -157,7 +158,7 @@ struct DlTensor {
     byte_offset: u64,
 }
 
-/// What a capsule points to.
+/// Content of a capsule.
 #[repr(C)]
 struct DlManagedTensor {
     dl_tensor: DlTensor,
@@ -170,10 +171,10 @@ const DL_CPU: i32 = 1;
 /// kDLCUDA.
 const DL_CUDA: i32 = 2;
 
-/// A tensor in a consumer's hands, and what it needs to stay.
+/// A tensor owned by a consumer, with everything it needs to stay valid.
 #[repr(C)]
 struct Exported {
-    /// First, so that its address is that of the whole.
+    /// First, so that its address is that of the whole structure.
     managed: DlManagedTensor,
     shape: Vec<i64>,
     strides: Vec<i64>,
@@ -210,8 +211,8 @@ impl Exported {
     }
 }
 
-/// Called once by who has the tensor last, on any thread, with or without the
-/// interpreter's lock: nothing of Python's is dropped here.
+/// Called once by the last owner of the tensor, on any thread, with or without
+/// the interpreter's lock: no Python object is dropped here.
 // SAFETY: DLPack calls it with the pointer of the capsule, which is that of an
 // `Exported` out of `Box::into_raw`.
 unsafe extern "C" fn release(managed: *mut DlManagedTensor) {
@@ -221,10 +222,10 @@ unsafe extern "C" fn release(managed: *mut DlManagedTensor) {
     }
 }
 
-/// The name of a capsule nobody has taken; a consumer renames it.
+/// Name of a capsule that has not been consumed; a consumer renames it.
 const UNTAKEN: &std::ffi::CStr = c"dltensor";
 
-/// Called when the capsule goes: the tensor goes with it, unless it was taken.
+/// Called when the capsule is dropped: drops the tensor unless it was consumed.
 // SAFETY: called by the interpreter only, with a capsule made by `capsule`.
 unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
     // SAFETY: the capsule is alive, and its pointer is that of an `Exported` as

@@ -1,4 +1,4 @@
-//! From an address to a client.
+//! Clients by URL.
 
 use crate::error::of_client;
 use crate::runtime::wait;
@@ -17,12 +17,12 @@ use zgate_loader::{Client, ClientOptions, NfsUrl};
 use zgate_rpc::{AuthSys, Credential};
 
 const MAX_GROUPS: usize = 16;
-/// How long leaving the servers may take.
+/// Time limit for unregistering from the servers.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
-/// Servers, or ways to them, that are remembered.
+/// Most clients that are cached.
 const MAX_KEPT: usize = 16;
 
-/// What has to be the same for two models to share a client.
+/// Key of a client: models with the same key share one.
 #[derive(Clone, PartialEq)]
 struct Way {
     addresses: Vec<SocketAddr>,
@@ -34,15 +34,15 @@ struct Way {
     process: u32,
 }
 
-/// A client, once somebody has connected it; others wait for it meanwhile.
+/// A client, once a thread has connected it; others wait for it meanwhile.
 type Kept = Arc<tokio::sync::Mutex<Option<Arc<Client>>>>;
 
-/// The least recently used first. A process is one client to a server: models
-/// that are opened one after the other, or by many threads, share its session
-/// and connections instead of leaving one each behind.
+/// Cached clients, least recently used first. A process is one client of a
+/// server: models opened one after the other, or by many threads, share its
+/// session and connections.
 static KEPT: Mutex<Vec<(Way, Kept)>> = Mutex::new(Vec::new());
 
-/// The client for the server of `url`. `patience` is in seconds.
+/// Returns the client for the server of `url`. `patience` is in seconds.
 pub(crate) fn connect(py: Python<'_>, url: &str, patience: f64) -> PyResult<(NfsUrl, Arc<Client>)> {
     let url: NfsUrl = url.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
     let patience = Duration::try_from_secs_f64(patience).map_err(|_| {
@@ -91,17 +91,17 @@ fn kept(way: &Way) -> Kept {
     kept
 }
 
-/// Stands in for this machine's devices, in tests.
+/// Fabric in place of this machine's devices, in tests.
 static EMULATED: OnceLock<EmulatedFabric> = OnceLock::new();
 
-/// From now on RDMA is the emulated fabric, which the package's tests run over
-/// where there is no device. `zgate` itself does not have this name.
+/// Uses the emulated fabric for RDMA from now on, for the package's tests on
+/// machines without a device. `zgate` itself does not export this function.
 #[pyfunction]
 pub(crate) fn emulate_rdma() {
     EMULATED.get_or_init(EmulatedFabric::new);
 }
 
-/// As the command line chooses it: RDMA where there is a device.
+/// Chooses the transport as the command line does: RDMA if there is a device.
 fn transport(url: &NfsUrl) -> Result<TransportChoice, String> {
     match EMULATED.get() {
         Some(fabric) if url.rdma != Rdma::Off => {
@@ -111,7 +111,7 @@ fn transport(url: &NfsUrl) -> Result<TransportChoice, String> {
     }
 }
 
-/// Leaves every server, when the interpreter ends.
+/// Unregisters from every server at the end of the interpreter.
 #[pyfunction]
 pub(crate) fn leave(py: Python<'_>) -> PyResult<()> {
     let process = std::process::id();
@@ -128,7 +128,7 @@ pub(crate) fn leave(py: Python<'_>) -> PyResult<()> {
                 client.close().await;
             }
         });
-        // One that is being connected just now is not waited for.
+        // A client that is just connecting is not waited for.
         let _ = tokio::time::timeout(LEAVE_PATIENCE, join_all(leaving)).await;
     })
 }
@@ -152,9 +152,10 @@ fn options(way: &Way, transport: TransportChoice) -> ClientOptions {
     }
 }
 
-/// A client's name to servers (client_owner4, RFC 8881 §2.4), one for each: two
-/// with the same name would take each other's CREATE_SESSION for a repeated one.
-/// Processes of different hosts or containers may have the same number.
+/// Returns a client's name for servers (client_owner4, RFC 8881 §2.4),
+/// different for each client: a server would take one client's CREATE_SESSION
+/// for a retransmission of the other's. Processes of different hosts or
+/// containers may have the same number.
 fn identity() -> (Vec<u8>, [u8; 8]) {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let process = std::process::id();

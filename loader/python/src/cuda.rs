@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use zgate_loader::cuda::{Device, Driver, Unavailable};
 
-/// The devices that are in use, which stay open while the process runs.
+/// Devices in use, which stay open while the process runs.
 #[derive(Default)]
 struct Cuda {
-    /// Stands in for this machine's driver, in tests.
+    /// Library in place of this machine's driver, in tests.
     library: Option<PathBuf>,
     driver: Option<Arc<Driver>>,
     devices: Vec<Arc<Device>>,
@@ -18,8 +18,8 @@ struct Cuda {
 
 static CUDA: Mutex<Option<Cuda>> = Mutex::new(None);
 
-/// From now on this library is the CUDA driver. `zgate` itself does not have
-/// this name.
+/// Uses this library as the CUDA driver from now on. `zgate` itself does not
+/// export this function.
 #[pyfunction]
 pub(crate) fn load_cuda(library: PathBuf) {
     let process = std::process::id();
@@ -27,13 +27,13 @@ pub(crate) fn load_cuda(library: PathBuf) {
     *CUDA.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
 }
 
-/// Why a CUDA device cannot be used; nothing if it can.
+/// Returns the reason for which a CUDA device cannot be used; none if it can.
 #[pyfunction]
 pub(crate) fn why_no_cuda(py: Python<'_>, number: u32) -> Option<String> {
     py.detach(|| open(number)).err().map(|error| error.to_string())
 }
 
-/// The device.
+/// Returns the device.
 pub(crate) fn device(py: Python<'_>, number: u32) -> PyResult<Arc<Device>> {
     py.detach(|| open(number)).map_err(|error| of_device(py, &error))
 }
@@ -43,7 +43,7 @@ fn open(number: u32) -> Result<Arc<Device>, Unavailable> {
     let process = std::process::id();
     let cuda = cuda.get_or_insert_with(|| Cuda { process, ..Cuda::default() });
     if cuda.process != process {
-        let reason = "CUDA was used before this process forked: start it by spawn";
+        let reason = "CUDA was used before this process forked: start the process with spawn";
         return Err(Unavailable::Missing(reason.to_owned()));
     }
     if let Some(device) = cuda.devices.iter().find(|device| device.number() == number) {

@@ -1,4 +1,4 @@
-//! Python's exceptions for what goes wrong.
+//! Conversion of errors to Python's exceptions.
 
 use pyo3::exceptions::{
     PyConnectionError, PyFileNotFoundError, PyIsADirectoryError, PyKeyError, PyNotADirectoryError,
@@ -10,7 +10,7 @@ use zgate_loader::model::LoadError;
 
 type Named = (&'static str, fn(String) -> PyErr);
 
-/// Answers of a server that Python has a name for. Others are `OSError`.
+/// Statuses of a server that have their own exception. Others are `OSError`.
 const NAMED: [Named; 6] = [
     ("NFS4ERR_NOENT", |text| PyFileNotFoundError::new_err(text)),
     ("NFS4ERR_ACCESS", |text| PyPermissionError::new_err(text)),
@@ -20,12 +20,12 @@ const NAMED: [Named; 6] = [
     ("NFS4ERR_ISDIR", |text| PyIsADirectoryError::new_err(text)),
 ];
 
-/// The exception for an error that came up with `what`.
+/// Returns the exception for an error of `what`.
 pub(crate) fn of_client(what: String, source: ClientError) -> PyErr {
     raise(&LoadError::Client { what, source })
 }
 
-/// The exception for an error.
+/// Returns the exception for an error.
 pub(crate) fn raise(error: &LoadError) -> PyErr {
     let text = error.to_string();
     match error {
@@ -50,7 +50,7 @@ pub(crate) fn raise(error: &LoadError) -> PyErr {
     }
 }
 
-/// The exception for what a GPU or its driver says.
+/// Returns the exception for an error of a GPU or its driver.
 pub(crate) fn of_device(py: Python<'_>, error: &dyn std::fmt::Display) -> PyErr {
     let class = py.import("zgate._device").and_then(|module| module.getattr("DeviceError"));
     match class.and_then(|class| class.call1((error.to_string(),))) {
@@ -59,7 +59,7 @@ pub(crate) fn of_device(py: Python<'_>, error: &dyn std::fmt::Display) -> PyErr 
     }
 }
 
-/// The exception for a tensor that the model does not have.
+/// Returns the exception for a tensor that the model does not have.
 pub(crate) fn no_tensor(name: &str) -> PyErr {
     PyKeyError::new_err(name.to_owned())
 }

@@ -1,5 +1,5 @@
-//! The Python module `zgate._zgate`: models, loads, files and memory. What
-//! users see is written in Python on top of it.
+//! The Python module `zgate._zgate`: models, loads, files and memory. The
+//! public interface is written in Python on top of it.
 
 mod buffer;
 mod connect;

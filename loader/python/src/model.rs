@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use zgate_loader::DeviceLoad;
+use zgate_loader::Gpu;
 use zgate_loader::model::LoadError;
 use zgate_loader::model::checksum::{Verify, parse_sums};
 use zgate_loader::model::{Part, load::Progress};
@@ -18,10 +18,10 @@ use zgate_loader::{LoadOptions, NfsUrl, Plan, Wanted, directory};
 
 const SUMS: &str = "SHA256SUMS";
 const MAX_SUMS_BYTES: u64 = 1 << 20;
-/// How long closing files may take; nobody waits for it.
+/// Time limit for closing files in the background.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Names in a directory: (name, nfs_ftype4, bytes).
+/// Returns the entries of a directory: (name, nfs_ftype4, bytes).
 #[pyfunction]
 pub(crate) fn entries(
     py: Python<'_>,
@@ -40,7 +40,7 @@ pub(crate) fn entries(
 /// Files that are closed when the last load from them has ended.
 struct Opened {
     model: Option<zgate_loader::Model>,
-    /// Connections and threads do not come along into a child made by fork.
+    /// Process that opened them: connections and threads do not survive a fork.
     process: u32,
 }
 
@@ -48,13 +48,13 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let Some(model) = self.model.take() else { return };
         if self.process != std::process::id() {
-            // They are the parent's.
+            // They belong to the parent process.
             std::mem::forget(model);
             return;
         }
         if let Ok(runtime) = runtime() {
             runtime.spawn(async move {
-                // A server that cannot be reached forgets them with the lease.
+                // If the server cannot be reached, they expire with the lease.
                 let _ = tokio::time::timeout(CLOSE_PATIENCE, model.close()).await;
             });
         }
@@ -75,7 +75,7 @@ fn closed() -> PyErr {
     PyValueError::new_err("this model is closed")
 }
 
-/// Of a tensor: dtype, shape, bytes, file.
+/// Properties of a tensor: dtype, shape, bytes, file.
 type Info = (String, Vec<u64>, u64, String);
 
 /// An open model.
@@ -96,17 +96,17 @@ impl Model {
         Ok(Self { opened: Mutex::new(Some(opened)), url })
     }
 
-    /// Closes its files, once no load reads from them any more.
+    /// Closes its files as soon as no load reads from them.
     fn close(&self) {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// The names of the tensors, in order.
+    /// Returns the names of the tensors, sorted.
     fn names(&self) -> PyResult<Vec<String>> {
         Ok(self.opened()?.model()?.names().cloned().collect())
     }
 
-    /// What is known of a tensor, if there is one.
+    /// Returns the properties of a tensor, if it exists.
     fn info(&self, name: &str) -> PyResult<Option<Info>> {
         let opened = self.opened()?;
         let model = opened.model()?;
@@ -115,7 +115,8 @@ impl Model {
         Ok(Some((info.dtype.clone(), info.shape.clone(), info.bytes(), file)))
     }
 
-    /// The names of the tensors, in the order of their files and bytes.
+    /// Returns the names of the tensors, in the order of their files and
+    /// offsets.
     fn offset_names(&self) -> PyResult<Vec<String>> {
         let opened = self.opened()?;
         let model = opened.model()?;
@@ -130,29 +131,29 @@ impl Model {
         Ok(names.into_iter().map(|(_, _, name)| name).collect())
     }
 
-    /// The free text of all files.
+    /// Returns the metadata of all files.
     fn metadata(&self) -> PyResult<BTreeMap<String, String>> {
         let opened = self.opened()?;
         let shards = opened.model()?.shards();
         Ok(shards.iter().flat_map(|shard| shard.metadata.clone()).collect())
     }
 
-    /// (file, bytes) of each file.
+    /// Returns (file, bytes) of each file.
     fn files(&self) -> PyResult<Vec<(String, u64)>> {
         let opened = self.opened()?;
         let shards = opened.model()?.shards();
         Ok(shards.iter().map(|shard| (shard.name.clone(), shard.size)).collect())
     }
 
-    /// What carries the calls now, and why.
+    /// Returns the present transport of the calls, and the reason.
     fn transport(&self, py: Python<'_>) -> PyResult<String> {
         let opened = self.opened()?;
         let client = opened.model()?.client();
         wait(py, || client.transport())
     }
 
-    /// Where data went so far, in bytes: written by an RDMA device, received
-    /// from a socket, copied. Of all models that share the client.
+    /// Returns the bytes received so far: written by an RDMA device, received
+    /// from a socket, copied; of all models that share the client.
     fn placed(&self) -> PyResult<(u64, u64, u64)> {
         let placed = self.opened()?.model()?.client().counters().read();
         Ok((placed.device_bytes, placed.socket_bytes, placed.copied_bytes))
@@ -185,7 +186,7 @@ impl Model {
         let entered = runtime()?.enter();
         let load = match device {
             None => Running::Host(zgate_loader::Load::start(model, plan, &options)),
-            Some(device) => Running::Cuda(DeviceLoad::start(model, plan, &options, &device)),
+            Some(device) => Running::Cuda(zgate_loader::Load::to_device(model, plan, &options, &device)),
         };
         drop(entered);
         Ok(Load { total_bytes, progress: load.progress(), inner: Mutex::new(Some((load, opened))) })
@@ -198,7 +199,7 @@ impl Model {
         opened.clone().ok_or_else(closed)
     }
 
-    /// The checksums beside the model, and those in its files.
+    /// Returns the checksums beside the model, and those in its files.
     fn sums(&self, py: Python<'_>, model: &zgate_loader::Model) -> PyResult<Verify> {
         let path = self.url.path.trim_end_matches('/');
         let dir = match path.rsplit_once('/') {
@@ -216,10 +217,10 @@ impl Model {
     }
 }
 
-/// Where a load goes.
+/// Destination of a load.
 enum Running {
     Host(zgate_loader::Load),
-    Cuda(DeviceLoad),
+    Cuda(zgate_loader::Load<Gpu>),
 }
 
 impl Running {
@@ -242,13 +243,13 @@ impl Running {
     }
 }
 
-/// A load under way: an iterator of (name, dtype, shape, Buffer).
+/// A running load: an iterator of (name, dtype, shape, Buffer).
 #[pyclass(frozen)]
 pub(crate) struct Load {
     #[pyo3(get)]
     total_bytes: u64,
     progress: Arc<Progress>,
-    /// The model's files stay open as long as they are read.
+    /// Keeps the model's files open while they are read.
     inner: Mutex<Option<(Running, Arc<Opened>)>>,
 }
 
@@ -267,7 +268,7 @@ impl Load {
             let Some((load, _)) = inner.as_mut() else { return Ok(Ok(None)) };
             let next = patiently(runtime, load.next())?;
             if !matches!(next, Ok(Some(_))) {
-                // The end, or an error, after which nothing comes.
+                // The end, or an error, after which there is nothing more.
                 inner.take();
             }
             PyResult::Ok(next)
@@ -275,8 +276,9 @@ impl Load {
         next.map_err(|error| raise(&error))
     }
 
-    /// Bytes that came to a GPU: written by an RDMA device, copied from host
-    /// memory; and why. Zeros for a load that goes elsewhere, or has ended.
+    /// Returns the bytes placed in a GPU: written by an RDMA device, copied
+    /// from host memory; and the reason. Zeros for a load with another
+    /// destination, or one that has ended.
     fn placement(&self) -> (u64, u64, String) {
         match &*self.inner.lock().unwrap_or_else(PoisonError::into_inner) {
             Some((Running::Cuda(load), _)) => {
@@ -287,13 +289,13 @@ impl Load {
         }
     }
 
-    /// Bytes read so far.
+    /// Returns the bytes read so far.
     #[getter]
     fn done_bytes(&self) -> u64 {
         self.progress.done_bytes()
     }
 
-    /// Stops it.
+    /// Stops the stream.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).take());
     }

@@ -1,5 +1,5 @@
-//! The threads that move bytes, one set for each process, and waiting for them
-//! without holding the interpreter.
+//! Threads that transfer data, one set for each process, and waiting for them
+//! without holding the interpreter's lock.
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -9,13 +9,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// How long Ctrl-C may go unnoticed.
+/// Longest delay until Ctrl-C takes effect.
 const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
 
 static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 
-/// The runtime of this process; started at the first use. A child made by fork
-/// gets one of its own: it has none of its parent's threads.
+/// Returns the runtime of this process, started on first use. A child created
+/// by fork gets its own, because it has none of its parent's threads.
 pub(crate) fn runtime() -> PyResult<&'static Runtime> {
     let mut running = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
@@ -35,7 +35,7 @@ pub(crate) fn runtime() -> PyResult<&'static Runtime> {
     Ok(made)
 }
 
-/// Waits without holding the interpreter; Ctrl-C ends it.
+/// Waits without holding the interpreter's lock; Ctrl-C ends the wait.
 pub(crate) fn wait<T: Send, F: Future<Output = T>>(
     py: Python<'_>,
     work: impl FnOnce() -> F + Send,
@@ -44,7 +44,7 @@ pub(crate) fn wait<T: Send, F: Future<Output = T>>(
     py.detach(|| patiently(runtime, work()))
 }
 
-/// Waits on a thread that does not hold the interpreter.
+/// Waits on a thread that does not hold the interpreter's lock.
 pub(crate) fn patiently<T>(runtime: &Runtime, work: impl Future<Output = T>) -> PyResult<T> {
     let mut work = pin!(work);
     loop {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use zgate_loader::model::FileStream;
 use zgate_loader::{Client, File, NfsUrl, OpenMode};
 
-/// How long closing a file may take; nobody waits for it.
+/// Time limit for closing a file in the background.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// An open file.
@@ -20,7 +20,7 @@ pub(crate) struct RemoteFile {
     url: NfsUrl,
     client: Arc<Client>,
     file: File,
-    /// Its length when it was opened.
+    /// Length when it was opened, in bytes.
     #[pyo3(get)]
     size: u64,
     process: u32,
@@ -34,7 +34,8 @@ impl Drop for RemoteFile {
         let (client, file) = (Arc::clone(&self.client), self.file.clone());
         if let Ok(runtime) = runtime() {
             runtime.spawn(async move {
-                // A server that cannot be reached forgets it with the lease.
+                // If the server cannot be reached, the open expires with the
+                // lease.
                 let _ = tokio::time::timeout(CLOSE_PATIENCE, file.close(&client)).await;
             });
         }
@@ -58,7 +59,7 @@ impl RemoteFile {
         Ok(Self { url, client, file, size, process: std::process::id() })
     }
 
-    /// What carries the calls now, and why.
+    /// Returns the present transport of the calls, and the reason.
     fn transport(&self, py: Python<'_>) -> PyResult<String> {
         wait(py, || self.client.transport())
     }
@@ -86,13 +87,13 @@ impl RemoteFile {
     }
 }
 
-/// A stretch of a file, piece by piece, in order.
+/// A range of a file, piece by piece, in order.
 #[pyclass(frozen)]
 pub(crate) struct Stream {
     #[pyo3(get)]
     total_bytes: u64,
     inner: Mutex<Option<FileStream>>,
-    /// It stays open as long as it is read.
+    /// Keeps the file open while it is read.
     _file: Py<RemoteFile>,
 }
 
@@ -106,8 +107,8 @@ impl Stream {
         let runtime = runtime()?;
         let next = py.detach(|| {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            // Put back only while pieces come in order: after an error, or a
-            // wait that was interrupted, one would be missing.
+            // Put back only while pieces arrive in order: after an error, or an
+            // interrupted wait, one would be missing.
             let Some(mut stream) = inner.take() else { return Ok(Ok(None)) };
             let next = patiently(runtime, stream.next())?;
             if matches!(next, Ok(Some(_))) {
@@ -119,7 +120,7 @@ impl Stream {
         Ok(piece.map(Buffer::new))
     }
 
-    /// Stops it.
+    /// Stops the stream.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).take());
     }

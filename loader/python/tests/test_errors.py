@@ -20,9 +20,9 @@ BAD_ADDRESSES = [
     ("http://nas/m", "does not begin with nfs://"),
     ("nfs://nas", "path is missing"),
     ("nfs://nas:0x1/m", "nas:0x1"),
-    ("nfs://nas/m?rdma=maybe", "rdma=maybe: auto, on or off"),
+    ("nfs://nas/m?rdma=maybe", "rdma=maybe: must be auto, on or off"),
     ("nfs://nas/m?connections=0", "connections=0"),
-    ("nfs://nas/m?speed=high", "speed is no option"),
+    ("nfs://nas/m?speed=high", "speed is not an option"),
     ("nfs://nas/%zz", "two hex digits"),
 ]
 

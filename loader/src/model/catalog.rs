@@ -1,5 +1,5 @@
-//! What a model consists of: its files and the tensors in them. Headers are
-//! read first, all files at once.
+//! Content of a model: its files and the tensors in them. Headers are read
+//! first, all files at once.
 
 use super::LoadError;
 use crate::client::Client;
@@ -11,9 +11,9 @@ use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// First read of each file: as long as most headers.
+/// First read of each file in bytes: covers most headers.
 const FIRST_BYTES: u32 = 256 << 10;
-/// The longest index file accepted, in bytes.
+/// Longest index file accepted, in bytes.
 const MAX_INDEX_BYTES: u64 = 64 << 20;
 const INDEX: &str = ".index.json";
 const ENDING: &str = ".safetensors";
@@ -27,13 +27,13 @@ pub struct Shard {
     pub file: File,
     /// Length in bytes.
     pub size: u64,
-    /// Changes whenever the file does.
+    /// Change attribute of the file.
     pub change: u64,
-    /// Where the data begins.
+    /// Offset of the data.
     pub data_offset: u64,
-    /// The header as it lies in the file.
+    /// Header as stored in the file.
     pub header: bytes::Bytes,
-    /// Its free text.
+    /// Metadata of the file.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -51,7 +51,7 @@ impl Model {
     /// or a directory that holds either.
     ///
     /// # Errors
-    /// What is missing or wrong, with the file named.
+    /// The missing or wrong part, with the name of the file.
     pub async fn open(client: Arc<Client>, path: &str) -> Result<Self, LoadError> {
         let (dir, files) = find_files(&client, path).await?;
         let opened = files.names.iter().map(|name| open_shard(&client, &dir, name));
@@ -85,30 +85,30 @@ impl Model {
         Ok(())
     }
 
-    /// The client it was opened with.
+    /// Returns the client it was opened with.
     #[must_use]
     pub fn client(&self) -> &Arc<Client> {
         &self.client
     }
 
-    /// Where it was opened.
+    /// Returns the path it was opened by.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Its files.
+    /// Returns its files.
     #[must_use]
     pub fn shards(&self) -> &[Shard] {
         &self.shards
     }
 
-    /// The names of its tensors, in order.
+    /// Returns the names of its tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         self.tensors.keys()
     }
 
-    /// A tensor and the number of its shard.
+    /// Returns a tensor and the index of its shard.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<(usize, &TensorInfo)> {
         self.tensors.get(name).map(|(shard, info)| (*shard, info))
@@ -117,7 +117,7 @@ impl Model {
     /// Closes its files.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// The error of the server or the connection.
     pub async fn close(self) -> Result<(), ClientError> {
         for shard in self.shards {
             shard.file.close(&self.client).await?;
@@ -131,7 +131,7 @@ struct Files {
     index: Option<Index>,
 }
 
-/// The directory of a model and its files.
+/// Finds the directory of a model and its files.
 async fn find_files(client: &Client, path: &str) -> Result<(String, Files), LoadError> {
     let named = |source| LoadError::Client { what: path.to_owned(), source };
     let found = client.find(path).await.map_err(named)?;

@@ -1,5 +1,5 @@
-//! Where regions are read to: memory that was in use and is free again, if
-//! there is some, and else fresh memory, given its pages before it is written.
+//! Memory for regions: reused memory if some is free, otherwise fresh memory
+//! whose pages are allocated before it is written.
 
 use bytes::BytesMut;
 use rustix::time::{ClockId, clock_gettime};
@@ -8,33 +8,33 @@ use std::sync::{Mutex, PoisonError};
 use zgate_io::huge_pages::HUGE_PAGE_BYTES;
 use zgate_io::reuse::{Anchor, populate};
 
-/// Memory begins at a multiple of this.
+/// Alignment of memory in bytes.
 const ALIGNMENT_BYTES: usize = 4096;
-/// Smaller regions are not worth keeping.
+/// Least size of a region that is kept for reuse, in bytes.
 const MIN_KEPT_BYTES: usize = 1 << 20;
-/// Huge pages that come slower than this, in bytes for each second of CPU, are
-/// not asked for again: the kernel has to make room for each, or the hypervisor
-/// has. Small ones do not come faster than this.
+/// Rate below which huge pages are no longer requested, in bytes per second of
+/// CPU: the kernel, or the hypervisor, has to make room for each. Small ones
+/// are not faster than this.
 const MIN_HUGE_BYTES_PER_SECOND: f64 = 2e9;
 
 /// Memory of one load.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// What was handed out, as far as it is to be used again.
+    /// Anchors of the memory that may be reused.
     anchors: Mutex<Vec<Anchor>>,
     max_kept_bytes: usize,
     huge: AtomicBool,
 }
 
 impl Memory {
-    /// Keeps at most `max_kept_bytes` that nobody uses.
+    /// Keeps at most `max_kept_bytes` of unused memory.
     pub(super) fn new(max_kept_bytes: u64) -> Self {
         let max_kept_bytes = usize::try_from(max_kept_bytes).unwrap_or(usize::MAX);
         Self { anchors: Mutex::default(), max_kept_bytes, huge: AtomicBool::new(true) }
     }
 
-    /// Memory of `len` bytes with anything in it, at the beginning of a page, of
-    /// a huge one if it is large.
+    /// Takes memory of `len` bytes with undefined content, page-aligned,
+    /// aligned to a huge page if it is large.
     pub(super) fn take(&self, len: usize) -> BytesMut {
         self.again(len).unwrap_or_else(|| {
             let mut memory = self.fresh(len);
@@ -43,9 +43,9 @@ impl Memory {
         })
     }
 
-    /// Fresh memory that has no pages yet.
+    /// Returns fresh memory without allocated pages.
     pub(super) fn fresh(&self, len: usize) -> BytesMut {
-        // A large one of almost the same length can use it, too.
+        // The unit lets a region of almost the same length reuse it.
         let unit = if len >= 8 * HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { ALIGNMENT_BYTES };
         let mut memory = aligned(len.next_multiple_of(unit));
         self.keep(Anchor::new(&mut memory));
@@ -53,9 +53,9 @@ impl Memory {
         memory
     }
 
-    /// Cuts fresh memory into pieces of at most `most` bytes and hands out each
-    /// as soon as it has its pages, so that it can be read to while the next one
-    /// gets them; until nobody wants them.
+    /// Cuts fresh memory into pieces of at most `most` bytes and returns each
+    /// as soon as its pages are allocated, so that it can be filled while the
+    /// next one is prepared; ends when the receiver is dropped.
     pub(super) fn prepare(
         &self,
         mut memory: BytesMut,
@@ -77,7 +77,7 @@ impl Memory {
         }
     }
 
-    /// Memory that needs no new pages, if there is some.
+    /// Takes memory that needs no new pages, if there is some.
     pub(super) fn again(&self, len: usize) -> Option<BytesMut> {
         if len < MIN_KEPT_BYTES {
             return Some(aligned(len));
@@ -87,7 +87,8 @@ impl Memory {
         Some(memory)
     }
 
-    /// The memory that was used last has the best chance to be in a cache.
+    /// Takes used memory, the latest first, because it is most likely to be in
+    /// a cache.
     fn used(&self, len: usize) -> Option<BytesMut> {
         let mut anchors = self.anchors.lock().unwrap_or_else(PoisonError::into_inner);
         for index in (0..anchors.len()).rev() {
@@ -105,7 +106,8 @@ impl Memory {
         None
     }
 
-    /// What stays in use for good makes place for what comes.
+    /// Keeps an anchor; memory that stays in use is dropped in favour of later
+    /// memory.
     fn keep(&self, anchor: Anchor) {
         let mut anchors = self.anchors.lock().unwrap_or_else(PoisonError::into_inner);
         anchors.push(anchor);
@@ -115,16 +117,16 @@ impl Memory {
         }
     }
 
-    /// Gives at most one huge page's worth of memory its pages. Where huge ones
-    /// turn out to be slow, as they are where a hypervisor has to find them
-    /// first, the rest is given small ones.
+    /// Allocates the pages of at most one huge page's worth of memory. If huge
+    /// pages turn out to be slow, as under a hypervisor that has to find them
+    /// first, the rest gets small ones.
     fn populate(&self, memory: &mut [u8]) {
         let huge = self.huge.load(Ordering::Relaxed) && memory.len() >= HUGE_PAGE_BYTES;
         let begun = thread_cpu_seconds();
         populate(memory, huge);
         let seconds = thread_cpu_seconds() - begun;
         if huge && memory.len() as f64 / seconds.max(1e-9) < MIN_HUGE_BYTES_PER_SECOND {
-            tracing::debug!(seconds, bytes = memory.len(), "huge pages are slow: small ones");
+            tracing::debug!(seconds, bytes = memory.len(), "huge pages are slow: using small ones");
             self.huge.store(false, Ordering::Relaxed);
         }
     }

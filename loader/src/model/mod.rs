@@ -1,26 +1,28 @@
-//! Models: which files they are, which tensors lie where, and bringing those
-//! into memory.
+//! Models: their files, the layout of their tensors, and loading.
 //!
-//! [`catalog`] finds out what there is; [`plan`] turns the tensors that are
-//! wanted into few large reads in file order; [`load`] runs them, with a bound
-//! on what is under way; [`mod@slice`] cuts a tensor for one of several ranks;
-//! [`device`] brings them to a GPU;
-//! [`checksum`] verifies on the way; [`stream`] brings whole files, in order.
+//! [`catalog`] reads the headers; [`plan`] combines the requested tensors into
+//! few large reads in file order; [`load`] runs them, with a bound on the bytes
+//! in flight; [`mod@slice`] cuts a tensor for one of several ranks; [`device`]
+//! loads to a GPU; [`checksum`] verifies the received data; [`stream`] reads
+//! whole files, in order.
 
 pub mod catalog;
 pub mod checksum;
 pub mod device;
+mod host;
 pub mod load;
 mod memory;
 pub mod plan;
+mod reader;
 mod regions;
 pub mod share;
 pub mod slice;
 pub mod stream;
 
 pub use catalog::{Model, Shard};
-pub use device::{Destination, DeviceLoad, DeviceTensor};
-pub use load::{Load, LoadOptions, LoadedTensor};
+pub use device::{DestinationName, DeviceTensor, Gpu};
+pub use host::Host;
+pub use load::{Destination, Load, LoadOptions, LoadedTensor, Tensor};
 pub use plan::{Plan, Wanted};
 pub use share::Share;
 pub use slice::Part;
@@ -28,46 +30,46 @@ pub use stream::FileStream;
 
 use crate::error::ClientError;
 
-/// Why a model cannot be loaded.
+/// Reason for which a model cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The server or the way to it.
+    /// Error of the server or the connection.
     #[error("{what}: {source}")]
     Client {
-        /// The file.
+        /// Name of the file.
         what: String,
-        /// Why.
+        /// Reason.
         source: ClientError,
     },
-    /// The file is not what it should be.
+    /// The file has a wrong format.
     #[error("{file}: {reason}")]
     Format {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// What is wrong with it.
+        /// Fault.
         reason: String,
     },
-    /// Something was asked for that is not there.
+    /// A requested file or tensor does not exist.
     #[error("{0}")]
     Missing(String),
-    /// A file was changed after it was opened: what was read of it may be of
-    /// several states.
-    #[error("{file}: it was changed while it was read")]
+    /// A file was changed after it was opened: the data read may be of several
+    /// versions.
+    #[error("{file}: the file was changed while it was read")]
     Changed {
-        /// The file.
+        /// Name of the file.
         file: String,
     },
-    /// A GPU or its driver.
+    /// Error of a GPU or its driver.
     #[error("device memory: {0}")]
     Device(zgate_cuda::CudaError),
-    /// What was read is not what was written.
+    /// The data differs from its checksum.
     #[error("{what}: checksum {found}, expected {expected}: the data is damaged")]
     Checksum {
-        /// The file or tensor.
+        /// Name of the file or tensor.
         what: String,
-        /// What was computed.
+        /// Checksum of the data.
         found: String,
-        /// What the side file or the metadata says.
+        /// Checksum in the side file or the metadata.
         expected: String,
     },
 }

@@ -1,27 +1,28 @@
-//! From the tensors that are wanted to few large reads, in file order.
+//! Plan: the requested tensors combined into few large reads, in file order.
 
 use super::LoadError;
 use super::catalog::Model;
 use super::slice::{Cut, Part};
 use crate::safetensors::dtype_bits;
 
-/// Bytes nobody wants that are read all the same when they lie between two
-/// tensors: less than another request costs.
+/// Largest gap between two tensors that is read as well, in bytes: that costs
+/// less than another request.
 const GAP_BYTES: u64 = 64 << 10;
-/// Tensors are joined up to so many bytes; what lies together in memory is
-/// freed together. glibc's malloc may keep what is shorter for itself; what is
-/// longer, as this is with its alignment, goes back to the system when freed.
+/// Size up to which tensors are joined, in bytes; memory of joined tensors is
+/// freed together. glibc's malloc may keep shorter allocations for itself;
+/// longer ones, as this is with its alignment, return to the system when freed.
 const REGION_BYTES: u64 = 32 << 20;
-/// Where memory is used again soon, less of it is fresh if less is joined.
+/// The same size for a load whose memory is reused soon: with smaller regions
+/// less of it is fresh.
 const STREAM_REGION_BYTES: u64 = 16 << 20;
 
-/// Which tensors are wanted, and which part of them.
+/// Tensors to load, and the part of them.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Names; none: all.
+    /// Names; none: all tensors.
     pub names: Option<Vec<String>>,
-    /// One rank's part of every wanted tensor that has that dimension and can
-    /// be cut; others come whole.
+    /// One rank's part of every tensor that has that dimension and can be cut;
+    /// others are loaded whole.
     pub part: Option<Part>,
 }
 
@@ -38,38 +39,38 @@ pub struct Target {
     pub start: u64,
     /// Length within the region, in bytes.
     pub bytes: u64,
-    /// How it has to be gathered, if it is not one stretch.
+    /// Layout by which it must be gathered, if it is not contiguous.
     pub cut: Option<Cut>,
 }
 
-/// One stretch of a file that is read as a whole.
+/// One range of a file that is read as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Which of the model's shards.
+    /// Index of the model's shard.
     pub shard: usize,
     /// First byte in the file.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// What lies in it.
+    /// Tensors in it.
     pub targets: Vec<Target>,
 }
 
-/// What is to be read.
+/// Reads of a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// In the order of files and offsets.
+    /// Regions in the order of files and offsets.
     pub regions: Vec<Region>,
 }
 
 impl Plan {
-    /// Bytes to be read.
+    /// Returns the bytes to be read.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.regions.iter().map(|region| region.bytes).sum()
     }
 
-    /// Plans for what is wanted of a model.
+    /// Plans the load of a model's tensors.
     ///
     /// # Errors
     /// [`LoadError::Missing`] for a name the model does not have.
@@ -77,7 +78,7 @@ impl Plan {
         Self::joined(model, wanted, REGION_BYTES)
     }
 
-    /// The same for a load whose tensors are let go as they come: smaller reads.
+    /// Plans a load whose tensors are dropped as they arrive: smaller reads.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -116,7 +117,7 @@ impl Plan {
             }
             found.push((shard, target.start, target));
         }
-        // An empty tensor lies where the next one begins, and comes first.
+        // An empty tensor has the offset of the next one, and comes first.
         found.sort_by_key(|(shard, start, target)| (*shard, *start, target.bytes));
         let mut plan = Self::default();
         for (shard, _, target) in found {

@@ -1,5 +1,5 @@
-//! Regions of a plan, many at a time: what is under way and not yet taken is
-//! bounded, whatever memory the tensors lie in.
+//! Concurrent reads of a plan's regions, with a bound on the bytes in flight
+//! and not yet taken, for any kind of memory.
 
 use super::LoadError;
 use super::checksum::FileHash;
@@ -11,20 +11,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinError, JoinSet};
 
-/// The unit of the bound on memory.
+/// Unit of the bound on memory, in bytes.
 const UNIT_BYTES: u64 = 4096;
 
-/// The tensors of a region, and the room they take until they are taken.
+/// Tensors of a region, and their permit for memory, held until they are taken.
 pub(super) type Delivery<T> = (Result<Vec<T>, LoadError>, Option<OwnedSemaphorePermit>);
 
-/// A bound on memory, in units.
+/// Converts a bound on memory to units.
 pub(super) fn units(inflight_bytes: u64) -> u32 {
     (inflight_bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS as u64) as u32
 }
 
-/// Brings regions, each with its number, as far as there is room; then finds out
-/// whether their files were changed meanwhile, and compares the checksums of
-/// whole files.
+/// Reads regions, each with its index, within the bound; then checks whether
+/// their files were changed meanwhile, and compares the checksums of whole
+/// files.
 pub(super) async fn bring<T: Send + 'static, F>(
     regions: impl IntoIterator<Item = (usize, Region)>,
     units: u32,
@@ -48,7 +48,7 @@ pub(super) async fn bring<T: Send + 'static, F>(
         let (tensors, sender) = (one(number, region), sender.clone());
         running.spawn(async move {
             let tensors = tensors.await;
-            // Nobody waits when the load was dropped.
+            // If the load was dropped, nothing receives the tensors.
             let _ = sender.send((tensors, Some(permit)));
         });
     }
@@ -57,7 +57,7 @@ pub(super) async fn bring<T: Send + 'static, F>(
     }
     for (name, file) in read.into_iter().filter_map(|number| files.get(number)) {
         if let Err(error) = unchanged(client, name, file).await {
-            // Nobody waits when the load was dropped.
+            // If the load was dropped, nothing receives the error.
             let _ = sender.send((Err(error), None));
         }
     }
@@ -69,7 +69,7 @@ pub(super) async fn bring<T: Send + 'static, F>(
     }
 }
 
-/// Fails when a file is known to have been changed after it was opened.
+/// Fails if a file is known to have been changed after it was opened.
 pub(super) async fn unchanged(client: &Client, name: &str, file: &File) -> Result<(), LoadError> {
     let file_name = || name.to_owned();
     match file.is_unchanged(client).await {
@@ -79,17 +79,16 @@ pub(super) async fn unchanged(client: &Client, name: &str, file: &File) -> Resul
     }
 }
 
-/// A region that ended in a panic of ours must not look like the end of the
-/// model.
+/// Reports a panic in a region: it must not look like the end of the model.
 fn report<T>(ended: Result<(), JoinError>, sender: &mpsc::UnboundedSender<Delivery<T>>) {
     if let Err(error) = ended {
         let reason = LoadError::Missing(format!("the load ended unexpectedly: {error}"));
-        // Nobody waits when the load was dropped.
+        // If the load was dropped, nothing receives the error.
         let _ = sender.send((Err(reason), None));
     }
 }
 
-/// A part of a load that is gone.
+/// Error for a part of a load that was dropped.
 pub(super) fn stopped<E>(_: E) -> LoadError {
     LoadError::Missing("the load was stopped".to_owned())
 }

@@ -1,11 +1,11 @@
-//! Ranks of one host that load the same: each stretch of a file is read over
-//! the network by whoever comes first, and lies in shared memory until all have
-//! taken their copy.
+//! Ranks of one host that load the same model: each part of a file is read over
+//! the network by the first rank that needs it, and lies in shared memory until
+//! all have copied it.
 //!
-//! A stretch is a file below `/dev/shm`. Its lock (flock) says that somebody is
-//! at work on it and goes with its holder, however that ends; one byte behind
-//! the data says that all of it is there; one byte more for each rank that has
-//! it. Whoever adds the last one removes the file.
+//! A part is a file below `/dev/shm`. Its lock (flock) is held by the rank that
+//! works on it, and is released if that rank ends; one byte behind the data
+//! marks it as complete; one more byte for each rank that has copied it. The
+//! rank that adds the last byte removes the file.
 
 use super::plan::Plan;
 use bytes::BytesMut;
@@ -16,37 +16,37 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where memory has names.
+/// Directory of named shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Who shares.
+/// Ranks that share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Processes that load the same, this one included. All of them must: what
-    /// one does not take stays in shared memory.
+    /// Number of processes that load the same, this one included. All of them
+    /// must load it: a part that one does not copy stays in shared memory.
     pub ranks: u32,
-    /// A name of this load that all of them know and no other load uses, such as
-    /// the job's.
+    /// Name of this load that all of them know and no other load uses, such as
+    /// the job's name.
     pub group: String,
 }
 
-/// The stretches of one load.
+/// Shared parts of one load.
 #[derive(Debug)]
 pub(super) struct Shared {
     dir: PathBuf,
     ranks: u64,
 }
 
-/// What became of asking for a stretch.
+/// Result of a request for a stretch.
 #[derive(Debug)]
-pub(super) enum Turn {
-    /// Somebody read it: here it is.
+pub(super) enum Stretch {
+    /// Another rank has read it: its data.
     Taken(BytesMut),
-    /// It is to be read, and put here; the memory is for that.
+    /// The caller must read it into this memory, and publish it by the claim.
     Ours(Claim, BytesMut),
 }
 
-/// A stretch that nobody else reads while this lives.
+/// Exclusive right to read a part.
 #[derive(Debug)]
 pub(super) struct Claim {
     file: File,
@@ -55,11 +55,11 @@ pub(super) struct Claim {
 }
 
 impl Shared {
-    /// Of what a plan reads. Ranks meet when group, plan and files are the same:
-    /// `files` has the name, length and change attribute of each.
+    /// Opens the shared parts of a plan. Ranks share if group, plan and files
+    /// are the same: `files` has the name, length and change attribute of each.
     ///
     /// # Errors
-    /// No directory of our own can be had.
+    /// No private directory can be created.
     pub(super) fn open(
         share: &Share,
         plan: &Plan,
@@ -87,12 +87,12 @@ impl Shared {
         Ok(Self { dir, ranks: u64::from(share.ranks.max(1)) })
     }
 
-    /// Waits for a stretch to be there, or for the turn to read it. `memory`
-    /// is as long as the stretch. Blocks.
+    /// Waits until a part is available, or until the caller must read it.
+    /// `memory` is as long as the part. Blocks.
     ///
     /// # Errors
-    /// The system's.
-    pub(super) fn turn(&self, index: usize, mut memory: BytesMut) -> io::Result<Turn> {
+    /// The error of the operating system.
+    pub(super) fn stretch(&self, index: usize, mut memory: BytesMut) -> io::Result<Stretch> {
         let path = self.dir.join(index.to_string());
         loop {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -100,33 +100,33 @@ impl Shared {
             file.lock()?;
             let found = file.metadata()?;
             if found.nlink() == 0 {
-                // Removed while we waited for it: somebody counts otherwise.
+                // Removed while we waited for it: its count was complete.
                 continue;
             }
             let claim = Claim { file, path: path.clone(), ranks: self.ranks };
             if found.len() <= memory.len() as u64 {
-                return Ok(Turn::Ours(claim, memory));
+                return Ok(Stretch::Ours(claim, memory));
             }
             claim.file.read_exact_at(&mut memory, 0)?;
             let len = memory.len() as u64;
             claim.leave(len, found.len() - len + 1)?;
-            return Ok(Turn::Taken(memory));
+            return Ok(Stretch::Taken(memory));
         }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The last one can: it is empty then.
+        // The last rank succeeds: the directory is empty then.
         let _ = fs::remove_dir(&self.dir);
     }
 }
 
 impl Claim {
-    /// Puts the stretch there for the others. Blocks.
+    /// Publishes the part for the other ranks. Blocks.
     ///
     /// # Errors
-    /// The system's: no room in shared memory.
+    /// The error of the operating system: no room in shared memory.
     pub(super) fn put(self, data: &[u8]) -> io::Result<()> {
         if self.ranks > 1 {
             self.file.write_all_at(data, 0)?;
@@ -134,13 +134,13 @@ impl Claim {
         self.leave(data.len() as u64, 1)
     }
 
-    /// `have` ranks have their copy now.
+    /// Records that `have` ranks have copied it.
     fn leave(self, len: u64, have: u64) -> io::Result<()> {
         if have >= self.ranks { fs::remove_file(&self.path) } else { self.file.set_len(len + have) }
     }
 }
 
-/// A directory nobody else can use.
+/// Creates a directory that no other user can access.
 fn private(dir: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -176,15 +176,17 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let ranks: Vec<Shared> = (0..3).map(|_| shared(root.path(), 3)).collect();
         let dir = ranks[0].dir.clone();
-        let Turn::Ours(claim, _) = ranks[0].turn(0, memory()).unwrap() else { panic!("not there") };
+        let Stretch::Ours(claim, _) = ranks[0].stretch(0, memory()).unwrap() else {
+            panic!("not there")
+        };
         std::thread::scope(|scope| {
             let others: Vec<_> = ranks[1..]
                 .iter()
-                .map(|rank| scope.spawn(|| rank.turn(0, memory()).unwrap()))
+                .map(|rank| scope.spawn(|| rank.stretch(0, memory()).unwrap()))
                 .collect();
             claim.put(b"hello").unwrap();
             for other in others {
-                let Turn::Taken(data) = other.join().unwrap() else { panic!("read twice") };
+                let Stretch::Taken(data) = other.join().unwrap() else { panic!("read twice") };
                 assert_eq!(data, "hello");
             }
         });
@@ -197,12 +199,16 @@ mod tests {
     fn a_rank_that_dies_leaves_its_turn_to_the_next() {
         let root = tempfile::tempdir().unwrap();
         let (first, second) = (shared(root.path(), 2), shared(root.path(), 2));
-        let Turn::Ours(claim, _) = first.turn(0, memory()).unwrap() else { panic!("not there") };
+        let Stretch::Ours(claim, _) = first.stretch(0, memory()).unwrap() else {
+            panic!("not there")
+        };
         claim.file.write_all_at(b"hel", 0).unwrap();
         drop(claim);
-        let Turn::Ours(claim, _) = second.turn(0, memory()).unwrap() else { panic!("half of it") };
+        let Stretch::Ours(claim, _) = second.stretch(0, memory()).unwrap() else {
+            panic!("half of it")
+        };
         claim.put(b"hello").unwrap();
-        assert!(matches!(first.turn(0, memory()).unwrap(), Turn::Taken(_)));
+        assert!(matches!(first.stretch(0, memory()).unwrap(), Stretch::Taken(_)));
     }
 
     #[test]

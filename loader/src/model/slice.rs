@@ -7,14 +7,14 @@ use bytes::BytesMut;
 pub struct Part {
     /// Dimension, counted from 0.
     pub dim: usize,
-    /// Which part, counted from 0.
+    /// Index of the part, counted from 0.
     pub rank: u64,
-    /// How many parts.
+    /// Number of parts.
     pub ranks: u64,
 }
 
-/// What a part is made of: `count` pieces of `piece_bytes`, `stride_bytes`
-/// apart, the first at `start_bytes`.
+/// Layout of a part: `count` pieces of `piece_bytes`, `stride_bytes` apart, the
+/// first at `start_bytes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Shape of the part.
@@ -23,19 +23,19 @@ pub struct Cut {
     pub start_bytes: u64,
     /// Length of each piece, in bytes.
     pub piece_bytes: u64,
-    /// From one piece to the next, in bytes.
+    /// Distance between the starts of two pieces, in bytes.
     pub stride_bytes: u64,
-    /// How many pieces.
+    /// Number of pieces.
     pub count: u64,
 }
 
 impl Part {
-    /// How a tensor of `shape`, whose elements have `bits` bits, is cut. The
-    /// dimension has to be a multiple of the number of ranks, as every tensor
-    /// parallel model has it.
+    /// Returns the layout of the part of a tensor of `shape` with elements of
+    /// `bits` bits. The dimension must be a multiple of the number of ranks, as
+    /// in every tensor parallel model.
     ///
     /// # Errors
-    /// What does not fit, for people.
+    /// The fault, for people.
     pub fn cut(&self, shape: &[u64], bits: u64) -> Result<Cut, String> {
         let Part { dim, rank, ranks } = *self;
         let len =
@@ -68,20 +68,20 @@ impl Part {
 }
 
 impl Cut {
-    /// Whether the part is one stretch of the file, which is all that has to
+    /// Returns whether the part is contiguous in the file, so that only it must
     /// be read.
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
         self.count <= 1 || self.piece_bytes == self.stride_bytes
     }
 
-    /// Length of the part, in bytes.
+    /// Returns the length of the part, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.count * self.piece_bytes
     }
 
-    /// Gathers the part from the whole tensor. The only copy zgate makes.
+    /// Gathers the part from the whole tensor. The only copy that zgate makes.
     #[must_use]
     pub fn gather(&self, whole: &[u8]) -> BytesMut {
         let mut part = BytesMut::with_capacity(self.bytes() as usize);

@@ -1,4 +1,4 @@
-//! Whole files as streams of pieces, in order: GGUF models, and copies.
+//! Whole files as streams of pieces, in order: for GGUF models, and copies.
 
 use super::LoadError;
 use super::memory::Memory;
@@ -9,37 +9,30 @@ use crate::transport::Landing;
 use bytes::BytesMut;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
-/// Bytes of a piece at most: as many pieces as are asked for at a time are in
-/// memory.
+/// Most bytes of a piece; as many pieces as requests in flight are in memory.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// A file on its way. What is under way is bounded by its depth.
+/// A file being read. The bytes in flight are bounded by its depth.
 #[derive(Debug)]
 pub struct FileStream {
     client: Arc<Client>,
     name: String,
     file: File,
-    /// Next byte to ask for.
+    /// Next offset to request.
     ahead: u64,
-    /// Next byte to be handed out.
+    /// Next offset to return.
     at: u64,
     size: u64,
     depth: usize,
     memory: Arc<Memory>,
-    running: VecDeque<JoinHandle<Result<BytesMut, LoadError>>>,
-}
-
-impl Drop for FileStream {
-    fn drop(&mut self) {
-        self.running.iter().for_each(JoinHandle::abort);
-    }
+    running: VecDeque<AbortOnDropHandle<Result<BytesMut, LoadError>>>,
 }
 
 impl FileStream {
-    /// Streams bytes `offset..size` of an open file with `depth` requests under
-    /// way; needs a tokio runtime. `name` is for messages.
+    /// Streams bytes `offset..size` of an open file with `depth` requests in
+    /// flight; needs a tokio runtime. `name` is for messages.
     #[must_use]
     pub fn start(
         client: Arc<Client>,
@@ -72,18 +65,19 @@ impl FileStream {
             let (client, file, name) =
                 (Arc::clone(&self.client), self.file.clone(), self.name.clone());
             let (offset, memory) = (self.ahead, Arc::clone(&self.memory));
-            self.running.push_back(tokio::spawn(async move {
+            self.running.push_back(AbortOnDropHandle::new(tokio::spawn(async move {
                 fill(&client, &file, &name, offset, memory.take(len as usize)).await
-            }));
+            })));
             self.ahead += len;
         }
     }
 
-    /// The next piece; none at the end.
+    /// Returns the next piece; none at the end.
     ///
     /// # Errors
-    /// Why the rest does not come; at the end, [`LoadError::Changed`] when the
-    /// pieces may be of several states of the file.
+    /// The reason for which the rest cannot be read; at the end,
+    /// [`LoadError::Changed`] if the pieces may be of several versions of the
+    /// file.
     pub async fn next(&mut self) -> Result<Option<BytesMut>, LoadError> {
         let Some(first) = self.running.pop_front() else {
             return unchanged(&self.client, &self.name, &self.file).await.map(|()| None);
@@ -95,7 +89,7 @@ impl FileStream {
         Ok(Some(data))
     }
 
-    /// Bytes handed out so far, counted from the beginning of the file.
+    /// Returns the offset up to which bytes were returned.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.at
@@ -120,7 +114,7 @@ pub(super) async fn fill(
             .and_then(Landing::into::<BytesMut>)
             .ok_or_else(|| LoadError::Missing(format!("{name}: the load was stopped")))?;
         if got == 0 {
-            let reason = format!("it ends at byte {at}: it was cut while it was read");
+            let reason = format!("the file ends at byte {at}: it was truncated while it was read");
             return Err(LoadError::Format { file: name.to_owned(), reason });
         }
         let rest = part.split_off(got);

@@ -1,18 +1,18 @@
-//! What carries a client's calls, and why.
+//! Choice of the transport of a client's calls, with the reason.
 
 use crate::url::Rdma;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use zgate_fabric::Fabric;
-use zgate_rpcrdma::binding::NFS_RDMA_PORT;
+use zgate_nfs_wire::rdma::PORT as NFS_RDMA_PORT;
 use zgate_store::BufferPool;
 use zgate_verbs::VerbsFabric;
 
 /// Memory for messages, registered once: receives and sends of a few dozen
-/// connections, well below what a user may lock.
+/// connections, well below the usual limit of locked memory.
 const MESSAGE_ARENA_BYTES: usize = 4 << 20;
 
-/// Which transports a client uses.
+/// Transports that a client may use.
 #[derive(Clone, Debug)]
 pub struct TransportChoice {
     mode: Rdma,
@@ -22,7 +22,7 @@ pub struct TransportChoice {
     reason: String,
 }
 
-/// TCP alone.
+/// TCP only.
 impl Default for TransportChoice {
     fn default() -> Self {
         Self::tcp("rdma=off".to_owned())
@@ -35,7 +35,8 @@ impl TransportChoice {
         Self { mode: Rdma::Off, port: NFS_RDMA_PORT, fabric: None, pool, reason }
     }
 
-    /// RDMA over a fabric, to this port of the server's addresses.
+    /// Creates a choice with RDMA over a fabric, to this port of the server's
+    /// addresses.
     #[must_use]
     pub fn over(fabric: Arc<dyn Fabric>, mode: Rdma, port: u16) -> Self {
         let pool = BufferPool::new(MESSAGE_ARENA_BYTES);
@@ -43,10 +44,10 @@ impl TransportChoice {
         Self { mode, port, fabric: Some(fabric), pool, reason }
     }
 
-    /// What this machine has: RDMA where there is a device.
+    /// Creates a choice from this machine's devices: RDMA if there is one.
     ///
     /// # Errors
-    /// With `rdma=on`: why there is no RDMA here.
+    /// With `rdma=on`: the reason for which there is no RDMA here.
     pub fn discover(mode: Rdma, port: u16) -> Result<Self, String> {
         if mode == Rdma::Off {
             return Ok(Self::default());
@@ -55,7 +56,7 @@ impl TransportChoice {
         static HERE: OnceLock<(u32, Opened)> = OnceLock::new();
         let process = std::process::id();
         let (of, here) = HERE.get_or_init(|| (process, open()));
-        // A child made by fork can use neither the device nor the threads.
+        // A child created by fork can use neither the device nor the threads.
         let forked = Err("RDMA devices were opened before this process forked".to_owned());
         let here = if *of == process || here.is_err() { here } else { &forked };
         match (here, mode) {
@@ -68,28 +69,28 @@ impl TransportChoice {
         }
     }
 
-    /// Whether TCP may be used.
+    /// Returns whether TCP may be used.
     pub(crate) fn allows_tcp(&self) -> bool {
         self.mode != Rdma::On
     }
 
-    /// The fabric and where on it a server is, if it may be used.
+    /// Returns the fabric and the server's address on it, if RDMA may be used.
     pub(crate) fn rdma(&self, server: SocketAddr) -> Option<(Arc<dyn Fabric>, SocketAddr)> {
         let fabric = self.fabric.as_ref().filter(|_| self.mode != Rdma::Off)?;
         Some((Arc::clone(fabric), SocketAddr::new(server.ip(), self.port)))
     }
 
-    /// The fabric, if RDMA may be used.
+    /// Returns the fabric, if RDMA may be used.
     pub(crate) fn fabric(&self) -> Option<Arc<dyn Fabric>> {
         self.fabric.clone().filter(|_| self.mode != Rdma::Off)
     }
 
-    /// Buffers of messages.
+    /// Returns the pool for messages.
     pub(crate) fn pool(&self) -> &BufferPool {
         &self.pool
     }
 
-    /// Why this choice.
+    /// Returns the reason for this choice.
     pub(crate) fn reason(&self) -> &str {
         &self.reason
     }

@@ -1,4 +1,4 @@
-//! Carrying calls to a server and data into the caller's memory.
+//! Transports of calls, and of data into the caller's memory.
 
 pub mod choice;
 pub mod landing;
@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zgate_xdr::Message;
 
-/// Where the data of READs went. All in bytes.
+/// Placement of the data of READs, in bytes.
 #[derive(Debug, Default)]
 pub struct Counters {
     device: AtomicU64,
@@ -23,12 +23,12 @@ pub struct Counters {
     copied: AtomicU64,
 }
 
-/// What [`Counters`] said at one time.
+/// Values of [`Counters`] at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
-    /// Written by the RDMA device where it stays.
+    /// Written by the RDMA device to its final place.
     pub device_bytes: u64,
-    /// Received from a socket to where it stays.
+    /// Received from a socket to its final place.
     pub socket_bytes: u64,
     /// Received elsewhere first, and copied.
     pub copied_bytes: u64,
@@ -41,7 +41,7 @@ impl Counters {
         self.copied.fetch_add(placed.copied_bytes, Ordering::Relaxed);
     }
 
-    /// What they say now.
+    /// Returns the present values.
     #[must_use]
     pub fn read(&self) -> Placed {
         Placed {
@@ -52,11 +52,11 @@ impl Counters {
     }
 }
 
-/// Who answers what a server calls back (RFC 8881 §2.10.3).
+/// Handler of a server's callbacks (RFC 8881 §2.10.3).
 pub trait Callbacks: std::fmt::Debug + Send + Sync {
-    /// The answer to an RPC call; none to what is no call.
+    /// Returns the reply to an RPC call; none if it is not a call.
     fn answer(&self, call: &[u8]) -> Option<Bytes>;
-    /// A connection that callbacks may have come on is gone.
+    /// Reports that a connection for callbacks was lost.
     fn connection_lost(&self);
 }
 
@@ -70,13 +70,13 @@ pub enum Connection {
 }
 
 impl Connection {
-    /// Whether it is one of RDMA.
+    /// Returns whether it uses RDMA.
     #[must_use]
     pub fn is_rdma(&self) -> bool {
         matches!(self, Self::Rdma(_))
     }
 
-    /// Whether it is lost.
+    /// Returns whether it is lost.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         match self {
@@ -85,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// A transaction id not in use.
+    /// Returns an unused transaction id.
     pub fn next_xid(&self) -> u32 {
         match self {
             Self::Tcp(connection) => connection.next_xid(),
@@ -93,16 +93,16 @@ impl Connection {
         }
     }
 
-    /// Sends a call, whose header carries `xid`, and waits for the reply: the
+    /// Sends a call, whose header contains `xid`, and waits for the reply, the
     /// whole RPC message.
     ///
     /// # Errors
-    /// [`ClientError::Transport`] when the connection is gone.
+    /// [`ClientError::Transport`] if the connection is lost.
     pub async fn call(&self, xid: u32, message: Message) -> Result<Bytes, ClientError> {
         self.call_into(xid, message, None).await.reply
     }
 
-    /// The same for a READ whose data is to be placed in `landing`.
+    /// Sends a READ whose data is to be placed in `landing`.
     pub async fn call_into(&self, xid: u32, message: Message, landing: Option<Landing>) -> Arrived {
         match self {
             Self::Tcp(connection) => connection.call_into(xid, message, landing).await,
@@ -111,7 +111,7 @@ impl Connection {
     }
 }
 
-/// A connection is gone.
+/// Returns the error for a lost connection.
 fn lost(address: SocketAddr) -> ClientError {
     ClientError::Transport {
         address: address.to_string(),

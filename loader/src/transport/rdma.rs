@@ -1,12 +1,13 @@
-//! RPC over one RDMA connection (RFC 8166). The memory a READ is to land in is
-//! the call's write chunk, which the server's device writes; it is reachable
-//! for that one call, and is taken out of reach before anybody looks at it.
+//! RPC over one RDMA connection (RFC 8166). The destination of a READ is the
+//! call's write chunk, which the server's device writes; it is registered for
+//! that one call, and deregistered before its content is used.
 
 use super::landing::{Arrived, Landing};
 use super::{Callbacks, Counters, Placed, lost};
 use crate::error::ClientError;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use zgate_fabric::endpoint::receives;
 use zgate_fabric::{
-    Access, ConnectError, Event, Exposed, Fabric, QueueOptions, RemoteSlice, RemoteWrite,
-    SendBatch, SendPart, Setup, WorkId,
+    Access, ConnectError, Endpoint, EndpointEvent, Exposed, Fabric, QueueOptions, RemoteSlice,
+    SendPart, Setup,
 };
 use zgate_rpcrdma::client::{CallFrame, CallParts, Reply, ReplyError, Results};
 use zgate_rpcrdma::limits::PREFERRED_INLINE_BYTES;
@@ -27,20 +29,17 @@ use zgate_rpcrdma::{
 use zgate_store::{AlignedBuf, BufferPool, Payload};
 use zgate_xdr::{Message, Segment as Piece};
 
-/// Calls to be outstanding, if the server grants as many.
+/// Most outstanding calls, if the server grants as many.
 const CREDITS: u32 = 64;
-/// Receives kept for messages that answer no call: callbacks.
+/// Receives reserved for callbacks.
 const MORE_RECEIVES: u32 = 8;
-/// Memory for a reply that is no READ's, in bytes: more than a page of a
+/// Memory for a reply other than READ's, in bytes: more than a page of a
 /// directory.
 pub(crate) const REPLY_BYTES: usize = 256 << 10;
-/// How often a server that owes replies is asked whether it is still there: a
-/// cut link says nothing by itself.
+/// Interval at which a server that owes replies is probed: a cut link is not
+/// reported otherwise.
 const PROBE_PERIOD: Duration = Duration::from_secs(2);
-/// Numbers of work that is no receive begin here.
-const FIRST_WORK: u64 = 1 << 32;
-
-/// A call on its way to the task that owns the connection.
+/// A call for the task that owns the connection.
 #[derive(Debug)]
 struct Call {
     xid: u32,
@@ -68,8 +67,8 @@ impl Drop for RdmaConnection {
 }
 
 impl RdmaConnection {
-    /// Connects. `pool` is for messages, not for data; calls of the server are
-    /// answered by `callbacks`.
+    /// Connects. `pool` is for messages, not for data; `callbacks` answers
+    /// calls of the server.
     ///
     /// # Errors
     /// [`ClientError::Transport`].
@@ -80,15 +79,14 @@ impl RdmaConnection {
         counters: Arc<Counters>,
         callbacks: Arc<dyn Callbacks>,
     ) -> Result<Self, ClientError> {
-        // The memory of a call is withdrawn here, whatever the server does.
+        // The memory of a call is deregistered here, whatever the server does.
         let own = PrivateData {
             remote_invalidation: false,
             send_bytes: PREFERRED_INLINE_BYTES,
             receive_bytes: PREFERRED_INLINE_BYTES,
         };
         let depth = CREDITS + MORE_RECEIVES;
-        let buffer = || pool.take(PREFERRED_INLINE_BYTES as usize);
-        let receives = (0..depth).map(|id| (WorkId(id.into()), buffer())).collect();
+        let receives = receives(&pool, depth, PREFERRED_INLINE_BYTES as usize);
         let options = QueueOptions { receives: depth, ..QueueOptions::default() };
         let setup = Setup { options, receives, private_data: own.encode().to_vec() };
         let made = fabric.connect(address, setup).await.map_err(|error| {
@@ -105,7 +103,7 @@ impl RdmaConnection {
         let (calls, queue) = mpsc::unbounded_channel();
         let driver = Driver {
             address,
-            verbs: made.connection,
+            endpoint: Endpoint::new(made.connection),
             fabric,
             pool,
             counters,
@@ -114,26 +112,23 @@ impl RdmaConnection {
             credits: SendCredits::default(),
             waiting: VecDeque::new(),
             outstanding: HashMap::new(),
-            next_work: FIRST_WORK,
-            sending: 0,
-            disconnected: false,
         };
         let task = tokio::spawn(driver.run(queue, Arc::clone(&closed)));
         Ok(Self { address, xid: AtomicU32::new(1), closed, calls, callbacks, task })
     }
 
-    /// Whether it is lost.
+    /// Returns whether it is lost.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// A transaction id not in use.
+    /// Returns an unused transaction id.
     pub fn next_xid(&self) -> u32 {
         self.xid.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends a call, whose header carries `xid`, and waits for the reply. The
+    /// Sends a call, whose header contains `xid`, and waits for the reply. The
     /// data of a READ is placed in `landing`.
     pub async fn call_into(&self, xid: u32, message: Message, landing: Option<Landing>) -> Arrived {
         let (sender, receiver) = oneshot::channel();
@@ -149,11 +144,11 @@ impl RdmaConnection {
 /// The caller's memory while a device may write it.
 #[derive(Debug)]
 enum Lent {
-    /// The memory itself.
+    /// The memory itself, registered here.
     Direct(Box<dyn Exposed>),
     /// Memory of another device, registered by its owner.
     Registered(RemoteSlice, Landing),
-    /// A buffer in its place, because it is of a kind that is not registered.
+    /// A buffer in its place, because its kind cannot be registered.
     Beside(Box<dyn Exposed>, Landing),
 }
 
@@ -167,7 +162,7 @@ impl Lent {
         }
     }
 
-    /// Takes it out of the device's reach; `bytes` of it were written.
+    /// Ends the device's access; `bytes` of the memory were written.
     fn withdraw(self, bytes: usize) -> (Option<Landing>, Placed) {
         match self {
             Self::Direct(exposed) => {
@@ -192,7 +187,7 @@ impl Lent {
     }
 }
 
-/// What the server may use while it works on a call.
+/// Memory that the server may use for a call.
 #[derive(Debug, Default)]
 struct Memory {
     landing: Option<Lent>,
@@ -209,22 +204,20 @@ struct Outstanding {
     memory: Memory,
 }
 
-/// The task that owns the connection.
+/// Task that owns the connection.
 struct Driver {
     address: SocketAddr,
-    verbs: Box<dyn zgate_fabric::Connection>,
+    /// Nothing is read from the server's memory.
+    endpoint: Endpoint<Infallible>,
     fabric: Arc<dyn Fabric>,
     pool: BufferPool,
     counters: Arc<Counters>,
     callbacks: Arc<dyn Callbacks>,
     inline: InlineBytes,
     credits: SendCredits,
-    /// Calls without a credit.
+    /// Calls that wait for a credit.
     waiting: VecDeque<Call>,
     outstanding: HashMap<Xid, Outstanding>,
-    next_work: u64,
-    sending: usize,
-    disconnected: bool,
 }
 
 impl Driver {
@@ -234,12 +227,8 @@ impl Driver {
         closed.store(true, Ordering::Release);
         self.callbacks.connection_lost();
         queue.close();
-        // Behind this event nobody writes any more: the memory is the callers'
-        // again. There is none after it.
-        if !self.disconnected {
-            self.verbs.disconnect();
-            while !matches!(self.verbs.event().await, Event::Disconnected(_)) {}
-        }
+        // Afterwards the device no longer writes: the memory belongs to the callers again.
+        self.endpoint.close().await;
         for (_, call) in std::mem::take(&mut self.outstanding) {
             let landing = call.memory.landing.and_then(|lent| lent.withdraw(0).0);
             answer(call.sender, Err(lost(self.address)), landing, None);
@@ -263,13 +252,13 @@ impl Driver {
                 }
             }
             let result = tokio::select! {
-                event = self.verbs.event() => self.event(event),
+                event = self.endpoint.event() => self.event(event),
                 call = queue.recv() => match call {
                     Some(call) => {
                         self.waiting.push_back(call);
                         Ok(())
                     }
-                    None => Err("not needed any more".to_owned()),
+                    None => Err("the connection is no longer needed".to_owned()),
                 },
                 _ = probe.tick() => self.probe(),
             };
@@ -279,33 +268,25 @@ impl Driver {
         }
     }
 
-    fn work_id(&mut self) -> WorkId {
-        self.next_work += 1;
-        WorkId(self.next_work)
+    fn send(&mut self, message: Bytes) -> Result<(), String> {
+        let send = SendPart { gather: vec![message], invalidate: None };
+        self.endpoint.send(Vec::new(), Some(send)).map_err(|error| error.to_string())
     }
 
-    fn post(&mut self, writes: Vec<RemoteWrite>, send: Option<SendPart>) -> Result<(), String> {
-        let id = self.work_id();
-        self.sending += 1;
-        self.verbs.post_send(SendBatch { id, writes, send }).map_err(|error| error.to_string())
-    }
-
-    /// Writes nothing to nowhere: a server that is gone does not acknowledge
-    /// it, and the connection breaks.
+    /// Probes a server that owes replies.
     fn probe(&mut self) -> Result<(), String> {
-        if self.outstanding.is_empty() || self.sending > 0 {
+        if self.outstanding.is_empty() {
             return Ok(());
         }
-        let to = RemoteSlice { rkey: 0, address: 0, len: 0 };
-        self.post(vec![RemoteWrite { to, gather: Vec::new() }], None)
+        self.endpoint.probe().map_err(|error| error.to_string())
     }
 
     fn expose(&self, buffer: AlignedBuf, read: bool) -> Result<Box<dyn Exposed>, String> {
         self.fabric.expose(buffer, Access { read, write: !read }).map_err(not_registered)
     }
 
-    /// Sends a call. When that fails, so does the connection, and the call is
-    /// made again on another.
+    /// Sends a call. If that fails, the connection fails, and the call is
+    /// repeated on another one.
     fn send_call(&mut self, call: Call, credit: Credit) -> Result<(), String> {
         let Call { xid, message, landing, sender } = call;
         let mut memory = Memory::default();
@@ -323,17 +304,17 @@ impl Driver {
         match framed {
             Ok((bytes, offered)) => {
                 self.outstanding.insert(Xid(xid), outstanding(memory, offered));
-                self.post(Vec::new(), Some(SendPart { gather: vec![bytes], invalidate: None }))
+                self.send(bytes)
             }
             Err(why) => {
-                // It is answered with all the others.
+                // It is completed together with all others.
                 self.outstanding.insert(Xid(xid), outstanding(memory, Chunks::default()));
                 Err(why)
             }
         }
     }
 
-    /// Lets the device write to a caller's memory.
+    /// Registers a caller's memory for the device.
     fn lend(&self, mut landing: Landing) -> Result<Lent, (String, Landing)> {
         if let Some(slice) = landing.registered() {
             return Ok(Lent::Registered(slice, landing));
@@ -355,7 +336,7 @@ impl Driver {
         }
     }
 
-    /// The message of a call, and what it offers.
+    /// Builds the message of a call, and its chunk lists.
     fn frame(
         &self,
         xid: u32,
@@ -389,7 +370,7 @@ impl Driver {
         let frame = CallFrame::new(Xid(xid), CREDITS, self.inline.send, parts)
             .map_err(|error| error.to_string())?;
         let len = frame.header.len() + frame.inline.iter().map(std::ops::Range::len).sum::<usize>();
-        // From the pool, so that it is registered already.
+        // From the pool, because that is registered already.
         let mut bytes = self.pool.take(len);
         let mut at = frame.header.len();
         bytes[..at].copy_from_slice(&frame.header);
@@ -401,7 +382,7 @@ impl Driver {
         Ok((bytes.into_bytes(), frame.offered))
     }
 
-    /// Memory the server reads a part of a call from.
+    /// Registers memory from which the server reads a part of a call.
     fn source(&self, data: &[u8], memory: &mut Memory) -> Result<Segment, String> {
         let mut buffer = self.pool.take(data.len());
         buffer.copy_from_slice(data);
@@ -411,43 +392,37 @@ impl Driver {
         Ok(segment)
     }
 
-    fn event(&mut self, event: Event) -> Result<(), String> {
+    fn event(&mut self, event: EndpointEvent<Infallible>) -> Result<(), String> {
         match event {
-            Event::Received { id, buffer, len, .. } => {
-                let received = self.received(&buffer[..len.min(buffer.len())]);
-                self.verbs.post_receive(id, buffer);
+            EndpointEvent::Received(message) => {
+                let received = self.received(message.bytes());
+                self.endpoint.post_receive(message.buffer);
                 received
             }
-            Event::Sent { .. } => {
-                self.sending = self.sending.saturating_sub(1);
-                Ok(())
-            }
-            Event::Read { .. } => Ok(()),
-            Event::Failed { kind, status, .. } => Err(format!("{kind:?} failed: {status}")),
-            Event::Disconnected(why) => {
-                self.disconnected = true;
-                Err(why.to_string())
-            }
+            EndpointEvent::Sent => Ok(()),
+            EndpointEvent::Read { note, .. } => match note {},
+            EndpointEvent::Failed { kind, status } => Err(format!("{kind:?} failed: {status}")),
+            EndpointEvent::Disconnected(why) => Err(why.to_string()),
         }
     }
 
-    /// Answers a callback, inline as it came (RFC 8167 §4.2, §5.2).
+    /// Answers a callback, inline as it arrived (RFC 8167 §4.2, §5.2).
     fn called(&mut self, xid: Xid, call: &[u8]) -> Result<(), String> {
         let Some(answer) = self.callbacks.answer(call) else { return Ok(()) };
         let body = Body::Message(Chunks::default());
         let head = Header { xid, credits: MORE_RECEIVES, body }.encode();
         let len = head.len() + answer.len();
         if len > self.inline.send as usize {
-            tracing::debug!(address = %self.address, "a callback is not answered");
+            tracing::debug!(address = %self.address, "cannot answer a callback");
             return Ok(());
         }
         let mut bytes = self.pool.take(len);
         bytes[..head.len()].copy_from_slice(&head);
         bytes[head.len()..len].copy_from_slice(&answer);
-        self.post(Vec::new(), Some(SendPart { gather: vec![bytes.into_bytes()], invalidate: None }))
+        self.send(bytes.into_bytes())
     }
 
-    /// Reads a message: the reply to a call, or a callback.
+    /// Handles a message: the reply to a call, or a callback.
     fn received(&mut self, message: &[u8]) -> Result<(), String> {
         let xid = Reply::xid(message).ok_or("a message without a transaction id")?;
         let header = Header::decode(message);
@@ -467,7 +442,8 @@ impl Driver {
                 return Ok(());
             }
             Err(error) => {
-                // Answered with all the others, when nobody can write any more.
+                // Completed together with all others, when the device no longer
+                // writes.
                 self.outstanding.insert(xid, Outstanding { sender, credit, offered, memory });
                 return Err(error.to_string());
             }
@@ -496,7 +472,7 @@ impl Driver {
     }
 }
 
-/// The caller may have gone.
+/// Returns the result to the caller, which may have gone.
 fn answer(
     sender: oneshot::Sender<Arrived>,
     reply: Result<Bytes, ClientError>,
@@ -507,7 +483,7 @@ fn answer(
 }
 
 fn not_registered(error: io::Error) -> String {
-    format!("memory cannot be registered: {error}; is the limit of locked memory low?")
+    format!("cannot register memory: {error}; is the limit of locked memory too low?")
 }
 
 fn segment(exposed: &dyn Exposed) -> Segment {
@@ -518,7 +494,7 @@ fn segment(exposed: &dyn Exposed) -> Segment {
     }
 }
 
-/// The bulk data of a call and where it begins.
+/// Returns the bulk data of a call and its position.
 fn bulk_of(message: &Message) -> Option<(usize, Bytes)> {
     let mut at = 0;
     for piece in &message.segments {

@@ -1,6 +1,6 @@
 //! RPC over one TCP connection, any number of calls in flight.
 
-use super::landing::{Arrived, LOOK_BYTES, Landing, locate};
+use super::landing::{Arrived, LOOK_BYTES, Landing};
 use super::{Callbacks, Counters, Placed, lost};
 use crate::callback::MAX_MESSAGE_BYTES;
 use crate::error::ClientError;
@@ -16,31 +16,32 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use zgate_nfs_wire::bulk::read_position;
 use zgate_rpc::record::{MARKER_BYTES, Marker};
 use zgate_store::{BufferPool, Payload};
 use zgate_xdr::{Encoder, Message, Segment};
 
-/// Largest reply taken, in bytes.
+/// Largest reply accepted, in bytes.
 const MAX_REPLY_BYTES: usize = 8 << 20;
-/// Small replies share read buffers of this size.
+/// Size of the read buffers that small replies share, in bytes.
 const STREAM_BYTES: usize = 64 << 10;
-/// Data is waited for in pieces of this size: being woken for every segment costs
-/// more than taking it.
+/// Size of the pieces in which data is awaited: waking up for every segment
+/// costs more than copying it.
 const WAKE_BYTES: usize = 512 << 10;
 
-/// After so much silence a server is asked whether it is still there, and how
-/// often after that.
+/// Silence after which a server is probed, and the interval of further probes.
 const SILENCE: Duration = Duration::from_secs(10);
 const PROBE: Duration = Duration::from_secs(3);
 
-/// Longest callback taken, in bytes: what was agreed, and what RPC puts before.
+/// Longest callback accepted, in bytes: the negotiated size, and the RPC
+/// header.
 const MAX_CALLBACK_BYTES: usize = MAX_MESSAGE_BYTES as usize + 1024;
-/// Answers to callbacks waiting to be sent: more than a server has slots.
+/// Most replies to callbacks waiting to be sent: more than a server has slots.
 const MAX_ANSWERS: usize = 64;
 /// The message type of a call (RFC 5531 §9).
 const CALL: [u8; 4] = [0; 4];
 
-/// Somebody who waits for a reply.
+/// A caller that waits for a reply.
 #[derive(Debug)]
 struct Waiter {
     sender: oneshot::Sender<Arrived>,
@@ -53,7 +54,7 @@ struct Routes {
     closed: bool,
 }
 
-/// The callers waiting, by transaction id.
+/// Waiting callers by transaction id.
 type Waiting = Arc<Mutex<Routes>>;
 
 /// A connection to a server.
@@ -77,7 +78,7 @@ impl Drop for RpcConnection {
     }
 }
 
-/// Whoever waits hears at once that no answer comes, and gets the memory back.
+/// Fails all waiting callers, and returns their memory.
 fn close(waiting: &Waiting, address: SocketAddr) {
     let waiters: Vec<Waiter> = {
         let mut routes = waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,8 +99,8 @@ impl Waiter {
 }
 
 impl RpcConnection {
-    /// Connects. Replies are received into buffers of `pool`, calls of the
-    /// server answered by `callbacks`.
+    /// Connects. Replies are received into buffers of `pool`; `callbacks`
+    /// answers calls of the server.
     ///
     /// # Errors
     /// [`ClientError::Transport`].
@@ -112,11 +113,11 @@ impl RpcConnection {
         let failed = |source| ClientError::Transport { address: address.to_string(), source };
         let stream = tokio::net::TcpStream::connect(address).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
-        // A cut link says nothing by itself.
+        // A cut link is not reported otherwise.
         let alive = TcpKeepalive::new().with_time(SILENCE).with_interval(PROBE).with_retries(3);
         socket2::SockRef::from(&stream).set_tcp_keepalive(&alive).map_err(failed)?;
-        // Within one machine pacing (BBR) is nothing but timers. Where it cannot
-        // be changed it stays.
+        // Within one machine, pacing (BBR) only costs timers. If it cannot be
+        // changed, it stays.
         if stream.local_addr().is_ok_and(|local| local.ip() == address.ip()) {
             let _ = rustix::net::sockopt::set_tcp_congestion(&stream, "reno");
         }
@@ -144,33 +145,33 @@ impl RpcConnection {
         Ok(Self { address, xid, waiting, outgoing, callbacks, tasks })
     }
 
-    /// The server.
+    /// Returns the address of the server.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether it is lost.
+    /// Returns whether it is lost.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).closed
     }
 
-    /// A transaction id not in use.
+    /// Returns an unused transaction id.
     pub fn next_xid(&self) -> u32 {
         self.xid.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends a call, whose header carries `xid`, and waits for the reply: the
+    /// Sends a call, whose header contains `xid`, and waits for the reply, the
     /// whole RPC message.
     ///
     /// # Errors
-    /// [`ClientError::Transport`] when the connection is gone.
+    /// [`ClientError::Transport`] if the connection is lost.
     pub async fn call(&self, xid: u32, message: Message) -> Result<Bytes, ClientError> {
         self.call_into(xid, message, None).await.reply
     }
 
-    /// The same for a READ whose data is to be placed in `landing`.
+    /// Sends a READ whose data is to be placed in `landing`.
     pub async fn call_into(&self, xid: u32, message: Message, landing: Option<Landing>) -> Arrived {
         let (sender, receiver) = oneshot::channel();
         let waiter = Waiter { sender, landing };
@@ -199,7 +200,7 @@ impl RpcConnection {
     }
 }
 
-/// What is to be sent next; nothing at the end.
+/// Returns the next message to send; none at the end.
 async fn next(
     calls: &mut mpsc::UnboundedReceiver<Message>,
     answers: &mut mpsc::Receiver<Message>,
@@ -248,26 +249,27 @@ async fn send(
     }
 }
 
-/// What the server calls here.
+/// Handler of the server's calls.
 struct Called {
     callbacks: Arc<dyn Callbacks>,
     answers: mpsc::Sender<Message>,
 }
 
 impl Called {
-    /// Answers a call. One that does not take its answers gets no more of them.
+    /// Answers a call. A server that does not read its replies gets no more of
+    /// them.
     fn answer(&self, call: &[u8]) {
         if let Some(answer) = self.callbacks.answer(call) {
             let mut e = Encoder::new();
             e.raw(&answer);
             if self.answers.try_send(e.finish()).is_err() {
-                tracing::debug!("a callback is not answered");
+                tracing::debug!("cannot answer a callback");
             }
         }
     }
 }
 
-/// The receiving side.
+/// Receiving side.
 struct Receiver {
     reader: OwnedReadHalf,
     stream: BytesMut,
@@ -276,10 +278,10 @@ struct Receiver {
     address: SocketAddr,
     counters: Arc<Counters>,
     called: Called,
-    /// After a large reply little is read at first: only what that read takes
-    /// of the next one's data is ever copied.
+    /// Set after a large reply, when little is read first: only the data of the
+    /// next reply within that read is ever copied.
     after_large: bool,
-    /// So many bytes have to be there before a wait ends.
+    /// Bytes that must be available before a wait ends.
     low_water: usize,
 }
 
@@ -318,7 +320,7 @@ impl Receiver {
         }
     }
 
-    /// Reads until `len` bytes are at hand.
+    /// Reads until `len` bytes are available.
     async fn have(&mut self, len: usize) -> io::Result<()> {
         while self.stream.len() < len {
             let most = if self.after_large { LOOK_BYTES } else { STREAM_BYTES };
@@ -332,9 +334,9 @@ impl Receiver {
         Ok(())
     }
 
-    /// One message of `len` bytes, whose marker has been taken.
+    /// Receives one message of `len` bytes, whose marker has been consumed.
     async fn record(&mut self, len: usize) -> io::Result<()> {
-        // The server's calls have numbers of their own.
+        // The server's calls have their own transaction ids.
         if self.stream[4..8] == CALL {
             if len > MAX_CALLBACK_BYTES {
                 return Err(io::Error::from(io::ErrorKind::InvalidData));
@@ -374,7 +376,7 @@ impl Receiver {
         if let Some(landing) = landing {
             self.have(len.min(LOOK_BYTES)).await?;
             let look = &self.stream[..len.min(LOOK_BYTES).min(self.stream.len())];
-            if let Some((at, data)) = locate(look)
+            if let Some((at, data)) = read_position(look)
                 && data <= landing.bytes().len()
                 && at + data <= len
             {
@@ -419,7 +421,7 @@ impl Receiver {
         Ok((head.freeze(), Some(data.len())))
     }
 
-    /// The next wait ends when `bytes` are there.
+    /// Makes the next wait end when `bytes` are available.
     fn wake_after(&mut self, bytes: usize) -> io::Result<()> {
         if self.low_water != bytes {
             zgate_io::low_water::set(self.reader.as_ref(), bytes)?;
@@ -428,8 +430,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Receives all of `data`. What follows it is as likely as not the head of
-    /// the next reply: the same system call takes that, too.
+    /// Receives all of `data`. The head of the next reply often follows it, so
+    /// the same system call reads that, too.
     async fn fill(&mut self, data: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
         while filled < data.len() {

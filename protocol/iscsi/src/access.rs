@@ -1,25 +1,25 @@
-//! What the owner of the engine decides: which targets there are, how they are
-//! reached, who may log in and what they must prove.
+//! Decisions of the owner of the engine: the targets, their portals, access and
+//! the required authentication.
 
 use crate::auth::ChapPolicy;
 use crate::names::{IscsiName, PortalGroup};
 use std::net::IpAddr;
 
-/// Who is asking.
+/// Identity of the login's other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The initiator's name, as it claims.
+    /// The initiator's name, as the initiator claims.
     pub initiator: IscsiName,
-    /// Where it connects from, when the transport knows.
+    /// Source address of the connection, if the transport knows it.
     pub address: Option<IpAddr>,
-    /// The portal group it connected to.
+    /// Portal group of the portal it connected to.
     pub portal_group: PortalGroup,
 }
 
-/// What a login must prove.
+/// Authentication that a login requires.
 #[derive(Clone, Debug)]
 pub enum AuthRequirement {
-    /// Nothing.
+    /// None.
     None,
     /// A CHAP secret.
     Chap(ChapPolicy),
@@ -28,31 +28,31 @@ pub enum AuthRequirement {
 /// An admitted login to a target.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// TargetAlias, if any.
+    /// TargetAlias, if the target has one.
     pub alias: Option<String>,
-    /// What must be proven.
+    /// Authentication that the login requires.
     pub auth: AuthRequirement,
 }
 
-/// What becomes of a login to a named target.
+/// Decision about a login to a named target.
 #[derive(Clone, Debug)]
 pub enum Admission {
-    /// It may go on.
+    /// The login continues.
     Granted(Grant),
-    /// No such target here: status 0203.
+    /// No such target: status 0203.
     NotFound,
-    /// The target is gone for good: status 0204.
+    /// The target was removed permanently: status 0204.
     Removed,
     /// This initiator may not use the target: status 0202.
     Refused,
-    /// The target is elsewhere: status 0101 or 0102.
+    /// The target has moved: status 0101 or 0102.
     Moved {
-        /// TargetAddress of where it is.
+        /// TargetAddress of the new location.
         address: String,
-        /// Whether for good.
+        /// True if the move is permanent (status 0102).
         permanent: bool,
     },
-    /// The target exists but cannot serve now: status 0301.
+    /// The target exists but is unavailable now: status 0301.
     Unavailable,
 }
 
@@ -65,12 +65,12 @@ pub struct TargetListing {
     pub portals: Vec<(String, PortalGroup)>,
 }
 
-/// The owner's rules.
+/// Access rules of the owner.
 pub trait AccessPolicy {
-    /// May `peer` log in to `target`?
+    /// Decides about a login of `peer` to `target`.
     fn admit(&self, target: &IscsiName, peer: &Peer) -> Admission;
 
-    /// May `peer` open a discovery session, and with what proof? `None`
-    /// refuses with status 0202.
+    /// Authentication for a discovery session of `peer`; `None` refuses with
+    /// status 0202.
     fn admit_discovery(&self, peer: &Peer) -> Option<AuthRequirement>;
 }

@@ -1,45 +1,46 @@
-//! The sessions of the target, by the names that identify them: what decides
-//! between a new session, reinstatement and one more connection
+//! The sessions of the target, by the names that identify them. The directory
+//! decides between a new session, reinstatement and an additional connection
 //! (RFC 7143 §6.3.5).
 
 use crate::entropy::Entropy;
 use crate::limits::{MAX_DISCOVERY_SESSIONS, MAX_DISCOVERY_SESSIONS_PER_HOST};
 use crate::names::{Cid, IscsiName, Isid, PortalGroup, Tsih};
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
+use zgate_store::HostKey;
 
-/// What makes a session: initiator port and target port. Discovery sessions
-/// have no target.
+/// Identification of a session: initiator port and target port. Discovery
+/// sessions have no target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionKey {
     /// Initiator.
     pub initiator: IscsiName,
     /// Its ISID.
     pub isid: Isid,
-    /// Target, unless for discovery.
+    /// Target; `None` for discovery.
     pub target: Option<IscsiName>,
     /// Portal group.
     pub portal_group: PortalGroup,
 }
 
-/// What a finished login became.
+/// Result of a finished login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// A session that was not there.
+    /// A new session.
     New(Tsih),
-    /// A session in place of an older one, which must end first.
+    /// A session that reinstates an older one, which must end first.
     Reinstates {
         /// The session that must end.
         old: Tsih,
         /// The session that begins.
         new: Tsih,
     },
-    /// One more connection, or a CID again, in an existing session: the
+    /// An additional connection, or a repeated CID, in an existing session: the
     /// session's `attach` tells the two apart.
     Joins(Tsih),
 }
 
-/// Why a login cannot have the session it asks for.
+/// Reason why a login cannot get the requested session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// Status 020a.
@@ -65,8 +66,8 @@ struct Entry {
 pub struct Directory {
     by_tsih: HashMap<Tsih, Entry>,
     by_key: HashMap<SessionKey, Tsih>,
-    /// Those of them that are for discovery, and where they came from.
-    discovery: HashMap<Tsih, Option<IpAddr>>,
+    /// The discovery sessions, and the addresses they came from.
+    discovery: HashMap<Tsih, Option<HostKey>>,
     max_sessions: usize,
 }
 
@@ -82,13 +83,13 @@ impl Directory {
         }
     }
 
-    /// Sessions there are.
+    /// Number of sessions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_tsih.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no sessions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_tsih.is_empty()
@@ -106,7 +107,7 @@ impl Directory {
         }
     }
 
-    /// Whether the session of this key is still the one with this handle.
+    /// True if the session of this key still has this handle.
     #[must_use]
     pub fn holds(&self, key: &SessionKey, tsih: Tsih) -> bool {
         self.by_key.get(key) == Some(&tsih)
@@ -144,8 +145,8 @@ impl Directory {
         self.begin(entry, entropy)
     }
 
-    /// Takes a discovery session, for a login from `from` that is about to succeed. It has
-    /// one connection, and nobody joins it.
+    /// Takes a discovery session, for a login from `from` that is about to
+    /// succeed. A discovery session has one connection; others cannot join.
     ///
     /// # Errors
     /// See [`ClaimError`].
@@ -160,7 +161,7 @@ impl Directory {
         if tsih != Tsih(0) {
             return Err(ClaimError::NoSuchSession);
         }
-        let from = from.map(host);
+        let from = from.map(HostKey::from);
         let of_host = self.discovery.values().filter(|known| **known == from).count();
         if !self.by_key.contains_key(key)
             && (self.discovery.len() >= MAX_DISCOVERY_SESSIONS
@@ -212,15 +213,6 @@ impl Directory {
         {
             self.by_key.remove(&entry.key);
         }
-    }
-}
-
-/// What counts as one host: an address, or an IPv6 network of 64 bits, which one host has
-/// for itself.
-fn host(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address => address,
     }
 }
 

@@ -1,7 +1,7 @@
-//! Where unpredictable numbers come from.
+//! Source of unpredictable numbers.
 
-/// The owner's source of random bytes. CHAP's strength rests on it
-/// (RFC 7143 §9.2.1): use the operating system's generator.
+/// The owner's source of random bytes. CHAP's strength depends on it (RFC 7143
+/// §9.2.1): use the operating system's generator.
 pub trait Entropy {
     /// Fills `out` with unpredictable bytes.
     fn fill(&mut self, out: &mut [u8]);

@@ -1,4 +1,4 @@
-//! Every bound that a peer could push against, in one place.
+//! Bounds on everything that a peer could make grow.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ pub const MAX_AHS_BYTES: usize = 512;
 pub const MAX_CDB_BYTES: usize = 260;
 /// DataSegmentLength has 24 bits (RFC 7143 §11.2.1.6).
 pub const MAX_DATA_SEGMENT_BYTES: u32 = (1 << 24) - 1;
-/// What both sides may send before MaxRecvDataSegmentLength is declared, and
-/// during login (RFC 7143 §13.12).
+/// Longest data segment of both sides before MaxRecvDataSegmentLength is
+/// declared, and during login (RFC 7143 §13.12).
 pub const DEFAULT_RECV_SEGMENT_BYTES: u32 = 8192;
 /// Longest data segment sent to an iSER initiator in full feature phase. Linux
-/// posts receives for this much, whatever InitiatorRecvDataSegmentLength says.
+/// posts receives of this size, whatever InitiatorRecvDataSegmentLength says.
 pub const ISER_CONTROL_DATA_BYTES: u32 = 128;
 /// Smallest value the length keys may take (RFC 7143 §13.12-14).
 pub const MIN_SEGMENT_BYTES: u32 = 512;
@@ -33,18 +33,20 @@ pub const MAX_VALUE_BYTES: usize = 255;
 pub const MAX_BINARY_BYTES: usize = 1024;
 /// Most keys in one negotiation exchange.
 pub const MAX_KEYS_PER_EXCHANGE: usize = 128;
-/// Most login requests one connection may send before it must be logged in.
+/// Most login requests of one connection before it must be logged in.
 pub const MAX_LOGIN_REQUESTS: u32 = 64;
 /// Longest iSCSI name in bytes (RFC 7143 §4.2.7.2).
 pub const MAX_NAME_BYTES: usize = 223;
-/// Discovery sessions at once: they need no secret where discovery has none, so they are
-/// not taken from the sessions that hosts do I/O in.
+/// Most concurrent discovery sessions: they may need no secret, so they are not
+/// taken from the sessions that hosts do I/O in.
 pub const MAX_DISCOVERY_SESSIONS: usize = 64;
-/// The same from one address, or from one IPv6 network of 64 bits.
+/// Most concurrent discovery sessions of one address, or of one IPv6 network of
+/// 64 bits.
 pub const MAX_DISCOVERY_SESSIONS_PER_HOST: usize = 8;
-/// How long a discovery session may last: asking for targets takes milliseconds.
+/// Longest lifetime of a discovery session: a request for targets takes
+/// milliseconds.
 pub const DISCOVERY_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most connections of one session, whatever the configuration says.
+/// Most connections of one session, regardless of the configuration.
 pub const MAX_CONNECTIONS_PER_SESSION: usize = 32;
 /// Most commands in the CmdSN window of one session.
 pub const MAX_COMMAND_WINDOW: u32 = 1024;
@@ -56,32 +58,32 @@ pub const MAX_TASK_MANAGEMENT: usize = 32;
 pub const MAX_TEXT_EXCHANGES: usize = 1;
 /// Largest MaxBurstLength and FirstBurstLength that are negotiated, in bytes.
 pub const MAX_BURST_BYTES: u32 = (1 << 24) - 1;
-/// Most unsolicited data that one session may have waiting, in bytes.
+/// Most buffered unsolicited data of one session, in bytes.
 pub const MAX_UNSOLICITED_BYTES: usize = 64 << 20;
-/// Most data of one write that is gathered, in bytes. The rest of a longer one
-/// is neither asked for nor taken: no SCSI command here moves as much.
+/// Most gathered data of one write, in bytes. The rest of a longer write is
+/// neither solicited nor accepted: no supported SCSI command transfers as much.
 pub const MAX_GATHERED_BYTES: u32 = 33 << 20;
 /// Most R2Ts outstanding for one task (RFC 7143 §13.17 allows 65535).
 pub const MAX_OUTSTANDING_R2T: u32 = 64;
-/// Data PDUs shorter than this are copied together, so that a peer cannot pin
-/// receive buffers with a few bytes in each.
+/// Data PDUs shorter than this are coalesced, so that a peer cannot pin receive
+/// buffers with a few bytes in each.
 pub const SMALL_PIECE_BYTES: usize = 2048;
-/// Size up to which short pieces are copied together.
+/// Size up to which short pieces are coalesced.
 pub const COALESCED_PIECE_BYTES: usize = 64 << 10;
-/// How many separate pieces the data of one write may have beyond one per
+/// Separate pieces that the data of one write may have beyond one per
 /// [`SMALL_PIECE_BYTES`].
 pub const SPARE_PIECES: usize = 256;
-/// Most statuses kept unacknowledged on one connection before the peer is
-/// taken for dead.
+/// Most unacknowledged statuses on one connection before the peer is considered
+/// dead.
 pub const MAX_RETAINED_STATUSES: usize = 4096;
 /// Most attempts to recover data of one task before it is failed.
 pub const MAX_DATA_RECOVERIES: u32 = 16;
-/// Most PDUs that may wait for transmission on one connection because the
-/// peer asked for them (echoes, rejects, resent data) rather than for a task.
+/// Most queued PDUs on one connection that answer the peer (echoes, rejects,
+/// resent data) rather than a task.
 pub const MAX_UNSOLICITED_ANSWERS: usize = 512;
-/// Longest data that a NOP-Out gets echoed, in bytes.
+/// Longest data of a NOP-Out that is echoed, in bytes.
 pub const MAX_PING_BYTES: usize = 32 << 10;
-/// CHAP challenges sent by us, in bytes (RFC 7143 §12.1.3 allows 1..1024).
+/// Length of a CHAP challenge sent, in bytes (RFC 7143 §12.1.3 allows 1..1024).
 pub const CHAP_CHALLENGE_BYTES: usize = 32;
 
 const _: () = assert!(MAX_DISCOVERY_SESSIONS_PER_HOST < MAX_DISCOVERY_SESSIONS);

@@ -11,8 +11,8 @@ pub struct IscsiName(Arc<str>);
 impl IscsiName {
     /// Checks and normalises a name: letters become lower case, as the
     /// stringprep profile of RFC 3722 folds them. Returns `None` for a name
-    /// that is empty, too long, or has characters the profile prohibits; the
-    /// underscore is let through, since host names bring it into real names.
+    /// that is empty, too long, or has characters the profile prohibits. The
+    /// underscore is accepted, because real names contain it in host names.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() || text.len() > MAX_NAME_BYTES {

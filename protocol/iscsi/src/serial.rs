@@ -19,19 +19,19 @@ impl Sn {
         self.plus(1)
     }
 
-    /// How far `self` is ahead of `other`; negative when it is behind.
+    /// Distance from `other` to `self`; negative if `self` is behind.
     #[must_use]
     pub const fn ahead_of(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0).cast_signed()
     }
 
-    /// Whether `self` comes before `other`.
+    /// True if `self` comes before `other`.
     #[must_use]
     pub const fn before(self, other: Self) -> bool {
         self.ahead_of(other) < 0
     }
 
-    /// Whether `self` comes after `other`.
+    /// True if `self` comes after `other`.
     #[must_use]
     pub const fn after(self, other: Self) -> bool {
         self.ahead_of(other) > 0

@@ -3,13 +3,14 @@
 use crate::limits::{MAX_KEY_NAME_BYTES, MAX_KEYS_PER_EXCHANGE, MAX_TEXT_BYTES};
 use bytes::{Bytes, BytesMut};
 
-/// Why text was refused. The fault is the peer's.
+/// Reason why text was refused; an error of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
     /// Longer than [`MAX_TEXT_BYTES`] or with too many keys.
     #[error("text exceeds the bounds")]
     TooLong,
-    /// Not `key=value`, or with characters no key or value may have.
+    /// Not `key=value`, or with characters that are not allowed in a key or
+    /// value.
     #[error("malformed text")]
     Malformed,
     /// The same key twice in one exchange.
@@ -40,9 +41,10 @@ pub fn parse_text(text: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
     Ok(pairs)
 }
 
-/// A standard-label: begins with a capital letter (RFC 7143 §6.1). `#` is for
-/// the X# keys of older drafts; iSCSIProtocolLevel (RFC 7144 §7.1.1) and
-/// iSERHelloRequired (RFC 7145 §6.10) are the registered keys that start otherwise.
+/// True for a standard-label: begins with a capital letter (RFC 7143 §6.1). `#`
+/// is for the X# keys of older drafts; iSCSIProtocolLevel (RFC 7144 §7.1.1) and
+/// iSERHelloRequired (RFC 7145 §6.10) are the registered keys that start
+/// otherwise.
 fn is_key(key: &str) -> bool {
     let allowed = |byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'+' | b'@' | b'_' | b'#')
@@ -64,19 +66,19 @@ impl TextWriter {
         }
     }
 
-    /// Bytes so far.
+    /// Length of the text so far, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing was written.
+    /// True if nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The text, leaving the writer empty.
+    /// Takes the text.
     pub fn take(&mut self) -> Bytes {
         self.0.split().freeze()
     }
@@ -101,13 +103,13 @@ impl TextGather {
         Ok(())
     }
 
-    /// Whether nothing was gathered.
+    /// True if nothing was gathered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The whole text, leaving this empty.
+    /// Takes the whole text.
     pub fn take(&mut self) -> Bytes {
         self.0.split().freeze()
     }

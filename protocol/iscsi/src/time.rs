@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Nanoseconds since a moment of the owner's choice, never going back.
+/// Monotonic nanoseconds since a moment of the owner's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(pub u64);
 

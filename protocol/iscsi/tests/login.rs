@@ -1,10 +1,7 @@
 //! Logins that succeed, and every way in which they fail.
 #![allow(clippy::unwrap_used)]
 
-mod rig;
-
 use bytes::Bytes;
-use rig::{INITIATOR, TARGET, Target, plain};
 use std::time::Duration;
 use zgate_iscsi::auth::ChapAlgorithm;
 use zgate_iscsi::directory::Claim;
@@ -16,6 +13,7 @@ use zgate_iscsi::pdu::{Itt, LoginRequest, LoginResponse, Stage};
 use zgate_iscsi::serial::Sn;
 use zgate_iscsi::session::{CloseReason, EndReason, Event, Session, SessionConfig};
 use zgate_iscsi::time::Timestamp;
+use zgate_test_harness::iscsi::{INITIATOR, TARGET, Target, plain};
 
 fn target() -> Target {
     Target::new(Offer::default())
@@ -132,7 +130,7 @@ fn leaving_out_security_is_no_way_around_it() {
     let pdu = request(Stage::Operational, Some(Stage::FullFeature), false).encode(text.into());
     target.feed(&mut login, &plain(pdu));
     assert!(matches!(login.state(), LoginState::Failed(LoginStatus::AUTHENTICATION_FAILED)));
-    // Asking to move on without proof keeps the stage.
+    // A request to leave the stage without authentication keeps the stage.
     let mut login = fresh();
     let text =
         format!("InitiatorName={INITIATOR}\0TargetName=iqn.2026-01.test:chap\0AuthMethod=CHAP\0");
@@ -245,7 +243,7 @@ fn reinstatement_and_more_connections() {
     assert!(matches!(again.claim, Claim::Reinstates { old: o, .. } if o == old));
 }
 
-/// Discovery does not last: nobody keeps a place by saying nothing.
+/// Discovery sessions end by timeout: an idle one does not keep its place.
 #[test]
 fn discovery_sessions_end_by_themselves() {
     let mut target = target();

@@ -2,10 +2,7 @@
 //! recovery.
 #![allow(clippy::unwrap_used)]
 
-mod rig;
-
 use bytes::Bytes;
-use rig::{Rig, pattern};
 use std::time::Duration;
 use zgate_iscsi::initiator::Notice;
 use zgate_iscsi::login::Offer;
@@ -13,11 +10,12 @@ use zgate_iscsi::pdu::*;
 use zgate_iscsi::serial::Sn;
 use zgate_iscsi::session::*;
 use zgate_store::Payload;
+use zgate_test_harness::iscsi::{Harness, pattern};
 
 const LUN: Lun = Lun(0x0001_0000_0000_0000);
 
-fn level(level: &str) -> Rig {
-    Rig::new(&[
+fn level(level: &str) -> Harness {
+    Harness::new(&[
         ("ErrorRecoveryLevel", level),
         ("MaxRecvDataSegmentLength", "4096"),
         ("MaxBurstLength", "8192"),
@@ -25,32 +23,32 @@ fn level(level: &str) -> Rig {
     ])
 }
 
-/// Damages the first PDU of a kind.
-fn damage_one(rig: &mut Rig, opcode: Opcode) {
+/// Damages the first PDU with an opcode.
+fn damage_one(harness: &mut Harness, opcode: Opcode) {
     let mut left = 1;
-    rig.damage = Box::new(move |bhs| {
+    harness.damage = Box::new(move |bhs| {
         let hit = left > 0 && bhs.opcode() == opcode;
         left -= usize::from(hit);
         hit
     });
 }
 
-fn lose_one(rig: &mut Rig, at: usize, opcode: Opcode) {
+fn lose_one(harness: &mut Harness, at: usize, opcode: Opcode) {
     let mut seen = 0;
-    rig.lose = Box::new(move |bhs| {
+    harness.lose = Box::new(move |bhs| {
         let hit = bhs.opcode() == opcode && seen == at;
         seen += usize::from(bhs.opcode() == opcode);
         hit
     });
 }
 
-fn rejected(rig: &Rig) -> Vec<RejectReason> {
+fn rejected(harness: &Harness) -> Vec<RejectReason> {
     let is_reject = |(_, bhs): &&(usize, Bhs)| bhs.opcode() == Opcode::REJECT;
-    rig.sent.iter().filter(is_reject).map(|(_, bhs)| Reject::parse(bhs).reason).collect()
+    harness.sent.iter().filter(is_reject).map(|(_, bhs)| Reject::parse(bhs).reason).collect()
 }
 
 fn snack(
-    rig: &mut Rig,
+    harness: &mut Harness,
     index: usize,
     kind: SnackKind,
     itt: Itt,
@@ -58,142 +56,144 @@ fn snack(
     begin_run: u32,
     run_length: u32,
 ) {
-    let exp_stat_sn = rig.links[index].initiator.exp_stat_sn;
+    let exp_stat_sn = harness.links[index].initiator.exp_stat_sn;
     let pdu = Snack { kind, lun: Lun(0), itt, ttt, exp_stat_sn, begin_run, run_length };
-    rig.links[index].initiator.send(pdu.encode());
-    rig.run();
+    harness.links[index].initiator.send(pdu.encode());
+    harness.run();
 }
 
 #[test]
 fn damaged_data_out_by_level() {
     for opcode in [Opcode::DATA_OUT, Opcode::SCSI_COMMAND] {
-        let mut rig = level("0");
-        damage_one(&mut rig, opcode);
-        rig.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
-        rig.run();
-        assert!(rig.commands.is_empty());
-        assert_eq!(rejected(&rig), [RejectReason::DATA_DIGEST_ERROR]);
-        let done = rig.notices(0).into_iter().find_map(|n| match n {
+        let mut harness = level("0");
+        damage_one(&mut harness, opcode);
+        harness.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
+        harness.run();
+        assert!(harness.commands.is_empty());
+        assert_eq!(rejected(&harness), [RejectReason::DATA_DIGEST_ERROR]);
+        let done = harness.notices(0).into_iter().find_map(|n| match n {
             Notice::Done { status, sense, .. } => Some((status, sense[12], sense[13])),
             _ => None,
         });
         assert_eq!(done, Some((2, 0x47, 5)));
 
         for erl in ["1", "2"] {
-            let mut rig = level(erl);
-            damage_one(&mut rig, opcode);
-            rig.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
-            assert_eq!(rig.take_command().data_out.concat(), pattern(300_000));
-            assert_eq!(rejected(&rig), [RejectReason::DATA_DIGEST_ERROR]);
+            let mut harness = level(erl);
+            damage_one(&mut harness, opcode);
+            harness.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
+            assert_eq!(harness.take_command().data_out.concat(), pattern(300_000));
+            assert_eq!(rejected(&harness), [RejectReason::DATA_DIGEST_ERROR]);
         }
     }
 }
 
 #[test]
 fn damage_without_end_fails_the_task() {
-    let mut rig = level("1");
-    rig.damage = Box::new(|bhs| bhs.opcode() == Opcode::DATA_OUT);
-    rig.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
-    rig.run();
-    assert!(rig.commands.is_empty() && rig.session.task_count() == 0);
+    let mut harness = level("1");
+    harness.damage = Box::new(|bhs| bhs.opcode() == Opcode::DATA_OUT);
+    harness.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
+    harness.run();
+    assert!(harness.commands.is_empty() && harness.session.task_count() == 0);
 }
 
 #[test]
 fn a_damaged_other_pdu_is_discarded() {
-    let mut rig = level("1");
-    damage_one(&mut rig, Opcode::NOP_OUT);
+    let mut harness = level("1");
+    damage_one(&mut harness, Opcode::NOP_OUT);
     let (itt, cmd_sn, exp_stat_sn) =
-        (rig.initiator().tag(), rig.initiator().cmd_sn, rig.initiator().exp_stat_sn);
+        (harness.initiator().tag(), harness.initiator().cmd_sn, harness.initiator().exp_stat_sn);
     let nop = NopOut { immediate: false, lun: Lun(0), itt, ttt: Ttt::NONE, cmd_sn, exp_stat_sn };
-    rig.initiator().send(nop.encode(Bytes::from_static(b"one")));
-    rig.initiator().send(nop.encode(Bytes::from_static(b"two")));
-    rig.run();
-    assert_eq!(rejected(&rig), [RejectReason::DATA_DIGEST_ERROR]);
-    let Some(Notice::Other(frame)) = rig.notices(0).pop() else { panic!("echo") };
+    harness.initiator().send(nop.encode(Bytes::from_static(b"one")));
+    harness.initiator().send(nop.encode(Bytes::from_static(b"two")));
+    harness.run();
+    assert_eq!(rejected(&harness), [RejectReason::DATA_DIGEST_ERROR]);
+    let Some(Notice::Other(frame)) = harness.notices(0).pop() else { panic!("echo") };
     assert_eq!(frame.contiguous_data(), &b"two"[..], "the number was not used up");
 }
 
 #[test]
 fn lost_data_in_and_status_come_again() {
-    let mut rig = level("1");
-    lose_one(&mut rig, 1, Opcode::DATA_IN);
-    let itt = rig.initiator().command(LUN, &[0x28], 20_000, Bytes::new());
-    let task = rig.take_command().task;
+    let mut harness = level("1");
+    lose_one(&mut harness, 1, Opcode::DATA_IN);
+    let itt = harness.initiator().command(LUN, &[0x28], 20_000, Bytes::new());
+    let task = harness.take_command().task;
     let sense = Bytes::from_static(&[0x70; 18]);
     let data_in = vec![zgate_store::Payload::Bytes(pattern(20_000))];
-    rig.lose = {
+    harness.lose = {
         let mut data = 0;
         Box::new(move |bhs| {
             data += usize::from(bhs.opcode() == Opcode::DATA_IN);
             bhs.opcode() == Opcode::SCSI_RESPONSE || (bhs.opcode() == Opcode::DATA_IN && data == 2)
         })
     };
-    rig.session.complete(task, Completion { status: 2, sense, data_in, ..Completion::default() });
-    rig.run();
-    rig.lose = Box::new(|_| false);
-    rig.sent.clear();
-    snack(&mut rig, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 1, 1);
-    let again: Vec<_> = rig.sent.iter().map(|(_, bhs)| DataIn::parse(bhs).data_sn).collect();
+    harness
+        .session
+        .complete(task, Completion { status: 2, sense, data_in, ..Completion::default() });
+    harness.run();
+    harness.lose = Box::new(|_| false);
+    harness.sent.clear();
+    snack(&mut harness, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 1, 1);
+    let again: Vec<_> = harness.sent.iter().map(|(_, bhs)| DataIn::parse(bhs).data_sn).collect();
     assert_eq!(again, [1]);
-    snack(&mut rig, 0, SnackKind::Status, Itt::NONE, Ttt::NONE, 0, 0);
-    let done = rig.notices(0).into_iter().find_map(|n| match n {
+    snack(&mut harness, 0, SnackKind::Status, Itt::NONE, Ttt::NONE, 0, 0);
+    let done = harness.notices(0).into_iter().find_map(|n| match n {
         Notice::Done { status, data, .. } => Some((status, data)),
         _ => None,
     });
     assert_eq!(done, Some((2, pattern(20_000))));
-    // Acknowledged, it is gone.
-    snack(&mut rig, 0, SnackKind::Status, Itt::NONE, Ttt::NONE, 0, 0);
-    rig.sent.clear();
-    snack(&mut rig, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 0, 1);
-    assert_eq!(rejected(&rig), [RejectReason::SNACK_REJECT]);
+    // After the acknowledgement the status is no longer retained.
+    snack(&mut harness, 0, SnackKind::Status, Itt::NONE, Ttt::NONE, 0, 0);
+    harness.sent.clear();
+    snack(&mut harness, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 0, 1);
+    assert_eq!(rejected(&harness), [RejectReason::SNACK_REJECT]);
 }
 
 #[test]
 fn snack_out_of_place_is_rejected() {
-    let mut rig = level("0");
-    snack(&mut rig, 0, SnackKind::Status, Itt::NONE, Ttt::NONE, 0, 0);
-    assert_eq!(rejected(&rig), [RejectReason::PROTOCOL_ERROR]);
-    let mut rig = level("1");
-    let itt = rig.initiator().command(LUN, &[0x28], 20_000, Bytes::new());
-    let task = rig.take_command().task;
-    rig.good(task, pattern(20_000));
-    rig.sent.clear();
-    snack(&mut rig, 0, SnackKind::DataOrR2t, Itt(999), Ttt::NONE, 0, 0);
-    assert_eq!(rejected(&rig), [RejectReason::SNACK_REJECT]);
+    let mut harness = level("0");
+    snack(&mut harness, 0, SnackKind::Status, Itt::NONE, Ttt::NONE, 0, 0);
+    assert_eq!(rejected(&harness), [RejectReason::PROTOCOL_ERROR]);
+    let mut harness = level("1");
+    let itt = harness.initiator().command(LUN, &[0x28], 20_000, Bytes::new());
+    let task = harness.take_command().task;
+    harness.good(task, pattern(20_000));
+    harness.sent.clear();
+    snack(&mut harness, 0, SnackKind::DataOrR2t, Itt(999), Ttt::NONE, 0, 0);
+    assert_eq!(rejected(&harness), [RejectReason::SNACK_REJECT]);
     let _ = itt;
 }
 
 #[test]
 fn data_is_acknowledged() {
-    let mut rig = level("1");
-    rig.lose = Box::new(|bhs| bhs.opcode() == Opcode::DATA_IN && bhs.flags() & 1 != 0);
-    let itt = rig.initiator().command(LUN, &[0x28], 20_000, Bytes::new());
-    let task = rig.take_command().task;
-    rig.good(task, pattern(20_000));
+    let mut harness = level("1");
+    harness.lose = Box::new(|bhs| bhs.opcode() == Opcode::DATA_IN && bhs.flags() & 1 != 0);
+    let itt = harness.initiator().command(LUN, &[0x28], 20_000, Bytes::new());
+    let task = harness.take_command().task;
+    harness.good(task, pattern(20_000));
     let asked: Vec<_> =
-        rig.sent.iter().map(|(_, bhs)| DataIn::parse(bhs)).filter(|d| d.acknowledge).collect();
+        harness.sent.iter().map(|(_, bhs)| DataIn::parse(bhs)).filter(|d| d.acknowledge).collect();
     assert_eq!(asked.iter().map(|d| d.data_sn).collect::<Vec<_>>(), [1, 3], "at the end of bursts");
-    snack(&mut rig, 0, SnackKind::DataAck, itt, asked[1].ttt, 4, 0);
-    assert!(rejected(&rig).is_empty());
-    snack(&mut rig, 0, SnackKind::DataAck, itt, asked[1].ttt, 99, 0);
-    assert_eq!(rejected(&rig), [RejectReason::INVALID_DATA_ACK]);
-    rig.lose = Box::new(|_| false);
-    rig.sent.clear();
-    snack(&mut rig, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 2, 0);
-    assert_eq!(rejected(&rig), [RejectReason::SNACK_REJECT], "what was acknowledged is gone");
-    snack(&mut rig, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 4, 0);
-    assert!(rig.notices(0).iter().any(|n| matches!(n, Notice::Done { status: 0, .. })));
+    snack(&mut harness, 0, SnackKind::DataAck, itt, asked[1].ttt, 4, 0);
+    assert!(rejected(&harness).is_empty());
+    snack(&mut harness, 0, SnackKind::DataAck, itt, asked[1].ttt, 99, 0);
+    assert_eq!(rejected(&harness), [RejectReason::INVALID_DATA_ACK]);
+    harness.lose = Box::new(|_| false);
+    harness.sent.clear();
+    snack(&mut harness, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 2, 0);
+    assert_eq!(rejected(&harness), [RejectReason::SNACK_REJECT], "what was acknowledged is gone");
+    snack(&mut harness, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 4, 0);
+    assert!(harness.notices(0).iter().any(|n| matches!(n, Notice::Done { status: 0, .. })));
 }
 
 #[test]
 fn data_is_cut_anew_for_another_segment_length() {
-    let mut rig = level("1");
-    rig.lose = Box::new(|bhs| bhs.opcode() == Opcode::DATA_IN);
-    let itt = rig.initiator().command(LUN, &[0x28], 8192, Bytes::new());
-    let task = rig.take_command().task;
-    rig.good(task, pattern(8192));
+    let mut harness = level("1");
+    harness.lose = Box::new(|bhs| bhs.opcode() == Opcode::DATA_IN);
+    let itt = harness.initiator().command(LUN, &[0x28], 8192, Bytes::new());
+    let task = harness.take_command().task;
+    harness.good(task, pattern(8192));
     let (text_itt, cmd_sn, exp_stat_sn) =
-        (rig.initiator().tag(), rig.initiator().cmd_sn, rig.initiator().exp_stat_sn);
+        (harness.initiator().tag(), harness.initiator().cmd_sn, harness.initiator().exp_stat_sn);
     let request = TextRequest {
         immediate: true,
         is_final: true,
@@ -204,17 +204,19 @@ fn data_is_cut_anew_for_another_segment_length() {
         cmd_sn,
         exp_stat_sn,
     };
-    rig.initiator().send(request.encode(Bytes::from_static(b"MaxRecvDataSegmentLength=1024\0")));
-    rig.run();
-    rig.lose = Box::new(|_| false);
-    rig.sent.clear();
-    snack(&mut rig, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 0, 0);
-    assert_eq!(rejected(&rig), [RejectReason::SNACK_REJECT], "only R-Data will do");
-    rig.sent.clear();
-    snack(&mut rig, 0, SnackKind::ResegmentData, itt, Ttt(0x55), 0, 0);
-    let (response, data) = rig.sent.split_last().unwrap();
+    harness
+        .initiator()
+        .send(request.encode(Bytes::from_static(b"MaxRecvDataSegmentLength=1024\0")));
+    harness.run();
+    harness.lose = Box::new(|_| false);
+    harness.sent.clear();
+    snack(&mut harness, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 0, 0);
+    assert_eq!(rejected(&harness), [RejectReason::SNACK_REJECT], "only R-Data will do");
+    harness.sent.clear();
+    snack(&mut harness, 0, SnackKind::ResegmentData, itt, Ttt(0x55), 0, 0);
+    let (response, data) = harness.sent.split_last().unwrap();
     assert_eq!((data.len(), ScsiResponse::parse(&response.1).snack_tag), (8, 0x55));
-    let data = rig.notices(0).into_iter().find_map(|n| match n {
+    let data = harness.notices(0).into_iter().find_map(|n| match n {
         Notice::Done { data, .. } => Some(data),
         _ => None,
     });
@@ -223,17 +225,22 @@ fn data_is_cut_anew_for_another_segment_length() {
 
 #[test]
 fn a_lost_r2t_comes_again() {
-    let mut rig = level("1");
-    lose_one(&mut rig, 0, Opcode::R2T);
-    let itt = rig.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
-    rig.run();
-    assert!(rig.commands.is_empty());
-    snack(&mut rig, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 0, 0);
-    assert_eq!(rig.take_command().data_out.concat(), pattern(300_000));
+    let mut harness = level("1");
+    lose_one(&mut harness, 0, Opcode::R2T);
+    let itt = harness.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
+    harness.run();
+    assert!(harness.commands.is_empty());
+    snack(&mut harness, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 0, 0);
+    assert_eq!(harness.take_command().data_out.concat(), pattern(300_000));
 }
 
-fn reassign(rig: &mut Rig, index: usize, referenced: Itt, exp_data_sn: u32) -> Option<TaskResult> {
-    let initiator = &mut rig.links[index].initiator;
+fn reassign(
+    harness: &mut Harness,
+    index: usize,
+    referenced: Itt,
+    exp_data_sn: u32,
+) -> Option<TaskResult> {
+    let initiator = &mut harness.links[index].initiator;
     let itt = initiator.tag();
     let (cmd_sn, exp_stat_sn) = (initiator.cmd_sn, initiator.exp_stat_sn);
     let request = TaskRequest {
@@ -248,42 +255,42 @@ fn reassign(rig: &mut Rig, index: usize, referenced: Itt, exp_data_sn: u32) -> O
         exp_data_sn,
     };
     initiator.send(request.encode());
-    rig.run();
+    harness.run();
     let mut others = Vec::new();
     let mut result = None;
-    for notice in rig.notices(index) {
+    for notice in harness.notices(index) {
         match notice {
             Notice::Function(i, r) if i == itt => result = Some(r),
             other => others.push(other),
         }
     }
-    rig.held.extend(others);
+    harness.held.extend(others);
     result
 }
 
 #[test]
 fn tasks_survive_their_connection() {
-    let mut rig = level("2");
-    rig.lose = Box::new(|bhs| bhs.opcode() == Opcode::DATA_IN || bhs.opcode() == Opcode::R2T);
+    let mut harness = level("2");
+    harness.lose = Box::new(|bhs| bhs.opcode() == Opcode::DATA_IN || bhs.opcode() == Opcode::R2T);
     // A read whose answer is lost, one still running, a write without R2T.
-    let answered = rig.initiator().command(LUN, &[0x28, 1], 8192, Bytes::new());
-    let task = rig.take_command().task;
-    rig.good(task, pattern(8192));
-    let running = rig.initiator().command(LUN, &[0x28, 2], 4096, Bytes::new());
-    let running_task = rig.take_command().task;
-    let writing = rig.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
-    rig.run();
-    rig.session.handle_closed(rig.links[0].handle, rig.now);
-    rig.run();
-    assert!(rig.events.is_empty() && rig.session.task_count() == 2, "nothing ends");
-    rig.lose = Box::new(|_| false);
-    let second = rig.join(1);
-    rig.links[second].initiator.cmd_sn = rig.links[0].initiator.cmd_sn;
+    let answered = harness.initiator().command(LUN, &[0x28, 1], 8192, Bytes::new());
+    let task = harness.take_command().task;
+    harness.good(task, pattern(8192));
+    let running = harness.initiator().command(LUN, &[0x28, 2], 4096, Bytes::new());
+    let running_task = harness.take_command().task;
+    let writing = harness.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
+    harness.run();
+    harness.session.handle_closed(harness.links[0].handle, harness.now);
+    harness.run();
+    assert!(harness.events.is_empty() && harness.session.task_count() == 2, "nothing ends");
+    harness.lose = Box::new(|_| false);
+    let second = harness.join(1);
+    harness.links[second].initiator.cmd_sn = harness.links[0].initiator.cmd_sn;
     for itt in [answered, running] {
-        rig.links[second].initiator.open(itt, LUN, Bytes::new());
+        harness.links[second].initiator.open(itt, LUN, Bytes::new());
     }
-    rig.links[second].initiator.open(writing, LUN, pattern(300_000));
-    rig.session.complete(
+    harness.links[second].initiator.open(writing, LUN, pattern(300_000));
+    harness.session.complete(
         running_task,
         Completion {
             data_in: vec![zgate_store::Payload::Bytes(pattern(4096))],
@@ -291,14 +298,14 @@ fn tasks_survive_their_connection() {
         },
     );
     for itt in [answered, running, writing] {
-        assert_eq!(reassign(&mut rig, second, itt, 0), Some(TaskResult::COMPLETE), "{itt:?}");
+        assert_eq!(reassign(&mut harness, second, itt, 0), Some(TaskResult::COMPLETE), "{itt:?}");
     }
-    let command = rig.take_command();
+    let command = harness.take_command();
     assert_eq!(command.data_out.concat(), pattern(300_000));
-    assert_eq!(reassign(&mut rig, second, writing, 0), Some(TaskResult::TASK_STILL_ALLEGIANT));
-    assert_eq!(reassign(&mut rig, second, Itt(4711), 0), Some(TaskResult::TASK_DOES_NOT_EXIST));
-    rig.good(command.task, Bytes::new());
-    let held = std::mem::take(&mut rig.held).into_iter().chain(rig.notices(second));
+    assert_eq!(reassign(&mut harness, second, writing, 0), Some(TaskResult::TASK_STILL_ALLEGIANT));
+    assert_eq!(reassign(&mut harness, second, Itt(4711), 0), Some(TaskResult::TASK_DOES_NOT_EXIST));
+    harness.good(command.task, Bytes::new());
+    let held = std::mem::take(&mut harness.held).into_iter().chain(harness.notices(second));
     let done: Vec<_> = held
         .filter_map(|n| match n {
             Notice::Done { itt, status: 0, data, .. } => Some((itt, data.len())),
@@ -310,28 +317,28 @@ fn tasks_survive_their_connection() {
 
 #[test]
 fn lost_connections_are_given_up_in_time() {
-    let mut rig = level("2");
-    rig.initiator().command(LUN, &[0x28], 512, Bytes::new());
-    let task = rig.take_command().task;
-    rig.session.handle_closed(rig.links[0].handle, rig.now);
-    rig.pass_time(Duration::from_secs(21));
-    assert!(rig.events.is_empty());
-    rig.pass_time(Duration::from_secs(1));
+    let mut harness = level("2");
+    harness.initiator().command(LUN, &[0x28], 512, Bytes::new());
+    let task = harness.take_command().task;
+    harness.session.handle_closed(harness.links[0].handle, harness.now);
+    harness.pass_time(Duration::from_secs(21));
+    assert!(harness.events.is_empty());
+    harness.pass_time(Duration::from_secs(1));
     assert!(
-        matches!(rig.events[..], [Event::Abort(t), Event::Ended(EndReason::ConnectionLost)] if t == task)
+        matches!(harness.events[..], [Event::Abort(t), Event::Ended(EndReason::ConnectionLost)] if t == task)
     );
 }
 
 #[test]
 fn below_level_two_a_lost_connection_ends_the_session() {
     for erl in ["0", "1"] {
-        let mut rig = level(erl);
-        rig.initiator().command(LUN, &[0x28], 512, Bytes::new());
-        rig.take_command();
-        rig.session.handle_closed(rig.links[0].handle, rig.now);
-        rig.run();
+        let mut harness = level(erl);
+        harness.initiator().command(LUN, &[0x28], 512, Bytes::new());
+        harness.take_command();
+        harness.session.handle_closed(harness.links[0].handle, harness.now);
+        harness.run();
         assert!(matches!(
-            rig.events[..],
+            harness.events[..],
             [Event::Abort(_), Event::Ended(EndReason::ConnectionLost)]
         ));
     }
@@ -339,101 +346,110 @@ fn below_level_two_a_lost_connection_ends_the_session() {
 
 #[test]
 fn a_connection_is_removed_for_recovery_and_reinstated() {
-    let mut rig = level("2");
-    let second = rig.join(1);
-    rig.links[second].initiator.cmd_sn = rig.links[0].initiator.cmd_sn;
-    let itt = rig.links[second].initiator.command(LUN, &[0x28], 512, Bytes::new());
-    let task = rig.take_command().task;
-    let (tag, exp_stat_sn) = (rig.initiator().tag(), rig.initiator().exp_stat_sn);
-    let cmd_sn = rig.links[second].initiator.cmd_sn;
-    rig.initiator().cmd_sn = cmd_sn;
+    let mut harness = level("2");
+    let second = harness.join(1);
+    harness.links[second].initiator.cmd_sn = harness.links[0].initiator.cmd_sn;
+    let itt = harness.links[second].initiator.command(LUN, &[0x28], 512, Bytes::new());
+    let task = harness.take_command().task;
+    let (tag, exp_stat_sn) = (harness.initiator().tag(), harness.initiator().exp_stat_sn);
+    let cmd_sn = harness.links[second].initiator.cmd_sn;
+    harness.initiator().cmd_sn = cmd_sn;
     let reason = LogoutReason::REMOVE_FOR_RECOVERY;
     let cid = zgate_iscsi::names::Cid(1);
-    rig.initiator().send(
+    harness.initiator().send(
         LogoutRequest { immediate: true, reason, itt: tag, cid, cmd_sn, exp_stat_sn }.encode(),
     );
-    rig.run();
+    harness.run();
     assert!(
-        matches!(rig.events[..], [Event::Close(h, CloseReason::Logout)] if h == rig.links[second].handle)
+        matches!(harness.events[..], [Event::Close(h, CloseReason::Logout)] if h == harness.links[second].handle)
     );
-    rig.links[0].initiator.open(itt, LUN, Bytes::new());
-    assert_eq!(reassign(&mut rig, 0, itt, 0), Some(TaskResult::COMPLETE));
-    rig.good(task, pattern(512));
-    assert!(rig.notices(0).iter().any(|n| matches!(n, Notice::Done { status: 0, .. })));
-    // The same CID logs in again while the old one is still open.
-    let third = rig.join(0);
-    let replaced = rig.links[0].handle;
-    rig.run();
+    harness.links[0].initiator.open(itt, LUN, Bytes::new());
+    assert_eq!(reassign(&mut harness, 0, itt, 0), Some(TaskResult::COMPLETE));
+    harness.good(task, pattern(512));
+    assert!(harness.notices(0).iter().any(|n| matches!(n, Notice::Done { status: 0, .. })));
+    // The same CID logs in again while the old connection is still open.
+    let third = harness.join(0);
+    let replaced = harness.links[0].handle;
+    harness.run();
     assert!(
-        rig.events
+        harness
+            .events
             .iter()
             .any(|e| matches!(e, Event::Close(h, CloseReason::Reinstated) if *h == replaced))
     );
-    assert_eq!(rig.session.connections().count(), 1);
-    assert_eq!(rig.session.connections().next().map(|c| c.handle), Some(rig.links[third].handle));
+    assert_eq!(harness.session.connections().count(), 1);
+    assert_eq!(
+        harness.session.connections().next().map(|c| c.handle),
+        Some(harness.links[third].handle)
+    );
 }
 
 #[test]
 fn retained_statuses_are_asked_about_before_they_close_the_window() {
     let offer = Offer { command_window: 8, ..Offer::default() };
-    let mut rig = Rig::with_offer(&[("ErrorRecoveryLevel", "1")], offer);
+    let mut harness = Harness::with_offer(&[("ErrorRecoveryLevel", "1")], offer);
     for _ in 0..100 {
-        rig.initiator().command(LUN, &[0x28], 512, Bytes::new());
-        let exp = rig.initiator().exp_stat_sn;
+        harness.initiator().command(LUN, &[0x28], 512, Bytes::new());
+        let exp = harness.initiator().exp_stat_sn;
         let _ = exp;
-        let task = rig.take_command().task;
-        rig.good(task, pattern(512));
+        let task = harness.take_command().task;
+        harness.good(task, pattern(512));
     }
-    assert_eq!(rig.notices(0).len(), 100);
+    assert_eq!(harness.notices(0).len(), 100);
 }
 
 #[test]
 fn data_that_nobody_acknowledges_is_kept_within_bounds() {
     const READ: u32 = 16 << 20;
     let keys = [("ErrorRecoveryLevel", "2"), ("MaxRecvDataSegmentLength", "4194304")];
-    let mut rig = Rig::new(&keys);
+    let mut harness = Harness::new(&keys);
     let itts: Vec<_> =
-        (0..6).map(|_| rig.initiator().command(LUN, &[0x28], READ, Bytes::new())).collect();
-    rig.run();
+        (0..6).map(|_| harness.initiator().command(LUN, &[0x28], READ, Bytes::new())).collect();
+    harness.run();
     let data = Bytes::from(vec![7; READ as usize]);
-    for command in std::mem::take(&mut rig.commands) {
-        rig.session.complete(
+    for command in std::mem::take(&mut harness.commands) {
+        harness.session.complete(
             command.task,
             Completion { data_in: vec![Payload::Bytes(data.clone())], ..Completion::default() },
         );
     }
-    rig.run();
+    harness.run();
     let done = |notice: &Notice| matches!(notice, Notice::Done { .. });
-    assert_eq!(rig.notices(0).iter().filter(|notice| done(notice)).count(), 6);
+    assert_eq!(harness.notices(0).iter().filter(|notice| done(notice)).count(), 6);
     // Four of them fit into 64 MiB.
     for (number, itt) in itts.iter().enumerate() {
-        let before = rejected(&rig).len();
-        let exp = rig.initiator().exp_stat_sn;
-        rig.initiator().exp_stat_sn = Sn(exp.0.wrapping_sub(100));
-        snack(&mut rig, 0, SnackKind::DataOrR2t, *itt, Ttt::NONE, 0, 1);
-        rig.initiator().exp_stat_sn = exp;
-        assert_eq!(rejected(&rig).len() > before, number < 2, "{number}");
+        let before = rejected(&harness).len();
+        let exp = harness.initiator().exp_stat_sn;
+        harness.initiator().exp_stat_sn = Sn(exp.0.wrapping_sub(100));
+        snack(&mut harness, 0, SnackKind::DataOrR2t, *itt, Ttt::NONE, 0, 1);
+        harness.initiator().exp_stat_sn = exp;
+        assert_eq!(rejected(&harness).len() > before, number < 2, "{number}");
     }
-    // With the connection gone they wait for it, within the same bound.
-    rig.session.handle_closed(rig.links[0].handle, rig.now);
-    rig.run();
-    assert!(!rig.session.is_ended());
+    // After the loss of the connection they wait for recovery, within the same
+    // bound.
+    harness.session.handle_closed(harness.links[0].handle, harness.now);
+    harness.run();
+    assert!(!harness.session.is_ended());
 }
 
 #[test]
 fn a_header_digest_error_closes_the_connection() {
     for erl in ["0", "1", "2"] {
-        let mut rig = level(erl);
-        rig.initiator().command(LUN, &[0x28], 512, Bytes::new());
-        let task = rig.take_command().task;
-        rig.session.handle_framing_error(rig.links[0].handle, rig.now);
-        rig.run();
-        assert!(matches!(rig.events[0], Event::Close(_, CloseReason::Protocol)));
+        let mut harness = level(erl);
+        harness.initiator().command(LUN, &[0x28], 512, Bytes::new());
+        let task = harness.take_command().task;
+        harness.session.handle_framing_error(harness.links[0].handle, harness.now);
+        harness.run();
+        assert!(matches!(harness.events[0], Event::Close(_, CloseReason::Protocol)));
         if erl == "2" {
-            assert_eq!((rig.events.len(), rig.session.task_count()), (1, 1), "kept for recovery");
+            assert_eq!(
+                (harness.events.len(), harness.session.task_count()),
+                (1, 1),
+                "kept for recovery"
+            );
         } else {
-            assert!(matches!(rig.events[1], Event::Abort(t) if t == task));
-            assert!(rig.session.is_ended());
+            assert!(matches!(harness.events[1], Event::Abort(t) if t == task));
+            assert!(harness.session.is_ended());
         }
     }
 }
@@ -441,12 +457,12 @@ fn a_header_digest_error_closes_the_connection() {
 #[test]
 fn data_out_that_comes_twice_is_passed_over() {
     for erl in ["1", "2"] {
-        let mut rig = level(erl);
-        rig.initiator().automatic = false;
-        rig.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
-        rig.run();
-        while rig.commands.is_empty() {
-            let notices = rig.notices(0).into_iter();
+        let mut harness = level(erl);
+        harness.initiator().automatic = false;
+        harness.initiator().command(LUN, &[0x2a], 0, pattern(300_000));
+        harness.run();
+        while harness.commands.is_empty() {
+            let notices = harness.notices(0).into_iter();
             let r2ts: Vec<_> = notices
                 .filter_map(|n| match n {
                     Notice::Other(frame) => Some(R2t::parse(&frame.bhs)),
@@ -454,14 +470,14 @@ fn data_out_that_comes_twice_is_passed_over() {
                 })
                 .collect();
             assert!(!r2ts.is_empty(), "the task goes on");
-            r2ts.into_iter().for_each(|r2t| rig.initiator().answer(r2t));
-            let sent: Vec<_> = std::iter::from_fn(|| rig.initiator().poll_transmit()).collect();
+            r2ts.into_iter().for_each(|r2t| harness.initiator().answer(r2t));
+            let sent: Vec<_> = std::iter::from_fn(|| harness.initiator().poll_transmit()).collect();
             for pdu in sent {
-                rig.initiator().send(pdu.clone());
-                rig.initiator().send(pdu);
+                harness.initiator().send(pdu.clone());
+                harness.initiator().send(pdu);
             }
-            rig.run();
+            harness.run();
         }
-        assert_eq!(rig.take_command().data_out.concat(), pattern(300_000));
+        assert_eq!(harness.take_command().data_out.concat(), pattern(300_000));
     }
 }

@@ -1,10 +1,7 @@
-//! Commands, data both ways, the command window, text, NOP, logout.
+//! Commands, data in both directions, the command window, text, NOP, logout.
 #![allow(clippy::unwrap_used)]
 
-mod rig;
-
 use bytes::Bytes;
-use rig::{INITIATOR, Rig, Target, pattern};
 use std::time::Duration;
 use zgate_iscsi::access::TargetListing;
 use zgate_iscsi::directory::Claim;
@@ -16,26 +13,27 @@ use zgate_iscsi::serial::Sn;
 use zgate_iscsi::session::*;
 use zgate_iscsi::time::Timestamp;
 use zgate_store::Payload;
+use zgate_test_harness::iscsi::{Harness, INITIATOR, Target, pattern};
 
 const LUN: Lun = Lun(0x0001_0000_0000_0000);
 
-fn write_all(keys: &[(&str, &str)], offer: Offer, len: usize) -> (Rig, Command) {
-    let mut rig = Rig::with_offer(keys, offer);
+fn write_all(keys: &[(&str, &str)], offer: Offer, len: usize) -> (Harness, Command) {
+    let mut harness = Harness::with_offer(keys, offer);
     let data = pattern(len);
-    rig.initiator().command(LUN, &[0x2a], 0, data.clone());
-    let command = rig.take_command();
+    harness.initiator().command(LUN, &[0x2a], 0, data.clone());
+    let command = harness.take_command();
     assert_eq!(command.data_out.concat(), data);
-    rig.good(command.task, Bytes::new());
-    let [Notice::Done { status: 0, residual: Residual::None, .. }] = rig.notices(0)[..] else {
+    harness.good(command.task, Bytes::new());
+    let [Notice::Done { status: 0, residual: Residual::None, .. }] = harness.notices(0)[..] else {
         panic!("good status")
     };
-    (rig, command)
+    (harness, command)
 }
 
-fn r2ts(rig: &Rig) -> Vec<(u32, u32, u32)> {
+fn r2ts(harness: &Harness) -> Vec<(u32, u32, u32)> {
     let is_r2t = |(_, bhs): &&(usize, Bhs)| bhs.opcode() == Opcode::R2T;
     let shape = |r: R2t| (r.r2t_sn, r.offset, r.desired_bytes);
-    rig.sent.iter().filter(is_r2t).map(|(_, bhs)| shape(R2t::parse(bhs))).collect()
+    harness.sent.iter().filter(is_r2t).map(|(_, bhs)| shape(R2t::parse(bhs))).collect()
 }
 
 #[test]
@@ -52,12 +50,12 @@ fn writes_with_every_kind_of_data() {
                     ("MaxBurstLength", "16384"),
                     ("MaxOutstandingR2T", outstanding),
                 ];
-                let (rig, _) = write_all(&keys, Offer::default(), 50_000);
+                let (harness, _) = write_all(&keys, Offer::default(), 50_000);
                 let first = if immediate == "Yes" { 8192 } else { 0 };
-                let total: u32 = r2ts(&rig).iter().map(|r| r.2).sum();
+                let total: u32 = r2ts(&harness).iter().map(|r| r.2).sum();
                 assert_eq!(total, 50_000 - first);
-                assert!(r2ts(&rig).iter().all(|r| r.2 <= 16384));
-                assert!(r2ts(&rig).iter().enumerate().all(|(i, r)| r.0 == i as u32));
+                assert!(r2ts(&harness).iter().all(|r| r.2 <= 16384));
+                assert!(r2ts(&harness).iter().enumerate().all(|(i, r)| r.0 == i as u32));
             }
         }
     }
@@ -67,22 +65,22 @@ fn writes_with_every_kind_of_data() {
 fn data_in_any_order_when_agreed() {
     let offer =
         Offer { data_pdu_in_order: false, data_sequence_in_order: false, ..Offer::default() };
-    let mut rig =
-        Rig::with_offer(&[("DataPDUInOrder", "No"), ("DataSequenceInOrder", "No")], offer);
-    assert!(!rig.session.params().data_pdu_in_order);
-    rig.initiator().automatic = false;
+    let mut harness =
+        Harness::with_offer(&[("DataPDUInOrder", "No"), ("DataSequenceInOrder", "No")], offer);
+    assert!(!harness.session.params().data_pdu_in_order);
+    harness.initiator().automatic = false;
     let data = pattern(12288);
-    let (itt, cmd_sn) = (rig.initiator().tag(), rig.initiator().number());
-    rig.initiator().send(write_command(itt, cmd_sn, 12288, true).encode(Bytes::new()));
-    rig.run();
-    let Notice::Other(frame) = &rig.notices(0)[0] else { panic!("R2T") };
+    let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().number());
+    harness.initiator().send(write_command(itt, cmd_sn, 12288, true).encode(Bytes::new()));
+    harness.run();
+    let Notice::Other(frame) = &harness.notices(0)[0] else { panic!("R2T") };
     let ttt = R2t::parse(&frame.bhs).ttt;
     for (data_sn, offset) in [8192u32, 0, 4096].into_iter().enumerate() {
         let pdu = data_out(itt, ttt, data_sn as u32, offset, data_sn == 2);
         let at = offset as usize;
-        rig.initiator().send(pdu.encode(data.slice(at..at + 4096)));
+        harness.initiator().send(pdu.encode(data.slice(at..at + 4096)));
     }
-    assert_eq!(rig.take_command().data_out.concat(), data);
+    assert_eq!(harness.take_command().data_out.concat(), data);
 }
 
 fn write_command(itt: Itt, cmd_sn: Sn, len: u32, is_final: bool) -> ScsiCommand {
@@ -107,24 +105,24 @@ fn data_out(itt: Itt, ttt: Ttt, data_sn: u32, offset: u32, is_final: bool) -> Da
 }
 
 /// Sends a write of two PDUs of 512 bytes with the given DataSNs and offsets,
-/// solicited or not; the sense code that comes back.
+/// solicited or not; returns the sense code of the response.
 fn misnumbered(unsolicited: bool, pdus: &[(u32, u32)]) -> Option<(u8, u8)> {
-    let mut rig = Rig::new(&[("InitialR2T", "No"), ("ImmediateData", "No")]);
-    rig.initiator().automatic = false;
-    let (itt, cmd_sn) = (rig.initiator().tag(), rig.initiator().number());
-    rig.initiator().open(itt, LUN, Bytes::new());
-    rig.initiator().send(write_command(itt, cmd_sn, 1024, !unsolicited).encode(Bytes::new()));
-    rig.run();
-    let ttt = match rig.notices(0).first() {
+    let mut harness = Harness::new(&[("InitialR2T", "No"), ("ImmediateData", "No")]);
+    harness.initiator().automatic = false;
+    let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().number());
+    harness.initiator().open(itt, LUN, Bytes::new());
+    harness.initiator().send(write_command(itt, cmd_sn, 1024, !unsolicited).encode(Bytes::new()));
+    harness.run();
+    let ttt = match harness.notices(0).first() {
         Some(Notice::Other(frame)) => R2t::parse(&frame.bhs).ttt,
         _ => Ttt::NONE,
     };
     for (i, &(data_sn, offset)) in pdus.iter().enumerate() {
         let pdu = data_out(itt, ttt, data_sn, offset, i + 1 == pdus.len());
-        rig.initiator().send(pdu.encode(Bytes::from(vec![1; 512])));
+        harness.initiator().send(pdu.encode(Bytes::from(vec![1; 512])));
     }
-    rig.run();
-    match rig.notices(0).pop() {
+    harness.run();
+    match harness.notices(0).pop() {
         Some(Notice::Done { status: 2, sense, .. }) => Some((sense[12], sense[13])),
         None => None,
         other => panic!("{other:?}"),
@@ -145,40 +143,45 @@ fn misnumbered_data_fails_the_command() {
 
 #[test]
 fn unwelcome_unsolicited_data_is_refused() {
-    let mut rig = Rig::with_offer(
+    let mut harness = Harness::with_offer(
         &[("InitialR2T", "Yes"), ("ImmediateData", "No")],
         Offer { immediate_data: false, ..Offer::default() },
     );
-    rig.initiator().automatic = false;
-    let (itt, cmd_sn) = (rig.initiator().tag(), rig.initiator().number());
-    rig.initiator().open(itt, LUN, Bytes::new());
-    rig.initiator().send(write_command(itt, cmd_sn, 1024, true).encode(vec![1; 512].into()));
-    rig.run();
-    let Some(Notice::Done { status: 2, sense, .. }) = rig.notices(0).pop() else { panic!("sense") };
+    harness.initiator().automatic = false;
+    let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().number());
+    harness.initiator().open(itt, LUN, Bytes::new());
+    harness.initiator().send(write_command(itt, cmd_sn, 1024, true).encode(vec![1; 512].into()));
+    harness.run();
+    let Some(Notice::Done { status: 2, sense, .. }) = harness.notices(0).pop() else {
+        panic!("sense")
+    };
     assert_eq!((sense[12], sense[13]), (0x0c, 0x0c));
 }
 
 #[test]
 fn reads_are_cut_and_residuals_told() {
-    let mut rig = Rig::new(&[("MaxRecvDataSegmentLength", "4096"), ("MaxBurstLength", "10000")]);
+    let mut harness =
+        Harness::new(&[("MaxRecvDataSegmentLength", "4096"), ("MaxBurstLength", "10000")]);
     let data = pattern(30_000);
     for (asked, given, residual) in [
         (30_000, 30_000, Residual::None),
         (40_000, 30_000, Residual::Underflow(10_000)),
         (20_000, 30_000, Residual::Overflow(10_000)),
     ] {
-        rig.initiator().command(LUN, &[0x28], asked, Bytes::new());
-        let task = rig.take_command().task;
-        rig.sent.clear();
-        rig.good(task, data.slice(..given));
-        let Some(Notice::Done { status: 0, data: got, residual: told, .. }) = rig.notices(0).pop()
+        harness.initiator().command(LUN, &[0x28], asked, Bytes::new());
+        let task = harness.take_command().task;
+        harness.sent.clear();
+        harness.good(task, data.slice(..given));
+        let Some(Notice::Done { status: 0, data: got, residual: told, .. }) =
+            harness.notices(0).pop()
         else {
             panic!("good")
         };
         assert_eq!(told, residual);
         assert_eq!(got, data.slice(..given.min(asked as usize)));
         assert!(
-            rig.sent
+            harness
+                .sent
                 .iter()
                 .all(|(_, bhs)| bhs.opcode() == Opcode::DATA_IN && bhs.data_bytes() <= 4096)
         );
@@ -187,14 +190,15 @@ fn reads_are_cut_and_residuals_told() {
 
 #[test]
 fn wanted_bytes_decide_the_residual_of_a_write() {
-    let mut rig = Rig::new(&[]);
+    let mut harness = Harness::new(&[]);
     for (wanted, residual) in [(512, Residual::Underflow(512)), (2048, Residual::Overflow(1024))] {
-        rig.initiator().command(LUN, &[0x2a], 0, pattern(1024));
-        let task = rig.take_command().task;
-        rig.session
+        harness.initiator().command(LUN, &[0x2a], 0, pattern(1024));
+        let task = harness.take_command().task;
+        harness
+            .session
             .complete(task, Completion { wanted_bytes: Some(wanted), ..Completion::default() });
-        rig.run();
-        let Some(Notice::Done { residual: told, .. }) = rig.notices(0).pop() else {
+        harness.run();
+        let Some(Notice::Done { residual: told, .. }) = harness.notices(0).pop() else {
             panic!("done")
         };
         assert_eq!(told, residual);
@@ -203,122 +207,124 @@ fn wanted_bytes_decide_the_residual_of_a_write() {
 
 #[test]
 fn sense_travels_in_a_response() {
-    let mut rig = Rig::new(&[]);
-    rig.initiator().command(LUN, &[0x28], 512, Bytes::new());
-    let task = rig.take_command().task;
+    let mut harness = Harness::new(&[]);
+    harness.initiator().command(LUN, &[0x28], 512, Bytes::new());
+    let task = harness.take_command().task;
     let sense = Bytes::from_static(&[0x70, 0, 5, 0, 0, 0, 0, 10]);
-    rig.session
+    harness
+        .session
         .complete(task, Completion { status: 2, sense: sense.clone(), ..Completion::default() });
-    rig.run();
-    let Some(Notice::Done { status: 2, sense: told, residual, .. }) = rig.notices(0).pop() else {
+    harness.run();
+    let Some(Notice::Done { status: 2, sense: told, residual, .. }) = harness.notices(0).pop()
+    else {
         panic!()
     };
     assert_eq!((told, residual), (sense, Residual::Underflow(512)));
-    // The same tag again is a stranger.
-    rig.session.complete(task, Completion::default());
-    rig.run();
-    assert!(rig.notices(0).is_empty());
+    // The same tag a second time is unknown.
+    harness.session.complete(task, Completion::default());
+    harness.run();
+    assert!(harness.notices(0).is_empty());
 }
 
 #[test]
 fn numbers_outside_the_window_are_ignored() {
-    let mut rig = Rig::new(&[]);
-    let max = rig.initiator().max_cmd_sn;
-    let first = rig.initiator().cmd_sn;
+    let mut harness = Harness::new(&[]);
+    let max = harness.initiator().max_cmd_sn;
+    let first = harness.initiator().cmd_sn;
     for cmd_sn in [max.next(), first.plus(u32::MAX)] {
-        let itt = rig.initiator().tag();
-        rig.initiator().send(write_command(itt, cmd_sn, 0, true).encode(Bytes::new()));
+        let itt = harness.initiator().tag();
+        harness.initiator().send(write_command(itt, cmd_sn, 0, true).encode(Bytes::new()));
     }
-    rig.run();
-    assert!(rig.commands.is_empty() && rig.sent.is_empty());
-    rig.initiator().command(LUN, &[0], 0, Bytes::new());
-    let task = rig.take_command().task;
-    rig.good(task, Bytes::new());
-    assert_eq!(rig.notices(0).len(), 1);
+    harness.run();
+    assert!(harness.commands.is_empty() && harness.sent.is_empty());
+    harness.initiator().command(LUN, &[0], 0, Bytes::new());
+    let task = harness.take_command().task;
+    harness.good(task, Bytes::new());
+    assert_eq!(harness.notices(0).len(), 1);
 }
 
 #[test]
 fn commands_are_put_in_order_and_the_window_closes() {
-    let mut rig = Rig::with_offer(&[], Offer { command_window: 4, ..Offer::default() });
-    let first = rig.initiator().cmd_sn;
+    let mut harness = Harness::with_offer(&[], Offer { command_window: 4, ..Offer::default() });
+    let first = harness.initiator().cmd_sn;
     for i in [2u32, 1, 3, 2, 0] {
         let itt = Itt(100 + i);
         let mut command = write_command(itt, first.plus(i), 0, true);
         command.write = false;
-        rig.initiator().send(command.encode(Bytes::new()));
+        harness.initiator().send(command.encode(Bytes::new()));
     }
-    rig.run();
-    let order: Vec<_> = rig.commands.iter().map(|c| c.cmd_sn.ahead_of(first)).collect();
+    harness.run();
+    let order: Vec<_> = harness.commands.iter().map(|c| c.cmd_sn.ahead_of(first)).collect();
     assert_eq!(order, [0, 1, 2, 3]);
     let fifth = write_command(Itt(200), first.plus(4), 0, true);
-    rig.initiator().send(fifth.encode(Bytes::new()));
-    rig.run();
-    assert_eq!(rig.commands.len(), 4, "the window is closed");
-    let task = rig.commands[1].task;
-    rig.good(task, Bytes::new());
-    assert_eq!(rig.initiator().max_cmd_sn, first.plus(4));
+    harness.initiator().send(fifth.encode(Bytes::new()));
+    harness.run();
+    assert_eq!(harness.commands.len(), 4, "the window is closed");
+    let task = harness.commands[1].task;
+    harness.good(task, Bytes::new());
+    assert_eq!(harness.initiator().max_cmd_sn, first.plus(4));
 }
 
 #[test]
 fn a_tag_in_use_is_rejected() {
-    let mut rig = Rig::new(&[]);
+    let mut harness = Harness::new(&[]);
     for _ in 0..2 {
-        let cmd_sn = rig.initiator().number();
-        rig.initiator().send(write_command(Itt(9), cmd_sn, 0, true).encode(Bytes::new()));
+        let cmd_sn = harness.initiator().number();
+        harness.initiator().send(write_command(Itt(9), cmd_sn, 0, true).encode(Bytes::new()));
     }
-    rig.run();
-    assert_eq!(rig.commands.len(), 1);
-    let Some(Notice::Other(frame)) = rig.notices(0).pop() else { panic!("Reject") };
+    harness.run();
+    assert_eq!(harness.commands.len(), 1);
+    let Some(Notice::Other(frame)) = harness.notices(0).pop() else { panic!("Reject") };
     assert_eq!(Reject::parse(&frame.bhs).reason, RejectReason::TASK_IN_PROGRESS);
     assert_eq!(frame.contiguous_data().len(), 48);
 }
 
 #[test]
 fn commands_spread_over_connections() {
-    let mut rig = Rig::new(&[("MaxConnections", "2")]);
-    let second = rig.join(1);
-    let first_sn = rig.links[0].initiator.cmd_sn;
-    rig.links[second].initiator.cmd_sn = first_sn.next();
-    rig.links[second].initiator.command(LUN, &[0x12], 16, Bytes::new());
-    rig.run();
-    assert!(rig.commands.is_empty(), "its turn has not come");
-    rig.links[0].initiator.command(LUN, &[0x12], 16, Bytes::new());
-    rig.run();
-    let (a, b) = (rig.commands.remove(0), rig.commands.remove(0));
-    assert_eq!((a.conn, b.conn), (rig.links[0].handle, rig.links[second].handle));
-    rig.good(b.task, pattern(16));
-    rig.good(a.task, pattern(16));
-    assert_eq!((rig.notices(0).len(), rig.notices(second).len()), (1, 1));
-    // Losing one connection at level 0 ends its tasks only.
-    rig.links[second].initiator.cmd_sn = first_sn.plus(2);
-    rig.links[second].initiator.command(LUN, &[0x12], 16, Bytes::new());
-    let task = rig.take_command().task;
-    rig.session.handle_closed(rig.links[second].handle, rig.now);
-    rig.run();
-    assert!(matches!(rig.events.pop(), Some(Event::Abort(t)) if t == task));
-    rig.good(task, pattern(16));
-    assert_eq!(rig.session.task_count(), 0);
-    assert!(!rig.session.is_ended());
+    let mut harness = Harness::new(&[("MaxConnections", "2")]);
+    let second = harness.join(1);
+    let first_sn = harness.links[0].initiator.cmd_sn;
+    harness.links[second].initiator.cmd_sn = first_sn.next();
+    harness.links[second].initiator.command(LUN, &[0x12], 16, Bytes::new());
+    harness.run();
+    assert!(harness.commands.is_empty(), "its turn has not come");
+    harness.links[0].initiator.command(LUN, &[0x12], 16, Bytes::new());
+    harness.run();
+    let (a, b) = (harness.commands.remove(0), harness.commands.remove(0));
+    assert_eq!((a.conn, b.conn), (harness.links[0].handle, harness.links[second].handle));
+    harness.good(b.task, pattern(16));
+    harness.good(a.task, pattern(16));
+    assert_eq!((harness.notices(0).len(), harness.notices(second).len()), (1, 1));
+    // The loss of one connection at level 0 ends only its tasks.
+    harness.links[second].initiator.cmd_sn = first_sn.plus(2);
+    harness.links[second].initiator.command(LUN, &[0x12], 16, Bytes::new());
+    let task = harness.take_command().task;
+    harness.session.handle_closed(harness.links[second].handle, harness.now);
+    harness.run();
+    assert!(matches!(harness.events.pop(), Some(Event::Abort(t)) if t == task));
+    harness.good(task, pattern(16));
+    assert_eq!(harness.session.task_count(), 0);
+    assert!(!harness.session.is_ended());
 }
 
 #[test]
 fn pings_both_ways_and_dead_peers() {
-    let mut rig = Rig::new(&[]);
-    let (itt, cmd_sn) = (rig.initiator().tag(), rig.initiator().cmd_sn);
+    let mut harness = Harness::new(&[]);
+    let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().cmd_sn);
     let nop =
         NopOut { immediate: true, lun: Lun(0), itt, ttt: Ttt::NONE, cmd_sn, exp_stat_sn: Sn(0) };
-    rig.initiator().send(nop.encode(Bytes::from_static(b"echo")));
-    rig.run();
-    let Some(Notice::Other(frame)) = rig.notices(0).pop() else { panic!("NOP-In") };
+    harness.initiator().send(nop.encode(Bytes::from_static(b"echo")));
+    harness.run();
+    let Some(Notice::Other(frame)) = harness.notices(0).pop() else { panic!("NOP-In") };
     assert_eq!((frame.bhs.itt(), &frame.contiguous_data()[..]), (itt, &b"echo"[..]));
-    assert_eq!(rig.session.poll_timeout(), Some(Timestamp(15_000_000_000)));
-    rig.pass_time(Duration::from_secs(15));
-    assert!(rig.events.is_empty(), "the initiator answered");
-    rig.initiator().automatic = false;
-    rig.pass_time(Duration::from_secs(15));
-    rig.pass_time(Duration::from_secs(15));
-    assert!(matches!(rig.events[0], Event::Close(_, CloseReason::Silent)));
-    assert!(matches!(rig.events[1], Event::Ended(EndReason::ConnectionLost)));
+    assert_eq!(harness.session.poll_timeout(), Some(Timestamp(15_000_000_000)));
+    harness.pass_time(Duration::from_secs(15));
+    assert!(harness.events.is_empty(), "the initiator answered");
+    harness.initiator().automatic = false;
+    harness.pass_time(Duration::from_secs(15));
+    harness.pass_time(Duration::from_secs(15));
+    assert!(matches!(harness.events[0], Event::Close(_, CloseReason::Silent)));
+    assert!(matches!(harness.events[1], Event::Ended(EndReason::ConnectionLost)));
 }
 
 fn text(initiator: &mut Initiator, ttt: Ttt, value: &str) -> Itt {
@@ -350,15 +356,18 @@ fn listing(count: usize) -> Vec<TargetListing> {
 
 #[test]
 fn send_targets_in_normal_and_discovery_sessions() {
-    let mut rig = Rig::new(&[("MaxRecvDataSegmentLength", "512")]);
-    for value in ["SendTargets=All\0", "SendTargets=\0", &format!("SendTargets={}\0", rig::TARGET)]
-    {
-        text(rig.initiator(), Ttt::NONE, value);
-        rig.run();
-        let Some(Event::SendTargets { tag, .. }) = rig.events.pop() else { panic!("{value}") };
-        rig.session.answer_send_targets(tag, &listing(1));
-        rig.run();
-        let Some(Notice::Other(frame)) = rig.notices(0).pop() else { panic!("text") };
+    let mut harness = Harness::new(&[("MaxRecvDataSegmentLength", "512")]);
+    for value in [
+        "SendTargets=All\0",
+        "SendTargets=\0",
+        &format!("SendTargets={}\0", zgate_test_harness::iscsi::TARGET),
+    ] {
+        text(harness.initiator(), Ttt::NONE, value);
+        harness.run();
+        let Some(Event::SendTargets { tag, .. }) = harness.events.pop() else { panic!("{value}") };
+        harness.session.answer_send_targets(tag, &listing(1));
+        harness.run();
+        let Some(Notice::Other(frame)) = harness.notices(0).pop() else { panic!("text") };
         let expected = "TargetName=iqn.2026-01.test:disk0\0TargetAddress=10.0.0.1:3260,1\0TargetAddress=[fd00::1]:3260,2\0";
         assert_eq!(frame.contiguous_data(), expected.as_bytes());
         assert_eq!(frame.bhs.flags(), 0x80);
@@ -366,33 +375,33 @@ fn send_targets_in_normal_and_discovery_sessions() {
     for bad in
         ["SendTargets=Alle\0", "SendTargets=A\0", "sENDtARGETS=aLL\0", "MaxBurstLength=512\0"]
     {
-        text(rig.initiator(), Ttt::NONE, bad);
-        rig.run();
-        let Some(Notice::Other(frame)) = rig.notices(0).pop() else { panic!("{bad}") };
+        text(harness.initiator(), Ttt::NONE, bad);
+        harness.run();
+        let Some(Notice::Other(frame)) = harness.notices(0).pop() else { panic!("{bad}") };
         assert_eq!(frame.bhs.opcode(), Opcode::REJECT, "{bad}");
     }
 }
 
 #[test]
 fn a_long_target_list_comes_in_pieces() {
-    let mut rig = Rig::new(&[("MaxRecvDataSegmentLength", "512")]);
-    let itt = text(rig.initiator(), Ttt::NONE, "SendTargets=All\0");
-    rig.run();
-    let Some(Event::SendTargets { tag, scope: SendTargets::All }) = rig.events.pop() else {
+    let mut harness = Harness::new(&[("MaxRecvDataSegmentLength", "512")]);
+    let itt = text(harness.initiator(), Ttt::NONE, "SendTargets=All\0");
+    harness.run();
+    let Some(Event::SendTargets { tag, scope: SendTargets::All }) = harness.events.pop() else {
         panic!()
     };
-    rig.session.answer_send_targets(tag, &listing(40));
+    harness.session.answer_send_targets(tag, &listing(40));
     let mut all = Vec::new();
     loop {
-        rig.run();
-        let Some(Notice::Other(frame)) = rig.notices(0).pop() else { panic!("text") };
+        harness.run();
+        let Some(Notice::Other(frame)) = harness.notices(0).pop() else { panic!("text") };
         all.extend_from_slice(&frame.contiguous_data());
         let response = TextResponse::parse(&frame.bhs);
         if response.is_final {
             break;
         }
         assert!(response.continues && response.ttt != Ttt::NONE);
-        let (cmd_sn, exp_stat_sn) = (rig.initiator().cmd_sn, rig.initiator().exp_stat_sn);
+        let (cmd_sn, exp_stat_sn) = (harness.initiator().cmd_sn, harness.initiator().exp_stat_sn);
         let request = TextRequest {
             immediate: true,
             is_final: true,
@@ -403,7 +412,7 @@ fn a_long_target_list_comes_in_pieces() {
             cmd_sn,
             exp_stat_sn,
         };
-        rig.initiator().send(request.encode(Bytes::new()));
+        harness.initiator().send(request.encode(Bytes::new()));
     }
     assert_eq!(all.split(|b| *b == 0).filter(|s| s.starts_with(b"TargetName=")).count(), 40);
 }
@@ -419,7 +428,7 @@ fn discovery_sessions_take_no_commands() {
     initiator.command(LUN, &[0x12], 16, Bytes::new());
     text(&mut initiator, Ttt::NONE, "SendTargets=All\0");
     while let Some(pdu) = initiator.poll_transmit() {
-        session.handle_pdu(handle, rig::plain(pdu), Timestamp(0));
+        session.handle_pdu(handle, zgate_test_harness::iscsi::plain(pdu), Timestamp(0));
     }
     assert_eq!(session.poll_transmit(handle).unwrap().bhs.opcode(), Opcode::REJECT);
     assert!(matches!(session.poll_event(), Some(Event::SendTargets { .. })));
@@ -427,59 +436,67 @@ fn discovery_sessions_take_no_commands() {
 
 #[test]
 fn logout_waits_for_tasks() {
-    let mut rig = Rig::new(&[]);
-    rig.initiator().command(LUN, &[0x28], 16, Bytes::new());
-    let task = rig.take_command().task;
+    let mut harness = Harness::new(&[]);
+    harness.initiator().command(LUN, &[0x28], 16, Bytes::new());
+    let task = harness.take_command().task;
     let (itt, cmd_sn, exp_stat_sn) =
-        (rig.initiator().tag(), rig.initiator().number(), rig.initiator().exp_stat_sn);
+        (harness.initiator().tag(), harness.initiator().number(), harness.initiator().exp_stat_sn);
     let reason = LogoutReason::CLOSE_SESSION;
     let logout = LogoutRequest { immediate: false, reason, itt, cid: Cid(0), cmd_sn, exp_stat_sn };
-    rig.initiator().send(logout.encode());
-    rig.run();
-    assert!(matches!(rig.events.pop(), Some(Event::Abort(t)) if t == task));
-    assert!(rig.notices(0).is_empty(), "the task is still there");
-    rig.good(task, pattern(16));
-    let Some(Notice::Other(frame)) = rig.notices(0).pop() else { panic!("logout response") };
+    harness.initiator().send(logout.encode());
+    harness.run();
+    assert!(matches!(harness.events.pop(), Some(Event::Abort(t)) if t == task));
+    assert!(harness.notices(0).is_empty(), "the task is still there");
+    harness.good(task, pattern(16));
+    let Some(Notice::Other(frame)) = harness.notices(0).pop() else { panic!("logout response") };
     assert_eq!(LogoutResponse::parse(&frame.bhs).result, LogoutResult::CLOSED);
     assert!(matches!(
-        rig.events[..],
+        harness.events[..],
         [Event::Close(_, CloseReason::Logout), Event::Ended(EndReason::Logout)]
     ));
 }
 
 #[test]
 fn logout_of_connections() {
-    let mut rig = Rig::new(&[("MaxConnections", "2")]);
-    rig.join(1);
-    let logout = |rig: &mut Rig, reason, cid| {
-        let (itt, cmd_sn, exp_stat_sn) =
-            (rig.initiator().tag(), rig.initiator().cmd_sn, rig.initiator().exp_stat_sn);
+    let mut harness = Harness::new(&[("MaxConnections", "2")]);
+    harness.join(1);
+    let logout = |harness: &mut Harness, reason, cid| {
+        let (itt, cmd_sn, exp_stat_sn) = (
+            harness.initiator().tag(),
+            harness.initiator().cmd_sn,
+            harness.initiator().exp_stat_sn,
+        );
         let pdu =
             LogoutRequest { immediate: true, reason, itt, cid: Cid(cid), cmd_sn, exp_stat_sn };
-        rig.initiator().send(pdu.encode());
-        rig.run();
-        let Some(Notice::Other(frame)) = rig.notices(0).pop() else { panic!("logout response") };
+        harness.initiator().send(pdu.encode());
+        harness.run();
+        let Some(Notice::Other(frame)) = harness.notices(0).pop() else {
+            panic!("logout response")
+        };
         LogoutResponse::parse(&frame.bhs).result
     };
-    assert_eq!(logout(&mut rig, LogoutReason::CLOSE_CONNECTION, 7), LogoutResult::CID_NOT_FOUND);
     assert_eq!(
-        logout(&mut rig, LogoutReason::REMOVE_FOR_RECOVERY, 1),
+        logout(&mut harness, LogoutReason::CLOSE_CONNECTION, 7),
+        LogoutResult::CID_NOT_FOUND
+    );
+    assert_eq!(
+        logout(&mut harness, LogoutReason::REMOVE_FOR_RECOVERY, 1),
         LogoutResult::RECOVERY_NOT_SUPPORTED
     );
-    assert_eq!(logout(&mut rig, LogoutReason::CLOSE_CONNECTION, 1), LogoutResult::CLOSED);
-    let closed = rig.links[1].handle;
-    assert!(matches!(rig.events[..], [Event::Close(h, CloseReason::Logout)] if h == closed));
-    assert!(!rig.session.is_ended());
+    assert_eq!(logout(&mut harness, LogoutReason::CLOSE_CONNECTION, 1), LogoutResult::CLOSED);
+    let closed = harness.links[1].handle;
+    assert!(matches!(harness.events[..], [Event::Close(h, CloseReason::Logout)] if h == closed));
+    assert!(!harness.session.is_ended());
 }
 
 #[test]
 fn asynchronous_messages() {
-    let mut rig = Rig::new(&[]);
-    let handle = rig.links[0].handle;
-    rig.session.request_logout(handle);
-    rig.session.scsi_event(LUN, &[0x70; 18]);
-    rig.run();
-    let events: Vec<_> = rig
+    let mut harness = Harness::new(&[]);
+    let handle = harness.links[0].handle;
+    harness.session.request_logout(handle);
+    harness.session.scsi_event(LUN, &[0x70; 18]);
+    harness.run();
+    let events: Vec<_> = harness
         .notices(0)
         .into_iter()
         .map(|notice| match notice {
@@ -489,38 +506,38 @@ fn asynchronous_messages() {
         .collect();
     assert_eq!((events[0].event, events[0].parameters), (AsyncEvent::LOGOUT_REQUESTED, [0, 0, 10]));
     assert_eq!((events[1].event, events[1].lun), (AsyncEvent::SCSI, LUN));
-    rig.pass_time(Duration::from_secs(10));
-    assert!(matches!(rig.events[0], Event::Close(_, CloseReason::Dropped)));
+    harness.pass_time(Duration::from_secs(10));
+    assert!(matches!(harness.events[0], Event::Close(_, CloseReason::Dropped)));
 }
 
 #[test]
 fn a_session_that_is_ended_says_so_first() {
-    let mut rig = Rig::new(&[("DefaultTime2Wait", "3")]);
-    rig.session.terminate(CloseReason::Dropped);
-    rig.run();
-    let told = rig.notices(0);
+    let mut harness = Harness::new(&[("DefaultTime2Wait", "3")]);
+    harness.session.terminate(CloseReason::Dropped);
+    harness.run();
+    let told = harness.notices(0);
     let [Notice::Other(frame)] = &told[..] else { panic!("{told:?}") };
     let message = AsyncMessage::parse(&frame.bhs);
     assert_eq!((message.event, message.parameters[1]), (AsyncEvent::DROPS_ALL_CONNECTIONS, 3));
     let ends = |event: &Event| matches!(event, Event::Close(_, CloseReason::Dropped));
-    assert!(rig.events.iter().any(ends) && rig.session.is_ended());
+    assert!(harness.events.iter().any(ends) && harness.session.is_ended());
 }
 
 #[test]
 fn many_tasks_keep_their_data_apart() {
-    let mut rig = Rig::new(&[("MaxRecvDataSegmentLength", "1024")]);
+    let mut harness = Harness::new(&[("MaxRecvDataSegmentLength", "1024")]);
     for i in 0..20u32 {
-        rig.initiator().command(LUN, &[0x28, i as u8], 5000, Bytes::new());
+        harness.initiator().command(LUN, &[0x28, i as u8], 5000, Bytes::new());
     }
-    rig.run();
-    let commands = std::mem::take(&mut rig.commands);
+    harness.run();
+    let commands = std::mem::take(&mut harness.commands);
     for command in commands.into_iter().rev() {
         let data = Bytes::from(vec![command.cdb[1]; 5000]);
         let data_in = vec![Payload::Bytes(data.slice(..999)), Payload::Bytes(data.slice(999..))];
-        rig.session.complete(command.task, Completion { data_in, ..Completion::default() });
+        harness.session.complete(command.task, Completion { data_in, ..Completion::default() });
     }
-    rig.run();
-    let notices = rig.notices(0);
+    harness.run();
+    let notices = harness.notices(0);
     assert_eq!(notices.len(), 20);
     for notice in notices {
         let Notice::Done { data, .. } = notice else { panic!("done") };
@@ -530,48 +547,48 @@ fn many_tasks_keep_their_data_apart() {
 
 #[test]
 fn ordered_tasks_keep_their_place() {
-    let mut rig = Rig::new(&[("ImmediateData", "No")]);
-    rig.initiator().automatic = false;
+    let mut harness = Harness::new(&[("ImmediateData", "No")]);
+    harness.initiator().automatic = false;
     // A write that waits for data, then ORDERED, SIMPLE and HEAD OF QUEUE.
-    rig.initiator().command(LUN, &[0x2a], 0, pattern(4096));
-    rig.run();
-    let Some(Notice::Other(r2t)) = rig.notices(0).pop() else { panic!("R2T") };
+    harness.initiator().command(LUN, &[0x2a], 0, pattern(4096));
+    harness.run();
+    let Some(Notice::Other(r2t)) = harness.notices(0).pop() else { panic!("R2T") };
     let attributes = [TaskAttribute::Ordered, TaskAttribute::Simple, TaskAttribute::HeadOfQueue];
     for (i, attribute) in attributes.into_iter().enumerate() {
-        let (itt, cmd_sn) = (rig.initiator().tag(), rig.initiator().number());
+        let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().number());
         let mut command = write_command(itt, cmd_sn, 0, true);
         command.cdb = Cdb::new(&[i as u8 + 1]).unwrap();
         command.attribute = attribute;
-        rig.initiator().send(command.encode(Bytes::new()));
+        harness.initiator().send(command.encode(Bytes::new()));
     }
-    assert_eq!(rig.take_command().cdb[0], 3, "only the head of the queue");
-    rig.initiator().answer(R2t::parse(&r2t.bhs));
-    let write = rig.take_command();
+    assert_eq!(harness.take_command().cdb[0], 3, "only the head of the queue");
+    harness.initiator().answer(R2t::parse(&r2t.bhs));
+    let write = harness.take_command();
     assert_eq!(write.cdb[0], 0x2a);
-    rig.good(write.task, Bytes::new());
-    let ordered = rig.take_command();
+    harness.good(write.task, Bytes::new());
+    let ordered = harness.take_command();
     assert_eq!(ordered.cdb[0], 1);
-    rig.good(ordered.task, Bytes::new());
-    assert_eq!(rig.take_command().cdb[0], 2);
+    harness.good(ordered.task, Bytes::new());
+    assert_eq!(harness.take_command().cdb[0], 2);
 }
 
 #[test]
 fn writes_wait_for_memory_and_all_end() {
-    let mut rig = Rig::new(&[("InitialR2T", "Yes"), ("ImmediateData", "No")]);
+    let mut harness = Harness::new(&[("InitialR2T", "Yes"), ("ImmediateData", "No")]);
     let most = zgate_iscsi::limits::MAX_GATHERED_BYTES as usize;
     let data = Bytes::from(vec![7; most + 512]);
     for _ in 0..3 {
-        rig.initiator().command(LUN, &[0x2a], 0, data.clone());
+        harness.initiator().command(LUN, &[0x2a], 0, data.clone());
     }
     for _ in 0..3 {
-        // Two do not fit into memory together, and nothing beyond the limit
-        // of one command is asked for.
-        let command = rig.take_command();
+        // Two writes do not fit into memory together, and no more than the
+        // limit of one command is solicited.
+        let command = harness.take_command();
         assert_eq!(command.data_out.iter().map(Bytes::len).sum::<usize>(), most);
         assert_eq!(command.expected_write_bytes as usize, data.len());
-        rig.good(command.task, Bytes::new());
+        harness.good(command.task, Bytes::new());
     }
-    assert_eq!(rig.notices(0).len(), 3);
+    assert_eq!(harness.notices(0).len(), 3);
 }
 
 #[test]

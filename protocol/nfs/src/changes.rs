@@ -1,62 +1,69 @@
-//! Changes that run, of files nobody need have open for them: by NFSv3, under
-//! the anonymous stateid, by name; and writes whose open may be closed before
-//! storage has ended them.
+//! Changes in progress of files that need not be open: by NFSv3, under the
+//! anonymous stateid, by name; and writes whose open may be closed before the
+//! backend has completed them.
 //!
-//! Whoever changes a file counts it here and then looks for delegations. A
-//! delegation given between that look and the end of the change would promise
-//! something that is just becoming untrue, so none is given to others as long
-//! as the file counts. Storage may take as long as it likes.
+//! Every operation that changes a file counts it here first, and then looks for
+//! delegations. A delegation granted between that look and the end of the
+//! change would be wrong at once, so none is granted to others while the file
+//! counts. There is no time limit for the backend.
 
+use ahash::RandomState;
 use std::future::Future;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Files share places by their hash; two that meet cost a delegation.
+/// Number of counters. Files share counters by their hash; a collision costs a
+/// delegation.
 const PLACES: usize = 1 << 14;
-/// No delegation is given to others for so long after a change without an open
-/// began, in seconds: who changes files so does it again, and would have to
-/// recall it.
+/// No delegation is granted to others for this time after the start of a change
+/// without an open, in seconds: a client that changes files this way usually
+/// repeats it, and the delegation would be recalled.
 const QUIET_SECONDS: u64 = 3;
-/// Stands for a change by somebody who is no client, or by several.
+/// Marks a change by an unknown client, or by several.
 const NOBODY: u64 = 0;
-/// The half of a word that says who.
+/// The half of a word with the client.
 const WHO: u64 = 0xffff_ffff;
-/// One in the other half, which counts.
+/// The number one in the other half, which counts.
 const ONE: u64 = 1 << 32;
 
-/// The changes of all files.
+/// The changes in progress of all files.
 #[derive(Debug)]
 pub struct Changes {
     places: Box<[Arc<Place>]>,
-    /// Changes of names that nobody looked up: they may be of any file.
+    /// Changes of names that were not looked up: they may affect any file.
     names: Arc<Place>,
+    hasher: RandomState,
 }
 
 #[derive(Debug, Default)]
 struct Place {
-    /// Changes that run in the upper half; in the lower a part of the client's
-    /// id, as long as all are by one.
+    /// Number of changes in progress in the upper half; in the lower half a
+    /// part of the client's id, as long as all are by one client.
     running: AtomicU64,
-    /// The second in which the latest one without an open began in the upper
-    /// half, and whose it was in the lower.
+    /// Second of the latest start of a change without an open in the upper
+    /// half, and its client in the lower half.
     latest: AtomicU64,
-    /// All so far that began without an open.
+    /// Number of changes that began without an open.
     begun: AtomicU64,
 }
 
-/// A change that runs; dropping it ends it.
+/// A change in progress; ends when dropped.
 #[derive(Debug)]
-#[must_use = "dropping it says that the change has ended"]
+#[must_use = "dropping it ends the change"]
 pub struct Changing {
     place: Option<Arc<Place>>,
-    /// Storage has been asked and has not answered.
+    /// A call to the backend is in progress.
     in_store: AtomicBool,
 }
 
 impl Default for Changes {
     fn default() -> Self {
-        Self { places: (0..PLACES).map(|_| Arc::default()).collect(), names: Arc::default() }
+        Self {
+            places: (0..PLACES).map(|_| Arc::default()).collect(),
+            names: Arc::default(),
+            hasher: RandomState::new(),
+        }
     }
 }
 
@@ -70,13 +77,11 @@ fn recent(latest: u64, now_seconds: u64) -> bool {
 
 impl Changes {
     fn place(&self, file: &impl Hash) -> &Arc<Place> {
-        let mut hasher = DefaultHasher::new();
-        file.hash(&mut hasher);
-        &self.places[hasher.finish() as usize % PLACES]
+        &self.places[self.hasher.hash_one(file) as usize % PLACES]
     }
 
-    /// A change of the file begins for which nobody need have it open. To be
-    /// called before delegations are looked for. `by` is the client's id.
+    /// Begins a change of a file that need not be open. To be called before the
+    /// look for delegations. `by` is the client's id.
     pub fn begin(&self, file: &impl Hash, by: Option<u64>, now_seconds: u64) -> Changing {
         let place = self.place(file);
         let (latest, mine) = (place.latest.load(Ordering::Relaxed), mark(by));
@@ -87,21 +92,21 @@ impl Changes {
         place.begin(mine)
     }
 
-    /// A change of the file begins under an open or a delegation of the client:
-    /// they keep others' delegations away, and this does if they go before it
-    /// has ended.
+    /// Begins a change of the file under an open or a delegation of the client.
+    /// While these exist, they prevent delegations to others; if they end
+    /// before the change, this counter does.
     pub fn begin_under_state(&self, file: &impl Hash, by: Option<u64>) -> Changing {
         self.place(file).begin(mark(by))
     }
 
-    /// A change begins of what a name stands for, which is not looked up: it
-    /// counts for all files. For when there is nobody to be given a delegation,
-    /// and somebody might come while storage takes its time.
+    /// Begins a change of the object with a name, which is not looked up: it
+    /// counts for all files. For use while no client could get a delegation, as
+    /// one might appear before the backend completes the change.
     pub fn begin_of_name(&self, by: Option<u64>) -> Changing {
         self.names.begin(mark(by))
     }
 
-    /// Whether somebody else than `client` may be changing the file.
+    /// True if a client other than `client` may be changing the file.
     #[must_use]
     pub fn by_others(&self, file: &impl Hash, client: u64, now_seconds: u64) -> bool {
         let (place, mine) = (self.place(file), mark(Some(client)));
@@ -111,8 +116,8 @@ impl Changes {
             || recent(latest, now_seconds) && latest & WHO != mine
     }
 
-    /// Changes without an open so far. Where the number is another than before,
-    /// attributes read in between may be outdated.
+    /// Number of changes without an open so far. If the number differs from an
+    /// earlier one, attributes read in between may be outdated.
     #[must_use]
     pub fn begun(&self, file: &impl Hash) -> u64 {
         self.place(file).begun.load(Ordering::Acquire)
@@ -131,21 +136,21 @@ impl Place {
             let whose = if alone { mine } else { NOBODY };
             Some(((running & !WHO) + ONE) | whose)
         };
-        // The closure always has an answer.
+        // The closure always returns a value.
         let _ = self.running.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
         Changing { place: Some(Arc::clone(self)), in_store: AtomicBool::new(false) }
     }
 }
 
 impl Changing {
-    /// A change of what nobody is promised anything about: a name that is not
-    /// there, a directory.
+    /// A change that needs no counter: of a name that does not exist, or a
+    /// directory.
     pub fn of_nothing() -> Self {
         Self { place: None, in_store: AtomicBool::new(false) }
     }
 
-    /// Runs the part of the change that storage does. Storage goes on with what
-    /// it began when nobody waits any more.
+    /// Runs the backend's part of the change. The backend completes it even if
+    /// the request is given up.
     pub async fn in_store<T>(&self, work: impl Future<Output = T>) -> T {
         self.in_store.store(true, Ordering::Relaxed);
         let done = work.await;
@@ -156,9 +161,9 @@ impl Changing {
 
 impl Drop for Changing {
     fn drop(&mut self) {
-        // A request that was given up while storage worked (a panic beside it,
-        // the end of the process): nobody will ever know when storage ends, so
-        // the file counts from here on. It costs delegations, no data.
+        // The request was given up during a backend call (a panic beside it, or
+        // the end of the process): the end of that call will not be seen, so
+        // the file counts permanently. This costs delegations, no data.
         if let (Some(place), false) = (&self.place, *self.in_store.get_mut()) {
             place.running.fetch_sub(ONE, Ordering::AcqRel);
         }
@@ -193,7 +198,7 @@ mod tests {
         let other = changes.begin_under_state(&FILE, Some(B));
         assert!(changes.by_others(&FILE, A, 100) && changes.by_others(&FILE, B, 100));
         drop(other);
-        // Whose the rest is cannot be told any more.
+        // The client of the remaining change is no longer known.
         assert!(changes.by_others(&FILE, A, 100));
         drop(one);
         assert!(!changes.by_others(&FILE, A, 100) && !changes.by_others(&FILE, B, 100));

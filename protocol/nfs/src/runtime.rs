@@ -1,5 +1,5 @@
-//! What the protocol needs from the outside: who calls, what time it is, and
-//! a way to let work go on after a reply.
+//! Environment of the protocol: callers, clocks, and a way to continue work
+//! after a reply.
 
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
@@ -9,12 +9,12 @@ use zgate_rpc::Credential;
 use zgate_store::Timestamp;
 use zgate_xdr::Message;
 
-/// The moment a request is served; both clocks are read once by the gateway.
+/// Time of a request; the gateway reads both clocks once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Wall clock.
+    /// Wall-clock time.
     pub wall: Timestamp,
-    /// Monotonic clock in nanoseconds; leases are counted on it.
+    /// Monotonic clock in nanoseconds; used for leases.
     pub monotonic_nanos: u64,
 }
 
@@ -39,47 +39,48 @@ pub struct Peer {
     pub port: u16,
     /// The connection.
     pub connection: ConnectionId,
-    /// Whether the connection is RDMA (else TCP).
+    /// The connection is RDMA (otherwise TCP).
     pub rdma: bool,
 }
 
-/// One RPC call as the operations see it.
+/// One RPC call, as seen by the operations.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Where it came from.
+    /// Its source.
     pub peer: Peer,
-    /// Who it says it is.
+    /// The credential of the caller.
     pub credential: Credential,
     /// Transaction id.
     pub xid: u32,
-    /// Whether bulk data may be answered as a file span (plain TCP).
+    /// True if data may be answered as a file span (TCP without encryption).
     pub span_allowed: bool,
 }
 
-/// A boxed future that stays on its core.
+/// A boxed future that is not sent between threads.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// Where a callback is sent.
+/// Destination of a callback.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CallbackPath {
-    /// Back along a connection the client made (RFC 8881 §2.10.3.1).
+    /// A connection made by the client (RFC 8881 §2.10.3.1).
     Connection(ConnectionId),
-    /// To an address the client named (NFSv4.0): universal address parsed.
+    /// An address named by the client (NFSv4.0), parsed from the universal
+    /// address.
     Address(std::net::SocketAddr),
 }
 
-/// Why a callback got no answer.
+/// Reason of a callback without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackFailure {
-    /// The path is gone or cannot be reached.
+    /// The path no longer exists or cannot be reached.
     Unreachable,
     /// No answer in time.
     TimedOut,
 }
 
-/// The gateway's side of the protocol: threads, sockets and timers live there.
+/// The gateway's part of the protocol: threads, sockets and timers.
 pub trait Runtime: Send + Sync {
-    /// Lets `work` run to its end on the current core, after the reply.
+    /// Runs `work` to completion on the current core, after the reply.
     fn spawn(&self, work: LocalFuture<()>);
 
     /// Sends an RPC call to a client and waits, for a bounded time, for the
@@ -91,20 +92,20 @@ pub trait Runtime: Send + Sync {
         call: Message,
     ) -> LocalFuture<Result<bytes::Bytes, CallbackFailure>>;
 
-    /// Waits.
+    /// Sleeps.
     fn sleep(&self, milliseconds: u64) -> LocalFuture<()>;
 
-    /// The clocks, for work that outlives its request.
+    /// Reads the clocks, for work that outlives its request.
     fn now(&self) -> Now;
 
-    /// Whether a connection is still there.
+    /// True if a connection still exists.
     fn connected(&self, connection: ConnectionId) -> bool;
 
-    /// 64 bits that nobody can guess, not even who knows those before.
+    /// 64 cryptographically random bits.
     fn random(&self) -> u64;
 }
 
-/// The outcome of `work`, or `None` when it takes longer than this: it is
+/// The result of `work`, or `None` if it takes longer than this: `work` is
 /// dropped then.
 pub async fn within<T>(
     runtime: &dyn Runtime,

@@ -11,7 +11,7 @@ pub const AUTH_SYS: u32 = 1;
 /// RPCSEC_GSS (RFC 2203); not offered.
 pub const RPCSEC_GSS: u32 = 6;
 
-/// A credential or verifier as it stands on the wire.
+/// A credential or verifier in wire form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpaqueAuth {
     /// Flavour number.
@@ -41,12 +41,12 @@ impl Decode for OpaqueAuth {
     }
 }
 
-/// An AUTH_SYS body.
+/// Body of an AUTH_SYS credential.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthSys {
     /// Arbitrary number chosen by the client.
     pub stamp: u32,
-    /// The client's own name; not trusted.
+    /// Name of the client, as it claims; not trusted.
     pub machine: Vec<u8>,
     /// User id.
     pub uid: u32,
@@ -78,17 +78,17 @@ impl Decode for AuthSys {
     }
 }
 
-/// Who a call says it is from.
+/// Identity that a call claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
-    /// Nobody in particular.
+    /// No identity.
     None,
     /// Unix ids.
     Sys(AuthSys),
 }
 
 impl Credential {
-    /// Reads a call's credential.
+    /// Parses a call's credential.
     ///
     /// # Errors
     /// [`AuthError::BadCredential`] for a malformed body,
@@ -108,7 +108,7 @@ impl Credential {
         }
     }
 
-    /// The credential as a client sends it.
+    /// Encodes the credential as a client sends it.
     #[must_use]
     pub fn to_opaque(&self) -> OpaqueAuth {
         match self {

@@ -4,24 +4,25 @@
 //!
 //! Bounded in entries and bytes, for all hosts and for each. A host at its
 //! bound loses its own least recently used replies. When the whole cache is
-//! full, the host that keeps most loses one: nobody is pushed below an equal
-//! share. It knows no clock.
+//! full, the host with the most bytes loses one: no host falls below an equal
+//! share. It has no clock.
 
 use crate::limits::{
     MAX_DRC_BYTES, MAX_DRC_BYTES_PER_CLIENT, MAX_DRC_ENTRIES, MAX_DRC_ENTRIES_PER_CLIENT,
     MAX_DRC_REPLY_BYTES,
 };
 use crate::message::CallHeader;
+use ahash::HashMap;
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zgate_store::Payload;
 use zgate_xdr::{Message, Segment};
 
-/// What makes two calls the same call. The port is part of it: two programs on
-/// one host number their calls alike, and a client that means to retry over a
-/// new connection keeps its port, as kernels do.
+/// Identity of a call. The port is part of it: two programs on one host number
+/// their calls alike, and a client that means to retry over a new connection
+/// keeps its port, as kernels do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     client: IpAddr,
@@ -35,8 +36,8 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a call; `args` are the bytes after its header, without a
-    /// body that was received apart.
+    /// Builds the key of a call; `args` are the bytes after its header, without
+    /// a body that was received separately.
     #[must_use]
     pub fn new(client: SocketAddr, call: &CallHeader, args: &[u8]) -> Self {
         Self {
@@ -52,12 +53,12 @@ impl Key {
     }
 }
 
-/// Bytes of the arguments that are looked at: a whole WRITE need not be read
-/// once more to recognize it; handle, offset and the first bytes are enough.
+/// Number of argument bytes in the checksum: handle, offset and the first bytes
+/// suffice to recognize a WRITE without reading all of it again.
 const CHECKED_BYTES: usize = 1024;
 
-/// FNV-1a, eight bytes a step. It guards against reused transaction ids, not
-/// against forgers, who could send the request itself.
+/// Computes FNV-1a, eight bytes a step. It guards against reused transaction
+/// ids, not against forgery: a forger could send the request itself.
 fn checksum(args: &[u8]) -> u64 {
     let seen = &args[..args.len().min(CHECKED_BYTES)];
     let (words, tail) = seen.as_chunks::<8>();
@@ -68,30 +69,31 @@ fn checksum(args: &[u8]) -> u64 {
     tail.iter().fold(hash, |hash, &byte| step(hash, u64::from(byte)))
 }
 
-/// What to do with a call.
+/// Action for a call.
 #[derive(Debug)]
 pub enum Begin<'a> {
-    /// Never seen: run it, then [`Running::finish`].
+    /// A new call: run it, then [`Running::finish`].
     New(Running<'a>),
-    /// It is being run: drop this copy, the answer comes.
+    /// The call is running: drop this copy, the first one will be answered.
     InProgress,
-    /// It was run: send this.
+    /// The call has ended: send this reply.
     Replay(Message),
 }
 
-/// A call that runs. Dropped without [`Self::finish`], because it was cancelled,
-/// panicked or has no reply worth keeping, it is forgotten: a retry runs anew.
+/// A running call. If it is dropped without [`Self::finish`] (cancelled,
+/// panicked, or without a reply worth keeping), it is removed from the cache: a
+/// retry runs again.
 #[derive(Debug)]
 pub struct Running<'a> {
     cache: &'a ReplyCache,
     key: Key,
-    /// Cleared once there is nothing to forget.
+    /// Cleared once there is no entry to remove.
     known: bool,
 }
 
 impl Running<'_> {
-    /// Keeps the whole reply of the call. A reply that is too long, or holds
-    /// data that lies in a file, is not kept.
+    /// Keeps the complete reply of the call, unless it is too long or contains
+    /// data that lies in a file.
     pub fn finish(mut self, reply: &Message) {
         if self.known
             && let Some(reply) = compact(reply)
@@ -116,21 +118,21 @@ enum State {
     Done { reply: Message, stamp: u64 },
 }
 
-/// Bytes an entry costs beside its reply.
+/// Bytes of an entry besides its reply.
 const ENTRY_OVERHEAD_BYTES: usize = 256;
 
 fn cost(reply: &Message) -> usize {
     reply.len() + ENTRY_OVERHEAD_BYTES
 }
 
-/// The calls of one host.
+/// Calls of one host.
 #[derive(Debug, Default)]
 struct Host {
     /// Finished calls, least recently used first.
     done: BTreeMap<u64, Key>,
-    /// What they take.
+    /// Bytes of the finished calls.
     done_bytes: usize,
-    /// Calls under way.
+    /// Number of running calls.
     running: usize,
 }
 
@@ -148,26 +150,26 @@ impl Host {
 struct Inner {
     entries: HashMap<Key, State>,
     hosts: HashMap<IpAddr, Host>,
-    /// Hosts with finished calls, by the bytes these take.
+    /// Hosts with finished calls, by the bytes of these calls.
     heaviest: BTreeSet<(usize, IpAddr)>,
     bytes: usize,
     next_stamp: u64,
 }
 
-/// The cache; shared by all cores.
+/// The duplicate request cache; shared by all cores.
 #[derive(Debug, Default)]
 pub struct ReplyCache {
     inner: Mutex<Inner>,
 }
 
 impl ReplyCache {
-    /// An empty cache.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Announces a call that is not idempotent.
+    /// Registers a call that is not idempotent.
     #[must_use]
     pub fn begin(&self, key: Key) -> Begin<'_> {
         let mut inner = self.lock();
@@ -179,8 +181,8 @@ impl ReplyCache {
                 Begin::Replay(reply)
             }
             None => {
-                // Calls under way are never evicted. Should those of a host
-                // ever fill its part alone, further ones run without protection.
+                // Running calls are never evicted. If those of a host fill its
+                // share, further ones run without protection.
                 let known = inner.make_room(key.client, ENTRY_OVERHEAD_BYTES);
                 if known {
                     inner.insert_running(key);
@@ -190,19 +192,19 @@ impl ReplyCache {
         }
     }
 
-    /// Calls known, under way or finished.
+    /// Returns the number of calls, running or finished.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lock().entries.len()
     }
 
-    /// Whether no call is known.
+    /// Returns whether the cache is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that all calls take.
+    /// Returns the bytes of all calls.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.lock().bytes
@@ -213,7 +215,7 @@ impl ReplyCache {
     }
 }
 
-/// A private copy of a reply, so that no larger buffer is kept alive by it.
+/// Copies a reply, so that it does not keep a larger buffer allocated.
 fn compact(reply: &Message) -> Option<Message> {
     if reply.len() > MAX_DRC_REPLY_BYTES {
         return None;
@@ -291,15 +293,15 @@ impl Inner {
         Some(reply)
     }
 
-    /// Evicts a host's least recently used reply; false when it has none.
+    /// Evicts a host's least recently used reply; false if it has none.
     fn evict_oldest(&mut self, client: IpAddr) -> bool {
         let oldest = self.hosts.get(&client).and_then(|host| host.done.first_key_value());
         let Some((&stamp, &key)) = oldest else { return false };
         self.evict(key, stamp).is_some()
     }
 
-    /// Evicts until one more entry of `client` that takes `more` bytes fits;
-    /// false when calls under way leave no room.
+    /// Evicts until one more entry of `client` with `more` bytes fits; false if
+    /// running calls leave no room.
     fn make_room(&mut self, client: IpAddr, more: usize) -> bool {
         let full = |host: &Host| {
             host.entries() >= MAX_DRC_ENTRIES_PER_CLIENT
@@ -341,7 +343,7 @@ mod tests {
         Message::from(Bytes::copy_from_slice(bytes))
     }
 
-    /// Runs a call to its end; false when it was known.
+    /// Runs a call to its end; false if it was known.
     fn run(cache: &ReplyCache, call: Key, answer: &[u8]) -> bool {
         let Begin::New(running) = cache.begin(call) else { return false };
         running.finish(&reply(answer));

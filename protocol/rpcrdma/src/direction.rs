@@ -1,5 +1,5 @@
-//! Which way an RPC message goes (RFC 8167 §5): both sides may call on one
-//! connection, and only the message itself tells.
+//! Direction of an RPC message (RFC 8167 §5): both sides may call on one
+//! connection, and only the message itself tells them apart.
 
 use crate::header::Xid;
 
@@ -9,14 +9,15 @@ const REPLY: u32 = 1;
 /// A call or a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The sender asks.
+    /// A call from the sender.
     Call,
-    /// The sender answers.
+    /// A reply from the sender.
     Reply,
 }
 
-/// Looks at the start of an RPC message. `None`: it is none, or its
-/// transaction id is not the one of its transport header (RFC 8166 §4.2.1).
+/// Reads the direction from the start of an RPC message. `None`: not an RPC
+/// message, or its transaction id differs from that of its transport header
+/// (RFC 8166 §4.2.1).
 #[must_use]
 pub fn direction(xid: Xid, message: &[u8]) -> Option<Direction> {
     let (first, rest) = message.split_first_chunk::<4>()?;

@@ -5,7 +5,7 @@ use crate::segment::Chunks;
 use thiserror::Error;
 use zgate_xdr::{Decode, Decoder, Encode, Encoder};
 
-/// The version spoken here.
+/// Version of the protocol implemented here.
 pub const VERSION: u32 = 1;
 
 const MSG: u32 = 0;
@@ -17,32 +17,32 @@ const ERROR: u32 = 4;
 const ERR_VERS: u32 = 1;
 const ERR_CHUNK: u32 = 2;
 
-/// A transaction id; the one of the RPC message it travels with.
+/// Transaction id, equal to that of the RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Xid(pub u32);
 
-/// Why a message could not be processed (RFC 8166 §4.5).
+/// Reason for which a message could not be processed (RFC 8166 §4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorBody {
-    /// ERR_VERS: the versions that are spoken.
+    /// ERR_VERS: the supported versions.
     Version {
-        /// Lowest.
+        /// Lowest version.
         low: u32,
-        /// Highest.
+        /// Highest version.
         high: u32,
     },
     /// ERR_CHUNK: the header or its chunks cannot be used.
     Chunk,
 }
 
-/// What a header announces.
+/// Type of a message, with its chunk lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// RDMA_MSG: the RPC message, or what is left of it, follows the header.
+    /// RDMA_MSG: the RPC message, or the rest of it, follows the header.
     Message(Chunks),
-    /// RDMA_NOMSG: the RPC message lies in memory that the lists name.
+    /// RDMA_NOMSG: the RPC message lies in the memory of the chunk lists.
     NoMessage(Chunks),
-    /// RDMA_DONE: of an older protocol; ignored (RFC 8166 §4.6.2).
+    /// RDMA_DONE of an older protocol; ignored (RFC 8166 §4.6.2).
     Done,
     /// RDMA_ERROR.
     Error(ErrorBody),
@@ -53,45 +53,45 @@ pub enum Body {
 pub struct Header {
     /// Transaction id.
     pub xid: Xid,
-    /// Credits wanted, in a call, or granted, in a reply. Zero is possible on
+    /// Credits requested by a call, or granted by a reply. Zero is possible on
     /// the wire and means one.
     pub credits: u32,
-    /// The rest.
+    /// Type and chunk lists.
     pub body: Body,
 }
 
-/// The peer's fault: bytes that are no header.
+/// Fault of the peer: not a valid header.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum HeaderError {
-    /// Too short to be answered, or an error about an error: drop it.
+    /// Too short to be answered, or an error about an error: drop the message.
     #[error("a message that cannot be answered: {0}")]
     Unanswerable(&'static str),
-    /// Another version: answer ERR_VERS.
+    /// Another version: answer with ERR_VERS.
     #[error("RPC-over-RDMA version {version}")]
     Version {
         /// Transaction id.
         xid: Xid,
-        /// What was asked for.
+        /// Requested version.
         version: u32,
     },
-    /// Lists that cannot be decoded or are beyond the limits: answer
+    /// Chunk lists that cannot be decoded or exceed the limits: answer with
     /// ERR_CHUNK.
     #[error("bad chunk lists: {why}")]
     Chunk {
         /// Transaction id.
         xid: Xid,
-        /// What is wrong, for a log.
+        /// Fault, for the log.
         why: &'static str,
     },
 }
 
 impl HeaderError {
-    /// The answer: transaction id and error, if there is one.
+    /// Returns transaction id and error of the answer, if there is one.
     #[must_use]
     pub fn answer(&self) -> Option<(Xid, ErrorBody)> {
         match *self {
             Self::Unanswerable(_) => None,
-            // RFC 8166 §4.5.1: the range that is supported.
+            // RFC 8166 §4.5.1: the range of supported versions.
             Self::Version { xid, .. } => {
                 Some((xid, ErrorBody::Version { low: VERSION, high: VERSION }))
             }
@@ -100,7 +100,7 @@ impl HeaderError {
     }
 }
 
-/// A header and what follows it.
+/// A decoded header and the bytes behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded<'a> {
     /// The header.
@@ -110,7 +110,7 @@ pub struct Decoded<'a> {
 }
 
 impl Header {
-    /// Reads the header at the start of a received message.
+    /// Decodes the header at the start of a received message.
     ///
     /// # Errors
     /// [`HeaderError`], which knows its answer.
@@ -122,7 +122,7 @@ impl Header {
         let mut word = || d.u32().map_err(|_| HeaderError::Unanswerable("short"));
         let (xid, version, credits, procedure) = (Xid(word()?), word()?, word()?, word()?);
         if version != VERSION {
-            // An error about an error would come back for ever.
+            // An error about an error would be answered forever.
             return Err(match procedure {
                 ERROR => HeaderError::Unanswerable("an error of another version"),
                 _ => HeaderError::Version { xid, version },
@@ -138,14 +138,14 @@ impl Header {
             }
             DONE => Body::Done,
             ERROR => Body::Error(decode_error(&mut d)?),
-            // RFC 8166 §4.6.1: not used any more, nobody may send it.
+            // RFC 8166 §4.6.1: obsolete and must not be sent.
             MSGP => return Err(HeaderError::Chunk { xid, why: "RDMA_MSGP" }),
             _ => return Err(HeaderError::Chunk { xid, why: "unknown procedure" }),
         };
         Ok(Decoded { header: Self { xid, credits, body }, inline: d.rest() })
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::with_capacity(128);

@@ -1,12 +1,12 @@
-//! Send with Invalidate: a reply that also takes one of the requester's memory
-//! keys out of use, which saves it the work (RFC 8797 §3.2, §4.1).
+//! Send with Invalidate: a reply that also invalidates one of the requester's
+//! memory keys, which saves the requester that work (RFC 8797 §3.2, §4.1).
 
 use crate::private_data::PrivateData;
 use crate::segment::{Chunks, Segment};
 
-/// The memory key a reply to a call with `chunks` invalidates. `None` unless
-/// the peer offered it while connecting and the call registered memory. The
-/// other keys of the call are the requester's to invalidate.
+/// Returns the memory key that a reply to a call with `chunks` invalidates.
+/// `None` unless the peer offered this while connecting and the call registered
+/// memory. The requester invalidates the other keys of the call itself.
 #[must_use]
 pub fn rkey_to_invalidate(peer: &PrivateData, chunks: &Chunks) -> Option<u32> {
     if !peer.remote_invalidation {
@@ -15,7 +15,7 @@ pub fn rkey_to_invalidate(peer: &PrivateData, chunks: &Chunks) -> Option<u32> {
     let reads = chunks.reads.iter().map(|read| &read.target);
     let writes = chunks.writes.iter().flat_map(|chunk| &chunk.segments);
     let reply = chunks.reply.iter().flat_map(|chunk| &chunk.segments);
-    // Any key of the call will do; a segment without bytes may have none.
+    // Any key of the call is suitable; a segment without bytes may have none.
     let mut all = reads.chain(writes).chain(reply);
     all.find(|segment: &&Segment| segment.length > 0).map(|segment| segment.handle)
 }

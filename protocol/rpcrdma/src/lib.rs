@@ -1,10 +1,8 @@
-//! RPC-over-RDMA version 1 (RFC 8166) with its binding for NFS (RFC 8267), the
-//! private data of connections (RFC 8797) and calls in both directions
-//! (RFC 8167). Bytes in, plans out: which memory is pulled before a call is
-//! whole, what of a reply is pushed where and what is sent inline. No device,
-//! no sockets, no clock.
+//! RPC-over-RDMA version 1 (RFC 8166), the private data of connections (RFC 8797)
+//! and calls in both directions (RFC 8167). From received bytes it derives plans:
+//! which memory to read before a call is complete, which parts of a reply to write
+//! where, and which to send inline. No device, no sockets, no clock.
 
-pub mod binding;
 pub mod client;
 pub mod credits;
 pub mod direction;

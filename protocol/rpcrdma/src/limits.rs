@@ -1,31 +1,31 @@
-//! Every bound on what an RPC-over-RDMA peer can push.
+//! Bounds on data from an RPC-over-RDMA peer.
 
-/// Inline threshold where nothing was negotiated, in bytes (RFC 8166 §3.3.3).
+/// Inline threshold without negotiation, in bytes (RFC 8166 §3.3.3).
 pub const DEFAULT_INLINE_BYTES: u32 = 1024;
 
 /// Largest inline threshold that private data can express, in bytes: the size
 /// is sent in KiB minus one, in one byte (RFC 8797 §4.2).
 pub const MAX_INLINE_BYTES: u32 = 256 << 10;
 
-/// What this implementation receives inline by default, in bytes: what the
-/// Linux client sends at most by default.
+/// Default limit of inline messages received, in bytes: the default limit of
+/// the Linux client for sending.
 pub const PREFERRED_INLINE_BYTES: u32 = 4096;
 
 /// Most segments of a read list.
 pub const MAX_READ_SEGMENTS: usize = 256;
 
-/// Most write chunks of one call: one for each READ of a COMPOUND that anyone
-/// sends.
+/// Most write chunks of one call: one for each READ of the longest COMPOUND
+/// that clients send.
 pub const MAX_WRITE_CHUNKS: usize = 16;
 
 /// Most segments of one write or reply chunk.
 pub const MAX_CHUNK_SEGMENTS: usize = 256;
 
-/// Longest call, pulled and inline parts together, in bytes: a 4 MiB WRITE and
-/// room for the rest of its COMPOUND, as over TCP.
+/// Longest call, RDMA Reads and inline parts together, in bytes: a 4 MiB WRITE
+/// and room for the rest of its COMPOUND, as over TCP.
 pub const MAX_CALL_BYTES: usize = (4 << 20) + (64 << 10);
 
-/// Longest part of a call that is no bulk data of its own, in bytes.
+/// Longest part of a call outside separate bulk data, in bytes.
 pub const MAX_STREAM_BYTES: usize = MAX_CALL_BYTES;
 
 /// Most credits granted to one connection.

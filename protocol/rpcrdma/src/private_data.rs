@@ -1,4 +1,4 @@
-//! What both sides say about themselves while they connect (RFC 8797).
+//! Private data that both sides exchange while they connect (RFC 8797).
 
 use crate::limits::{DEFAULT_INLINE_BYTES, MAX_INLINE_BYTES};
 
@@ -12,15 +12,15 @@ pub const PRIVATE_DATA_BYTES: usize = 8;
 /// One side's offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivateData {
-    /// Whether memory of the sender may be invalidated by the peer's Send.
+    /// Set if memory of the sender may be invalidated by the peer's Send.
     pub remote_invalidation: bool,
-    /// Longest message it sends, in bytes; a multiple of 1 KiB.
+    /// Longest message that the side sends, in bytes; a multiple of 1 KiB.
     pub send_bytes: u32,
-    /// Longest message it receives, in bytes; a multiple of 1 KiB.
+    /// Longest message that the side receives, in bytes; a multiple of 1 KiB.
     pub receive_bytes: u32,
 }
 
-/// A side that sent nothing: what RFC 8166 §3.3.3 lets everyone assume.
+/// Values of a side that sent nothing: the defaults of RFC 8166 §3.3.3.
 impl Default for PrivateData {
     fn default() -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Default for PrivateData {
 }
 
 impl PrivateData {
-    /// The bytes that go into the connection request or reply.
+    /// Encodes the bytes for the connection request or reply.
     #[must_use]
     pub fn encode(&self) -> [u8; PRIVATE_DATA_BYTES] {
         let [a, b, c, d] = FORMAT.to_be_bytes();
@@ -40,9 +40,9 @@ impl PrivateData {
         [a, b, c, d, VERSION, flags, encode_size(self.send_bytes), encode_size(self.receive_bytes)]
     }
 
-    /// Reads a peer's private data. Other formats and versions, and none at
-    /// all, mean the defaults (RFC 8797 §5.1). Padding may follow, and what
-    /// belongs to other layers may come first (RFC 8797 §5.2).
+    /// Parses a peer's private data. Other formats and versions, and none at
+    /// all, mean the defaults (RFC 8797 §5.1). Padding may follow, and data of
+    /// other layers may precede it (RFC 8797 §5.2).
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Self {
         let begins = |at: &&[u8; PRIVATE_DATA_BYTES]| at.starts_with(&FORMAT.to_be_bytes());
@@ -67,19 +67,19 @@ fn decode_size(byte: u8) -> u32 {
     (u32::from(byte) + 1) * 1024
 }
 
-/// The inline thresholds of a connection, in bytes: the longest message each
-/// way, transport header included.
+/// Inline thresholds of a connection, in bytes: the longest message in each
+/// direction, transport header included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlineBytes {
-    /// From here to the peer.
+    /// From this side to the peer.
     pub send: u32,
-    /// From the peer to here.
+    /// From the peer to this side.
     pub receive: u32,
 }
 
 impl InlineBytes {
-    /// What follows from both offers: neither side sends more than the other
-    /// receives (RFC 8797 §4.2).
+    /// Derives the thresholds from both offers: neither side sends more than
+    /// the other receives (RFC 8797 §4.2).
     #[must_use]
     pub fn negotiate(own: &PrivateData, peer: &PrivateData) -> Self {
         Self {
@@ -93,7 +93,8 @@ impl InlineBytes {
 mod tests {
     use super::*;
 
-    /// What the Linux client sends: 4 KiB each way, remote invalidation.
+    /// Private data of the Linux client: 4 KiB in each direction, remote
+    /// invalidation.
     const LINUX: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
 
     #[test]
@@ -106,7 +107,7 @@ mod tests {
         let mut padded = LINUX.to_vec();
         padded.resize(56, 0);
         assert_eq!(PrivateData::decode(&padded), expected);
-        // Behind what another layer put there, at no particular place.
+        // Behind data of another layer, at an unaligned offset.
         padded.splice(0..0, [0xf6, 0xab, 0x0e]);
         assert_eq!(PrivateData::decode(&padded), expected);
     }

@@ -1,4 +1,5 @@
-//! Pieces of a peer's memory and the lists they come in (RFC 8166 §4.2, §4.3).
+//! Segments of a peer's memory and the chunk lists they form (RFC 8166 §4.2,
+//! §4.3).
 
 use crate::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS, MAX_WRITE_CHUNKS};
 use std::ops::Range;
@@ -7,7 +8,7 @@ use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 /// A contiguous piece of registered memory of the requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Segment {
-    /// The steering tag (rkey) it is registered under.
+    /// Steering tag (rkey) it is registered under.
     pub handle: u32,
     /// Length in bytes.
     pub length: u32,
@@ -37,10 +38,10 @@ impl Decode for Segment {
 /// A segment of the read list. Segments of one position form a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadSegment {
-    /// Where in the XDR stream its data belongs, in bytes; the stream is the
-    /// one that has all chunks and their padding in place.
+    /// Position of its data in the XDR stream, in bytes; the stream includes
+    /// all chunks and their padding.
     pub position: u32,
-    /// Where the data lies.
+    /// Memory that holds the data.
     pub target: Segment,
 }
 
@@ -60,18 +61,18 @@ impl Decode for ReadSegment {
 /// Memory that a responder may write one data item, or a whole reply, into.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteChunk {
-    /// Its pieces, filled in this order.
+    /// Segments, filled in this order.
     pub segments: Vec<Segment>,
 }
 
 impl WriteChunk {
-    /// Bytes that fit.
+    /// Returns the capacity in bytes.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| u64::from(segment.length)).sum()
     }
 
-    /// The same chunk with the lengths of what was written, `bytes` in all:
+    /// Returns the chunk with the lengths actually written, `bytes` in total:
     /// unused segments have length zero (RFC 8166 §3.4.6, §4.3.2.2).
     #[must_use]
     pub fn used(&self, bytes: usize) -> Self {
@@ -97,19 +98,19 @@ impl Decode for WriteChunk {
     }
 }
 
-/// The three lists every call and reply carries (RFC 8166 §4.3).
+/// The three chunk lists of every call and reply (RFC 8166 §4.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunks {
-    /// Memory the responder reads.
+    /// Memory that the responder reads.
     pub reads: Vec<ReadSegment>,
     /// One chunk for each result that may be written directly.
     pub writes: Vec<WriteChunk>,
-    /// Memory for a reply too long to be sent inline.
+    /// Memory for a reply that is too long to be sent inline.
     pub reply: Option<WriteChunk>,
 }
 
 impl Chunks {
-    /// Whether no memory is offered at all.
+    /// Returns whether no memory is offered at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.writes.is_empty() && self.reply.is_none()
@@ -134,7 +135,7 @@ impl Decode for Chunks {
     }
 }
 
-/// An XDR optional-data list (RFC 4506 §4.19).
+/// Encodes an XDR optional-data list (RFC 4506 §4.19).
 fn encode_list<T: Encode>(items: &[T], e: &mut Encoder) {
     for item in items {
         e.u32(1);
@@ -155,7 +156,7 @@ fn decode_list<T: Decode>(d: &mut Decoder<'_>, max: usize) -> Result<Vec<T>, Xdr
 }
 
 /// Cuts `bytes` (a range of the concatenation of `segments`) into pieces of
-/// single segments. What lies beyond the last segment is left out.
+/// single segments. Bytes beyond the last segment are omitted.
 pub(crate) fn cut(segments: &[Segment], bytes: Range<usize>) -> Vec<Segment> {
     let mut pieces = Vec::new();
     let mut begins = 0;

@@ -1,6 +1,6 @@
-//! Headers spelled out word by word, as RFC 8166 §4 lays them out, in the
-//! shapes NFS clients send them. An optional list that is read with the wrong
-//! length moves everything behind it: these say where the RPC message begins.
+//! Headers spelled out word by word, as defined in RFC 8166 §4, in the shapes
+//! that NFS clients send. An optional list read with the wrong length shifts
+//! everything behind it: these vectors check where the RPC message begins.
 
 use zgate_rpcrdma::server::{CallPlan, DataItem, ReplyPlan, ReplyShape};
 use zgate_rpcrdma::{

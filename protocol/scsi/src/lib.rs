@@ -1,16 +1,17 @@
-//! A SCSI direct-access block device (SPC-4, SBC-4) over a block store, as a
-//! host sees it through any transport. It knows no transport, no clock, no
-//! socket and no thread: a transport brings a [`Command`] and carries the
-//! [`Response`] away.
+//! A SCSI direct-access block device (SPC-4, SBC-4) over a block store,
+//! independent of the transport. It has no clock, no socket and no thread: a
+//! transport passes in a [`Command`] and sends the [`Response`].
 //!
-//! - `disk/` is one logical unit: what is configured, what changes, locks.
-//! - `command/` has one file for each family of commands, and the table that
-//!   says which commands there are and when they may run.
-//! - `target.rs` maps LUNs to disks, as one initiator sees them.
+//! - `disk/` is one logical unit: configuration, state, locks.
+//! - `command/` has one file for each family of commands, and the table of all
+//!   commands with the conditions under which they run.
+//! - `logical_units.rs` maps LUNs to disks, as visible to one initiator;
+//!   `target.rs` runs commands addressed by LUN.
 
 mod command;
 mod disk;
 pub mod limits;
+mod logical_units;
 mod lun;
 mod nexus;
 mod sense;
@@ -28,8 +29,8 @@ pub use disk::config::{AccessState, ConfigError, DiskConfig, Naa, PortGroup, Tar
 pub use disk::reservation_store::{MemoryReservations, ReservationStore};
 pub use disk::running::RunningCommands;
 pub use disk::{Disk, OpenError, ResetReason, ThinSpace};
+pub use logical_units::LogicalUnits;
 pub use lun::Lun;
 pub use nexus::{Nexus, NexusId, TransportId};
 pub use sense::{Asc, FieldPointer, ScsiStatus, Sense, SenseKey, Specific};
-pub use target::LogicalUnits;
 pub use transport::{Finished, Task, Work};

@@ -1,8 +1,8 @@
-//! Every bound an initiator can push against. What an initiator may know is
+//! Bounds on requests of an initiator. Those that concern initiators are
 //! reported in VPD page B0h, RECEIVE COPY RESULTS or VPD page 8Fh.
 
-/// Largest transfer of one command, in bytes (B0h MAXIMUM TRANSFER LENGTH). No
-/// smaller than the 65536 blocks of 512 bytes that hosts send next to a WRITE
+/// Largest transfer of one command, in bytes (B0h MAXIMUM TRANSFER LENGTH). At
+/// least the 65536 blocks of 512 bytes that hosts use together with a WRITE
 /// SAME of that length.
 pub const MAX_TRANSFER_BYTES: u64 = 32 << 20;
 /// Most logical blocks one UNMAP command may name (B0h MAXIMUM UNMAP LBA COUNT).
@@ -15,41 +15,44 @@ pub const MAX_COMPARE_AND_WRITE_BLOCKS: u8 = 255;
 pub const MAX_WRITE_SAME_BYTES: u64 = 1 << 30;
 /// Largest WRITE ATOMIC, in bytes (B0h MAXIMUM ATOMIC TRANSFER LENGTH).
 pub const MAX_ATOMIC_BYTES: u64 = 1 << 20;
-/// Bytes read, written or compared at once by commands that work through a
-/// range by themselves (WRITE SAME, VERIFY, EXTENDED COPY, SANITIZE).
+/// Bytes read, written or compared at once by commands that process a range in
+/// steps (WRITE SAME, VERIFY, EXTENDED COPY, SANITIZE).
 pub const STRIDE_BYTES: u64 = 1 << 20;
-/// Most extents asked of the store for one GET LBA STATUS.
+/// Most extents requested from the store for one GET LBA STATUS.
 pub const MAX_LBA_STATUS_DESCRIPTORS: usize = 1024;
 /// Largest parameter list accepted by any command, in bytes.
 pub const MAX_PARAMETER_LIST_BYTES: u32 = 64 << 10;
 /// Unit attentions kept for one I_T nexus; the oldest are dropped.
 pub const MAX_UNIT_ATTENTIONS: usize = 16;
-/// I_T nexuses a logical unit remembers.
+/// Most I_T nexuses that a logical unit remembers.
 pub const MAX_NEXUSES: usize = 1024;
-/// Registered I_T nexuses of one logical unit.
+/// Most registered I_T nexuses of one logical unit.
 pub const MAX_REGISTRATIONS: usize = 256;
 /// Longest TransportID accepted, in bytes (iSCSI names have at most 223).
 pub const MAX_TRANSPORT_ID_BYTES: usize = 264;
-/// EXTENDED COPY: CSCD (target) descriptors in one parameter list.
+/// EXTENDED COPY: most CSCD (target) descriptors in one parameter list.
 pub const MAX_CSCD_DESCRIPTORS: u16 = 8;
-/// EXTENDED COPY: segment descriptors in one parameter list.
+/// EXTENDED COPY: most segment descriptors in one parameter list.
 pub const MAX_SEGMENT_DESCRIPTORS: u16 = 64;
-/// EXTENDED COPY: bytes of both descriptor lists together.
+/// EXTENDED COPY: most bytes of both descriptor lists together.
 pub const MAX_DESCRIPTOR_LIST_BYTES: u32 = 2048;
-/// EXTENDED COPY: bytes one segment may copy.
+/// EXTENDED COPY: most bytes that one segment may copy.
 pub const MAX_SEGMENT_BYTES: u32 = 256 << 20;
-/// Copy results kept for one I_T nexus until they are fetched or displaced.
+/// Most copy results kept for one I_T nexus until they are fetched or
+/// displaced.
 pub const MAX_COPY_RESULTS: usize = 16;
-/// ROD tokens one logical unit remembers; the oldest are dropped.
+/// Most ROD tokens that one logical unit remembers; the oldest are dropped.
 pub const MAX_ROD_TOKENS: usize = 64;
-/// Block range descriptors of POPULATE TOKEN and WRITE USING TOKEN.
+/// Most block range descriptors of POPULATE TOKEN and WRITE USING TOKEN.
 pub const MAX_TOKEN_RANGES: u16 = 64;
-/// Bytes one POPULATE TOKEN may represent or one WRITE USING TOKEN may move.
+/// Most bytes that one POPULATE TOKEN may represent or one WRITE USING TOKEN
+/// may copy.
 pub const MAX_TOKEN_BYTES: u64 = 4 << 30;
-/// Bytes one WRITE USING TOKEN moves best (8Fh OPTIMAL TRANSFER COUNT).
+/// Optimal number of bytes of one WRITE USING TOKEN (8Fh OPTIMAL TRANSFER
+/// COUNT).
 pub const OPTIMAL_TOKEN_BYTES: u64 = 64 << 20;
-/// Seconds a ROD token stays valid without use; kept by age in tokens, since
-/// this crate has no clock, and reported as the default.
+/// Validity of an unused ROD token in seconds, reported as the default. This
+/// crate has no clock: tokens expire by number instead.
 pub const TOKEN_INACTIVITY_SECONDS: u32 = 60;
 /// Largest physical block reported in READ CAPACITY (16): some hosts accept
 /// no more than 4 KiB. Larger ones show in the B0h granularities.
@@ -65,6 +68,7 @@ const _: () = assert!(MAX_ATOMIC_BYTES <= MAX_TRANSFER_BYTES);
 const _: () = assert!(2 * (MAX_COMPARE_AND_WRITE_BLOCKS as u64) * 4096 <= MAX_TRANSFER_BYTES);
 const _: () = assert!(MAX_UNMAP_DESCRIPTORS * 16 + 8 <= MAX_PARAMETER_LIST_BYTES);
 const _: () = assert!(MAX_DESCRIPTOR_LIST_BYTES + 16 <= MAX_PARAMETER_LIST_BYTES);
-// One list may hold the most of one kind with one of the other kind.
+// One list may hold the maximum of one kind together with one of the other
+// kind.
 const _: () = assert!((MAX_CSCD_DESCRIPTORS as u32 + 1) * 32 + 28 <= MAX_DESCRIPTOR_LIST_BYTES);
 const _: () = assert!((MAX_SEGMENT_DESCRIPTORS as u32 + 1) * 28 + 32 <= MAX_DESCRIPTOR_LIST_BYTES);

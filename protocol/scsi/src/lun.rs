@@ -12,19 +12,19 @@ impl Lun {
     /// Largest LUN that flat space addressing can carry.
     pub const MAX: u16 = 0x3FFF;
 
-    /// A LUN, unless it is too large.
+    /// Creates a LUN, unless the number is too large.
     #[must_use]
     pub const fn new(lun: u16) -> Option<Self> {
         if lun <= Self::MAX { Some(Self(lun)) } else { None }
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn number(self) -> u16 {
         self.0
     }
 
-    /// Reads the eight bytes of a command; `None` names no single-level
+    /// Parses the eight bytes of a command; `None` if they name no single-level
     /// logical unit (another level, another bus, a well-known LUN).
     #[must_use]
     pub fn parse(wire: [u8; 8]) -> Option<Self> {
@@ -41,8 +41,8 @@ impl Lun {
         }
     }
 
-    /// The eight bytes REPORT LUNS gives: peripheral addressing up to 255,
-    /// flat space addressing above.
+    /// Encodes the eight bytes for REPORT LUNS: peripheral addressing up to
+    /// 255, flat space addressing above.
     #[must_use]
     pub fn encode(self) -> [u8; 8] {
         let [mut first, second] = self.0.to_be_bytes();

@@ -4,12 +4,12 @@ use crate::limits::MAX_TRANSPORT_ID_BYTES;
 use crate::wire::{be16, byte};
 use std::fmt;
 
-/// Names one I_T nexus (a session) for its lifetime; never used twice.
+/// Identifies one I_T nexus (a session) for its lifetime; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NexusId(pub u64);
 
-/// The name of an iSCSI initiator port or node as persistent reservations
-/// carry it (SPC-4 §7.6.4.6).
+/// Name of an iSCSI initiator port or node in the form of persistent
+/// reservations (SPC-4 §7.6.4.6).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransportId {
     name: String,
@@ -17,31 +17,31 @@ pub struct TransportId {
 }
 
 impl TransportId {
-    /// An initiator port: node name and ISID.
+    /// Names an initiator port: node name and ISID.
     #[must_use]
     pub fn iscsi_port(name: &str, isid: [u8; 6]) -> Self {
         Self { name: name.to_ascii_lowercase(), isid: Some(isid) }
     }
 
-    /// An initiator node: every port of it.
+    /// Names an initiator node: all its ports.
     #[must_use]
     pub fn iscsi_node(name: &str) -> Self {
         Self { name: name.to_ascii_lowercase(), isid: None }
     }
 
-    /// The iSCSI node name.
+    /// Returns the iSCSI node name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether this name, as registered, stands for the port `other`.
+    /// Returns whether this registered name covers the port `other`.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         self.name == other.name && (self.isid.is_none() || self.isid == other.isid)
     }
 
-    /// The TransportID on the wire, padded to a multiple of four bytes.
+    /// Encodes the TransportID, padded to a multiple of four bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut name = self.name.clone().into_bytes();
@@ -63,8 +63,8 @@ impl TransportId {
         data
     }
 
-    /// Reads one TransportID from the front of `data`; gives it with its
-    /// length in bytes. Only iSCSI (protocol 5h) is understood.
+    /// Parses one TransportID at the front of `data`; returns it with its
+    /// length in bytes. Only iSCSI (protocol 5h) is supported.
     #[must_use]
     pub fn parse(data: &[u8]) -> Option<(Self, usize)> {
         if byte(data, 0) & 0x0F != 0x05 {
@@ -108,20 +108,20 @@ impl fmt::Debug for TransportId {
     }
 }
 
-/// One I_T nexus: who talks to which target port.
+/// One I_T nexus: an initiator port at a target port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nexus {
-    /// This session.
+    /// Id of this session.
     pub id: NexusId,
-    /// The initiator port.
+    /// Name of the initiator port.
     pub initiator: TransportId,
-    /// RELATIVE TARGET PORT IDENTIFIER of the port it came in by.
+    /// RELATIVE TARGET PORT IDENTIFIER of the target port.
     pub relative_port: u16,
 }
 
 impl Nexus {
-    /// Whether both are one I_T nexus in two sessions: the same initiator port at the same
-    /// target port.
+    /// Returns whether both are one I_T nexus in two sessions: the same
+    /// initiator port at the same target port.
     #[must_use]
     pub fn is_same_port(&self, other: &Self) -> bool {
         self.initiator == other.initiator && self.relative_port == other.relative_port

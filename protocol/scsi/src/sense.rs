@@ -2,17 +2,17 @@
 
 use crate::wire::put;
 
-/// How a command ended (SAM-5 §5.3.1).
+/// Status of a command (SAM-5 §5.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ScsiStatus {
     /// Done.
     Good = 0x00,
-    /// Sense data says what happened.
+    /// Details are in the sense data.
     CheckCondition = 0x02,
     /// PRE-FETCH: the blocks fit into the cache.
     ConditionMet = 0x04,
-    /// Come again later.
+    /// Try again later.
     Busy = 0x08,
     /// Another I_T nexus holds a reservation.
     ReservationConflict = 0x18,
@@ -34,9 +34,9 @@ pub enum SenseKey {
     MediumError = 0x3,
     /// Something else in the device failed.
     HardwareError = 0x4,
-    /// The initiator's fault.
+    /// The initiator made an error.
     IllegalRequest = 0x5,
-    /// Something changed.
+    /// A condition changed.
     UnitAttention = 0x6,
     /// Writing is not allowed.
     DataProtect = 0x7,
@@ -83,6 +83,8 @@ codes! {
     COPY_TARGET_NOT_REACHABLE = 0x0D02;
     /// INCORRECT COPY TARGET DEVICE TYPE.
     INCORRECT_COPY_TARGET = 0x0D03;
+    /// INVALID FIELD IN COMMAND INFORMATION UNIT.
+    INVALID_INFORMATION_UNIT = 0x0E03;
     /// UNRECOVERED READ ERROR.
     READ_ERROR = 0x1100;
     /// PARAMETER LIST LENGTH ERROR.
@@ -175,18 +177,18 @@ codes! {
     REGISTRATION_RESOURCES = 0x5504;
 }
 
-/// Where the offending field is (SPC-4 §4.5.2.4.2).
+/// Position of the offending field (SPC-4 §4.5.2.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldPointer {
-    /// The field is in the CDB, otherwise in the parameter list.
+    /// Set if the field is in the CDB, otherwise in the parameter list.
     pub in_cdb: bool,
     /// Byte number.
     pub byte: u16,
-    /// Highest wrong bit, when one is to blame.
+    /// Highest wrong bit, if a single one is wrong.
     pub bit: Option<u8>,
 }
 
-/// What the sense-key specific bytes say.
+/// Content of the sense-key specific bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Specific {
     /// Nothing.
@@ -214,13 +216,13 @@ pub struct Sense {
 }
 
 impl Sense {
-    /// Plain sense data.
+    /// Creates plain sense data.
     #[must_use]
     pub const fn new(key: SenseKey, asc: Asc) -> Self {
         Self { key, asc, information: None, specific: Specific::None, descriptor_format: false }
     }
 
-    /// ILLEGAL REQUEST, INVALID FIELD IN CDB, pointing at `byte`.
+    /// Returns ILLEGAL REQUEST, INVALID FIELD IN CDB, pointing at `byte`.
     #[must_use]
     pub const fn invalid_cdb(byte: u16, bit: Option<u8>) -> Self {
         let mut sense = Self::new(SenseKey::IllegalRequest, Asc::INVALID_FIELD_IN_CDB);
@@ -228,7 +230,8 @@ impl Sense {
         sense
     }
 
-    /// ILLEGAL REQUEST, INVALID FIELD IN PARAMETER LIST, pointing at `byte`.
+    /// Returns ILLEGAL REQUEST, INVALID FIELD IN PARAMETER LIST, pointing at
+    /// `byte`.
     #[must_use]
     pub const fn invalid_parameter(byte: u16) -> Self {
         let mut sense = Self::new(SenseKey::IllegalRequest, Asc::INVALID_FIELD_IN_PARAMETERS);
@@ -236,20 +239,20 @@ impl Sense {
         sense
     }
 
-    /// ILLEGAL REQUEST with `asc`.
+    /// Returns ILLEGAL REQUEST with `asc`.
     #[must_use]
     pub const fn illegal(asc: Asc) -> Self {
         Self::new(SenseKey::IllegalRequest, asc)
     }
 
-    /// With INFORMATION.
+    /// Adds INFORMATION.
     #[must_use]
     pub const fn with_information(mut self, information: u64) -> Self {
         self.information = Some(information);
         self
     }
 
-    /// The three sense-key specific bytes.
+    /// Returns the three sense-key specific bytes.
     fn specific_bytes(&self) -> Option<[u8; 3]> {
         match self.specific {
             Specific::None => None,
@@ -268,7 +271,7 @@ impl Sense {
         }
     }
 
-    /// The bytes on the wire, in the format the control mode page asks for
+    /// Encodes the sense data in the format that the control mode page selects
     /// (SPC-4 §4.5.2 and §4.5.3).
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -278,7 +281,7 @@ impl Sense {
     fn encode_fixed(&self) -> Vec<u8> {
         let mut data = vec![0u8; 18];
         data[0] = 0x70;
-        // VALID=1 only when the value fits into four bytes (SPC-4 §4.5.3).
+        // VALID=1 only if the value fits into four bytes (SPC-4 §4.5.3).
         if let Some(information) = self.information.and_then(|value| u32::try_from(value).ok()) {
             data[0] |= 0x80;
             put(&mut data, 3, &information.to_be_bytes());

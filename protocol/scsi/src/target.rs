@@ -1,61 +1,30 @@
-//! The logical units behind one target, as one initiator sees them.
+//! Commands addressed by LUN.
 
 use crate::command::{Command, Response, inquiry, report_luns};
-use crate::disk::Disk;
+use crate::logical_units::LogicalUnits;
 use crate::lun::Lun;
 use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
 use crate::transport::{Alone, Task};
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use zgate_store::Payload;
 
-/// A map from LUNs to disks. LUN masking is a map with fewer entries.
-#[derive(Clone, Debug, Default)]
-pub struct LogicalUnits {
-    disks: BTreeMap<Lun, Arc<Disk>>,
-}
-
 impl LogicalUnits {
-    /// The map of these logical units.
-    #[must_use]
-    pub fn new(disks: impl IntoIterator<Item = (Lun, Arc<Disk>)>) -> Self {
-        Self { disks: disks.into_iter().collect() }
-    }
-
-    /// The disk behind a LUN.
-    #[must_use]
-    pub fn get(&self, lun: Lun) -> Option<&Arc<Disk>> {
-        self.disks.get(&lun)
-    }
-
-    /// Every logical unit in the order of its LUN.
-    pub fn iter(&self) -> impl Iterator<Item = (Lun, &Arc<Disk>)> {
-        self.disks.iter().map(|(lun, disk)| (*lun, disk))
-    }
-
-    /// The LUNs, ascending.
-    #[must_use]
-    pub fn numbers(&self) -> Vec<Lun> {
-        self.disks.keys().copied().collect()
-    }
-
-    /// Runs a command addressed by the eight LUN bytes of a transport, without a task that
-    /// could be aborted.
+    /// Runs a command addressed by the eight LUN bytes of a transport, without
+    /// a task that could be aborted.
     pub async fn execute(&self, lun: [u8; 8], command: Command) -> Response {
         self.execute_task(lun, command, &Alone).await
     }
 
-    /// Runs the command of a task. The future must not be dropped before its end.
+    /// Runs the command of a task. Do not drop the future before its end.
     pub async fn execute_task(&self, lun: [u8; 8], command: Command, task: &dyn Task) -> Response {
-        match Lun::parse(lun).and_then(|lun| self.disks.get(&lun)) {
+        match Lun::parse(lun).and_then(|lun| self.get(lun)) {
             Some(disk) => disk.execute_among(Some(self), command, task).await,
             None => self.absent(&command),
         }
     }
 
-    /// What a LUN without a logical unit answers (SPC-4 §6.33, §6.6.2,
-    /// §6.39).
+    /// Returns the response of a LUN without a logical unit (SPC-4 §6.33,
+    /// §6.6.2, §6.39).
     fn absent(&self, command: &Command) -> Response {
         let cdb = &command.cdb;
         let not_supported = Sense::illegal(Asc::LUN_NOT_SUPPORTED);
@@ -67,7 +36,7 @@ impl LogicalUnits {
                 Ok(data) => good(data, cdb.be32(6)),
                 Err(sense) => Response::check(sense),
             },
-            // REQUEST SENSE succeeds and tells what is wrong.
+            // REQUEST SENSE succeeds and returns the reason.
             0x03 => {
                 let sense = Sense {
                     descriptor_format: cdb.byte(1) & 0x01 != 0,
@@ -93,6 +62,7 @@ fn good(mut data: Vec<u8>, allocation_bytes: u32) -> Response {
 mod tests {
     use super::*;
     use crate::testing::Bench;
+    use std::sync::Arc;
 
     #[test]
     fn absent_luns_answer_inquiry_and_report_luns() {

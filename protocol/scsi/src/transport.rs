@@ -1,28 +1,29 @@
-//! What a command needs of the transport that brought it.
+//! Interface between a command and the transport that received it.
 
 use crate::nexus::Nexus;
 use std::pin::Pin;
 
-/// Work of a logical unit that takes as long as the store does.
+/// Work of a logical unit; takes as long as the store does.
 pub type Work<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
-/// Whether the work came to its end.
+/// Returns whether the work was completed.
 pub type Finished<'a> = Pin<Box<dyn Future<Output = bool> + 'a>>;
 
-/// One command as its transport keeps it. The transport owns the tasks and the clock.
+/// One command in its transport. The transport owns the tasks and the clock.
 pub trait Task {
-    /// Whether the command was aborted: by task management, by a preempt, or with its
-    /// session. It must not take effect then if it has not yet.
+    /// Returns whether the command was aborted: by task management, by a
+    /// preempt, or with its session. It must not take effect any more then.
     fn is_aborted(&self) -> bool;
 
-    /// Aborts the commands that these I_T nexuses have on the logical unit, without an
-    /// answer to them, but not this command's own I_T nexus.
+    /// Aborts commands of the selected I_T nexuses on the logical unit, without
+    /// a response to them; this command's own I_T nexus is excluded.
     fn abort_others(&self, which: &dyn Fn(&Nexus) -> bool);
 
-    /// Lets `work` go on for as long as one command may keep others waiting.
+    /// Runs `work` for at most the time that one command may delay others.
     fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a>;
 }
 
-/// A command without a transport: nobody aborts it, and it may take any time.
+/// Task of a command without a transport: it is never aborted and has no time
+/// limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Alone;
 

@@ -1,40 +1,41 @@
 //! Big-endian fields of CDBs, parameter lists and parameter data. Reads past
-//! the end give zero: every length is checked where it has a meaning, and a
-//! field that is not there has the value a peer left unset.
+//! the end return zero: lengths are checked where they have a meaning, and a
+//! missing field equals one that the peer left zero.
 
-/// The byte at `at`.
+/// Reads the byte at `at`.
 pub(crate) fn byte(data: &[u8], at: usize) -> u8 {
     data.get(at).copied().unwrap_or(0)
 }
 
-/// The 16-bit field at `at`.
+/// Reads the 16-bit field at `at`.
 pub(crate) fn be16(data: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([byte(data, at), byte(data, at + 1)])
 }
 
-/// The 24-bit field at `at`.
+/// Reads the 24-bit field at `at`.
 pub(crate) fn be24(data: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([0, byte(data, at), byte(data, at + 1), byte(data, at + 2)])
 }
 
-/// The 32-bit field at `at`.
+/// Reads the 32-bit field at `at`.
 pub(crate) fn be32(data: &[u8], at: usize) -> u32 {
     (u32::from(be16(data, at)) << 16) | u32::from(be16(data, at + 2))
 }
 
-/// The 64-bit field at `at`.
+/// Reads the 64-bit field at `at`.
 pub(crate) fn be64(data: &[u8], at: usize) -> u64 {
     (u64::from(be32(data, at)) << 32) | u64::from(be32(data, at + 4))
 }
 
-/// Writes a field of parameter data at `at`; what does not fit is dropped.
+/// Writes a field of parameter data at `at`; bytes that do not fit are dropped.
 pub(crate) fn put(data: &mut [u8], at: usize, field: &[u8]) {
     if let Some(place) = data.get_mut(at..at + field.len()) {
         place.copy_from_slice(field);
     }
 }
 
-/// `text` in ASCII, cut and padded with spaces to `N` bytes (SPC-4 §4.3.1).
+/// Returns `text` in ASCII, cut and padded with spaces to `N` bytes (SPC-4
+/// §4.3.1).
 pub(crate) fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];
     for (place, byte) in field.iter_mut().zip(text.bytes()) {

@@ -4,16 +4,16 @@
 use bytes::Bytes;
 use thiserror::Error;
 
-/// The peer's fault: the bytes are not the XDR they should be.
+/// Fault of the peer: the bytes are not valid XDR.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum XdrError {
     /// The input ends too early.
     #[error("input ends early")]
     Short,
-    /// A length or count is above its limit.
+    /// A length or count exceeds its limit.
     #[error("length above its limit")]
     TooLong,
-    /// A discriminant or boolean has no meaning here.
+    /// A discriminant or boolean has no meaning.
     #[error("value out of range")]
     BadValue,
     /// Padding bytes are missing.
@@ -33,8 +33,8 @@ pub trait Decode: Sized {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError>;
 }
 
-/// Bulk data that was received apart from the rest of the message. It belongs
-/// at `at` in the remaining bytes, without its padding, which stays in them.
+/// Bulk data that was received separately from the rest of the message. It
+/// belongs at `at` in the remaining bytes; its padding stays in them.
 #[derive(Clone, Debug)]
 struct Splice {
     at: usize,
@@ -45,7 +45,7 @@ struct Splice {
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     input: &'a [u8],
-    /// Whose bytes the input is, when they can be shared.
+    /// Owner of the input bytes, if they can be shared.
     owner: Option<&'a Bytes>,
     at: usize,
     splice: Option<Splice>,
@@ -54,58 +54,59 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// A cursor over a message that is all in one piece.
+    /// Creates a decoder of a contiguous message.
     #[must_use]
     pub fn new(input: &'a [u8]) -> Self {
         Self { input, owner: None, at: 0, splice: None, bulk_bytes: 0, copied_bytes: 0 }
     }
 
-    /// A cursor over a message whose opaque body at `at` was received into
-    /// `data`; `input` is the message without that body (its length word and
-    /// padding stay in `input`).
+    /// Creates a decoder of a message whose opaque body at `at` was received
+    /// into `data`; `input` is the message without that body (its length word
+    /// and padding stay in `input`).
     #[must_use]
     pub fn with_splice(input: &'a [u8], at: usize, data: Bytes) -> Self {
         Self { splice: Some(Splice { at, data }), ..Self::new(input) }
     }
 
-    /// A cursor over a message whose bulk data are taken out as slices of it,
-    /// which keep all of it alive.
+    /// Creates a decoder of a message whose bulk data is returned as slices of
+    /// it, which keep all of it allocated.
     #[must_use]
     pub fn shared(input: &'a Bytes) -> Self {
         Self { owner: Some(input), ..Self::new(input) }
     }
 
-    /// Bytes of bulk data that were taken so far.
+    /// Returns the bytes of bulk data taken so far.
     #[must_use]
     pub fn bulk_bytes(&self) -> usize {
         self.bulk_bytes
     }
 
-    /// Bytes of bulk data that were copied for it.
+    /// Returns the bytes of bulk data that were copied.
     #[must_use]
     pub fn copied_bytes(&self) -> usize {
         self.copied_bytes
     }
 
-    /// Position in the input, in bytes.
+    /// Returns the position in the input, in bytes.
     #[must_use]
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// Bytes not read yet (a spliced body does not count).
+    /// Returns the number of bytes not read yet, without a spliced body.
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.input.len() - self.at
     }
 
-    /// Length of the whole message in bytes, a spliced body included.
+    /// Returns the length of the whole message in bytes, a spliced body
+    /// included.
     #[must_use]
     pub fn total_len(&self) -> usize {
         self.input.len() + self.splice.as_ref().map_or(0, |splice| splice.data.len())
     }
 
-    /// The bytes not read yet.
+    /// Returns the bytes not read yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         &self.input[self.at..]
@@ -132,7 +133,7 @@ impl<'a> Decoder<'a> {
         Ok(bytes)
     }
 
-    /// Fixed-length opaque data with its padding.
+    /// Takes fixed-length opaque data with its padding.
     ///
     /// # Errors
     /// [`XdrError::Short`].
@@ -142,7 +143,8 @@ impl<'a> Decoder<'a> {
         Ok(bytes)
     }
 
-    /// Variable-length opaque data of at most `max` bytes, with its padding.
+    /// Takes variable-length opaque data of at most `max` bytes, with its
+    /// padding.
     ///
     /// # Errors
     /// [`XdrError::TooLong`] or [`XdrError::Short`].
@@ -151,9 +153,9 @@ impl<'a> Decoder<'a> {
         self.opaque_fixed(len)
     }
 
-    /// Variable-length bulk data of at most `max` bytes. A body that was
-    /// received apart is returned as it is, one of a shared message as a slice
-    /// of it; otherwise it is copied out.
+    /// Takes variable-length bulk data of at most `max` bytes. A body that was
+    /// received separately is returned as it is, one of a shared message as a
+    /// slice of it; otherwise it is copied.
     ///
     /// # Errors
     /// [`XdrError::TooLong`], [`XdrError::Short`], or
@@ -181,10 +183,10 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Skips variable-length bulk data and says where its body lies:
-    /// `(offset of the body, length)`. The body itself need not be there yet;
-    /// this ends the walk. Used to find the body of a WRITE before it is
-    /// received.
+    /// Skips variable-length bulk data and returns
+    /// `(offset of the body, length)`. The body itself need not be present yet;
+    /// no more can be decoded afterwards. Used to find the body of a WRITE
+    /// before it is received.
     ///
     /// # Errors
     /// [`XdrError::TooLong`] or [`XdrError::Short`].
@@ -193,7 +195,7 @@ impl<'a> Decoder<'a> {
         Ok((self.at, len))
     }
 
-    /// A count or length of at most `max`.
+    /// Reads a count or length of at most `max`.
     ///
     /// # Errors
     /// [`XdrError::TooLong`] or [`XdrError::Short`].
@@ -202,7 +204,7 @@ impl<'a> Decoder<'a> {
         if len > max { Err(XdrError::TooLong) } else { Ok(len) }
     }
 
-    /// Unsigned integer.
+    /// Reads an unsigned integer.
     ///
     /// # Errors
     /// [`XdrError::Short`].
@@ -211,7 +213,7 @@ impl<'a> Decoder<'a> {
         Ok(u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
     }
 
-    /// Unsigned hyper integer.
+    /// Reads an unsigned hyper integer.
     ///
     /// # Errors
     /// [`XdrError::Short`].
@@ -219,14 +221,14 @@ impl<'a> Decoder<'a> {
         Ok(u64::from(self.u32()?) << 32 | u64::from(self.u32()?))
     }
 
-    /// A counted array of at most `max` elements.
+    /// Reads a counted array of at most `max` elements.
     ///
     /// # Errors
     /// [`XdrError::TooLong`] or an element's own error.
     pub fn array<T: Decode>(&mut self, max: usize) -> Result<Vec<T>, XdrError> {
         let count = self.length(max)?;
-        // An element takes at least four bytes: a count the input cannot hold
-        // is refused before memory is reserved for it.
+        // An element takes at least four bytes: refuse a count that the input
+        // cannot hold before memory is reserved for it.
         if count > self.remaining() / 4 {
             return Err(XdrError::Short);
         }
@@ -238,7 +240,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Padding after `len` bytes of opaque data (RFC 4506 §4.9).
+/// Returns the padding after `len` bytes of opaque data (RFC 4506 §4.9).
 pub(crate) fn padding(len: usize) -> usize {
     len.wrapping_neg() & 3
 }

@@ -1,5 +1,5 @@
-//! Writing XDR. File data never enters the encoder's buffer: it is kept as a
-//! segment of its own between two runs of encoded bytes.
+//! XDR encoder. File data never enters the encoder's buffer: it is kept as a
+//! separate segment between two runs of encoded bytes.
 
 use crate::decode::padding;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -16,12 +16,12 @@ pub trait Encode {
 pub enum Segment {
     /// Encoded bytes.
     Bytes(Bytes),
-    /// Bulk data, sent from where it lies.
+    /// Bulk data, sent without a copy.
     Payload(Payload),
 }
 
 impl Segment {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -30,29 +30,29 @@ impl Segment {
         }
     }
 
-    /// Whether it holds nothing.
+    /// Returns whether the segment is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A result that a transport may place into the requester's memory by itself
-/// (RFC 8166 §3.4.2). One without bytes is one, too.
+/// A result that a transport may place directly into the requester's memory
+/// (RFC 8166 §3.4.2). An empty result counts as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
-    /// Where in the message its bytes begin, behind their length word.
+    /// Offset in the message of its first byte, behind its length word.
     pub offset: usize,
-    /// Bytes without padding.
+    /// Length in bytes, without padding.
     pub len: usize,
 }
 
-/// An encoded message: pieces to be sent one after the other. Cheap to clone.
+/// An encoded message: segments to be sent one after the other. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
-    /// The pieces.
+    /// Segments in order.
     pub segments: Vec<Segment>,
-    /// The results in them that may be placed directly, in their order.
+    /// Results that may be placed directly, in order.
     pub direct: Vec<Direct>,
 }
 
@@ -63,20 +63,20 @@ impl From<Bytes> for Message {
 }
 
 impl Message {
-    /// Puts another message behind this one.
+    /// Appends another message.
     pub fn extend(&mut self, more: Self) {
         let at = self.len();
         self.direct.extend(more.direct.iter().map(|item| item.behind(at)));
         self.segments.extend(more.segments);
     }
 
-    /// Total length in bytes.
+    /// Returns the total length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.segments.iter().map(Segment::len).sum()
     }
 
-    /// Bytes of bulk data in it.
+    /// Returns the bytes of bulk data.
     #[must_use]
     pub fn payload_bytes(&self) -> usize {
         let of = |segment: &Segment| match segment {
@@ -86,14 +86,14 @@ impl Message {
         self.segments.iter().map(of).sum()
     }
 
-    /// Whether it holds nothing.
+    /// Returns whether the message is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Everything in one piece, for tests and small messages. A file span
-    /// cannot be flattened: returns `None`.
+    /// Returns the message in one piece, for tests and small messages; `None`
+    /// if it contains a file span.
     #[must_use]
     pub fn flatten(&self) -> Option<Bytes> {
         if let [Segment::Bytes(only)] = self.segments.as_slice() {
@@ -118,7 +118,7 @@ impl Direct {
     }
 }
 
-/// A place in an encoder that can be rolled back to.
+/// A position in an encoder that can be rolled back to.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     segments: usize,
@@ -135,41 +135,41 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An empty encoder.
+    /// Creates an empty encoder.
     #[must_use]
     pub fn new() -> Self {
         Self::with_capacity(512)
     }
 
-    /// An empty encoder with room for `capacity` bytes.
+    /// Creates an empty encoder with room for `capacity` bytes.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self { buffer: BytesMut::with_capacity(capacity), ..Self::default() }
     }
 
-    /// Bytes written so far, bulk data included.
+    /// Returns the number of bytes written so far, bulk data included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.flushed_bytes + self.buffer.len()
     }
 
-    /// Whether nothing was written.
+    /// Returns whether nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Remembers this place.
+    /// Returns a mark of the present position.
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark { segments: self.segments.len(), buffered: self.buffer.len() }
     }
 
-    /// Forgets all that was written after `mark`, bulk data included.
+    /// Removes everything written after `mark`, bulk data included.
     pub fn rollback(&mut self, mark: Mark) {
         if self.segments.len() > mark.segments {
-            // The bytes before the mark were flushed in front of bulk data:
-            // take them back into the buffer.
+            // The bytes before the mark were moved to a segment in front of
+            // bulk data: move them back into the buffer.
             let flushed = self.segments.split_off(mark.segments);
             self.flushed_bytes = self.segments.iter().map(Segment::len).sum();
             self.buffer.clear();
@@ -178,46 +178,46 @@ impl Encoder {
             }
         }
         self.buffer.truncate(mark.buffered);
-        // One without bytes may end at the mark; one behind it has at least
-        // its length word there.
+        // An empty result may end at the mark; one behind it has at least its
+        // length word there.
         let left = self.len();
         self.direct.retain(|item| item.offset <= left);
     }
 
-    /// Overwrites the word at `mark`, written before as a placeholder.
+    /// Overwrites the word at `mark`, a placeholder written before.
     pub fn patch_u32(&mut self, mark: Mark, value: u32) {
         debug_assert_eq!(mark.segments, self.segments.len(), "patch across bulk data");
         self.buffer[mark.buffered..mark.buffered + 4].copy_from_slice(&value.to_be_bytes());
     }
 
-    /// Unsigned integer.
+    /// Writes an unsigned integer.
     pub fn u32(&mut self, value: u32) {
         self.buffer.put_u32(value);
     }
 
-    /// Unsigned hyper integer.
+    /// Writes an unsigned hyper integer.
     pub fn u64(&mut self, value: u64) {
         self.buffer.put_u64(value);
     }
 
-    /// Raw bytes without padding.
+    /// Writes raw bytes without padding.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.buffer.put_slice(bytes);
     }
 
-    /// Fixed-length opaque data with padding.
+    /// Writes fixed-length opaque data with padding.
     pub fn opaque_fixed(&mut self, bytes: &[u8]) {
         self.buffer.put_slice(bytes);
         self.buffer.put_bytes(0, padding(bytes.len()));
     }
 
-    /// Variable-length opaque data.
+    /// Writes variable-length opaque data.
     pub fn opaque(&mut self, bytes: &[u8]) {
         self.u32(bytes.len() as u32);
         self.opaque_fixed(bytes);
     }
 
-    /// Variable-length bulk data, kept as a segment of its own.
+    /// Writes variable-length bulk data, kept as a separate segment.
     pub fn bulk(&mut self, payload: Payload) {
         let len = payload.len();
         self.u32(len as u32);
@@ -229,13 +229,13 @@ impl Encoder {
         self.buffer.put_bytes(0, padding(len));
     }
 
-    /// The same for a result that may be placed directly.
+    /// Writes bulk data that may be placed directly.
     pub fn direct_bulk(&mut self, payload: Payload) {
         self.note_direct(payload.len());
         self.bulk(payload);
     }
 
-    /// Variable-length opaque data that may be placed directly.
+    /// Writes variable-length opaque data that may be placed directly.
     pub fn direct_opaque(&mut self, bytes: &[u8]) {
         self.note_direct(bytes.len());
         self.opaque(bytes);
@@ -246,7 +246,7 @@ impl Encoder {
         self.direct.push(Direct { offset, len });
     }
 
-    /// A counted array.
+    /// Writes a counted array.
     pub fn array<T: Encode>(&mut self, items: &[T]) {
         self.u32(items.len() as u32);
         for item in items {
@@ -254,7 +254,7 @@ impl Encoder {
         }
     }
 
-    /// Appends a finished message as it is.
+    /// Appends a finished message.
     pub fn append(&mut self, message: &Message) {
         let at = self.len();
         self.direct.extend(message.direct.iter().map(|item| item.behind(at)));
@@ -278,7 +278,7 @@ impl Encoder {
         }
     }
 
-    /// The finished message.
+    /// Returns the finished message.
     #[must_use]
     pub fn finish(mut self) -> Message {
         self.flush();

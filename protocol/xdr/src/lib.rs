@@ -1,5 +1,5 @@
 //! XDR (RFC 4506): a bounded decoder, an encoder that keeps bulk data out of
-//! its buffer, and macros that declare a type with both directions at once.
+//! its buffer, and macros that declare a type together with its codec.
 
 mod decode;
 mod encode;

@@ -31,7 +31,7 @@ impl<const MAX: usize> From<&[u8]> for Opaque<MAX> {
     }
 }
 
-/// The same for a result that a transport may place directly; see
+/// Opaque data of at most `MAX` bytes that a transport may place directly; see
 /// [`crate::Direct`].
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DirectOpaque<const MAX: usize>(pub Vec<u8>);
@@ -119,7 +119,7 @@ macro_rules! xdr_enum {
         #[repr(u32)]
         $vis enum $name { $($(#[$vmeta])* $variant = $value),* }
         impl $name {
-            /// The value for a number, when it has one.
+            /// Returns the value for a number, if there is one.
             #[must_use]
             $vis fn from_u32(value: u32) -> Option<Self> {
                 match value { $(v if v == $value => Some(Self::$variant),)* _ => None }
@@ -178,7 +178,7 @@ mod tests {
         DirectOpaque::<9>(b"link".to_vec()).encode(&mut e);
         e.direct_bulk(Payload::Bytes(Bytes::from_static(b"gone")));
         e.rollback(mark);
-        // The empty one ends at the mark and is still there.
+        // The empty result ends at the mark and remains.
         let direct = |offset, len| crate::Direct { offset, len };
         let first = e.finish();
         assert_eq!(first.direct, [direct(8, 7), direct(20, 0)]);

@@ -1,43 +1,43 @@
-//! What happens to devices as a whole.
+//! Events of whole devices.
 
 use std::fmt;
 
-/// Something that happened to a device.
+/// An event of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceEvent {
-    /// It came, and is used from now on.
+    /// The device was added and is used from now on.
     Arrived {
-        /// Its name.
+        /// Name of the device.
         device: String,
     },
-    /// It failed or was taken away, and its connections with it.
+    /// The device failed or was removed; its connections have ended.
     Gone {
-        /// Its name.
+        /// Name of the device.
         device: String,
     },
     /// A port came up.
     PortUp {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// The port's number.
+        /// Port number.
         port: u8,
     },
-    /// A port went down; connections over it end when their retries do.
+    /// A port went down; its connections end when their retries are exhausted.
     PortDown {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// The port's number.
+        /// Port number.
         port: u8,
     },
-    /// Anything else, in words.
+    /// Any other event, as text.
     Other(String),
 }
 
 impl DeviceEvent {
-    /// The kinds there are, for counters.
+    /// Names of the kinds, for counters.
     pub const KINDS: [&'static str; 5] = ["arrived", "gone", "port_up", "port_down", "other"];
 
-    /// Which of [`Self::KINDS`] it is.
+    /// Returns the index in [`Self::KINDS`].
     #[must_use]
     pub fn kind(&self) -> usize {
         match self {
@@ -53,14 +53,19 @@ impl DeviceEvent {
 impl fmt::Display for DeviceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Arrived { device } => write!(f, "{device}: there, and used from now on"),
+            Self::Arrived { device } => write!(f, "{device}: added, used from now on"),
             Self::Gone { device } => {
-                write!(f, "{device}: failed or taken away; TCP is served until it is back")
+                write!(
+                    f,
+                    "{device}: failed or removed; clients are served over TCP until it is \
+                    back"
+                )
             }
             Self::PortUp { device, port } => write!(f, "{device}: port {port} is up"),
             Self::PortDown { device, port } => write!(
                 f,
-                "{device}: port {port} is down; its clients come back when it does, or over TCP"
+                "{device}: port {port} is down; its clients reconnect when it is up again, or \
+                 over TCP"
             ),
             Self::Other(text) => f.write_str(text),
         }

@@ -1,4 +1,4 @@
-//! Memory that is not the host's, a GPU's for instance, and peers that write it.
+//! Memory outside the host, such as a GPU's, and access of peers to it.
 
 use std::any::Any;
 use std::fmt;
@@ -6,40 +6,40 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-/// Memory of another device. It is there as long as this is.
+/// Memory of another device, allocated as long as this value exists.
 pub trait Foreign: Send + Sync + fmt::Debug {
-    /// Its address, by which the system's drivers know it.
+    /// Returns its address as known to the drivers.
     fn address(&self) -> u64;
 
-    /// A dmabuf that begins with the first byte of `range`.
+    /// Exports a dmabuf that begins with the first byte of `range`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason for which there is none.
     fn dmabuf(&self, range: Range<usize>) -> io::Result<OwnedFd>;
 
-    /// Copies into it, for a fabric that has no hardware to do it.
+    /// Copies data into the memory, for a fabric without hardware.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     fn write(&self, at: usize, data: &[u8]) -> io::Result<()>;
 }
 
-/// A part of foreign memory that peers may write. Out of reach when this is
-/// dropped.
+/// A part of foreign memory that peers may write until this is dropped.
 pub struct Window {
-    /// The key peers name it by.
+    /// Key by which peers name it.
     pub rkey: u32,
-    /// The address peers name its first byte by.
+    /// Address by which peers name its first byte.
     pub address: u64,
     /// Length in bytes.
     pub len: usize,
-    /// How it was registered: "dmabuf", "peer memory".
+    /// Method of registration: "dmabuf", "peer memory".
     pub how: &'static str,
     registration: Box<dyn Any + Send + Sync>,
 }
 
 impl Window {
-    /// `registration` ends the reach when it is dropped, and keeps the memory.
+    /// Creates a window. `registration` ends the access when it is dropped, and
+    /// keeps the memory alive.
     #[must_use]
     pub fn new(
         (rkey, address, len): (u32, u64, usize),

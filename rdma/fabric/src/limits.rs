@@ -1,7 +1,7 @@
 //! Bounds of connections and messages.
 
-/// Private data a connection request carries, in bytes: what the InfiniBand
-/// connection manager leaves to users of the RDMA_PS_TCP port space.
+/// Private data of a connection request, in bytes: the space that the
+/// InfiniBand connection manager leaves to users of the RDMA_PS_TCP port space.
 pub const MAX_REQUEST_PRIVATE_BYTES: usize = 56;
 
 /// Private data of an accepting reply, in bytes.
@@ -13,7 +13,7 @@ pub const MAX_REJECT_PRIVATE_BYTES: usize = 148;
 /// Longest single message the emulated fabric carries, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Requests of a peer that the emulated fabric keeps while no receive is
+/// Most requests of a peer that the emulated fabric queues while no receive is
 /// posted for the first of them.
 pub const MAX_STALLED_REQUESTS: usize = 4096;
 

@@ -1,4 +1,4 @@
-//! The traits.
+//! Traits of a fabric and its connections.
 
 use crate::device::DeviceEvent;
 use crate::foreign::{Foreign, Window};
@@ -14,29 +14,29 @@ use std::task::{Context, Poll};
 use thiserror::Error;
 use zgate_store::AlignedBuf;
 
-/// What a peer may do with exposed memory.
+/// Access of peers to exposed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Read it.
+    /// Peers may read.
     pub read: bool,
-    /// Write it.
+    /// Peers may write.
     pub write: bool,
 }
 
 /// Sizes of a connection's queues.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueOptions {
-    /// Receives that may be posted.
+    /// Number of receives that may be posted.
     pub receives: u32,
-    /// Sends, RDMA Writes and RDMA Reads under way at the same time; more are
-    /// kept until there is room.
+    /// Number of sends, RDMA Writes and RDMA Reads in flight; more are queued
+    /// until there is room.
     pub sends: u32,
-    /// RDMA Reads under way towards the peer; the peer's limit counts, too.
+    /// Number of RDMA Reads in flight to the peer; limited by the peer as well.
     pub initiator_depth: u8,
-    /// RDMA Reads the peer may have under way.
+    /// Number of RDMA Reads that the peer may have in flight.
     pub responder_resources: u8,
-    /// How often a peer without a posted receive is tried again; 7 is for
-    /// ever.
+    /// Number of retries for a peer without a posted receive; 7 means
+    /// unlimited.
     pub rnr_retries: u8,
 }
 
@@ -52,43 +52,43 @@ impl Default for QueueOptions {
     }
 }
 
-/// What a side brings to a connection.
+/// Parameters of one side of a connection.
 #[derive(Debug, Default)]
 pub struct Setup {
-    /// Its queues.
+    /// Sizes of its queues.
     pub options: QueueOptions,
-    /// Receives posted before the peer can send.
+    /// Receives that are posted before the peer can send.
     pub receives: Vec<(WorkId, AlignedBuf)>,
-    /// What the peer is told; see [`crate::limits`].
+    /// Private data for the peer; see [`crate::limits`].
     pub private_data: Vec<u8>,
 }
 
-/// Why no connection was made.
+/// Reason for which a connection was not established.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The peer said no, with this private data.
+    /// The peer rejected it, with this private data.
     #[error("the peer rejects the connection")]
     Rejected(Vec<u8>),
-    /// Nobody answers, or the system failed.
+    /// The peer did not answer, or the system failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// A connection this side asked for.
+/// A connection initiated by this side.
 #[derive(Debug)]
 pub struct Established {
     /// The connection.
     pub connection: Box<dyn Connection>,
-    /// What the peer said with its answer. Zeros may follow it.
+    /// Private data of the peer's answer. Zeros may follow it.
     pub private_data: Vec<u8>,
 }
 
-/// A way to make connections and to register memory.
+/// A fabric: makes connections and registers memory.
 pub trait Fabric: Send + Sync + fmt::Debug {
     /// Listens on an address.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the operating system.
     fn listen(&self, address: SocketAddr) -> io::Result<Box<dyn Listener>>;
 
     /// Connects to an address.
@@ -98,16 +98,17 @@ pub trait Fabric: Send + Sync + fmt::Debug {
         setup: Setup,
     ) -> BoxFuture<'static, Result<Established, ConnectError>>;
 
-    /// Lets peers use a buffer, which is out of reach until it is withdrawn.
+    /// Registers a buffer for peers. The owner cannot access it until it is
+    /// withdrawn.
     ///
     /// # Errors
-    /// The system's: memory that cannot be locked, mostly.
+    /// The error of the operating system: usually memory that cannot be locked.
     fn expose(&self, buffer: AlignedBuf, access: Access) -> io::Result<Box<dyn Exposed>>;
 
-    /// The same with somebody else's memory, which comes back when it fails.
+    /// Registers memory of the caller for peers; returns the memory on failure.
     ///
     /// # Errors
-    /// The system's, and the buffer.
+    /// The error of the operating system, and the buffer.
     fn lend(
         &self,
         buffer: AlignedBuf,
@@ -116,86 +117,87 @@ pub trait Fabric: Send + Sync + fmt::Debug {
         self.expose(buffer, access).map_err(|error| (error, AlignedBuf::zeroed(0)))
     }
 
-    /// Lets peers write part of another device's memory, until the window is
-    /// dropped. Registering takes its time.
+    /// Lets peers write part of another device's memory until the window is
+    /// dropped. Registration may take long.
     ///
     /// # Errors
-    /// The system's: the devices cannot reach each other.
+    /// The error of the operating system: the devices cannot reach each other.
     fn expose_foreign(&self, memory: Arc<dyn Foreign>, range: Range<usize>) -> io::Result<Window> {
         let _ = (memory, range);
         Err(io::Error::new(io::ErrorKind::Unsupported, "the fabric reaches host memory only"))
     }
 
-    /// Whether a Send can take the peer's memory out of use.
+    /// Returns whether a Send can invalidate memory of the peer.
     fn send_with_invalidate(&self) -> bool;
 
-    /// What happens to the devices. Needs a tokio runtime. Never ends.
+    /// Returns a stream of the devices' events. Needs a tokio runtime. Never
+    /// ends.
     fn device_events(&self) -> BoxStream<'static, DeviceEvent> {
         stream::pending().boxed()
     }
 
-    /// Whether a peer's Send can take exposed memory out of use.
+    /// Returns whether a peer's Send can invalidate exposed memory.
     fn remote_invalidation(&self) -> bool;
 }
 
-/// Memory peers may use.
+/// Memory exposed to peers.
 pub trait Exposed: Send + fmt::Debug {
-    /// The key a peer names it by.
+    /// Returns the key by which a peer names it.
     fn rkey(&self) -> u32;
 
-    /// The address a peer names its first byte by.
+    /// Returns the address by which a peer names its first byte.
     fn address(&self) -> u64;
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> usize;
 
-    /// Whether there are no bytes.
+    /// Returns whether there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Ends the exposure. No peer can reach the buffer after this.
+    /// Ends the exposure. No peer can access the buffer afterwards.
     fn withdraw(self: Box<Self>) -> AlignedBuf;
 }
 
-/// Connection requests as they come.
+/// Source of connection requests.
 pub trait Listener: Send + fmt::Debug {
-    /// Where it listens.
+    /// Returns the address it listens on.
     fn local_address(&self) -> SocketAddr;
 
-    /// The next request.
+    /// Waits for the next request.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the operating system.
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Request>>>;
 }
 
 /// A peer that wants to connect.
 pub trait Request: Send + fmt::Debug {
-    /// Its address.
+    /// Returns the peer's address.
     fn peer_address(&self) -> SocketAddr;
 
-    /// The address it came to, where the system tells it.
+    /// Returns the local address of the request, if the system reports it.
     fn local_address(&self) -> Option<SocketAddr>;
 
-    /// What it says. Zeros may follow it.
+    /// Returns the peer's private data. Zeros may follow it.
     fn private_data(&self) -> &[u8];
 
-    /// Says yes; the connection is up when this returns.
+    /// Accepts; the connection is established on return.
     fn accept(self: Box<Self>, setup: Setup)
     -> BoxFuture<'static, io::Result<Box<dyn Connection>>>;
 
-    /// Says no.
+    /// Rejects.
     fn reject(self: Box<Self>, private_data: Vec<u8>) -> BoxFuture<'static, ()>;
 }
 
 /// A reliable connection. Work is done in the order in which it was posted;
-/// what is posted on a broken connection comes back flushed.
+/// work posted on a broken connection is returned as flushed.
 pub trait Connection: Send + fmt::Debug {
-    /// The peer's address.
+    /// Returns the peer's address.
     fn peer_address(&self) -> SocketAddr;
 
-    /// Gives a buffer for one message.
+    /// Posts a buffer for one message.
     fn post_receive(&mut self, id: WorkId, buffer: AlignedBuf);
 
     /// Reads the peer's memory.
@@ -204,14 +206,15 @@ pub trait Connection: Send + fmt::Debug {
     /// [`PostError`]; the buffers are dropped.
     fn post_read(&mut self, batch: ReadBatch) -> Result<(), PostError>;
 
-    /// Writes the peer's memory, and sends a message behind it.
+    /// Writes the peer's memory, and then sends a message.
     ///
     /// # Errors
     /// [`PostError`].
     fn post_send(&mut self, batch: SendBatch) -> Result<(), PostError>;
 
-    /// The same for a message whose end nobody waits for: its [`Event::Sent`] may come
-    /// as late as that of work behind it, and a device need not wake anybody for it.
+    /// Posts a batch whose completion is not urgent: its [`Event::Sent`] may
+    /// come as late as that of work behind it, and the device need not raise an
+    /// interrupt for it.
     ///
     /// # Errors
     /// [`PostError`].
@@ -219,15 +222,14 @@ pub trait Connection: Send + fmt::Debug {
         self.post_send(batch)
     }
 
-    /// The next event. After [`Event::Disconnected`] there is none.
+    /// Polls for the next event. [`Event::Disconnected`] is the last one.
     fn poll_event(&mut self, task: &mut Context<'_>) -> Poll<Event>;
 
-    /// The next event of those that came together with one that was returned. Looks
-    /// for no others.
+    /// Returns the next event that arrived together with an earlier one. Does
+    /// not poll the device.
     fn next_at_hand(&mut self) -> Option<Event>;
 
-    /// Ends the connection. All work comes back, then
-    /// [`Event::Disconnected`].
+    /// Ends the connection. All work is returned, then [`Event::Disconnected`].
     fn disconnect(&mut self);
 }
 

@@ -1,71 +1,71 @@
-//! What is posted to a connection, and what becomes of it.
+//! Work posted to a connection, and its events.
 
 use bytes::Bytes;
 use std::fmt;
 use thiserror::Error;
 use zgate_store::AlignedBuf;
 
-/// A number the poster chooses; its event carries it.
+/// Number chosen by the poster; its event carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WorkId(pub u64);
 
 /// A piece of the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteSlice {
-    /// The key it is registered under.
+    /// Key under which it is registered.
     pub rkey: u32,
-    /// Its first byte.
+    /// Address of its first byte.
     pub address: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// One RDMA Read: a piece of the peer's memory into a part of a buffer.
+/// One RDMA Read from a piece of the peer's memory into a part of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteRead {
-    /// What is read.
+    /// Memory to read.
     pub from: RemoteSlice,
-    /// Which of the batch's buffers it goes to.
+    /// Index of the destination in the batch's buffers.
     pub buffer: usize,
-    /// Where in it, in bytes.
+    /// Offset in that buffer, in bytes.
     pub offset: usize,
 }
 
-/// RDMA Reads that end together. The buffers come back with the event.
+/// RDMA Reads that complete together. The buffers are returned with the event.
 #[derive(Debug)]
 pub struct ReadBatch {
-    /// Chosen by the poster.
+    /// Number chosen by the poster.
     pub id: WorkId,
-    /// Memory that is written.
+    /// Buffers that are written.
     pub buffers: Vec<AlignedBuf>,
     /// The reads.
     pub reads: Vec<RemoteRead>,
 }
 
 /// One RDMA Write: bytes gathered from several places into one piece of the
-/// peer's memory, whose length is theirs.
+/// peer's memory of the same length.
 #[derive(Clone, Debug)]
 pub struct RemoteWrite {
-    /// Where it goes.
+    /// Destination.
     pub to: RemoteSlice,
-    /// What is written.
+    /// Data.
     pub gather: Vec<Bytes>,
 }
 
 /// The message at the end of a batch.
 #[derive(Clone, Debug, Default)]
 pub struct SendPart {
-    /// Its bytes.
+    /// Data of the message.
     pub gather: Vec<Bytes>,
-    /// A key of the peer that this message takes out of use.
+    /// Key of the peer that this message invalidates.
     pub invalidate: Option<u32>,
 }
 
 /// RDMA Writes and the Send behind them, which the peer receives after all of
-/// them are in its memory. They end together.
+/// them are in its memory. They complete together.
 #[derive(Clone, Debug)]
 pub struct SendBatch {
-    /// Chosen by the poster.
+    /// Number chosen by the poster.
     pub id: WorkId,
     /// The writes, in order.
     pub writes: Vec<RemoteWrite>,
@@ -73,7 +73,7 @@ pub struct SendBatch {
     pub send: Option<SendPart>,
 }
 
-/// What kind of work an event is about.
+/// Kind of work of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
     /// A posted receive.
@@ -84,116 +84,130 @@ pub enum WorkKind {
     Send,
 }
 
-/// Why work failed. After any of these the connection is of no use.
+/// Reason for which work failed. The connection is unusable after any of these.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum WorkStatus {
     /// Other work failed first, or the connection ended.
     #[error("flushed")]
     Flushed,
-    /// A message was longer than the receive posted for it.
-    #[error("a message longer than its receive")]
+    /// A message was longer than its posted receive.
+    #[error("a message was longer than the posted receive")]
     LocalLength,
-    /// The peer's memory may not be used like this: key, bounds or rights.
-    #[error("the peer refuses access to its memory")]
+    /// The peer refused access to its memory: key, bounds or rights.
+    #[error("the peer refused access to its memory")]
     RemoteAccess,
-    /// The peer could not take the message.
-    #[error("the peer refuses the request")]
+    /// The peer could not accept the message.
+    #[error("the peer refused the request")]
     RemoteInvalidRequest,
-    /// The peer failed while it carried the request out.
+    /// The peer failed while executing the request.
     #[error("the peer failed the request")]
     RemoteOperation,
     /// The peer had no receive posted for too long.
-    #[error("the peer posts no receives")]
+    #[error("the peer posted no receives")]
     ReceiverNotReady,
-    /// The peer does not answer any more.
-    #[error("the peer does not answer")]
+    /// The peer no longer answers.
+    #[error("the peer no longer answers")]
     RetryExceeded,
-    /// Local memory or the device failed; the device's number for it.
+    /// Local memory or the device failed, with this status of the device.
     #[error("the device failed with status {0}")]
     Device(u32),
 }
 
-/// Why a connection ended.
+/// Reason for which a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disconnect {
-    /// Ended from here.
+    /// Ended locally.
     Local,
-    /// The peer ended it or is gone.
+    /// The peer ended it or has gone.
     Peer,
     /// Work failed on either side.
     Error,
-    /// The device was taken away or its port went down.
+    /// The device was removed or its port went down.
     DeviceGone,
+}
+
+impl From<Disconnect> for &'static str {
+    fn from(why: Disconnect) -> Self {
+        match why {
+            Disconnect::Local => "closed here",
+            Disconnect::Peer => "closed by the peer",
+            Disconnect::Error => "broken by failed work",
+            Disconnect::DeviceGone => "the device was removed or its port went down",
+        }
+    }
 }
 
 impl fmt::Display for Disconnect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Local => "closed here",
-            Self::Peer => "closed by the peer",
-            Self::Error => "broken by failed work",
-            Self::DeviceGone => "the device is gone",
-        })
+        f.write_str((*self).into())
     }
 }
 
-/// What happened on a connection.
+/// An event of a connection.
 #[derive(Debug)]
 pub enum Event {
-    /// A message came in.
+    /// A message arrived.
     Received {
-        /// The receive it took.
+        /// Number of the receive it used.
         id: WorkId,
-        /// Its buffer.
+        /// Buffer of that receive.
         buffer: AlignedBuf,
-        /// Bytes of the message.
+        /// Length of the message in bytes.
         len: usize,
-        /// A key of ours that the peer took out of use with it.
+        /// Local key that the peer invalidated with it.
         invalidated: Option<u32>,
     },
-    /// Reads are done.
+    /// Reads completed.
     Read {
-        /// The batch.
+        /// Number of the batch.
         id: WorkId,
-        /// Its buffers.
+        /// Buffers of the batch.
         buffers: Vec<AlignedBuf>,
     },
-    /// Writes and Send are done: the peer has them.
+    /// Writes and Send completed: the peer has the data.
     Sent {
-        /// The batch.
+        /// Number of the batch.
         id: WorkId,
     },
-    /// Work was not done. Its buffers come back; what is in them is unknown.
+    /// Work failed. Its buffers are returned with undefined content.
     Failed {
-        /// The work.
+        /// Number of the work.
         id: WorkId,
-        /// Its kind.
+        /// Kind of the work.
         kind: WorkKind,
-        /// Why.
+        /// Reason.
         status: WorkStatus,
         /// Buffers of receives and reads.
         buffers: Vec<AlignedBuf>,
     },
-    /// The connection ended; the last event. All work has come back before it.
+    /// The connection ended; the last event. All work was returned before it.
     Disconnected(Disconnect),
 }
 
-/// Work that cannot be posted: the poster's mistake.
+/// Work that cannot be posted: an error of the caller.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("{}", <&str>::from(*self))]
 pub enum PostError {
-    /// A part outside its buffer.
-    #[error("a read into bytes that are not in its buffer")]
+    /// A part lies outside its buffer.
     OutsideBuffer,
-    /// The bytes gathered are not as many as the remote piece has.
-    #[error("a write of other than its length")]
+    /// The length of the gathered bytes differs from that of the remote piece.
     LengthMismatch,
-    /// The message is longer than can be carried.
-    #[error("a message beyond the limit")]
+    /// The message is too long.
     TooLong,
 }
 
+impl From<PostError> for &'static str {
+    fn from(error: PostError) -> Self {
+        match error {
+            PostError::OutsideBuffer => "a read into bytes that are not in its buffer",
+            PostError::LengthMismatch => "a write whose length differs from its target's",
+            PostError::TooLong => "a message longer than the limit",
+        }
+    }
+}
+
 impl ReadBatch {
-    /// Checks that every read ends up inside its buffer.
+    /// Checks that every read lies within its buffer.
     ///
     /// # Errors
     /// [`PostError::OutsideBuffer`].
@@ -208,7 +222,7 @@ impl ReadBatch {
 }
 
 impl SendBatch {
-    /// Checks that every write is as long as what it carries.
+    /// Checks that the length of every write matches its target.
     ///
     /// # Errors
     /// [`PostError::LengthMismatch`].
@@ -221,13 +235,13 @@ impl SendBatch {
 }
 
 impl SendPart {
-    /// Bytes of the message.
+    /// Returns the length of the message in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.gather.iter().map(Bytes::len).sum()
     }
 
-    /// Whether the message has no bytes.
+    /// Returns whether the message has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,4 +1,4 @@
-//! A device that goes away, comes back, and loses its port.
+//! Removal and return of a device, and loss of its port.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use bytes::Bytes;
@@ -28,7 +28,7 @@ async fn a_device_that_is_taken_away_ends_what_was_on_it() {
     fabric.unplug();
     assert!(listener.accept().await.is_err());
     drop(listener);
-    // The receive comes back, then the end.
+    // The receive is returned, then the end.
     assert!(matches!(connection.event().await, Event::Failed { id: WorkId(7), .. }));
     let ended = connection.event().await;
     assert!(matches!(ended, Event::Disconnected(Disconnect::DeviceGone)), "{ended:?}");
@@ -48,12 +48,13 @@ async fn a_device_that_is_taken_away_ends_what_was_on_it() {
     assert_eq!(names, ["gone", "arrived", "port_down"]);
 }
 
-/// A peer that takes nothing keeps nothing alive once the connection is gone.
+/// A peer that does not read keeps no memory allocated once the connection
+/// ended.
 #[tokio::test]
 async fn what_nobody_takes_is_free_when_the_connection_ends() {
     let fabric = EmulatedFabric::new();
     let mut listener = fabric.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    // A connection request and no reader behind it.
+    // A connection request whose sender does not read.
     let mut client = std::net::TcpStream::connect(listener.local_address()).unwrap();
     client.write_all(b"zgF1\0").unwrap();
     let request = listener.accept().await.unwrap();

@@ -1,5 +1,5 @@
 //! Memory of another device: peers write it through its window, within its
-//! bounds, while there is one, and never read it.
+//! bounds, while the window exists, and never read it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod pair;
@@ -15,7 +15,7 @@ use zgate_fabric::{
 };
 use zgate_store::AlignedBuf;
 
-/// A device with memory at an address that is not the host's.
+/// A device with memory at an address outside the host's memory.
 #[derive(Debug)]
 struct Device {
     bytes: Mutex<Vec<u8>>,
@@ -79,7 +79,7 @@ async fn peers_write_what_the_window_shows() {
     let event = a.event().await;
     assert!(matches!(event, Event::Failed { status: WorkStatus::RemoteAccess, .. }), "{event:?}");
 
-    // Out of reach with the window, and nobody keeps the memory.
+    // Not accessible after the window is dropped, and the memory is freed.
     let late = slice(window.address, 8);
     drop(window);
     let (mut a, _b) = connected(&fabric, &mut listener).await;

@@ -1,4 +1,4 @@
-//! The verbs of the emulated fabric as they are meant to be used.
+//! Intended use of the emulated fabric's verbs.
 
 mod pair;
 
@@ -91,8 +91,8 @@ async fn reads_scatter_into_several_buffers() {
 #[tokio::test]
 async fn both_sides_send_at_once() {
     let (mut a, mut b, _) = pair().await;
-    // Nobody has posted a receive yet: both messages wait, and neither side
-    // keeps the other from going on.
+    // No receive is posted yet: both messages wait, and neither side blocks the
+    // other.
     a.post_send(sent(1, vec![filled(1, 10)])).unwrap();
     b.post_send(sent(1, vec![filled(2, 10)])).unwrap();
     tokio::task::yield_now().await;
@@ -119,7 +119,7 @@ async fn all_work_comes_back_before_the_end() {
         };
         assert_eq!((id, status, buffers.len()), (WorkId(i), WorkStatus::Flushed, 1));
     }
-    // What is posted too late comes back as well.
+    // Work posted too late is returned as well.
     a.post_send(sent(9, vec![filled(1, 1)])).unwrap();
     let event = a.event().await;
     assert!(matches!(event, Event::Failed { id: WorkId(9), status: WorkStatus::Flushed, .. }));

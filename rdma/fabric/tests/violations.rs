@@ -1,5 +1,5 @@
-//! What a device refuses, the twin refuses: with the failure the requester
-//! would see, and with the end of the connection.
+//! The emulation refuses what a device refuses: with the failure that the
+//! requester would see, and with the end of the connection.
 
 mod pair;
 
@@ -27,7 +27,8 @@ fn read(from: RemoteSlice) -> ReadBatch {
     ReadBatch { id: WorkId(1), buffers: vec![AlignedBuf::zeroed(from.len as usize)], reads }
 }
 
-/// The next event is this failure, then all else is flushed, then the end.
+/// Expects this failure as the next event, then all other work flushed, then
+/// the end.
 async fn fails_with(connection: &mut dyn Connection, expected: WorkStatus) {
     let event = connection.event().await;
     let Event::Failed { id: WorkId(1), status, .. } = event else { panic!("{event:?}") };
@@ -70,7 +71,7 @@ async fn memory_is_used_only_as_it_was_exposed() {
         a.post_read(read(from)).unwrap();
         fails_with(&mut *a, WorkStatus::RemoteAccess).await;
     }
-    // Nothing of it came through.
+    // No part of it was written.
     assert!(exposed.withdraw().iter().all(|byte| *byte == 0));
     assert!(read_only.withdraw().iter().all(|byte| *byte == 0));
 }
@@ -123,7 +124,7 @@ async fn a_message_longer_than_its_receive() {
 async fn a_peer_that_posts_no_receives() {
     let (mut a, mut b, _) = pair().await;
     a.post_send(sent(1, vec![filled(1, 1)])).unwrap();
-    // Order holds: what comes behind waits, too.
+    // Order is kept: later messages wait, too.
     a.post_send(sent(2, vec![filled(2, 1)])).unwrap();
     fails_with(&mut *a, WorkStatus::ReceiverNotReady).await;
     assert!(matches!(b.event().await, Event::Disconnected(Disconnect::Error)));
@@ -137,7 +138,7 @@ async fn a_receive_that_comes_late_but_in_time() {
     b.post_receive(WorkId(5), AlignedBuf::zeroed(1));
     assert!(matches!(b.event().await, Event::Received { id: WorkId(5), .. }));
     assert!(matches!(a.event().await, Event::Sent { id: WorkId(1) }));
-    // The timer is off again.
+    // The timer has been cancelled.
     tokio::time::sleep(std::time::Duration::from_millis(80)).await;
     b.post_receive(WorkId(6), AlignedBuf::zeroed(1));
     a.post_send(sent(2, vec![filled(1, 1)])).unwrap();

@@ -70,26 +70,26 @@ pub const CM_TIMEWAIT_EXIT: c_uint = 15;
 
 functions! {
     /// Functions of librdmacm.
-    pub struct Cm from c"librdmacm.so.1" {
-        fn get_devices = c"rdma_get_devices"(*mut c_int) -> *mut *mut Context;
-        fn free_devices = c"rdma_free_devices"(*mut *mut Context);
-        fn create_event_channel = c"rdma_create_event_channel"() -> *mut EventChannel;
-        fn destroy_event_channel = c"rdma_destroy_event_channel"(*mut EventChannel);
-        fn create_id = c"rdma_create_id"(*mut EventChannel, *mut *mut CmId, *mut c_void, c_uint) -> c_int;
-        fn destroy_id = c"rdma_destroy_id"(*mut CmId) -> c_int;
-        fn bind_addr = c"rdma_bind_addr"(*mut CmId, *mut sockaddr) -> c_int;
-        fn listen = c"rdma_listen"(*mut CmId, c_int) -> c_int;
-        fn resolve_addr = c"rdma_resolve_addr"(*mut CmId, *mut sockaddr, *mut sockaddr, c_int) -> c_int;
-        fn resolve_route = c"rdma_resolve_route"(*mut CmId, c_int) -> c_int;
-        fn create_qp = c"rdma_create_qp"(*mut CmId, *mut ProtectionDomain, *mut QueuePairAttributes) -> c_int;
-        fn destroy_qp = c"rdma_destroy_qp"(*mut CmId);
-        fn connect = c"rdma_connect"(*mut CmId, *mut ConnParam) -> c_int;
-        fn accept = c"rdma_accept"(*mut CmId, *mut ConnParam) -> c_int;
-        fn reject = c"rdma_reject"(*mut CmId, *const c_void, u8) -> c_int;
-        fn disconnect = c"rdma_disconnect"(*mut CmId) -> c_int;
-        fn get_cm_event = c"rdma_get_cm_event"(*mut EventChannel, *mut *mut CmEvent) -> c_int;
-        fn ack_cm_event = c"rdma_ack_cm_event"(*mut CmEvent) -> c_int;
-        fn migrate_id = c"rdma_migrate_id"(*mut CmId, *mut EventChannel) -> c_int;
+    pub struct Cm from "librdmacm.so.1" {
+        fn get_devices = "rdma_get_devices"(*mut c_int) -> *mut *mut Context;
+        fn free_devices = "rdma_free_devices"(*mut *mut Context);
+        fn create_event_channel = "rdma_create_event_channel"() -> *mut EventChannel;
+        fn destroy_event_channel = "rdma_destroy_event_channel"(*mut EventChannel);
+        fn create_id = "rdma_create_id"(*mut EventChannel, *mut *mut CmId, *mut c_void, c_uint) -> c_int;
+        fn destroy_id = "rdma_destroy_id"(*mut CmId) -> c_int;
+        fn bind_addr = "rdma_bind_addr"(*mut CmId, *mut sockaddr) -> c_int;
+        fn listen = "rdma_listen"(*mut CmId, c_int) -> c_int;
+        fn resolve_addr = "rdma_resolve_addr"(*mut CmId, *mut sockaddr, *mut sockaddr, c_int) -> c_int;
+        fn resolve_route = "rdma_resolve_route"(*mut CmId, c_int) -> c_int;
+        fn create_qp = "rdma_create_qp"(*mut CmId, *mut ProtectionDomain, *mut QueuePairAttributes) -> c_int;
+        fn destroy_qp = "rdma_destroy_qp"(*mut CmId);
+        fn connect = "rdma_connect"(*mut CmId, *mut ConnParam) -> c_int;
+        fn accept = "rdma_accept"(*mut CmId, *mut ConnParam) -> c_int;
+        fn reject = "rdma_reject"(*mut CmId, *const c_void, u8) -> c_int;
+        fn disconnect = "rdma_disconnect"(*mut CmId) -> c_int;
+        fn get_cm_event = "rdma_get_cm_event"(*mut EventChannel, *mut *mut CmEvent) -> c_int;
+        fn ack_cm_event = "rdma_ack_cm_event"(*mut CmEvent) -> c_int;
+        fn migrate_id = "rdma_migrate_id"(*mut CmId, *mut EventChannel) -> c_int;
     }
 }
 

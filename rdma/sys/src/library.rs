@@ -1,66 +1,52 @@
-//! Opening shared libraries and finding their functions.
+//! Loading of shared libraries and look-up of their functions.
 
-use std::ffi::{CStr, c_void};
-use std::ptr::NonNull;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use std::error::Error as _;
+use std::mem::ManuallyDrop;
 use thiserror::Error;
 
-/// Why a library cannot be used.
+/// Reason for which a library cannot be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum LoadError {
-    /// It is not there; the loader's reason.
+    /// The library is missing; with the dynamic loader's message.
     #[error("{0}")]
     Missing(String),
-    /// It is there and lacks a function: too old.
-    #[error("{library} lacks {function}: an older rdma-core than 34")]
+    /// The library lacks a function: it is too old.
+    #[error("{library} lacks {function}: rdma-core is older than version 34, update it")]
     Function {
-        /// The library.
+        /// Name of the library.
         library: &'static str,
-        /// The function.
+        /// Name of the function.
         function: &'static str,
     },
 }
 
-/// A loaded library; never unloaded, since functions of it are kept.
-pub(crate) struct Library {
-    handle: NonNull<c_void>,
+/// Opens a library that is never closed, because its functions stay in use.
+pub(crate) fn open(name: &'static str) -> Result<ManuallyDrop<Library>, LoadError> {
+    // SAFETY: loading runs the library's initialisers, as linking against it
+    // would; it is never unloaded.
+    let opened = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
+    opened.map(ManuallyDrop::new).map_err(|error| {
+        let reason = error.source().map(ToString::to_string);
+        LoadError::Missing(reason.unwrap_or_else(|| format!("{name}: {error}")))
+    })
+}
+
+/// Returns a function of the library.
+///
+/// # Safety
+/// `F` is the type of the function that the library has under this name.
+pub(crate) unsafe fn function<F: Copy>(
+    library: &Library,
     name: &'static str,
+    function: &'static str,
+) -> Result<F, LoadError> {
+    // SAFETY: the caller's.
+    let found = unsafe { library.get::<F>(function) };
+    found.map(|symbol| *symbol).map_err(|_| LoadError::Function { library: name, function })
 }
 
-impl Library {
-    pub(crate) fn open(name: &'static CStr) -> Result<Self, LoadError> {
-        // SAFETY: `name` is a C string; loading runs the library's
-        // initialisers, as linking against it would.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        let name = name.to_str().unwrap_or_default();
-        match NonNull::new(handle) {
-            Some(handle) => Ok(Self { handle, name }),
-            None => Err(LoadError::Missing(last_error(name))),
-        }
-    }
-
-    /// The address of a function.
-    pub(crate) fn symbol(&self, function: &'static CStr) -> Result<NonNull<c_void>, LoadError> {
-        // SAFETY: the handle is open and `function` is a C string.
-        let address = unsafe { libc::dlsym(self.handle.as_ptr(), function.as_ptr()) };
-        NonNull::new(address).ok_or(LoadError::Function {
-            library: self.name,
-            function: function.to_str().unwrap_or_default(),
-        })
-    }
-}
-
-fn last_error(name: &str) -> String {
-    // SAFETY: takes nothing; what it returns is used before another call of
-    // the loader from this thread.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return format!("{name} cannot be loaded");
-    }
-    // SAFETY: not null, so a C string of the loader.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-/// Declares a table of a library's functions and how it is filled.
+/// Declares a table of a library's functions and its loader.
 macro_rules! functions {
     (
         $(#[$meta:meta])*
@@ -80,18 +66,12 @@ macro_rules! functions {
             /// # Errors
             /// [`LoadError`](crate::LoadError) when it is missing or too old.
             pub fn load() -> Result<Self, crate::LoadError> {
-                let library = crate::library::Library::open($library)?;
+                let library = crate::library::open($library)?;
                 Ok(Self {
-                    $($name: {
-                        let address = library.symbol($symbol)?;
-                        // SAFETY: rdma-core's stable ABI gives the function
-                        // of this name and version this signature.
-                        unsafe {
-                            std::mem::transmute::<
-                                std::ptr::NonNull<std::ffi::c_void>,
-                                unsafe extern "C" fn($($arg),*) $(-> $ret)?,
-                            >(address)
-                        }
+                    // SAFETY: rdma-core's stable ABI gives the functions of
+                    // these names and versions these signatures.
+                    $($name: unsafe {
+                        crate::library::function(&library, $library, $symbol)?
                     },)*
                 })
             }
@@ -112,12 +92,13 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let missing = Library::open(c"libzgate-is-not-here.so.9").err();
+        let missing = open("libzgate-is-not-here.so.9").err();
         let Some(LoadError::Missing(text)) = missing else { panic!("{missing:?}") };
         assert!(text.contains("libzgate-is-not-here"), "{text}");
-        let libc = Library::open(c"libc.so.6").ok();
-        let libc = libc.expect("the C library");
-        assert!(libc.symbol(c"getpid").is_ok());
-        assert!(matches!(libc.symbol(c"no_such_function"), Err(LoadError::Function { .. })));
+        let libc = open("libc.so.6").expect("the C library");
+        // SAFETY: `pid_t getpid(void)`; what is not there has no type.
+        let find = |name| unsafe { function::<unsafe extern "C" fn() -> i32>(&libc, "libc", name) };
+        assert!(find("getpid").is_ok());
+        assert!(matches!(find("no_such_function"), Err(LoadError::Function { .. })));
     }
 }

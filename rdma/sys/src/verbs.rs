@@ -113,12 +113,12 @@ pub struct SendWork {
     pub invalidate_rkey: u32,
     pub remote_addr: u64,
     pub rkey: u32,
-    /// The arms of other kinds of work; zeros.
+    /// Space for the other arms of the union; zeros.
     pub other: [u32; 19],
 }
 
 impl SendWork {
-    /// Work with nothing in it.
+    /// Returns work with all fields empty.
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -310,33 +310,34 @@ pub const EVENT_GID_CHANGE: c_uint = 18;
 
 functions! {
     /// Functions of libibverbs.
-    pub struct Verbs from c"libibverbs.so.1" {
-        fn get_device_name = c"ibv_get_device_name"(*mut Device) -> *const c_char;
-        fn query_device = c"ibv_query_device"(*mut Context, *mut DeviceAttributes) -> c_int;
-        fn query_port = c"ibv_query_port"(*mut Context, u8, *mut PortAttributes) -> c_int;
-        fn query_gid = c"_ibv_query_gid_ex"(*mut Context, u32, u32, *mut GidEntry, u32, usize) -> c_int;
-        fn alloc_pd = c"ibv_alloc_pd"(*mut Context) -> *mut ProtectionDomain;
-        fn dealloc_pd = c"ibv_dealloc_pd"(*mut ProtectionDomain) -> c_int;
-        fn reg_mr = c"ibv_reg_mr"(*mut ProtectionDomain, *mut c_void, usize, c_int) -> *mut MemoryRegion;
-        fn reg_dmabuf_mr = c"ibv_reg_dmabuf_mr"(*mut ProtectionDomain, u64, usize, u64, c_int, c_int) -> *mut MemoryRegion;
-        fn dereg_mr = c"ibv_dereg_mr"(*mut MemoryRegion) -> c_int;
-        fn create_comp_channel = c"ibv_create_comp_channel"(*mut Context) -> *mut CompletionChannel;
-        fn destroy_comp_channel = c"ibv_destroy_comp_channel"(*mut CompletionChannel) -> c_int;
-        fn create_cq = c"ibv_create_cq"(*mut Context, c_int, *mut c_void, *mut CompletionChannel, c_int) -> *mut CompletionQueue;
-        fn destroy_cq = c"ibv_destroy_cq"(*mut CompletionQueue) -> c_int;
-        fn get_cq_event = c"ibv_get_cq_event"(*mut CompletionChannel, *mut *mut CompletionQueue, *mut *mut c_void) -> c_int;
-        fn ack_cq_events = c"ibv_ack_cq_events"(*mut CompletionQueue, c_uint);
-        fn get_async_event = c"ibv_get_async_event"(*mut Context, *mut AsyncEvent) -> c_int;
-        fn ack_async_event = c"ibv_ack_async_event"(*mut AsyncEvent);
-        fn wc_status_str = c"ibv_wc_status_str"(c_uint) -> *const c_char;
-        fn event_type_str = c"ibv_event_type_str"(c_uint) -> *const c_char;
+    pub struct Verbs from "libibverbs.so.1" {
+        fn get_device_name = "ibv_get_device_name"(*mut Device) -> *const c_char;
+        fn query_device = "ibv_query_device"(*mut Context, *mut DeviceAttributes) -> c_int;
+        fn query_port = "ibv_query_port"(*mut Context, u8, *mut PortAttributes) -> c_int;
+        fn query_gid = "_ibv_query_gid_ex"(*mut Context, u32, u32, *mut GidEntry, u32, usize) -> c_int;
+        fn alloc_pd = "ibv_alloc_pd"(*mut Context) -> *mut ProtectionDomain;
+        fn dealloc_pd = "ibv_dealloc_pd"(*mut ProtectionDomain) -> c_int;
+        fn reg_mr = "ibv_reg_mr"(*mut ProtectionDomain, *mut c_void, usize, c_int) -> *mut MemoryRegion;
+        fn reg_dmabuf_mr = "ibv_reg_dmabuf_mr"(*mut ProtectionDomain, u64, usize, u64, c_int, c_int) -> *mut MemoryRegion;
+        fn dereg_mr = "ibv_dereg_mr"(*mut MemoryRegion) -> c_int;
+        fn create_comp_channel = "ibv_create_comp_channel"(*mut Context) -> *mut CompletionChannel;
+        fn destroy_comp_channel = "ibv_destroy_comp_channel"(*mut CompletionChannel) -> c_int;
+        fn create_cq = "ibv_create_cq"(*mut Context, c_int, *mut c_void, *mut CompletionChannel, c_int) -> *mut CompletionQueue;
+        fn destroy_cq = "ibv_destroy_cq"(*mut CompletionQueue) -> c_int;
+        fn get_cq_event = "ibv_get_cq_event"(*mut CompletionChannel, *mut *mut CompletionQueue, *mut *mut c_void) -> c_int;
+        fn ack_cq_events = "ibv_ack_cq_events"(*mut CompletionQueue, c_uint);
+        fn get_async_event = "ibv_get_async_event"(*mut Context, *mut AsyncEvent) -> c_int;
+        fn ack_async_event = "ibv_ack_async_event"(*mut AsyncEvent);
+        fn wc_status_str = "ibv_wc_status_str"(c_uint) -> *const c_char;
+        fn event_type_str = "ibv_event_type_str"(c_uint) -> *const c_char;
     }
 }
 
-/// ibv_poll_cq: how many completions were written, or a negative number.
+/// Calls ibv_poll_cq; returns the number of completions written, or a negative
+/// number.
 ///
 /// # Safety
-/// `cq` is a live completion queue; nobody destroys it during the call.
+/// `cq` is a live completion queue that is not destroyed during the call.
 pub unsafe fn poll_cq(cq: *mut CompletionQueue, into: &mut [Completion]) -> c_int {
     // SAFETY: a live queue has a live context, whose provider filled `ops`;
     // `into` is writable for as many entries as are named.
@@ -348,7 +349,7 @@ pub unsafe fn poll_cq(cq: *mut CompletionQueue, into: &mut [Completion]) -> c_in
     }
 }
 
-/// ibv_req_notify_cq for any completion: zero, or an error number.
+/// Calls ibv_req_notify_cq for any completion; returns zero or an error number.
 ///
 /// # Safety
 /// As [`poll_cq`].
@@ -357,7 +358,7 @@ pub unsafe fn req_notify_cq(cq: *mut CompletionQueue) -> c_int {
     unsafe { (*(*cq).context).ops.req_notify_cq.map_or(libc::ENOSYS, |notify| notify(cq, 0)) }
 }
 
-/// ibv_post_send: zero, or an error number.
+/// Calls ibv_post_send; returns zero or an error number.
 ///
 /// # Safety
 /// `qp` is a live queue pair. `work` is a chain whose elements and scatter
@@ -369,7 +370,7 @@ pub unsafe fn post_send(qp: *mut QueuePair, work: *mut SendWork) -> c_int {
     unsafe { (*(*qp).context).ops.post_send.map_or(libc::ENOSYS, |post| post(qp, work, &mut bad)) }
 }
 
-/// ibv_post_recv: zero, or an error number.
+/// Calls ibv_post_recv; returns zero or an error number.
 ///
 /// # Safety
 /// As [`post_send`]; the memory is written.

@@ -1,4 +1,4 @@
-//! Tries the verbs of a fabric: over this machine's devices, or over the
+//! Exercises the verbs of a fabric: on this machine's devices, or on the
 //! emulated one.
 //!
 //! ```text
@@ -44,7 +44,7 @@ impl Bench {
         Setup { options, receives, private_data: private_data.to_vec() }
     }
 
-    /// Both ends, each with this many receives.
+    /// Connects two ends, each with this many receives.
     async fn pair(&mut self, receives: u64) -> Result<(End, End), String> {
         let client =
             self.fabric.connect(self.listener.local_address(), self.setup(receives, b"request"));
@@ -96,7 +96,7 @@ impl Bench {
         Ok(())
     }
 
-    /// A message of more pieces than a work request has.
+    /// Sends a message of more pieces than one work request holds.
     async fn many_pieces(&mut self) -> Outcome {
         let (mut a, mut b) = self.pair(2).await?;
         let pieces = (0..100u8).map(|i| Bytes::from(vec![i; 7])).collect();
@@ -115,7 +115,7 @@ impl Bench {
         let source = source.into_bytes();
         let began = Instant::now();
         for round in 0..BULK_ROUNDS {
-            // In pieces, as a chunk of several segments; with a message behind.
+            // In pieces, as a chunk of several segments, followed by a message.
             let write = |at: usize, len: usize| RemoteWrite {
                 to: slice(&*exposed, at as i64, len as u32),
                 gather: (0..4)
@@ -159,7 +159,7 @@ impl Bench {
         if back[..BULK_BYTES] == source[..] { Ok(()) } else { Err("memory differs".into()) }
     }
 
-    /// Memory that no arena holds, in both directions.
+    /// Uses memory outside the arena, in both directions.
     async fn plain_memory(&mut self) -> Outcome {
         let (mut a, mut b) = self.pair(2).await?;
         let exposed = self.fabric.expose(AlignedBuf::zeroed(20_000), BOTH);
@@ -326,7 +326,7 @@ async fn run(kind: &str, address: Option<SocketAddr>) -> Result<bool, String> {
         let outcome = bench.refused(what, &[WorkStatus::RemoteAccess]).await;
         tell(&format!("a write against {what} is refused"), outcome);
     }
-    // Soft-RoCE answers with the other one.
+    // Soft-RoCE returns the other error.
     let either = [WorkStatus::RemoteInvalidRequest, WorkStatus::RemoteOperation];
     let outcome = bench.refused("length", &either).await;
     tell("a message longer than its receive is refused", outcome);

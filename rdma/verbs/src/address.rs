@@ -1,4 +1,4 @@
-//! Socket addresses, to and from what C calls them.
+//! Conversion of socket addresses to and from their C structures.
 
 use libc::{sockaddr_in, sockaddr_in6, sockaddr_storage};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -34,7 +34,8 @@ pub(crate) fn to_c(address: SocketAddr) -> sockaddr_storage {
     storage
 }
 
-/// `None` for other families, such as an address that is not set yet.
+/// Converts from C; `None` for other families, such as an address that is not
+/// set yet.
 pub(crate) fn from_c(storage: &sockaddr_storage) -> Option<SocketAddr> {
     let place = std::ptr::from_ref(storage).cast::<u8>();
     match i32::from(storage.ss_family) {

@@ -17,7 +17,7 @@ use zgate_rdma_sys as sys;
 /// An event, copied out and acknowledged.
 #[derive(Debug)]
 pub(crate) struct Notice {
-    /// The identifier it is about; a new one in a connection request.
+    /// Identifier of the event; a new one in a connection request.
     pub(crate) id: *mut sys::CmId,
     pub(crate) event: u32,
     pub(crate) status: i32,
@@ -41,8 +41,8 @@ unsafe impl Send for Link {}
 // SAFETY: shared references only read what the library locks itself.
 unsafe impl Sync for Link {}
 
-/// Lets reads of a library's descriptor return at once, and watches a copy of
-/// it: the library closes its own whenever it likes.
+/// Makes a library's descriptor non-blocking, and registers a copy of it with
+/// the runtime: the library may close its own at any time.
 ///
 /// # Safety
 /// `fd` is open.
@@ -59,13 +59,13 @@ pub(crate) unsafe fn watch_descriptor(fd: RawFd) -> io::Result<AsyncFd<OwnedFd>>
     Ok(unsafe { AsyncFd::register_with_interest(copy, Interest::READABLE) }?)
 }
 
-/// What a C function that returns -1 and sets errno says.
+/// Converts the result of a C function that returns -1 and sets errno.
 pub(crate) fn check(result: c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 impl Link {
-    /// A channel without an identifier.
+    /// Creates a channel without an identifier.
     fn channel(host: &Arc<Host>) -> io::Result<Self> {
         // SAFETY: takes nothing.
         let channel = unsafe { (host.cm.create_event_channel)() };
@@ -76,14 +76,15 @@ impl Link {
         Ok(Self { host, channel, id: null_mut(), readable: None })
     }
 
-    /// Lets this task's runtime watch for events, which come from now on.
+    /// Registers the channel with this task's runtime, which delivers events
+    /// from now on.
     pub(crate) fn watch(&mut self) -> io::Result<()> {
         // SAFETY: the channel is open, and with it its descriptor.
         self.readable = Some(unsafe { watch_descriptor((*self.channel).fd) }?);
         Ok(())
     }
 
-    /// A new identifier.
+    /// Creates an identifier.
     pub(crate) fn new(host: &Arc<Host>) -> io::Result<Self> {
         let mut link = Self::channel(host)?;
         // SAFETY: the channel is open; the identifier is written on success.
@@ -94,8 +95,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Takes over the identifier of a connection request. Nothing watches it
-    /// yet: it may be on its way to another runtime.
+    /// Takes over the identifier of a connection request. It is not registered
+    /// with a runtime yet, because it may be moved to another one.
     pub(crate) fn adopt(host: &Arc<Host>, id: *mut sys::CmId) -> io::Result<Self> {
         let adopted = Self::channel(host).and_then(|link| {
             // SAFETY: both exist, and all events of the identifier that were
@@ -108,14 +109,14 @@ impl Link {
                 Ok(link)
             }
             Err(error) => {
-                // SAFETY: nobody else knows the identifier.
+                // SAFETY: the identifier has no other user.
                 unsafe { (host.cm.destroy_id)(id) };
                 Err(error)
             }
         }
     }
 
-    /// The next event.
+    /// Polls for the next event.
     pub(crate) fn poll_notice(&self, task: &mut Context<'_>) -> Poll<io::Result<Notice>> {
         let Some(readable) = &self.readable else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
@@ -157,7 +158,8 @@ impl Link {
         Ok(notice)
     }
 
-    /// Waits for `wanted`; any other event is the reason why it does not come.
+    /// Waits for the event `wanted`; any other event is returned as the reason
+    /// of the refusal.
     pub(crate) async fn expect(&self, wanted: u32, within: Duration) -> Result<Notice, Refusal> {
         let next = std::future::poll_fn(|task| self.poll_notice(task));
         let notice = match tokio::time::timeout(within, next).await {
@@ -175,26 +177,27 @@ impl Link {
         }
     }
 
-    /// The peer's address, once there is one.
+    /// Returns the peer's address, once there is one.
     pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
         // SAFETY: the identifier lives as long as the link.
         address::from_c(unsafe { &(*self.id).dst_addr })
     }
 
-    /// The own address, once there is one.
+    /// Returns the local address, once there is one.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         // SAFETY: the identifier lives as long as the link.
         address::from_c(unsafe { &(*self.id).src_addr })
     }
 
-    /// The context of the device the identifier is bound to; null before.
+    /// Returns the context of the device the identifier is bound to; null
+    /// before that.
     pub(crate) fn context(&self) -> *mut sys::Context {
         // SAFETY: the identifier lives as long as the link.
         unsafe { (*self.id).verbs }
     }
 }
 
-/// Events whose parameters are those of a connection.
+/// Returns whether the event has the parameters of a connection.
 fn carries_data(event: u32) -> bool {
     matches!(
         event,
@@ -202,7 +205,7 @@ fn carries_data(event: u32) -> bool {
     )
 }
 
-/// Why a connection was not made.
+/// Reason for which a connection was not established.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Rejected(Vec<u8>),

@@ -1,16 +1,16 @@
-//! What completions mean.
+//! Meaning of completions.
 
 use zgate_fabric::WorkStatus;
 use zgate_rdma_sys as sys;
 
-/// Receives carry this bit in their number, sends do not. A failed completion
-/// has nothing else that tells.
+/// Bit set in the work ids of receives and clear in those of sends. A failed
+/// completion carries nothing else that distinguishes them.
 pub(crate) const RECEIVE: u64 = 1 << 63;
 
-/// Completions taken at once.
+/// Number of completions taken at once.
 pub(crate) const AT_ONCE: usize = 32;
 
-/// The failure behind a status that is not success.
+/// Returns the failure for a status that is not success.
 pub(crate) fn status(status: u32) -> WorkStatus {
     match status {
         sys::WC_WR_FLUSH_ERR => WorkStatus::Flushed,

@@ -1,5 +1,5 @@
-//! One connection: a queue pair, its completions, its part of the connection
-//! manager.
+//! One connection: a queue pair, its completions, and its connection manager
+//! identifier.
 
 use crate::cm::Link;
 use crate::completion::{AT_ONCE, RECEIVE, status};
@@ -20,25 +20,25 @@ use zgate_fabric::{
 use zgate_rdma_sys as sys;
 use zgate_store::AlignedBuf;
 
-/// Bytes outside the arena up to this length are copied into it; longer ones
-/// are registered. What is this short is headers.
+/// Length up to which bytes outside the arena are copied into it; longer ones
+/// are registered. Such short data is headers.
 const COPY_BYTES: usize = 8 << 10;
 
-/// A posted receive. The registration goes before the buffer.
+/// A posted receive. The registration is dropped before the buffer.
 struct Receive {
     id: WorkId,
     _regions: Vec<Region>,
     buffer: AlignedBuf,
 }
 
-/// A connection over a device.
+/// A connection on a device.
 pub(crate) struct VerbsConnection {
     peer: SocketAddr,
     receives: HashMap<u64, Receive>,
     next_receive: u64,
     sends: SendQueue,
     events: VecDeque<Event>,
-    /// Where completions are put that are taken from the queue.
+    /// Buffer for completions taken from the queue.
     taken: Box<[sys::Completion; AT_ONCE]>,
     ended: bool,
     max_scatter: usize,
@@ -89,12 +89,13 @@ impl VerbsConnection {
         &self.link.host
     }
 
-    /// The key of bytes that this connection uses.
+    /// Returns the local key of bytes.
     fn key(&self, bytes: &[u8], regions: &mut Vec<Region>) -> io::Result<u32> {
         local_key(self.host(), self.device, bytes, regions)
     }
 
-    /// Scatter entries for bytes that are read, which the batch keeps.
+    /// Builds scatter entries for bytes that are read, which the batch keeps
+    /// alive.
     fn gather(&self, gather: Vec<Bytes>, batch: &mut Batch) -> io::Result<Vec<sys::ScatterEntry>> {
         let mut entries = Vec::with_capacity(gather.len());
         for bytes in gather.into_iter().filter(|bytes| !bytes.is_empty()) {
@@ -114,7 +115,7 @@ impl VerbsConnection {
         Ok(entries)
     }
 
-    /// The work of a batch of writes and a send.
+    /// Builds the work requests of a batch of writes and a send.
     fn send_work(&self, posted: SendBatch, batch: &mut Batch) -> io::Result<Vec<Work>> {
         let mut work = Vec::new();
         let idle = Work {
@@ -141,7 +142,7 @@ impl VerbsConnection {
         }
         if let Some(send) = posted.send {
             let pieces = send.gather.iter().filter(|bytes| !bytes.is_empty()).count();
-            // A message is one request: too many pieces become one.
+            // A message is one request: merge the pieces if there are too many.
             let gather = if pieces > self.max_scatter {
                 vec![flatten(&send.gather, self.host())]
             } else {
@@ -156,7 +157,7 @@ impl VerbsConnection {
         Ok(work)
     }
 
-    /// The work of a batch of reads.
+    /// Builds the work requests of a batch of reads.
     fn read_work(&self, posted: &ReadBatch, regions: &mut Vec<Region>) -> io::Result<Vec<Work>> {
         let mut keys = Vec::with_capacity(posted.buffers.len());
         for buffer in &posted.buffers {
@@ -190,14 +191,15 @@ impl VerbsConnection {
         Ok(())
     }
 
-    /// Queues a batch, or gives it back when the connection cannot take it. With
-    /// `signaled` its end is an event of its own.
+    /// Queues a batch, or returns it if the connection cannot take it. With
+    /// `signaled` its completion is an event of its own.
     fn submit(&mut self, batch: Batch, work: io::Result<Vec<Work>>, signaled: bool) {
         let mut work = match work {
             Ok(work) if !self.ended => work,
             Ok(_) => return self.late(batch.id, batch.kind, batch.buffers),
             Err(error) => {
-                // Memory that cannot be registered: nothing was posted of it.
+                // Memory that cannot be registered: none of the batch was
+                // posted.
                 let status = WorkStatus::Device(error.raw_os_error().unwrap_or(0) as u32);
                 let Batch { id, kind, buffers, .. } = batch;
                 self.events.push_back(Event::Failed { id, kind, status, buffers });
@@ -212,7 +214,7 @@ impl VerbsConnection {
         self.post_waiting();
     }
 
-    /// Posts what there is room for.
+    /// Posts waiting work while there is room.
     fn post_waiting(&mut self) {
         let mut chain = self.sends.next_chain();
         let head = chain.head();
@@ -228,7 +230,7 @@ impl VerbsConnection {
         }
     }
 
-    /// Takes completions; whether there were any.
+    /// Takes completions; returns whether there were any.
     fn take_completions(&mut self) -> bool {
         let Ok(count) = self.queues.completions.take(&mut self.taken[..]) else {
             self.end(Disconnect::Error, WorkStatus::Flushed);
@@ -254,7 +256,8 @@ impl VerbsConnection {
     fn receive_completed(&mut self, completion: &sys::Completion) {
         if completion.status != sys::WC_SUCCESS {
             return match status(completion.status) {
-                // The queue pair is in error; why, the peer or a send knows.
+                // The queue pair is in error; the peer or a send has the
+                // reason.
                 WorkStatus::Flushed => self.end(Disconnect::Peer, WorkStatus::Flushed),
                 status => {
                     if let Some(receive) = self.receives.remove(&completion.wr_id) {
@@ -277,7 +280,7 @@ impl VerbsConnection {
 
     fn send_completed(&mut self, completion: &sys::Completion) {
         let failed = completion.status != sys::WC_SUCCESS;
-        // A failure says that all before it is done.
+        // A failure implies that all earlier work is done.
         let up_to = if failed { completion.wr_id.checked_sub(1) } else { Some(completion.wr_id) };
         if let Some(sequence) = up_to {
             let batches = self.sends.completed(sequence);
@@ -291,8 +294,8 @@ impl VerbsConnection {
         }
     }
 
-    /// Ends the connection: the oldest batch fails with `first`, all other
-    /// work is flushed. Nothing comes back before the queue pair is gone.
+    /// Ends the connection: the oldest batch fails with `first`, all other work
+    /// is flushed. Nothing is returned before the queue pair is destroyed.
     fn end(&mut self, why: Disconnect, first: WorkStatus) {
         if self.ended {
             return;
@@ -318,7 +321,7 @@ impl VerbsConnection {
         self.events.push_back(Event::Disconnected(why));
     }
 
-    /// Work that was posted too late comes back before the last event.
+    /// Returns work that was posted too late, before the last event.
     fn late(&mut self, id: WorkId, kind: WorkKind, buffers: Vec<AlignedBuf>) {
         let last = self.events.pop_back();
         let status = WorkStatus::Flushed;
@@ -329,13 +332,12 @@ impl VerbsConnection {
     fn noticed(&mut self, event: u32) {
         match event {
             sys::CM_DISCONNECTED | sys::CM_ADDR_CHANGE => {
-                // What came before the goodbye counts.
+                // Completions that precede the disconnect are still delivered.
                 while self.take_completions() && !self.ended {}
                 self.end(Disconnect::Peer, WorkStatus::Flushed);
             }
             sys::CM_DEVICE_REMOVAL => self.end(Disconnect::DeviceGone, WorkStatus::Flushed),
-            // The time in which a stray packet could be mistaken is over, or
-            // nothing that matters.
+            // End of TIME-WAIT, or an irrelevant event.
             _ => {}
         }
     }
@@ -454,7 +456,7 @@ impl Connection for VerbsConnection {
 
 impl Drop for VerbsConnection {
     fn drop(&mut self) {
-        // Before the queues and the identifier go.
+        // Before the queues and the identifier are dropped.
         self.end(Disconnect::Local, WorkStatus::Flushed);
     }
 }

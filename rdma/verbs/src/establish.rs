@@ -17,13 +17,13 @@ use zgate_fabric::limits::{
 use zgate_fabric::{ConnectError, Connection, Established, Listener, QueueOptions, Request, Setup};
 use zgate_rdma_sys as sys;
 
-/// Requests the kernel keeps for a listener.
+/// Connection requests that the kernel queues for a listener.
 const BACKLOG: c_int = 128;
-/// Finding an address or a route.
+/// Time limit for resolving an address or a route.
 const RESOLVE_TIME: Duration = Duration::from_secs(5);
-/// From a request to an established connection.
+/// Time limit from a request to an established connection.
 const CONNECT_TIME: Duration = Duration::from_secs(20);
-/// Transport retries: the most there are.
+/// Transport retries: the largest number possible.
 const RETRIES: u8 = 7;
 
 fn parameters(
@@ -52,7 +52,8 @@ fn fits(private_data: &[u8], max: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// A connection that is not up yet: queue pair made, receives posted.
+/// Prepares a connection that is not established yet: queue pair created,
+/// receives posted.
 fn prepare(
     link: Link,
     setup: &mut Setup,
@@ -100,7 +101,7 @@ fn start(connection: &VerbsConnection, setup: &Setup, depths: (u8, u8)) -> io::R
     check(unsafe { (link.host.cm.connect)(link.id, &raw mut param) })
 }
 
-/// An identifier that knows its device and the way to the peer.
+/// Resolves the device and the route to the peer.
 async fn resolve(host: &Arc<Host>, to: SocketAddr) -> Result<Link, Refusal> {
     let link = Link::new(host)?;
     let milliseconds = RESOLVE_TIME.as_millis() as c_int;
@@ -146,14 +147,14 @@ impl Listener for VerbsListener {
             loop {
                 let notice = std::task::ready!(self.link.poll_notice(task))?;
                 if notice.event == sys::CM_DEVICE_REMOVAL {
-                    let text = "the device it listens on is gone";
+                    let text = "the device of the listener was removed";
                     let gone = io::Error::new(io::ErrorKind::NotConnected, text);
                     return std::task::Poll::Ready(Err(gone));
                 }
                 if notice.event != sys::CM_CONNECT_REQUEST {
                     continue;
                 }
-                // A request that is gone again is none.
+                // A request that was withdrawn meanwhile is skipped.
                 if let Ok(request) = VerbsRequest::new(&self.link.host, notice) {
                     return std::task::Poll::Ready(Ok(Box::new(request) as Box<dyn Request>));
                 }
@@ -167,9 +168,9 @@ struct VerbsRequest {
     link: Link,
     peer: SocketAddr,
     private_data: Vec<u8>,
-    /// Reads the peer wants to have under way.
+    /// RDMA Reads that the peer wants to have in flight.
     peer_initiates: u8,
-    /// Reads the peer can have answered at the same time.
+    /// RDMA Reads that the peer can answer concurrently.
     peer_responds: u8,
 }
 
@@ -181,7 +182,7 @@ impl VerbsRequest {
             link,
             peer,
             private_data: notice.private_data,
-            // The manager names both from this side's point of view.
+            // The connection manager names both from this side's point of view.
             peer_initiates: notice.responder_resources,
             peer_responds: notice.initiator_depth,
         })
@@ -227,7 +228,8 @@ impl Request for VerbsRequest {
             let data = &private_data[..private_data.len().min(MAX_REJECT_PRIVATE_BYTES)];
             let cm = &self.link.host.cm;
             // SAFETY: the identifier is one of a request; the private data
-            // outlives the call. A peer that is gone needs no answer.
+            // outlives the call. If the peer has gone, the result does not
+            // matter.
             unsafe { (cm.reject)(self.link.id, data.as_ptr().cast(), data.len() as u8) };
         })
     }

@@ -1,25 +1,14 @@
-//! The libraries and devices of this machine, opened once.
+//! Libraries and devices of this machine, opened once.
 
-use crate::establish;
-use crate::inspect::{self, PortReport};
-use crate::memory::{Region, RemoteRegion};
-use crate::watch::DeviceWatch;
-use futures_util::future::BoxFuture;
-use futures_util::stream::{self, BoxStream, StreamExt};
 use std::ffi::{CStr, c_int};
 use std::io;
-use std::net::SocketAddr;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
-use zgate_fabric::{
-    Access, ConnectError, DeviceEvent, Established, Exposed, Fabric, Foreign, Listener, Setup,
-    Window,
-};
+use zgate_fabric::DeviceEvent;
 use zgate_rdma_sys as sys;
-use zgate_store::{AlignedBuf, Arena, BufferPool};
+use zgate_store::{Arena, BufferPool};
 
-/// Why there is no RDMA on this machine.
+/// Reason for which RDMA is unavailable on this machine.
 #[derive(Debug, Error)]
 pub enum Unavailable {
     /// A library is missing.
@@ -34,11 +23,11 @@ pub enum Unavailable {
     /// A device cannot be used.
     #[error("RDMA device {device}: {what}: {error}")]
     Device {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// What failed.
+        /// Operation that failed.
         what: &'static str,
-        /// The system's reason.
+        /// Error of the operating system.
         error: io::Error,
     },
 }
@@ -60,53 +49,19 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// Everything of this process that has to do with RDMA. Devices stay open
-/// while it runs.
+/// RDMA state of the process. Devices stay open while it runs.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) verbs: sys::Verbs,
     pub(crate) cm: sys::Cm,
     devices: Mutex<Vec<&'static Device>>,
-    /// Devices that cannot be used, so that it is said once.
+    /// Devices that cannot be used, so that each is reported once.
     refused: Mutex<Vec<String>>,
     pub(crate) pool: BufferPool,
 }
 
-/// The fabric of this machine's RDMA devices. Cloning shares it.
-#[derive(Clone, Debug)]
-pub struct VerbsFabric {
-    pub(crate) host: Arc<Host>,
-}
-
-impl VerbsFabric {
-    /// Loads the libraries, opens every device, and registers the pool's arena
-    /// with each of them.
-    ///
-    /// # Errors
-    /// [`Unavailable`], which says in one line what is missing.
-    pub fn open(pool: BufferPool) -> Result<Self, Unavailable> {
-        let verbs = sys::Verbs::load()?;
-        let cm = sys::Cm::load()?;
-        let mut devices = Vec::new();
-        for context in contexts(&cm)? {
-            devices.push(Device::open(&verbs, context, pool.arena())?);
-        }
-        if devices.is_empty() {
-            return Err(Unavailable::NoDevice);
-        }
-        let (devices, refused) = (Mutex::new(devices), Mutex::default());
-        Ok(Self { host: Arc::new(Host { verbs, cm, devices, refused, pool }) })
-    }
-
-    /// Every port of every device, with its addresses.
-    #[must_use]
-    pub fn ports(&self) -> Vec<PortReport> {
-        inspect::ports(&self.host)
-    }
-}
-
-/// The contexts of all devices there are now. They stay open while the process
-/// runs, even those of devices that are taken away: the list is never freed.
+/// Returns the contexts of all present devices. They stay open while the
+/// process runs, even those of removed devices: the list is never freed.
 fn contexts(cm: &sys::Cm) -> Result<Vec<*mut sys::Context>, Unavailable> {
     let mut count: c_int = 0;
     // SAFETY: writes the count.
@@ -122,14 +77,14 @@ fn contexts(cm: &sys::Cm) -> Result<Vec<*mut sys::Context>, Unavailable> {
     Ok((0..count).map(|index| unsafe { *list.add(index) }).collect())
 }
 
-/// The names of the devices the kernel has.
+/// Lists the names of the kernel's RDMA devices.
 fn kernel_devices() -> Vec<String> {
     let entries = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 impl Device {
-    /// Opened for as long as the process runs.
+    /// Opens a device for the life of the process.
     fn open(
         verbs: &sys::Verbs,
         context: *mut sys::Context,
@@ -149,23 +104,25 @@ impl Device {
         let mut attributes: sys::DeviceAttributes = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open, the attributes writable.
         if unsafe { (verbs.query_device)(context, &raw mut attributes) } != 0 {
-            return Err(failed("its limits cannot be read"));
+            return Err(failed("cannot read its limits"));
         }
         // SAFETY: the context is open.
         let pd = unsafe { (verbs.alloc_pd)(context) };
         if pd.is_null() {
-            return Err(failed("no protection domain"));
+            return Err(failed("cannot allocate a protection domain"));
         }
         let arena = match arena {
             Some(arena) => {
                 advise_huge_pages(arena);
                 let address = arena.address() as *mut _;
-                // SAFETY: the arena is never freed. The device touches only
-                // buffers that were posted, whose owners have given them away.
+                // SAFETY: the arena is never freed. The device accesses only
+                // buffers that were posted, whose owners have given them up.
                 let mr =
                     unsafe { (verbs.reg_mr)(pd, address, arena.len(), sys::ACCESS_LOCAL_WRITE) };
                 if mr.is_null() {
-                    return Err(failed("the arena cannot be registered (memlock limit?)"));
+                    return Err(failed(
+                        "cannot register the arena (is the memlock limit too low?)",
+                    ));
                 }
                 // SAFETY: not null; the region is never deregistered.
                 Some((arena, unsafe { (*mr).lkey }))
@@ -175,33 +132,54 @@ impl Device {
         Ok(Box::leak(Box::new(Self { context, pd, name, attributes, arena })))
     }
 
-    /// The local key of memory in the arena.
+    /// Returns the local key of memory in the arena.
     pub(crate) fn arena_key(&self, bytes: &[u8]) -> Option<u32> {
         self.arena.filter(|(arena, _)| arena.contains(bytes)).map(|(_, key)| key)
     }
 }
 
-/// Fewer page table entries for the device; without huge pages all goes on.
+/// Requests huge pages, so that the device needs fewer page table entries; a
+/// failure is harmless.
 fn advise_huge_pages(arena: Arena) {
     // SAFETY: advice about memory that is ours and stays mapped.
     unsafe { libc::madvise(arena.address() as *mut _, arena.len(), libc::MADV_HUGEPAGE) };
 }
 
 impl Host {
+    /// Loads the libraries, opens every device, and registers the pool's arena
+    /// with each of them.
+    ///
+    /// # Errors
+    /// [`Unavailable`], which names the missing part in one line.
+    pub(crate) fn open(pool: BufferPool) -> Result<Self, Unavailable> {
+        let verbs = sys::Verbs::load()?;
+        let cm = sys::Cm::load()?;
+        let mut devices = Vec::new();
+        for context in contexts(&cm)? {
+            devices.push(Device::open(&verbs, context, pool.arena())?);
+        }
+        if devices.is_empty() {
+            return Err(Unavailable::NoDevice);
+        }
+        let (devices, refused) = (Mutex::new(devices), Mutex::default());
+        Ok(Self { verbs, cm, devices, refused, pool })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<&'static Device>> {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All devices known by now.
+    /// Returns all devices known so far.
     pub(crate) fn devices(&self) -> Vec<&'static Device> {
         self.lock().clone()
     }
 
-    /// The device a connection identifier is bound to: one that is known, or
-    /// one that came after the start, which the connection manager has opened.
+    /// Returns the device that a connection identifier is bound to: a known
+    /// one, or one added after the start, which the connection manager has
+    /// opened.
     ///
     /// # Errors
-    /// When it is bound to none, or the new one cannot be used.
+    /// If the identifier is not bound, or the new device cannot be used.
     pub(crate) fn device_of(&self, context: *mut sys::Context) -> io::Result<&'static Device> {
         if context.is_null() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "bound to no device"));
@@ -210,10 +188,10 @@ impl Host {
         if let Some(device) = devices.iter().find(|device| device.context == context) {
             return Ok(device);
         }
-        // Once more, so that this one stays open as well.
+        // Get the list once more, so that this device stays open as well.
         let all = contexts(&self.cm).map_err(|reason| io::Error::other(reason.to_string()))?;
         if !all.contains(&context) {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "its device is gone"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "its device was removed"));
         }
         let opened = Device::open(&self.verbs, context, self.pool.arena());
         let device = opened.map_err(|reason| io::Error::other(reason.to_string()))?;
@@ -221,12 +199,12 @@ impl Host {
         Ok(device)
     }
 
-    /// Uses a device no more. What is on it still can: it stays open.
+    /// Stops using a device. Its connections may still use it: it stays open.
     pub(crate) fn forget(&self, gone: &Device) {
         self.lock().retain(|device| !std::ptr::eq(*device, gone));
     }
 
-    /// Opens devices that came since the last look.
+    /// Opens devices added since the last check.
     pub(crate) fn find_new(&self) -> Vec<DeviceEvent> {
         let there = kernel_devices();
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,72 +239,5 @@ impl Host {
             }
         }
         events
-    }
-}
-
-impl Fabric for VerbsFabric {
-    fn listen(&self, address: SocketAddr) -> io::Result<Box<dyn Listener>> {
-        establish::listen(&self.host, address)
-    }
-
-    fn connect(
-        &self,
-        to: SocketAddr,
-        setup: Setup,
-    ) -> BoxFuture<'static, Result<Established, ConnectError>> {
-        Box::pin(establish::connect(Arc::clone(&self.host), to, setup))
-    }
-
-    /// Registers a buffer with the first device: on a host with several, peers
-    /// reach it through connections of that device only.
-    fn expose(&self, buffer: AlignedBuf, access: Access) -> io::Result<Box<dyn Exposed>> {
-        self.lend(buffer, access).map_err(|(error, _)| error)
-    }
-
-    fn lend(
-        &self,
-        buffer: AlignedBuf,
-        access: Access,
-    ) -> Result<Box<dyn Exposed>, (io::Error, AlignedBuf)> {
-        let Some(device) = self.host.lock().first().copied() else {
-            return Err((io::ErrorKind::NotFound.into(), buffer));
-        };
-        let read = if access.read { sys::ACCESS_REMOTE_READ } else { 0 };
-        let write = if access.write { sys::ACCESS_REMOTE_WRITE } else { 0 };
-        let flags = sys::ACCESS_LOCAL_WRITE | read | write;
-        match Region::new(&self.host, device, &buffer, flags) {
-            Ok(region) => Ok(Box::new(RemoteRegion::new(region, buffer))),
-            Err(error) => Err((error, buffer)),
-        }
-    }
-
-    /// With the first device, as [`Fabric::expose`].
-    fn expose_foreign(&self, memory: Arc<dyn Foreign>, range: Range<usize>) -> io::Result<Window> {
-        let device = self.host.lock().first().copied();
-        let device = device.ok_or(io::ErrorKind::NotFound)?;
-        let (address, len) = (memory.address() + range.start as u64, range.len());
-        let (region, how) = Region::of_foreign(&self.host, device, &*memory, range)?;
-        // The region goes before the memory does.
-        Ok(Window::new((region.rkey(), address, len), how, (region, memory)))
-    }
-
-    fn send_with_invalidate(&self) -> bool {
-        let extended = sys::DEVICE_MEM_MGT_EXTENSIONS;
-        self.host.lock().iter().all(|d| d.attributes.device_cap_flags & extended != 0)
-    }
-
-    fn device_events(&self) -> BoxStream<'static, DeviceEvent> {
-        match DeviceWatch::new(&self.host) {
-            Ok(watch) => watch.events(),
-            Err(error) => {
-                let event = DeviceEvent::Other(format!("devices cannot be watched: {error}"));
-                stream::once(std::future::ready(event)).chain(stream::pending()).boxed()
-            }
-        }
-    }
-
-    /// Plain memory regions cannot be invalidated by a peer.
-    fn remote_invalidation(&self) -> bool {
-        false
     }
 }

@@ -1,11 +1,11 @@
-//! What the devices say of themselves, for diagnosis.
+//! Ports and addresses of the devices, for diagnosis.
 
 use crate::host::{Device, Host};
 use std::ffi::CStr;
 use std::net::Ipv6Addr;
 use zgate_rdma_sys as sys;
 
-/// How packets with this address look.
+/// Encapsulation of packets with this address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidKind {
     /// InfiniBand.
@@ -19,44 +19,44 @@ pub enum GidKind {
 /// An address of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GidReport {
-    /// Its place in the table.
+    /// Index in the port's table.
     pub index: u32,
-    /// The address; one of IPv4 is mapped into IPv6.
+    /// The address; IPv4 addresses are mapped into IPv6.
     pub address: Ipv6Addr,
-    /// How packets look.
+    /// Encapsulation of its packets.
     pub kind: GidKind,
-    /// The network interface it belongs to.
+    /// Network interface it belongs to.
     pub interface: Option<String>,
 }
 
 /// A port of a device.
 #[derive(Clone, Debug)]
 pub struct PortReport {
-    /// The device's name.
+    /// Name of the device.
     pub device: String,
-    /// The port's number, from 1.
+    /// Port number, from 1.
     pub port: u8,
-    /// Whether it is up.
+    /// Set if the port is up.
     pub active: bool,
-    /// Whether it is Ethernet (RoCE or iWARP) and not InfiniBand.
+    /// Set for Ethernet (RoCE or iWARP), clear for InfiniBand.
     pub ethernet: bool,
-    /// Bytes of a packet's payload that are used now.
+    /// Payload bytes of a packet in use.
     pub active_mtu_bytes: u32,
-    /// The most it could be.
+    /// Largest possible payload of a packet in bytes.
     pub max_mtu_bytes: u32,
-    /// Its addresses.
+    /// Addresses of the port.
     pub gids: Vec<GidReport>,
 }
 
 impl PortReport {
-    /// The addresses kernel clients use: RoCE version 2 on Ethernet.
+    /// Lists the addresses that kernel clients use: RoCE version 2 on Ethernet.
     pub fn usable_gids(&self) -> impl Iterator<Item = &GidReport> {
         let wanted = if self.ethernet { GidKind::RoceV2 } else { GidKind::InfiniBand };
         self.gids.iter().filter(move |gid| gid.kind == wanted)
     }
 }
 
-/// The verbs number of an MTU, in bytes.
+/// Converts the verbs number of an MTU to bytes.
 fn mtu_bytes(number: u32) -> u32 {
     if (1..=5).contains(&number) { 128 << number } else { 0 }
 }

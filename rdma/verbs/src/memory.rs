@@ -11,7 +11,7 @@ use zgate_fabric::{Exposed, Foreign};
 use zgate_rdma_sys as sys;
 use zgate_store::AlignedBuf;
 
-/// Memory registered for a while.
+/// A memory registration, ended on drop.
 #[derive(Debug)]
 pub(crate) struct Region {
     host: Arc<Host>,
@@ -24,8 +24,8 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Registers bytes. They must stay where they are while the region lives;
-    /// both are kept together by the callers.
+    /// Registers bytes, which must not move while the region lives; the callers
+    /// keep both together.
     pub(crate) fn new(
         host: &Arc<Host>,
         device: &Device,
@@ -34,7 +34,7 @@ impl Region {
     ) -> io::Result<Self> {
         let address = bytes.as_ptr().cast_mut().cast();
         // SAFETY: the bytes are mapped. Registration pins them and writes
-        // nothing; what is written later are posted or exposed buffers.
+        // nothing; later only posted or exposed buffers are written.
         let mr = unsafe { (host.verbs.reg_mr)(device.pd, address, bytes.len(), access) };
         match NonNull::new(mr) {
             Some(mr) => Ok(Self { host: Arc::clone(host), mr }),
@@ -43,8 +43,8 @@ impl Region {
     }
 
     /// Registers part of another device's memory for peers to write: by its
-    /// dmabuf, or by its address where that device's driver answers for it
-    /// (peer memory). Says which.
+    /// dmabuf, or by its address if that device's driver supports peer memory.
+    /// Also returns which.
     pub(crate) fn of_foreign(
         host: &Arc<Host>,
         device: &Device,
@@ -60,7 +60,7 @@ impl Region {
         let by_dmabuf = memory.dmabuf(range).and_then(|dmabuf| {
             let fd = dmabuf.as_raw_fd();
             // SAFETY: the file is open during the call, and the registration
-            // keeps what is behind it.
+            // keeps its memory alive.
             made(unsafe { (host.verbs.reg_dmabuf_mr)(device.pd, 0, len, address, fd, access) })
         });
         let first = match by_dmabuf {
@@ -90,13 +90,13 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: registered once, deregistered here only.
         let failed = unsafe { (self.host.verbs.dereg_mr)(self.mr.as_ptr()) };
-        // A device that was taken away has let go of it by itself.
+        // A removed device has released the registration by itself.
         debug_assert!(matches!(failed, 0 | libc::EIO), "a memory region still in use");
     }
 }
 
-/// What a device needs to use bytes: their key, and the registration behind it
-/// where it is not the arena's.
+/// Returns the local key of bytes, with the registration behind it if they are
+/// outside the arena.
 pub(crate) fn local_key(
     host: &Arc<Host>,
     device: &Device,
@@ -112,7 +112,7 @@ pub(crate) fn local_key(
     Ok(key)
 }
 
-/// A buffer that peers may use. The region goes before the buffer does.
+/// A buffer exposed to peers. The region is dropped before the buffer.
 #[derive(Debug)]
 pub(crate) struct RemoteRegion {
     region: Region,
@@ -140,7 +140,7 @@ impl Exposed for RemoteRegion {
 
     fn withdraw(self: Box<Self>) -> AlignedBuf {
         let Self { region, buffer } = *self;
-        // Deregistration returns when no peer can reach the memory any more.
+        // After deregistration no peer can access the memory.
         drop(region);
         buffer
     }

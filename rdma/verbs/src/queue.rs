@@ -1,8 +1,8 @@
 //! Completion queues with their channels, and queue pairs.
 
 use crate::cm::{Link, check, watch_descriptor};
+use crate::cq_poller::CqPoller;
 use crate::host::{Device, Host};
-use crate::pace::Pace;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,10 +15,10 @@ use tokio::io::unix::AsyncFd;
 use zgate_fabric::QueueOptions;
 use zgate_rdma_sys as sys;
 
-/// Scatter entries of one work request.
+/// Most scatter entries of one work request.
 const MAX_SCATTER: u32 = 16;
 
-/// Spreads completion queues over the device's interrupts.
+/// Counter that spreads completion queues over the device's interrupts.
 static NEXT_VECTOR: AtomicUsize = AtomicUsize::new(0);
 
 /// A completion queue that wakes a task.
@@ -28,9 +28,9 @@ pub(crate) struct Completions {
     channel: *mut sys::CompletionChannel,
     cq: *mut sys::CompletionQueue,
     readable: Option<AsyncFd<OwnedFd>>,
-    /// The next completion raises an event.
+    /// Set if the next completion raises an event.
     armed: bool,
-    pace: Pace,
+    poller: CqPoller,
 }
 
 // SAFETY: verbs may be called from all threads, and the objects belong to this
@@ -45,8 +45,8 @@ impl Completions {
             return Err(io::Error::last_os_error());
         }
         let host = Arc::clone(host);
-        let pace = Pace::new(Instant::now());
-        let mut made = Self { host, channel, cq: null_mut(), readable: None, armed: false, pace };
+        let poller = CqPoller::new(Instant::now());
+        let mut made = Self { host, channel, cq: null_mut(), readable: None, armed: false, poller };
         // SAFETY: just created, with an open descriptor.
         made.readable = Some(unsafe { watch_descriptor((*channel).fd) }?);
         // SAFETY: the context is open.
@@ -73,26 +73,27 @@ impl Completions {
         Ok(())
     }
 
-    /// Takes completions without waiting; how many.
+    /// Takes completions without waiting; returns their number.
     pub(crate) fn take(&mut self, into: &mut [sys::Completion]) -> io::Result<usize> {
         // SAFETY: the queue is live.
         let taken = unsafe { sys::poll_cq(self.cq, into) };
         if taken > 0 {
-            self.pace.found(Instant::now());
+            self.poller.found(Instant::now());
         }
         usize::try_from(taken).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// Ready when there may be completions that were not there at the last
-    /// look, which found none. While they come quickly, looking goes on, and other
-    /// tasks run in between; otherwise the next one is asked to raise an event.
+    /// Ready if there may be new completions since the last poll, which found
+    /// none. While completions arrive quickly, polling continues and other
+    /// tasks run in between; otherwise the queue is armed to raise an event.
     pub(crate) fn poll_ready(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.armed {
-            if self.pace.look_again(Instant::now()) {
+            if self.poller.poll_again(Instant::now()) {
                 task.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            // What came since the last look raises no event: one look more.
+            // Completions that arrived since the last poll raise no event: poll
+            // once more.
             return Poll::Ready(self.arm());
         }
         let Some(readable) = &self.readable else { return Poll::Pending };
@@ -107,10 +108,11 @@ impl Completions {
                 Ok(()) => {
                     // SAFETY: one event was taken of this queue.
                     unsafe { (self.host.verbs.ack_cq_events)(cq, 1) };
-                    // One is raised each time it is asked for: there is no other.
+                    // The queue raises one event each time it is armed: there
+                    // is no other.
                     guard.clear_ready();
                     self.armed = false;
-                    self.pace.woken(Instant::now());
+                    self.poller.woken(Instant::now());
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
@@ -134,17 +136,17 @@ impl Drop for Completions {
     }
 }
 
-/// The queues of one connection and what they hold.
+/// Queues of one connection and their sizes.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) completions: Completions,
-    /// Work requests the send queue holds.
+    /// Number of work requests that the send queue holds.
     pub(crate) send_depth: usize,
-    /// Scatter entries of one work request.
+    /// Most scatter entries of one work request.
     pub(crate) max_scatter: usize,
 }
 
-/// Makes the queue pair of an identifier that is bound to a device.
+/// Creates the queue pair of an identifier that is bound to a device.
 pub(crate) fn create(link: &Link, device: &Device, options: &QueueOptions) -> io::Result<Queues> {
     let limits = &device.attributes;
     let most = u32::try_from(limits.max_qp_wr).unwrap_or(1);

@@ -1,5 +1,5 @@
-//! The send queue: work that waits for room, work the device has, and the
-//! batches it belongs to.
+//! The send queue: work that waits for room, work posted to the device, and its
+//! batches.
 
 use crate::memory::Region;
 use bytes::Bytes;
@@ -16,22 +16,22 @@ pub(crate) struct Work {
     pub(crate) remote_addr: u64,
     pub(crate) rkey: u32,
     pub(crate) invalidate: u32,
-    /// The batch ends with it.
+    /// Set if it is the last request of its batch.
     pub(crate) last: bool,
-    /// Its completion is asked for.
+    /// Set if it requests a completion.
     pub(crate) signaled: bool,
 }
 
-/// Work that ends together, and all the memory it uses.
+/// A batch of work that completes together, and all memory it uses.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) id: WorkId,
     pub(crate) kind: WorkKind,
-    /// Registrations of this batch; they go before the memory does.
+    /// Registrations of this batch; they are dropped before the memory.
     pub(crate) regions: Vec<Region>,
-    /// Buffers that are written.
+    /// Buffers that the device writes.
     pub(crate) buffers: Vec<AlignedBuf>,
-    /// Bytes that are read.
+    /// Bytes that the device reads.
     pub(crate) held: Vec<Bytes>,
 }
 
@@ -41,7 +41,7 @@ struct Posted {
     last: bool,
 }
 
-/// The queue's bookkeeping. Its order is the order of completion.
+/// Bookkeeping of the send queue. Its order is the order of completion.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     waiting: VecDeque<Work>,
@@ -59,7 +59,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// The first request, with all pointers set; null when there is none.
+    /// Returns the first request, with all pointers set; null if there is none.
     /// Valid until the chain is moved, changed or dropped.
     pub(crate) fn head(&mut self) -> *mut sys::SendWork {
         let count = self.requests.len();
@@ -90,23 +90,24 @@ impl SendQueue {
         }
     }
 
-    /// Takes in a batch; the last of its work says so. Where that is not signaled,
-    /// the batch is done with what is signaled behind it.
+    /// Queues a batch; its last request is marked as such. If that request is
+    /// not signaled, the batch completes with the next signaled request.
     pub(crate) fn push(&mut self, batch: Batch, work: Vec<Work>) {
         debug_assert!(work.last().is_some_and(|work| work.last), "a batch without an end");
         self.batches.push_back(batch);
         self.waiting.extend(work);
     }
 
-    /// What there is room for now; it counts as posted.
+    /// Returns the work for which there is room now; it counts as posted.
     pub(crate) fn next_chain(&mut self) -> Chain {
         let mut chain = Chain::default();
         while self.posted.len() < self.depth {
             let Some(work) = self.waiting.pop_front() else { break };
             let sequence = self.next_sequence;
             self.next_sequence += 1;
-            // Room is learned of from completions: a batch longer than the
-            // queue, or many that are not signaled, must have some on the way.
+            // Room is only known from completions: a batch longer than the
+            // queue, or many unsignaled ones, must include some signaled
+            // requests.
             let every = (self.depth / 4).max(1) as u64;
             let signaled = work.signaled || sequence.is_multiple_of(every);
             self.posted.push_back(Posted { sequence, last: work.last });
@@ -124,7 +125,8 @@ impl SendQueue {
         chain
     }
 
-    /// All work up to `sequence` is done; the batches that end with it.
+    /// Completes all work up to `sequence`; returns the batches that end with
+    /// it.
     pub(crate) fn completed(&mut self, sequence: u64) -> Vec<Batch> {
         let mut done = Vec::new();
         while self.posted.front().is_some_and(|posted| posted.sequence <= sequence) {
@@ -136,8 +138,8 @@ impl SendQueue {
         done
     }
 
-    /// All batches that are not done, in order. Only after the queue pair is
-    /// gone.
+    /// Returns all incomplete batches, in order. Call it only after the queue
+    /// pair is destroyed.
     pub(crate) fn give_back(&mut self) -> Vec<Batch> {
         self.waiting.clear();
         self.posted.clear();
@@ -176,7 +178,7 @@ mod tests {
         assert!(chain.requests.iter().any(|work| work.send_flags == sys::SEND_SIGNALED));
         assert!(queue.next_chain().head().is_null());
         let mut done = Vec::new();
-        // The device completes whatever was signaled.
+        // The device completes only signaled requests.
         for sequence in 0..21 {
             done.extend(queue.completed(sequence).into_iter().map(|batch| batch.id.0));
             queue.next_chain();
@@ -189,7 +191,7 @@ mod tests {
     fn what_is_not_signaled_ends_with_what_is() {
         let mut queue = SendQueue::new(64);
         let quiet = || vec![Work { signaled: false, ..work(true) }];
-        // The queue itself signals one of so many.
+        // The queue itself signals one request out of several.
         queue.push(batch(0), quiet());
         assert_eq!(queue.next_chain().requests[0].send_flags, sys::SEND_SIGNALED);
         queue.push(batch(1), quiet());

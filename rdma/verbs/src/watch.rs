@@ -1,4 +1,4 @@
-//! Events of whole devices: ports and the devices themselves.
+//! Events of whole devices: ports, and the devices themselves.
 
 use crate::cm::{check, watch_descriptor};
 use crate::host::{Device, Host};
@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 use zgate_fabric::DeviceEvent;
 use zgate_rdma_sys as sys;
 
-/// How often devices are looked for that came after the start.
+/// Interval of the search for devices added after the start.
 const LOOK_PERIOD: Duration = Duration::from_secs(5);
 
 /// Waits for events of all devices.
@@ -21,7 +21,7 @@ const LOOK_PERIOD: Duration = Duration::from_secs(5);
 pub(crate) struct DeviceWatch {
     host: Arc<Host>,
     watched: Vec<(&'static Device, AsyncFd<OwnedFd>)>,
-    /// What the last look at the machine brought.
+    /// Events found by the last search.
     found: VecDeque<DeviceEvent>,
 }
 
@@ -33,7 +33,7 @@ impl DeviceWatch {
         Ok(watch)
     }
 
-    /// Watches devices that are not watched yet.
+    /// Registers devices that are not watched yet.
     fn look(&mut self) -> io::Result<()> {
         for device in self.host.devices() {
             if !self.watched.iter().any(|(known, _)| std::ptr::eq(*known, device)) {
@@ -45,14 +45,14 @@ impl DeviceWatch {
         Ok(())
     }
 
-    /// The events as they come.
+    /// Returns a stream of the events.
     pub(crate) fn events(self) -> BoxStream<'static, DeviceEvent> {
         stream::unfold(self, |mut watch| async move {
             let event = match watch.next().await {
                 Ok(event) => event,
                 Err(error) => {
                     tokio::time::sleep(LOOK_PERIOD).await;
-                    DeviceEvent::Other(format!("events of devices cannot be read: {error}"))
+                    DeviceEvent::Other(format!("cannot read device events: {error}"))
                 }
             };
             Some((event, watch))
@@ -85,7 +85,7 @@ impl DeviceWatch {
                         ready?.clear_ready();
                         continue;
                     }
-                    // Nothing can be read of a device that was taken away.
+                    // Reads fail for a device that was removed.
                     Err(_) => DeviceEvent::Gone { device: device.name.clone() },
                     Ok(event) => event,
                 };

@@ -1,17 +1,13 @@
 //! Cost of OPEN, CLOSE and LOCK while many others hold the same file:
 //! `cargo run --release -p zgate-fuzz --example open_cost [MOST]`.
 //!
-//! Prints a row for each number of opens; a row that grows with the number of
-//! opens means that something walks through all of them.
+//! Prints a row for each number of opens; times that grow with the number of
+//! opens mean that some code iterates over all of them.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement")]
-#![allow(dead_code, unused_imports, missing_docs, reason = "the rig has more than is used here")]
 
-#[path = "../../../protocol/nfs/tests/compound/rig/mod.rs"]
-mod rig;
-
-use rig::{Client, Opened, Rig, Wish};
 use std::time::{Duration, Instant};
-use zgate_nfs::v4::wire::LockType;
+use zgate_nfs_wire::v4::LockType;
+use zgate_test_harness::nfs::{Client, Harness, OpenRequest, Opened};
 
 /// Opens of one client.
 const OPENS_PER_CLIENT: usize = 25_000;
@@ -24,7 +20,7 @@ fn owner(number: usize) -> &'static str {
 
 fn open(clients: &[Client], number: usize) -> Opened {
     let client = &clients[number / OPENS_PER_CLIENT];
-    client.open(&Wish::name(&client.export(), "f").access(3).owner(owner(number))).unwrap()
+    client.open(&OpenRequest::name(&client.export(), "f").access(3).owner(owner(number))).unwrap()
 }
 
 fn each(total: Duration) -> f64 {
@@ -33,11 +29,11 @@ fn each(total: Duration) -> f64 {
 
 fn main() {
     let most: usize = std::env::args().nth(1).map_or(100_000, |text| text.parse().unwrap());
-    let rig = Rig::new();
+    let harness = Harness::new();
     let names = (0..=most / OPENS_PER_CLIENT).map(|n| format!("client{n}"));
-    let clients: Vec<_> = names.map(|name| rig.client(&name, 1)).collect();
+    let clients: Vec<_> = names.map(|name| harness.client(&name, 1)).collect();
     clients[0].file(&clients[0].export(), "f", b"x");
-    let prober = rig.client("prober", 1);
+    let prober = harness.client("prober", 1);
     println!("{:>8} {:>10} {:>10} {:>10}", "opens", "OPEN us", "CLOSE us", "LOCK us");
     let mut held = 0;
     for size in [1, 1_000, 10_000, 100_000] {
@@ -55,7 +51,8 @@ fn main() {
         }
         let (mut opening, mut closing, mut locking) = Default::default();
         for sample in 0..SAMPLES {
-            let wish = Wish::name(&prober.export(), "f").access(3).owner(owner(1_000_000 + sample));
+            let wish =
+                OpenRequest::name(&prober.export(), "f").access(3).owner(owner(1_000_000 + sample));
             let begun = Instant::now();
             let opened = prober.open(&wish).unwrap();
             opening += begun.elapsed();

@@ -1,6 +1,6 @@
-//! Decisions taken from the bytes of an input. Bytes that ran out count as
-//! zero, so every prefix of an input is an input, and [`Dice::is_spent`] ends
-//! loops.
+//! Random decisions derived from the bytes of an input. After the last byte,
+//! zeros follow, so every prefix of an input is an input, and
+//! [`Dice::is_spent`] ends loops.
 
 /// An input as a source of decisions.
 #[derive(Clone, Debug)]
@@ -15,18 +15,18 @@ impl<'a> Dice<'a> {
         Self { rest: input }
     }
 
-    /// Whether all bytes are used up.
+    /// Returns whether all bytes are used up.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// All that is left, as it is.
+    /// Returns the remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// Up to `most` bytes as they are.
+    /// Returns up to `most` bytes.
     pub fn raw(&mut self, most: usize) -> &'a [u8] {
         let (taken, rest) = self.rest.split_at(most.min(self.rest.len()));
         self.rest = rest;
@@ -48,8 +48,8 @@ impl<'a> Dice<'a> {
         self.raw(8).iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
     }
 
-    /// Less than `bound`, which is at most 65536; 0 when there is nothing to
-    /// choose from.
+    /// A number below `bound`, which is at most 65536; 0 after the last byte or
+    /// for a `bound` of 0.
     pub fn below(&mut self, bound: usize) -> usize {
         let number = match bound {
             0 | 1 => return 0,
@@ -59,21 +59,20 @@ impl<'a> Dice<'a> {
         number % bound
     }
 
-    /// True once in `n` times; never once the bytes ran out.
+    /// True with probability 1/`n`; false after the last byte.
     pub fn once_in(&mut self, n: usize) -> bool {
         !self.is_spent() && self.below(n) == n - 1
     }
 
-    /// One of these.
+    /// Picks one element.
     ///
     /// # Panics
-    /// When there are none.
+    /// Panics if the slice is empty.
     pub fn pick<'b, T>(&mut self, of: &'b [T]) -> &'b T {
         &of[self.below(of.len())]
     }
 
-    /// A length, offset or count as programs have them: small, at a boundary,
-    /// or anything.
+    /// A typical length, offset or count: small, at a boundary, or arbitrary.
     pub fn number(&mut self) -> u64 {
         match self.byte() % 8 {
             0..=3 => u64::from(self.byte()) % 20,
@@ -89,7 +88,7 @@ impl<'a> Dice<'a> {
         }
     }
 
-    /// A few bytes, a good part of them zero.
+    /// Up to `most` bytes, many of them zero.
     pub fn blob(&mut self, most: usize) -> Vec<u8> {
         let len = self.below(most + 1);
         let mut bytes = self.raw(len).to_vec();

@@ -1,6 +1,6 @@
-//! What the fuzz targets in `tests/` share. Each target is an ordinary test
+//! Code shared by the fuzz targets in `tests/`. Each target is an ordinary test
 //! that runs for a bounded time; `cargo bolero test` runs the same function
-//! under a fuzzer that looks at coverage (docs/CONFORMANCE.md says how).
+//! under a coverage-guided fuzzer (see docs/CONFORMANCE.md).
 //!
 //! `BOLERO_RANDOM_TEST_TIME_MS` makes every target run that long instead of
 //! for [`INPUTS`] inputs, and `BOLERO_RANDOM_SEED` repeats one input.
@@ -14,12 +14,12 @@ use bolero::ValueGenerator;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Inputs of a target when nothing else is said.
+/// Default number of inputs of a target.
 pub const INPUTS: usize = 2000;
-/// What a target may take at most when nothing else is said.
-pub const LONGEST: Duration = Duration::from_secs(5);
+/// Default time limit of a target.
+pub const LONGEST: Duration = Duration::from_secs(3);
 
-/// Counts the inputs of one target and says so at the end.
+/// Counts the inputs of one target and prints the number at the end.
 #[derive(Debug)]
 pub struct Tally {
     target: &'static str,
@@ -34,7 +34,7 @@ impl Tally {
         Self { target, begun: Instant::now(), inputs: AtomicU64::new(0) }
     }
 
-    /// One more input.
+    /// Counts one input.
     pub fn count(&self) {
         self.inputs.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,30 +1,28 @@
-//! COMPOUNDs against the whole NFSv4 server over a store in memory: any bytes,
-//! and sequences of plausible operations with handles, stateids, client and
-//! session ids that earlier ones brought about. The server never panics, every
-//! answer can be read to its end and stays within what the session agreed to,
-//! a retry gets the same answer, and what clients can make it keep is bounded
-//! by what they sent.
-#![allow(dead_code, unused_imports, reason = "the rig serves other tests, too")]
+//! COMPOUNDs against the whole NFSv4 server on a store in memory: arbitrary
+//! bytes, and sequences of plausible operations with handles, stateids, client
+//! and session ids from earlier answers. The server never panics, every answer
+//! can be decoded completely and stays within the session's limits, a retry
+//! gets the same answer, and the state that clients can create is bounded by
+//! the data they sent.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "nfs/grammar.rs"]
 mod grammar;
-#[path = "../../../protocol/nfs/tests/compound/rig/mod.rs"]
-mod rig;
 
 use grammar::{ROWS, check_answer};
-use rig::{Client, Ops, Scene, Wish};
 use zgate_fuzz::{Dice, target};
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::create_session;
-use zgate_nfs::v4::wire::{LockType, Stateid, Status};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::create_session;
+use zgate_nfs_wire::v4::{LockType, Stateid, Status};
 use zgate_rpc::AcceptError;
+use zgate_test_harness::nfs::{Client, Fixture, OpenRequest, Ops};
 use zgate_xdr::{Encode, Encoder};
 
 target!(compound_bytes, 600, bytes);
 target!(compound_operations, 3000, operations);
 
-/// A session's limits for one message, and what RPC puts before an answer.
+/// A session's limit for one message, and the size of the RPC header before an
+/// answer.
 const SMALL_BYTES: u32 = 1200;
 const RPC_REPLY_BYTES: usize = 24;
 const NAMES: &[&str] =
@@ -32,7 +30,7 @@ const NAMES: &[&str] =
 
 fn bytes(dice: &mut Dice<'_>) {
     let minor = u32::from(dice.byte() % 3);
-    let scene = Scene::new(minor as u8);
+    let scene = Fixture::new(minor as u8);
     let ops = dice.byte() % 8;
     let raw = dice.rest();
     let mut e = Encoder::new();
@@ -46,19 +44,19 @@ fn bytes(dice: &mut Dice<'_>) {
             Err(error) => assert_eq!(error, AcceptError::GarbageArguments),
         }
     }
-    let alive = scene.rig.client("alive", 2).run(Ops::new().root().lookup("export"));
+    let alive = scene.harness.client("alive", 2).run(Ops::new().root().lookup("export"));
     assert_eq!(alive.status, Status::Ok);
 }
 
-/// What earlier answers brought about.
+/// Handles and ids from earlier answers.
 struct Known {
     handles: Vec<Fh>,
     stateids: Vec<Stateid>,
 }
 
 struct Player {
-    scene: Scene,
-    /// A client whose session takes and gives small messages only.
+    scene: Fixture,
+    /// A client whose session allows small messages only.
     small: Client,
     known: Known,
     sent_ops: usize,
@@ -66,8 +64,8 @@ struct Player {
 
 impl Player {
     fn new(minor: u8) -> Self {
-        let scene = Scene::new(minor);
-        let small = scene.rig.stranger("small", 2);
+        let scene = Fixture::new(minor);
+        let small = scene.harness.stranger("small", 2);
         let made = small.exchange_id().unwrap();
         let mut args = small.session_args(made.sequenceid, false);
         let fore: &mut create_session::ChannelAttrs = &mut args.fore;
@@ -87,7 +85,7 @@ impl Player {
             &scene.fifo,
             &scene.stale,
         ];
-        let other = small.open(&Wish::name(&scene.dir, "inner").access(1)).unwrap();
+        let other = small.open(&OpenRequest::name(&scene.dir, "inner").access(1)).unwrap();
         let known = Known {
             handles: handles.into_iter().cloned().collect(),
             stateids: vec![
@@ -167,7 +165,7 @@ impl Player {
         e.opaque(&values);
     }
 
-    /// Operations, encoded; how many.
+    /// Encoded operations, and their number.
     fn ops(&self, client: &Client, dice: &mut Dice<'_>) -> (Encoder, usize) {
         let (mut e, mut count) = (Encoder::new(), 0);
         let start = if dice.once_in(12) { 24 } else { 22 };
@@ -177,7 +175,7 @@ impl Player {
                 0 => ROWS.iter().find(|row| row.number == start).unwrap(),
                 _ => dice.pick(ROWS),
             };
-            // Few of those that end the client or its session.
+            // Operations that end the client or its session are rare.
             if matches!(row.number, 44 | 57) && !dice.once_in(8) {
                 continue;
             }
@@ -233,7 +231,7 @@ impl Player {
         self.check_totals();
     }
 
-    /// Takes over stateids that stand in an answer, wherever they stand.
+    /// Collects the stateids of an answer, at any position.
     fn learn(&mut self, reply: &[u8]) {
         let epoch_and_kind = self.known.stateids[2].other;
         for at in (0..reply.len().saturating_sub(16)).step_by(4) {
@@ -249,8 +247,8 @@ impl Player {
     }
 
     fn check_totals(&self) {
-        let now = self.scene.rig.world.clock().seconds();
-        let totals = self.scene.rig.server().totals(now);
+        let now = self.scene.harness.simulation.clock().seconds();
+        let totals = self.scene.harness.server().totals(now);
         let bound = self.sent_ops + 8;
         for count in
             [totals.clients, totals.sessions, totals.opens, totals.locks, totals.delegations]
@@ -261,7 +259,7 @@ impl Player {
     }
 }
 
-/// Whether the first answer is SEQUENCE's, and good.
+/// Returns whether the first result is a successful SEQUENCE.
 fn sequence_was_done(reply: &[u8]) -> bool {
     // Status, tag ("tag" and its padding), count, then the first answer.
     reply.get(16..24) == Some(&[0, 0, 0, 53, 0, 0, 0, 0])
@@ -278,10 +276,10 @@ fn operations(dice: &mut Dice<'_>) {
         if dice.once_in(24) && passed < 100 {
             let seconds = u64::from(dice.byte() % 50);
             passed += seconds;
-            player.scene.rig.pass_seconds(seconds);
+            player.scene.harness.pass_seconds(seconds);
         }
         player.play(dice);
     }
-    let alive = player.scene.rig.client("alive", 2).run(Ops::new().root().lookup("export"));
+    let alive = player.scene.harness.client("alive", 2).run(Ops::new().root().lookup("export"));
     assert_eq!(alive.status, Status::Ok);
 }

@@ -1,13 +1,9 @@
 //! Login streams (RFC 7143 §6.3, §12, §13): any sequence of requests with any
-//! keys ends in a login, a refusal, or waits; what was negotiated is within
-//! what was offered.
-#![allow(dead_code, reason = "the rig serves other tests, too")]
-
-#[path = "../../../protocol/iscsi/tests/rig/mod.rs"]
-mod rig;
+//! keys ends in a login, a refusal, or a wait for more; the negotiated values
+//! are within the offered ones.
+#![allow(dead_code, reason = "the harness serves other tests, too")]
 
 use bytes::Bytes;
-use rig::{INITIATOR, Target};
 use zgate_fuzz::{Dice, target};
 use zgate_iscsi::limits;
 use zgate_iscsi::login::{Login, LoginState, Offer};
@@ -15,6 +11,7 @@ use zgate_iscsi::names::{Cid, Isid, PortalGroup, Tsih};
 use zgate_iscsi::pdu::{Bhs, Frame, Itt, LoginRequest, LoginResponse, Stage};
 use zgate_iscsi::serial::Sn;
 use zgate_iscsi::text::parse_text;
+use zgate_test_harness::iscsi::{INITIATOR, Target};
 
 target!(iscsi_login, 3000, login);
 
@@ -159,7 +156,7 @@ fn check(offer: &Offer, state: &LoginState) {
     assert!(params.error_recovery_level <= offer.error_recovery_level);
     assert!((512..=limits::MAX_BURST_BYTES).contains(&params.max_burst_bytes));
     // An initiator that leaves FirstBurstLength at its default above a small
-    // MaxBurstLength is let be (RFC 7143 §13.14 forbids it to), within bounds.
+    // MaxBurstLength is tolerated within bounds (RFC 7143 §13.14 forbids it).
     assert!(params.first_burst_bytes <= offer.first_burst_bytes.max(65_536));
     assert!((512..1 << 24).contains(&params.initiator_recv_bytes));
     assert!(params.target_recv_bytes <= offer.max_recv_bytes);
@@ -186,7 +183,7 @@ fn login(dice: &mut Dice<'_>) {
         while let Some(pdu) = login.poll_transmit() {
             sent += 1;
             assert!(pdu.data_bytes() <= limits::DEFAULT_RECV_SEGMENT_BYTES as usize);
-            let frame = rig::plain(pdu);
+            let frame = zgate_test_harness::iscsi::plain(pdu);
             let response = LoginResponse::parse(&frame.bhs).expect("a Login Response");
             assert!(parse_text(&frame.contiguous_data()).is_ok(), "text of our own");
             if response.status == (0, 0)

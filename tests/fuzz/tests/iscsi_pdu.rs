@@ -1,6 +1,6 @@
-//! iSCSI framing and headers (RFC 7143 §11) on any bytes: the same PDUs come
-//! out however the stream is cut, memory is bounded, and a header that was
-//! understood encodes to what it said.
+//! iSCSI framing and headers (RFC 7143 §11) on arbitrary bytes: the PDUs do not
+//! depend on the segmentation of the stream, memory is bounded, and a decoded
+//! header encodes to an equivalent one.
 
 use bytes::Bytes;
 use zgate_fuzz::{Dice, target};
@@ -81,7 +81,7 @@ fn framing(dice: &mut Dice<'_>) {
     assert_eq!(decode(&stream, &[0], digests), whole);
 }
 
-/// Parses, encodes and parses again: the second is the first.
+/// Parses, encodes and parses again: both results must be equal.
 fn twice<T: PartialEq + std::fmt::Debug>(
     first: T,
     encode: impl Fn(&T) -> Bhs,

@@ -1,14 +1,10 @@
-//! The session engine (RFC 7143 §4, §7, §10, §11) fed with PDUs that are half
-//! right, on up to three connections, at every error recovery level, while
-//! commands end, functions are carried out and connections come and go: no
-//! panic, numbers never go back, what is kept stays within its bounds.
-#![allow(dead_code, reason = "the rig serves other tests, too")]
-
-#[path = "../../../protocol/iscsi/tests/rig/mod.rs"]
-mod rig;
+//! The session engine (RFC 7143 §4, §7, §10, §11) with partly valid PDUs on up
+//! to three connections, at every error recovery level, while commands end,
+//! functions are executed and connections are opened and closed: no panic,
+//! numbers never decrease, memory stays within its bounds.
+#![allow(dead_code, reason = "the harness serves other tests, too")]
 
 use bytes::Bytes;
-use rig::Rig;
 use std::time::Duration;
 use zgate_fuzz::{Dice, target};
 use zgate_iscsi::framing::Decoder;
@@ -18,15 +14,16 @@ use zgate_iscsi::pdu::*;
 use zgate_iscsi::serial::Sn;
 use zgate_iscsi::session::{Completion, ConnHandle, Event, TaskTag};
 use zgate_store::Payload;
+use zgate_test_harness::iscsi::Harness;
 
 target!(iscsi_session_bytes, 4000, bytes);
 target!(iscsi_session_pdus, 4000, pdus);
 
 const WINDOW: u32 = 16;
 
-/// One end of a session that answers as it likes.
+/// An initiator with arbitrary answers.
 struct Bench {
-    rig: Rig,
+    harness: Harness,
     handles: Vec<ConnHandle>,
     running: Vec<TaskTag>,
     max_cmd_sn: Option<Sn>,
@@ -58,10 +55,10 @@ impl Bench {
             ("FirstBurstLength", "1024"),
             ("iSCSIProtocolLevel", "2"),
         ];
-        let rig = Rig::with_offer(&keys, offer);
-        let handles = vec![rig.links[0].handle];
+        let harness = Harness::with_offer(&keys, offer);
+        let handles = vec![harness.links[0].handle];
         Self {
-            rig,
+            harness,
             handles,
             running: Vec::new(),
             max_cmd_sn: None,
@@ -72,15 +69,15 @@ impl Bench {
     }
 
     fn join(&mut self, cid: u16) {
-        if !self.rig.session.is_ended() && self.handles.len() < 12 {
-            let at = self.rig.join(cid);
-            self.handles.push(self.rig.links[at].handle);
+        if !self.harness.session.is_ended() && self.handles.len() < 12 {
+            let at = self.harness.join(cid);
+            self.handles.push(self.harness.links[at].handle);
         }
     }
 
-    /// Takes events and what is to be sent, and checks both.
+    /// Takes the events and the queued PDUs, and checks both.
     fn settle(&mut self, dice: &mut Dice<'_>) {
-        while let Some(event) = self.rig.session.poll_event() {
+        while let Some(event) = self.harness.session.poll_event() {
             assert!(
                 !self.ended || matches!(event, Event::Abort(_) | Event::Close(..)),
                 "after the end: {event:?}"
@@ -98,21 +95,23 @@ impl Bench {
                 Event::Abort(task) => self.finish(task, dice),
                 Event::Function { tag, affected, .. } => {
                     affected.into_iter().for_each(|task| self.finish(task, dice));
-                    self.rig.session.function_done(tag, TaskResult::COMPLETE);
+                    self.harness.session.function_done(tag, TaskResult::COMPLETE);
                 }
-                Event::SendTargets { tag, .. } => self.rig.session.answer_send_targets(tag, &[]),
+                Event::SendTargets { tag, .. } => {
+                    self.harness.session.answer_send_targets(tag, &[])
+                }
                 Event::Ended(_) => self.ended = true,
                 Event::Close(..) => {}
             }
         }
         let handles = self.handles.clone();
         for handle in handles {
-            while let Some(pdu) = self.rig.session.poll_transmit(handle) {
+            while let Some(pdu) = self.harness.session.poll_transmit(handle) {
                 self.check(&pdu);
             }
         }
         let bound = WINDOW as usize + limits::MAX_IMMEDIATE_TASKS + 128;
-        assert!(self.rig.session.task_count() <= bound, "tasks without bound");
+        assert!(self.harness.session.task_count() <= bound, "tasks without bound");
     }
 
     fn check(&mut self, pdu: &Outgoing) {
@@ -146,7 +145,7 @@ impl Bench {
             data_in: if good { data } else { Vec::new() },
             wanted_bytes: dice.once_in(4).then(|| dice.number()),
         };
-        self.rig.session.complete(task, completion);
+        self.harness.session.complete(task, completion);
     }
 
     fn outside(&mut self, dice: &mut Dice<'_>) {
@@ -154,15 +153,15 @@ impl Bench {
             0 => self.join(u16::from(dice.byte() % 4)),
             1 => {
                 let handle = *dice.pick(&self.handles);
-                self.rig.session.handle_closed(handle, self.rig.now);
+                self.harness.session.handle_closed(handle, self.harness.now);
             }
             2 => {
-                self.rig.now = self.rig.now.after(Duration::from_secs(dice.byte().into()));
-                self.rig.session.handle_timeout(self.rig.now);
+                self.harness.now = self.harness.now.after(Duration::from_secs(dice.byte().into()));
+                self.harness.session.handle_timeout(self.harness.now);
             }
             3 => {
                 let handle = *dice.pick(&self.handles);
-                self.rig.session.handle_framing_error(handle, self.rig.now);
+                self.harness.session.handle_framing_error(handle, self.harness.now);
             }
             _ if !self.running.is_empty() => {
                 let task = *dice.pick(&self.running);
@@ -174,7 +173,7 @@ impl Bench {
 
     fn feed(&mut self, frame: Frame, dice: &mut Dice<'_>) {
         let handle = *dice.pick(&self.handles);
-        self.rig.session.handle_pdu(handle, frame, self.rig.now);
+        self.harness.session.handle_pdu(handle, frame, self.harness.now);
     }
 }
 
@@ -195,7 +194,7 @@ fn lun(dice: &mut Dice<'_>) -> Lun {
 }
 
 fn command(bench: &Bench, dice: &mut Dice<'_>) -> Outgoing {
-    let (expected, _) = bench.rig.session.window();
+    let (expected, _) = bench.harness.session.window();
     let attributes = [
         TaskAttribute::Simple,
         TaskAttribute::Ordered,
@@ -221,7 +220,7 @@ fn command(bench: &Bench, dice: &mut Dice<'_>) -> Outgoing {
     command.encode(Bytes::from(data))
 }
 
-/// A Data-Out that mostly answers an R2T that was sent.
+/// A Data-Out that usually answers an R2T of the target.
 fn data_out(bench: &Bench, dice: &mut Dice<'_>) -> Outgoing {
     let known = (!bench.ttts.is_empty() && !dice.once_in(4)).then(|| *dice.pick(&bench.ttts));
     let unknown = (Itt(dice.byte().into()), Ttt::NONE, dice.below(4000) as u32, 512);
@@ -241,7 +240,7 @@ fn data_out(bench: &Bench, dice: &mut Dice<'_>) -> Outgoing {
 }
 
 fn pdu(bench: &Bench, dice: &mut Dice<'_>) -> Outgoing {
-    let cmd_sn = bench.rig.session.window().0.plus(u32::from(dice.byte() % 4));
+    let cmd_sn = bench.harness.session.window().0.plus(u32::from(dice.byte() % 4));
     let (itt, exp_stat_sn) = (Itt(dice.byte().into()), Sn(dice.byte().into()));
     let (immediate, lun) = (dice.once_in(2), lun(dice));
     match dice.below(16) {

@@ -1,5 +1,5 @@
 //! The index of a file's opens against a list of them, and the table of its
-//! locks against a map of bytes: every question has the same answer.
+//! locks against a map of bytes: all queries must return the same.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use zgate_nfs::v4::state::ids::StateKey;
 use zgate_nfs::v4::state::ranges::{Range, RangeTable};
 use zgate_nfs::v4::state::shares::{OpenIndex, Share};
 use zgate_nfs::v4::state::tables::OwnerName;
-use zgate_nfs::v4::wire::ClientId;
+use zgate_nfs_wire::v4::ClientId;
 
 target!(nfs_share_index, 1500, shares);
 target!(nfs_lock_ranges, 1500, ranges);
 
-/// An open as the naive model keeps it.
+/// An open in the reference model.
 struct Listed {
     client: ClientId,
     owner: OwnerName,
@@ -50,7 +50,8 @@ fn compare(index: &OpenIndex, list: &[Listed]) {
     }
 }
 
-/// OPEN, widening, OPEN_DOWNGRADE, CLOSE and the end of a client, in any order.
+/// OPEN, upgrades, OPEN_DOWNGRADE, CLOSE and the removal of a client, in any
+/// order.
 fn shares(dice: &mut Dice<'_>) {
     let mut index = OpenIndex::default();
     let mut list: Vec<Listed> = Vec::new();
@@ -92,7 +93,8 @@ fn shares(dice: &mut Dice<'_>) {
 
 const BYTES: usize = 48;
 
-/// LOCK, LOCKU and the end of an owner against one mode for each owner and byte.
+/// LOCK, LOCKU and the removal of an owner, against a model with one mode for
+/// each owner and byte.
 fn ranges(dice: &mut Dice<'_>) {
     let mut table = RangeTable::default();
     let mut bytes = vec![HashMap::<u8, bool>::new(); BYTES];

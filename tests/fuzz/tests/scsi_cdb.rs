@@ -1,5 +1,6 @@
 //! Streams of CDBs against a disk on a simulated medium: every answer is well
-//! formed, reads stay within what was asked for, the medium keeps its size.
+//! formed, reads return at most the requested length, the size of the medium is
+//! unchanged.
 
 use bytes::Bytes;
 use std::pin::pin;
@@ -107,7 +108,7 @@ fn config(dice: &mut Dice<'_>) -> DiskConfig {
     }
 }
 
-/// Everything below is ready at once; what is not yet is asked again.
+/// Runs a future by polling: the backend is always ready soon.
 fn run<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -142,7 +143,8 @@ fn cdb(dice: &mut Dice<'_>) -> Vec<u8> {
         cdb[1] = cdb[1] & 0xe0 | dice.pick(actions);
     }
     if len > 6 && !wild {
-        // Lengths above are high bytes of 16 or 32 bits: keep most small.
+        // The other length bytes are the high bytes of 16 or 32 bits: most are
+        // kept small.
         let at = if len == 16 { 12 } else { len - 3 };
         cdb[at] &= 3;
     }
@@ -166,7 +168,7 @@ fn check(cdb: &Cdb, response: &Response) {
     assert!(response.data_in_bytes() <= zgate_scsi::limits::MAX_TRANSFER_BYTES);
 }
 
-/// What a command may read at most, where its CDB says so plainly.
+/// Most bytes that a command may read, if its CDB states the length.
 fn most_bytes(raw: &[u8], block_bytes: u64) -> Option<u64> {
     let be = |at: usize, len: usize| {
         raw.get(at..at + len).map(|b| b.iter().fold(0, |sum, b| sum << 8 | u64::from(*b)))

@@ -1,18 +1,18 @@
-//! Ports for servers yet to come.
+//! Free ports for servers that are about to start.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Below those the system gives to clients: another one's connection could take
-/// such a port meanwhile, and a client that tries it before the server is there
-/// may be given it, too, and talk to itself.
+/// Below the ephemeral ports: another connection could take one of those in the
+/// meantime, and a client that connects before the server listens could be
+/// assigned the same port and connect to itself.
 const PORTS: std::ops::Range<u16> = 15_000..32_000;
 
-/// A free port on the loopback interface, another one each time.
+/// Returns a free port on the loopback interface, a different one each time.
 ///
 /// # Errors
-/// What the system says of the last one tried when none can be had.
+/// The system's error for the last port tried, if none is free.
 pub fn free_port() -> io::Result<u16> {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let count = PORTS.end - PORTS.start;

@@ -1,5 +1,5 @@
-//! A TCP proxy that knows PDUs and does harm to some of them: drops, damages,
-//! repeats, delays, or cuts the connection.
+//! A TCP proxy that injects faults into single PDUs: drops, damages, repeats or
+//! delays them, or closes the connection.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use zgate_iscsi::limits::BHS_BYTES;
 use zgate_iscsi::pdu::{Bhs, Opcode};
 
-/// Which way a PDU goes.
+/// Direction of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// From the initiator.
@@ -18,48 +18,48 @@ pub enum Way {
     ToInitiator,
 }
 
-/// What is done to a PDU.
+/// Fault of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
-    /// It never arrives.
+    /// The PDU never arrives.
     Drop,
-    /// A bit of its header is turned, so that a header digest does not match.
+    /// A bit of its header is flipped, so that a header digest does not match.
     Header,
-    /// A bit of its data is turned, so that a data digest does not match.
+    /// A bit of its data is flipped, so that a data digest does not match.
     Data,
-    /// It arrives twice.
+    /// The PDU arrives twice.
     Twice,
-    /// It, and all behind it, arrive late.
+    /// The PDU and all after it arrive late.
     Delay(Duration),
-    /// The connection ends before it.
+    /// The connection is closed before it.
     CutBefore,
-    /// The connection ends behind it.
+    /// The connection is closed after it.
     CutAfter,
 }
 
-/// Harm for one PDU to come.
+/// A fault for one future PDU.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    /// Which way it goes.
+    /// Its direction.
     pub way: Way,
     /// Its kind.
     pub opcode: Opcode,
-    /// How many of its kind go unharmed before it.
+    /// Number of PDUs of this kind that pass before it.
     pub skip: usize,
-    /// What is done to it.
+    /// The fault.
     pub harm: Harm,
 }
 
-/// A PDU that came by.
+/// A PDU that passed the proxy.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// On which connection, in order of their beginning.
+    /// Number of the connection, in order of opening.
     pub connection: usize,
-    /// Which way it went.
+    /// Its direction.
     pub way: Way,
-    /// Its header, as it came.
+    /// Its header, as received.
     pub bhs: Bhs,
-    /// What was done to it.
+    /// The fault, if any.
     pub harm: Option<Harm>,
 }
 
@@ -75,7 +75,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A proxy in front of one target. Its threads end with it.
+/// A proxy in front of one target. Its threads end when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -83,10 +83,10 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Begins to listen on a port of its own.
+    /// Starts to listen on a separate port.
     ///
     /// # Errors
-    /// When it cannot.
+    /// The system's error.
     pub fn start(target: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let (address, shared) = (listener.local_addr()?, Arc::<Shared>::default());
@@ -97,37 +97,37 @@ impl Proxy {
                     return;
                 }
                 let Ok(socket) = socket else { return };
-                // Without a target the initiator finds the connection closed.
+                // Without a target the initiator's connection is closed.
                 let _ = join(socket, target, number, &of);
             }
         });
         Ok(Self { address, shared })
     }
 
-    /// Where it listens.
+    /// The listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Harms a PDU to come.
+    /// Adds a fault for a future PDU.
     pub fn inject(&self, fault: Fault) {
         lock(&self.shared.faults).push(fault);
     }
 
-    /// Faults that found no PDU yet.
+    /// Number of faults that were not applied yet.
     #[must_use]
     pub fn pending(&self) -> usize {
         lock(&self.shared.faults).len()
     }
 
-    /// Everything that came by so far.
+    /// All PDUs so far.
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         lock(&self.shared.seen).clone()
     }
 
-    /// Ends all connections.
+    /// Closes all connections.
     pub fn cut(&self) {
         for socket in lock(&self.shared.sockets).drain(..) {
             let _ = socket.shutdown(Shutdown::Both);
@@ -180,9 +180,9 @@ struct Pump {
     number: usize,
     from: TcpStream,
     to: TcpStream,
-    /// Digests in use, once login is done.
+    /// Digests in use after login.
     digests: Arc<AtomicU8>,
-    /// Digests that login answers told.
+    /// Digests from the login responses.
     told: u8,
     shared: Arc<Shared>,
 }
@@ -214,7 +214,7 @@ impl Pump {
         Ok(pdu)
     }
 
-    /// Digests begin behind the last Login Response (RFC 7143 §13.1).
+    /// Enables digests after the last Login Response (RFC 7143 §13.1).
     fn follow_login(&mut self, bhs: Bhs, pdu: &[u8]) {
         if self.way != Way::ToInitiator || bhs.opcode() != Opcode::LOGIN_RESPONSE {
             return;
@@ -278,7 +278,7 @@ impl Pump {
             Some(Harm::CutBefore) => Err(io::ErrorKind::ConnectionAborted.into()),
             Some(Harm::CutAfter) => {
                 self.to.write_all(&pdu)?;
-                // Let it arrive before the end does.
+                // The PDU must arrive before the end of the connection.
                 std::thread::sleep(Duration::from_millis(50));
                 Err(io::ErrorKind::ConnectionAborted.into())
             }

@@ -1,7 +1,6 @@
-//! A datamover between an initiator that speaks TCP and a target that speaks
-//! iSER (RFC 7145 §3). Data of writes is gathered by R2Ts of the bridge's own
-//! before the command goes on; read data comes out of the memory that was
-//! advertised for it.
+//! A bridge between an initiator on TCP and a target on iSER (RFC 7145 §3). The
+//! bridge gathers write data with its own R2Ts before it forwards the command;
+//! read data is taken from the memory advertised for it.
 
 use crate::link::{Arrived, Link, Memory};
 use crate::text::Agreed;
@@ -12,17 +11,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use zgate_iscsi::framing::{Decoder, Encoder};
+use zgate_iscsi::iser::Message;
 use zgate_iscsi::pdu::{
     DataIn, DataOut, FLAG_FINAL, Frame, Itt, LoginRequest, LoginResponse, Lun, Opcode, Outgoing,
     R2t, Residual, ScsiCommand, ScsiResponse, Stage, Ttt,
 };
 use zgate_iscsi::serial::Sn;
-use zgate_iser::Message;
 use zgate_store::Payload;
 
-/// Longest data segment an initiator may send, in bytes.
+/// Longest data segment that an initiator may send, in bytes.
 const MAX_SEGMENT_BYTES: u32 = 1 << 20;
-/// What Linux says when it connects: it can take an invalidation.
+/// Private data of a Linux initiator: it supports Send with Invalidate.
 const PRIVATE_DATA: [u8; 4] = [0x80, 0, 0, 0];
 
 /// A write whose solicited data is being gathered.
@@ -30,18 +29,18 @@ const PRIVATE_DATA: [u8; 4] = [0x80, 0, 0, 0];
 struct Gathering {
     command: Outgoing,
     lun: Lun,
-    /// Where the solicited data begins in the command's.
+    /// Offset of the solicited data in the command's data.
     begins: u32,
     data: BytesMut,
     received: u32,
     asked: u32,
     ttt: Ttt,
     r2ts: u32,
-    /// Unsolicited Data-Outs, which go behind the command.
+    /// Unsolicited Data-Outs, which follow the command.
     behind: Vec<Outgoing>,
 }
 
-/// What a command advertised.
+/// Memory advertised by a command.
 #[derive(Debug, Default)]
 struct Lent {
     write: Option<Memory>,
@@ -58,23 +57,23 @@ struct Bridge {
     gathering: HashMap<Itt, Gathering>,
     lent: HashMap<Itt, Lent>,
     next_ttt: u32,
-    /// StatSN of the next status, ExpCmdSN and MaxCmdSN, as last told.
+    /// StatSN of the next status, last received ExpCmdSN and MaxCmdSN.
     stat_sn: Sn,
     window: (Sn, Sn),
 }
 
-/// Starts a bridge to a target, in a thread that lives as long as the process;
-/// where it listens for initiators.
+/// Starts a bridge to a target, in a thread that runs until the process ends;
+/// returns its address for initiators.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn start(target: SocketAddr) -> io::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("iser-bridge".into()).spawn(move || {
-        // It ends with the process, or when it cannot listen any more.
+        // It ends with the process, or on an error of the listener.
         let _ = runtime.block_on(serve(listener, target));
     })?;
     Ok(address)
@@ -85,7 +84,7 @@ async fn serve(listener: std::net::TcpListener, target: SocketAddr) -> io::Resul
     loop {
         let (stream, _) = listener.accept().await?;
         tokio::spawn(async move {
-            // How it ended shows on both sides.
+            // The result is visible on both sides.
             let _ = carry(stream, target).await;
         });
     }
@@ -160,13 +159,14 @@ impl Bridge {
         }
     }
 
-    /// Sends a command on, or begins to gather what it writes.
+    /// Forwards a command, or begins to gather its write data.
     fn command(&mut self, frame: Frame) -> io::Result<()> {
         let Ok(command) = ScsiCommand::parse(&frame) else {
             return self.link.send(outgoing(frame), None, None);
         };
         let immediate = frame.data_bytes() as u32;
-        // Behind a command that is not final comes the rest of the first burst.
+        // A command without the F bit is followed by the rest of the first
+        // burst.
         let unsolicited =
             if command.is_final { immediate } else { self.agreed.first_burst_bytes.max(immediate) };
         let expected = command.expected_bytes;
@@ -203,7 +203,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Asks for the next burst of a write.
+    /// Requests the next burst of a write.
     fn ask(&mut self, itt: Itt) -> io::Result<()> {
         let Some(write) = self.gathering.get_mut(&itt) else { return Ok(()) };
         self.next_ttt += 1;
@@ -225,7 +225,7 @@ impl Bridge {
         self.say(pdu)
     }
 
-    /// With the window as the target last told it.
+    /// Sets the window last received from the target.
     fn stamped(&self, mut pdu: Outgoing) -> Outgoing {
         pdu.bhs.put_u32(28, self.window.0.0);
         pdu.bhs.put_u32(32, self.window.1.0);
@@ -235,8 +235,8 @@ impl Bridge {
     fn data_out(&mut self, frame: Frame) -> io::Result<()> {
         let pdu = DataOut::parse(&frame.bhs);
         let Some(write) = self.gathering.get_mut(&pdu.itt) else {
-            // Unsolicited, behind its command; or late, and the target's to
-            // judge.
+            // Unsolicited data after its command, or late data, which the
+            // target judges.
             return self.link.send(outgoing(frame), None, None);
         };
         if pdu.ttt == Ttt::NONE {
@@ -289,7 +289,8 @@ impl Bridge {
         }
     }
 
-    /// Sends what was written into the memory of a read; how many PDUs it took.
+    /// Sends the data written into the memory of a read; returns the number of
+    /// PDUs.
     fn read_data(&mut self, response: &ScsiResponse, invalidated: Option<u32>) -> io::Result<u32> {
         let lent = self.lent.remove(&response.itt).unwrap_or_default();
         let key = lent.read.as_ref().or(lent.write.as_ref()).map(|memory| memory.rkey());

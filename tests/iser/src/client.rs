@@ -1,4 +1,4 @@
-//! An initiator: one connection, blocking, a runtime of its own.
+//! An initiator: one connection, blocking, with its own runtime.
 
 use crate::link::{Arrived, Link, Memory};
 use bytes::Bytes;
@@ -8,28 +8,28 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use zgate_iscsi::initiator::{Initiator, LoginOutcome, LoginScript, Notice};
+use zgate_iscsi::iser::Message;
 use zgate_iscsi::pdu::{Frame, Itt, Lun, Opcode, Outgoing, TaskFunction, TaskResult};
 use zgate_iscsi::serial::Sn;
-use zgate_iser::Message;
 
-/// How long a target may take to answer.
+/// Timeout of an answer of the target.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is posted is on its way after this time.
+/// Time after which posted work has been sent.
 const TO_SEND: Duration = Duration::from_millis(200);
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// SCSI status.
     pub status: u8,
     /// Sense data.
     pub sense: Bytes,
-    /// What is in the memory that was advertised for reading.
+    /// Contents of the memory advertised for reading.
     pub data: Bytes,
-    /// The key that came to its end with the response.
+    /// The key invalidated by the response.
     pub invalidated: Option<u32>,
-    /// The key that the command had advertised, for either direction.
+    /// The key that the command advertised, for either direction.
     pub key: Option<u32>,
 }
 
@@ -42,13 +42,13 @@ struct Lent {
 /// The connection.
 #[derive(Debug)]
 pub struct Client {
-    /// The fabric's part.
+    /// Link of the fabric.
     pub link: Link,
     initiator: Initiator,
-    /// What login came to.
+    /// Result of the login.
     pub outcome: LoginOutcome,
     lent: HashMap<Itt, Lent>,
-    /// Functions that were answered.
+    /// Answered functions.
     pub answered: Vec<(Itt, TaskResult)>,
     runtime: Runtime,
 }
@@ -97,11 +97,11 @@ pub fn as_linux(script: LoginScript) -> LoginScript {
 }
 
 impl Client {
-    /// Connects and logs in. A login that is refused has its status in
+    /// Connects and logs in. The status of a refused login is in
     /// [`LoginOutcome::status`].
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// The error of the connection.
     pub fn login(to: SocketAddr, script: &LoginScript, private_data: &[u8]) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut link = runtime.block_on(Link::connect(to, private_data))?;
@@ -122,7 +122,7 @@ impl Client {
         Ok(Self { link, initiator, outcome, lent, answered, runtime })
     }
 
-    /// What was agreed.
+    /// Negotiated parameters.
     #[must_use]
     pub fn params(&self) -> &zgate_iscsi::login::Operational {
         self.initiator.params()
@@ -133,11 +133,11 @@ impl Client {
         &mut self.initiator
     }
 
-    /// Starts a command; what it writes beyond its immediate data, and what it
-    /// reads, goes through advertised memory.
+    /// Starts a command; its read data, and its write data beyond the immediate
+    /// data, are transferred through advertised memory.
     ///
     /// # Errors
-    /// The fabric's.
+    /// Errors of the fabric.
     pub fn start(
         &mut self,
         lun: Lun,
@@ -153,7 +153,7 @@ impl Client {
                 if read_bytes > 0 {
                     lent.read = Some(self.link.room(read_bytes as usize)?);
                 }
-                // As Linux does it: from behind what goes unsolicited.
+                // Like Linux: starts after the unsolicited data.
                 if sent < write.len() {
                     lent.write = Some(self.link.lend(&write[sent..])?);
                 }
@@ -167,7 +167,7 @@ impl Client {
     /// Starts a task management function.
     ///
     /// # Errors
-    /// The fabric's.
+    /// Errors of the fabric.
     pub fn function(&mut self, function: TaskFunction, lun: Lun, of: Itt) -> io::Result<Itt> {
         let sn: Sn = self.initiator.cmd_sn;
         let itt = self.initiator.function(function, lun, of, sn);
@@ -178,7 +178,7 @@ impl Client {
     /// Sends any PDU.
     ///
     /// # Errors
-    /// The fabric's.
+    /// Errors of the fabric.
     pub fn send(&mut self, pdu: Outgoing) -> io::Result<()> {
         self.initiator.send(pdu);
         self.flush()
@@ -191,30 +191,35 @@ impl Client {
         Ok(())
     }
 
-    /// Lets what was started go out, for this long.
+    /// Runs for this time, so that started work is sent.
     pub fn go_on(&mut self, time: Duration) {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
-    /// What was started goes out, and from now on its device takes in nothing,
-    /// as if the machine had hung.
+    /// Sends started work; from then on the device receives nothing, as if the
+    /// machine had hung.
     pub fn hang(&mut self) {
         self.link.stop_taking();
         self.runtime.block_on(async { tokio::time::sleep(TO_SEND).await });
     }
 
-    /// The next message as it is, after login.
+    /// Its device goes on after [`Self::hang`].
+    pub fn resume(&mut self) {
+        self.link.take_again();
+    }
+
+    /// The next message after login, undecoded.
     ///
     /// # Errors
-    /// When none comes.
+    /// The error of the connection, or a timeout.
     pub fn raw(&mut self) -> io::Result<Arrived> {
         self.runtime.block_on(receive(&mut self.link))
     }
 
-    /// The next command that ends; functions that end before are noted.
+    /// The next command that ends; functions that end before are recorded.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// The error of the connection.
     pub fn wait(&mut self) -> io::Result<(Itt, Done)> {
         loop {
             let arrived = self.raw()?;
@@ -240,7 +245,7 @@ impl Client {
     /// A PDU that is neither a response to a command nor to a function.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// The error of the connection.
     pub fn other(&mut self) -> io::Result<Frame> {
         loop {
             let frame = frame(&self.raw()?)?;
@@ -259,7 +264,7 @@ impl Client {
     /// Waits for the answer to a function.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// The error of the connection.
     pub fn function_result(&mut self, itt: Itt) -> io::Result<TaskResult> {
         loop {
             if let Some((_, result)) = self.answered.iter().find(|(known, _)| *known == itt) {
@@ -275,10 +280,10 @@ impl Client {
         }
     }
 
-    /// Runs one command, again when a unit attention comes first.
+    /// Runs one command; repeats it after a unit attention.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// The error of the connection.
     pub fn run(&mut self, lun: Lun, cdb: &[u8], read_bytes: u32, write: &[u8]) -> io::Result<Done> {
         loop {
             self.start(lun, cdb, read_bytes, write)?;

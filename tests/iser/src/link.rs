@@ -7,9 +7,9 @@ use zgate_fabric::{
     Access, ConnectError, Connection, EmulatedFabric, Event, Exposed, Fabric, SendBatch, SendPart,
     Setup, WorkId,
 };
+use zgate_iscsi::iser::limits::RECEIVE_BYTES;
+use zgate_iscsi::iser::{PrivateData, RemoteBuffer, initiator};
 use zgate_iscsi::pdu::Outgoing;
-use zgate_iser::limits::RECEIVE_BYTES;
-use zgate_iser::{PrivateData, RemoteBuffer, initiator};
 use zgate_store::AlignedBuf;
 
 /// Receives posted, more than any command window.
@@ -18,12 +18,12 @@ const RECEIVES: u64 = 400;
 /// Memory that the target may use.
 pub type Memory = Box<dyn Exposed>;
 
-/// What came from the target.
+/// A message from the target.
 #[derive(Clone, Debug)]
 pub struct Arrived {
     /// The message.
     pub message: Vec<u8>,
-    /// A key that came to its end with it.
+    /// A key invalidated by it.
     pub invalidated: Option<u32>,
 }
 
@@ -32,22 +32,22 @@ pub struct Arrived {
 pub struct Link {
     fabric: EmulatedFabric,
     connection: Box<dyn Connection>,
-    /// What the target answered to the connection request.
+    /// The target's answer to the connection request.
     pub private_data: PrivateData,
     next_work: u64,
 }
 
-/// Where memory is, as a header says it.
+/// The description of memory for a header.
 #[must_use]
 pub fn advertise(memory: &Memory) -> RemoteBuffer {
     RemoteBuffer { stag: memory.rkey(), base: memory.address() }
 }
 
 impl Link {
-    /// Connects; `private_data` is what the request says.
+    /// Connects with `private_data` in the request.
     ///
     /// # Errors
-    /// When there is no target.
+    /// The error of the connection request.
     pub async fn connect(to: SocketAddr, private_data: &[u8]) -> io::Result<Self> {
         let fabric = EmulatedFabric::new();
         let receives = (0..RECEIVES).map(|id| (WorkId(id), AlignedBuf::zeroed(RECEIVE_BYTES)));
@@ -64,39 +64,44 @@ impl Link {
         Ok(Self { fabric, connection: made.connection, private_data, next_work: RECEIVES })
     }
 
-    /// From now on nothing that the target sends is taken in.
+    /// Stops receiving from the target.
     pub(crate) fn stop_taking(&self) {
         self.fabric.stop_taking();
     }
 
-    /// Memory with these bytes that the target may read.
+    /// Resumes receiving, first the messages that arrived in the meantime.
+    pub(crate) fn take_again(&self) {
+        self.fabric.take_again();
+    }
+
+    /// Exposes memory with these bytes, which the target may read.
     ///
     /// # Errors
-    /// The fabric's.
+    /// Errors of the fabric.
     pub fn lend(&self, bytes: &[u8]) -> io::Result<Memory> {
         let mut buffer = AlignedBuf::zeroed(bytes.len());
         buffer.copy_from_slice(bytes);
         self.fabric.expose(buffer, Access { read: true, write: false })
     }
 
-    /// Memory that the target may write.
+    /// Exposes memory that the target may write.
     ///
     /// # Errors
-    /// The fabric's.
+    /// Errors of the fabric.
     pub fn room(&self, len: usize) -> io::Result<Memory> {
         self.fabric.expose(AlignedBuf::zeroed(len), Access { read: false, write: true })
     }
 
-    /// Buffers that are exposed now.
+    /// Number of exposed buffers.
     #[must_use]
     pub fn exposed(&self) -> usize {
         self.fabric.exposed_buffers()
     }
 
-    /// Sends a PDU with what it advertises.
+    /// Sends a PDU with the memory it advertises.
     ///
     /// # Errors
-    /// For data that is not in memory.
+    /// Refuses data that is not in memory.
     pub fn send(
         &mut self,
         pdu: Outgoing,
@@ -107,10 +112,10 @@ impl Link {
         self.send_raw(message.ok_or(io::ErrorKind::InvalidInput)?)
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     ///
     /// # Errors
-    /// For a message that is too long.
+    /// Refuses a message that is too long.
     pub fn send_raw(&mut self, gather: Vec<Bytes>) -> io::Result<()> {
         self.next_work += 1;
         let send = Some(SendPart { gather, invalidate: None });
@@ -118,7 +123,7 @@ impl Link {
         self.connection.post_send(batch).map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// The next message. `None`: the connection has ended.
+    /// The next message; `None` after the end of the connection.
     pub async fn receive(&mut self) -> Option<Arrived> {
         loop {
             match self.connection.event().await {

@@ -1,12 +1,12 @@
-//! Login text between a transport that is TCP and one that is not.
+//! Translation of login text between TCP and iSER.
 
 use bytes::Bytes;
 use zgate_iscsi::text::{TextWriter, parse_text};
 
-/// The longest data segment that the target takes.
-pub(crate) const TARGET_BYTES: u32 = zgate_iser::limits::MAX_DATA_BYTES;
+/// Longest data segment that the target accepts, in bytes.
+pub(crate) const TARGET_BYTES: u32 = zgate_iscsi::iser::limits::MAX_DATA_BYTES;
 
-/// What a login agreed, as far as data depends on it.
+/// Negotiated parameters that affect data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
     pub(crate) initiator_bytes: u32,
@@ -31,7 +31,8 @@ impl Default for Agreed {
 }
 
 impl Agreed {
-    /// The text of a request, with the keys of iSER in its operational stage.
+    /// The text of a request, with the keys of iSER added in the operational
+    /// stage.
     pub(crate) fn request(&mut self, text: &Bytes, operational: bool) -> Bytes {
         let Ok(pairs) = parse_text(text) else { return text.clone() };
         let mut out = TextWriter::default();
@@ -56,8 +57,8 @@ impl Agreed {
         out.take()
     }
 
-    /// The text of a response, without them. The initiator may send data
-    /// segments as long as the target takes them.
+    /// The text of a response without the keys of iSER. The initiator may send
+    /// data segments up to the target's limit.
     pub(crate) fn response(&mut self, text: &Bytes) -> Bytes {
         let Ok(pairs) = parse_text(text) else { return text.clone() };
         let mut out = TextWriter::default();

@@ -1,4 +1,4 @@
-//! Benchmarks: side by side in one run, interleaved, medians and ratios.
+//! Benchmarks: compared within one run, interleaved, with medians and ratios.
 
 pub(crate) mod cost;
 pub(crate) mod hostile;
@@ -14,11 +14,11 @@ use std::path::PathBuf;
 /// Name of an earlier build of zgate in reports.
 pub(crate) const BEFORE: &str = "before";
 
-/// Least rate of a build, as a part of the rate of the build before.
+/// Least rate of a build relative to the build before.
 pub(crate) const LEAST_OF_BEFORE: f64 = 0.97;
 
-/// File of a bench's JSON result where none was named: figures beside a peer belong
-/// to the documents, figures beside an earlier build do not.
+/// Default file of a benchmark's JSON result: comparisons with a peer belong to
+/// the documents, comparisons with an earlier build do not.
 pub(crate) fn default_out(bench: &str, before: bool) -> PathBuf {
     if before {
         format!("target/bench/{bench}-before.json").into()

@@ -1,5 +1,6 @@
-//! `bench rdma`: NFS/RDMA of this gateway beside the kernel's server, and its
-//! iSER beside LIO's, in turn on one soft-RoCE device in one virtual machine.
+//! `bench rdma`: compares NFS/RDMA of this gateway with the kernel's server,
+//! and its iSER with LIO's, alternating on one soft-RoCE device in one virtual
+//! machine.
 
 use super::stats::{MeanRatio, mean_ratio, median};
 use crate::lab::{self, LabArgs};
@@ -12,10 +13,10 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Scenarios that measure, and the server zgate is beside in each.
+/// Scenarios that measure, and the server that zgate is compared with in each.
 const COMPARED: [(&str, &str); 2] = [("figures/rdma", "knfsd"), ("figures/iser", "LIO")];
 
-/// What `bench rdma` can be told.
+/// Arguments of `bench rdma`.
 #[derive(Args, Debug)]
 pub(crate) struct RdmaArgs {
     /// A gateway that is built already, instead of a build of this tree as packages carry it
@@ -24,18 +25,18 @@ pub(crate) struct RdmaArgs {
     /// Rounds of ten turns a server and load; 50 seconds each in both scenarios
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=25))]
     rounds: u8,
-    /// Where the lab's results go
+    /// Directory for the lab's results
     #[arg(long, default_value = "target/lab")]
     out: PathBuf,
-    /// Where the figures go
+    /// File for the figures
     #[arg(long, default_value = "docs/bench/rdma.json")]
     json: PathBuf,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// As the lab.
+/// As for the lab.
 pub(crate) fn run(args: &RdmaArgs) -> io::Result<()> {
     let scenarios = COMPARED.map(|(scenario, _)| scenario);
     let binary = match &args.zgate {
@@ -65,12 +66,13 @@ struct Row {
 }
 
 impl Row {
-    /// How many times the peer's median ours is.
+    /// Returns the ratio of our median to the peer's.
     fn ratio(&self) -> f64 {
         median(&self.ours) / median(&self.theirs)
     }
 
-    /// The same within rounds: machines change their speed between them.
+    /// Returns the mean ratio within rounds: the speed of machines changes
+    /// between rounds.
     fn mean_ratio(&self) -> MeanRatio {
         mean_ratio(&self.ours, &self.theirs)
     }
@@ -85,7 +87,7 @@ impl Row {
     }
 }
 
-/// What both servers of a scenario were measured at, by load and unit.
+/// Returns the measurements of both servers of a scenario, by load and unit.
 fn rows(results: &Value, scenario: &str, peer: &'static str) -> Vec<Row> {
     let scenarios = results["scenarios"].as_array().into_iter().flatten();
     let figures = scenarios
@@ -110,7 +112,7 @@ fn rows(results: &Value, scenario: &str, peer: &'static str) -> Vec<Row> {
     by_load.into_iter().filter_map(row).collect()
 }
 
-/// Medians, their ratio and the mean of that within rounds, as a reader sees them.
+/// Returns a table of medians, their ratio and the mean ratio within rounds.
 fn table(rows: &[Row]) -> String {
     let mut out = String::from(
         "| load | unit | zgate | peer | | ratio | mean in rounds |\n\

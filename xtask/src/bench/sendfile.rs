@@ -1,5 +1,5 @@
-//! The limit: a loop that answers eight bytes of offset with 1 MiB of
-//! `sendfile`, and the client for it.
+//! Upper limit: a loop that answers eight bytes of offset with 1 MiB of
+//! `sendfile`, and its client.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,10 +10,10 @@ use std::time::Instant;
 /// Size of one answer in bytes.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Serves `file` on `port` until killed; one connection after the other.
+/// Serves `file` on `port` until killed, one connection after the other.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the operating system.
 pub(crate) fn serve(port: u16, file: &Path) -> io::Result<()> {
     let file = File::open(file)?;
     let listener = TcpListener::bind(("127.0.0.1", port))?;
@@ -34,10 +34,11 @@ pub(crate) fn serve(port: u16, file: &Path) -> io::Result<()> {
     }
 }
 
-/// Reads `size` bytes with `depth` requests under way; seconds it took.
+/// Reads `size` bytes with `depth` requests in flight; returns the seconds it
+/// took.
 ///
 /// # Errors
-/// What the connection says.
+/// The error of the connection.
 pub(crate) fn load(address: SocketAddr, size: u64, depth: u64) -> io::Result<f64> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;

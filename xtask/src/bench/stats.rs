@@ -1,6 +1,7 @@
 //! Medians, and means of ratios.
 
-/// The middle of some figures; the mean of the two middle ones when even.
+/// Returns the median; the mean of the two middle values if their number is
+/// even.
 pub(crate) fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -11,23 +12,23 @@ pub(crate) fn median(figures: &[f64]) -> f64 {
     }
 }
 
-/// How many times the other one figure of a pair is.
+/// Mean ratio of pairs of measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MeanRatio {
-    /// The geometric mean of the pairs' ratios.
+    /// Geometric mean of the pairs' ratios.
     pub(crate) mean: f64,
-    /// It lies between these in 19 of 20 cases, as far as pairs are independent; equal
-    /// to the mean where one pair is all there is.
+    /// 95 % confidence interval, provided that pairs are independent; equal to
+    /// the mean for a single pair.
     pub(crate) range: (f64, f64),
 }
 
-/// Student's t of 19 in 20, both sides, by degrees of freedom from one on.
+/// Student's t for 95 %, two-sided, by degrees of freedom from one on.
 const STUDENT: [f64; 24] = [
     12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13,
     2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06,
 ];
 
-/// The mean ratio of pairs that were measured beside each other.
+/// Returns the mean ratio of pairs that were measured together.
 pub(crate) fn mean_ratio(ours: &[f64], theirs: &[f64]) -> MeanRatio {
     let logs: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| (a / b).ln()).collect();
     let count = logs.len() as f64;
@@ -42,7 +43,7 @@ pub(crate) fn mean_ratio(ours: &[f64], theirs: &[f64]) -> MeanRatio {
     MeanRatio { mean: mean.exp(), range: ((mean - spread).exp(), (mean + spread).exp()) }
 }
 
-/// The value below which `share` of sorted samples lie.
+/// Returns the value below which `share` of the sorted samples lie.
 pub(crate) fn percentile(sorted: &[u32], share: f64) -> u32 {
     let index = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));
     sorted.get(index).copied().unwrap_or_default()

@@ -1,7 +1,6 @@
-//! One connection of the judge and its RDMA connection to the gateway.
+//! One TCP connection of the test suite and its RDMA connection to the gateway.
 
 use super::Tally;
-use super::walk::Reads;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,7 +13,7 @@ use tokio::net::TcpStream;
 use zgate_fabric::{
     Access, Connection, EmulatedFabric, Event, Exposed, Fabric, SendBatch, SendPart, Setup, WorkId,
 };
-use zgate_nfs::v4::bulk::{BulkPosition, bulk_position};
+use zgate_nfs_wire::bulk::{BulkPosition, DirectResults, bulk_position};
 use zgate_rpc::record::{self, Marker, Parsed};
 use zgate_rpcrdma::client::{CallFrame, CallParts, Reply, ReplyError, Results};
 use zgate_rpcrdma::{
@@ -23,30 +22,30 @@ use zgate_rpcrdma::{
 };
 use zgate_store::AlignedBuf;
 
-/// What a Linux client uses.
+/// Inline size of a Linux client.
 const INLINE_BYTES: u32 = 4096;
 const CREDITS_WANTED: u32 = 64;
 /// Enough for all credits and for callbacks.
 const RECEIVES: u64 = 80;
-/// Longest reply that has somewhere to go: what sessions agree on at most.
+/// Longest reply that a session may negotiate, in bytes.
 const REPLY_BYTES: usize = (1 << 20) + (64 << 10);
 const READ_BYTES: usize = 1 << 20;
-/// Results that are shorter are taken inline.
+/// Shorter results are sent inline, in bytes.
 const DIRECT_BYTES: usize = 1024;
 /// Longest segment offered, so that chunks have several.
 const SEGMENT_BYTES: usize = 128 << 10;
-/// How long the gateway may take to come back.
+/// Time for the gateway to become reachable again.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// accept_stat SYSTEM_ERR (RFC 5531 §9).
 const SYSTEM_ERR: u32 = 5;
 
 type Lent = Box<dyn Exposed>;
 
-/// A call the gateway works on, with the memory it may use for it.
+/// A call in progress at the gateway, with the memory exposed for it.
 struct Carried {
     credit: Credit,
     offered: Chunks,
-    reads: Reads,
+    direct: DirectResults,
     results: Vec<Lent>,
     long: Lent,
     _arguments: Option<Lent>,
@@ -59,7 +58,7 @@ struct Carrier {
     inline: InlineBytes,
     credits: SendCredits,
     waiting: VecDeque<Bytes>,
-    /// By transaction id: a judge may use one twice.
+    /// By transaction id: a client may use one twice.
     under_way: HashMap<u32, VecDeque<Carried>>,
     tally: Arc<Tally>,
 }
@@ -103,10 +102,10 @@ async fn connect(
     }
 }
 
-/// Serves the judge's connection until either side ends it.
+/// Serves the test suite's connection until either side closes it.
 ///
 /// # Errors
-/// What either side did wrong.
+/// Protocol errors of either side.
 pub(super) async fn serve(stream: TcpStream, to: SocketAddr, tally: Arc<Tally>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let fabric = EmulatedFabric::new();
@@ -193,9 +192,9 @@ impl Carrier {
         let xid = Reply::xid(call).unwrap_or(Xid(0));
         let (to_read, to_write) =
             (Access { read: true, write: false }, Access { read: false, write: true });
-        let reads = Reads::of_call(call);
+        let direct = DirectResults::of_call(call);
         let mut results = Vec::new();
-        for count in reads.counts.iter().take_while(|count| **count >= DIRECT_BYTES) {
+        for count in direct.max_bytes.iter().take_while(|count| **count >= DIRECT_BYTES) {
             results.push(self.lend(&[], (*count).min(READ_BYTES), to_write)?);
         }
         let long = self.lend(&[], REPLY_BYTES, to_write)?;
@@ -209,7 +208,8 @@ impl Carrier {
             reply: Some(WriteChunk { segments: segments(&long) }),
         };
         let frame = |parts| CallFrame::new(xid, CREDITS_WANTED, self.inline.send, parts);
-        // Inline if it fits, the data of a WRITE apart, or all of it.
+        // Inline if it fits, otherwise the data of a WRITE in a chunk,
+        // otherwise the whole call.
         let (frame, arguments) = match frame(parts(None, &[])) {
             Ok(inline) => (inline, None),
             Err(_) => {
@@ -234,7 +234,7 @@ impl Carrier {
         let mut gather = vec![Bytes::from(frame.header)];
         gather.extend(frame.inline.iter().map(|range| call.slice(range.clone())));
         let offered = frame.offered;
-        let carried = Carried { credit, offered, reads, results, long, _arguments: arguments };
+        let carried = Carried { credit, offered, direct, results, long, _arguments: arguments };
         self.under_way.entry(xid.0).or_default().push_back(carried);
         self.post(gather)
     }
@@ -264,7 +264,7 @@ impl Carrier {
         let Some(carried) = self.under_way.get_mut(&xid.0).and_then(VecDeque::pop_front) else {
             return Err(io::Error::other("a reply to no call"));
         };
-        let Carried { credit, offered, reads, results, long, .. } = carried;
+        let Carried { credit, offered, direct, results, long, .. } = carried;
         let reply = match Reply::read(message, &offered) {
             Ok(reply) => reply,
             Err(ReplyError::Chunk) => {
@@ -286,21 +286,21 @@ impl Carrier {
             }
         };
         let results: Vec<AlignedBuf> = results.into_iter().map(|lent| lent.withdraw()).collect();
-        let whole = self.put_back(body, &reads, &reply.written, &results);
+        let whole = self.put_back(body, &direct, &reply.written, &results);
         self.pass_to_judge(&whole).await
     }
 
-    /// The reply as TCP would have brought it.
+    /// Converts the reply to the form it has over TCP.
     fn put_back(
         &self,
         body: &[u8],
-        reads: &Reads,
+        direct: &DirectResults,
         written: &[usize],
         results: &[AlignedBuf],
     ) -> Vec<u8> {
         let mut whole = Vec::with_capacity(body.len() + written.iter().sum::<usize>() + 16);
         let mut from = 0;
-        let places = reads.places(body, written);
+        let places = direct.offsets(body, written.len());
         for ((place, written), result) in places.into_iter().zip(written).zip(results) {
             whole.extend_from_slice(&body[from..place]);
             whole.extend_from_slice(&result[..*written]);

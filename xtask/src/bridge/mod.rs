@@ -1,11 +1,10 @@
-//! NFS over TCP in, RPC-over-RDMA over the emulated fabric out: what judges
-//! that know only TCP need to judge the other transport. Calls and replies go
-//! the way a kernel's client sends them: data of WRITE in read chunks, results
-//! of READ in write chunks, long calls at position zero, long replies in reply
+//! Bridge from NFS over TCP to RPC-over-RDMA on the emulated fabric, so that
+//! test suites that support only TCP can test RDMA. Calls and replies have the
+//! form that a kernel client uses: data of WRITE in read chunks, results of
+//! READ in write chunks, long calls at position zero, long replies in reply
 //! chunks, callbacks on the same connection.
 
 mod carry;
-mod walk;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,7 +14,7 @@ use std::thread::JoinHandle;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// How often each way was taken.
+/// Number of uses of each kind of transfer.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(super) calls: AtomicU64,
@@ -41,21 +40,21 @@ impl Tally {
         .map(|(name, count)| (name, count.load(Ordering::Relaxed)))
     }
 
-    /// In one line.
+    /// Formats the counts in one line.
     pub(crate) fn line(&self) -> String {
         self.all().map(|(name, count)| format!("{count} {name}")).join(", ")
     }
 
-    /// How often that was.
+    /// Returns the number of uses of one kind.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.all().iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
     }
 }
 
-/// A bridge that runs; it ends when dropped.
+/// A running bridge; ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Bridge {
-    /// Where it takes TCP.
+    /// Listening address for TCP.
     pub(crate) address: SocketAddr,
     pub(crate) tally: Arc<Tally>,
     stop: Option<oneshot::Sender<()>>,
@@ -63,10 +62,10 @@ pub(crate) struct Bridge {
 }
 
 impl Bridge {
-    /// Starts one to the RDMA listener at `to`, which need not be there yet.
+    /// Starts a bridge to the RDMA listener at `to`, which may start later.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub(crate) fn start(to: SocketAddr) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
@@ -91,7 +90,7 @@ impl Drop for Bridge {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A bridge that panicked shows in the judge's results.
+            // A panic of the bridge is visible in the results of the test.
             let _ = thread.join();
         }
     }
@@ -102,7 +101,7 @@ async fn accept(listener: std::net::TcpListener, to: SocketAddr, tally: Arc<Tall
     while let Ok((stream, _)) = listener.accept().await {
         let tally = Arc::clone(&tally);
         tokio::spawn(async move {
-            // The judge sees a connection that ends.
+            // The test suite sees the end of the connection.
             let _ = carry::serve(stream, to, tally).await;
         });
     }

@@ -1,29 +1,29 @@
-//! Where packages come from: the apt configuration of this machine.
+//! Package sources: the apt configuration of this machine.
 
 use crate::servers::scratch::run;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a bootstrap of another Debian release needs to know.
+/// Sources for a bootstrap of another Debian release.
 #[derive(Clone, Debug)]
 pub(crate) struct AptSource {
     /// Base URI of the archive.
     pub(crate) mirror: String,
-    /// Keyring that signs it.
+    /// Keyring that signs the archive.
     pub(crate) keyring: PathBuf,
-    /// Options about the way there (proxies, certificates), one a line.
+    /// Options of the transport (proxies, certificates), one per line.
     pub(crate) options: String,
 }
 
-/// Options of apt that tell how to reach archives, not which.
+/// Options of apt that describe how to reach archives, not which.
 const TRANSPORT_OPTIONS: &[&str] = &["Proxy", "CaInfo", "CaPath", "Verify-Peer", "Retries"];
 
 impl AptSource {
     /// Reads the machine's sources.
     ///
     /// # Errors
-    /// When apt knows no archive that looks like Debian's.
+    /// If apt has no archive that looks like Debian's.
     pub(crate) fn of_this_machine() -> io::Result<Self> {
         let targets = run(Command::new("apt-get").args([
             "indextargets",
@@ -39,7 +39,7 @@ impl AptSource {
     }
 }
 
-/// The archive itself, neither its updates nor somebody else's.
+/// Returns the main archive, not its updates or third-party archives.
 fn archive_among(targets: &str) -> Option<String> {
     targets.lines().find_map(|line| {
         let mut fields = line.split('|');

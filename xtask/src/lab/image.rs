@@ -1,5 +1,5 @@
-//! The disk the machine boots from: built by `image.sh`, kept in the user's
-//! cache under the hash of that recipe.
+//! Boot disk of the machine: built by `image.sh`, kept in the user's cache
+//! under the hash of that script.
 
 use super::apt::AptSource;
 use std::fs;
@@ -8,25 +8,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// How the disk is made; a change makes a new one.
+/// Script that builds the disk; a change makes a new disk.
 const RECIPE: &str = include_str!("image.sh");
 
-/// A disk, its kernel and what is on it.
+/// A disk and its kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
-    /// Where its files lie.
+    /// Directory of its files.
     pub(crate) dir: PathBuf,
-    /// Hash of its recipe.
+    /// Hash of its script.
     pub(crate) key: String,
 }
 
 impl Image {
-    /// One of its files.
+    /// Returns the path of one of its files.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// Versions of what scenarios are about, as Debian numbers them.
+    /// Returns the Debian versions of the packages that scenarios test.
     pub(crate) fn versions(&self) -> Vec<(String, String)> {
         const NAMED: &[&str] =
             &["linux-image-amd64", "zfs-dkms", "nfs-common", "open-iscsi", "rdma-core"];
@@ -39,10 +39,10 @@ impl Image {
     }
 }
 
-/// The image of the present recipe; built when there is none.
+/// Returns the image of the present script; builds it if it does not exist.
 ///
 /// # Errors
-/// When it cannot be built here, with the end of the builder's output.
+/// If it cannot be built here, with the end of the builder's output.
 pub(crate) fn ensure() -> io::Result<Image> {
     let cache = cache_dir()?;
     let key = format!("{:016x}", fnv1a(RECIPE.as_bytes()));
@@ -65,7 +65,8 @@ pub(crate) fn ensure() -> io::Result<Image> {
     Ok(image)
 }
 
-/// `$XDG_CACHE_HOME/zgate-lab`, or the place the convention names instead.
+/// Returns `$XDG_CACHE_HOME/zgate-lab`, or the default of the XDG
+/// specification.
 fn cache_dir() -> io::Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -102,7 +103,7 @@ fn build(image: &Image) -> io::Result<()> {
     Err(io::Error::other(format!("the image does not build; {}:\n{tail}", log_path.display())))
 }
 
-/// Images of earlier recipes are a gigabyte each.
+/// Removes images of earlier scripts, which are a gigabyte each.
 fn remove_others(cache: &Path, image: &Image) -> io::Result<()> {
     for entry in fs::read_dir(cache)? {
         let path = entry?.path();
@@ -113,7 +114,7 @@ fn remove_others(cache: &Path, image: &Image) -> io::Result<()> {
     Ok(())
 }
 
-/// FNV-1a: the key has to be the same for every compiler.
+/// Computes FNV-1a: the key must be the same for every compiler.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,8 +1,8 @@
-//! Scenarios that share a boot; several such lanes run beside each other.
+//! Lanes: scenarios that share a boot. Several lanes run concurrently.
 //!
-//! A machine that stops in the middle takes its scenario with it, not the ones
-//! behind: another boot goes on from there. Nothing a user's process does may
-//! stop a kernel, so the scenario is tried again, once, and its result says so.
+//! If a machine stops during a scenario, only that scenario is affected:
+//! another boot continues with the next ones. No user process may crash a
+//! kernel, so the scenario is retried once, and its result reports that.
 
 use super::image::Image;
 use super::machine::{Accel, End, Machine};
@@ -15,25 +15,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Machines that one scenario may stop before it counts as failed.
+/// Number of machines that one scenario may crash before it counts as failed.
 const TRIES: u32 = 2;
 
-/// What scenarios are told.
+/// Options passed to scenarios.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Keep each scenario's packets.
+    /// Captures each scenario's packets.
     pub(crate) capture: bool,
-    /// How often what compares two servers does so.
+    /// Number of rounds of scenarios that compare two servers.
     pub(crate) rounds: u8,
 }
 
-/// Boots, and what is run in them.
+/// Boots, and the scenarios that run in them.
 #[derive(Debug)]
 pub(crate) struct Lane {
     share: Share,
     chosen: Vec<Scenario>,
     number: usize,
-    /// Which boot was the last one, from 0.
+    /// Number of the last boot, from 0.
     last_boot: AtomicU32,
 }
 
@@ -41,7 +41,7 @@ impl Lane {
     /// Prepares the shared directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn new(
         tree: &Path,
         binary: &Path,
@@ -57,7 +57,7 @@ impl Lane {
         Ok(Self { share, chosen, number, last_boot: AtomicU32::new(0) })
     }
 
-    /// Where a machine's console is written to.
+    /// Returns the path of a machine's console log.
     fn console(&self, out: &Path, host: Host, boot: u32) -> PathBuf {
         let number = if self.number == 0 { String::new() } else { format!("-{}", self.number + 1) };
         let host = if host == Host::A { "" } else { "-b" };
@@ -65,7 +65,7 @@ impl Lane {
         out.join(format!("serial{number}{host}{boot}.log"))
     }
 
-    /// Boots until every scenario had its turn.
+    /// Boots until every scenario has run.
     fn run(&self, out: &Path, image: &Image, accel: Accel) -> io::Result<()> {
         let (mut left, mut boot) = (self.chosen.clone(), 0);
         while !left.is_empty() {
@@ -83,7 +83,7 @@ impl Lane {
             left.retain(|one| !self.share.has_ended(one));
             let Some(interrupted) = left.first() else { break };
             if !self.share.has_begun(interrupted) {
-                // Without any progress the next boot would come no further.
+                // Without any progress the next boot would not get further.
                 if left.len() == before {
                     return Err(io::Error::other(why));
                 }
@@ -101,7 +101,7 @@ impl Lane {
         Ok(())
     }
 
-    /// One boot; of two machines when a scenario needs them.
+    /// Boots once; with two machines if a scenario needs them.
     fn boot(
         &self,
         left: &[Scenario],
@@ -119,24 +119,24 @@ impl Lane {
         new(Host::A)?.run(&self.console(out, Host::A, boot), limit)
     }
 
-    /// What became of its scenarios.
+    /// Returns the results of its scenarios.
     ///
     /// # Errors
-    /// When results are there and cannot be read.
+    /// If results exist and cannot be read.
     pub(crate) fn outcomes(&self) -> io::Result<Vec<Outcome>> {
         self.share.outcomes(&self.chosen)
     }
 
-    /// Where one of its scenarios left its results.
+    /// Returns the directory of one scenario's results.
     pub(crate) fn result_dir(&self, name: &str) -> Option<PathBuf> {
         self.chosen.iter().any(|one| one.name == name).then(|| self.share.result_dir(name))
     }
 
-    /// Consoles are of interest when something failed; those of a machine that
-    /// stopped are left, whatever became of the scenarios.
+    /// Removes console logs that are not needed: those of a machine that
+    /// stopped are kept, regardless of the scenarios' results.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn remove_consoles(&self, out: &Path) -> io::Result<()> {
         let last = self.last_boot.load(Ordering::Relaxed);
         for host in [Host::A, Host::B] {
@@ -152,7 +152,7 @@ impl Lane {
 /// Runs all lanes to their ends.
 ///
 /// # Errors
-/// The first lane's complaint whose machine did not end as it should.
+/// The error of the first lane whose machine did not end properly.
 pub(crate) fn run_all(lanes: &[Lane], out: &Path, image: &Image, accel: Accel) -> io::Result<()> {
     std::thread::scope(|scope| {
         let run = |lane| scope.spawn(move || Lane::run(lane, out, image, accel));

@@ -17,36 +17,37 @@ const MEMORY_MIB: u32 = 4096;
 const CLIENT_MEMORY_MIB: u32 = 2048;
 /// Size of each scratch disk; sparse files.
 const SCRATCH_BYTES: u64 = 6 << 30;
-/// How long a boot may take that tries KVM.
+/// Time limit of a test boot under KVM.
 const PROBE_PATIENCE: Duration = Duration::from_secs(40);
-/// What the kernels are told; no mitigations: they cost an emulated machine most.
+/// Kernel command line; without mitigations, which cost an emulated machine
+/// most.
 const KERNEL_ARGUMENTS: &str = "root=/dev/vda rw init=/lab-init console=ttyS0 quiet panic=-1 \
     mitigations=off net.ifnames=0 systemd.log_level=err audit=0";
-/// Lines of the guest's init on the serial console begin with this.
+/// Prefix of the lines that the guest's init prints on the serial console.
 const MARK: &str = "LAB ";
 
-/// What runs the guest's instructions, as asked for.
+/// Requested accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AccelChoice {
-    /// KVM when it works, else emulation.
+    /// KVM if it works, else emulation.
     Auto,
-    /// The processor.
+    /// KVM.
     Kvm,
-    /// Emulation; works everywhere.
+    /// Emulation (TCG); works everywhere.
     Tcg,
 }
 
-/// What runs the guest's instructions.
+/// Accelerator in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accel {
-    /// The processor.
+    /// KVM.
     Kvm,
-    /// Emulation.
+    /// Emulation (TCG).
     Tcg,
 }
 
 impl Accel {
-    /// Its name in reports.
+    /// Returns its name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -62,10 +63,11 @@ impl Accel {
     }
 }
 
-/// Decides, by a boot when need be; the answer holds until the host reboots.
+/// Decides which accelerator to use, by a test boot if necessary; the result is
+/// kept until the host reboots.
 ///
 /// # Errors
-/// When the probe cannot be started at all.
+/// If the probe cannot be started at all.
 pub(crate) fn accel(choice: AccelChoice, image: &Image, share: &Share) -> io::Result<Accel> {
     match choice {
         AccelChoice::Kvm => return Ok(Accel::Kvm),
@@ -100,7 +102,7 @@ pub(crate) fn accel(choice: AccelChoice, image: &Image, share: &Share) -> io::Re
 #[derive(Debug)]
 pub(crate) struct Machine {
     command: Command,
-    /// Holds the scratch disks.
+    /// Directory of the scratch disks.
     disks: tempfile::TempDir,
 }
 
@@ -120,10 +122,10 @@ impl Drop for Running {
 }
 
 impl Machine {
-    /// Puts one together.
+    /// Prepares a machine.
     ///
     /// # Errors
-    /// What the system says about the scratch disks.
+    /// The error of creating the scratch disks.
     pub(crate) fn new(
         image: &Image,
         share: &Share,
@@ -162,15 +164,15 @@ impl Machine {
                 command.arg("-drive").arg(drive(&path, "discard=unmap,detect-zeroes=unmap"));
             }
         }
-        // The root disk's changes are thrown away; they need a place meanwhile.
+        // Changes of the root disk are discarded; they need space meanwhile.
         command.env("TMPDIR", disks.path());
         Ok(Self { command, disks })
     }
 
-    /// Starts it and lets it run beside; what it says goes to a file.
+    /// Starts the machine in the background; its console goes to a file.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If it does not start.
     pub(crate) fn start(mut self, serial: &Path) -> io::Result<Running> {
         let said = fs::File::create(serial)?;
         let child = self
@@ -184,21 +186,21 @@ impl Machine {
         Ok(Running { child, _disks: self.disks })
     }
 
-    /// Gives the terminal to the guest's console.
+    /// Connects the terminal to the guest's console.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If it does not start.
     pub(crate) fn interact(mut self) -> io::Result<()> {
         eprintln!("   booting; `exit` ends the machine, Ctrl-A X kills it");
         let status = self.command.args(["-serial", "mon:stdio"]).status()?;
         if status.success() { Ok(()) } else { Err(io::Error::other("qemu failed")) }
     }
 
-    /// Runs the plan; the console goes to a file, the lab's own lines of it to
-    /// stderr as well.
+    /// Runs the plan; the console goes to a file, the lab's own lines also to
+    /// stderr.
     ///
     /// # Errors
-    /// When the machine does not start.
+    /// If the machine does not start.
     pub(crate) fn run(mut self, serial: &Path, limit: Duration) -> io::Result<End> {
         let began = Instant::now();
         let mut child = self
@@ -248,14 +250,15 @@ impl Machine {
     }
 }
 
-/// How a machine's run ended, and what to say of it.
+/// End of a machine's run, with a message.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// With its plan.
+    /// The plan was completed.
     Done,
-    /// By itself, before that: its kernel panicked, or the emulator failed.
+    /// The machine stopped earlier: its kernel panicked, or the emulator
+    /// failed.
     Stopped(String),
-    /// It was stopped when its time was over.
+    /// The machine was stopped at its time limit.
     Late(String),
 }
 
@@ -263,7 +266,7 @@ fn drive(path: &Path, more: &str) -> String {
     format!("file={},if=virtio,format=raw,cache=unsafe,{more}", path.display())
 }
 
-/// The guest's console, line by line.
+/// Returns the lines of the guest's console.
 fn console(child: &mut Child) -> io::Result<mpsc::Receiver<String>> {
     let stdout = child.stdout.take().ok_or_else(|| io::Error::other("qemu has no output"))?;
     let (sender, lines) = mpsc::channel();

@@ -1,5 +1,5 @@
 //! `cargo xtask lab`: real Linux clients and real OpenZFS, in a virtual machine
-//! that boots once for all chosen scenarios.
+//! that boots once for all selected scenarios.
 
 mod apt;
 mod image;
@@ -18,7 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use wire::Host;
 
-/// What the lab needs of the machine it runs on.
+/// Programs that the lab needs on its host.
 pub(crate) const HOST_TOOLS: &[Tool] = &[
     Tool { program: "mmdebstrap", package: "mmdebstrap" },
     Tool { program: "apt-get", package: "debian-archive-keyring" },
@@ -32,16 +32,17 @@ pub(crate) struct LabArgs {
     /// Scenarios (`nfs/locks`), folders of them (`nfs`), `all`, `ci`, `list`, `shell` or `image`
     #[arg(required = true)]
     scenarios: Vec<String>,
-    /// A gateway that is built already, instead of a release build of this tree
+    /// A gateway that is already built, instead of a release build of this tree
     #[arg(long)]
     zgate: Option<PathBuf>,
-    /// How the machine runs; `auto` takes KVM when a guest really boots under it
+    /// Accelerator of the machine; `auto` takes KVM if a guest really boots
+    /// under it
     #[arg(long, value_enum, default_value = "auto")]
     accel: machine::AccelChoice,
-    /// A scenario that finds nothing to run on counts as failed
+    /// Count a scenario as failed if it cannot run here
     #[arg(long)]
     no_skip: bool,
-    /// How many machines run scenarios beside each other
+    /// Number of machines that run scenarios concurrently
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     jobs: u8,
     /// Keep each scenario's packets (`packets.pcap` beside its results)
@@ -50,13 +51,13 @@ pub(crate) struct LabArgs {
     /// Rounds of `figures/iser` and `figures/rdma`: ten turns a server and load in each
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=25))]
     rounds: u8,
-    /// Where results go
+    /// Directory for results
     #[arg(long, default_value = "target/lab")]
     out: PathBuf,
 }
 
 impl LabArgs {
-    /// These scenarios, as the command line would have them.
+    /// Builds the arguments for these scenarios, as if from the command line.
     pub(crate) fn of(scenarios: &[&str], zgate: Option<PathBuf>, out: PathBuf, rounds: u8) -> Self {
         Self {
             scenarios: scenarios.iter().map(|&name| name.to_owned()).collect(),
@@ -74,7 +75,7 @@ impl LabArgs {
 /// Runs the task.
 ///
 /// # Errors
-/// When the lab cannot be built or started, or a scenario fails.
+/// If the lab cannot be built or started, or a scenario fails.
 pub(crate) fn run(args: &LabArgs) -> io::Result<()> {
     let tree = Path::new("tests/lab");
     let all = scenario::discover(&tree.join("scenarios"))?;
@@ -114,7 +115,7 @@ pub(crate) fn run(args: &LabArgs) -> io::Result<()> {
     for lane in &lanes {
         outcomes.extend(lane.outcomes()?);
     }
-    let summary = report::Summary::new(accel, &image, outcomes);
+    let summary = report::Summary::new(accel.name(), &image, outcomes);
     summary.write(&args.out, |name| lanes.iter().find_map(|lane| lane.result_dir(name)))?;
     ended?;
     let failed = summary.failed() + if args.no_skip { summary.skipped() } else { 0 };

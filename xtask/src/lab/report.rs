@@ -1,7 +1,6 @@
-//! What a run found: a table for people, JSON and JUnit XML for machines.
+//! Results of a run: a table for people, JSON and JUnit XML for machines.
 
 use super::image::Image;
-use super::machine::Accel;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,19 +9,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How a scenario ended.
+/// Result of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
-    /// All steps as expected.
+    /// All steps passed.
     Pass,
     /// A step failed.
     Fail,
-    /// Did not end in its time.
+    /// Exceeded its time limit.
     Hung,
-    /// The machine ended before it.
+    /// The machine stopped before it.
     Missing,
-    /// Cannot run here.
+    /// Skipped: cannot run here.
     Skip,
 }
 
@@ -32,12 +31,12 @@ pub(crate) struct Step {
     pub(crate) name: String,
     pub(crate) passed: bool,
     pub(crate) seconds: f64,
-    /// Last lines of a failure.
+    /// Last lines of a failed step.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) detail: String,
 }
 
-/// Something measured.
+/// A measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
     pub(crate) name: String,
@@ -45,23 +44,23 @@ pub(crate) struct Figure {
     pub(crate) unit: String,
 }
 
-/// What became of a scenario.
+/// Result of a scenario with its details.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) scenario: String,
     pub(crate) title: String,
     pub(crate) status: Status,
     pub(crate) seconds: f64,
-    /// How many machines stopped under it: their kernels panicked or the emulator
-    /// failed, and another boot tried again.
+    /// Number of machines that stopped during it: their kernels panicked or the
+    /// emulator failed, and another boot retried.
     #[serde(skip_serializing_if = "is_none_lost")]
     pub(crate) machines_lost: u32,
-    /// Why it was skipped.
+    /// Reason for skipping it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) reason: String,
     pub(crate) steps: Vec<Step>,
     pub(crate) figures: Vec<Figure>,
-    /// Everything it printed; in the JUnit file for failures only.
+    /// Complete output; in the JUnit file for failures only.
     #[serde(skip)]
     pub(crate) log: String,
 }
@@ -78,15 +77,15 @@ impl Outcome {
             let _ = writeln!(text, "{}: {}", step.name, step.detail);
         }
         match self.status {
-            Status::Hung => text.push_str("did not end in its time\n"),
-            Status::Missing => text.push_str("the machine ended before it\n"),
+            Status::Hung => text.push_str("exceeded its time limit\n"),
+            Status::Missing => text.push_str("the machine stopped before it\n"),
             _ => {}
         }
         text
     }
 }
 
-/// A whole run.
+/// Results of a whole run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
     accel: &'static str,
@@ -96,19 +95,19 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Puts it together.
-    pub(crate) fn new(accel: Accel, image: &Image, mut scenarios: Vec<Outcome>) -> Self {
+    /// Builds the summary.
+    pub(crate) fn new(accel: &'static str, image: &Image, mut scenarios: Vec<Outcome>) -> Self {
         scenarios.sort_by(|a, b| a.scenario.cmp(&b.scenario));
         let versions = image.versions().into_iter().collect();
-        Self { accel: accel.name(), image: image.key.clone(), versions, scenarios }
+        Self { accel, image: image.key.clone(), versions, scenarios }
     }
 
-    /// How many scenarios failed.
+    /// Returns the number of failed scenarios.
     pub(crate) fn failed(&self) -> usize {
         self.scenarios.iter().filter(|one| one.failed()).count()
     }
 
-    /// How many found nothing to run on.
+    /// Returns the number of skipped scenarios.
     pub(crate) fn skipped(&self) -> usize {
         self.scenarios.iter().filter(|one| one.status == Status::Skip).count()
     }
@@ -117,7 +116,7 @@ impl Summary {
     /// the table.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn write(
         &self,
         out: &Path,
@@ -211,7 +210,7 @@ fn is_none_lost(count: &u32) -> bool {
     *count == 0
 }
 
-/// What was measured, as properties of a test case.
+/// Returns the measurements as properties of a test case.
 fn properties(figures: &[Figure]) -> String {
     if figures.is_empty() {
         return String::new();
@@ -230,7 +229,8 @@ fn properties(figures: &[Figure]) -> String {
     xml
 }
 
-/// Text as XML takes it; control characters it does not allow are dropped.
+/// Escapes text for XML; control characters that XML does not allow are
+/// dropped.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

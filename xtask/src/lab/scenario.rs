@@ -1,36 +1,37 @@
-//! Scenarios: one shell file each, described by comments at its head.
+//! Scenarios: one shell script each, described by comments at its head.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a scenario may take that does not say so.
+/// Time limit of a scenario without its own, in seconds.
 const DEFAULT_SECONDS: u64 = 300;
-/// Time for booting, sweeping up and switching off, beside the scenarios.
+/// Time for booting, cleanup and shutdown besides the scenarios, in seconds.
 const BOOT_SECONDS: u64 = 240;
-/// Time for sweeping up after each: what hangs has its limits, one after the other.
+/// Time for cleanup after each scenario, in seconds: each hanging program has
+/// its own limit.
 const SWEEP_SECONDS: u64 = 190;
 
 /// One scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scenario {
-    /// Its path below the scenarios, without the ending.
+    /// Path below the scenarios, without the suffix.
     pub(crate) name: String,
     /// `# title: …`
     pub(crate) title: String,
-    /// `# seconds: …`: when it is taken for hung.
+    /// `# seconds: …`: the time limit.
     pub(crate) seconds: u64,
-    /// `# machines: 2` when it needs the client on the other end of the wire.
+    /// `# machines: 2` if it needs a client on a second machine.
     pub(crate) machines: u64,
-    /// `# ci: no` when `ci` leaves it out: it only measures, or takes long.
+    /// `# ci: no` if `ci` omits it: it only measures, or takes long.
     pub(crate) ci: bool,
 }
 
-/// All scenarios of a tree, sorted.
+/// Lists all scenarios of a tree, sorted.
 ///
 /// # Errors
-/// When a file cannot be read or has no title.
+/// If a file cannot be read or has no title.
 pub(crate) fn discover(root: &Path) -> io::Result<Vec<Scenario>> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -56,7 +57,7 @@ fn parse(name: &str, text: &str) -> io::Result<Scenario> {
             .find_map(|line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(": "))
     };
     let wrong = |what: &str| io::Error::other(format!("scenario {name}: {what}"));
-    let title = header("title").ok_or_else(|| wrong("no `# title: …` at its head"))?;
+    let title = header("title").ok_or_else(|| wrong("`# title: …` is missing at its head"))?;
     let number = |key: &str, default: u64| match header(key) {
         Some(text) => text.trim().parse().map_err(|_| wrong(&format!("`# {key}:` takes a number"))),
         None => Ok(default),
@@ -73,10 +74,11 @@ fn parse(name: &str, text: &str) -> io::Result<Scenario> {
     Ok(Scenario { name: name.to_owned(), title: title.trim().to_owned(), seconds, machines, ci })
 }
 
-/// Those that names mean: a scenario, a folder of them, `ci` or `all`.
+/// Returns the scenarios that the names select: a scenario, a folder, `ci` or
+/// `all`.
 ///
 /// # Errors
-/// When a name means none.
+/// If a name selects none.
 pub(crate) fn choose(all: &[Scenario], names: &[String]) -> io::Result<Vec<Scenario>> {
     let means = |name: &str, scenario: &Scenario| {
         name == "all"
@@ -92,8 +94,8 @@ pub(crate) fn choose(all: &[Scenario], names: &[String]) -> io::Result<Vec<Scena
     Ok(all.iter().filter(|one| names.iter().any(|name| means(name, one))).cloned().collect())
 }
 
-/// Spreads scenarios over at most `count` boots: those that need two machines
-/// share one, the others go where the least is to be done.
+/// Distributes scenarios over at most `count` boots: those that need two
+/// machines share one, the others go to the shortest lane.
 pub(crate) fn lanes(chosen: Vec<Scenario>, count: usize) -> Vec<Vec<Scenario>> {
     let (pairs, singles): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|one| one.machines > 1);
     let mut lanes = vec![Vec::new(); count.max(1)];
@@ -108,7 +110,7 @@ pub(crate) fn lanes(chosen: Vec<Scenario>, count: usize) -> Vec<Vec<Scenario>> {
     lanes
 }
 
-/// When the machine is taken for hung.
+/// Returns the time limit of the machine.
 pub(crate) fn time_limit(chosen: &[Scenario]) -> Duration {
     let scenarios: u64 = chosen.iter().map(|one| one.seconds + SWEEP_SECONDS).sum();
     Duration::from_secs(BOOT_SECONDS + scenarios)

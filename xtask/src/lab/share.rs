@@ -1,5 +1,5 @@
-//! The directory host and guest have in common: programs and the plan go in,
-//! results come out.
+//! Directory shared by host and guest: programs and the plan are read by the
+//! guest, results are written by it.
 
 use super::report::{Figure, Outcome, Status, Step};
 use super::scenario::Scenario;
@@ -8,25 +8,27 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How a scenario ends that found nothing to run on.
+/// Exit status of a scenario that was skipped.
 const EXIT_SKIPPED: i32 = 77;
-/// How `timeout` reports one that did not end; 137 when it had to be killed.
+/// Exit statuses of `timeout` for a scenario that did not end; 137 if it had to
+/// be killed.
 const EXIT_HUNG: [i32; 2] = [124, 137];
 
-/// How many machines stopped under a scenario, in the place of its results.
+/// File with the number of machines that stopped during a scenario, in place of
+/// its results.
 const LOST: &str = "lost";
 
-/// The shared directory; gone when dropped.
+/// A shared directory, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Share {
     dir: tempfile::TempDir,
 }
 
 impl Share {
-    /// Fills one with the lab's files and the gateway.
+    /// Creates a directory with the lab's files and the gateway.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn new(tree: &Path, binary: &Path) -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("zgate-lab-").tempdir()?;
         let layouts = Path::new("deploy/layouts").to_owned();
@@ -38,75 +40,75 @@ impl Share {
         Ok(Self { dir })
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// What the guest does once it is up.
+    /// Sets what the guest does after its boot.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn set_mode(&self, mode: &str) -> io::Result<()> {
         fs::write(self.path().join("mode"), mode)?;
         fs::write(self.path().join("plan"), "")
     }
 
-    /// The scenarios the guest runs.
+    /// Sets the scenarios that the guest runs.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn set_plan(&self, chosen: &[Scenario]) -> io::Result<()> {
         let line = |one: &Scenario| format!("{} {}\n", one.name, one.seconds);
         self.set_mode("run")?;
         fs::write(self.path().join("plan"), chosen.iter().map(line).collect::<String>())
     }
 
-    /// Where a scenario left its results.
+    /// Returns the directory of a scenario's results.
     pub(crate) fn result_dir(&self, name: &str) -> PathBuf {
         self.path().join("results").join(name)
     }
 
-    /// Whether a scenario came to an end, whichever.
+    /// Returns whether a scenario has ended, with any result.
     pub(crate) fn has_ended(&self, one: &Scenario) -> bool {
         self.result_dir(&one.name).join("exit").exists()
     }
 
-    /// Whether a scenario was begun.
+    /// Returns whether a scenario was started.
     pub(crate) fn has_begun(&self, one: &Scenario) -> bool {
         self.result_dir(&one.name).exists()
     }
 
-    /// How many machines stopped under a scenario so far.
+    /// Returns the number of machines that stopped during a scenario so far.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn lost_machines(&self, one: &Scenario) -> io::Result<u32> {
         let count = self.read(one, LOST)?;
         Ok(count.trim().parse().unwrap_or_default())
     }
 
-    /// Notes it.
+    /// Sets that number.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn set_lost_machines(&self, one: &Scenario, count: u32) -> io::Result<()> {
         fs::create_dir_all(self.result_dir(&one.name))?;
         fs::write(self.result_dir(&one.name).join(LOST), count.to_string())
     }
 
-    /// Drops what a scenario has left so far.
+    /// Removes the results of a scenario.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn forget(&self, one: &Scenario) -> io::Result<()> {
         fs::remove_dir_all(self.result_dir(&one.name))
     }
 
-    /// Drops what a second machine of an earlier boot left.
+    /// Removes the files of a second machine of an earlier boot.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn forget_client(&self) -> io::Result<()> {
         match fs::remove_dir_all(self.path().join("peer")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -114,7 +116,7 @@ impl Share {
         }
     }
 
-    /// A file that a scenario left; empty when it left none.
+    /// Reads a file of a scenario's results; empty if it does not exist.
     fn read(&self, one: &Scenario, name: &str) -> io::Result<String> {
         match fs::read(self.result_dir(&one.name).join(name)) {
             Ok(raw) => Ok(String::from_utf8_lossy(&raw).into_owned()),
@@ -123,10 +125,10 @@ impl Share {
         }
     }
 
-    /// What became of the scenarios.
+    /// Returns the results of the scenarios.
     ///
     /// # Errors
-    /// When results are there and cannot be read.
+    /// If results exist and cannot be read.
     pub(crate) fn outcomes(&self, chosen: &[Scenario]) -> io::Result<Vec<Outcome>> {
         chosen.iter().map(|one| self.outcome(one)).collect()
     }

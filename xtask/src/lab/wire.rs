@@ -1,23 +1,23 @@
-//! The wire between two virtual machines: Ethernet frames in datagrams of two
+//! Network between two virtual machines: Ethernet frames in datagrams of two
 //! sockets, so that nothing of the host's network is used or needed.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Longest IP packet on the wire: jumbo frames, as storage networks have them.
+/// Longest IP packet, in bytes: jumbo frames, as in storage networks.
 const MTU_BYTES: u32 = 9000;
 
-/// Which end a machine is.
+/// Role of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Host {
-    /// The one with the gateway; runs the plan.
+    /// Machine with the gateway; runs the plan.
     A,
-    /// A client; does what the first one tells it.
+    /// Client machine; executes commands of the first one.
     B,
 }
 
 impl Host {
-    /// Its name in the guest's kernel arguments.
+    /// Returns its name in the guest's kernel arguments.
     pub(crate) fn letter(self) -> &'static str {
         match self {
             Self::A => "a",
@@ -33,17 +33,17 @@ impl Host {
     }
 }
 
-/// The wire; gone when dropped.
+/// A network, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Wire {
     dir: tempfile::TempDir,
 }
 
 impl Wire {
-    /// A new one.
+    /// Creates a network.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { dir: tempfile::Builder::new().prefix("zgate-lab-wire-").tempdir()? })
     }
@@ -52,7 +52,7 @@ impl Wire {
         self.dir.path().join(host.letter())
     }
 
-    /// What connects a machine to it.
+    /// Returns the emulator's arguments that connect a machine to it.
     pub(crate) fn arguments(&self, host: Host) -> [String; 4] {
         let letter = host.letter();
         [

@@ -1,4 +1,4 @@
-//! NFS-Ganesha as Debian packages it: the peer of the NFS benchmarks.
+//! NFS-Ganesha as packaged by Debian: the peer of the NFS benchmarks.
 
 use super::{Scratch, ServerProcess};
 use std::fs;
@@ -12,7 +12,7 @@ pub(crate) const NAME: &str = "nfs-ganesha";
 /// Starts it on the scratch directory, exported as `/export`.
 ///
 /// # Errors
-/// When it is not installed or does not come up.
+/// If it is not installed or does not start.
 pub(crate) fn start(scratch: &Scratch) -> io::Result<ServerProcess> {
     let port = super::zgate::free_port()?;
     let config = scratch.path().join("ganesha.conf");

@@ -1,4 +1,4 @@
-//! Servers that suites and benchmarks start: ours, a peer, a bare loop.
+//! Servers that suites and benchmarks start: zgate, a peer, a bare loop.
 
 pub(crate) mod ganesha;
 pub(crate) mod process;

@@ -1,4 +1,4 @@
-//! A server as a child process: when it is ready, what it used.
+//! A server as a child process: readiness and resource usage.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,17 +7,17 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it accepts connections.
+/// Time limit until a server accepts connections.
 const START_PATIENCE: Duration = Duration::from_secs(30);
-/// How long it may take to stop after SIGTERM.
+/// Time limit until it stops after SIGTERM.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// A running server; killed when dropped.
+/// A running server, killed on drop.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
-    /// What reports call it.
+    /// Name in reports.
     pub(crate) name: &'static str,
-    /// Where it listens.
+    /// Address it listens on.
     pub(crate) address: SocketAddr,
     child: Child,
 }
@@ -26,7 +26,7 @@ impl ServerProcess {
     /// Starts a server and waits until it accepts connections.
     ///
     /// # Errors
-    /// With the end of its log when it does not come up.
+    /// The end of its log, if it does not start.
     pub(crate) fn start(
         name: &'static str,
         mut command: Command,
@@ -46,41 +46,41 @@ impl ServerProcess {
             let gone = server.child.try_wait()?;
             if gone.is_some() || Instant::now() > deadline {
                 let tail = tail_of(log);
-                return Err(io::Error::other(format!("{name} does not come up; its log:\n{tail}")));
+                return Err(io::Error::other(format!("{name} does not start; its log:\n{tail}")));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(server)
     }
 
-    /// CPU time of all its threads so far, in seconds.
+    /// Returns the CPU time of all its threads so far, in seconds.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// If the process has ended.
     pub(crate) fn cpu_seconds(&self) -> io::Result<f64> {
         self.cpu_split().map(|(user, system)| user + system)
     }
 
-    /// User and system CPU time of all its threads so far, in seconds.
+    /// Returns user and system CPU time of all its threads so far, in seconds.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// If the process has ended.
     pub(crate) fn cpu_split(&self) -> io::Result<(f64, f64)> {
         cpu_split(self.child.id())
     }
 
-    /// Most memory it had resident, in bytes.
+    /// Returns its peak resident memory, in bytes.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// If the process has ended.
     pub(crate) fn peak_memory_bytes(&self) -> io::Result<u64> {
         self.memory_bytes("VmHWM:")
     }
 
-    /// Memory it has resident now, in bytes.
+    /// Returns its present resident memory, in bytes.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// If the process has ended.
     pub(crate) fn resident_bytes(&self) -> io::Result<u64> {
         self.memory_bytes("VmRSS:")
     }
@@ -94,10 +94,10 @@ impl ServerProcess {
             .ok_or_else(|| io::Error::other(format!("no {row} in /proc/PID/status")))
     }
 
-    /// Stops it as an operator does.
+    /// Stops it with SIGTERM, as an operator does.
     ///
     /// # Errors
-    /// When it has to be killed.
+    /// If it had to be killed.
     pub(crate) fn stop(mut self) -> io::Result<()> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
@@ -114,20 +114,20 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// User and system CPU time of all threads of a process so far, in seconds;
-/// also of one that has ended and was not waited for.
+/// Returns user and system CPU time of all threads of a process so far, in
+/// seconds; also of one that has ended but was not waited for.
 ///
 /// # Errors
-/// When there is no such process.
+/// If there is no such process.
 pub(crate) fn cpu_split(process: u32) -> io::Result<(f64, f64)> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The command name may hold blanks; the fields follow its parenthesis.
+    // The command name may contain blanks; the fields follow its parenthesis.
     let fields: Vec<&str> =
         stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok());
@@ -138,7 +138,7 @@ pub(crate) fn cpu_split(process: u32) -> io::Result<(f64, f64)> {
     Ok((user / second, system / second))
 }
 
-/// The end of a log.
+/// Returns the end of a log.
 pub(crate) fn tail_of(log: &Path) -> String {
     let text = fs::read(log).map(|raw| String::from_utf8_lossy(&raw).into_owned());
     let text = text.unwrap_or_default();

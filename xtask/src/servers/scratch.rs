@@ -1,6 +1,6 @@
-//! Scratch file systems: a loop-mounted ext4 when we may mount, because stable
-//! file handles, holes and extended attributes need a real one; a directory
-//! otherwise.
+//! Scratch file systems: a loop-mounted ext4 if mounting is allowed, because
+//! stable file handles, holes and extended attributes need a real file system;
+//! a directory otherwise.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A scratch directory with a place to export; gone when dropped.
+/// A scratch directory with a directory to export; removed on drop.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     dir: tempfile::TempDir,
@@ -16,10 +16,10 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one; `image_bytes` is the size of the file system.
+    /// Creates one; `image_bytes` is the size of the file system.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn new(image_bytes: u64) -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("zgate-xtask-").tempdir()?;
         fs::create_dir(dir.path().join("export"))?;
@@ -39,17 +39,17 @@ impl Scratch {
         fs::remove_dir(self.export().join("lost+found"))
     }
 
-    /// The directory to export.
+    /// Returns the directory to export.
     pub(crate) fn export(&self) -> PathBuf {
         self.dir.path().join("export")
     }
 
-    /// Whether it is a file system of its own.
+    /// Returns whether it is a separate file system.
     pub(crate) fn is_mounted(&self) -> bool {
         self.mounted
     }
 
-    /// The directory beside it, for state, logs and configuration.
+    /// Returns the directory for state, logs and configuration.
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -58,7 +58,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if self.mounted {
-            // A server that still holds it lets it go when it ends.
+            // A server that still uses it releases it when it ends.
             let _ = run(Command::new("umount").arg("-l").arg(self.export()));
         }
     }
@@ -67,7 +67,7 @@ impl Drop for Scratch {
 /// Runs a command that must succeed.
 ///
 /// # Errors
-/// With the command and what it said.
+/// The command and its output.
 pub(crate) fn run(command: &mut Command) -> io::Result<String> {
     let output = command
         .output()

@@ -1,4 +1,4 @@
-//! tgt as Debian packages it: the peer of the iSCSI benchmark.
+//! tgt as packaged by Debian: the peer of the iSCSI benchmark.
 
 use super::{Scratch, ServerProcess, scratch::run};
 use std::io;
@@ -9,7 +9,7 @@ use std::process::Command;
 /// Name of its target.
 pub(crate) const TARGET: &str = "iqn.2026-11.test.tgt:disk";
 
-/// A control port nobody else uses.
+/// Returns an unused control port.
 fn control() -> String {
     (1000 + std::process::id() % 30_000).to_string()
 }
@@ -21,7 +21,7 @@ fn tgtadm(args: &[&str]) -> io::Result<()> {
 /// Starts it with `disk` as LUN 1, open to everyone on the loopback interface.
 ///
 /// # Errors
-/// When it is not installed or does not come up.
+/// If it is not installed or does not start.
 pub(crate) fn start(scratch: &Scratch, disk: &Path) -> io::Result<ServerProcess> {
     let port = super::zgate::free_port()?;
     let mut command = Command::new("tgtd");

@@ -1,4 +1,4 @@
-//! Our own gateway, as an operator would start it.
+//! The gateway, started as an operator would start it.
 
 use super::{Scratch, ServerProcess};
 use std::fs;
@@ -9,21 +9,22 @@ use std::process::Command;
 
 pub(crate) use zgate_test_initiator::ports::free_port;
 
-/// How a gateway is set up for a suite.
+/// Options of a gateway for a suite.
 #[derive(Clone, Debug)]
 pub(crate) struct ZgateOptions {
-    /// Name in reports; also keeps the files of two gateways on one scratch apart.
+    /// Name in reports; also separates the files of two gateways on one scratch
+    /// file system.
     pub(crate) name: &'static str,
     /// Lease and grace period, in seconds.
     pub(crate) lease_seconds: u32,
-    /// Grace period at most, in seconds; not written when there is none: builds
-    /// from before there was one do not know the key.
+    /// Longest grace period, in seconds; `None` omits the key, which older
+    /// builds do not know.
     pub(crate) grace_max_seconds: Option<u32>,
-    /// `ZGATE_LOG`.
+    /// Value of `ZGATE_LOG`.
     pub(crate) log: &'static str,
-    /// Where NFS is served over the emulated fabric.
+    /// Port of NFS over the emulated fabric.
     pub(crate) rdma_port: Option<u16>,
-    /// Whether names are on stable storage when they are answered.
+    /// Set if names are written to stable storage before the reply.
     pub(crate) sync_names: bool,
 }
 
@@ -40,19 +41,19 @@ impl Default for ZgateOptions {
     }
 }
 
-/// The binary that suites judge, built by cargo first: quick to build.
+/// Builds the binary that suites test, with a short build time.
 ///
 /// # Errors
-/// When it does not build.
+/// If it does not build.
 pub(crate) fn build() -> io::Result<PathBuf> {
     build_profile("release")
 }
 
-/// The binary as packages carry it, linked as a whole, built by cargo first: for
-/// speeds that are compared with other servers.
+/// Builds the binary as packages contain it, with link-time optimisation, for
+/// comparisons of speed.
 ///
 /// # Errors
-/// When it does not build.
+/// If it does not build.
 pub(crate) fn build_as_packaged() -> io::Result<PathBuf> {
     build_profile("dist")
 }
@@ -73,7 +74,7 @@ fn build_profile(profile: &str) -> io::Result<PathBuf> {
 /// Starts a gateway that exports the scratch directory as `/export`.
 ///
 /// # Errors
-/// With its log when it does not come up.
+/// Its log, if it does not start.
 pub(crate) fn start(
     binary: &std::path::Path,
     scratch: &Scratch,
@@ -83,7 +84,7 @@ pub(crate) fn start(
     restart(binary, scratch, options, port)
 }
 
-/// Starts it on a given port: once more after it was killed.
+/// Starts it on a given port again, after it was killed.
 ///
 /// # Errors
 /// As [`start`].
@@ -104,7 +105,7 @@ pub(crate) fn restart(
 /// Writes the configuration.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the operating system.
 pub(crate) fn write_config(
     scratch: &Scratch,
     options: &ZgateOptions,

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 /// Runs all unit and integration tests.
 ///
 /// # Errors
-/// When cargo cannot be started.
+/// If cargo cannot be started.
 pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut child = Command::new(cargo)
@@ -37,9 +37,9 @@ pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
     Ok(())
 }
 
-/// Tests that cannot run here write `note: WHAT not run: WHY` past the harness.
-/// Everything else is passed on. What is noted for the same reason is noted
-/// once.
+/// Collects notes: tests that cannot run here print `note: WHAT not run: WHY`
+/// past the harness. All other output is passed on. Notes with the same reason
+/// are reported once.
 fn notes(stderr: impl io::Read) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
@@ -53,7 +53,7 @@ fn notes(stderr: impl io::Read) -> Vec<String> {
     notes
 }
 
-/// Reads a line of the test harness.
+/// Parses a line of the test harness.
 fn count(line: &str, outcome: &mut Outcome) {
     if let Some(result) = line.strip_prefix("test result: ") {
         let number = |word: &str| {

@@ -1,4 +1,4 @@
-//! The README's first command, short.
+//! The first command of the README, with a short run time.
 
 use crate::servers::scratch::run as succeed;
 use crate::servers::zgate::free_port;
@@ -7,10 +7,10 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs `zgate demo --once`, generated and with a directory of ours.
+/// Runs `zgate demo --once`, with generated files and with a given directory.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the operating system.
 pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     let (port, metrics) = (free_port()?, free_port()?);
     let demo = |extra: &[&str]| {

@@ -1,4 +1,4 @@
-//! libnfs's tools, a client we did not write, over NFSv3 and NFSv4.0.
+//! libnfs's tools, an independent client, over NFSv3 and NFSv4.0.
 
 use crate::bridge::Bridge;
 use crate::servers::scratch::run as succeed;
@@ -11,11 +11,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
-/// Largest file the tools can write over NFSv4: libnfs 4.0 fails in itself above
-/// this, before anything is sent, against every server.
+/// Largest file that the tools can write over NFSv4, in bytes: above this,
+/// libnfs 4.0 itself fails before anything is sent, against every server.
 const V4_UPLOAD_BYTES: usize = 3000;
 
-/// Sizes around what transfers are cut into.
+/// Sizes around the boundaries of transfers.
 const SIZES: &[usize] = &[0, 1, 3000, 4096, 65_537, 1 << 20, (3 << 20) + 5];
 
 struct Rig<'a> {
@@ -31,7 +31,8 @@ impl Rig<'_> {
         format!("nfs://127.0.0.1/export/{path}?version={}&nfsport={port}{mount}", self.version)
     }
 
-    /// Up with nfs-cp, down with nfs-cat, compared with what lies on disk.
+    /// Uploads with nfs-cp, downloads with nfs-cat, and compares with the file
+    /// on disk.
     fn round_trip(&self, size: usize) -> io::Result<()> {
         let name = format!("v{}-{size}", self.version);
         let bytes: Vec<u8> = (0..size).map(|index| (index * 31 / 7) as u8).collect();
@@ -44,7 +45,7 @@ impl Rig<'_> {
             succeed(Command::new("nfs-cp").arg(&local).arg(self.url(&name)))?;
         }
         if fs::read(&exported)? != bytes {
-            return Err(io::Error::other("what nfs-cp wrote is not on disk"));
+            return Err(io::Error::other("the file on disk differs from what nfs-cp wrote"));
         }
         let output = Command::new("nfs-cat").arg(self.url(&name)).output()?;
         if !output.status.success() || output.stdout != bytes {
@@ -53,7 +54,7 @@ impl Rig<'_> {
         Ok(())
     }
 
-    /// A directory of many names, all listed once.
+    /// Lists a directory of many names.
     fn listing(&self) -> io::Result<()> {
         let dir = self.scratch.export().join(format!("many{}", self.version));
         fs::create_dir_all(&dir)?;
@@ -82,10 +83,10 @@ impl Rig<'_> {
     }
 }
 
-/// Runs all of it against a gateway of its own.
+/// Runs all tests against a gateway of its own.
 ///
 /// # Errors
-/// When the gateway does not start.
+/// If the gateway does not start.
 pub(crate) fn run(binary: &Path, over: Over, outcome: &mut Outcome) -> io::Result<()> {
     let scratch = Scratch::new(256 << 20)?;
     let rdma_port = (over == Over::Rdma).then(zgate::free_port).transpose()?;

@@ -1,4 +1,4 @@
-//! `zgate load` from servers we did not write: checksums of everything it reads.
+//! `zgate load` from a third-party server: checksums of everything it reads.
 
 use crate::servers::scratch::run as succeed;
 use crate::servers::{Scratch, ServerProcess, ganesha};
@@ -7,14 +7,14 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// Size of the model, in MiB, and its files.
+/// Size of the model in MiB, and its number of files.
 const MODEL_MIB: u64 = 192;
 const FILES: u64 = 3;
 
-/// Loads a model from NFS-Ganesha, whole, by several ranks and as a copy.
+/// Loads a model from NFS-Ganesha: whole, by several ranks, and as a copy.
 ///
 /// # Errors
-/// When the server does not start.
+/// If the server does not start.
 pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     let scratch = Scratch::new((MODEL_MIB * 2 + 256) << 20)?;
     if !scratch.is_mounted() {
@@ -45,7 +45,7 @@ fn load(binary: &Path, server: &ServerProcess, bytes: u64) -> io::Result<()> {
     let said = succeed(command.args(["load", "--json", "--verify", &url(server, "")]))?;
     let said: serde_json::Value = serde_json::from_str(&said)?;
     let loaded = said[0]["bytes"].as_u64().unwrap_or(0);
-    // All but the headers.
+    // All bytes except the headers.
     if loaded + (1 << 20) < bytes {
         return Err(io::Error::other(format!("{loaded} of {bytes} bytes were loaded")));
     }
@@ -68,7 +68,7 @@ fn ranks(binary: &Path, server: &ServerProcess) -> io::Result<()> {
         loaded += figure("bytes");
         read += figure("placed_from_socket_bytes") + figure("copied_bytes");
     }
-    // Each reads the headers, too.
+    // Each rank reads the headers, too.
     if read > loaded / 2 + (4 << 20) {
         return Err(io::Error::other(format!("{read} bytes were read for {}", loaded / 2)));
     }

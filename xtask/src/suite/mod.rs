@@ -1,4 +1,4 @@
-//! The suites behind `test` and `conformance`.
+//! Suites of `test` and `conformance`.
 
 pub(crate) mod cargo_tests;
 pub(crate) mod demo;

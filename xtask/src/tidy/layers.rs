@@ -1,49 +1,53 @@
-//! Who may import whom.
+//! Dependencies between crates, and purity of protocol code.
 
-use super::{Findings, Source};
-use std::fs;
-use std::io;
+use super::tree::{Findings, Source, Tree};
 
-/// Crate folder and the crates of ours it may depend on.
+/// Crate folder and the folders of the crates it may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("config", &[]),
     ("zfs-backend/api", &[]),
-    ("zfs-backend/io", &["zgate-store"]),
-    ("zfs-backend/memory", &["zgate-store"]),
-    ("zfs-backend/posix", &["zgate-store", "zgate-io"]),
-    ("zfs-backend/block", &["zgate-store", "zgate-io"]),
+    ("zfs-backend/io", &["zfs-backend/api"]),
+    ("zfs-backend/memory", &["zfs-backend/api"]),
+    ("zfs-backend/posix", &["zfs-backend/api", "zfs-backend/io"]),
+    ("zfs-backend/block", &["zfs-backend/api", "zfs-backend/io"]),
     ("zfs-backend/control", &[]),
-    ("protocol/xdr", &["zgate-store"]),
-    ("protocol/rpc", &["zgate-store", "zgate-xdr"]),
-    ("protocol/rpcrdma", &["zgate-xdr"]),
-    ("protocol/nfs", &["zgate-store", "zgate-xdr", "zgate-rpc"]),
-    ("protocol/scsi", &["zgate-store"]),
-    ("protocol/iscsi", &["zgate-store"]),
-    ("protocol/iser", &["zgate-store", "zgate-iscsi"]),
-    ("rdma/fabric", &["zgate-store"]),
+    ("protocol/xdr", &["zfs-backend/api"]),
+    ("protocol/rpc", &["zfs-backend/api", "protocol/xdr"]),
+    ("protocol/rpcrdma", &["protocol/xdr"]),
+    ("protocol/nfs-wire", &["zfs-backend/api", "protocol/xdr", "protocol/rpc"]),
+    ("protocol/nfs", &["zfs-backend/api", "protocol/xdr", "protocol/rpc", "protocol/nfs-wire"]),
+    ("protocol/scsi", &["zfs-backend/api"]),
+    ("protocol/iscsi", &["zfs-backend/api"]),
+    ("rdma/fabric", &["zfs-backend/api"]),
     ("rdma/sys", &[]),
-    ("rdma/verbs", &["zgate-store", "zgate-fabric", "zgate-rdma-sys"]),
+    ("rdma/verbs", &["zfs-backend/api", "rdma/fabric", "rdma/sys"]),
     ("loader/cuda", &[]),
     (
         "loader",
         &[
-            "zgate-store",
-            "zgate-io",
-            "zgate-xdr",
-            "zgate-rpc",
-            "zgate-nfs",
-            "zgate-rpcrdma",
-            "zgate-fabric",
-            "zgate-verbs",
-            "zgate-cuda",
+            "zfs-backend/api",
+            "zfs-backend/io",
+            "protocol/xdr",
+            "protocol/rpc",
+            "protocol/rpcrdma",
+            "protocol/nfs-wire",
+            "rdma/fabric",
+            "rdma/verbs",
+            "loader/cuda",
         ],
     ),
 ];
 
+/// Folders whose crates each need a row.
+const LAYERED: [&str; 5] = ["config", "zfs-backend", "protocol", "rdma", "loader"];
+
+/// Product crates that still depend on a test crate.
+const NOT_YET: &[&str] = &[];
+
 /// Crates whose code is pure: they may not depend on these.
 const IMPURE_CRATES: [&str; 6] = ["tokio", "libc", "rustix", "socket2", "io-uring", "tempfile"];
 
-/// What pure code does not say.
+/// Words that do not stand in pure code.
 const IMPURE_WORDS: [&str; 9] = [
     "std::net::Tcp",
     "std::net::Udp",
@@ -56,22 +60,22 @@ const IMPURE_WORDS: [&str; 9] = [
     "rand::",
 ];
 
-/// Checks the manifests.
-///
-/// # Errors
-/// When one cannot be read.
-pub(super) fn manifests() -> io::Result<Findings> {
+/// Dependencies that point sideways or upwards, and impure ones of protocol crates.
+pub(super) fn manifests(tree: &Tree) -> Findings {
     let mut found = Findings::new();
-    for (dir, allowed) in ALLOWED {
-        let path = format!("{dir}/Cargo.toml");
-        let text = fs::read_to_string(&path)
-            .map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))?;
-        // Tests may use what they like; their section comes last.
-        let code = text.split("[dev-dependencies]").next().unwrap_or_default();
-        let section = code.split("[dependencies]").nth(1).unwrap_or_default();
-        for line in section.lines() {
-            let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
-            if name.starts_with("zgate-") && !allowed.contains(&name) {
+    for manifest in &tree.manifests {
+        let path = manifest.path.display();
+        let Some(dir) = folder(manifest) else { continue };
+        let row = ALLOWED.iter().find(|(name, _)| *name == dir);
+        let own_workspace = manifest.text.contains("\n[workspace]");
+        let layered = LAYERED.contains(&dir.split('/').next().unwrap_or_default());
+        if row.is_none() && layered && !own_workspace {
+            found.push(format!("{path}: no row says what it may depend on"));
+        }
+        for name in dependencies(&manifest.text) {
+            if let (Some((_, allowed)), Some(target)) = (row, tree.folder_of(name))
+                && !allowed.contains(&target)
+            {
                 found.push(format!("{path}: {name} is not below it"));
             }
             if dir.starts_with("protocol/") && IMPURE_CRATES.contains(&name) {
@@ -79,7 +83,57 @@ pub(super) fn manifests() -> io::Result<Findings> {
             }
         }
     }
-    Ok(found)
+    found
+}
+
+/// Product crates that depend on a crate below `tests/`; development dependencies may.
+pub(super) fn test_crates(tree: &Tree) -> Findings {
+    let mut found = Findings::new();
+    for manifest in &tree.manifests {
+        let Some(dir) = folder(manifest) else { continue };
+        // The root's manifest lists crates under `[workspace.dependencies]`.
+        if dir.is_empty() || dir == "xtask" || dir.starts_with("tests") || NOT_YET.contains(&dir) {
+            continue;
+        }
+        let tests = |name: &&str| tree.folder_of(name).is_some_and(|at| at.starts_with("tests"));
+        for name in dependencies(&manifest.text).filter(tests) {
+            found.push(format!("{}: {name} is for tests", manifest.path.display()));
+        }
+    }
+    found
+}
+
+fn folder(manifest: &Source) -> Option<&str> {
+    manifest.path.parent()?.to_str()
+}
+
+/// Names of the crates that ship with this one: `[dependencies]`, for any target, and of the build.
+fn dependencies(text: &str) -> impl Iterator<Item = &str> {
+    let mut section = false;
+    text.lines().filter_map(move |line| {
+        if let Some(heading) = line.strip_prefix('[') {
+            let heading = heading.trim_end_matches(']');
+            section = heading.ends_with("dependencies") && !heading.ends_with("dev-dependencies");
+            return None;
+        }
+        let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+        (section && !name.is_empty() && !name.starts_with('#')).then_some(name)
+    })
+}
+
+impl Tree {
+    /// Folder of the crate of ours with this name.
+    fn folder_of(&self, name: &str) -> Option<&str> {
+        let line = format!("name = \"{name}\"");
+        let manifest = self.manifests.iter().find(|manifest| {
+            manifest
+                .text
+                .lines()
+                .take_while(|line| !line.contains("dependencies"))
+                .any(|l| l == line)
+        });
+        manifest.and_then(folder)
+    }
 }
 
 /// Protocol code that reaches for the world.
@@ -97,4 +151,67 @@ pub(super) fn impure(sources: &[Source]) -> Findings {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::{Findings, Tree};
+    use super::{impure, manifests, test_crates};
+
+    fn tree(dir: &str, dependencies: &str) -> Tree {
+        let crate_text = |name: &str| format!("[package]\nname = \"{name}\"\n");
+        Tree::of(&[
+            ("protocol/nfs/Cargo.toml", &crate_text("zgate-nfs")),
+            ("tests/initiator/Cargo.toml", &crate_text("zgate-test-initiator")),
+            (&format!("{dir}/Cargo.toml"), &format!("[package]\nname = \"x\"\n{dependencies}")),
+        ])
+    }
+
+    #[test]
+    fn a_crate_above_is_found() {
+        let below = tree("protocol/xdr", "[dependencies]\nzgate-nfs.workspace = true\n");
+        assert_eq!(manifests(&below), ["protocol/xdr/Cargo.toml: zgate-nfs is not below it"]);
+        let above = tree("gateway", "[dependencies]\nzgate-nfs.workspace = true\n");
+        assert_eq!(manifests(&above), Findings::new());
+    }
+
+    #[test]
+    fn a_layer_without_a_row_is_found() {
+        let unknown = tree("protocol/smb", "");
+        assert_eq!(
+            manifests(&unknown),
+            ["protocol/smb/Cargo.toml: no row says what it may depend on"]
+        );
+    }
+
+    #[test]
+    fn an_impure_dependency_is_found() {
+        let tokio = tree("protocol/xdr", "[dependencies]\ntokio = { workspace = true }\n");
+        assert_eq!(
+            manifests(&tokio),
+            ["protocol/xdr/Cargo.toml: protocol code does not use tokio"]
+        );
+        let clock = Tree::of(&[("protocol/xdr/src/a.rs", "let now = Instant::now();")]);
+        assert_eq!(impure(&clock.sources), ["protocol/xdr/src/a.rs: Instant::now"]);
+    }
+
+    #[test]
+    fn a_test_crate_in_a_product_is_found() {
+        let line = "zgate-test-initiator.workspace = true\n";
+        for section in
+            ["[dependencies]", "[target.'cfg(unix)'.dependencies]", "[build-dependencies]"]
+        {
+            let product = tree("loader", &format!("{section}\n{line}"));
+            let reason = "loader/Cargo.toml: zgate-test-initiator is for tests";
+            assert_eq!(test_crates(&product), [reason], "{section}");
+        }
+        assert_eq!(
+            test_crates(&tree("loader", &format!("[dev-dependencies]\n{line}"))),
+            Findings::new()
+        );
+        assert_eq!(
+            test_crates(&tree("tests/iser", &format!("[dependencies]\n{line}"))),
+            Findings::new()
+        );
+    }
 }

@@ -1,11 +1,11 @@
 //! Rules about single files.
 
-use super::{Findings, Source};
+use super::tree::{Findings, Source};
 
 const MAX_LINES: usize = 600;
-/// Names that say nothing about what is inside.
+/// Names that do not describe the contents.
 const EMPTY_NAMES: [&str; 6] = ["utils", "util", "helpers", "helper", "common", "manager"];
-/// Where `unsafe` may stand, besides tests of these places.
+/// Paths that may contain `unsafe`, besides their tests.
 const UNSAFE_PLACES: [&str; 5] = [
     "zfs-backend/io/src",
     "rdma/sys/src",
@@ -18,7 +18,7 @@ fn named(source: &Source, what: impl std::fmt::Display) -> String {
     format!("{}: {what}", source.path.display())
 }
 
-/// Files that have grown too long.
+/// Files longer than the limit.
 pub(super) fn too_long(sources: &[Source]) -> Findings {
     let lines = |source: &Source| source.text.lines().count();
     let long = sources.iter().filter(|source| lines(source) > MAX_LINES);

@@ -1,24 +1,24 @@
 //! Tables and documents that must name what exists.
 
-use super::{Findings, Source};
+use super::tree::{Findings, Source};
 use std::fs;
 use std::io;
 use std::path::Path;
 
 const OPERATIONS: &str = "protocol/nfs/src/v4/op";
 
-/// Operations that have a rule but no row.
+/// Operations with an implementation but without a row.
 pub(super) fn operations(sources: &[Source]) -> Findings {
     let in_table = sources
         .iter()
         .find(|source| source.path == Path::new(OPERATIONS).join("table.rs"))
         .map_or("", |source| &source.text);
     let mut found = Findings::new();
+    let mut rules = 0;
     for source in sources.iter().filter(|source| source.is_below(OPERATIONS)) {
         for line in source.code().lines() {
-            let Some(rest) = line.trim_start().strip_prefix("impl Operation for ") else {
-                continue;
-            };
+            let Some(rest) = line.trim_start().strip_prefix("impl Rule for ") else { continue };
+            rules += 1;
             let name: String = rest.chars().take_while(|c| c.is_alphanumeric()).collect();
             let row = in_table.split(|c: char| !c.is_alphanumeric()).any(|word| word == name);
             if !row {
@@ -26,13 +26,16 @@ pub(super) fn operations(sources: &[Source]) -> Findings {
             }
         }
     }
+    if rules == 0 {
+        found.push(format!("{OPERATIONS}: no `impl Rule for`"));
+    }
     found
 }
 
-/// Documents the code points to, and dependencies without a reason.
+/// Missing documents that the code names, and dependencies without a reason.
 ///
 /// # Errors
-/// When a document cannot be read.
+/// The error of an unreadable document.
 pub(super) fn documents(sources: &[Source]) -> io::Result<Findings> {
     let mut found = Findings::new();
     for source in sources {
@@ -62,4 +65,28 @@ pub(super) fn documents(sources: &[Source]) -> io::Result<Findings> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::{Findings, Tree};
+    use super::operations;
+
+    #[test]
+    fn an_operation_without_a_row_is_found() {
+        let read = ("protocol/nfs/src/v4/op/read.rs", "impl Rule for Read {}");
+        let table = |text| ("protocol/nfs/src/v4/op/table.rs", text);
+        let found = |text| operations(&Tree::of(&[read, table(text)]).sources);
+        assert_eq!(
+            found("row::<Write>()"),
+            ["protocol/nfs/src/v4/op/read.rs: Read is not in the table"]
+        );
+        assert_eq!(found("row::<Read>()"), Findings::new());
+    }
+
+    #[test]
+    fn a_rule_that_finds_nothing_is_found() {
+        let none = operations(&Tree::of(&[("protocol/nfs/src/v4/op/table.rs", "")]).sources);
+        assert_eq!(none, ["protocol/nfs/src/v4/op: no `impl Rule for`"]);
+    }
 }

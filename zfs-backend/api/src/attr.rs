@@ -9,7 +9,7 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// What an object is.
+/// Type of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A regular file.
@@ -41,7 +41,7 @@ pub struct FsId {
 /// All attributes of one object at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// What the object is.
+    /// Type of the object.
     pub kind: FileKind,
     /// Permission bits incl. setuid/setgid/sticky (`& 0o7777`).
     pub mode: u32,
@@ -79,7 +79,7 @@ pub struct Attr {
     pub preferred_io_bytes: u32,
 }
 
-/// How to set a time stamp.
+/// Value that a time stamp is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
     /// The server's clock.
@@ -108,7 +108,7 @@ pub struct SetAttr {
 }
 
 impl SetAttr {
-    /// Whether nothing is to change.
+    /// Returns whether no attribute is to change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -4,27 +4,27 @@ use crate::buffer::Payload;
 use crate::file_store::StoreFuture;
 use bytes::Bytes;
 
-/// Shape and abilities of a disk. All sizes in bytes.
+/// Shape and abilities of a disk. All sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockGeometry {
     /// Size of the disk.
     pub capacity_bytes: u64,
-    /// What the storage writes without read-modify-write (a zvol's
+    /// Unit that the storage writes without read-modify-write (a zvol's
     /// volblocksize, a file system's block size).
     pub physical_block_bytes: u32,
     /// Preferred transfer size.
     pub optimal_io_bytes: u32,
-    /// Discard works and frees space; unit in bytes.
+    /// Unit of discard, in bytes; present if discard works and frees space.
     pub discard_granularity_bytes: Option<u32>,
-    /// Discarded ranges read as zeros.
+    /// Set if discarded ranges read as zeros.
     pub discard_zeroes: bool,
-    /// Whether the store has a volatile cache that `sync` empties.
+    /// Set if the store has a volatile cache that `sync` empties.
     pub write_cache: bool,
-    /// Whether writes are refused.
+    /// Set if writes are refused.
     pub read_only: bool,
 }
 
-/// How a range is stored.
+/// Allocation state of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// Space is allocated.
@@ -33,48 +33,49 @@ pub enum ExtentKind {
     Deallocated,
 }
 
-/// A run of bytes stored in one way.
+/// A run of bytes with one allocation state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// First byte.
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
-    /// How it is stored.
+    /// Allocation state of the run.
     pub kind: ExtentKind,
 }
 
 /// A disk. Offsets and lengths are in bytes and within the capacity; the SCSI
 /// layer has checked them. Writes to disjoint ranges may run concurrently; the
-/// SCSI layer serializes what SBC wants atomic.
+/// SCSI layer serializes the operations that SBC requires to be atomic.
 pub trait BlockStore: Send + Sync {
-    /// Shape now; changes when the disk is resized.
+    /// Returns the current geometry, which changes when the disk is resized.
     fn geometry(&self) -> BlockGeometry;
 
     /// Reads exactly `len` bytes.
     fn read<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload>;
 
-    /// Writes all of `data`; with `fua`, on stable storage when it returns.
+    /// Writes all of `data`; with `fua`, the data is on stable storage on
+    /// return.
     fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()>;
 
     /// Brings all completed writes to stable storage.
     fn sync<'a>(&'a self) -> StoreFuture<'a, ()>;
 
-    /// Frees the range; afterwards it reads as zeros when
-    /// [`BlockGeometry::discard_zeroes`] says so.
+    /// Frees the range; afterwards it reads as zeros if
+    /// [`BlockGeometry::discard_zeroes`] is set.
     fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()>;
 
-    /// Writes zeros; with `may_unmap`, space may be freed.
+    /// Writes zeros; with `may_unmap`, the store may free the space.
     fn write_zeroes<'a>(&'a self, offset: u64, len: u64, may_unmap: bool) -> StoreFuture<'a, ()>;
 
-    /// How the range starting at `offset` is stored, at most `max` extents,
-    /// covering a prefix of the range without gaps.
+    /// Lists how the range starting at `offset` is stored: at most `max`
+    /// extents that cover a prefix of the range without gaps.
     fn extents<'a>(&'a self, offset: u64, len: u64, max: usize) -> StoreFuture<'a, Vec<Extent>>;
 
     /// Brings the range into cache; a hint.
     fn prefetch<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()>;
 
-    /// Looks at the size of what lies below again (after a resize elsewhere)
-    /// and returns the capacity in bytes.
+    /// Reads the size of the underlying device or file again (after a resize by
+    /// other means) and returns the capacity in bytes.
     fn refresh<'a>(&'a self) -> StoreFuture<'a, u64>;
 }

@@ -11,19 +11,19 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Alignment of every buffer, in bytes: what O_DIRECT needs.
+/// Alignment of every buffer, in bytes; O_DIRECT needs it.
 pub const BUFFER_ALIGNMENT_BYTES: usize = 4096;
 
 /// The buffer sizes kept in a pool, in bytes, smallest first.
 const CLASS_BYTES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 
-/// Where a buffer's bytes are.
+/// Owner of a buffer's bytes.
 enum Storage {
-    /// Memory of its own.
+    /// Memory of the buffer itself.
     Heap(Vec<u8>),
     /// A piece of an [`Arena`].
     Arena(&'static mut [u8]),
-    /// Somebody else's, for a while.
+    /// Memory lent by a caller of [`AlignedBuf::lent`].
     Lent(BytesMut),
 }
 
@@ -51,8 +51,8 @@ impl Default for Storage {
     }
 }
 
-/// A range of memory that is never given back to the system, so that it can be
-/// registered with a device once and for all.
+/// A range of memory that is never returned to the system, so that it can be
+/// registered with a device once for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arena {
     address: usize,
@@ -60,25 +60,26 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Address of its first byte, a multiple of [`BUFFER_ALIGNMENT_BYTES`].
+    /// Returns the address of the first byte, a multiple of
+    /// [`BUFFER_ALIGNMENT_BYTES`].
     #[must_use]
     pub fn address(&self) -> usize {
         self.address
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether the arena has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether all these bytes lie in it.
+    /// Returns whether all these bytes lie in the arena.
     #[must_use]
     pub fn contains(&self, bytes: &[u8]) -> bool {
         let start = bytes.as_ptr() as usize;
@@ -95,25 +96,25 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// A zeroed buffer outside any pool.
+    /// Allocates a zeroed buffer outside any pool.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         let (storage, start) = allocate(len);
         Self { storage, start, len, home: None }
     }
 
-    /// Memory of somebody else's, aligned as it is, to be handed to a device
-    /// and given back with [`AlignedBuf::into_lent`].
+    /// Wraps memory of the caller, aligned as it is, for handing to a device.
+    /// [`AlignedBuf::into_lent`] returns it.
     #[must_use]
     pub fn lent(memory: BytesMut) -> Self {
         let len = memory.len();
         Self { storage: Storage::Lent(memory), start: 0, len, home: None }
     }
 
-    /// The memory [`AlignedBuf::lent`] was called with.
+    /// Returns the memory that [`AlignedBuf::lent`] was called with.
     ///
     /// # Errors
-    /// The buffer, if it is another one.
+    /// The buffer itself, if it was not made by [`AlignedBuf::lent`].
     pub fn into_lent(mut self) -> Result<BytesMut, Self> {
         match std::mem::take(&mut self.storage) {
             Storage::Lent(memory) => Ok(memory),
@@ -124,13 +125,13 @@ impl AlignedBuf {
         }
     }
 
-    /// Usable length in bytes.
+    /// Returns the usable length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the usable length is zero.
+    /// Returns whether the usable length is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -196,7 +197,7 @@ struct PoolInner {
     max_idle_bytes: usize,
     in_use_bytes: AtomicUsize,
     arena: Option<Arena>,
-    /// What of the arena has not become buffers yet.
+    /// Rest of the arena that has not been cut into buffers yet.
     uncut: Mutex<&'static mut [u8]>,
 }
 
@@ -217,7 +218,7 @@ impl PoolInner {
         let (class_bytes, stays) = match &storage {
             Storage::Heap(bytes) => (bytes.len() - BUFFER_ALIGNMENT_BYTES, false),
             Storage::Arena(bytes) => (bytes.len(), true),
-            // Not from a pool.
+            // The memory belongs to no pool.
             Storage::Lent(_) => return,
         };
         self.in_use_bytes.fetch_sub(class_bytes, Ordering::Relaxed);
@@ -234,8 +235,8 @@ impl PoolInner {
 }
 
 /// A pool of page-aligned buffers in six sizes from 4 KiB to 4 MiB. Cloning
-/// shares the pool. Taking a buffer never waits and never fails; how much a
-/// peer may hold is bounded where requests are admitted.
+/// shares the pool. Taking a buffer never waits and never fails; the admission
+/// of requests bounds the memory that a peer may hold.
 #[derive(Clone)]
 pub struct BufferPool {
     inner: Arc<PoolInner>,
@@ -248,14 +249,14 @@ impl fmt::Debug for BufferPool {
 }
 
 impl BufferPool {
-    /// A pool that keeps at most `max_idle_bytes` of unused buffers.
+    /// Creates a pool that keeps at most `max_idle_bytes` of unused buffers.
     #[must_use]
     pub fn new(max_idle_bytes: usize) -> Self {
         Self::build(max_idle_bytes, None, Default::default())
     }
 
-    /// A pool that cuts its buffers out of an arena, as long as there is some of
-    /// it left, and then goes on as [`BufferPool::new`].
+    /// Creates a pool that cuts its buffers out of an arena while any of it is
+    /// left, and then behaves as [`BufferPool::new`].
     #[must_use]
     pub fn with_arena(max_idle_bytes: usize, memory: &'static mut [u8]) -> Self {
         let start = memory.as_ptr().align_offset(BUFFER_ALIGNMENT_BYTES).min(memory.len());
@@ -277,14 +278,14 @@ impl BufferPool {
         }
     }
 
-    /// The arena buffers come from, if there is one.
+    /// Returns the arena that buffers are cut from, if there is one.
     #[must_use]
     pub fn arena(&self) -> Option<Arena> {
         self.inner.arena
     }
 
-    /// A buffer of exactly `len` usable bytes. Its content is unspecified
-    /// (zeros or what an earlier owner left): overwrite it before sharing it.
+    /// Takes a buffer of exactly `len` usable bytes. Its content is unspecified
+    /// (zeros, or data of an earlier owner): overwrite it before sharing it.
     #[must_use]
     pub fn take(&self, len: usize) -> AlignedBuf {
         let Some(class) = CLASS_BYTES.iter().position(|&bytes| bytes >= len) else {
@@ -303,19 +304,19 @@ impl BufferPool {
         AlignedBuf { storage, start, len, home: Some(Arc::clone(&self.inner)) }
     }
 
-    /// Bytes of pool buffers in use now.
+    /// Returns the bytes of pool buffers in use now.
     #[must_use]
     pub fn in_use_bytes(&self) -> usize {
         self.inner.in_use_bytes.load(Ordering::Relaxed)
     }
 }
 
-/// A range of an open file whose bytes are believed to be in memory. The
-/// gateway may hand it to `sendfile`, so that data goes from the page cache to
-/// the wire without passing through zgate.
+/// A range of an open file whose bytes are believed to be in the page cache.
+/// The gateway may pass it to `sendfile`, so that the data goes from the page
+/// cache to the wire without a copy in zgate.
 #[derive(Clone)]
 pub struct FileSpan {
-    /// What keeps the file open; the gateway downcasts it to
+    /// Keeps the file open; the gateway downcasts it to
     /// [`std::os::fd::OwnedFd`].
     pub file: Arc<dyn Any + Send + Sync>,
     /// First byte.
@@ -330,7 +331,7 @@ impl fmt::Debug for FileSpan {
     }
 }
 
-/// Bulk data on its way out.
+/// Bulk data to be sent.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// Bytes in memory, usually a pool buffer.
@@ -340,7 +341,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -349,7 +350,7 @@ impl Payload {
         }
     }
 
-    /// Whether there is nothing to send.
+    /// Returns whether there is nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

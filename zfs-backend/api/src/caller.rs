@@ -1,4 +1,5 @@
-//! Who asks: the identity an operation runs under, after squashing.
+//! Caller identity: the user and groups that an operation runs under, after
+//! squashing.
 
 use std::sync::Arc;
 
@@ -14,13 +15,14 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The superuser, used by the gateway for its own work.
+    /// Returns the superuser, used by the gateway for its own work.
     #[must_use]
     pub fn root() -> Self {
         Self { uid: 0, gid: 0, groups: Arc::from([]) }
     }
 
-    /// Whether the caller belongs to `gid` directly or by a supplementary group.
+    /// Returns whether the caller belongs to `gid` directly or by a
+    /// supplementary group.
     #[must_use]
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
@@ -30,18 +32,19 @@ impl Caller {
 /// A set of rights: read, write, execute/search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessMask {
-    /// May read data or list the directory.
+    /// Right to read data or list the directory.
     pub read: bool,
-    /// May write data or change directory entries.
+    /// Right to write data or change directory entries.
     pub write: bool,
-    /// May execute, or search the directory.
+    /// Right to execute, or to search the directory.
     pub execute: bool,
 }
 
 impl AccessMask {
-    /// The classic rwx rule for an object with `mode`, owner `uid` and group
-    /// `gid`: the first matching class decides. Root may read and write
-    /// anything, and execute what anyone may execute (directories: always).
+    /// Applies the classic rwx rule to an object with `mode`, owner `uid` and
+    /// group `gid`: the first matching class decides. Root may read and write
+    /// anything, and execute a file that anyone may execute (directories:
+    /// always).
     #[must_use]
     pub fn from_mode(who: &Caller, mode: u32, uid: u32, gid: u32, is_dir: bool) -> Self {
         if who.uid == 0 {

@@ -1,19 +1,19 @@
-//! What can go wrong in storage. Each protocol maps this enum exhaustively to
-//! its own codes, in one place.
+//! Errors of storage. Each protocol maps this enum exhaustively to its own
+//! codes, in one place.
 
 use thiserror::Error;
 
 /// Result of a store operation.
 pub type StoreResult<T> = Result<T, StoreError>;
 
-/// The storage's fault, or the storage's verdict on a request.
+/// Failure of the storage, or its refusal of a request.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
 pub enum StoreError {
     /// ENOENT.
     #[error("no such file or directory")]
     NotFound,
     /// EEXIST.
-    #[error("it exists already")]
+    #[error("already exists")]
     Exists,
     /// EPERM: only the owner or root may do that.
     #[error("not permitted")]
@@ -30,7 +30,7 @@ pub enum StoreError {
     /// ELOOP or an operation that does not follow a symbolic link.
     #[error("is a symbolic link")]
     IsSymlink,
-    /// The object is of a kind the operation does not apply to.
+    /// The operation does not apply to objects of this kind.
     #[error("wrong kind of object")]
     WrongType,
     /// EINVAL.
@@ -63,10 +63,10 @@ pub enum StoreError {
     /// EMLINK.
     #[error("too many links")]
     TooManyLinks,
-    /// The handle names nothing any more (ESTALE, or the mount vanished).
+    /// The handle no longer names an object (ESTALE, or the mount vanished).
     #[error("stale handle")]
     Stale,
-    /// The handle was never one of this store's.
+    /// The handle was never issued by this store.
     #[error("bad handle")]
     BadHandle,
     /// ENODATA / ENOATTR: no such extended attribute.
@@ -75,19 +75,20 @@ pub enum StoreError {
     /// E2BIG: extended attribute too large.
     #[error("extended attribute too large")]
     XattrTooBig,
-    /// The store or its file system cannot do that at all.
+    /// The store or its file system does not support the operation.
     #[error("not supported by the file system")]
     NotSupported,
-    /// EOF reached where data was needed (SEEK beyond the end: ENXIO).
+    /// No data at or after the offset (ENXIO of SEEK, or EOF where data was
+    /// needed).
     #[error("beyond the end")]
     BeyondEnd,
-    /// ETXTBSY, EBUSY, EAGAIN: may work later.
+    /// ETXTBSY, EBUSY, EAGAIN: a retry may succeed.
     #[error("busy, try again")]
     Busy,
     /// ENOMEM, ENFILE, EMFILE: the server lacks resources.
     #[error("out of resources")]
     OutOfResources,
-    /// EIO, ENXIO and every error without a line of its own.
+    /// EIO, ENXIO and every error without a variant of its own.
     #[error("input/output error")]
     Io,
 }

@@ -1,4 +1,4 @@
-//! A tree of files as the NFS operations need it.
+//! A tree of files, with the operations that NFS needs.
 //!
 //! Every method is asynchronous and may run on any core; none blocks the
 //! caller's thread. Futures are not `Send`: a request stays on its core.
@@ -17,40 +17,40 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// What every store method returns.
+/// Future returned by every store method.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = StoreResult<T>> + 'a>>;
 
 /// An object and its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name in this store.
+    /// Handle of the object in this store.
     pub handle: NodeHandle,
-    /// Its attributes.
+    /// Attributes of the object.
     pub attr: Attr,
 }
 
 /// Change numbers of a directory around a modification (RFC 8881 §3.3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirChange {
-    /// Whether the pair was taken atomically with the modification.
+    /// Set if the pair was taken atomically with the modification.
     pub atomic: bool,
-    /// Before.
+    /// Change number before the modification.
     pub before: u64,
-    /// After.
+    /// Change number after the modification.
     pub after: u64,
 }
 
 /// Rights wanted on an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpenAccess {
-    /// Will read.
+    /// Read access is wanted.
     pub read: bool,
-    /// Will write.
+    /// Write access is wanted.
     pub write: bool,
-    /// Grant the file's owner read and write whatever the mode says: NFSv3
-    /// and anonymous stateids carry no OPEN, and POSIX programs expect a file
-    /// opened before chmod to stay usable. Also lets an executable-only file
-    /// be read when the caller may execute it (RFC 1813 §4.4).
+    /// Grants the file's owner read and write access regardless of the mode:
+    /// NFSv3 and anonymous stateids carry no OPEN, and POSIX programs expect a
+    /// file opened before chmod to stay usable. Also lets a caller with execute
+    /// permission read an executable-only file (RFC 1813 §4.4).
     pub stateless: bool,
 }
 
@@ -58,14 +58,15 @@ pub struct OpenAccess {
 /// after its last name is gone. Stores downcast it to their own type.
 pub type OpenFile = Arc<dyn Any + Send + Sync>;
 
-/// How a regular file is created.
+/// Handling of an existing name when a regular file is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateMode {
-    /// Use an existing file; apply only `size` = 0 of the attributes to it.
+    /// Uses an existing file; of the attributes, only `size` = 0 is applied to
+    /// it.
     Unchecked,
-    /// Fail with [`StoreError::Exists`] when the name exists.
+    /// Fails with [`StoreError::Exists`] if the name exists.
     Guarded,
-    /// Succeed again when the existing file was created with this verifier,
+    /// Succeeds again if the existing file was created with this verifier,
     /// which is kept in its time stamps on stable storage.
     Exclusive([u8; 8]),
 }
@@ -75,12 +76,12 @@ pub enum CreateMode {
 pub struct CreatedFile {
     /// The file.
     pub node: Node,
-    /// The open file when it was created now (the creator's rights do not
-    /// depend on the mode); `None` when it existed: open it by handle.
+    /// The open file if this call created it (the creator's rights do not
+    /// depend on the mode); `None` if it existed: open it by handle.
     pub open: Option<OpenFile>,
-    /// Whether it was created by this call.
+    /// Set if this call created the file.
     pub created: bool,
-    /// The directory's change numbers.
+    /// Change numbers of the directory.
     pub dir: DirChange,
 }
 
@@ -106,11 +107,13 @@ pub enum NewNode {
 pub struct DirEntry {
     /// The name, without `.` and `..`.
     pub name: Vec<u8>,
-    /// Resume after this entry with this cookie; never 0, 1 or 2.
+    /// Cookie that resumes a listing after this entry; never 0, 1 or 2.
     pub cookie: u64,
-    /// The entry's number; for a mounted directory, the covered one's.
+    /// File id of the entry; for a mounted directory, that of the covered
+    /// directory.
     pub fileid: u64,
-    /// Handle and attributes, when they were asked for and could be had.
+    /// Handle and attributes, if they were requested, or the reason why they
+    /// cannot be had.
     pub node: Result<Node, StoreError>,
 }
 
@@ -119,30 +122,31 @@ pub struct DirEntry {
 pub struct DirPage {
     /// Entries in the store's order.
     pub entries: Vec<DirEntry>,
-    /// Whether the page reaches the end.
+    /// Set if the page reaches the end of the directory.
     pub end: bool,
 }
 
-/// What a READ may return.
+/// Forms of data that a read may return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadHow {
-    /// The transport can send a [`crate::FileSpan`]; otherwise only bytes.
+    /// Set if the transport can send a [`crate::FileSpan`]; otherwise only
+    /// bytes are returned.
     pub span_allowed: bool,
 }
 
-/// Result of a read. Short only at the end of the file.
+/// Result of a read. Shorter than requested only at the end of the file.
 #[derive(Clone, Debug)]
 pub struct ReadData {
-    /// The bytes.
+    /// Data read.
     pub data: Payload,
-    /// Whether they reach the end of the file.
+    /// Set if the data reaches the end of the file.
     pub eof: bool,
 }
 
-/// How stable a write must be before it is answered, weakest first.
+/// Required stability of a write before its reply, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
-    /// May be lost until COMMIT.
+    /// The data may be lost until COMMIT.
     Unstable,
     /// Data on stable storage.
     DataSync,
@@ -150,7 +154,7 @@ pub enum Stability {
     FileSync,
 }
 
-/// Where a hole or data begins.
+/// Boundary that SEEK looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekWhat {
     /// Next data at or after the offset.
@@ -162,45 +166,45 @@ pub enum SeekWhat {
 /// A hint about coming accesses (RFC 7862 §15.5, posix_fadvise).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// No pattern.
+    /// No known pattern.
     Normal,
-    /// In order.
+    /// Access in order.
     Sequential,
-    /// Out of order.
+    /// Access out of order.
     Random,
-    /// Soon.
+    /// Access soon.
     WillNeed,
-    /// Not soon.
+    /// No access soon.
     DontNeed,
-    /// Once.
+    /// Access once.
     NoReuse,
 }
 
 /// Space and limits of the file system an object lies in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsStat {
-    /// Size in bytes.
+    /// Size of the file system, in bytes.
     pub total_bytes: u64,
     /// Unused bytes.
     pub free_bytes: u64,
     /// Bytes an ordinary user may still use.
     pub available_bytes: u64,
-    /// Objects it can hold.
+    /// Number of objects the file system can hold.
     pub total_files: u64,
-    /// Objects it can still hold.
+    /// Number of objects that can still be created.
     pub free_files: u64,
-    /// The same for ordinary users.
+    /// Number of objects that ordinary users can still create.
     pub available_files: u64,
     /// Longest name in bytes.
     pub max_name_bytes: u32,
-    /// Whether it is mounted read-only.
+    /// Set if the file system is mounted read-only.
     pub read_only: bool,
-    /// What it reads and writes best, in bytes: the recordsize of a ZFS
-    /// dataset; 0 where it does not say.
+    /// Preferred I/O size in bytes: the recordsize of a ZFS dataset; 0 if the
+    /// file system names none.
     pub preferred_io_bytes: u64,
 }
 
-/// A POSIX ACL entry's subject (IEEE 1003.1e draft 17).
+/// Subject of a POSIX ACL entry (IEEE 1003.1e draft 17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PosixAclTag {
     /// The owner.
@@ -220,7 +224,7 @@ pub enum PosixAclTag {
 /// One POSIX ACL entry; `perms` is rwx as 4|2|1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PosixAclEntry {
-    /// Whom it is about.
+    /// Subject of the entry.
     pub tag: PosixAclTag,
     /// rwx as 4|2|1.
     pub perms: u8,
@@ -235,51 +239,54 @@ pub struct PosixAcl {
     pub default: Vec<PosixAclEntry>,
 }
 
-/// How an extended attribute is set (RFC 8276 §8.4.2).
+/// Handling of an existing or missing extended attribute when it is set (RFC
+/// 8276 §8.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrSet {
-    /// Create or replace.
+    /// Creates or replaces.
     Either,
-    /// Fail with [`StoreError::Exists`] when present.
+    /// Fails with [`StoreError::Exists`] if the attribute exists.
     Create,
-    /// Fail with [`StoreError::NoXattr`] when absent.
+    /// Fails with [`StoreError::NoXattr`] if it does not.
     Replace,
 }
 
-/// What a store can and cannot do.
+/// Abilities and limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreTraits {
-    /// Handles survive a restart of the server.
+    /// Set if handles survive a restart of the server.
     pub persistent_handles: bool,
     /// Largest file in bytes.
     pub max_file_bytes: u64,
     /// Most hard links to one file.
     pub max_links: u32,
-    /// Extended attributes (user.*) work.
+    /// Set if extended attributes (user.*) work.
     pub xattrs: bool,
-    /// POSIX ACLs work.
+    /// Set if POSIX ACLs work.
     pub acls: bool,
-    /// [`FileStore::clone_range`] works; block size in bytes it needs.
+    /// Block size in bytes that [`FileStore::clone_range`] needs; present if it
+    /// works.
     pub clone_block_bytes: Option<u32>,
-    /// Names differing only in case are different.
+    /// Set if names that differ only in case are different.
     pub case_sensitive: bool,
-    /// Only root may give files away.
+    /// Set if only root may change the owner of a file.
     pub chown_restricted: bool,
 }
 
 /// A tree of files.
 pub trait FileStore: Send + Sync {
-    /// The root directory.
+    /// Returns the handle of the root directory.
     fn root(&self) -> NodeHandle;
 
-    /// Abilities and limits.
+    /// Returns abilities and limits.
     fn traits(&self) -> StoreTraits;
 
-    /// Attributes now. [`StoreError::Stale`] when the object is gone.
+    /// Reads the current attributes. [`StoreError::Stale`] if the object is
+    /// gone.
     fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr>;
 
-    /// Looks `name` up. `.` and `..` are never passed in. A child that is the
-    /// root of another mounted file system is crossed into.
+    /// Looks `name` up. `.` and `..` are never passed in. If the child is a
+    /// mount point, the root of the mounted file system is returned.
     fn lookup<'a>(
         &'a self,
         who: &'a Caller,
@@ -287,15 +294,15 @@ pub trait FileStore: Send + Sync {
         name: &'a [u8],
     ) -> StoreFuture<'a, Node>;
 
-    /// The parent directory; [`StoreError::NotFound`] at the root.
+    /// Looks up the parent directory; [`StoreError::NotFound`] at the root.
     fn lookup_parent<'a>(&'a self, who: &'a Caller, dir: &'a NodeHandle) -> StoreFuture<'a, Node>;
 
-    /// What `who` may do with the object (mode and POSIX ACL).
+    /// Returns the rights of `who` on the object (mode and POSIX ACL).
     fn access<'a>(&'a self, who: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, AccessMask>;
 
-    /// Changes attributes and returns them all as they are afterwards. Applies
-    /// size, owner, mode and times in this order, so that a chown cannot clear
-    /// set-id bits asked for in the same call.
+    /// Changes attributes and returns all attributes afterwards. Applies size,
+    /// owner, mode and times in this order, so that a chown cannot clear set-id
+    /// bits requested by the same call.
     fn setattr<'a>(
         &'a self,
         who: &'a Caller,
@@ -307,8 +314,8 @@ pub trait FileStore: Send + Sync {
     /// Reads a symbolic link's target.
     fn readlink<'a>(&'a self, who: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, Vec<u8>>;
 
-    /// Creates (or finds) a regular file. An existing name that is no regular
-    /// file is returned as it is with `created = false`.
+    /// Creates or finds a regular file. An existing object of another kind is
+    /// returned as it is, with `created = false`.
     fn create_file<'a>(
         &'a self,
         who: &'a Caller,
@@ -367,7 +374,7 @@ pub trait FileStore: Send + Sync {
         name: &'a [u8],
     ) -> StoreFuture<'a, DirChange>;
 
-    /// Entries after `cookie` (0: from the start), at most `max_entries`.
+    /// Lists entries after `cookie` (0: from the start), at most `max_entries`.
     /// With `with_nodes`, each entry carries handle and attributes.
     fn readdir<'a>(
         &'a self,
@@ -387,10 +394,10 @@ pub trait FileStore: Send + Sync {
         how: ReadHow,
     ) -> StoreFuture<'a, ReadData>;
 
-    /// Writes all of `data` at `offset`. As with each change of a file's data,
-    /// set-id bits go unless root opened the file. Returns how stable it is now (at
-    /// least `stability`). A partial write is reported as the error that cut
-    /// it short when nothing was written, else as the bytes written.
+    /// Writes `data` at `offset`. As with each change of a file's data, set-id
+    /// bits are cleared unless root opened the file. Returns the stability
+    /// reached (at least `stability`). If a write is cut short, returns the
+    /// error when nothing was written, else the number of bytes written.
     fn write<'a>(
         &'a self,
         file: &'a OpenFile,
@@ -399,9 +406,9 @@ pub trait FileStore: Send + Sync {
         stability: Stability,
     ) -> StoreFuture<'a, (usize, Stability)>;
 
-    /// Another number each time data that was taken without a sync may have been
-    /// lost: a sync failed, whoever asked for it and for whatever reason. The
-    /// kernel tells such an error once. Never a number from before again.
+    /// Returns a number that changes whenever unsynced data may have been lost
+    /// because a sync failed, whoever asked for that sync. The kernel reports
+    /// such an error only once. A number is never used again.
     fn losses(&self) -> u64 {
         0
     }
@@ -409,15 +416,15 @@ pub trait FileStore: Send + Sync {
     /// Brings all earlier writes of the file to stable storage.
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()>;
 
-    /// Brings attributes of these objects, and the entries of those that are
-    /// directories, to stable storage. Objects that are gone are left out.
+    /// Brings attributes of these objects, and the entries of the directories
+    /// among them, to stable storage. Objects that no longer exist are skipped.
     fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()>;
 
-    /// Reserves space; the range reads as before, or as zeros beyond the end,
-    /// and the file grows to cover it.
+    /// Reserves space. The range reads as before, or as zeros beyond the end;
+    /// the file grows to cover it.
     fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()>;
 
-    /// Punches a hole; the length of the file stays.
+    /// Punches a hole; the length of the file does not change.
     fn deallocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()>;
 
     /// Finds data or a hole. [`StoreError::BeyondEnd`] at or beyond the end,
@@ -435,7 +442,7 @@ pub trait FileStore: Send + Sync {
         len: u64,
     ) -> StoreFuture<'a, u64>;
 
-    /// Shares blocks atomically or fails with [`StoreError::NotSupported`];
+    /// Shares blocks atomically, or fails with [`StoreError::NotSupported`];
     /// `len` 0 means to the source's end.
     fn clone_range<'a>(
         &'a self,
@@ -446,7 +453,7 @@ pub trait FileStore: Send + Sync {
         len: u64,
     ) -> StoreFuture<'a, ()>;
 
-    /// Passes a hint on; never fails visibly.
+    /// Passes an access hint on; errors are ignored.
     fn advise<'a>(
         &'a self,
         file: &'a OpenFile,
@@ -455,7 +462,7 @@ pub trait FileStore: Send + Sync {
         advice: Advice,
     ) -> StoreFuture<'a, ()>;
 
-    /// Space and limits.
+    /// Reads space and limits of the file system.
     fn statfs<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, FsStat>;
 
     /// Reads an extended attribute; `name` is without the `user.` prefix.
@@ -476,7 +483,8 @@ pub trait FileStore: Send + Sync {
         how: XattrSet,
     ) -> StoreFuture<'a, DirChange>;
 
-    /// Names of the extended attributes, without the `user.` prefix, sorted.
+    /// Lists the names of the extended attributes, without the `user.` prefix,
+    /// sorted.
     fn list_xattrs<'a>(
         &'a self,
         who: &'a Caller,
@@ -491,7 +499,7 @@ pub trait FileStore: Send + Sync {
         name: &'a [u8],
     ) -> StoreFuture<'a, DirChange>;
 
-    /// Reads the POSIX ACLs (derived from the mode where there are none).
+    /// Reads the POSIX ACLs, derived from the mode if none are stored.
     fn get_acl<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, PosixAcl>;
 
     /// Replaces the POSIX ACLs.
@@ -502,6 +510,6 @@ pub trait FileStore: Send + Sync {
         acl: &'a PosixAcl,
     ) -> StoreFuture<'a, ()>;
 
-    /// The identity of the root's file system.
+    /// Returns the identity of the root's file system.
     fn fsid(&self) -> FsId;
 }

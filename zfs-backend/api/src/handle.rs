@@ -1,15 +1,16 @@
 //! Opaque, comparable names of objects inside one store.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// Longest node handle a store may issue, in bytes. An NFSv3 handle holds 64
 /// bytes (RFC 1813 §2.4) and the server adds its own prefix of at most 8.
 pub const MAX_NODE_HANDLE_BYTES: usize = 56;
 
 /// A store's own name for one file, directory or other object. Stable across
-/// renames; stable across restarts where the store says so
-/// ([`crate::file_store::StoreTraits::persistent_handles`]).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// renames, and across restarts if
+/// [`crate::file_store::StoreTraits::persistent_handles`] is set.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeHandle {
     len: u8,
     bytes: [u8; MAX_NODE_HANDLE_BYTES],
@@ -28,10 +29,17 @@ impl NodeHandle {
         Some(Self { len: raw.len() as u8, bytes })
     }
 
-    /// The raw bytes.
+    /// Returns the raw bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl Hash for NodeHandle {
+    /// Hashes the bytes in use, not the room for the longest handle.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
     }
 }
 

@@ -1,6 +1,6 @@
-//! The vocabulary between protocols and storage: handles, attributes, errors,
-//! buffers and the two store traits. The lowest crate of the house: it does no
-//! I/O and knows neither a protocol nor an operating system.
+//! Types shared by protocols and storage: handles, attributes, errors, buffers
+//! and the two store traits. The lowest crate of the workspace: it does no I/O
+//! and depends on neither a protocol nor an operating system.
 
 pub mod attr;
 pub mod block_store;
@@ -9,6 +9,7 @@ pub mod caller;
 pub mod error;
 pub mod file_store;
 pub mod handle;
+mod host;
 
 pub use attr::{Attr, FileKind, SetAttr, SetTime, Timestamp};
 pub use block_store::BlockStore;
@@ -17,3 +18,4 @@ pub use caller::{AccessMask, Caller};
 pub use error::{StoreError, StoreResult};
 pub use file_store::{FileStore, StoreFuture};
 pub use handle::NodeHandle;
+pub use host::HostKey;

@@ -1,5 +1,5 @@
-//! What O_DIRECT demands: aligned offsets, lengths and memory. Parts of blocks
-//! are read, changed and written back.
+//! Alignment that O_DIRECT requires of offsets, lengths and memory. Partial
+//! blocks are read, changed and written back.
 
 use crate::backing::Backing;
 use crate::errno::uninterrupted;
@@ -11,17 +11,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use zgate_io::WriteSync;
 use zgate_store::buffer::BUFFER_ALIGNMENT_BYTES;
 
-/// O_DIRECT's demands, in bytes; both powers of two.
+/// Alignment that O_DIRECT requires, in bytes; both values are powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alignment {
-    /// Of offsets and lengths.
+    /// Alignment of offsets and lengths.
     pub(crate) offset_bytes: u32,
-    /// Of memory; at most what every buffer has.
+    /// Alignment of memory; at most that of every buffer.
     pub(crate) memory_bytes: u32,
 }
 
 impl Alignment {
-    /// The demands, if buffers can meet them.
+    /// Returns the alignment, if buffers can satisfy it.
     pub(crate) fn new(offset_bytes: u32, memory_bytes: u32) -> Option<Self> {
         let usable = offset_bytes.is_power_of_two()
             && memory_bytes.is_power_of_two()
@@ -29,17 +29,17 @@ impl Alignment {
         usable.then_some(Self { offset_bytes, memory_bytes })
     }
 
-    /// Whether the memory may be handed to the device.
+    /// Returns whether the memory may be passed to the device.
     pub(crate) fn suits(self, data: &[u8]) -> bool {
         (data.as_ptr() as usize).is_multiple_of(self.memory_bytes as usize)
     }
 }
 
-/// Number of locks for blocks that are changed in part.
+/// Number of locks for partially written blocks.
 const EDGE_LOCKS: usize = 64;
 
-/// Locks for blocks that are changed in part: two writers of different bytes
-/// of one block must not both read it before either has written it.
+/// Locks for partially written blocks: two writers of different bytes of one
+/// block must not both read it before either has written it.
 pub(crate) struct EdgeLocks {
     locks: [Mutex<()>; EDGE_LOCKS],
 }
@@ -51,7 +51,7 @@ impl Default for EdgeLocks {
 }
 
 impl EdgeLocks {
-    /// Locks two blocks by number; always in the same order.
+    /// Locks two blocks by number, always in the same order.
     fn lock(&self, one: u64, other: u64) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
         let place = |block: u64| (block % EDGE_LOCKS as u64) as usize;
         let (low, high) = (place(one).min(place(other)), place(one).max(place(other)));
@@ -61,9 +61,9 @@ impl EdgeLocks {
     }
 }
 
-/// Writes `data`, whose ends may lie inside blocks. Blocks the thread; runs to
-/// the end once begun, so that a request given up half way leaves no old
-/// neighbour bytes on their way to the disk.
+/// Writes `data`, whose ends may lie inside blocks. Blocks the thread, and once
+/// begun runs to the end: a request abandoned half way must not leave an old
+/// copy of neighbouring bytes to be written to the disk.
 pub(crate) fn write_parts_of_blocks(
     backing: &Backing,
     alignment: Alignment,
@@ -110,7 +110,7 @@ fn write_exactly(backing: &Backing, offset: u64, buf: &[u8], sync: WriteSync) ->
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => done += count,
             Err(Errno::INTR) => {}
-            // No per-write syncing here: sync at the end.
+            // The file system has no per-write sync flag: sync at the end.
             Err(Errno::OPNOTSUPP) if !asked.is_empty() => asked = ReadWriteFlags::empty(),
             Err(errno) => return Err(errno.into()),
         }
@@ -121,7 +121,8 @@ fn write_exactly(backing: &Backing, offset: u64, buf: &[u8], sync: WriteSync) ->
     Ok(())
 }
 
-/// The same bytes in memory the device can read.
+/// Copies the bytes into memory that the device can read, if they are not in
+/// such memory already.
 pub(crate) fn in_suitable_memory(backing: &Backing, alignment: Alignment, data: Bytes) -> Bytes {
     if alignment.suits(&data) {
         return data;

@@ -1,4 +1,4 @@
-//! What lies below a volume, found out once when it is opened.
+//! The device or file that backs a volume, examined once when it is opened.
 
 use crate::aligned::{Alignment, EdgeLocks};
 use std::io;
@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zgate_io::{StoreName, WriteWay};
 use zgate_store::BufferPool;
 
-/// What a volume lies on.
+/// Unit of sizes: the smallest block of a disk.
+pub(crate) const SECTOR_BYTES: u64 = 512;
+
+/// Kind of device or file that backs a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackingKind {
     /// A regular file.
@@ -23,41 +26,42 @@ pub enum BackingKind {
 }
 
 impl BackingKind {
-    /// Whether discarded ranges surely read as zeros. A zvol frees whole
-    /// volblocks and a loop device punches its file; of other devices Linux
-    /// makes no promise.
+    /// Returns whether discarded ranges are certain to read as zeros. A zvol
+    /// frees whole volblocks and a loop device punches holes in its file; Linux
+    /// promises nothing about other devices.
     pub(crate) fn discard_zeroes(self) -> bool {
         self != Self::Device
     }
 }
 
-/// What does not change while a volume is open. Sizes in bytes.
+/// Properties that do not change while a volume is open. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// What it is.
+    /// Kind of device or file.
     pub(crate) kind: BackingKind,
     /// Unit of transfers; 1 for a file.
     pub(crate) logical_block_bytes: u32,
-    /// What is written without read-modify-write.
+    /// Unit that is written without read-modify-write.
     pub(crate) physical_block_bytes: u32,
     /// Preferred transfer size.
     pub(crate) optimal_io_bytes: u32,
-    /// Unit in which space is freed, if that works.
+    /// Unit in which space is freed, if freeing works.
     pub(crate) discard_granularity_bytes: Option<u32>,
-    /// Whether a write may sit in a cache that power loss empties.
+    /// Set if a write may sit in a cache that loses its content on power loss.
     pub(crate) write_cache: bool,
 }
 
-/// What lies below a volume.
+/// The device or file that backs a volume.
 pub(crate) struct Backing {
-    /// The one descriptor everything goes through: it holds the locks.
+    /// The one descriptor for all I/O; it holds the locks.
     pub(crate) fd: Arc<OwnedFd>,
-    /// Where its writes go.
+    /// Method of writing.
     pub(crate) way: WriteWay,
-    /// As configured, for messages.
+    /// Configured path, for messages.
     pub(crate) path: PathBuf,
     pub(crate) shape: Shape,
-    /// O_DIRECT's demands; `None` when I/O goes through the page cache.
+    /// Alignment that O_DIRECT requires; `None` if I/O goes through the page
+    /// cache.
     pub(crate) direct: Option<Alignment>,
     pub(crate) read_only: bool,
     pub(crate) pool: BufferPool,
@@ -87,7 +91,8 @@ impl Backing {
         }
     }
 
-    /// The storage that it stands and falls with.
+    /// Returns the name of the storage whose failure is also a failure of this
+    /// volume.
     pub(crate) fn store(&self) -> StoreName {
         let of_device = || rustix::fs::fstat(&self.fd).map_or(0, |stat| stat.st_rdev);
         match self.shape.kind {
@@ -97,25 +102,25 @@ impl Backing {
         }
     }
 
-    /// Size of the disk in bytes.
+    /// Returns the size of the disk in bytes.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes.load(Ordering::Acquire)
     }
 
-    /// Sets the size to what `size_bytes` leaves of whole transfer units.
+    /// Sets the size to the whole transfer units in `size_bytes`.
     pub(crate) fn set_capacity(&self, size_bytes: u64) -> u64 {
         let capacity = size_bytes - size_bytes % self.unit_bytes();
         self.capacity_bytes.store(capacity, Ordering::Release);
         capacity
     }
 
-    /// The unit in which the size is counted.
+    /// Returns the unit in which the size is counted, in bytes.
     pub(crate) fn unit_bytes(&self) -> u64 {
         let direct = self.direct.map_or(1, |alignment| alignment.offset_bytes);
         u64::from(direct.max(self.shape.logical_block_bytes))
     }
 
-    /// Asks the system for the size in bytes.
+    /// Asks the operating system for the size in bytes.
     pub(crate) fn size_below(&self) -> io::Result<u64> {
         if self.shape.kind == BackingKind::File {
             Ok(rustix::fs::fstat(&self.fd)?.st_size.max(0) as u64)

@@ -12,32 +12,32 @@ use std::sync::Arc;
 use zgate_io::{WriteSync, block_ioctl};
 use zgate_store::{StoreError, StoreResult};
 
-/// Zeros written at once where nothing cheaper works.
+/// Bytes of zeros per write where nothing cheaper works.
 const ZERO_CHUNK_BYTES: usize = 1 << 20;
 
-/// Aligned for O_DIRECT; never written to, so that it takes no memory.
+/// Zeros aligned for O_DIRECT; never written to, so that they take no memory.
 #[repr(align(4096))]
 struct Zeros([u8; ZERO_CHUNK_BYTES]);
 static ZEROS: Zeros = Zeros([0; ZERO_CHUNK_BYTES]);
 
-/// Zeroing a range of a file without freeing it.
+/// Flags that zero a range of a file without freeing it.
 const ZERO_RANGE: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
-/// One way to clear a range.
+/// One method of clearing a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// fallocate(PUNCH_HOLE): zeros, and space may be freed. On a device
-    /// the kernel does it only where the device has a command for it.
+    /// fallocate(PUNCH_HOLE): zeros, and space may be freed. On a device the
+    /// kernel uses it only if the device has a command for it.
     Punch,
-    /// fallocate(ZERO_RANGE) of a file: zeros, space stays.
+    /// fallocate(ZERO_RANGE) of a file: zeros, space stays allocated.
     ZeroRange,
     /// BLKDISCARD of a device.
     Discard,
-    /// BLKZEROOUT of a device: zeros, space stays.
+    /// BLKZEROOUT of a device: zeros, space stays allocated.
     ZeroOut,
 }
 
-/// The ways to write zeros, best first; when none is supported, zeros are
+/// Methods of writing zeros, best first; if none is supported, zeros are
 /// written as data.
 fn ways_to_zero(kind: BackingKind, may_unmap: bool) -> &'static [Way] {
     match (kind, may_unmap) {
@@ -49,14 +49,15 @@ fn ways_to_zero(kind: BackingKind, may_unmap: bool) -> &'static [Way] {
     }
 }
 
-/// The way to discard.
+/// Method of discarding.
 fn way_to_discard(kind: BackingKind) -> Way {
     if kind == BackingKind::File { Way::Punch } else { Way::Discard }
 }
 
 impl Way {
-    /// Boundaries the range must have, in bytes: a device takes whole logical
-    /// blocks, and a zvol ignores parts of volblocks when it discards.
+    /// Returns the unit in bytes to which the range must be aligned: a device
+    /// takes whole logical blocks, and a zvol ignores partial volblocks in a
+    /// discard.
     fn unit_bytes(self, backing: &Backing) -> u64 {
         let shape = &backing.shape;
         u64::from(match (self, shape.kind) {
@@ -78,8 +79,8 @@ impl Way {
 }
 
 impl BlockVolume {
-    /// Frees the range; the parts of blocks at its ends are zeroed where
-    /// discarded ranges promise to read as zeros, and left alone elsewhere.
+    /// Frees the range. The partial blocks at its ends are zeroed if discarded
+    /// ranges promise to read as zeros, and left unchanged otherwise.
     pub(crate) async fn free(&self, span: Span) -> StoreResult<()> {
         if self.backing.shape.discard_granularity_bytes.is_none() {
             return Err(StoreError::NotSupported);
@@ -133,7 +134,7 @@ impl BlockVolume {
             .unwrap_or(Err(Errno::IO))
     }
 
-    /// Writes zeros as data, a chunk at a time.
+    /// Writes zeros as data, one chunk after the other.
     async fn write_zeros(&self, span: Span) -> StoreResult<()> {
         let mut done = 0;
         while done < span.len {

@@ -1,4 +1,4 @@
-//! The shape of a block device: what ioctl(2) and sysfs say.
+//! Geometry of a block device, from ioctl(2) and sysfs.
 
 use crate::aligned::Alignment;
 use crate::backing::{BackingKind, Shape};
@@ -9,7 +9,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use zgate_io::block_ioctl;
 
-/// Block sizes the kernel may name; anything else is taken for `fallback`.
+/// Smallest and largest block size accepted from the kernel; any other value is
+/// replaced by `fallback`.
 const MIN_BLOCK_BYTES: u32 = 512;
 const MAX_BLOCK_BYTES: u32 = 16 << 20;
 /// Preferred transfer size of a device that names none.
@@ -17,7 +18,8 @@ const DEFAULT_OPTIMAL_BYTES: u32 = 1 << 20;
 /// Major number of loop devices (Documentation/admin-guide/devices.txt).
 const LOOP_MAJOR: u32 = 7;
 
-/// A block size as the kernel names it, if it can be one.
+/// Returns the block size reported by the kernel if it is plausible, else
+/// `fallback`.
 pub(crate) fn plausible_block(bytes: u32, fallback: u32) -> u32 {
     if bytes.is_power_of_two() && (MIN_BLOCK_BYTES..=MAX_BLOCK_BYTES).contains(&bytes) {
         bytes
@@ -26,21 +28,23 @@ pub(crate) fn plausible_block(bytes: u32, fallback: u32) -> u32 {
     }
 }
 
-/// A device may name as optimal what no request carries: zvols name a part of
-/// what a transaction group takes. Linux's initiator ignores an optimum of more
-/// than 65535 blocks, and file systems then ignore the granularity, too.
+/// Largest optimal transfer size accepted. Zvols report an optimum derived from
+/// a transaction group, larger than any request. Linux's initiator ignores an
+/// optimum of more than 65535 blocks, and file systems then ignore the
+/// granularity, too.
 const MAX_OPTIMAL_BYTES: u32 = 4 << 20;
 
-/// The preferred transfer size: whole physical blocks, 1 MiB if the device names
-/// nothing plausible.
+/// Returns the preferred transfer size: whole physical blocks, 1 MiB if the
+/// device reports nothing plausible.
 pub(crate) fn plausible_optimal(bytes: u32, physical_block: u32) -> u32 {
     let named =
         if (1..=MAX_OPTIMAL_BYTES).contains(&bytes) { bytes } else { DEFAULT_OPTIMAL_BYTES };
     named.checked_next_multiple_of(physical_block).unwrap_or(physical_block)
 }
 
-/// What an open object demands of O_DIRECT; `None` when the kernel does not
-/// say, `Some(None)` when it says that O_DIRECT is impossible.
+/// Returns the alignment that O_DIRECT requires for an open object; `None` if
+/// the kernel does not report it, `Some(None)` if it reports that O_DIRECT is
+/// impossible.
 pub(crate) fn direct_demands(stat: &Statx) -> Option<Option<Alignment>> {
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
         return None;
@@ -48,26 +52,27 @@ pub(crate) fn direct_demands(stat: &Statx) -> Option<Option<Alignment>> {
     Some(Alignment::new(stat.stx_dio_offset_align, stat.stx_dio_mem_align))
 }
 
-/// Attributes of an open object, with O_DIRECT's demands where known.
+/// Reads attributes of an open object, with O_DIRECT's alignment where known.
 pub(crate) fn stat(fd: &OwnedFd) -> io::Result<Statx> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted)
 }
 
-/// A device's place in sysfs.
+/// Paths of a device in sysfs.
 pub(crate) struct Sysfs {
-    /// Its own folder.
+    /// Directory of the device itself.
     pub(crate) folder: PathBuf,
-    /// The `queue` folder of the disk it is (a part of).
+    /// The `queue` directory of the disk that the device is, or is a partition
+    /// of.
     queue: PathBuf,
-    /// The disk's name, such as `zd16`.
+    /// Name of the disk, such as `zd16`.
     disk: String,
     major: u32,
 }
 
 impl Sysfs {
-    /// Finds the folders of a device number. Where sysfs is not mounted,
-    /// nothing is found and every question goes unanswered.
+    /// Finds the directories of a device number. If sysfs is not mounted,
+    /// nothing is found and every query returns `None`.
     pub(crate) fn of(device: u64) -> Self {
         let (major, minor) = (major(device), minor(device));
         let named = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
@@ -101,13 +106,15 @@ impl Sysfs {
     }
 }
 
-/// Whether a disk is named as OpenZFS names its volumes: `zd` and a number.
+/// Returns whether a disk is named as OpenZFS names its volumes: `zd` and a
+/// number.
 fn is_zvol_name(disk: &str) -> bool {
     disk.strip_prefix("zd")
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit()))
 }
 
-/// Whether /proc/devices names the major number among block devices `zvol`.
+/// Returns whether /proc/devices lists the major number among block devices as
+/// `zvol`.
 fn is_zvol_major(drivers: &str, major: u32) -> bool {
     let blocks = drivers.split_once("Block devices:").map_or("", |(_, blocks)| blocks);
     blocks.lines().any(|line| {
@@ -117,7 +124,7 @@ fn is_zvol_major(drivers: &str, major: u32) -> bool {
     })
 }
 
-/// The shape of an open device. `direct`: I/O goes past the page cache.
+/// Reads the geometry of an open device. `direct`: I/O bypasses the page cache.
 pub(crate) fn shape(fd: &OwnedFd, sysfs: &Sysfs, direct: bool) -> io::Result<Shape> {
     let kind = sysfs.kind();
     let logical = plausible_block(block_ioctl::logical_block_bytes(fd)?, MIN_BLOCK_BYTES);
@@ -128,7 +135,7 @@ pub(crate) fn shape(fd: &OwnedFd, sysfs: &Sysfs, direct: bool) -> io::Result<Sha
         .queue_number("discard_granularity")
         .and_then(|bytes| u32::try_from(bytes).ok())
         .map_or(logical, |bytes| plausible_block(bytes, logical));
-    // A zvol frees whole volblocks, whatever it says.
+    // A zvol frees whole volblocks, whatever granularity it reports.
     let granularity =
         if kind == BackingKind::Zvol { granularity.max(physical) } else { granularity };
     let writes_through = sysfs.queue_text("write_cache").as_deref() == Some("write through");
@@ -142,7 +149,7 @@ pub(crate) fn shape(fd: &OwnedFd, sysfs: &Sysfs, direct: bool) -> io::Result<Sha
     })
 }
 
-/// What the device demands of O_DIRECT.
+/// Reads the alignment that the device requires for O_DIRECT.
 pub(crate) fn alignment(fd: &OwnedFd, sysfs: &Sysfs) -> io::Result<Option<Alignment>> {
     let logical = plausible_block(block_ioctl::logical_block_bytes(fd)?, MIN_BLOCK_BYTES);
     if let Some(demands) = direct_demands(&stat(fd)?) {

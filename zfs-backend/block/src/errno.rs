@@ -1,11 +1,11 @@
-//! What the kernel's error numbers mean to a disk: one table.
+//! Meaning of the kernel's error numbers for a disk: one table.
 
 use rustix::io::Errno;
 use std::io;
 use zgate_store::StoreError;
 
-/// Every error number with a meaning of its own; the rest (EIO, ENXIO,
-/// ENODATA of a bad sector, ETIMEDOUT, ...) is [`StoreError::Io`].
+/// Error numbers with a meaning of their own; all others (EIO, ENXIO, ENODATA
+/// of a bad sector, ETIMEDOUT, ...) are [`StoreError::Io`].
 const MEANINGS: &[(Errno, StoreError)] = &[
     (Errno::PERM, StoreError::NotPermitted),
     (Errno::ACCESS, StoreError::AccessDenied),
@@ -29,7 +29,7 @@ const MEANINGS: &[(Errno, StoreError)] = &[
     (Errno::NOBUFS, StoreError::OutOfResources),
 ];
 
-/// The store's name for an error.
+/// Maps an operating system error to the store's error.
 pub(crate) fn store_error(error: &io::Error) -> StoreError {
     let Some(errno) = Errno::from_io_error(error) else {
         return StoreError::Io;
@@ -40,13 +40,13 @@ pub(crate) fn store_error(error: &io::Error) -> StoreError {
         .map_or(StoreError::Io, |(_, meaning)| *meaning)
 }
 
-/// Whether the kernel or file system has no such call, so that another way is
-/// to be tried.
+/// Returns whether the kernel or file system lacks the call, so that another
+/// method should be tried.
 pub(crate) fn is_unsupported(errno: Errno) -> bool {
     matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY)
 }
 
-/// Repeats a call that a signal interrupted.
+/// Repeats a call that was interrupted by a signal.
 pub(crate) fn uninterrupted<T>(
     mut call: impl FnMut() -> rustix::io::Result<T>,
 ) -> rustix::io::Result<T> {

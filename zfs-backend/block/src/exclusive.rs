@@ -1,4 +1,4 @@
-//! Being the only user of what lies below, and naming the other one.
+//! Exclusive use of a device or file, and the name of its other user.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -7,19 +7,20 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
+use zgate_io::mountinfo::{self, MountLine};
 
-/// How long what somebody else holds is waited for: udev locks a device while it
-/// looks at it, and the kernel keeps the files of a killed process open until its
-/// io_uring has been taken apart.
+/// Time for which an exclusive open is retried: udev locks a device while it
+/// examines it, and the kernel keeps the files of a killed process open until
+/// its io_uring has been torn down.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Why a lock was not taken.
+/// Reason for which a lock was not taken.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Somebody else holds it.
+    /// Another process holds it.
     Held,
-    /// The system cannot lock here.
+    /// Locking failed.
     Failed(io::Error),
 }
 
@@ -46,7 +47,7 @@ pub(crate) fn lock(fd: &OwnedFd, shared: bool) -> Result<(), Refusal> {
     }
 }
 
-/// Opens, waiting for an exclusive user who may be on the way out.
+/// Opens, and retries while an exclusive user may be about to close.
 pub(crate) fn open_when_free<T>(
     mut open: impl FnMut() -> rustix::io::Result<T>,
 ) -> rustix::io::Result<T> {
@@ -62,11 +63,12 @@ pub(crate) fn open_when_free<T>(
     }
 }
 
-/// Who uses a device that cannot be opened exclusively, as far as Linux tells.
-pub(crate) fn device_user(numbers: &str, sysfs_folder: &Path) -> String {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    if let Some(place) = mount_of(&mounts, numbers) {
-        return format!("it is mounted on {place}");
+/// Describes the user of a device that cannot be opened exclusively, as far as
+/// Linux reports it.
+pub(crate) fn device_user(device: u64, sysfs_folder: &Path) -> String {
+    let mounts = mountinfo::read().unwrap_or_default();
+    if let Some(place) = mount_of(&mounts, device) {
+        return format!("it is mounted on {}", String::from_utf8_lossy(place));
     }
     let holders = fs::read_dir(sysfs_folder.join("holders")).into_iter().flatten().flatten();
     let names: Vec<_> =
@@ -77,13 +79,9 @@ pub(crate) fn device_user(numbers: &str, sysfs_folder: &Path) -> String {
     "another process has opened it exclusively, or one of its partitions is in use".to_owned()
 }
 
-/// Where a device (`major:minor`) is mounted (proc_pid_mountinfo(5): the third
-/// field is the device, the fifth the place).
-fn mount_of<'a>(mountinfo: &'a str, numbers: &str) -> Option<&'a str> {
-    mountinfo.lines().find_map(|line| {
-        let mut fields = line.split(' ').skip(2);
-        (fields.next()? == numbers).then(|| fields.nth(1)).flatten()
-    })
+/// Returns where a device is mounted.
+fn mount_of(mounts: &[MountLine], device: u64) -> Option<&[u8]> {
+    mounts.iter().find(|mount| mount.device == device).map(|mount| &mount.point[..])
 }
 
 #[cfg(test)]
@@ -92,10 +90,13 @@ mod tests {
 
     #[test]
     fn a_mount_is_found_by_its_device() {
-        let text = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
-                    90 22 7:3 / /mnt/backup rw - ext4 /dev/loop3 rw\n";
-        assert_eq!(mount_of(text, "7:3"), Some("/mnt/backup"));
-        assert_eq!(mount_of(text, "254:0"), Some("/"));
-        assert_eq!(mount_of(text, "7:30"), None);
+        let mounts = mountinfo::parse(
+            b"22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+              90 22 7:3 / /mnt/backup rw - ext4 /dev/loop3 rw\n",
+        );
+        let of = |major, minor| mount_of(&mounts, rustix::fs::makedev(major, minor));
+        assert_eq!(of(7, 3), Some(&b"/mnt/backup"[..]));
+        assert_eq!(of(254, 0), Some(&b"/"[..]));
+        assert_eq!(of(7, 30), None);
     }
 }

@@ -1,7 +1,7 @@
-//! What of a file is allocated: SEEK_DATA and SEEK_HOLE (lseek(2)).
+//! Allocated extents of a file: SEEK_DATA and SEEK_HOLE (lseek(2)).
 //!
-//! The descriptor's own position moves, which nobody uses. Space that is
-//! reserved but never written counts as a hole: it reads as zeros.
+//! The calls move the descriptor's own position, which nothing else uses.
+//! Reserved space that was never written counts as a hole: it reads as zeros.
 
 use crate::errno::uninterrupted;
 use crate::span::Span;
@@ -10,13 +10,13 @@ use rustix::io::{self, Errno};
 use std::os::fd::OwnedFd;
 use zgate_store::block_store::{Extent, ExtentKind};
 
-/// At most `max` extents that cover a prefix of `span`, without gaps.
+/// Lists at most `max` extents that cover a prefix of `span`, without gaps.
 pub(crate) fn of_file(fd: &OwnedFd, span: Span, max: usize) -> io::Result<Vec<Extent>> {
     let mut found = Vec::new();
     let mut at = span.offset;
     while at < span.end() && found.len() < max {
         let (kind, end) = match next_change(fd, at, span.end()) {
-            // The file system cannot tell: everything may be data.
+            // The file system does not report holes: everything may be data.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => (ExtentKind::Mapped, span.end()),
             answer => answer?,
         };
@@ -26,7 +26,8 @@ pub(crate) fn of_file(fd: &OwnedFd, span: Span, max: usize) -> io::Result<Vec<Ex
     Ok(found)
 }
 
-/// How the byte at `at` is stored, and where that ends, at most `limit`.
+/// Returns how the byte at `at` is stored, and where that extent ends, at most
+/// `limit`.
 fn next_change(fd: &OwnedFd, at: u64, limit: u64) -> io::Result<(ExtentKind, u64)> {
     let data = match uninterrupted(|| seek(fd, SeekFrom::Data(at))) {
         // No data from here on.
@@ -37,11 +38,11 @@ fn next_change(fd: &OwnedFd, at: u64, limit: u64) -> io::Result<(ExtentKind, u64
         return Ok((ExtentKind::Deallocated, data.min(limit)));
     }
     let hole = match uninterrupted(|| seek(fd, SeekFrom::Hole(at))) {
-        // The file was cut between the two questions.
+        // The file was truncated between the two calls.
         Err(Errno::NXIO) => limit,
         answer => answer?,
     };
-    // A hole made here between the two questions must not stop the walk.
+    // A hole punched here between the two calls must not stop the walk.
     if hole <= at {
         Ok((ExtentKind::Mapped, limit))
     } else {
@@ -49,7 +50,7 @@ fn next_change(fd: &OwnedFd, at: u64, limit: u64) -> io::Result<(ExtentKind, u64
     }
 }
 
-/// Whether a range of a file holds no data; `false` when that is unknown.
+/// Returns whether a range of a file holds no data; `false` if that is unknown.
 pub(crate) fn is_hole(fd: &OwnedFd, span: Span) -> bool {
     span.is_empty()
         || of_file(fd, span, 1).is_ok_and(|found| {

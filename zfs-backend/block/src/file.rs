@@ -1,4 +1,4 @@
-//! The shape of a regular file as a disk.
+//! Geometry of a regular file as a disk.
 
 use crate::aligned::Alignment;
 use crate::backing::{BackingKind, Shape};
@@ -8,17 +8,17 @@ use rustix::fs::FallocateFlags;
 use rustix::io;
 use std::os::fd::OwnedFd;
 
-/// Block size of a file system that names none.
+/// Block size in bytes of a file system that reports none.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
-/// Punching a hole that leaves the size alone.
+/// Flags that punch a hole and keep the size.
 pub(crate) const PUNCH: FallocateFlags =
     FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
-/// The shape of an open file of `size_bytes`.
+/// Reads the geometry of an open file of `size_bytes`.
 pub(crate) fn shape(fd: &OwnedFd, size_bytes: u64, read_only: bool) -> io::Result<Shape> {
     let block = plausible_block(stat(fd)?.stx_blksize, DEFAULT_BLOCK_BYTES);
-    // A file that is only read cannot be tried; its holes are told all the
-    // same, and every discard is refused.
+    // Punching cannot be tried on a read-only file; its holes are reported all
+    // the same, and every discard is refused.
     let punches = read_only || can_punch(fd, size_bytes, block);
     Ok(Shape {
         kind: BackingKind::File,
@@ -30,7 +30,7 @@ pub(crate) fn shape(fd: &OwnedFd, size_bytes: u64, read_only: bool) -> io::Resul
     })
 }
 
-/// Tries to punch a hole where there is nothing: beyond the end.
+/// Tries to punch a hole beyond the end, where there is no data.
 fn can_punch(fd: &OwnedFd, size_bytes: u64, block: u32) -> bool {
     let Some(beyond) = size_bytes.checked_next_multiple_of(u64::from(block)) else {
         return false;
@@ -38,7 +38,7 @@ fn can_punch(fd: &OwnedFd, size_bytes: u64, block: u32) -> bool {
     uninterrupted(|| rustix::fs::fallocate(fd, PUNCH, beyond, u64::from(block))).is_ok()
 }
 
-/// What the file demands of O_DIRECT.
+/// Reads the alignment that the file requires for O_DIRECT.
 pub(crate) fn alignment(fd: &OwnedFd) -> io::Result<Option<Alignment>> {
     let unknown = || Alignment::new(DEFAULT_BLOCK_BYTES, DEFAULT_BLOCK_BYTES);
     Ok(direct_demands(&stat(fd)?).unwrap_or_else(unknown))

@@ -1,9 +1,9 @@
-//! What of a device was freed here and not written since. Linux has no way to
-//! ask a device; what is not known to be free is taken for allocated, so that
-//! nobody passes over data.
+//! Ranges of a device that were freed here and not written since. Linux cannot
+//! query a device for free ranges; a range not known to be free counts as
+//! allocated, so that no data is skipped.
 
 use crate::span::Span;
-use std::collections::BTreeMap;
+use rangemap::RangeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zgate_store::block_store::{Extent, ExtentKind};
@@ -11,86 +11,56 @@ use zgate_store::block_store::{Extent, ExtentKind};
 /// Most separate ranges remembered.
 const MAX_RANGES: usize = 65_536;
 
-/// Ranges by their first byte, with their ends; none touches another.
+/// Ranges that were freed.
 #[derive(Debug, Default)]
 pub(crate) struct Freed {
     any: AtomicBool,
-    ranges: Mutex<BTreeMap<u64, u64>>,
+    ranges: Mutex<RangeSet<u64>>,
 }
 
 impl Freed {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+    fn lock(&self) -> MutexGuard<'_, RangeSet<u64>> {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The range was freed.
+    /// Records that the range was freed.
     pub(crate) fn add(&self, span: Span) {
-        if span.is_empty() {
-            return;
-        }
         let mut ranges = self.lock();
-        let (mut start, mut end) = (span.offset, span.end());
-        if let Some((&before, &its_end)) = ranges.range(..=start).next_back()
-            && its_end >= start
-        {
-            start = before;
-            end = end.max(its_end);
+        if !span.is_empty() && ranges.len() < MAX_RANGES {
+            ranges.insert(span.offset..span.end());
+            self.any.store(true, Ordering::SeqCst);
         }
-        while let Some((&next, &its_end)) = ranges.range(start..).find(|(next, _)| **next <= end) {
-            ranges.remove(&next);
-            end = end.max(its_end);
-        }
-        if ranges.len() < MAX_RANGES {
-            ranges.insert(start, end);
-        }
-        self.any.store(true, Ordering::SeqCst);
     }
 
-    /// The range is written. Call it before the write and after it, so that a
-    /// discard that ends meanwhile is not believed.
+    /// Records that the range is written. Call it before and after the write,
+    /// so that a discard that ends meanwhile has no effect.
     pub(crate) fn remove(&self, span: Span) {
         if !self.any.load(Ordering::SeqCst) || span.is_empty() {
             return;
         }
         let mut ranges = self.lock();
-        let (start, end) = (span.offset, span.end());
-        if let Some((&before, &its_end)) = ranges.range(..start).next_back()
-            && its_end > start
-        {
-            ranges.insert(before, start);
-            if its_end > end {
-                ranges.insert(end, its_end);
-            }
-        }
-        while let Some((&next, &its_end)) = ranges.range(start..end).next() {
-            ranges.remove(&next);
-            if its_end > end {
-                ranges.insert(end, its_end);
-            }
-        }
+        ranges.remove(span.offset..span.end());
         if ranges.is_empty() {
             self.any.store(false, Ordering::SeqCst);
         }
     }
 
-    /// How a prefix of the range is stored, in at most `max` extents.
+    /// Lists how a prefix of the range is stored, in at most `max` extents.
     pub(crate) fn extents(&self, span: Span, max: usize) -> Vec<Extent> {
         let ranges = self.lock();
         let mut found = Vec::new();
         let mut at = span.offset;
-        while at < span.end() && found.len() < max {
-            let around = ranges.range(..=at).next_back().filter(|(_, end)| **end > at);
-            let (kind, end) = match around {
-                Some((_, &end)) => (ExtentKind::Deallocated, end),
-                None => {
-                    let next = ranges.range(at..).next().map(|(&next, _)| next);
-                    (ExtentKind::Mapped, next.unwrap_or(u64::MAX))
-                }
-            };
-            let end = end.min(span.end());
-            found.push(Extent { offset: at, len: end - at, kind });
-            at = end;
+        let mut up_to = |end: u64, kind| {
+            if at < end && found.len() < max {
+                found.push(Extent { offset: at, len: end - at, kind });
+                at = end;
+            }
+        };
+        for freed in ranges.overlapping(span.offset..span.end()).take(max) {
+            up_to(freed.start, ExtentKind::Mapped);
+            up_to(freed.end.min(span.end()), ExtentKind::Deallocated);
         }
+        up_to(span.end(), ExtentKind::Mapped);
         found
     }
 }

@@ -1,16 +1,17 @@
-//! What a LUN lies on, as a [`zgate_store::BlockStore`]: a zvol, another block
-//! device, or a regular file. [`BlockVolume::open`] finds out which.
+//! Backing storage of a LUN as a [`zgate_store::BlockStore`]: a zvol, another
+//! block device, or a regular file. [`BlockVolume::open`] determines which.
 //!
-//! * Files go through the page cache, unless O_DIRECT is asked for; devices go
-//!   past it, unless they cannot.
-//! * A volume is held exclusively: a second gateway, or a mount of the same
-//!   device, is noticed when it is opened.
-//! * `FUA` is RWF_DSYNC, `sync` is fdatasync: both reach the medium, as far as
-//!   the medium's own cache obeys.
+//! * Files use the page cache unless O_DIRECT is configured; devices bypass it
+//!   unless they cannot.
+//! * A volume is held exclusively: opening it detects a second gateway, or a
+//!   mount of the same device.
+//! * `FUA` is RWF_DSYNC, `sync` is fdatasync: both reach the medium if the
+//!   medium's own cache honours flushes.
 //!
-//! `open` finds and locks what lies below; `device` and `file` know its shape;
-//! `aligned` obeys O_DIRECT; `clearing` discards and zeroes; `extents` tells
-//! what is allocated; `volume` is the store; `watch` looks for what changed.
+//! `open` finds and locks the device or file; `device` and `file` read its
+//! geometry; `aligned` satisfies O_DIRECT; `clearing` discards and zeroes;
+//! `extents` lists allocated ranges; `volume` is the store; `watch` detects
+//! changes made elsewhere.
 
 mod aligned;
 mod backing;

@@ -1,23 +1,22 @@
-//! Opening a volume: what is it, is it free, how is it to be used.
+//! Opening a volume: kind, exclusive use, and method of I/O.
 
 use crate::aligned::Alignment;
-use crate::backing::{Backing, Shape};
+use crate::backing::{Backing, SECTOR_BYTES, Shape};
 use crate::device::Sysfs;
 use crate::exclusive::{self, Refusal};
 use crate::options::{BlockOptions, DirectIo, OpenError};
-use crate::size::SECTOR_BYTES;
 use crate::{device, file};
-use rustix::fs::{FileType, Mode, OFlags, Stat, major, minor};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use zgate_io::block_ioctl;
 
-/// Permissions of a file made here.
+/// Permissions of a file created here.
 const NEW_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Opens what lies at `path`.
+/// Opens the device or file at `path`.
 pub(crate) fn open(path: &Path, options: &BlockOptions) -> Result<Backing, OpenError> {
     if let Some(size_bytes) = options.create_bytes
         && (size_bytes < SECTOR_BYTES || !size_bytes.is_multiple_of(SECTOR_BYTES))
@@ -58,11 +57,12 @@ fn wrong_type(path: &Path, found: FileType) -> OpenError {
     OpenError::WrongType { path: path.to_owned(), what }
 }
 
-/// A zvol that is not there yet must not become a file in /dev, which would
-/// live in memory and be gone after a restart.
+/// Refuses to create a file in /dev in place of a zvol that is not there yet:
+/// the file would live in memory and be lost on reboot.
 fn refuse_among_devices(path: &Path) -> Result<(), OpenError> {
     let folder = path.parent().unwrap_or(path);
-    // An absent folder is looked for further up: /dev/zvol may not exist yet.
+    // For an absent directory the nearest existing ancestor counts: /dev/zvol
+    // may not exist yet.
     let nearest = folder.ancestors().find_map(|place| rustix::fs::stat(place).ok());
     let devices = rustix::fs::stat("/dev").ok();
     match (nearest, devices) {
@@ -86,16 +86,17 @@ fn no_direct(path: &Path, why: &'static str) -> OpenError {
     OpenError::NoDirectIo { path: path.to_owned(), why }
 }
 
-/// Takes the lock; a file system without locks is used without.
+/// Takes the lock; a file system without locks is used without one.
 fn hold(fd: &OwnedFd, path: &Path, shared: bool) -> Result<(), OpenError> {
     match exclusive::lock(fd, shared) {
         Ok(()) => Ok(()),
         Err(Refusal::Held) => Err(OpenError::InUse {
             path: path.to_owned(),
-            by: "another process (or another LUN of this one) holds its lock".to_owned(),
+            by: "another process, or another LUN of this process, holds its lock".to_owned(),
         }),
         Err(Refusal::Failed(error)) => {
-            tracing::warn!(path = %path.display(), %error, "cannot lock; a second user would go unnoticed");
+            tracing::warn!(path = %path.display(), %error, "cannot lock; a second user will not \
+                be detected");
             Ok(())
         }
     }
@@ -114,20 +115,21 @@ fn open_device(path: &Path, options: &BlockOptions, found: &Stat) -> Result<Back
         return Err(not_writable(path, "the device is read-only"));
     }
     let direct = match past_cache {
-        true => device::alignment(&fd, &sysfs).map_err(ask("find the alignment of"))?,
+        true => device::alignment(&fd, &sysfs).map_err(ask("read the alignment of"))?,
         false => None,
     };
     if past_cache && direct.is_none() {
         if options.direct == DirectIo::Always {
-            return Err(no_direct(path, "its alignment cannot be met"));
+            return Err(no_direct(path, "its alignment cannot be satisfied"));
         }
         stop_direct(&fd).map_err(ask("turn O_DIRECT off for"))?;
     }
-    let shape = device::shape(&fd, &sysfs, direct.is_some()).map_err(ask("find the shape of"))?;
+    let shape =
+        device::shape(&fd, &sysfs, direct.is_some()).map_err(ask("read the geometry of"))?;
     finish(fd, path, options, shape, direct)
 }
 
-/// Opens the device exclusively; tells whether with O_DIRECT.
+/// Opens the device exclusively; returns whether it was opened with O_DIRECT.
 fn open_device_fd(
     path: &Path,
     options: &BlockOptions,
@@ -145,12 +147,15 @@ fn open_device_fd(
     };
     opened.map_err(|errno| match errno {
         Errno::BUSY => {
-            let numbers = format!("{}:{}", major(found.st_rdev), minor(found.st_rdev));
-            let by = exclusive::device_user(&numbers, &sysfs.folder);
+            let by = exclusive::device_user(found.st_rdev, &sysfs.folder);
             OpenError::InUse { path: path.to_owned(), by }
         }
         Errno::ROFS => not_writable(path, "the device is read-only"),
-        Errno::INVAL | Errno::OPNOTSUPP if try_direct => no_direct(path, "the device refuses it"),
+        Errno::INVAL | Errno::OPNOTSUPP if try_direct => no_direct(
+            path,
+            "the device refuses \
+            O_DIRECT",
+        ),
         other => unreachable_because(path, other),
     })
 }
@@ -184,14 +189,15 @@ fn open_file(path: &Path, options: &BlockOptions, create: OFlags) -> Result<Back
     };
     let ask = |what| move |errno: Errno| unexaminable(path, what, errno);
     let size = rustix::fs::fstat(&fd).map_err(ask("stat"))?.st_size.max(0) as u64;
-    let shape = file::shape(&fd, size, options.read_only).map_err(ask("find the shape of"))?;
+    let shape = file::shape(&fd, size, options.read_only).map_err(ask("read the geometry of"))?;
     finish(fd, path, options, shape, direct)
 }
 
-/// Gives an empty file its size and makes both survive power loss.
+/// Sets the size of an empty file and syncs file and directory, so that both
+/// survive power loss.
 fn give_size(fd: &OwnedFd, path: &Path, bytes: u64) -> Result<(), OpenError> {
     let ask = |what| move |errno: Errno| unexaminable(path, what, errno);
-    // Looked at under the lock: whoever created the file has set its size.
+    // Checked under the lock: whoever created the file has set its size.
     if rustix::fs::fstat(fd).map_err(ask("stat"))?.st_size != 0 {
         return Ok(());
     }
@@ -209,8 +215,14 @@ fn give_size(fd: &OwnedFd, path: &Path, bytes: u64) -> Result<(), OpenError> {
 
 fn start_direct(fd: &OwnedFd, path: &Path) -> Result<Alignment, OpenError> {
     let demands = file::alignment(fd)
-        .map_err(|errno| unexaminable(path, "find the alignment of", errno))?
-        .ok_or_else(|| no_direct(path, "its file system has none, or its alignment is not met"))?;
+        .map_err(|errno| unexaminable(path, "read the alignment of", errno))?
+        .ok_or_else(|| {
+            no_direct(
+                path,
+                "its file system does not support it, or its alignment \
+            cannot be satisfied",
+            )
+        })?;
     let flags = rustix::fs::fcntl_getfl(fd).map_err(|errno| unexaminable(path, "query", errno))?;
     rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT)
         .map_err(|_| no_direct(path, "its file system refuses it"))?;
@@ -227,13 +239,13 @@ fn finish(
     let (read_only, pool) = (options.read_only, options.pool.clone());
     let backing = Backing::new(fd, path.to_owned(), shape, direct, read_only, pool);
     let size_bytes =
-        backing.size_below().map_err(|error| unexaminable(path, "find the size of", error))?;
+        backing.size_below().map_err(|error| unexaminable(path, "read the size of", error))?;
     let bad = |why| Err(OpenError::BadSize { path: path.to_owned(), size_bytes, why });
     if size_bytes < SECTOR_BYTES {
-        return bad("that is less than one block");
+        return bad("less than one block");
     }
     if backing.set_capacity(size_bytes) != size_bytes {
-        return bad("O_DIRECT cannot reach its end; make it a multiple of 4096");
+        return bad("O_DIRECT cannot reach the end; make the size a multiple of 4096");
     }
     Ok(backing)
 }

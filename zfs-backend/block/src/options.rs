@@ -1,109 +1,109 @@
-//! How a volume is opened, and what can go wrong then.
+//! Options for opening a volume, and the errors of opening one.
 
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 use zgate_store::BufferPool;
 
-/// Whether I/O goes past the page cache.
+/// Use of the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectIo {
-    /// Devices past it where they can, files through it.
+    /// Bypass for devices that support it, page cache for files.
     #[default]
     Auto,
-    /// Past it, or the volume does not open.
+    /// Bypass; the volume does not open if O_DIRECT is impossible.
     Always,
-    /// Through it.
+    /// Page cache.
     Never,
 }
 
-/// How a volume is opened.
+/// Options for opening a volume.
 #[derive(Clone, Debug)]
 pub struct BlockOptions {
-    /// Gives the buffers reads fill.
+    /// Pool of the buffers that reads fill.
     pub pool: BufferPool,
-    /// Refuse writes; several processes may then share a file.
+    /// Refuses writes; several processes may then share a file.
     pub read_only: bool,
-    /// Whether I/O goes past the page cache.
+    /// Use of the page cache.
     pub direct: DirectIo,
-    /// Create a missing file with this size in bytes (a multiple of 512). A
-    /// file that holds something keeps its size; devices are never created.
+    /// Size in bytes (a multiple of 512) at which a missing file is created. A
+    /// file with content keeps its size; devices are never created.
     pub create_bytes: Option<u64>,
 }
 
 impl BlockOptions {
-    /// Read and write, no creation, O_DIRECT for devices.
+    /// Returns the defaults: read and write, no creation, O_DIRECT for devices.
     #[must_use]
     pub fn new(pool: BufferPool) -> Self {
         Self { pool, read_only: false, direct: DirectIo::Auto, create_bytes: None }
     }
 }
 
-/// Why a volume cannot be served. All of them are the configuration's or the
-/// machine's fault.
+/// Reason for which a volume cannot be served. The cause lies in the
+/// configuration or the machine.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// Nothing is there, or it cannot be reached.
+    /// The path does not exist or cannot be reached.
     #[error("cannot open {path}: {source}", path = .path.display())]
     Unreachable {
         /// The path configured.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Somebody else uses it.
+    /// Another user has it open.
     #[error("{path} is in use: {by}", path = .path.display())]
     InUse {
         /// The path configured.
         path: PathBuf,
-        /// Who, as far as it can be told.
+        /// The other user, as far as it is known.
         by: String,
     },
-    /// Writing is asked for and what lies below refuses it.
+    /// The device or file refuses writes.
     #[error("{path} cannot be written: {why}; set it read-only", path = .path.display())]
     NotWritable {
         /// The path configured.
         path: PathBuf,
-        /// What refuses.
+        /// The part that refuses writes.
         why: &'static str,
     },
-    /// It is neither a block device nor a regular file.
+    /// The path is neither a block device nor a regular file.
     #[error("{path} is {what}, not a block device or a regular file", path = .path.display())]
     WrongType {
         /// The path configured.
         path: PathBuf,
-        /// What it is.
+        /// Type of the object.
         what: &'static str,
     },
-    /// Its size cannot be served.
+    /// The size cannot be served.
     #[error("{path} has {size_bytes} bytes: {why}", path = .path.display())]
     BadSize {
         /// The path configured.
         path: PathBuf,
-        /// Its size, or the size asked for.
+        /// Present size, or the configured size, in bytes.
         size_bytes: u64,
-        /// What is wrong with it.
+        /// Reason for the refusal.
         why: &'static str,
     },
     /// A device path that does not exist is not replaced by a file.
-    #[error("{path} does not exist, and nothing is created among the devices", path = .0.display())]
+    #[error("{path} does not exist; create the zvol or device first", path = .0.display())]
     NoSuchDevice(PathBuf),
-    /// O_DIRECT is demanded and not to be had.
+    /// O_DIRECT is required and impossible.
     #[error("{path} cannot be used with O_DIRECT: {why}", path = .path.display())]
     NoDirectIo {
         /// The path configured.
         path: PathBuf,
-        /// What is missing.
+        /// Reason.
         why: &'static str,
     },
-    /// It opened, but a question about it was not answered.
+    /// The device or file opened, but could not be examined.
     #[error("cannot {what} {path}: {source}", path = .path.display())]
     Unexaminable {
         /// The path configured.
         path: PathBuf,
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
 }

@@ -1,6 +1,6 @@
-//! The size of a volume, now and when it is changed.
+//! Size of a volume, and changes of it.
 
-use crate::backing::BackingKind;
+use crate::backing::{BackingKind, SECTOR_BYTES};
 use crate::errno::store_error;
 use crate::extents;
 use crate::span::Span;
@@ -10,44 +10,41 @@ use std::sync::Arc;
 use thiserror::Error;
 use zgate_store::StoreError;
 
-/// Sizes are counted in units of it: the smallest block a disk has.
-pub(crate) const SECTOR_BYTES: u64 = 512;
-
-/// What becomes of data that a smaller disk has no room for.
+/// Treatment of data beyond the end of a smaller disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shrink {
-    /// The disk does not get smaller.
+    /// The disk is not made smaller.
     #[default]
     Refuse,
-    /// It does if nothing is stored there.
+    /// The disk is made smaller if no data is stored there.
     IfUnused,
-    /// It is lost.
+    /// The data is lost.
     DiscardData,
 }
 
-/// Why a volume keeps its size.
+/// Reason for which a volume keeps its size.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ResizeError {
     /// The size is not a whole number of blocks, or zero.
     #[error("the size is not a multiple of {unit_bytes} bytes")]
     NotWhole {
-        /// What it must be a multiple of, in bytes.
+        /// Required unit, in bytes.
         unit_bytes: u64,
     },
-    /// It would get smaller, and that was not allowed.
-    #[error("that is smaller than now ({capacity_bytes} bytes)")]
+    /// The size would shrink, and that was not allowed.
+    #[error("smaller than the present size ({capacity_bytes} bytes)")]
     Smaller {
-        /// Size now.
+        /// Present size in bytes.
         capacity_bytes: u64,
     },
     /// Data is stored beyond the new end.
     #[error("data is stored beyond the new end")]
     DataLost,
-    /// Devices are resized where they are made (`zfs set volsize=`), and then
-    /// looked at again.
+    /// Devices are resized with their own tools (`zfs set volsize=`) and then
+    /// refreshed.
     #[error("a device is resized by its own tools; refresh afterwards")]
     Device,
-    /// What the storage says.
+    /// Error of the storage.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -96,13 +93,13 @@ impl BlockVolume {
             })
             .await;
         if let Ok(Err(ResizeError::Store(error))) = &outcome {
-            // Its sync may have been told of writes that were lost.
+            // The failed sync may have reported writes that were lost.
             self.remember_loss(*error);
         }
         outcome.map_err(|error| self.fault("resize", span, &error))?
     }
 
-    /// Looks at the size below and makes it the volume's.
+    /// Reads the size of the device or file and makes it the volume's.
     pub(crate) async fn look_again(&self) -> io::Result<u64> {
         let backing = Arc::clone(&self.backing);
         self.engine

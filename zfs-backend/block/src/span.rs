@@ -9,30 +9,30 @@ pub(crate) struct Span {
     pub(crate) len: u64,
 }
 
-/// A range cut at block boundaries: whole blocks in the middle, parts of
-/// blocks before and after. Each may be empty.
+/// A range cut at block boundaries: whole blocks in the middle, partial blocks
+/// before and after. Each part may be empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// Before the first whole block.
+    /// Part before the first whole block.
     pub(crate) head: Span,
     /// Whole blocks.
     pub(crate) whole: Span,
-    /// After the last whole block.
+    /// Part after the last whole block.
     pub(crate) tail: Span,
 }
 
 impl Span {
-    /// The range, if it ends within `capacity` bytes.
+    /// Returns the range if it ends within `capacity` bytes.
     pub(crate) fn within(offset: u64, len: u64, capacity: u64) -> Option<Self> {
         offset.checked_add(len).filter(|&end| end <= capacity).map(|_| Self { offset, len })
     }
 
-    /// The byte after the last one.
+    /// Returns the offset of the byte after the last one.
     pub(crate) fn end(self) -> u64 {
         self.offset + self.len
     }
 
-    /// Whether it holds nothing.
+    /// Returns whether the range is empty.
     pub(crate) fn is_empty(self) -> bool {
         self.len == 0
     }
@@ -41,18 +41,18 @@ impl Span {
         Self { offset: start, len: end - start }
     }
 
-    /// Whether both ends are multiples of `block` bytes.
+    /// Returns whether both ends are multiples of `block` bytes.
     pub(crate) fn is_aligned(self, block: u64) -> bool {
         self.offset.is_multiple_of(block) && self.len.is_multiple_of(block)
     }
 
-    /// The smallest range of whole blocks around it.
+    /// Returns the smallest range of whole blocks that contains this range.
     pub(crate) fn widened(self, block: u64) -> Self {
         let start = self.offset - self.offset % block;
         Self::between(start, self.end().next_multiple_of(block))
     }
 
-    /// Cuts it at boundaries of `block` bytes.
+    /// Cuts the range at boundaries of `block` bytes.
     pub(crate) fn cut(self, block: u64) -> Cut {
         let end = self.end();
         let first = self.offset.next_multiple_of(block);

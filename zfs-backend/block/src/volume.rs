@@ -1,4 +1,4 @@
-//! The volume itself: reading, writing and the rest of a disk's operations.
+//! A volume: reading, writing and the other operations of a disk.
 
 use crate::aligned::{Alignment, in_suitable_memory, write_parts_of_blocks};
 use crate::backing::{Backing, BackingKind};
@@ -24,14 +24,14 @@ use zgate_store::{BlockStore, Payload, StoreError, StoreFuture, StoreResult};
 pub struct BlockVolume {
     pub(crate) backing: Arc<Backing>,
     pub(crate) engine: IoEngine,
-    /// Writers share it; a change of a file's size has it alone, as a write
-    /// that comes too late would make the file longer again.
+    /// Writers share this lock; a change of a file's size holds it exclusively,
+    /// because a late write would make the file longer again.
     pub(crate) size_gate: RwLock<()>,
-    /// How a write that was to be stable failed. The kernel reports lost
-    /// writes once, to whoever asks first: that write may have been told about
-    /// the loss of earlier ones, and the next `sync` must not call them safe.
+    /// Error of a write that was to be stable. The kernel reports lost writes
+    /// once, to the first caller that asks: that write may have received the
+    /// report for earlier writes, and the next `sync` must not call those safe.
     writes_lost: Mutex<Option<StoreError>>,
-    /// What is known to be free; files can be asked instead.
+    /// Ranges known to be free; files are queried instead.
     pub(crate) freed: Freed,
 }
 
@@ -42,11 +42,11 @@ impl fmt::Debug for BlockVolume {
 }
 
 impl BlockVolume {
-    /// Opens what lies at `path`, whatever it is, and locks it. May wait for a
-    /// disk, and up to a second for a device that udev looks at.
+    /// Opens the device or file at `path` and locks it. May wait for a disk,
+    /// and for a few seconds for a device that udev examines.
     ///
     /// # Errors
-    /// See [`OpenError`]: each names the path and what is wrong with it.
+    /// See [`OpenError`]: each names the path and the fault.
     pub fn open(
         path: impl AsRef<Path>,
         options: BlockOptions,
@@ -72,32 +72,32 @@ impl BlockVolume {
         })
     }
 
-    /// What the volume lies on.
+    /// Returns the kind of device or file behind the volume.
     #[must_use]
     pub fn kind(&self) -> BackingKind {
         self.backing.shape.kind
     }
 
-    /// The path it was opened by.
+    /// Returns the path the volume was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.backing.path
     }
 
-    /// Whether I/O goes past the page cache.
+    /// Returns whether I/O bypasses the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.backing.direct.is_some()
     }
 
-    /// Logical block size of the device below in bytes; 1 for a file. Smaller
-    /// transfers work and cost a read.
+    /// Returns the logical block size of the device in bytes; 1 for a file.
+    /// Smaller transfers work but cost a read.
     #[must_use]
     pub fn unit_bytes(&self) -> u64 {
         self.backing.unit_bytes()
     }
 
-    /// Names an error, and says in the log where it happened.
+    /// Converts an error and logs where it happened.
     pub(crate) fn fault(&self, what: &'static str, span: Span, error: &io::Error) -> StoreError {
         let named = store_error(error);
         tracing::warn!(
@@ -114,8 +114,8 @@ impl BlockVolume {
         Span::within(offset, len, self.backing.capacity_bytes()).ok_or(StoreError::BeyondEnd)
     }
 
-    /// Checks that a change is allowed. Call it with the gate held: the
-    /// capacity does not shrink then.
+    /// Checks that a change is allowed. Call it with `size_gate` held: the
+    /// capacity cannot shrink then.
     fn writable_span(&self, offset: u64, len: u64) -> StoreResult<Span> {
         if self.backing.read_only {
             return Err(StoreError::ReadOnly);
@@ -140,7 +140,7 @@ impl BlockVolume {
         Ok(Payload::Bytes(bytes))
     }
 
-    /// Reads the whole range; what the page cache holds is read at once.
+    /// Reads the whole range; data in the page cache is read at once.
     async fn fetch(&self, span: Span, cached: bool) -> StoreResult<Bytes> {
         let len = usize::try_from(span.len).map_err(|_| StoreError::TooLarge)?;
         let (fd, buf) = (&self.backing.fd, self.backing.pool.take(len));
@@ -151,8 +151,8 @@ impl BlockVolume {
         };
         let mut count = count.map_err(|error| self.fault("read", span, &error))?;
         if count < len {
-            // An error behind what was read, or the end: asked again, the
-            // kernel says which.
+            // An error, or the end, follows the data read so far: a second read
+            // returns it.
             let rest = self.backing.pool.take(len);
             let (again, rest) = self.engine.read_into(fd, span.offset, rest).await;
             count = again.map_err(|error| self.fault("read", span, &error))?;
@@ -164,7 +164,7 @@ impl BlockVolume {
         Ok(buf.into_bytes())
     }
 
-    /// Writes all of `data`, wherever its ends lie.
+    /// Writes all of `data`, at any offset and length.
     pub(crate) async fn put(&self, offset: u64, data: Bytes, sync: WriteSync) -> StoreResult<()> {
         let span = Span { offset, len: data.len() as u64 };
         self.freed.remove(span);
@@ -203,7 +203,8 @@ impl BlockVolume {
             .map_err(|error| self.fault("write", span, &error))
     }
 
-    /// Writes all of `data`; a short write goes on at a multiple of `block`.
+    /// Writes all of `data`; after a short write, continues at a multiple of
+    /// `block`.
     async fn store(&self, span: Span, data: Bytes, sync: WriteSync, block: u64) -> StoreResult<()> {
         let mut done = 0;
         let mut was_short = false;
@@ -217,7 +218,7 @@ impl BlockVolume {
                 .map_err(|error| self.fault("write", span, &error))?;
             let reached = done + count;
             was_short |= reached < data.len();
-            // The rest failed; asked again, the kernel says why.
+            // The rest failed; a second write returns the reason.
             let next = reached - if reached < data.len() { reached % block as usize } else { 0 };
             if next <= done {
                 return Err(self.fault("write", span, &io::ErrorKind::WriteZero.into()));
@@ -225,20 +226,20 @@ impl BlockVolume {
             done = next;
         }
         if was_short && sync != WriteSync::None {
-            // What cut it short may have been the one report of a loss, and writing the
-            // rest again does not bring it back.
+            // The error behind the short write may have been the only report of
+            // a loss; writing the rest again does not undo the loss.
             self.keep_loss(StoreError::Io);
         }
         Ok(())
     }
 
-    /// Has the next `sync` fail.
+    /// Makes the next `sync` fail.
     pub(crate) fn keep_loss(&self, error: StoreError) {
         *self.writes_lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 
-    /// Remembers a failure that may stand for earlier writes as well: past the
-    /// page cache a lack of space is the write's own.
+    /// Remembers a failure that may concern earlier writes as well. Without the
+    /// page cache, lack of space concerns only the write itself.
     pub(crate) fn remember_loss(&self, error: StoreError) {
         let lost = match error {
             StoreError::Io => true,
@@ -254,11 +255,11 @@ impl BlockVolume {
         self.writes_lost.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// As [`BlockStore::sync`], for somebody who is no initiator: a failure is
-    /// kept, so that the next `sync` reports it as well.
+    /// Syncs as [`BlockStore::sync`] does, for a caller that is no initiator: a
+    /// failure is kept, so that the next `sync` reports it as well.
     ///
     /// # Errors
-    /// [`StoreError`]: something that was written may be lost.
+    /// [`StoreError`]: written data may be lost.
     pub async fn flush(&self) -> StoreResult<()> {
         let synced = self.sync().await;
         if let Err(error) = synced {
@@ -270,7 +271,7 @@ impl BlockVolume {
     fn advise(&self, span: Span) -> impl Future<Output = ()> + '_ {
         let backing = Arc::clone(&self.backing);
         async move {
-            // Past the page cache there is nothing to fill.
+            // Without the page cache there is nothing to fill.
             if backing.direct.is_some() || span.is_empty() {
                 return;
             }
@@ -282,7 +283,7 @@ impl BlockVolume {
                     Advice::WillNeed,
                 )
             };
-            // A hint that is not taken is no error.
+            // A hint that fails is not an error.
             let _ = self.engine.run_long(hint).await;
         }
     }
@@ -295,8 +296,8 @@ impl BlockStore for BlockVolume {
             capacity_bytes: backing.capacity_bytes(),
             physical_block_bytes: shape.physical_block_bytes,
             optimal_io_bytes: shape.optimal_io_bytes,
-            // What a disk can do does not change with write protection: hosts
-            // are refused the discard, not told that there is none.
+            // Write protection does not change the abilities of a disk: a
+            // discard is refused, but discard is not reported as missing.
             discard_granularity_bytes: shape.discard_granularity_bytes,
             discard_zeroes: shape.kind.discard_zeroes(),
             write_cache: shape.write_cache,
@@ -364,7 +365,7 @@ impl BlockStore for BlockVolume {
                 .run_long(move || Ok(extents::of_file(&backing.fd, span, max)?))
                 .await
                 .and_then(|found| found)
-                .map_err(|error| self.fault("tell its extents", span, &error))
+                .map_err(|error| self.fault("list extents", span, &error))
         })
     }
 
@@ -377,10 +378,11 @@ impl BlockStore for BlockVolume {
 
     fn refresh<'a>(&'a self) -> StoreFuture<'a, u64> {
         Box::pin(async move {
-            // Shared: it must not fall between the two halves of a resize.
+            // Held shared: the query must not fall between the two halves of a
+            // resize.
             let _gate = self.size_gate.read().await;
             let whole = Span { offset: 0, len: self.backing.capacity_bytes() };
-            self.look_again().await.map_err(|error| self.fault("tell its size", whole, &error))
+            self.look_again().await.map_err(|error| self.fault("read its size", whole, &error))
         })
     }
 }

@@ -1,5 +1,5 @@
-//! What may change below an open volume while nobody tells: its size, its
-//! name, the space that is left.
+//! Changes below an open volume that nothing announces: size, name, remaining
+//! space.
 
 use crate::backing::BackingKind;
 use crate::errno::uninterrupted;
@@ -12,27 +12,28 @@ use zgate_store::StoreResult;
 /// Unit of st_blocks (stat(2)).
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// The space a volume draws from.
+/// Space of the file system that holds a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceBelow {
     /// Bytes that may still be written to the file system.
     pub available_bytes: u64,
     /// Size of the file system in bytes.
     pub total_bytes: u64,
-    /// Bytes that the volume itself takes.
+    /// Bytes that the volume itself occupies.
     pub used_bytes: u64,
 }
 
 impl BlockVolume {
-    /// The space below a file; `None` for devices, which have none to tell of.
+    /// Reads the space of the file system that holds a file; `None` for
+    /// devices.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub async fn space_below(&self) -> StoreResult<Option<SpaceBelow>> {
         if self.kind() != BackingKind::File {
             return Ok(None);
         }
-        self.ask("tell the space of", |backing| {
+        self.ask("read the space of", |backing| {
             let system = uninterrupted(|| rustix::fs::fstatvfs(&backing.fd))?;
             let blocks = rustix::fs::fstat(&backing.fd)?.st_blocks;
             Ok(Some(SpaceBelow {
@@ -44,17 +45,18 @@ impl BlockVolume {
         .await
     }
 
-    /// The size below in bytes, which need not be the volume's yet:
-    /// `refresh` makes it so.
+    /// Reads the size of the device or file in bytes. It may differ from the
+    /// volume's until `refresh`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub async fn size_below(&self) -> StoreResult<u64> {
-        self.ask("tell the size of", crate::backing::Backing::size_below).await
+        self.ask("read the size of", crate::backing::Backing::size_below).await
     }
 
-    /// Whether another open by the same path would no longer find this: the
-    /// file was deleted or replaced, the device is gone. What is open works on.
+    /// Returns whether opening the same path again would not find this file or
+    /// device: the file was deleted or replaced, or the device is gone. The
+    /// open descriptor stays usable.
     pub async fn is_orphaned(&self) -> bool {
         let gone = self.ask("find", |backing| {
             let held = rustix::fs::fstat(&backing.fd)?;

@@ -343,8 +343,8 @@ fn prefetching_fills_the_page_cache() {
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        // No cachestat(2) here, or a file system with a cache of its own: at
-        // least the data is right.
+        // No cachestat(2) here, or a file system with its own cache: check at
+        // least that the data is right.
         say("prefetch: this kernel does not tell what is in memory");
         assert_eq!(
             read(&volume, MIB, 64).await.unwrap(),

@@ -1,5 +1,5 @@
-//! A block device as a disk, on loop devices. They need root and losetup;
-//! where these are missing the tests say so (see `LoopDevice::new`).
+//! A block device as a disk, on loop devices. They need root and losetup; where
+//! these are missing the tests print so (see `LoopDevice::new`).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod workbench;
@@ -197,7 +197,7 @@ fn a_device_that_fails_is_named_as_such() {
     for engine in engines() {
         let Some(device) = LoopDevice::new(4 * MIB, &[]) else { return };
         let volume = BlockVolume::open(&device.path, options(), engine).unwrap();
-        // The device still believes in its size: its second half cannot be read.
+        // The device keeps its old size: its second half cannot be read.
         OpenOptions::new().write(true).open(&device.below).unwrap().set_len(2 * MIB).unwrap();
         run(async {
             assert_eq!(read(&volume, 3 * MIB, 4096).await, Err(StoreError::Io));
@@ -206,8 +206,8 @@ fn a_device_that_fails_is_named_as_such() {
     }
 }
 
-/// A device whose file system below is full: what it accepts into the page
-/// cache it cannot keep.
+/// Runs the work on a device whose file system is full: it accepts writes into
+/// the page cache that it cannot store.
 fn on_a_device_that_loses_writes(work: impl AsyncFn(&BlockVolume)) {
     for engine in engines() {
         let Some(place) = SmallFileSystem::new() else { return };

@@ -1,4 +1,4 @@
-//! Disks that grow, shrink, run full, or lie on file systems that can little.
+//! Disks that grow, shrink, run full, or lie on file systems without features.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod workbench;

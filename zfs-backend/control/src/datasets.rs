@@ -1,5 +1,5 @@
-//! File systems and volumes with the properties that matter to who serves
-//! them (zfsprops(7)).
+//! File systems and volumes with the properties that matter for serving them
+//! (zfsprops(7)).
 
 use crate::name::DatasetName;
 use crate::properties::{
@@ -9,8 +9,8 @@ use crate::tool::{Tool, ToolError};
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// What is asked of each dataset. The mount point comes last: it is the one
-/// value that may hold a tab.
+/// Properties requested of each dataset. The mount point comes last: it is the
+/// one value that may contain a tab.
 const COLUMNS: [&str; 25] = [
     "name",
     "type",
@@ -47,13 +47,13 @@ pub enum DatasetKind {
     Filesystem {
         /// Largest block of a file, in bytes.
         recordsize_bytes: u64,
-        /// Whether it is mounted now.
+        /// Set if it is mounted now.
         mounted: bool,
-        /// Where it is mounted or would be; none for `none` and `legacy`.
+        /// Its mount point, mounted or not; none for `none` and `legacy`.
         mountpoint: Option<PathBuf>,
-        /// Whether `zfs mount -a` takes it: not with `canmount=off`.
+        /// Set if `zfs mount -a` mounts it: not with `canmount=off`.
         can_mount: bool,
-        /// Whether `.zfs` is listed.
+        /// Visibility of `.zfs`.
         snapdir: SnapDir,
     },
     /// A block device.
@@ -70,29 +70,29 @@ pub enum DatasetKind {
 pub struct Dataset {
     /// Its name.
     pub name: DatasetName,
-    /// Its identity: the same after a rename, another one after it was
+    /// Identity of the dataset: unchanged by a rename, different after it is
     /// destroyed and created anew.
     pub guid: u64,
-    /// The transaction group it was created in.
+    /// Transaction group of its creation.
     pub createtxg: u64,
-    /// What it is.
+    /// File system or volume, with the properties of either.
     #[serde(flatten)]
     pub kind: DatasetKind,
-    /// Space it and everything below it takes, in bytes.
+    /// Space used by the dataset and everything below it, in bytes.
     pub used_bytes: u64,
-    /// Space it may still take, in bytes.
+    /// Space it may still use, in bytes.
     pub available_bytes: u64,
     /// Data it refers to, in bytes.
     pub referenced_bytes: u64,
-    /// When writes are on stable storage.
+    /// Treatment of synchronous writes.
     pub sync: SyncMode,
-    /// What the intent log is tuned for.
+    /// Optimisation of the intent log.
     pub logbias: LogBias,
     /// Compression algorithm, `off` for none.
     pub compression: String,
-    /// Blocks up to this size go to the special vdevs, in bytes; 0: none.
+    /// Largest block that is stored on special vdevs, in bytes; 0: none.
     pub special_small_blocks_bytes: u64,
-    /// Limit with everything below, in bytes.
+    /// Limit including everything below, in bytes.
     pub quota_bytes: Option<u64>,
     /// Limit without snapshots and children, in bytes.
     pub refquota_bytes: Option<u64>,
@@ -100,16 +100,17 @@ pub struct Dataset {
     pub reservation_bytes: Option<u64>,
     /// Guaranteed space without snapshots and children, in bytes.
     pub refreservation_bytes: Option<u64>,
-    /// Refuses modifications.
+    /// Set if modifications are refused.
     pub readonly: bool,
-    /// Cipher; none when it is not encrypted.
+    /// Cipher; none if the dataset is not encrypted.
     pub encryption: Option<String>,
-    /// Whether its key is loaded.
+    /// State of its key.
     pub keystatus: KeyStatus,
 }
 
 impl Dataset {
-    /// Where it is mounted now; none for volumes and what is not mounted.
+    /// Returns its current mount point; none for volumes and unmounted file
+    /// systems.
     #[must_use]
     pub fn mounted_at(&self) -> Option<&std::path::Path> {
         match &self.kind {
@@ -118,31 +119,31 @@ impl Dataset {
         }
     }
 
-    /// Whether it is a file system.
+    /// Returns whether it is a file system.
     #[must_use]
     pub fn is_filesystem(&self) -> bool {
         matches!(self.kind, DatasetKind::Filesystem { .. })
     }
 
-    /// Whether it is a volume.
+    /// Returns whether it is a volume.
     #[must_use]
     pub fn is_volume(&self) -> bool {
         matches!(self.kind, DatasetKind::Volume { .. })
     }
 
-    /// The block device of a volume.
+    /// Returns the block device of a volume.
     #[must_use]
     pub fn device(&self) -> Option<PathBuf> {
         self.is_volume().then(|| PathBuf::from(format!("/dev/zvol/{}", self.name)))
     }
 
-    /// Whether acknowledged synchronous writes can be lost.
+    /// Returns whether acknowledged synchronous writes can be lost.
     #[must_use]
     pub fn loses_sync_writes(&self) -> bool {
         self.sync == SyncMode::Disabled
     }
 
-    /// Whether its data cannot be read because its key is not loaded.
+    /// Returns whether its data cannot be read because its key is not loaded.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.keystatus == KeyStatus::Unavailable
@@ -196,22 +197,22 @@ impl Dataset {
     }
 }
 
-/// Which datasets are wanted.
+/// Datasets to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// Those of all pools.
+    /// All datasets of all pools.
     All,
-    /// This one.
+    /// This dataset.
     One(&'a DatasetName),
-    /// This one and everything below it.
+    /// This dataset and everything below it.
     Below(&'a DatasetName),
 }
 
 /// Lists datasets, sorted by name.
 ///
 /// # Errors
-/// See [`ToolError`]; [`ToolError::is_absent`] when the scope's dataset is not
-/// there.
+/// See [`ToolError`]; [`ToolError::is_absent`] if the scope's dataset does not
+/// exist.
 pub fn list(
     tool: &dyn Tool,
     form: OutputForm,
@@ -227,7 +228,7 @@ pub fn list(
     parse(form, &ask(tool, form, "zfs", &arguments)?)
 }
 
-/// Reads what `zfs list` printed.
+/// Parses the output of `zfs list`.
 ///
 /// # Errors
 /// [`ToolError::Answer`].
@@ -255,7 +256,7 @@ fn parse_json(output: &str) -> Result<Vec<Dataset>, ToolError> {
     let mut found = Vec::new();
     for (name, dataset) in json_object("zfs", "list", output, "datasets")? {
         let mut properties = Properties::from_json(&dataset["properties"]);
-        // What identifies a dataset stands beside its properties.
+        // The identifying fields stand beside the properties.
         properties.set("name", &name);
         for key in ["type", "createtxg"] {
             match &dataset[key] {

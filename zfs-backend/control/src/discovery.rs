@@ -1,4 +1,5 @@
-//! Asking for pools and datasets, in the best form the installed release has.
+//! Queries about pools and datasets, in the best output format that the
+//! installed release supports.
 
 use crate::datasets::{self, Dataset, Scope};
 use crate::name::{DatasetName, PoolName};
@@ -8,7 +9,7 @@ use crate::tool::{Tool, ToolError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What can be asked of ZFS. Remembers whether the installed release has JSON.
+/// Queries to ZFS. Remembers whether the installed release supports JSON.
 #[derive(Clone)]
 pub struct Discovery {
     tool: Arc<dyn Tool>,
@@ -22,19 +23,19 @@ impl std::fmt::Debug for Discovery {
 }
 
 impl Discovery {
-    /// Asks through `tool`.
+    /// Creates queries that run through `tool`.
     #[must_use]
     pub fn new(tool: Arc<dyn Tool>) -> Self {
         Self { tool, columns_only: Arc::default() }
     }
 
-    /// Runs other commands.
+    /// Returns the tool, for other commands.
     #[must_use]
     pub fn tool(&self) -> &Arc<dyn Tool> {
         &self.tool
     }
 
-    /// The form the next question is asked in.
+    /// Returns the output format of the next query.
     #[must_use]
     pub fn form(&self) -> OutputForm {
         if self.columns_only.load(Ordering::Relaxed) {
@@ -58,7 +59,7 @@ impl Discovery {
         }
     }
 
-    /// All pools.
+    /// Lists all pools.
     ///
     /// # Errors
     /// See [`ToolError`].
@@ -66,16 +67,16 @@ impl Discovery {
         self.ask(|tool, form| pools::list(tool, form, &[]))
     }
 
-    /// One pool.
+    /// Reads one pool.
     ///
     /// # Errors
-    /// See [`ToolError`]; [`ToolError::is_absent`] when it is not imported.
+    /// See [`ToolError`]; [`ToolError::is_absent`] if the pool is not imported.
     pub fn pool(&self, name: &PoolName) -> Result<Pool, ToolError> {
         let mut found = self.ask(|tool, form| pools::list(tool, form, &[name]))?;
         found.pop().ok_or_else(|| absent("zpool list", name.as_str()))
     }
 
-    /// All file systems and volumes.
+    /// Lists all file systems and volumes.
     ///
     /// # Errors
     /// See [`ToolError`].
@@ -83,7 +84,7 @@ impl Discovery {
         self.ask(|tool, form| datasets::list(tool, form, Scope::All))
     }
 
-    /// A dataset and everything below it; nothing when it is not there.
+    /// Lists a dataset and everything below it; nothing if it does not exist.
     ///
     /// # Errors
     /// See [`ToolError`].
@@ -94,10 +95,10 @@ impl Discovery {
         }
     }
 
-    /// One file system or volume.
+    /// Reads one file system or volume.
     ///
     /// # Errors
-    /// See [`ToolError`]; [`ToolError::is_absent`] when it is not there.
+    /// See [`ToolError`]; [`ToolError::is_absent`] if it does not exist.
     pub fn dataset(&self, name: &DatasetName) -> Result<Dataset, ToolError> {
         let mut found = self.ask(|tool, form| datasets::list(tool, form, Scope::One(name)))?;
         found.pop().ok_or_else(|| absent("zfs list", name.as_str()))

@@ -1,31 +1,30 @@
-//! What ZFS reports while it happens: `zpool events -f -v -H`
-//! (zpool-events(8)).
+//! Events that ZFS reports: `zpool events -f -v -H` (zpool-events(8)).
 //!
 //! An event is a line `TIME<tab>CLASS`, then one indented line `NAME = VALUE`
 //! for each detail, then an empty line.
 
 use serde::Serialize;
 
-/// The longest class or value kept, in bytes; what is longer is cut.
+/// Longest class or value kept, in bytes; longer ones are cut.
 const MAX_VALUE_BYTES: usize = 4096;
 
 /// One event.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Event {
-    /// What kind it is, `sysevent.fs.zfs.pool_import`.
+    /// Class of the event, such as `sysevent.fs.zfs.pool_import`.
     pub class: String,
-    /// The pool it is about.
+    /// Pool of the event.
     pub pool: Option<String>,
-    /// What was done, for `history_event`: `create`, `rename`, `set`, ...
+    /// Operation of a `history_event`: `create`, `rename`, `set`, ...
     pub operation: Option<String>,
-    /// The dataset it was done to.
+    /// Dataset of the operation.
     pub dataset: Option<String>,
-    /// More about it, `destroy`'s or `rename`'s words.
+    /// Further details, such as the arguments of `destroy` or `rename`.
     pub detail: Option<String>,
 }
 
-/// Operations of the history after which the same datasets are there, with the
-/// same properties. Others may have changed something.
+/// Operations in the history that change neither the set of datasets nor their
+/// properties. All others may have.
 const HARMLESS: [&str; 9] = [
     "snapshot",
     "hold",
@@ -39,7 +38,7 @@ const HARMLESS: [&str; 9] = [
 ];
 
 impl Event {
-    /// Whether datasets or their properties may have changed.
+    /// Returns whether datasets or their properties may have changed.
     #[must_use]
     pub fn concerns_datasets(&self) -> bool {
         match self.class.strip_prefix("sysevent.fs.zfs.") {
@@ -52,7 +51,7 @@ impl Event {
         }
     }
 
-    /// Whether a pool or its devices may be in another state.
+    /// Returns whether the state of a pool or of its devices may have changed.
     #[must_use]
     pub fn concerns_pools(&self) -> bool {
         self.class.ends_with(".statechange")
@@ -66,14 +65,15 @@ impl Event {
     }
 }
 
-/// Reads the lines of `zpool events`.
+/// Parses the lines of `zpool events`.
 #[derive(Debug, Default)]
 pub struct EventReader {
     current: Option<Event>,
 }
 
 impl EventReader {
-    /// Takes a line without its end; returns the event that it completes.
+    /// Takes a line without its terminator; returns the event that it
+    /// completes.
     pub fn line(&mut self, line: &str) -> Option<Event> {
         if line.trim().is_empty() {
             return self.current.take();

@@ -1,13 +1,14 @@
-//! What zgate knows of pools, datasets, zvols and snapshots, and what it asks
-//! of them. Everything goes through `zpool` and `zfs`, whose output is the one
-//! interface OpenZFS keeps stable; nothing here calls its ioctls.
+//! Control of ZFS: pools, datasets, zvols and snapshots. Everything goes
+//! through `zpool` and `zfs`, whose output is the one interface that OpenZFS
+//! keeps stable; nothing here calls its ioctls.
 //!
-//! [`tool`] runs the programs, with a limit on their time: a suspended pool
-//! lets them wait for ever. [`name`] holds what may be put on their command
+//! [`tool`] runs the programs with a time limit, because they hang on a
+//! suspended pool. [`name`] holds the names that may be put on their command
 //! lines.
 //!
 //! [`discovery`] finds [`pools`] and [`datasets`] with their properties, in
-//! JSON where the installed release has it. [`health`] tells how pools are.
+//! JSON if the installed release supports it. [`health`] reports the health of
+//! pools.
 
 pub mod datasets;
 pub mod discovery;

@@ -9,45 +9,50 @@ use std::str::FromStr;
 /// The longest name of a dataset or snapshot, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// Why a text is no name.
+/// Reason for which a text is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing, or nothing between two separators.
+    /// The name, or a part between two separators, is empty.
     #[error("{0:?}: a part of the name is empty")]
     Empty(String),
-    /// More than [`MAX_NAME_BYTES`].
+    /// Longer than [`MAX_NAME_BYTES`].
     #[error("{0:?}: longer than {MAX_NAME_BYTES} bytes")]
     TooLong(String),
-    /// A character ZFS does not allow.
+    /// A character that ZFS does not allow.
     #[error("{text:?}: {found:?} is not allowed; letters, digits and _ - : . are")]
     Character {
         /// The whole text.
         text: String,
-        /// The first wrong character.
+        /// The first character that is not allowed.
         found: char,
     },
     /// `.` or `..` as a part.
     #[error("{0:?}: . and .. are not names")]
     Dots(String),
-    /// A pool has to begin with a letter and must not be a vdev type's name.
-    #[error("{0:?}: a pool's name begins with a letter and is no vdev type (mirror, raidz, ...)")]
+    /// A pool's name must begin with a letter and must not be the name of a
+    /// vdev type.
+    #[error(
+        "{0:?}: a pool's name must begin with a letter and must not be a vdev type (mirror, \
+        raidz, ...)"
+    )]
     Pool(String),
-    /// A snapshot is `dataset@name`.
-    #[error("{0:?}: a snapshot is written dataset@name")]
+    /// A snapshot must be written `dataset@name`.
+    #[error("{0:?}: a snapshot must be written dataset@name")]
     NoSnapshot(String),
 }
 
-/// A pool: the first part of every dataset's name.
+/// Name of a pool: the first part of every dataset's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct PoolName(String);
 
-/// A file system or volume, `pool/a/b`; the pool itself is one, too.
+/// Name of a file system or volume, `pool/a/b`; a pool's root dataset is one,
+/// too.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct DatasetName(String);
 
-/// A snapshot, `pool/a@name`.
+/// Name of a snapshot, `pool/a@name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct SnapshotName(String);
@@ -120,35 +125,35 @@ impl FromStr for SnapshotName {
 }
 
 impl DatasetName {
-    /// The pool it lies in.
+    /// Returns the pool of the dataset.
     #[must_use]
     pub fn pool(&self) -> PoolName {
         PoolName(self.0.split('/').next().unwrap_or_default().to_owned())
     }
 
-    /// The dataset it lies in; none for a pool.
+    /// Returns the parent; none for a pool.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         self.0.rsplit_once('/').map(|(parent, _)| Self(parent.to_owned()))
     }
 
-    /// What comes below it.
+    /// Returns the dataset `part` below this one.
     ///
     /// # Errors
-    /// If `part` is no name, or the whole gets too long.
+    /// If `part` is not a valid name, or the whole gets too long.
     pub fn child(&self, part: &str) -> Result<Self, NameError> {
         format!("{}/{part}", self.0).parse()
     }
 
-    /// The snapshot of it that is called `name`.
+    /// Returns the snapshot `name` of this dataset.
     ///
     /// # Errors
-    /// If `name` is no name, or the whole gets too long.
+    /// If `name` is not a valid name, or the whole gets too long.
     pub fn snapshot(&self, name: &str) -> Result<SnapshotName, NameError> {
         format!("{}@{name}", self.0).parse()
     }
 
-    /// Whether it is `other` or lies below it.
+    /// Returns whether this is `other` or lies below it.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         let rest = self.0.strip_prefix(other.as_str());
@@ -157,13 +162,13 @@ impl DatasetName {
 }
 
 impl SnapshotName {
-    /// What it is a snapshot of.
+    /// Returns the dataset of the snapshot.
     #[must_use]
     pub fn dataset(&self) -> DatasetName {
         DatasetName(self.0.split('@').next().unwrap_or_default().to_owned())
     }
 
-    /// The part after `@`.
+    /// Returns the part after `@`.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.split_once('@').map_or("", |(_, name)| name)
@@ -173,7 +178,7 @@ impl SnapshotName {
 macro_rules! text {
     ($($name:ident),*) => {$(
         impl $name {
-            /// As it is written on a command line.
+            /// Returns the name as written on a command line.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0

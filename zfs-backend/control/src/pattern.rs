@@ -10,32 +10,33 @@ use std::str::FromStr;
 enum Level {
     /// This name.
     Literal(String),
-    /// One name in which `*` stands for any characters, none included.
+    /// A name in which `*` matches any characters, none included.
     Wild(String),
     /// One or more names; only at the end.
     AnyDepth,
 }
 
-/// Names datasets: `*` stands for anything within one level, a `**` at the end
-/// for one level or more. What stands before the first level with a `*` is the
-/// base; the base itself does not match, unless there is no `*` at all.
+/// A pattern that selects datasets: `*` matches anything within one level, a
+/// `**` at the end matches one level or more. The part before the first level
+/// with a `*` is the base; the base itself does not match, unless there is no
+/// `*` at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatasetPattern {
     base: DatasetName,
     rest: Vec<Level>,
 }
 
-/// Why a text is no pattern.
+/// Reason for which a text is not a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// A part without `*` is no name.
+    /// A part without `*` is not a valid name.
     #[error(transparent)]
     Name(#[from] crate::name::NameError),
-    /// Nothing stands before the first `*`.
-    #[error("{0:?}: a pattern begins with the name of a pool")]
+    /// The pattern begins with a `*`.
+    #[error("{0:?}: a pattern must begin with the name of a pool")]
     NoBase(String),
-    /// `**` elsewhere than at the end.
-    #[error("{0:?}: ** stands for any depth and only at the end; * stands for one level")]
+    /// `**` stands elsewhere than at the end.
+    #[error("{0:?}: ** (any depth) is only allowed at the end; use * for one level")]
     Depth(String),
     /// Longer than a name can be.
     #[error("{0:?}: longer than {MAX_NAME_BYTES} bytes")]
@@ -61,7 +62,7 @@ impl FromStr for DatasetPattern {
             "**" if index == last => Ok(Level::AnyDepth),
             part if part.contains("**") => Err(PatternError::Depth(text.to_owned())),
             part => {
-                // What remains must be a name, whatever the stars stand for.
+                // With the stars replaced, the part must be a valid name.
                 base.child(&part.replace('*', "x"))?;
                 let wild = part.contains('*');
                 let text = part.to_owned();
@@ -74,25 +75,25 @@ impl FromStr for DatasetPattern {
 }
 
 impl DatasetPattern {
-    /// What stands before the first `*`: every match is it or lies below it.
+    /// Returns the base: every match is the base or lies below it.
     #[must_use]
     pub fn base(&self) -> &DatasetName {
         &self.base
     }
 
-    /// Whether it names one dataset, by its whole name.
+    /// Returns whether the pattern is the full name of one dataset.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Whether a dataset is meant.
+    /// Returns whether a dataset matches.
     #[must_use]
     pub fn matches(&self, name: &DatasetName) -> bool {
         self.relative(name).is_some()
     }
 
-    /// The name of a dataset that is meant, relative to the base: empty for
+    /// Returns the name of a matching dataset relative to the base: empty for
     /// the base itself, otherwise without a leading `/`.
     #[must_use]
     pub fn relative<'a>(&self, name: &'a DatasetName) -> Option<&'a str> {
@@ -115,7 +116,7 @@ impl DatasetPattern {
     }
 }
 
-/// Whether `text` is `pattern` with each `*` replaced by something.
+/// Returns whether `text` is `pattern` with each `*` replaced by some text.
 fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Pools, how full they are and what they are made of (zpoolprops(7)).
+//! Pools, their space and their devices (zpoolprops(7)).
 
 use crate::name::PoolName;
 use crate::properties::{OutputForm, Properties, ask, choices, json_object, not_understood};
@@ -24,7 +24,7 @@ const COLUMNS: [&str; 13] = [
 ];
 
 choices! {
-    /// How a pool or a device does.
+    /// Health of a pool or a device.
     Health {
         Online = "ONLINE",
         Degraded = "DEGRADED",
@@ -38,7 +38,7 @@ choices! {
     }
 }
 
-/// What a device is there for.
+/// Purpose of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VdevClass {
@@ -52,12 +52,13 @@ pub enum VdevClass {
     Log,
     /// Second-level read cache (L2ARC).
     Cache,
-    /// Steps in when another fails.
+    /// Spare that replaces a failed device.
     Spare,
 }
 
 impl VdevClass {
-    /// By the heading of its group; none: this is no heading.
+    /// Returns the class that a group's heading names; none if the text is no
+    /// heading.
     pub(crate) fn of_heading(text: &str) -> Option<Self> {
         Some(match text {
             "special" => Self::Special,
@@ -75,15 +76,15 @@ impl VdevClass {
 pub struct Vdev {
     /// `mirror-0`, or the path of a disk.
     pub name: String,
-    /// What it is there for.
+    /// Purpose of the device.
     pub class: VdevClass,
-    /// How it does.
+    /// Health of the device.
     pub health: Health,
-    /// Its size in bytes; 0 where none is told.
+    /// Size in bytes; 0 if not reported.
     pub size_bytes: u64,
-    /// How much of it is taken, in bytes.
+    /// Allocated space in bytes.
     pub allocated_bytes: u64,
-    /// The disks it consists of; empty when it is one itself.
+    /// Disks of the device; empty if it is a disk itself.
     pub disks: Vec<String>,
 }
 
@@ -92,53 +93,53 @@ pub struct Vdev {
 pub struct Pool {
     /// Its name.
     pub name: PoolName,
-    /// Its identity.
+    /// GUID of the pool.
     pub guid: u64,
-    /// How it does.
+    /// Health of the pool.
     pub health: Health,
-    /// Size in bytes, redundancy included for raidz.
+    /// Size in bytes, including redundancy for raidz.
     pub size_bytes: u64,
-    /// Taken, in bytes.
+    /// Allocated space in bytes.
     pub allocated_bytes: u64,
-    /// Free, in bytes.
+    /// Free space in bytes.
     pub free_bytes: u64,
-    /// How full it is, in percent.
+    /// Used share, in percent.
     pub capacity_percent: u64,
-    /// How fragmented its free space is, in percent, where it is known.
+    /// Fragmentation of the free space, in percent, if known.
     pub fragmentation_percent: Option<u64>,
-    /// What deduplication saves; 1 is nothing.
+    /// Deduplication ratio; 1 if nothing is saved.
     pub dedup_ratio: f64,
-    /// Imported read-only.
+    /// Set if imported read-only.
     pub readonly: bool,
-    /// Tells its devices at once what is free.
+    /// Set if freed space is trimmed automatically.
     pub autotrim: bool,
-    /// Sector size as a power of two; 0: each device's own.
+    /// Sector size as a power of two; 0: determined for each device.
     pub ashift: u64,
-    /// Another root its mount points lie below.
+    /// Alternative root of its mount points.
     pub altroot: Option<String>,
     /// Its top-level devices.
     pub vdevs: Vec<Vdev>,
 }
 
 impl Pool {
-    /// Its devices of one class.
+    /// Lists its devices of one class.
     pub fn of_class(&self, class: VdevClass) -> impl Iterator<Item = &Vdev> {
         self.vdevs.iter().filter(move |vdev| vdev.class == class)
     }
 
-    /// Whether synchronous writes go to a device of their own (SLOG).
+    /// Returns whether synchronous writes go to a separate log device (SLOG).
     #[must_use]
     pub fn has_log(&self) -> bool {
         self.of_class(VdevClass::Log).next().is_some()
     }
 
-    /// Whether metadata goes to devices of its own.
+    /// Returns whether metadata goes to special vdevs.
     #[must_use]
     pub fn has_special(&self) -> bool {
         self.of_class(VdevClass::Special).next().is_some()
     }
 
-    /// Whether it has a second-level read cache (L2ARC).
+    /// Returns whether the pool has a second-level read cache (L2ARC).
     #[must_use]
     pub fn has_cache(&self) -> bool {
         self.of_class(VdevClass::Cache).next().is_some()
@@ -146,7 +147,7 @@ impl Pool {
 
     fn of(properties: &Properties) -> Result<Self, String> {
         let name = properties.text("name").ok_or("a pool without name")?;
-        // A pool that is faulted or suspended tells neither size nor guid.
+        // A faulted or suspended pool reports neither size nor guid.
         let number = |key: &str| properties.number(key).unwrap_or(0);
         Ok(Self {
             name: PoolName::from_str(name).map_err(|error| error.to_string())?,
@@ -180,7 +181,7 @@ impl Vdev {
     }
 }
 
-/// What `zpool list -v` prints of a device, whatever is asked for with `-o`.
+/// Columns that `zpool list -v` prints for a device, regardless of `-o`.
 const DEVICE_COLUMNS: [&str; 10] = [
     "name",
     "size",
@@ -197,8 +198,7 @@ const DEVICE_COLUMNS: [&str; 10] = [
 /// Lists pools with their devices, sorted by name; all, or those named.
 ///
 /// # Errors
-/// See [`ToolError`]; [`ToolError::is_absent`] when a named one is not
-/// imported.
+/// See [`ToolError`]; [`ToolError::is_absent`] if a named pool is not imported.
 pub fn list(
     tool: &dyn Tool,
     form: OutputForm,
@@ -225,7 +225,7 @@ pub fn list(
     }
 }
 
-/// Reads what `zpool list` printed of pools; their devices from JSON only.
+/// Parses the output of `zpool list`; devices are parsed from JSON only.
 ///
 /// # Errors
 /// [`ToolError::Answer`].
@@ -240,7 +240,7 @@ fn wrong(reason: String) -> ToolError {
     not_understood("zpool", "list", reason)
 }
 
-/// Reads what `zpool list -v -j` printed.
+/// Parses the output of `zpool list -v -j`.
 ///
 /// # Errors
 /// [`ToolError::Answer`].
@@ -294,7 +294,8 @@ fn vdev_of(name: &str, class: VdevClass, object: &Value) -> Vdev {
     vdev
 }
 
-/// The leaves below a device, also those of a replacement in a mirror.
+/// Collects the leaves below a device, including those of a replacement in a
+/// mirror.
 fn collect_disks(object: &Value, disks: &mut Vec<String>) {
     for (name, member) in object["vdevs"].as_object().into_iter().flatten() {
         if member["vdevs"].as_object().is_some_and(|members| !members.is_empty()) {
@@ -305,11 +306,11 @@ fn collect_disks(object: &Value, disks: &mut Vec<String>) {
     }
 }
 
-/// Reads what `zpool list -Hp` printed of pools, and with `-v` of devices.
+/// Parses the output of `zpool list -Hp` for pools, and with `-v` for devices.
 ///
-/// There, pools have a line that does not begin with a tab, headings one
-/// without any; lines of devices begin with one. Of devices, only top-level
-/// ones tell what is allocated; spares and caches are always top-level.
+/// In this output, lines of pools do not begin with a tab, headings contain no
+/// tab, and lines of devices begin with one. Only top-level devices report
+/// allocated space; spares and caches are always top-level.
 ///
 /// # Errors
 /// [`ToolError::Answer`].
@@ -323,7 +324,7 @@ pub fn parse_columns(output: &str, devices: &str) -> Result<Vec<Pool>, ToolError
     };
     let mut pools = lines.map(pool).collect::<Result<Vec<_>, _>>()?;
     pools.sort_by(|a, b| a.name.cmp(&b.name));
-    // One that was imported in between is left out.
+    // Skip a pool that was imported between the two commands.
     let mut current: Option<usize> = None;
     let mut class = VdevClass::Data;
     for line in devices.lines().filter(|line| !line.is_empty() && !line.starts_with("no pools")) {
@@ -365,7 +366,7 @@ fn add_device(pool: &mut Pool, class: VdevClass, properties: &Properties) {
     }
 }
 
-/// Later releases print more columns behind it.
+/// Reads the health; later releases print more columns behind it.
 fn health_of(properties: &Properties) -> Health {
     let text = properties.text("health").unwrap_or_default();
     match text.split('\t').next().unwrap_or_default().parse() {
@@ -385,7 +386,7 @@ mod tests {
     const POOLS: &str = "llm\t8212\tONLINE\t1000\t250\t750\t25\t3\t1.00\toff\ton\t12\t-
 zfast\t77\tDEGRADED\t10\t1\t9\t10\t-\t1.50\toff\toff\t0\t/mnt
 ";
-    /// As OpenZFS 2.3.9 prints it; the second pool as 2.4 does.
+    /// Output of OpenZFS 2.3.9; the second pool as 2.4 prints it.
     const DEVICES: &str = "llm\t1000\t250\t750\t-\t-\t3\t25\t1.00\tONLINE\t-
 \tmirror-0\t900\t240\t660\t-\t-\t3\t26\t-\tONLINE
 \t/dev/sda\t900\t-\t-\t-\t-\t-\t-\t-\tONLINE

@@ -1,12 +1,12 @@
-//! Values of properties as `zfs` and `zpool` print them, whatever form the
-//! output has: JSON (OpenZFS 2.3 and later) or tab-separated columns.
+//! Values of properties as `zfs` and `zpool` print them, in either output
+//! format: JSON (OpenZFS 2.3 and later) or tab-separated columns.
 
 use crate::tool::{Tool, ToolError, command_line};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// How the tools are asked to answer.
+/// Output format requested of the tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutputForm {
@@ -18,7 +18,7 @@ pub enum OutputForm {
 }
 
 impl OutputForm {
-    /// What is left to do when this form was refused: the other one, if the
+    /// Returns the format to try after this error: the other one, if the
     /// program does not know the option.
     #[must_use]
     pub fn after(self, error: &ToolError) -> Option<Self> {
@@ -29,12 +29,12 @@ impl OutputForm {
     }
 }
 
-/// The properties of one pool, dataset or vdev as printed. Numbers are exact.
+/// Printed properties of one pool, dataset or vdev. Numbers are exact.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Properties(BTreeMap<String, String>);
 
 impl Properties {
-    /// From `"properties": {"used": {"value": …}, …}`.
+    /// Reads `"properties": {"used": {"value": …}, …}`.
     #[must_use]
     pub fn from_json(properties: &Value) -> Self {
         let mut found = BTreeMap::new();
@@ -49,7 +49,7 @@ impl Properties {
         Self(found)
     }
 
-    /// From one line of columns. The last column may hold tabs. None when the
+    /// Reads one line of columns. The last column may contain tabs. None if the
     /// line is too short.
     #[must_use]
     pub fn from_columns(names: &[&str], line: &str) -> Option<Self> {
@@ -64,31 +64,31 @@ impl Properties {
         self.0.insert(name.to_owned(), value.to_owned());
     }
 
-    /// The value; none where it does not apply (`-`).
+    /// Returns the value; none if it does not apply (`-`).
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|text| !text.is_empty() && *text != "-")
     }
 
-    /// The value as a number; none where it does not apply or is `none`.
+    /// Returns the value as a number; none if it does not apply or is `none`.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<u64> {
         self.text(name).and_then(|text| text.trim_end_matches('%').parse().ok())
     }
 
-    /// The value as a number with a fraction, `1.00` or `1.00x`.
+    /// Returns the value as a number with a fraction, `1.00` or `1.00x`.
     #[must_use]
     pub fn ratio(&self, name: &str) -> Option<f64> {
         self.text(name).and_then(|text| text.trim_end_matches('x').parse().ok())
     }
 
-    /// `yes` or `on`.
+    /// Returns whether the value is `yes` or `on`.
     #[must_use]
     pub fn is_on(&self, name: &str) -> bool {
         matches!(self.text(name), Some("yes" | "on"))
     }
 
-    /// A limit in bytes, for which 0 and `none` mean that there is none.
+    /// Returns a limit in bytes; 0 and `none` mean that there is none.
     #[must_use]
     pub fn limit(&self, name: &str) -> Option<u64> {
         self.number(name).filter(|bytes| *bytes != 0)
@@ -102,9 +102,9 @@ macro_rules! choices {
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub enum $name {
             $(#[doc = concat!("`", $text, "`.")] $variant,)*
-            /// A value this program does not know.
+            /// A value unknown to this version.
             Other(String),
-            /// It does not apply or was not printed.
+            /// Not applicable or not printed.
             #[default]
             Unknown,
         }
@@ -133,7 +133,7 @@ macro_rules! choices {
             }
         }
         impl $name {
-            /// The property of this name.
+            /// Reads the property of this name.
             #[must_use]
             pub fn of(properties: &Properties, name: &str) -> Self {
                 match properties.text(name).unwrap_or_default().parse() {
@@ -147,7 +147,7 @@ macro_rules! choices {
 pub(crate) use choices;
 
 choices! {
-    /// When writes are on stable storage (`sync`).
+    /// Treatment of synchronous writes (`sync`).
     SyncMode {
         Standard = "standard",
         Always = "always",
@@ -156,7 +156,7 @@ choices! {
 }
 
 choices! {
-    /// What the intent log is tuned for (`logbias`).
+    /// Optimisation of the intent log (`logbias`).
     LogBias {
         Latency = "latency",
         Throughput = "throughput",
@@ -164,7 +164,7 @@ choices! {
 }
 
 choices! {
-    /// Whether `.zfs` is listed (`snapdir`).
+    /// Visibility of `.zfs` (`snapdir`).
     SnapDir {
         Hidden = "hidden",
         Visible = "visible",
@@ -173,7 +173,7 @@ choices! {
 }
 
 choices! {
-    /// Whether the key of an encrypted dataset is loaded (`keystatus`).
+    /// State of the key of an encrypted dataset (`keystatus`).
     KeyStatus {
         Available = "available",
         Unavailable = "unavailable",
@@ -181,8 +181,8 @@ choices! {
     }
 }
 
-/// Runs the tool and hands its output to the parser of its form. `arguments`
-/// has a place for the flags of the form: the element `"{form}"`.
+/// Runs the tool and passes its output to the parser of its format. The element
+/// `"{form}"` of `arguments` is replaced by the format's flags.
 pub(crate) fn ask(
     tool: &dyn Tool,
     form: OutputForm,
@@ -203,13 +203,13 @@ pub(crate) fn ask(
     tool.run(program, &with_flags)
 }
 
-/// An answer that is not understood.
+/// Returns the error for an answer that cannot be parsed.
 pub(crate) fn not_understood(program: &str, verb: &str, reason: impl Into<String>) -> ToolError {
     ToolError::Answer { command: command_line(program, &[verb]), reason: reason.into() }
 }
 
-/// The object called `key` of an answer; an empty answer has an empty one:
-/// that is how the tools say that there is nothing.
+/// Returns the object `key` of an answer. An empty answer yields an empty
+/// object: the tools print nothing when there is nothing to list.
 pub(crate) fn json_object(
     program: &str,
     verb: &str,

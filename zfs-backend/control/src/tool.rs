@@ -1,4 +1,4 @@
-//! Running `zfs`, `zpool` and their like.
+//! Execution of `zfs`, `zpool` and similar programs.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -7,58 +7,60 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a question may take. A suspended pool lets `zpool` wait for ever.
+/// Time limit of a query, in seconds. On a suspended pool `zpool` hangs
+/// forever.
 pub const QUESTION_SECONDS: u64 = 30;
-/// The most a program may say, in bytes.
+/// Most output accepted from a program, in bytes.
 pub const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 
-/// Why a program did not answer.
+/// Reason for which a program gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// It is not there, or may not be run.
+    /// The program is missing or not executable.
     #[error("cannot run {program}: {source}; is zfsutils-linux installed?")]
     Start {
-        /// What was to be run.
+        /// Name of the program.
         program: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// It ended with something else than 0.
+    /// The program exited with a status other than 0.
     #[error("{command}: {said}")]
     Failed {
         /// The command line.
         command: String,
-        /// Its status; none if a signal ended it.
+        /// Exit status; none if a signal ended it.
         status: Option<i32>,
-        /// What it wrote to its standard error.
+        /// Its error output.
         said: String,
     },
-    /// It did not end in time and was killed.
+    /// The program exceeded its time limit and was killed.
     #[error("{command}: no answer in {seconds} s; is the pool suspended? see `zpool status`")]
     TimedOut {
         /// The command line.
         command: String,
-        /// How long it had.
+        /// Time limit in seconds.
         seconds: u64,
     },
-    /// It said what nobody expects.
+    /// The output could not be parsed.
     #[error("{command}: not understood: {reason}")]
     Answer {
         /// The command line.
         command: String,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
 }
 
 impl ToolError {
-    /// Whether ZFS is not installed at all.
+    /// Returns whether ZFS is not installed at all.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Start { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether the pool, dataset or snapshot that was asked for is not there.
+    /// Returns whether the pool, dataset or snapshot of the query does not
+    /// exist.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         let words = ["does not exist", "no such pool", "could not find"];
@@ -66,8 +68,8 @@ impl ToolError {
     }
 }
 
-/// What can run a program and return what it printed. The real one is
-/// [`SystemTool`]; tests use [`Recorded`].
+/// Runs a program and returns its output. The real one is [`SystemTool`]; tests
+/// use [`Recorded`].
 pub trait Tool: Send + Sync {
     /// Runs `program` to its end and returns its standard output.
     ///
@@ -79,7 +81,7 @@ pub trait Tool: Send + Sync {
 /// Runs programs of this machine, with messages in English.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemTool {
-    /// How long each may take, in seconds.
+    /// Time limit of each program, in seconds.
     pub limit_seconds: u64,
 }
 
@@ -105,8 +107,8 @@ impl Tool for SystemTool {
         let limit = Instant::now() + Duration::from_secs(self.limit_seconds);
         let command = command_line(program, arguments);
         let Some(status) = wait_until(&mut child, limit).map_err(start)? else {
-            // A process in an uninterruptible wait outlives the signal; its
-            // pipes' readers are left behind with it.
+            // A process in an uninterruptible wait survives the signal; the
+            // readers of its pipes are left behind with it.
             let _ = child.kill();
             return Err(ToolError::TimedOut { command, seconds: self.limit_seconds });
         };
@@ -146,7 +148,7 @@ fn wait_until(child: &mut Child, limit: Instant) -> io::Result<Option<std::proce
     }
 }
 
-/// The command as a person would type it.
+/// Returns the command as typed in a shell.
 #[must_use]
 pub fn command_line(program: &str, arguments: &[&str]) -> String {
     let plain = |text: &str| {
@@ -165,10 +167,11 @@ pub fn command_line(program: &str, arguments: &[&str]) -> String {
     line
 }
 
-/// What a scripted program does: print, or fail with a status and a message.
+/// Scripted answer of a program: its output, or a status and a message.
 type Answer = Result<String, (i32, String)>;
 
-/// Answers from a script, in order; what is asked has to match. For tests.
+/// Answers from a script, in order; each command must match the script. For
+/// tests.
 #[derive(Debug, Default)]
 pub struct Recorded {
     script: Mutex<VecDeque<(String, Answer)>>,
@@ -194,7 +197,7 @@ impl Recorded {
         self
     }
 
-    /// Whether everything expected was asked.
+    /// Returns whether all expected commands were run.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.script.lock().is_ok_and(|script| script.is_empty())

@@ -1,6 +1,6 @@
-//! Waiting for changes: a `zpool events` that is started again when it ends,
-//! and the kernel's table of mounts, which tells when it changes (proc(5):
-//! poll with POLLPRI). Neither is asked when nothing happens.
+//! Notification of changes: a `zpool events` that is restarted when it ends,
+//! and the kernel's mount table, which signals changes (proc(5): poll with
+//! POLLPRI). Neither costs anything while nothing happens.
 
 use crate::events::{Event, EventReader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,29 +12,29 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The first pause before `zpool events` is started again, and the longest.
+/// First and longest pause before `zpool events` is restarted.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
-/// A run that lasted longer than this was a good one.
+/// Length after which a run counts as successful, and the pauses start over.
 const GOOD_RUN: Duration = Duration::from_secs(30);
-/// How often the watch over mounts looks whether it is to end.
+/// Interval at which the thread that watches mounts checks whether to end.
 const MOUNT_WAIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// The longest line of an event that is looked at, in bytes.
+/// Longest line of an event that is parsed, in bytes.
 const MAX_LINE_BYTES: u64 = 64 << 10;
-/// The longest complaint of `zpool` that is told, in bytes.
+/// Longest error message of `zpool` that is logged, in bytes.
 const MAX_COMPLAINT_BYTES: u64 = 1 << 10;
 
-/// Something that may have changed what there is to serve.
+/// A change that may affect what is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// ZFS reported an event.
     Event(Event),
-    /// Events may have been missed: the stream has begun again.
+    /// Events may have been missed: `zpool events` was restarted.
     Restarted,
     /// Something was mounted or unmounted.
     Mounts,
 }
 
-/// Called with every change, on threads of the watch.
+/// Callback for every change; runs on threads of the watch.
 pub type Listener = Arc<dyn Fn(Change) + Send + Sync>;
 
 #[derive(Default)]
@@ -44,7 +44,7 @@ struct Control {
     pause: (Mutex<()>, Condvar),
 }
 
-/// A watch; ends when it is dropped.
+/// A running watch; ends when it is dropped.
 pub struct Watch {
     control: Arc<Control>,
     threads: Vec<JoinHandle<()>>,
@@ -57,10 +57,10 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Watches until it is dropped.
+    /// Starts watching until the value is dropped.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// If a thread cannot be started.
     pub fn start(listener: &Listener) -> io::Result<Self> {
         let control = Arc::new(Control::default());
         let thread = |name: &str, work: fn(&Control, &Listener)| {
@@ -78,12 +78,12 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.control.stopped.store(true, Ordering::Release);
         if let Some(child) = &mut *self.control.child() {
-            // It may have ended by itself; the thread waits for it.
+            // The process may have ended by itself; the thread waits for it.
             let _ = child.kill();
         }
         self.control.pause.1.notify_all();
         for thread in self.threads.drain(..) {
-            // A panic there has been printed.
+            // A panic there has been printed already.
             let _ = thread.join();
         }
     }
@@ -101,7 +101,8 @@ impl Control {
     fn wait(&self, pause: Duration) {
         let guard = self.pause.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_stopped() {
-            // Early or late, what follows looks for itself.
+            // Waking early or late does no harm: the caller checks its state
+            // again.
             drop(self.pause.1.wait_timeout(guard, pause));
         }
     }
@@ -113,18 +114,18 @@ fn follow_events(control: &Control, listener: &Listener) {
     while !control.is_stopped() {
         let began = Instant::now();
         match run_once(control, listener) {
-            Err(error) => tracing::debug!(%error, "zpool events does not run"),
+            Err(error) => tracing::debug!(%error, "zpool events cannot be started"),
             Ok(said) if said.is_empty() || control.is_stopped() => {
                 tracing::debug!("zpool events has ended");
             }
-            // Once, not with every try.
+            // Log once, not with every attempt.
             Ok(said) if said == told => {}
             Ok(said) => {
                 tracing::warn!(
                     reason = said,
-                    "ZFS tells no events: new zvols and changed properties are found every \
-                     rescan_seconds only; what is mounted and unmounted is noticed at once. \
-                     Events take CAP_SYS_ADMIN"
+                    "ZFS reports no events: new zvols and changed properties are only found every \
+                     rescan_seconds; mounts and unmounts are still noticed at once. Events need \
+                     CAP_SYS_ADMIN"
                 );
                 told = said;
             }
@@ -134,7 +135,7 @@ fn follow_events(control: &Control, listener: &Listener) {
     }
 }
 
-/// Follows events until they end; returns what `zpool` complained about.
+/// Reads events until they end; returns the error output of `zpool`.
 fn run_once(control: &Control, listener: &Listener) -> io::Result<String> {
     let mut child = Command::new("zpool")
         .args(["events", "-f", "-v", "-H"])
@@ -151,7 +152,7 @@ fn run_once(control: &Control, listener: &Listener) -> io::Result<String> {
     }
     let ended = control.child().take();
     if let Some(mut child) = ended {
-        // When its output has ended, so has it, or is about to be.
+        // With its output closed, the process has ended or is about to end.
         let _ = child.kill();
         child.wait()?;
     }
@@ -160,7 +161,7 @@ fn run_once(control: &Control, listener: &Listener) -> io::Result<String> {
 
 fn first_line(complaints: impl io::Read) -> String {
     let mut line = String::new();
-    // What cannot be read has not been said.
+    // An error message that cannot be read is treated as empty.
     let _ = BufReader::new(complaints.take(MAX_COMPLAINT_BYTES)).read_line(&mut line);
     line.trim().to_owned()
 }
@@ -185,7 +186,8 @@ fn follow_mounts(control: &Control, listener: &Listener) {
     let table = match File::open("/proc/self/mountinfo") {
         Ok(table) => table,
         Err(error) => {
-            tracing::warn!(%error, "mounts cannot be watched; they are looked at now and then");
+            tracing::warn!(%error, "the mount table cannot be watched; mounts are only checked \
+                every rescan_seconds");
             return;
         }
     };
@@ -196,7 +198,7 @@ fn follow_mounts(control: &Control, listener: &Listener) {
             Ok(_) => listener(Change::Mounts),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
-                tracing::warn!(%error, "mounts are not watched any more");
+                tracing::warn!(%error, "the mount table is no longer watched");
                 return;
             }
         }
@@ -222,7 +224,7 @@ mod tests {
         read_events(text.as_bytes(), &listener);
         let Some(Change::Event(event)) = seen.lock().unwrap().pop() else { panic!("an event") };
         assert_eq!(event.pool.as_deref(), Some("lab"));
-        // Here without ZFS, elsewhere with: it starts and it ends.
+        // With or without ZFS installed, the watch starts and ends.
         drop(Watch::start(&listener).unwrap());
     }
 }

@@ -1,27 +1,28 @@
-//! Asking the kernel what this thread's identity may do with an open object.
+//! Query to the kernel for the rights of this thread's identity on an open
+//! object.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Rights asked about; combine with `|`.
+/// Rights to check; combine with `|`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights(libc::c_int);
 
 impl Rights {
-    /// Read, or list a directory.
+    /// Right to read, or to list a directory.
     pub const READ: Self = Self(libc::R_OK);
-    /// Write, or change a directory's entries.
+    /// Right to write, or to change a directory's entries.
     pub const WRITE: Self = Self(libc::W_OK);
-    /// Execute, or search a directory.
+    /// Right to execute, or to search a directory.
     pub const EXECUTE: Self = Self(libc::X_OK);
 
-    /// Both sets together.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of `other` is included.
+    /// Returns whether all of `other` is included.
     #[must_use]
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -35,11 +36,12 @@ impl std::ops::BitOr for Rights {
     }
 }
 
-/// Succeeds when this thread's file system identity has all of `rights` on
-/// the object behind `fd` (mode, ACL, read-only mount); `O_PATH` will do.
+/// Succeeds when this thread's file system identity has all of `rights` on the
+/// object behind `fd` (mode, ACL, read-only mount); an `O_PATH` descriptor
+/// suffices.
 ///
 /// # Errors
-/// What faccessat2(2) reports: `EACCES`, `EROFS`, or `ENOSYS` before Linux 5.8.
+/// The error of faccessat2(2): `EACCES`, `EROFS`, or `ENOSYS` before Linux 5.8.
 #[allow(unsafe_code)]
 pub fn check_access(fd: &OwnedFd, rights: Rights) -> io::Result<()> {
     // SAFETY: the path is a live, NUL-terminated, empty string; the call

@@ -4,12 +4,12 @@
 use crate::huge_pages::{HUGE_PAGE_BYTES, prefer_huge_pages};
 use std::fmt;
 
-/// What an arena consists of.
+/// Kind of pages that an arena consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// Huge pages that were set aside for the purpose (vm.nr_hugepages).
+    /// Huge pages reserved by the administrator (vm.nr_hugepages).
     Reserved,
-    /// Huge pages wherever the kernel finds some, and small ones elsewhere.
+    /// Huge pages where the kernel finds some, small ones elsewhere.
     Transparent,
 }
 
@@ -22,8 +22,8 @@ impl fmt::Display for Pages {
     }
 }
 
-/// Memory of zeros that is never freed: `bytes`, rounded up to whole huge pages.
-/// Reserved ones are taken if there are enough of them for all.
+/// Allocates zeroed memory that is never freed: `bytes`, rounded up to whole
+/// huge pages. Reserved huge pages are used if they suffice for all of it.
 #[must_use]
 pub fn allocate(bytes: usize) -> (&'static mut [u8], Pages) {
     let len = bytes.div_ceil(HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES;
@@ -33,7 +33,7 @@ pub fn allocate(bytes: usize) -> (&'static mut [u8], Pages) {
     let all = vec![0; len + HUGE_PAGE_BYTES].leak();
     let start = all.as_ptr().align_offset(HUGE_PAGE_BYTES).min(HUGE_PAGE_BYTES);
     let memory = &mut all[start..start + len];
-    // Before anything is written: what has small pages keeps them for now.
+    // Before the first write: memory with small pages keeps them for now.
     prefer_huge_pages(memory);
     (memory, Pages::Transparent)
 }
@@ -49,7 +49,7 @@ fn reserved(len: usize) -> Option<&'static mut [u8]> {
     // SAFETY: the mapping is ours. A child process does not get it: copying on
     // write would need huge pages that nobody has set aside.
     if let Err(error) = unsafe { madvise(address, len, Advice::LinuxDontFork) } {
-        tracing::debug!(%error, "children share the arena");
+        tracing::debug!(%error, "the arena is not excluded from child processes");
     }
     // SAFETY: mapped for reading and writing, zeroed, of this length, nobody
     // else's, and never unmapped.

@@ -1,4 +1,4 @@
-//! Asking block devices about themselves, and clearing ranges of them.
+//! ioctls that query block devices and clear ranges of them.
 
 use rustix::io;
 use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
@@ -12,46 +12,49 @@ const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 const BLKIOOPT: Opcode = opcode::none(0x12, 121);
 const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
 
-/// Size of the device in bytes (BLKGETSIZE64).
+/// Reads the size of the device in bytes (BLKGETSIZE64).
 ///
 /// # Errors
-/// `ENOTTY` when `fd` is no block device.
+/// `ENOTTY` if `fd` is not a block device.
 #[allow(unsafe_code)]
 pub fn size_bytes(fd: &OwnedFd) -> io::Result<u64> {
     // SAFETY: BLKGETSIZE64 writes one u64 through its argument.
     unsafe { ioctl(fd, Getter::<BLKGETSIZE64, u64>::new()) }
 }
 
-/// Logical block size in bytes: the unit of every transfer (BLKSSZGET).
+/// Reads the logical block size in bytes: the unit of every transfer
+/// (BLKSSZGET).
 ///
 /// # Errors
-/// `ENOTTY` when `fd` is no block device.
+/// `ENOTTY` if `fd` is not a block device.
 pub fn logical_block_bytes(fd: &OwnedFd) -> io::Result<u32> {
     rustix::fs::ioctl_blksszget(fd)
 }
 
-/// Physical block size in bytes (BLKPBSZGET); of a zvol, its volblocksize.
+/// Reads the physical block size in bytes (BLKPBSZGET); of a zvol, its
+/// volblocksize.
 ///
 /// # Errors
-/// `ENOTTY` when `fd` is no block device.
+/// `ENOTTY` if `fd` is not a block device.
 pub fn physical_block_bytes(fd: &OwnedFd) -> io::Result<u32> {
     rustix::fs::ioctl_blkpbszget(fd)
 }
 
-/// Preferred transfer size in bytes; 0 when the device names none (BLKIOOPT).
+/// Reads the preferred transfer size in bytes; 0 if the device names none
+/// (BLKIOOPT).
 ///
 /// # Errors
-/// `ENOTTY` when `fd` is no block device.
+/// `ENOTTY` if `fd` is not a block device.
 #[allow(unsafe_code)]
 pub fn optimal_io_bytes(fd: &OwnedFd) -> io::Result<u32> {
     // SAFETY: BLKIOOPT writes one unsigned int through its argument.
     unsafe { ioctl(fd, Getter::<BLKIOOPT, c_uint>::new()) }
 }
 
-/// Whether the device refuses writes (BLKROGET).
+/// Returns whether the device refuses writes (BLKROGET).
 ///
 /// # Errors
-/// `ENOTTY` when `fd` is no block device.
+/// `ENOTTY` if `fd` is not a block device.
 #[allow(unsafe_code)]
 pub fn is_read_only(fd: &OwnedFd) -> io::Result<bool> {
     // SAFETY: BLKROGET writes one int through its argument.
@@ -59,11 +62,12 @@ pub fn is_read_only(fd: &OwnedFd) -> io::Result<bool> {
     Ok(flag != 0)
 }
 
-/// Tells the device that the range's content is not needed (BLKDISCARD). The
-/// range must consist of whole logical blocks.
+/// Discards the content of the range (BLKDISCARD). The range must consist of
+/// whole logical blocks.
 ///
 /// # Errors
-/// `EOPNOTSUPP` when the device cannot; `EINVAL` for a range it has not.
+/// `EOPNOTSUPP` if the device does not support it; `EINVAL` for a range outside
+/// the device.
 #[allow(unsafe_code)]
 pub fn discard(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
     // SAFETY: BLKDISCARD reads two u64 through its argument, and no memory of
@@ -76,7 +80,7 @@ pub fn discard(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
 /// consist of whole logical blocks.
 ///
 /// # Errors
-/// `EINVAL` for a range the device has not; what writing reports.
+/// `EINVAL` for a range outside the device; errors of writing.
 #[allow(unsafe_code)]
 pub fn zero_out(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
     // SAFETY: BLKZEROOUT reads two u64 through its argument, and no memory of

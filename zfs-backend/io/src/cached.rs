@@ -1,4 +1,4 @@
-//! What can be answered from memory, at once, on the calling thread.
+//! Reads and queries answered from memory at once, on the calling thread.
 
 use rustix::fs::{FileType, Stat, fstat, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -6,10 +6,10 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Reads what the page cache holds, without waiting for a disk
+/// Reads data from the page cache, without waiting for a disk
 /// (`preadv2(RWF_NOWAIT)`). `Some(Ok(n))` may be short: 0 means end of file,
 /// anything else that the rest is not in memory or the file ends. `None`: not
-/// in memory, or the file system cannot tell; ask the engine.
+/// in memory, or the file system cannot tell; read through the engine.
 pub fn try_read_cached(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
     loop {
         match preadv2(fd, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
@@ -22,9 +22,9 @@ pub fn try_read_cached(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Option<io::
     }
 }
 
-/// Whether it is a file whose only storage is memory (tmpfs). Such files know no
-/// RWF_NOWAIT, and need none: there is no disk to wait for. A device's node lies
-/// in memory as well (devtmpfs), but not what is behind it.
+/// Returns whether the only storage of a file is memory (tmpfs). Such files do
+/// not support RWF_NOWAIT and do not need it: there is no disk to wait for. The
+/// node of a device lies in memory as well (devtmpfs), but not its data.
 #[must_use]
 pub fn lies_in_memory(fd: &OwnedFd) -> bool {
     const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -43,10 +43,10 @@ fn read_in_memory(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Option<io::Resul
     }
 }
 
-/// Set when the kernel has no cachestat(2) (before 6.5).
+/// Set if the kernel has no cachestat(2) (before 6.5).
 static CACHESTAT_MISSING: AtomicBool = AtomicBool::new(false);
 
-/// cachestat(2), the same number on every architecture.
+/// System call number of cachestat(2), the same on every architecture.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 #[repr(C)]
@@ -65,8 +65,8 @@ struct Cachestat {
     recently_evicted: u64,
 }
 
-/// Whether every page of the range is in the page cache now. A file system
-/// with a cache of its own (ZFS) answers no.
+/// Returns whether every page of the range is in the page cache now. For a file
+/// system with its own cache (ZFS) this is false.
 #[must_use]
 #[allow(unsafe_code)]
 pub fn is_resident(fd: &OwnedFd, offset: u64, len: u64) -> bool {
@@ -99,7 +99,8 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// Its node is in devtmpfs; writing to a zvol is no work of memory.
+    /// The node of a device is in devtmpfs, but writes to a zvol do not end in
+    /// memory.
     #[test]
     fn a_device_does_not_lie_in_memory() {
         let node = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());

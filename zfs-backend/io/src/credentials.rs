@@ -1,11 +1,11 @@
-//! Running a piece of work under a caller's file system identity.
+//! Execution of work under a caller's file system identity.
 //!
 //! Linux keeps fsuid, fsgid and the supplementary groups per thread when they
 //! are set by the bare system calls. With an fsuid other than 0 the kernel
-//! drops the capabilities that override file permissions from the effective
-//! set of the thread (capabilities(7)), and gives them back with fsuid 0.
-//! Switching is done only by a process whose effective user is root: anybody
-//! else would keep its capabilities while wearing another's uid.
+//! drops the capabilities that override file permissions from the effective set
+//! of the thread (capabilities(7)), and gives them back with fsuid 0. Only a
+//! process whose effective user is root switches: any other would keep its
+//! capabilities under a foreign uid.
 
 use crate::set_id;
 use std::cell::{Cell, RefCell};
@@ -14,24 +14,25 @@ use std::sync::{Arc, OnceLock};
 use zgate_store::Caller;
 
 thread_local! {
-    /// The identity this thread wears; `None` is the process's own.
+    /// Present identity of this thread; `None` is the process's own.
     static WORN: RefCell<Option<Caller>> = const { RefCell::new(None) };
-    /// Whether this thread takes on no other; see [`keep_identity`].
+    /// Set if this thread never takes on another identity; see
+    /// [`keep_identity`].
     static KEPT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From here on this thread takes on no other identity: work of others goes to
-/// threads that may.
+/// Pins this thread to its identity: work under other identities goes to other
+/// threads.
 ///
-/// For threads that use RDMA. Linux refuses what is written to the device files
-/// of verbs and of the connection manager by a thread whose credentials are not
-/// the very ones the file was opened with, and a thread that went to another
-/// identity and back has new ones, equal but not the same.
+/// For threads that use RDMA. Linux refuses writes to the device files of verbs
+/// and of the connection manager from a thread whose credentials are not the
+/// very object the file was opened with. A thread that switched to another
+/// identity and back has new credentials, equal but not identical.
 pub fn keep_identity() {
     KEPT.set(true);
 }
 
-/// The process's own identity, as it was at first use.
+/// Returns the process's own identity, as it was at first use.
 pub fn process_identity() -> &'static Caller {
     static IDENTITY: OnceLock<Caller> = OnceLock::new();
     IDENTITY.get_or_init(|| Caller {
@@ -43,8 +44,8 @@ pub fn process_identity() -> &'static Caller {
     })
 }
 
-/// Whether this process can take on other identities: it is root and a trial
-/// on a scratch thread succeeded.
+/// Returns whether this process can take on other identities: it is root, and a
+/// trial on a scratch thread succeeded.
 #[must_use]
 pub fn can_switch() -> bool {
     static VERDICT: OnceLock<bool> = OnceLock::new();
@@ -58,7 +59,8 @@ pub fn can_switch() -> bool {
     })
 }
 
-/// Whether `who` needs no switching: the superuser with the process's group.
+/// Returns whether `who` needs no switch: the superuser with the process's
+/// group.
 fn is_process(who: &Caller) -> bool {
     let process = process_identity();
     who.uid == process.uid
@@ -66,11 +68,11 @@ fn is_process(who: &Caller) -> bool {
         && (who.groups == process.groups || (who.uid == 0 && who.groups.is_empty()))
 }
 
-/// Runs `work` as `who` on this thread and goes back to the identity before.
+/// Runs `work` as `who` on this thread and then restores the previous identity.
 ///
 /// # Errors
-/// `EPERM` when the identity cannot be taken on, as on a thread that keeps its
-/// own; `work` has not run then.
+/// `EPERM` if the identity cannot be taken on, as on a pinned thread; `work`
+/// has not run then.
 pub fn as_caller<T>(who: &Caller, work: impl FnOnce() -> T) -> io::Result<T> {
     let before = WORN.with_borrow(Clone::clone);
     let _back = Back(before);
@@ -78,8 +80,8 @@ pub fn as_caller<T>(who: &Caller, work: impl FnOnce() -> T) -> io::Result<T> {
     Ok(work())
 }
 
-/// Runs `work` under the process's own identity and goes back to the identity
-/// before.
+/// Runs `work` under the process's own identity and then restores the previous
+/// identity.
 pub fn as_process<T>(work: impl FnOnce() -> T) -> T {
     let before = WORN.with_borrow(Clone::clone);
     if before.is_none() {
@@ -90,7 +92,7 @@ pub fn as_process<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Returns the thread to an earlier identity, also when the work panics.
+/// Restores an earlier identity of the thread when dropped, also after a panic.
 struct Back(Option<Caller>);
 
 impl Drop for Back {
@@ -129,7 +131,7 @@ pub(crate) fn assume(who: &Caller) -> io::Result<()> {
     }
 }
 
-/// Takes the process's own identity back on.
+/// Restores the process's own identity.
 pub(crate) fn restore() {
     if WORN.with_borrow(Option::is_none) {
         return;
@@ -140,7 +142,8 @@ pub(crate) fn restore() {
     WORN.set(None);
 }
 
-/// A thread that cannot take its identity off must not serve anybody else.
+/// Ends the process: a thread that cannot restore its identity must not serve
+/// another caller.
 fn give_up() -> ! {
     tracing::error!("a thread cannot restore its own identity; stopping the process");
     std::process::abort();
@@ -160,9 +163,9 @@ fn wear(who: &Caller) -> io::Result<()> {
     if status != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: both calls take plain numbers and change this thread only. Asking
-    // with -1 changes nothing and tells what holds now, as neither call reports
-    // failure.
+    // SAFETY: both calls take plain numbers and change this thread only. A call
+    // with -1 changes nothing and returns the present value, which is needed
+    // because neither call reports failure.
     let (gid, uid) = unsafe {
         libc::setfsgid(who.gid);
         libc::setfsuid(who.uid);

@@ -1,4 +1,4 @@
-//! The boundary all file and block I/O goes through.
+//! The engine through which all file and block I/O goes.
 
 use crate::cached::try_read_cached;
 use crate::queue::{Demand, Limits, StoreSlot};
@@ -15,19 +15,19 @@ use std::sync::Arc;
 use zgate_store::buffer::BUFFER_ALIGNMENT_BYTES;
 use zgate_store::{AlignedBuf, Caller};
 
-/// What the configuration asks for.
+/// Engine requested by the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineChoice {
     /// io_uring where the kernel allows it, else threads.
     #[default]
     Auto,
-    /// io_uring or nothing.
+    /// io_uring; an error if the kernel does not allow it.
     Uring,
-    /// Threads.
+    /// A pool of threads.
     Threads,
 }
 
-/// What an engine runs on.
+/// Engine in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
     /// io_uring; plain writes to the page cache go to the threads.
@@ -36,12 +36,12 @@ pub enum EngineKind {
     Threads,
 }
 
-/// How stable a write is before it is reported done.
+/// Required stability of a write before it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteSync {
     /// In the kernel's cache.
     None,
-    /// The data, and the metadata needed to find it (RWF_DSYNC).
+    /// Data, and the metadata needed to find it (RWF_DSYNC).
     Data,
     /// Data and all metadata (RWF_SYNC).
     Full,
@@ -69,9 +69,9 @@ struct Inner {
 
 /// An io engine. Cloning shares it; any thread with a tokio runtime may use it.
 ///
-/// Each store ([`StoreName`]) has workers of its own: one that does not answer
-/// stops nobody else. What would wait for a store whose workers have all been
-/// stuck for some seconds fails with `ENOBUFS`: it may be tried again later.
+/// Each store ([`StoreName`]) has its own workers, so that one that hangs does
+/// not stop the others. Requests to a store whose workers have all been stuck
+/// for some seconds fail with `ENOBUFS`: the client may retry later.
 #[derive(Clone)]
 pub struct IoEngine {
     inner: Arc<Inner>,
@@ -88,11 +88,11 @@ impl std::fmt::Debug for IoEngine {
 
 impl IoEngine {
     /// Starts an engine with `worker_threads` threads for metadata and as many
-    /// for data. A store has at most as many of each; more are started while
-    /// several stores need them.
+    /// for data. One store uses at most that many of each; more are started
+    /// while several stores need them.
     ///
     /// # Errors
-    /// When threads cannot be started, or io_uring was demanded and the kernel
+    /// If threads cannot be started, or io_uring was required and the kernel
     /// refuses it.
     pub fn new(choice: EngineChoice, worker_threads: usize) -> io::Result<Self> {
         let (kind, reason) = match choice {
@@ -121,36 +121,36 @@ impl IoEngine {
         })
     }
 
-    /// The same engine for work on this store.
+    /// Returns the same engine for work on this store.
     #[must_use]
     pub fn for_store(&self, store: &StoreName) -> Self {
         let store = self.inner.stores.slot(store);
         Self { inner: Arc::clone(&self.inner), store, demand: Demand::Refusable }
     }
 
-    /// The same engine for requests that wait however long the store takes: a
-    /// disk's, whose refusal hosts take for its failure, and who have time limits
-    /// of their own, and what cannot be taken back. They are to be bounded where
-    /// they are taken in.
+    /// Returns the same engine for requests that wait as long as the store
+    /// takes: requests of a disk, because initiators treat a refusal as a
+    /// failed disk and have time limits of their own, and operations that
+    /// cannot be undone. The caller must bound their number.
     #[must_use]
     pub fn patient(&self) -> Self {
         Self { demand: Demand::Certain, ..self.clone() }
     }
 
-    /// What it runs on.
+    /// Returns the engine in use.
     #[must_use]
     pub fn kind(&self) -> EngineKind {
         self.inner.kind
     }
 
-    /// Why it runs on that.
+    /// Returns the reason for its choice.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.inner.reason
     }
 
     /// Reads until the buffer is full or the file ends; returns the count and
-    /// the buffer. What the page cache holds is read at once on this thread.
+    /// the buffer. Data in the page cache is read at once on this thread.
     pub async fn read(
         &self,
         fd: &Arc<OwnedFd>,
@@ -179,8 +179,9 @@ impl IoEngine {
         self.read_rest(fd, offset, buf, 0, 1).await
     }
 
-    /// The same for a descriptor with O_DIRECT: what comes short of whole
-    /// pages is the file's end, behind which such a descriptor reads nothing.
+    /// Reads from a descriptor with O_DIRECT: a count that is not a multiple of
+    /// whole pages marks the end of the file, behind which such a descriptor
+    /// returns nothing.
     pub async fn read_direct(
         &self,
         fd: &Arc<OwnedFd>,
@@ -240,12 +241,12 @@ impl IoEngine {
         outcome.unwrap_or_else(|error| (Err(error), AlignedBuf::zeroed(0)))
     }
 
-    /// Writes all of `data`, the way the descriptor has. `Ok(n)` with `n` short
-    /// of it means that the rest failed, most often for lack of space; what was
-    /// written has the stability asked for.
+    /// Writes all of `data`, by the method of the descriptor. `Ok(n)` with a
+    /// smaller `n` means that the rest failed, usually for lack of space; the
+    /// data written has the requested stability.
     ///
     /// # Errors
-    /// What pwritev2(2) reports when nothing was written.
+    /// The error of pwritev2(2), if nothing was written.
     pub async fn write_from(
         &self,
         (fd, mode): (&Arc<OwnedFd>, impl Into<WriteMode>),
@@ -255,7 +256,8 @@ impl IoEngine {
     ) -> io::Result<usize> {
         let WriteMode { way, set_id } = mode.into();
         if way == WriteWay::Memory {
-            // This thread keeps its credentials: RDMA devices demand that.
+            // This thread keeps its credentials, because RDMA devices require
+            // that.
             set_id.clear(fd)?;
             return write_blocking(fd, offset, &data, 0, sync);
         }
@@ -295,20 +297,20 @@ impl IoEngine {
         self.inner.data.run((self.store, self.demand), None, write).await?
     }
 
-    /// Whether a write goes to the ring. A plain write to the page cache does
-    /// not: file systems without NOWAIT writes make io_uring hand it to a
-    /// kernel worker, which takes three times as long as our own (77 against
-    /// 26 µs for 4 KiB on ext4).
+    /// Returns whether a write goes to the ring. A plain write to the page
+    /// cache does not: on file systems without NOWAIT writes, io_uring passes
+    /// it to a kernel worker, which takes three times as long as our own (77
+    /// against 26 µs for 4 KiB on ext4).
     fn writes_by_ring(&self, way: WriteWay, sync: WriteSync) -> bool {
         let by_ring = sync != WriteSync::None || way == WriteWay::Direct;
         self.inner.kind == EngineKind::Uring && by_ring
     }
 
-    /// Brings what was written to stable storage; with `data_only`, without
+    /// Brings written data to stable storage; with `data_only`, without
     /// metadata that reading does not need.
     ///
     /// # Errors
-    /// What fsync(2) reports.
+    /// The error of fsync(2).
     pub async fn sync(&self, fd: &Arc<OwnedFd>, data_only: bool) -> io::Result<()> {
         if self.inner.kind == EngineKind::Uring
             && let Ok(answer) = uring::submit(self.store, fd, Request::Sync { data_only })
@@ -327,11 +329,11 @@ impl IoEngine {
             .await?
     }
 
-    /// Runs a short blocking call on a metadata worker, under the process's
-    /// own identity. A panic continues in the caller.
+    /// Runs a short blocking call on a metadata worker, under the process's own
+    /// identity. A panic propagates to the caller.
     ///
     /// # Errors
-    /// When the pool has ended.
+    /// If the pool has ended.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -342,8 +344,8 @@ impl IoEngine {
     /// Runs a short blocking call on a metadata worker as `who`.
     ///
     /// # Errors
-    /// `EPERM` when the identity cannot be taken on, `ENOBUFS` when the store
-    /// does not answer; the work has not run.
+    /// `EPERM` if the identity cannot be taken on, `ENOBUFS` if the store does
+    /// not answer; the work has not run.
     pub async fn run_as<T: Send + 'static>(
         &self,
         who: Caller,
@@ -352,8 +354,8 @@ impl IoEngine {
         self.inner.metadata.run((self.store, self.demand), Some(who), work).await
     }
 
-    /// Runs a short blocking call on a metadata worker that nobody waits for:
-    /// closing files, for one, which may free their space.
+    /// Runs a short blocking call on a metadata worker without waiting for it:
+    /// closing files, for example, which may free their space.
     pub fn detach(&self, work: impl FnOnce() + Send + 'static) {
         self.inner.metadata.detach(self.store, work);
     }
@@ -362,7 +364,7 @@ impl IoEngine {
     /// data worker, under the process's own identity.
     ///
     /// # Errors
-    /// When the pool has ended.
+    /// If the pool has ended.
     pub async fn run_long<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -371,7 +373,7 @@ impl IoEngine {
     }
 }
 
-/// The ring went away with the request; happens only when a runtime ends.
+/// Error for a request whose ring has gone; happens only when a runtime ends.
 fn lost() -> io::Error {
     io::Error::other("the io engine lost the request")
 }
@@ -382,7 +384,7 @@ fn read_blocking(
     buf: &mut AlignedBuf,
     (mut filled, whole_bytes): (usize, usize),
 ) -> io::Result<usize> {
-    // What is short of whole pieces is the end.
+    // A count that is not a multiple of whole pieces marks the end.
     while filled < buf.len() && filled.is_multiple_of(whole_bytes) {
         let at = offset.saturating_add(filled as u64);
         match preadv2(fd, &mut [IoSliceMut::new(&mut buf[filled..])], at, ReadWriteFlags::empty()) {
@@ -411,7 +413,8 @@ fn write_blocking(
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => done += count,
             Err(Errno::INTR) => {}
-            // A file system without per-write syncing: sync at the end.
+            // The file system does not support per-write syncing: sync at the
+            // end.
             Err(Errno::OPNOTSUPP) if !flags.is_empty() => flags = ReadWriteFlags::empty(),
             Err(_) if done > 0 => break,
             Err(errno) => return Err(errno.into()),

@@ -7,10 +7,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// Longest handle the kernel issues, in bytes.
 pub const MAX_KERNEL_HANDLE_BYTES: usize = 128;
 
-/// A handle as the kernel issues it, and the mount it was found in.
+/// A handle issued by the kernel, and the mount it was found in.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelHandle {
-    /// File system specific kind of handle.
+    /// File system specific type of the handle.
     pub handle_type: i32,
     /// Mount the object was reached through (first column of mountinfo).
     pub mount_id: i32,
@@ -19,7 +19,7 @@ pub struct KernelHandle {
 }
 
 impl KernelHandle {
-    /// A handle from its parts; `None` when it is too long.
+    /// Builds a handle from its parts; `None` if it is too long.
     #[must_use]
     pub fn from_parts(handle_type: i32, raw: &[u8]) -> Option<Self> {
         let mut bytes = [0; MAX_KERNEL_HANDLE_BYTES];
@@ -27,7 +27,7 @@ impl KernelHandle {
         Some(Self { handle_type, mount_id: 0, len: raw.len(), bytes })
     }
 
-    /// The opaque bytes.
+    /// Returns the opaque bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
@@ -42,12 +42,12 @@ struct RawHandle {
     bytes: [u8; MAX_KERNEL_HANDLE_BYTES],
 }
 
-/// The handle of `name` in `dir`, or of `dir` itself when `name` is empty. A
-/// symbolic link is not followed; a mount is crossed.
+/// Returns the handle of `name` in `dir`, or of `dir` itself if `name` is
+/// empty. A symbolic link is not followed; a mount is crossed.
 ///
 /// # Errors
-/// What name_to_handle_at(2) reports; `EOPNOTSUPP` where the file system has
-/// no handles.
+/// The error of name_to_handle_at(2); `EOPNOTSUPP` if the file system has no
+/// handles.
 #[allow(unsafe_code)]
 pub fn name_to_handle(dir: &OwnedFd, name: &CStr) -> io::Result<KernelHandle> {
     let mut raw = RawHandle {
@@ -80,7 +80,7 @@ pub fn name_to_handle(dir: &OwnedFd, name: &CStr) -> io::Result<KernelHandle> {
 /// open without `O_PATH`. Needs CAP_DAC_READ_SEARCH.
 ///
 /// # Errors
-/// `ESTALE` when the object is gone; else what open_by_handle_at(2) reports.
+/// `ESTALE` if the object is gone; else the error of open_by_handle_at(2).
 #[allow(unsafe_code)]
 pub fn open_by_handle(mount: &OwnedFd, handle: &KernelHandle) -> io::Result<OwnedFd> {
     let mut raw = RawHandle {

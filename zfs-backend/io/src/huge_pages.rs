@@ -1,12 +1,12 @@
-//! Large pages for memory that is filled once: a fault for each 2 MiB instead
-//! of one for each 4 KiB.
+//! Huge pages for memory that is filled once: one page fault for each 2 MiB
+//! instead of each 4 KiB.
 #![allow(unsafe_code, reason = "madvise is a system call on an address")]
 
 /// Size and alignment of a huge page on x86-64 and arm64, in bytes.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Asks the kernel to back `memory` with huge pages, as far as it covers whole
-/// ones. It is advice: where the kernel cannot, nothing changes.
+/// Asks the kernel to back the whole huge pages within `memory`. This is
+/// advice: if the kernel cannot, nothing changes.
 pub fn prefer_huge_pages(memory: &mut [u8]) {
     let skip = memory.as_ptr().align_offset(HUGE_PAGE_BYTES);
     let Some(rest) = memory.get_mut(skip..) else { return };
@@ -20,7 +20,7 @@ pub fn prefer_huge_pages(memory: &mut [u8]) {
         rustix::mm::madvise(rest.as_mut_ptr().cast(), len, rustix::mm::Advice::LinuxHugepage)
     };
     if let Err(error) = advised {
-        tracing::trace!(%error, "no huge pages");
+        tracing::trace!(%error, "the kernel gives no huge pages");
     }
 }
 

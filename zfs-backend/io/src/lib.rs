@@ -1,16 +1,20 @@
-//! The io engines: how bytes and blocking calls leave a core's thread.
+//! The I/O engines: asynchronous file I/O and blocking calls for the threads of
+//! the cores.
 //!
 //! * [`IoEngine`] reads, writes and syncs through io_uring or a thread pool,
 //!   and runs blocking metadata work on its own workers.
-//! * [`StoreName`] says what hangs together below: each has workers of its own.
-//! * [`cached`] answers from the page cache without leaving the thread.
-//! * [`credentials`] switches one thread to a caller's identity, and
-//!   [`set_id`] decides about set-id bits of files that change.
-//! * [`access_check`], [`arena`], [`block_ioctl`], [`file_handle`], [`huge_pages`],
-//!   [`low_water`] and [`share_blocks`] wrap system calls rustix lacks.
+//! * [`StoreName`] names the storage that fails as a unit: each has its own
+//!   workers.
+//! * [`cached`] reads from the page cache without leaving the thread.
+//! * [`credentials`] switches one thread to a caller's identity, and [`set_id`]
+//!   handles set-id bits of files that change.
+//! * [`access_check`], [`arena`], [`block_ioctl`], [`file_handle`],
+//!   [`huge_pages`], [`low_water`] and [`share_blocks`] wrap system calls that
+//!   rustix lacks.
+//! * [`mountinfo`] reads the mount table.
 //!
-//! This is one of the two places of the house where `unsafe` may stand; every
-//! block says why it is sound, and what leaves this crate is safe.
+//! This is one of the few crates in which `unsafe` is allowed; every block
+//! states why it is sound, and the public interface is safe.
 
 pub mod access_check;
 pub mod arena;
@@ -21,6 +25,7 @@ pub mod engine;
 pub mod file_handle;
 pub mod huge_pages;
 pub mod low_water;
+pub mod mountinfo;
 mod queue;
 mod quiet;
 pub mod reuse;

@@ -1,14 +1,16 @@
-//! How much has to arrive before a reader of a socket is woken (SO_RCVLOWAT).
+//! Number of bytes that must arrive before a reader of a socket is woken
+//! (SO_RCVLOWAT).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// From now on a wait for `socket` to be readable ends when `bytes` have arrived,
-/// or the peer has ended the stream. The kernel takes less where the socket has
-/// no room for as much. A read that does not wait still takes what there is.
+/// Sets the low-water mark: a wait for `socket` to be readable ends when
+/// `bytes` have arrived, or the peer has ended the stream. The kernel uses less
+/// if the socket's buffer is smaller. A read that does not wait still returns
+/// the bytes present.
 ///
 /// # Errors
-/// What setsockopt(2) reports.
+/// The error of setsockopt(2).
 #[allow(unsafe_code)]
 pub fn set(socket: impl AsFd, bytes: usize) -> io::Result<()> {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);

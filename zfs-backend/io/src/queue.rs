@@ -1,6 +1,5 @@
-//! Which job runs next: every store has a queue and a number of workers of its
-//! own out of those there are. A store that does not answer fills its own
-//! workers and its own queue, and no others.
+//! Order of jobs: every store has its own queue and its own share of the
+//! workers. A store that hangs fills its own queue and workers only.
 
 use crate::quiet::UnderWay;
 use std::collections::VecDeque;
@@ -9,32 +8,33 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct StoreSlot(pub(crate) usize);
 
-/// What stores may take of a pool.
+/// Limits of a pool for its stores.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Workers of one store.
+    /// Most workers of one store.
     pub(crate) per_store: usize,
-    /// Workers of all stores. Each store may have one whatever the others have.
+    /// Most workers of all stores together. Each store may have one beyond it.
     pub(crate) total: usize,
-    /// Jobs of one store that wait for a worker.
+    /// Most jobs of one store that wait for a worker.
     pub(crate) queued: usize,
 }
 
-/// Whether a job can be turned away.
+/// Treatment of a job when its store is overloaded or hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// Somebody waits for it, and is told.
+    /// The job may be refused: its caller waits and receives the error.
     Refusable,
-    /// It waits however long it takes: closing a file, a host's command.
+    /// The job waits as long as it takes: closing a file, a command of an
+    /// initiator.
     Certain,
 }
 
-/// What became of a job that was taken in.
+/// State of a job that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A worker can begin it now. `first`: its store has nothing else.
+    /// A worker can begin it now.
     Ready {
-        /// The store has no worker and waits for no other job.
+        /// Set if its store has no worker and no other job waiting.
         first: bool,
     },
     /// It waits for one of its store's workers.
@@ -44,7 +44,7 @@ pub(crate) enum Place {
 struct Queue<J> {
     jobs: VecDeque<(Demand, J)>,
     under_way: UnderWay,
-    /// It stands in the line of those whose jobs may begin.
+    /// Set while the store stands in `line`.
     in_line: bool,
 }
 
@@ -52,15 +52,15 @@ struct Queue<J> {
 pub(crate) struct Queues<J> {
     limits: Limits,
     stores: Vec<Queue<J>>,
-    /// Stores with a job that may begin, in turn.
+    /// Stores with a job that may begin, served in turn.
     line: VecDeque<StoreSlot>,
     running: usize,
 }
 
-/// A store that was found hanging, and the jobs it is relieved of.
+/// A store that was found hanging, and its waiting jobs.
 pub(crate) struct Hanging<J> {
     pub(crate) store: StoreSlot,
-    /// Calls that do not return.
+    /// Number of calls that do not return.
     pub(crate) under_way: usize,
     pub(crate) refused: Vec<J>,
 }
@@ -86,10 +86,10 @@ impl<J> Queues<J> {
         &mut self.stores[store.0]
     }
 
-    /// Takes a job in.
+    /// Accepts a job.
     ///
     /// # Errors
-    /// The job, when its store hangs or too many wait for it already.
+    /// The job, if its store hangs or too many jobs wait for it already.
     pub(crate) fn push(&mut self, store: StoreSlot, demand: Demand, job: J) -> Result<Place, J> {
         let Limits { per_store, queued, .. } = self.limits;
         let queue = self.queue(store);
@@ -117,7 +117,7 @@ impl<J> Queues<J> {
         }
     }
 
-    /// The next job to run.
+    /// Takes the next job to run.
     pub(crate) fn take(&mut self) -> Option<(StoreSlot, J)> {
         let room = self.running < self.limits.total;
         let may = |store: &StoreSlot| room || self.stores[store.0].under_way.count() == 0;
@@ -132,8 +132,8 @@ impl<J> Queues<J> {
         Some((store, job))
     }
 
-    /// Notes that a job of the store has ended. Returns whether the store was
-    /// taken for hanging.
+    /// Records that a job of the store has ended. Returns whether the store was
+    /// considered hanging.
     pub(crate) fn end(&mut self, store: StoreSlot) -> bool {
         self.running = self.running.saturating_sub(1);
         let hung = self.queue(store).under_way.end();
@@ -141,7 +141,7 @@ impl<J> Queues<J> {
         hung
     }
 
-    /// Workers that would have work now.
+    /// Returns the number of workers that would have work now.
     pub(crate) fn busy_workers(&self) -> usize {
         let may_begin = |store: &StoreSlot| {
             let queue = &self.stores[store.0];
@@ -150,19 +150,19 @@ impl<J> Queues<J> {
         self.running + self.line.iter().map(may_begin).sum::<usize>()
     }
 
-    /// Jobs under way.
+    /// Returns the number of running jobs.
     #[cfg(test)]
     pub(crate) fn running(&self) -> usize {
         self.running
     }
 
-    /// Whether jobs wait for workers of their stores.
+    /// Returns whether jobs wait for workers of their stores.
     pub(crate) fn has_waiting(&self) -> bool {
         self.stores.iter().any(|queue| !queue.jobs.is_empty())
     }
 
-    /// Looks at the stores that jobs wait for; returns those that hang, with
-    /// what is to be told so.
+    /// Checks the stores that jobs wait for; returns those found hanging, with
+    /// the jobs to be refused.
     pub(crate) fn look(&mut self) -> Vec<Hanging<J>> {
         let per_store = self.limits.per_store;
         let mut hanging = Vec::new();
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(found[0].refused, [2, 3]);
         assert_eq!(queues.push(HUNG, Demand::Refusable, 5), Err(5), "nobody waits again");
         assert!(queues.look().is_empty(), "said once");
-        // It answers again.
+        // The store answers again.
         assert!(queues.end(HUNG));
         assert_eq!(queues.take(), Some((HUNG, 9)), "a file is closed all the same");
         assert_eq!(queues.push(HUNG, Demand::Refusable, 6), Ok(Place::Behind));

@@ -1,17 +1,17 @@
-//! How a store that does not answer is recognised: it has work under way and
-//! ends none of it, look after look.
+//! Detection of a store that hangs: it has requests in flight, and none of them
+//! ends over several checks.
 
-/// Looks without an end of anything after which a store counts as slow: what is
-/// taken in for it gets bounds of its own.
+/// Number of checks without a completed request after which a store counts as
+/// slow: its new requests are limited.
 pub(crate) const SLOW_LOOKS: u32 = 2;
-/// Looks after which it counts as hanging: who waits for it is sent away to
-/// come again.
+/// Number of checks after which a store counts as hanging: waiting requests are
+/// refused, and clients retry.
 pub(crate) const HANGING_LOOKS: u32 = 5;
 const _: () = assert!(SLOW_LOOKS < HANGING_LOOKS);
-/// Time between looks.
+/// Time between checks.
 pub(crate) const LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// What one store has under way in one place (a pool of workers, a ring).
+/// Requests of one store in flight in one place (a pool of workers, a ring).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UnderWay {
     count: usize,
@@ -19,18 +19,18 @@ pub(crate) struct UnderWay {
 }
 
 impl UnderWay {
-    /// Requests under way.
+    /// Returns the number of requests in flight.
     pub(crate) fn count(self) -> usize {
         self.count
     }
 
-    /// Notes that a request begins.
+    /// Records the start of a request.
     pub(crate) fn begin(&mut self) {
         self.count += 1;
     }
 
-    /// Notes that a request has ended, however: the store answers. Returns
-    /// whether it was taken for hanging until now.
+    /// Records the end of a request, successful or not: the store answers.
+    /// Returns whether it was considered hanging until now.
     pub(crate) fn end(&mut self) -> bool {
         let hung = self.is_hanging();
         self.count = self.count.saturating_sub(1);
@@ -38,7 +38,8 @@ impl UnderWay {
         hung
     }
 
-    /// Looks at it. Returns whether it is found to hang now, for the first time.
+    /// Checks the store. Returns whether it is found hanging for the first
+    /// time.
     pub(crate) fn look(&mut self) -> bool {
         if self.count == 0 {
             self.quiet_looks = 0;
@@ -48,12 +49,13 @@ impl UnderWay {
         self.quiet_looks == HANGING_LOOKS
     }
 
-    /// Whether nothing has ended for a while.
+    /// Returns whether no request has ended for some time.
     pub(crate) fn is_slow(self) -> bool {
         self.quiet_looks >= SLOW_LOOKS
     }
 
-    /// Whether nothing has ended for so long that nothing more is to wait.
+    /// Returns whether no request has ended for so long that no further request
+    /// should wait.
     pub(crate) fn is_hanging(self) -> bool {
         self.quiet_looks >= HANGING_LOOKS
     }

@@ -1,11 +1,11 @@
-//! Memory that is used again: whoever got it has let it go, and what was in it
-//! is to be overwritten. Nothing is cleared, no page is faulted in anew.
-#![allow(unsafe_code, reason = "what is in used memory is initialised, which no type says")]
+//! Reuse of memory after its last user has dropped it. Its old content is to be
+//! overwritten: nothing is cleared, and no page is faulted in again.
+#![allow(unsafe_code, reason = "reused memory is initialised, which no type expresses")]
 
 use crate::huge_pages::prefer_huge_pages;
 use bytes::BytesMut;
 
-/// Keeps a stretch of memory from being freed after its last user.
+/// Keeps memory from being freed after its last user.
 #[derive(Debug)]
 pub struct Anchor {
     handle: BytesMut,
@@ -13,46 +13,45 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// Of all of `memory`, every byte of which is initialised.
+    /// Anchors all of `memory`, every byte of which is initialised.
     #[must_use]
     pub fn new(memory: &mut BytesMut) -> Self {
         let bytes = memory.len();
         Self { handle: memory.split_to(0), bytes }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there are no bytes.
+    /// Returns whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// The memory again with whatever is in it, if nobody else has a part of
-    /// it; the anchor otherwise.
+    /// Takes the memory back with its present content, if no other reference to
+    /// it is left; else returns the anchor.
     ///
     /// # Errors
-    /// The anchor, when the memory is in use.
+    /// The anchor, if the memory is in use.
     pub fn take(mut self) -> Result<BytesMut, Self> {
         if !self.handle.try_reclaim(self.bytes) {
             return Err(self);
         }
         // SAFETY: the capacity is there, as just reclaimed, and begins where it
-        // began: an allocation is taken back in place. All of it was
-        // initialised when the anchor was made, and bytes stay so whoever
-        // writes them.
+        // began: an allocation is reclaimed in place. All of it was initialised
+        // when the anchor was made, and initialised bytes stay initialised.
         unsafe { self.handle.set_len(self.bytes) };
         Ok(self.handle)
     }
 }
 
-/// Has the kernel give `memory` its pages now, all in one call, huge ones if
-/// `huge`: cheaper than a fault for each, and not while a socket is read. It is
-/// advice: where the kernel cannot, faults do it later.
+/// Has the kernel allocate the pages of `memory` now, in one call, as huge
+/// pages if `huge`: cheaper than a fault for each page while a socket is read.
+/// This is advice: if the kernel cannot, faults do it later.
 pub fn populate(memory: &mut [u8], huge: bool) {
     if huge {
         prefer_huge_pages(memory);
@@ -69,11 +68,11 @@ pub fn populate(memory: &mut [u8], huge: bool) {
         rustix::mm::madvise(rest.as_mut_ptr().cast(), len, rustix::mm::Advice::LinuxPopulateWrite)
     };
     if let Err(error) = populated {
-        tracing::trace!(%error, "memory is not populated in advance");
+        tracing::trace!(%error, "memory cannot be populated in advance");
     }
 }
 
-/// Size of a page, in bytes; of larger ones it is a divisor.
+/// Size of a page in bytes; larger page sizes are multiples of it.
 const PAGE_BYTES: usize = 4096;
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! Set-id bits of files whose data changes.
 //!
-//! Linux takes the set-user-id bit, and the set-group-id bit of a program, off
-//! a file that changes, unless the thread that changes it has CAP_FSETID
+//! Linux clears the set-user-id bit, and the set-group-id bit of a program,
+//! when a file changes, unless the thread that changes it has CAP_FSETID
 //! (`file_remove_privs` in its VFS, `zfs_clear_setid_bits_if_necessary` in
 //! OpenZFS). It decides at each change, and under the file's own lock. The
 //! threads that write for clients are root's and have that capability. So they
-//! put it off for everybody but root and leave the decision to the kernel: what
-//! a look at the mode before the change would find may be outdated by then.
+//! drop it for every caller but root and leave the decision to the kernel: a
+//! mode read before the change may be outdated by then.
 //!
-//! A thread puts the capability off once and not for each change; data workers
-//! write for one kind of caller after the other without a system call in
-//! between. A ring has a second identity that lacks it.
+//! A thread drops the capability once and not for each change, so that data
+//! workers serve one caller after the other without a system call in between. A
+//! ring has a second identity without the capability.
 
 use rustix::fs::{fchown, fstat};
 use rustix::io::Errno;
@@ -23,40 +23,40 @@ use zgate_store::Caller;
 /// Both set-id bits of a mode.
 const SET_ID_BITS: u32 = 0o6000;
 
-/// What becomes of a file's set-id bits when its data changes.
+/// Treatment of a file's set-id bits when its data changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetIdBits {
     /// They stay.
     Kept,
-    /// The kernel takes off those that let a program run as somebody else.
+    /// The kernel clears the bits that let a program run as another user.
     Cleared,
 }
 
 thread_local! {
-    /// This thread has put CAP_FSETID off.
+    /// Set if this thread has dropped CAP_FSETID.
     static PUT_OFF: Cell<bool> = const { Cell::new(false) };
 }
 
 impl SetIdBits {
-    /// The rule for changes by `who`: root's leave the bits alone.
+    /// Returns the rule for changes by `who`: changes by root keep the bits.
     #[must_use]
     pub fn after_change_by(who: &Caller) -> Self {
         if who.uid == 0 { Self::Kept } else { Self::Cleared }
     }
 
-    /// Takes the bits off by hand, where the kernel does not: before a change
-    /// on a thread that has to keep its credentials, or in a way that the file
+    /// Clears the bits explicitly where the kernel does not: before a change on
+    /// a thread that must keep its credentials, or by a call that the file
     /// system does not count as a change.
     ///
     /// # Errors
-    /// What fstat(2) and fchown(2) report.
+    /// The error of fstat(2) or fchown(2).
     pub fn clear(self, fd: &OwnedFd) -> io::Result<()> {
         if self == Self::Cleared && fstat(fd)?.st_mode & SET_ID_BITS != 0 {
-            // A change of owner to nobody else: the kernel takes the bits off
-            // under the file's lock, and no chmod that comes between is undone.
+            // A chown without a new owner: the kernel clears the bits under the
+            // file's lock, and no concurrent chmod is undone.
             match fchown(fd, None, None) {
-                // Another's file, and a gateway without privilege: nor could
-                // it keep the bits.
+                // A foreign file, and a gateway without privilege: it could not
+                // keep the bits either.
                 Err(Errno::PERM) if !has_right()? => {}
                 done => done?,
             }
@@ -64,11 +64,11 @@ impl SetIdBits {
         Ok(())
     }
 
-    /// Runs `work`, which changes data of `fd`, on a data worker. Work on
-    /// names and attributes belongs on threads that keep CAP_FSETID.
+    /// Runs `work`, which changes data of `fd`, on a data worker. Work on names
+    /// and attributes belongs on threads that keep CAP_FSETID.
     ///
     /// # Errors
-    /// When the bits can be taken off in no way; `work` has not run then.
+    /// If the bits cannot be cleared; `work` has not run then.
     pub fn during<T>(self, fd: &OwnedFd, work: impl FnOnce() -> T) -> io::Result<T> {
         match self {
             Self::Kept => take_back(),
@@ -79,7 +79,7 @@ impl SetIdBits {
     }
 }
 
-/// Takes CAP_FSETID out of this thread's effective set.
+/// Drops CAP_FSETID from this thread's effective set.
 pub(crate) fn put_off() -> io::Result<()> {
     if !PUT_OFF.get() {
         change_effective(|effective| effective.remove(CapabilitySet::FSETID))?;
@@ -88,8 +88,8 @@ pub(crate) fn put_off() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes CAP_FSETID back if this thread has put it off. Without it bits are
-/// cleared that could stay, so a failure harms nobody.
+/// Takes CAP_FSETID back if this thread has dropped it. Without it bits are
+/// cleared that could stay, so a failure does no harm.
 pub(crate) fn take_back() {
     let back = || change_effective(|effective| effective.insert(CapabilitySet::FSETID));
     if PUT_OFF.get() && back().is_ok() {
@@ -97,8 +97,9 @@ pub(crate) fn take_back() {
     }
 }
 
-/// The thread has changed its file system user, and with it the kernel its
-/// capabilities: CAP_FSETID may be there again (capabilities(7)).
+/// Records that the thread has changed its file system user, which makes the
+/// kernel change its capabilities: CAP_FSETID may be present again
+/// (capabilities(7)).
 pub(crate) fn identity_changed() {
     PUT_OFF.set(false);
 }
@@ -111,7 +112,7 @@ fn change_effective(change: impl FnOnce(&mut CapabilitySet)) -> io::Result<()> {
     let mut sets = capabilities(None)?;
     let before = sets.effective;
     change(&mut sets.effective);
-    // What is not permitted cannot be had.
+    // Only permitted capabilities can be made effective.
     sets.effective &= sets.permitted;
     if sets.effective != before {
         set_capabilities(None, sets)?;
@@ -155,7 +156,7 @@ mod tests {
         for _ in 0..3 {
             SetIdBits::Cleared.during(&fd, || write(&fd)).unwrap();
             assert_eq!(mode(&fd), 0o777);
-            // Setting them is another right, which root has without.
+            // Setting the bits needs another capability, which root has.
             fchmod(&fd, Mode::from_raw_mode(0o6777)).unwrap();
         }
         SetIdBits::Kept.during(&fd, || write(&fd)).unwrap();

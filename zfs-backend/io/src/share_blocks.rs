@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// of `from`. Atomic: all or nothing.
 ///
 /// # Errors
-/// What ioctl(2) reports; `EOPNOTSUPP`, `ENOTTY` or `EXDEV` where blocks
-/// cannot be shared.
+/// The error of ioctl(2); `EOPNOTSUPP`, `ENOTTY` or `EXDEV` if blocks cannot be
+/// shared.
 #[allow(unsafe_code)]
 pub fn clone_range(
     from: &OwnedFd,

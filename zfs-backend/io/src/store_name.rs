@@ -1,7 +1,7 @@
-//! What hangs together below: the storage whose failure stops everything that
-//! lies on it. A ZFS pool with all its datasets and volumes; elsewhere one
-//! device or file system.
+//! Name of the storage that fails as a unit: a ZFS pool with all its datasets
+//! and volumes; elsewhere one device or file system.
 
+use crate::mountinfo::{self, MountLine};
 use rustix::fs::{fstat, fstatfs, major, minor};
 use std::fmt;
 use std::io;
@@ -16,32 +16,35 @@ pub struct StoreName(String);
 const ZFS_MAGIC: u64 = 0x2fc1_2fc1;
 
 impl StoreName {
-    /// What belongs to no store that is served: the gateway's own files.
+    /// Returns the name for files outside all served stores: the gateway's own.
     #[must_use]
     pub fn own() -> Self {
         Self("the gateway's own files".to_owned())
     }
 
-    /// The pool of a dataset, a snapshot or a volume: the first part of its name.
+    /// Returns the pool of a dataset, a snapshot or a volume: the first part of
+    /// its name.
     #[must_use]
     pub fn of_dataset(name: &[u8]) -> Self {
         let pool = name.split(|byte| matches!(byte, b'/' | b'@')).next().unwrap_or_default();
         Self(format!("pool {}", String::from_utf8_lossy(pool)))
     }
 
-    /// A mounted file system: of ZFS the pool of its source, else its device.
+    /// Names a mounted file system: a ZFS file system by the pool of its
+    /// source, any other by its device.
     #[must_use]
     pub fn of_mount(kind: &[u8], source: &[u8], device: u64) -> Self {
         if kind == b"zfs" { Self::of_dataset(source) } else { Self::of_device(device) }
     }
 
-    /// A device by its number (`st_dev` of a file, `st_rdev` of its node).
+    /// Names a device by its number (`st_dev` of a file, `st_rdev` of its
+    /// node).
     #[must_use]
     pub fn of_device(device: u64) -> Self {
         Self(format!("device {}:{}", major(device), minor(device)))
     }
 
-    /// The volume that a device's path names, if it is one of ZFS
+    /// Names the pool of a device path, if it is a ZFS volume
     /// (`/dev/zvol/POOL/...`).
     #[must_use]
     pub fn of_zvol_path(path: &Path) -> Option<Self> {
@@ -49,14 +52,15 @@ impl StoreName {
         name.to_str().filter(|name| !name.is_empty()).map(|name| Self::of_dataset(name.as_bytes()))
     }
 
-    /// The file system a file lies in. May wait for it.
+    /// Names the file system that a file lies in. May wait for that file
+    /// system.
     ///
     /// # Errors
-    /// What fstat(2) reports.
+    /// The error of fstat(2).
     pub fn of_file(fd: &OwnedFd) -> io::Result<Self> {
         let device = fstat(fd)?.st_dev;
         let is_zfs = fstatfs(fd).is_ok_and(|found| found.f_type.cast_unsigned() == ZFS_MAGIC);
-        let mounts = if is_zfs { std::fs::read("/proc/self/mountinfo")? } else { Vec::new() };
+        let mounts = if is_zfs { mountinfo::read()? } else { Vec::new() };
         let source = source_of(&mounts, device);
         Ok(source.map_or_else(|| Self::of_device(device), Self::of_dataset))
     }
@@ -68,20 +72,10 @@ impl fmt::Display for StoreName {
     }
 }
 
-/// The source of the file system with this number, from lines of
-/// /proc/self/mountinfo (proc(5)). Names of pools have no characters that are
-/// written there in another way.
-fn source_of(mounts: &[u8], device: u64) -> Option<&[u8]> {
-    let number = format!("{}:{}", major(device), minor(device));
-    mounts.split(|&byte| byte == b'\n').find_map(|line| {
-        let mut fields = line.split(|&byte| byte == b' ');
-        if fields.nth(2)? != number.as_bytes() {
-            return None;
-        }
-        let mut rest = fields.skip_while(|&field| field != b"-").skip(1);
-        (rest.next()? == b"zfs").then_some(())?;
-        rest.next()
-    })
+/// Returns the source of the file system with this number, if it is ZFS.
+fn source_of(mounts: &[MountLine], device: u64) -> Option<&[u8]> {
+    let mount = mounts.iter().find(|mount| mount.device == device)?;
+    (mount.kind == b"zfs").then_some(&mount.source)
 }
 
 #[cfg(test)]
@@ -109,10 +103,12 @@ mod tests {
 
     #[test]
     fn a_dataset_is_found_by_its_number() {
-        let mounts = b"27 1 254:0 / / rw - ext4 /dev/vda rw\n\
-            36 35 0:49 / /tank/a rw shared:1 - zfs tank/a rw\n";
+        let mounts = mountinfo::parse(
+            b"27 1 254:0 / / rw - ext4 /dev/vda rw\n\
+            36 35 0:49 / /tank/a rw shared:1 - zfs tank/a rw\n",
+        );
         let device = rustix::fs::makedev(0, 49);
-        assert_eq!(source_of(mounts, device), Some(&b"tank/a"[..]));
-        assert_eq!(source_of(mounts, rustix::fs::makedev(254, 0)), None);
+        assert_eq!(source_of(&mounts, device), Some(&b"tank/a"[..]));
+        assert_eq!(source_of(&mounts, rustix::fs::makedev(254, 0)), None);
     }
 }

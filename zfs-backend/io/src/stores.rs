@@ -1,15 +1,15 @@
-//! The stores an engine works for, numbered in the order of their first use.
+//! Stores of an engine, numbered in the order of their first use.
 
 use crate::queue::StoreSlot;
 use crate::store_name::StoreName;
 use std::sync::{Mutex, PoisonError};
 
-/// All stores so far. There are as many as pools and devices: none is forgotten,
-/// and one that comes again has its number again.
+/// All stores so far. There are only as many as pools and devices, so none is
+/// removed, and a store that returns gets the same number.
 #[derive(Debug)]
 pub(crate) struct Stores(Mutex<Vec<StoreName>>);
 
-/// The store of everything that lies on none that is served.
+/// Number of the store for all files outside served stores.
 pub(crate) const OWN: StoreSlot = StoreSlot(0);
 
 impl Default for Stores {
@@ -19,7 +19,7 @@ impl Default for Stores {
 }
 
 impl Stores {
-    /// The number of the store with this name.
+    /// Returns the number of the store with this name.
     pub(crate) fn slot(&self, name: &StoreName) -> StoreSlot {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = names.iter().position(|known| known == name);
@@ -29,7 +29,7 @@ impl Stores {
         }))
     }
 
-    /// The name of a store.
+    /// Returns the name of a store.
     pub(crate) fn name(&self, slot: StoreSlot) -> StoreName {
         let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         names.get(slot.0).cloned().unwrap_or_else(StoreName::own)

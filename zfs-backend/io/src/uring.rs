@@ -1,9 +1,9 @@
 //! The io_uring engine: one ring per thread. A task on the thread's runtime
 //! watches the ring's descriptor for completions.
 //!
-//! A request's file and buffer belong to the ring's table of requests in
-//! flight until the kernel has answered, so that dropping the future frees
-//! nothing the kernel still uses.
+//! The table of requests in flight owns a request's file and buffer until the
+//! kernel has completed it, so that dropping the future frees nothing that the
+//! kernel still uses.
 
 use crate::queue::StoreSlot;
 use crate::quiet::{LOOK_INTERVAL, UnderWay};
@@ -21,35 +21,35 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 use zgate_store::AlignedBuf;
 
-/// Submission queue entries per ring; one is enough, as each request is
+/// Submission queue entries per ring; a few suffice, because each request is
 /// submitted at once.
 const RING_ENTRIES: u32 = 64;
 /// Most requests in flight per ring; more go to the worker pool.
 const MAX_IN_FLIGHT: usize = 1024;
-/// Most requests in flight of a store that has ended none for a while. More go
-/// to the worker pool, where they are sent away when it does not answer at all.
+/// Most requests in flight of a slow store. More go to the worker pool, which
+/// refuses them when the store hangs.
 const MAX_IN_FLIGHT_SLOW: usize = 16;
-/// How long a ring that ends waits for what is in flight.
+/// Time for which a ring that ends waits for requests in flight.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Memory a request lends to the kernel.
+/// Memory that a request lends to the kernel.
 pub(crate) enum Lent {
-    /// Filled by a read.
+    /// Buffer filled by a read.
     Read(AlignedBuf),
-    /// Taken by a write.
+    /// Bytes written by a write.
     Write(Bytes),
-    /// Nothing.
+    /// No memory.
     None,
 }
 
-/// A ring's requests run as the thread that owns it, unless they say otherwise.
+/// Identity number of the thread that owns the ring, the default of requests.
 const OWN_IDENTITY: u16 = 0;
 
-/// What to do.
+/// Operation of a request.
 pub(crate) enum Request {
-    /// Read into `buffer[filled..]`.
+    /// Reads into `buffer[filled..]`.
     Read { offset: u64, buffer: AlignedBuf, filled: usize },
-    /// Write `data[done..]` with RWF_ flags.
+    /// Writes `data[done..]` with RWF_ flags.
     Write { offset: u64, data: Bytes, done: usize, flags: i32, set_id: SetIdBits },
     /// fsync or fdatasync.
     Sync { data_only: bool },
@@ -61,7 +61,7 @@ impl Request {
     }
 }
 
-/// The kernel's answer (`-errno` or a count) and the memory given back.
+/// Result from the kernel (`-errno` or a count), and the memory lent to it.
 pub(crate) type Answer = (i32, Lent);
 
 struct InFlight {
@@ -76,11 +76,11 @@ struct Ring {
     ring: IoUring,
     in_flight: Vec<Option<InFlight>>,
     free: Vec<usize>,
-    /// By store.
+    /// Requests in flight, by store.
     under_way: Vec<UnderWay>,
-    /// The kernel's threads that wait for disks in this thread's stead: as many
-    /// as it gives by itself, and more while some wait for stores that do not
-    /// answer. 0: it has no such bound to set.
+    /// Number of kernel threads that wait for disks on behalf of this thread:
+    /// the kernel's default, and more while some wait for stores that hang. 0:
+    /// the kernel has no such limit.
     kernel_workers: u32,
     kernel_workers_more: u32,
 }
@@ -89,17 +89,18 @@ struct Ring {
 struct CoreRing {
     ring: Mutex<Ring>,
     driven: AtomicBool,
-    /// The ring's identity without CAP_FSETID (io_uring_register(2)), for
-    /// writes that clear set-id bits; without one they go to the workers.
+    /// Registered identity without CAP_FSETID (io_uring_register(2)), for
+    /// writes that clear set-id bits; without one such writes go to the
+    /// workers.
     ordinary: Option<u16>,
 }
 
 thread_local! {
-    /// This thread's ring: not yet tried, or failed, or there.
+    /// Ring of this thread: not yet tried, failed, or present.
     static RING: RefCell<Option<Option<Arc<CoreRing>>>> = const { RefCell::new(None) };
 }
 
-/// Tries io_uring out: sets a ring up and completes a no-op on it.
+/// Tests io_uring: sets up a ring and completes a no-op on it.
 pub(crate) fn probe() -> io::Result<()> {
     let mut ring = build()?;
     push(&mut ring, &opcode::Nop::new().build().user_data(1))?;
@@ -110,8 +111,8 @@ pub(crate) fn probe() -> io::Result<()> {
     }
 }
 
-/// Registers an identity that is this thread's but for CAP_FSETID. A scratch
-/// thread puts the capability off, and the ring keeps what it has then.
+/// Registers an identity that equals this thread's except for CAP_FSETID. A
+/// scratch thread drops the capability, and the ring keeps its identity.
 fn ordinary_identity(ring: &IoUring) -> Option<u16> {
     let register = || -> io::Result<u16> {
         set_id::put_off()?;
@@ -122,7 +123,8 @@ fn ordinary_identity(ring: &IoUring) -> Option<u16> {
         scratch.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
     });
     if let Err(error) = &registered {
-        tracing::warn!(%error, "no second identity for io_uring; clients' synchronous writes use the worker pool");
+        tracing::warn!(%error, "cannot register a second identity for io_uring; clients' \
+            synchronous writes use the worker pool");
     }
     registered.ok()
 }
@@ -135,8 +137,8 @@ fn build() -> io::Result<IoUring> {
         .or_else(|_| IoUring::new(RING_ENTRIES))
 }
 
-/// Hands a request to this thread's ring. `Err` gives the request back when
-/// there is no ring, no runtime to watch it, or too much in flight.
+/// Submits a request to this thread's ring. `Err` returns the request if there
+/// is no ring, no runtime to poll it, or too much in flight.
 pub(crate) fn submit(
     store: StoreSlot,
     file: &Arc<OwnedFd>,
@@ -154,7 +156,7 @@ pub(crate) fn submit(
 fn open() -> Option<Arc<CoreRing>> {
     let opened = CoreRing::open();
     if let Err(error) = &opened {
-        tracing::warn!(%error, "no io_uring on this thread; it uses the worker pool");
+        tracing::warn!(%error, "cannot set up io_uring on this thread; it uses the worker pool");
     }
     opened.ok().map(Arc::new)
 }
@@ -163,7 +165,7 @@ impl CoreRing {
     fn open() -> io::Result<Self> {
         let ring = build()?;
         let ordinary = ordinary_identity(&ring);
-        // Asking with 0 changes nothing and tells what holds now.
+        // A call with 0 changes nothing and returns the present values.
         let mut kernel_workers = [0; 2];
         let asked = ring.submitter().register_iowq_max_workers(&mut kernel_workers);
         let ring = Ring {
@@ -181,7 +183,7 @@ impl CoreRing {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes sure a task of the current runtime reaps completions.
+    /// Ensures that a task of the current runtime reaps completions.
     fn is_driven(self: &Arc<Self>) -> bool {
         if self.driven.load(Ordering::Acquire) {
             return true;
@@ -219,7 +221,7 @@ impl CoreRing {
     }
 }
 
-/// Says that nobody watches the ring any more when its task ends.
+/// Records that nothing polls the ring any more when its task ends.
 struct Driver(Arc<CoreRing>);
 
 impl Drop for Driver {
@@ -236,8 +238,8 @@ async fn drive(driver: Driver, completions: AsyncFd<OwnedFd>) {
             biased;
             ready = completions.readable() => {
                 let Ok(mut ready) = ready else { return };
-                // First: a completion that comes after the look makes it ready
-                // again.
+                // Clear the readiness first: a later completion makes the ring
+                // ready again.
                 ready.clear_ready();
                 driver.0.lock().reap();
             }
@@ -247,7 +249,7 @@ async fn drive(driver: Driver, completions: AsyncFd<OwnedFd>) {
 }
 
 impl Ring {
-    /// Whether another request of the store may be in flight.
+    /// Returns whether another request of the store may be in flight.
     fn has_room(&self, store: StoreSlot) -> bool {
         let of_it = self.under_way.get(store.0).copied().unwrap_or_default();
         let most = if of_it.is_slow() { MAX_IN_FLIGHT_SLOW } else { MAX_IN_FLIGHT };
@@ -261,10 +263,10 @@ impl Ring {
         &mut self.under_way[store.0]
     }
 
-    /// Looks after stores that do not answer. Files whose reads cannot be tried
-    /// without waiting (ZFS's) each occupy a thread of the kernel, of which this
-    /// thread has few: those that wait in vain are made up for, so that requests
-    /// for other stores are not behind them. To be called on the ring's thread.
+    /// Adjusts the number of kernel workers for stores that hang. Files that do
+    /// not support non-blocking reads (ZFS's) each occupy a kernel thread, of
+    /// which this thread has few: stuck ones are replaced, so that requests for
+    /// other stores do not wait behind them. Call it on the ring's thread.
     fn look(&mut self) {
         for store in &mut self.under_way {
             let _ = store.look();
@@ -277,7 +279,7 @@ impl Ring {
         let mut bounds = [self.kernel_workers + more, 0];
         match self.ring.submitter().register_iowq_max_workers(&mut bounds) {
             Ok(()) => self.kernel_workers_more = more,
-            Err(error) => tracing::debug!(%error, "the kernel's workers stay as many"),
+            Err(error) => tracing::debug!(%error, "the number of kernel workers cannot be changed"),
         }
     }
 
@@ -299,11 +301,11 @@ impl Ring {
         let entry = entry.user_data(slot as u64).personality(identity);
         let pushed = push(&mut self.ring, &entry);
         if pushed.is_err() {
-            // The kernel never saw it.
+            // The kernel never received it.
             self.finish(slot, -libc::EAGAIN);
             return;
         }
-        // A failed submit leaves the entry queued; the next one takes it along.
+        // A failed submit leaves the entry queued; the next submit includes it.
         while let Err(error) = self.ring.submit() {
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
@@ -332,19 +334,21 @@ impl Ring {
 
     fn finish(&mut self, slot: usize, result: i32) {
         let Some(request) = self.in_flight.get_mut(slot).and_then(Option::take) else {
-            debug_assert!(false, "a completion nobody asked for");
+            debug_assert!(false, "a completion without a request");
             return;
         };
         self.free.push(slot);
         self.under_way(request.store).end();
-        // Nobody listens when the request was dropped; its memory ends here.
+        // If the request was dropped, nothing receives the result; its memory
+        // is freed here.
         let _ = request.done.send((result, request.lent));
     }
 }
 
 impl Drop for Ring {
-    /// Waits for what is in flight, as the kernel still uses its memory: but not
-    /// for ever. What has not ended by then keeps its memory for good.
+    /// Waits a limited time for requests in flight, because the kernel still
+    /// uses their memory. Requests that have not ended by then leak their
+    /// memory.
     fn drop(&mut self) {
         let deadline = Instant::now() + END_PATIENCE;
         let pause = types::Timespec::new().nsec(10_000_000);
@@ -364,7 +368,8 @@ impl Drop for Ring {
     }
 }
 
-/// A descriptor of the ring that is readable when there are completions.
+/// Returns a descriptor of the ring that is readable when there are
+/// completions.
 #[allow(unsafe_code)]
 fn watch(ring: &IoUring) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the ring keeps its descriptor open for as long as it is borrowed.
@@ -425,11 +430,11 @@ mod tests {
         command.status().is_ok_and(|status| status.success())
     }
 
-    /// A file system whose writes do not return until this is dropped.
+    /// A file system whose writes block until this is dropped.
     struct Frozen(String);
 
     impl Frozen {
-        /// `None` where root, loop devices or ext4's tools are missing.
+        /// Returns `None` if root, loop devices or ext4's tools are missing.
         fn with_files(dir: &Path, count: usize) -> Option<(Self, Vec<Arc<OwnedFd>>)> {
             let (image, at) = (dir.join("image"), dir.join("mounted"));
             std::fs::create_dir(&at).ok()?;
@@ -465,7 +470,8 @@ mod tests {
         Request::Write { offset: 0, data, done: 0, flags: libc::RWF_DSYNC, set_id }
     }
 
-    /// More files than the kernel gives a thread workers: all of them stuck.
+    /// Uses more files than the kernel gives a thread workers, so that all of
+    /// them are stuck.
     #[test]
     fn a_store_that_hangs_leaves_the_ring_to_others() {
         let dir = tempfile::tempdir().unwrap();
@@ -482,12 +488,13 @@ mod tests {
                 files.iter().map(|file| submit(HUNG, file, write()).ok().unwrap()).collect();
             let sound = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
             (0..SLOW_LOOKS).for_each(|_| ring.lock().look());
-            // A few more of it, and no more than a few.
+            // A slow store gets a few more requests in flight, but only a few.
             while let Ok(answer) = submit(HUNG, &files[0], write()) {
                 stuck.push(answer);
             }
             assert!(stuck.len() <= MAX_IN_FLIGHT_SLOW.max(files.len()));
-            // One brings a worker of the kernel along; those before it are first.
+            // The kernel starts a worker for one of them; earlier requests run
+            // first.
             for _ in 0..2 {
                 let request = Request::Sync { data_only: true };
                 let answer = submit(SOUND, &sound, request).ok().unwrap();

@@ -1,5 +1,5 @@
-//! A pool of threads for calls that may block. It grows while stores need more
-//! workers than there are, and shrinks when they are idle again.
+//! A pool of threads for blocking calls. It grows while stores need more
+//! workers than it has, and shrinks when they are idle.
 
 use crate::credentials;
 use crate::queue::{Demand, Hanging, Limits, Place, Queues, StoreSlot};
@@ -15,16 +15,18 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zgate_store::Caller;
 
-/// Workers of all stores together, by pool; each store may have one beyond it.
+/// Most workers of all stores together in one pool; each store may have one
+/// beyond it.
 pub(crate) const MAX_WORKERS: usize = 256;
-/// Jobs of one store that wait for a worker. Requests are bounded where they
-/// are taken in; this is for all connections together.
+/// Most jobs of one store that wait for a worker. Requests are bounded on
+/// admission; this bound is for all connections together.
 pub(crate) const MAX_QUEUED: usize = 16_384;
-/// A worker beyond those that are always there ends after so long without work.
+/// Idle time after which a worker beyond the permanent ones ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Work with the identity it runs under (`None`: the process's own). It is
-/// told when the identity could not be taken on, or it was sent away.
+/// A job with the identity it runs under (`None`: the process's own). The job
+/// is called with an error if the identity could not be taken on or the job was
+/// refused.
 struct Job {
     who: Option<Caller>,
     work: Box<dyn FnOnce(io::Result<()>) + Send>,
@@ -32,14 +34,15 @@ struct Job {
 
 struct Pool {
     queues: Queues<Job>,
-    /// Workers asleep; the last one to fall asleep has the warmest caches and
+    /// Sleeping workers; the last one to fall asleep has the warmest caches and
     /// is woken first.
     asleep: Vec<Thread>,
-    /// Workers there are, those included that are being started.
+    /// Number of workers, including those being started.
     threads: usize,
-    /// Workers to be started.
+    /// Number of workers to be started.
     wanted: usize,
-    /// Jobs may wait for a store that hangs: the attendant looks.
+    /// Set while jobs may wait for a store that hangs: the attendant checks the
+    /// stores.
     watched: bool,
     closed: bool,
 }
@@ -48,9 +51,9 @@ struct Shared {
     name: String,
     stores: Arc<Stores>,
     pool: Mutex<Pool>,
-    /// Tells the attendant that workers are wanted, or that it is to look.
+    /// Wakes the attendant to start workers or to check stores.
     attention: Condvar,
-    /// Workers that are always there.
+    /// Number of permanent workers.
     base: usize,
 }
 
@@ -67,7 +70,8 @@ impl Shared {
             .map(|_| ())
     }
 
-    /// Looks at stores that jobs wait for, and sends away what waits in vain.
+    /// Checks the stores that jobs wait for, and refuses jobs of those that
+    /// hang.
     fn look(&self) {
         let hanging = {
             let mut pool = self.lock();
@@ -79,29 +83,29 @@ impl Shared {
             tracing::warn!(
                 store = %self.stores.name(store), workers = self.name, calls = under_way,
                 sent_away = refused.len(),
-                "the storage below does not answer; requests for it are told to come again until \
-                 it does, others go on"
+                "the storage does not answer; its requests are refused with \"try again later\" \
+                 until it does, other storage is not affected"
             );
             refused.into_iter().for_each(|job| (job.work)(Err(hangs())));
         }
     }
 }
 
-/// What somebody hears whose store hangs, or is waited for by too many: come
-/// again later.
+/// Error of a job whose store hangs or is overloaded: try again later.
 pub(crate) fn hangs() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOBUFS)
 }
 
-/// The pool. Its threads end when it is dropped and the queues are empty.
+/// A pool of worker threads, which end when it is dropped and the queues are
+/// empty.
 pub(crate) struct Workers {
     shared: Arc<Shared>,
 }
 
 impl Workers {
-    /// Starts the threads that are always there, as many as one store may have,
-    /// and the attendant that starts more: a thread inherits identity and
-    /// priority of the one that starts it, and here they are the process's own.
+    /// Starts the permanent threads, as many as one store may use, and the
+    /// attendant that starts more: a thread inherits identity and priority of
+    /// its creator, and the attendant's are the process's own.
     pub(crate) fn start(name: &str, limits: Limits, stores: &Arc<Stores>) -> io::Result<Self> {
         let queues = Queues::new(limits);
         let base = queues.limits().per_store;
@@ -130,7 +134,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Runs `work` on a worker. A panic of the work continues in the caller.
+    /// Runs `work` on a worker. A panic propagates to the caller.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         (store, demand): (StoreSlot, Demand),
@@ -140,7 +144,8 @@ impl Workers {
         let (done, result) = oneshot::channel::<io::Result<Result<T, Box<dyn Any + Send>>>>();
         let work = Box::new(move |identity: io::Result<()>| {
             let outcome = identity.map(|()| catch_unwind(AssertUnwindSafe(work)));
-            // Nobody listens when the request was dropped; that is fine.
+            // If the request was dropped, nothing receives the result; that is
+            // fine.
             let _ = done.send(outcome);
         });
         if self.push(store, demand, Job { who, work }).is_err() {
@@ -154,13 +159,13 @@ impl Workers {
         }
     }
 
-    /// Runs `work` under the process's own identity; nobody waits for it.
+    /// Runs `work` under the process's own identity, without waiting for it.
     pub(crate) fn detach(&self, store: StoreSlot, work: impl FnOnce() + Send + 'static) {
         let work = Box::new(move |_| {
-            // A panic has been reported by the panic hook; the worker lives on.
+            // The panic hook has reported the panic; the worker continues.
             let _ = catch_unwind(AssertUnwindSafe(work));
         });
-        // Taken in whatever waits already.
+        // Accepted however many jobs wait.
         let _ = self.push(store, Demand::Certain, Job { who: None, work });
     }
 
@@ -171,7 +176,8 @@ impl Workers {
             Place::Ready { first } => {
                 worker = pool.asleep.pop();
                 let room = first || pool.threads < pool.queues.limits().total;
-                // One that has just answered takes it before it falls asleep.
+                // A worker that has just finished a job takes it before it
+                // falls asleep.
                 if worker.is_none() && room && pool.queues.busy_workers() > pool.threads {
                     pool.threads += 1;
                     pool.wanted += 1;
@@ -201,7 +207,7 @@ impl Drop for Workers {
     }
 }
 
-/// Starts workers when they are wanted, and looks after stores that hang.
+/// Starts workers when they are needed, and checks for stores that hang.
 fn attend(shared: &Arc<Shared>) {
     let mut next_look: Option<Instant> = None;
     let mut pool = shared.lock();
@@ -240,7 +246,8 @@ thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is one of an engine's workers: it may wait for a disk.
+/// Returns whether this thread is a worker of an engine and may therefore wait
+/// for a disk.
 #[must_use]
 pub fn on_a_worker() -> bool {
     IS_WORKER.get()
@@ -262,13 +269,13 @@ fn serve(shared: &Shared) {
     }
 }
 
-/// The next job, after one of the store `ended` has ended.
+/// Takes the next job, after one of the store `ended` has ended.
 fn next(shared: &Shared, ended: Option<StoreSlot>) -> Option<(StoreSlot, Job)> {
     let mut pool = shared.lock();
     if let Some(store) = ended
         && pool.queues.end(store)
     {
-        tracing::info!(store = %shared.stores.name(store), "the storage below answers again");
+        tracing::info!(store = %shared.stores.name(store), "the storage answers again");
     }
     loop {
         if let Some(job) = pool.queues.take() {
@@ -277,14 +284,14 @@ fn next(shared: &Shared, ended: Option<StoreSlot>) -> Option<(StoreSlot, Job)> {
         if pool.closed {
             return None;
         }
-        // Looking on for a moment instead does not pay: where cores are scarce,
-        // a thread that looks waits longer for its turn than one that is woken.
+        // Polling for a moment before sleeping does not pay: where cores are
+        // scarce, a polling thread is scheduled later than a woken one.
         pool = sleep(shared, pool)?;
     }
 }
 
-/// Sleeps until the worker is taken off the list of those asleep; `None` when it
-/// is one too many and to end.
+/// Sleeps until another thread takes the worker off the list of sleeping
+/// workers; `None` if the worker is surplus and should end.
 fn sleep<'a>(shared: &'a Shared, mut pool: MutexGuard<'a, Pool>) -> Option<MutexGuard<'a, Pool>> {
     let me = std::thread::current();
     pool.asleep.push(me.clone());
@@ -326,7 +333,7 @@ mod tests {
         Workers::start("test", limits, &stores).unwrap()
     }
 
-    /// Calls that do not return until the gate is opened.
+    /// Calls that block until the gate is opened.
     struct Gate(std::sync::mpsc::Sender<()>, Arc<Mutex<std::sync::mpsc::Receiver<()>>>);
 
     impl Gate {
@@ -343,7 +350,7 @@ mod tests {
         }
     }
 
-    /// Polls once, so that the job is in the queue.
+    /// Polls once, so that the job is queued.
     fn begin<T>(job: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> bool {
         let mut task = std::task::Context::from_waker(std::task::Waker::noop());
         job.as_mut().poll(&mut task).is_ready()
@@ -359,8 +366,8 @@ mod tests {
         for number in 0..100 {
             assert_eq!(block_on(pool.run(B, None, move || number)).unwrap(), number);
         }
-        // What waits for it is sent away, once it is known to hang, and what
-        // comes then does not wait at all; closing a file is kept.
+        // Waiting jobs are refused once the store is known to hang, and later
+        // ones at once; a job that closes a file is kept.
         let closed = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let closing = Arc::clone(&closed);
         pool.detach(A.0, move || closing.store(true, std::sync::atomic::Ordering::SeqCst));
@@ -383,7 +390,10 @@ mod tests {
         for store in 0..1000 {
             assert_eq!(block_on(pool.run((StoreSlot(store), A.1), None, || 1)).unwrap(), 1);
         }
-        assert_eq!(pool.shared.lock().threads, 2);
+        // A worker that has answered may not be back yet when the next store asks: another
+        // one is started then. Their number does not grow with that of the stores.
+        let threads = pool.shared.lock().threads;
+        assert!((2..10).contains(&threads), "{threads} workers");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! POSIX ACLs: what they mean for the mode, and how they are inherited.
+//! POSIX ACLs: relation to the mode, and inheritance.
 
 use crate::inode::{Inode, SET_GID};
 use crate::permission::require_owner;
@@ -6,11 +6,11 @@ use crate::tree::Tree;
 use zgate_store::file_store::{PosixAcl, PosixAclEntry, PosixAclTag};
 use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
 
-/// More entries than any file system stores.
+/// Most entries accepted; more than any file system stores.
 const MAX_ACL_ENTRIES: usize = 8192;
 
 impl Tree {
-    /// Both ACLs; derived from the mode where there are none.
+    /// Returns both ACLs; derived from the mode if none are stored.
     pub(crate) fn get_acl(&self, node: &NodeHandle) -> StoreResult<PosixAcl> {
         let inode = self.inode(node)?;
         let access = match inode.acl.is_empty() {
@@ -53,7 +53,7 @@ impl Tree {
     }
 }
 
-/// The ACL a mode stands for.
+/// Returns the ACL that is equivalent to a mode.
 fn from_mode(mode: u32) -> Vec<PosixAclEntry> {
     let entry = |tag, shift: u32| PosixAclEntry { tag, perms: ((mode >> shift) & 7) as u8 };
     vec![
@@ -63,13 +63,13 @@ fn from_mode(mode: u32) -> Vec<PosixAclEntry> {
     ]
 }
 
-/// Whether there is more in it than three classes.
+/// Returns whether the ACL has more entries than the three classes of a mode.
 fn says_more_than_mode(entries: &[PosixAclEntry]) -> bool {
     entries.len() > 3
 }
 
-/// Checks what IEEE 1003.1e draft 17 §23.1.1 asks of an ACL and puts it in
-/// canonical order. Empty stays empty.
+/// Checks the rules of IEEE 1003.1e draft 17 §23.1.1 for an ACL and puts it in
+/// canonical order. An empty ACL stays empty.
 fn canonical(entries: &[PosixAclEntry]) -> StoreResult<Vec<PosixAclEntry>> {
     if entries.len() > MAX_ACL_ENTRIES {
         return Err(StoreError::NoSpace);
@@ -92,7 +92,8 @@ fn canonical(entries: &[PosixAclEntry]) -> StoreResult<Vec<PosixAclEntry>> {
     Ok(sorted)
 }
 
-/// The permission bits an ACL stands for: the mask is the group's.
+/// Returns the permission bits of an ACL: the mask takes the place of the
+/// group.
 fn mode_of(entries: &[PosixAclEntry]) -> u32 {
     let has_mask = entries.iter().any(|entry| entry.tag == PosixAclTag::Mask);
     let shifted = entries.iter().map(|entry| {
@@ -108,7 +109,7 @@ fn mode_of(entries: &[PosixAclEntry]) -> u32 {
     shifted.fold(0, |mode, bits| mode | bits)
 }
 
-/// Brings an ACL in line with a mode that was set.
+/// Adjusts an ACL to a mode that was set.
 pub(crate) fn chmod(inode: &mut Inode) {
     let mode = inode.mode;
     apply_mode(&mut inode.acl, |_, shift| ((mode >> shift) & 7) as u8);
@@ -128,9 +129,9 @@ fn apply_mode(entries: &mut [PosixAclEntry], perms: impl Fn(u8, u32) -> u8) {
     }
 }
 
-/// What a new object gets from its directory's default ACL: its permission
-/// bits, narrowed by the mode asked for, and its own ACLs
-/// (IEEE 1003.1e draft 17 §23.5.1).
+/// Applies the directory's default ACL to a new object: its permission bits,
+/// narrowed by the requested mode, and its own ACLs (IEEE 1003.1e draft 17
+/// §23.5.1).
 pub(crate) fn inherit(dir: &Inode, child: &mut Inode) {
     if dir.default_acl.is_empty() || child.kind() == FileKind::Symlink {
         return;
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!(access(&user(4242, 1)), (true, true, false));
         assert_eq!(access(&user(4243, 1)), (false, false, false));
         assert_eq!(access(&user(7, 50)), (false, true, false));
-        // chmod moves the mask.
+        // chmod changes the mask.
         block_on(s.store.setattr(&root(), h, &mode(0o640), None)).unwrap();
         assert_eq!(access(&user(4242, 1)), (true, false, false));
         assert_eq!(access(&user(7, 50)), (false, false, false));
@@ -213,8 +214,8 @@ mod tests {
             }
         }
         block_on(s.store.set_acl(&root(), &dir.handle, &only(split))).unwrap();
-        // One group may search, the other may write: together that is both
-        // rights, but not both at once (IEEE 1003.1e draft 17 §23.1.5).
+        // One group may search, another may write: the caller has both rights,
+        // but not in one check (IEEE 1003.1e draft 17 §23.1.5).
         let who = Caller { uid: 7, gid: 50, groups: Arc::from([0]) };
         let mask = block_on(s.store.access(&who, &dir.handle)).unwrap();
         assert!(!mask.read && mask.write && mask.execute);

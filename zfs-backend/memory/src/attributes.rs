@@ -10,17 +10,17 @@ use zgate_store::{
 };
 
 impl Tree {
-    /// Attributes now.
+    /// Returns the current attributes.
     pub(crate) fn getattr(&self, node: &NodeHandle) -> StoreResult<Attr> {
         Ok(self.inode(node)?.attr(self.settings.fsid))
     }
 
-    /// What `who` may do.
+    /// Returns the rights of `who`.
     pub(crate) fn access(&self, who: &Caller, node: &NodeHandle) -> StoreResult<AccessMask> {
         Ok(permission::access(who, self.inode(node)?, self.settings.read_only))
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub(crate) fn readlink(&self, node: &NodeHandle) -> StoreResult<Vec<u8>> {
         match &self.inode(node)?.body {
             crate::inode::Body::Symlink(target) => Ok(target.clone()),
@@ -28,9 +28,9 @@ impl Tree {
         }
     }
 
-    /// Changes attributes: all of them or, on an error, none. `writer` is the
-    /// number of a file the caller has open for writing, which is right enough
-    /// to change its size.
+    /// Changes all attributes or, on an error, none. `writer` is the number of
+    /// a file that the caller has open for writing, which suffices to change
+    /// its size.
     pub(crate) fn setattr(
         &mut self,
         who: &Caller,
@@ -77,7 +77,7 @@ impl Tree {
         if changes.size.is_some() {
             inode.data()?;
             check_size(changes, self.traits.max_file_bytes)?;
-            // As with reads and writes, the owner may whatever the mode says.
+            // As with reads and writes, the owner may regardless of the mode.
             if !is_open && !permission::owns(who, inode) {
                 require(who, inode, WRITE)?;
             }
@@ -95,8 +95,9 @@ impl Tree {
     }
 }
 
-/// The current time may be set, on both stamps at once, by who may write;
-/// everything else is the owner's (utimensat(2)).
+/// Checks the right to set times: a caller with write permission may set both
+/// stamps to the current time; everything else requires the owner
+/// (utimensat(2)).
 fn may_set_times(who: &Caller, inode: &Inode, changes: &SetAttr) -> StoreResult<()> {
     let by_hand = |time| matches!(time, Some(SetTime::At(_)));
     let one_alone = changes.atime.is_some() != changes.mtime.is_some();
@@ -110,7 +111,7 @@ fn may_set_times(who: &Caller, inode: &Inode, changes: &SetAttr) -> StoreResult<
     Ok(())
 }
 
-/// Refuses a length no file of this store can have.
+/// Refuses a length that no file of this store can have.
 pub(crate) fn check_size(changes: &SetAttr, max_file_bytes: u64) -> StoreResult<()> {
     match changes.size {
         Some(size) if size > max_file_bytes => Err(StoreError::TooLarge),
@@ -118,7 +119,7 @@ pub(crate) fn check_size(changes: &SetAttr, max_file_bytes: u64) -> StoreResult<
     }
 }
 
-/// Refuses time stamps that are none.
+/// Refuses invalid time stamps.
 pub(crate) fn check_times(changes: &SetAttr) -> StoreResult<()> {
     let bad = |at: Timestamp| at.nanoseconds >= 1_000_000_000;
     let set_bad = |time| matches!(time, Some(SetTime::At(at)) if bad(at));
@@ -128,7 +129,7 @@ pub(crate) fn check_times(changes: &SetAttr) -> StoreResult<()> {
     Ok(())
 }
 
-/// Refuses a change of owner or group `who` may not make (chown(2)).
+/// Refuses a change of owner or group that `who` may not make (chown(2)).
 pub(crate) fn check_owner_change(
     who: &Caller,
     uid: u32,
@@ -205,7 +206,7 @@ mod tests {
         let set =
             |changes: &SetAttr| block_on(s.store.setattr(&root(), &node.handle, changes, None));
         let attr = set(&changes).unwrap();
-        // A chown clears set-id bits; the mode asked for is set after it.
+        // A chown clears set-id bits; the requested mode is set afterwards.
         assert_eq!((attr.mode, attr.size, attr.uid, attr.gid), (0o4751, 77, 1000, 1001));
         assert_eq!((attr.atime, attr.mtime.seconds), (when, -5));
         assert!(attr.change > node.attr.change && attr.ctime > node.attr.ctime);

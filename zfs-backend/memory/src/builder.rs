@@ -1,4 +1,4 @@
-//! Making a store that is not the plain one.
+//! Builder for a store with other than the default properties.
 
 use crate::faults::Faults;
 use crate::store::{MemoryStore, Shared};
@@ -9,14 +9,14 @@ use zgate_store::Timestamp;
 use zgate_store::attr::FsId;
 use zgate_store::file_store::StoreTraits;
 
-/// Where the default clock starts, in seconds since the Unix epoch. Every
-/// change takes it one nanosecond further.
+/// Start of the default clock, in seconds since the Unix epoch. Every change
+/// advances it by one nanosecond.
 pub const EPOCH_SECONDS: i64 = 1_750_000_000;
 
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Decides what a [`MemoryStore`] is like. What is not set is unlimited, owned
-/// by root, and able to do everything the store knows.
+/// Builder of a [`MemoryStore`]. By default a store is unlimited, owned by
+/// root, and supports every operation.
 #[must_use]
 pub struct MemoryStoreBuilder {
     settings: Settings,
@@ -50,59 +50,60 @@ impl Default for MemoryStoreBuilder {
 }
 
 impl MemoryStoreBuilder {
-    /// Permission bits of the root directory (default 0755).
+    /// Sets the permission bits of the root directory (default 0755).
     pub fn root_mode(mut self, mode: u32) -> Self {
         self.settings.root_mode = mode;
         self
     }
 
-    /// Owner and group of the root directory (default 0 and 0).
+    /// Sets owner and group of the root directory (default 0 and 0).
     pub fn root_owner(mut self, uid: u32, gid: u32) -> Self {
         (self.settings.root_uid, self.settings.root_gid) = (uid, gid);
         self
     }
 
-    /// Space for data in bytes; beyond it writes get
-    /// [`zgate_store::StoreError::NoSpace`]. Counted in pages of 4 KiB; names
-    /// and attributes cost nothing.
+    /// Limits the space for data, in bytes; beyond it writes fail with
+    /// [`zgate_store::StoreError::NoSpace`]. Space is counted in pages of 4
+    /// KiB; names and attributes cost nothing.
     pub fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.settings.capacity_bytes = Some(bytes);
         self
     }
 
-    /// Most objects, the root directory included.
+    /// Limits the number of objects, the root directory included.
     pub fn max_files(mut self, files: u64) -> Self {
         self.settings.max_files = Some(files);
         self
     }
 
-    /// The identity of the file system. Two stores with the same one know each
-    /// other's handles: give each its own where a test has several.
+    /// Sets the identity of the file system. Stores with the same identity
+    /// accept each other's handles: use different ones in a test with several
+    /// stores.
     pub fn fsid(mut self, fsid: FsId) -> Self {
         self.settings.fsid = fsid;
         self
     }
 
-    /// Whether every change is refused.
+    /// Sets whether every change is refused.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.settings.read_only = read_only;
         self
     }
 
-    /// What the store says it can do, and then does.
+    /// Sets the abilities that the store reports and has.
     pub fn traits(mut self, traits: StoreTraits) -> Self {
         self.traits = traits;
         self
     }
 
-    /// The clock, asked once or twice per change. Without it a counter runs
+    /// Sets the clock, read once or twice per change. The default is a counter
     /// from [`EPOCH_SECONDS`], so that equal calls give equal times.
     pub fn clock(mut self, clock: impl FnMut() -> Timestamp + Send + 'static) -> Self {
         self.clock = Box::new(clock);
         self
     }
 
-    /// The store.
+    /// Builds the store.
     #[must_use]
     pub fn build(self) -> MemoryStore {
         let tree = Tree::new(self.settings, self.traits, self.clock);

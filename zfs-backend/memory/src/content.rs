@@ -1,4 +1,4 @@
-//! The bytes of a file: sparse pages, reservations, a length.
+//! Content of a file: sparse pages, reservations, a length.
 
 use crate::page_set::PageSet;
 use std::collections::BTreeMap;
@@ -13,27 +13,27 @@ const PAGE: usize = PAGE_BYTES as usize;
 
 type Page = Arc<[u8; PAGE]>;
 
-/// A file's bytes. Pages are shared between copies until one of them writes.
+/// Content of a file. Pages are shared between copies until one of them writes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Content {
     pages: BTreeMap<u64, Page>,
-    /// Disjoint from `pages`.
+    /// Reserved pages without data; disjoint from `pages`.
     reserved: PageSet,
     size: u64,
 }
 
 impl Content {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Pages with data or reserved.
+    /// Returns the number of pages with data or a reservation.
     pub(crate) fn allocated_pages(&self) -> u64 {
         self.pages.len() as u64 + self.reserved.len()
     }
 
-    /// Reads what lies between `offset` and `offset + len`, up to the end.
+    /// Reads the bytes from `offset` to `offset + len`, up to the end.
     pub(crate) fn read(&self, offset: u64, len: usize) -> Vec<u8> {
         let left = self.size.saturating_sub(offset);
         let want = usize::try_from(left).unwrap_or(usize::MAX).min(len);
@@ -49,8 +49,8 @@ impl Content {
         out
     }
 
-    /// How many of `len` bytes at `offset` can be written with `free_pages`
-    /// more pages.
+    /// Returns how many of `len` bytes at `offset` can be written with
+    /// `free_pages` more pages.
     pub(crate) fn writable(&self, offset: u64, len: u64, mut free_pages: u64) -> u64 {
         let range = offset..offset + len;
         for index in touched_pages(&range) {
@@ -87,7 +87,7 @@ impl Content {
         Arc::make_mut(self.pages.entry(index).or_insert_with(|| Arc::new([0; PAGE])))
     }
 
-    /// Cuts the file, or extends it with a hole.
+    /// Truncates the file, or extends it with a hole.
     pub(crate) fn set_size(&mut self, size: u64) {
         if size < self.size {
             let old_end = self.size.next_multiple_of(PAGE_BYTES);
@@ -99,19 +99,20 @@ impl Content {
         self.size = size;
     }
 
-    /// Punches a hole; the length stays.
+    /// Punches a hole; the length does not change.
     pub(crate) fn punch(&mut self, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(self.size);
         if offset >= end {
             return;
         }
-        // A page cut short by the end of the file goes as a whole.
+        // A page cut short by the end of the file is removed as a whole.
         let end = if end == self.size { end.next_multiple_of(PAGE_BYTES) } else { end };
         self.zero(offset..end);
         self.reserved.remove(offset.div_ceil(PAGE_BYTES)..end / PAGE_BYTES);
     }
 
-    /// Drops the pages wholly inside `range` and zeroes the rest of it.
+    /// Drops the pages that lie entirely inside `range` and zeroes the rest of
+    /// it.
     fn zero(&mut self, range: Range<u64>) {
         let touched: Vec<u64> =
             self.pages.range(touched_pages(&range)).map(|(index, _)| *index).collect();
@@ -127,7 +128,7 @@ impl Content {
         }
     }
 
-    /// Pages that reserving the range would add.
+    /// Returns the number of pages that reserving the range would add.
     pub(crate) fn pages_to_reserve(&self, offset: u64, len: u64) -> u64 {
         let pages = touched_pages(&(offset..offset + len));
         let present = self.pages.range(pages.clone()).count() as u64;
@@ -168,7 +169,7 @@ impl Content {
         Ok(found)
     }
 
-    /// Data of the range as pieces between holes.
+    /// Returns the data of the range as pieces between holes.
     pub(crate) fn pieces(&self, range: &Range<u64>) -> Vec<(u64, Vec<u8>)> {
         let range = range.start..range.end.min(self.size);
         self.pages
@@ -182,8 +183,8 @@ impl Content {
             .collect()
     }
 
-    /// Makes a range of `from` appear at `offset`: holes stay holes where
-    /// whole pages allow it.
+    /// Copies a range of `from` to `offset`: holes stay holes where whole pages
+    /// allow it.
     pub(crate) fn copy_from(&mut self, from: &Self, range: &Range<u64>, offset: u64) {
         let len = range.end - range.start;
         let pieces = from.pieces(range);
@@ -196,7 +197,7 @@ impl Content {
     }
 }
 
-/// The pages a range of bytes touches.
+/// Returns the pages that a range of bytes touches.
 fn touched_pages(range: &Range<u64>) -> Range<u64> {
     if range.is_empty() {
         return 0..0;
@@ -204,7 +205,7 @@ fn touched_pages(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
 }
 
-/// The bytes of a page that lie in the range.
+/// Returns the bytes of a page that lie in the range.
 fn overlap(index: u64, range: &Range<u64>) -> Range<u64> {
     let start = index * PAGE_BYTES;
     start.max(range.start)..(start + PAGE_BYTES).min(range.end)

@@ -10,17 +10,18 @@ use crate::tree::{Birth, Tree, check_name};
 use zgate_store::file_store::{CreateMode, DirChange, NewNode, Node};
 use zgate_store::{Caller, NodeHandle, SetAttr, SetTime, StoreError, StoreResult, Timestamp};
 
-/// Modes where the request names none: nobody but the owner.
+/// Default mode of a file: access for the owner only.
 const DEFAULT_FILE_MODE: u32 = 0o600;
 const DEFAULT_DIR_MODE: u32 = 0o700;
 const SYMLINK_MODE: u32 = 0o777;
-/// Longest target of a symbolic link in bytes (PATH_MAX without its end mark).
+/// Longest target of a symbolic link in bytes (PATH_MAX without the
+/// terminator).
 const MAX_TARGET_BYTES: usize = 4095;
 
 /// Result of a create, before it becomes an open file.
 pub(crate) struct Made {
     pub(crate) node: Node,
-    /// The number of the file when it was opened as well.
+    /// Number of the file, if it was opened as well.
     pub(crate) opened: Option<u64>,
     pub(crate) created: bool,
     pub(crate) dir: DirChange,
@@ -54,7 +55,7 @@ impl Tree {
         Ok(Made { node: self.node(number)?, opened: Some(number), created: true, dir })
     }
 
-    /// The name was there already.
+    /// Handles an existing name.
     fn found(
         &mut self,
         who: &Caller,
@@ -73,7 +74,8 @@ impl Tree {
                 if inode.verifier != Some(verifier) {
                     return Err(StoreError::Exists);
                 }
-                // A retransmission: the creator opens it whatever its mode.
+                // A retransmission: the creator opens the file regardless of
+                // its mode.
                 if permission::owns(who, inode) {
                     inode.opens += 1;
                     made.opened = Some(number);
@@ -123,8 +125,8 @@ impl Tree {
         Ok((self.node(number)?, change))
     }
 
-    /// Makes an object as the directory, the caller and the attributes want
-    /// it; nothing is in the table yet.
+    /// Builds an object from the directory, the caller and the attributes; it
+    /// is not in the table yet.
     fn new_inode(
         &mut self,
         who: &Caller,
@@ -136,7 +138,7 @@ impl Tree {
         let parent = self.at(dir)?;
         require(who, parent, WRITE | EXECUTE)?;
         self.require_writable()?;
-        // The number -1 means "no change" to the kernel: nobody wears it.
+        // The number -1 means "no change" to the kernel, so nobody has it.
         let device = matches!(body, Body::BlockDevice(..) | Body::CharDevice(..));
         if who.uid == u32::MAX || who.gid == u32::MAX || (device && who.uid != 0) {
             return Err(StoreError::NotPermitted);
@@ -209,8 +211,8 @@ fn set_first_times(inode: &mut Inode, attrs: &SetAttr) {
     }
 }
 
-/// The times a verifier shows as, the same as a store on a real file system
-/// would keep it in: 31 bits of seconds each. Returns (atime, mtime).
+/// Returns the times that encode a verifier, as a store on a real file system
+/// keeps it: 31 bits of seconds each. Returns (atime, mtime).
 fn verifier_times(verifier: [u8; 8]) -> (Timestamp, Timestamp) {
     let whole = u64::from_be_bytes(verifier);
     let at = |bits: u64| Timestamp { seconds: (bits & 0x7fff_ffff) as i64, nanoseconds: 0 };
@@ -326,7 +328,7 @@ mod tests {
         block_on(s.store.setattr(&root(), &shared.handle, &group, None)).unwrap();
         let bob = user(1002, 2002);
         let file = s.create_as(&bob, &shared.handle, "f", 0o2755).unwrap().node;
-        // Bob is not in the group: no set-group-id program of it.
+        // Bob is not in the group, so the set-group-id bit is cleared.
         assert_eq!((file.attr.gid, file.attr.mode), (700, 0o755));
         let dir = s.make_as(&bob, &shared.handle, "d", &NewNode::Directory, 0o755).unwrap();
         assert_eq!((dir.attr.gid, dir.attr.mode), (700, 0o2755));

@@ -1,16 +1,15 @@
-//! The entries of a directory, with cookies that hold.
+//! Entries of a directory, with stable cookies.
 
 use std::collections::BTreeMap;
 
-/// The first cookie given out: 0, 1 and 2 have meanings in NFS.
+/// First cookie issued: 0, 1 and 2 have meanings in NFS.
 const FIRST_COOKIE: u64 = 3;
 
-/// The entries of a directory. Every entry gets a cookie larger than all
-/// before it, so that a listing that resumes skips and repeats nothing that
-/// stayed where it was.
+/// Entries of a directory. Every entry gets a larger cookie than all before it,
+/// so that a resumed listing neither skips nor repeats an unchanged entry.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// The directory above; the root is its own.
+    /// Parent directory; the root is its own parent.
     pub(crate) parent: u64,
     names: BTreeMap<Vec<u8>, Slot>,
     order: BTreeMap<u64, Vec<u8>>,
@@ -23,7 +22,7 @@ struct Slot {
     cookie: u64,
 }
 
-/// An entry as a listing shows it.
+/// An entry in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) name: Vec<u8>,
@@ -32,29 +31,29 @@ pub(crate) struct Listed {
 }
 
 impl Directory {
-    /// An empty directory below `parent`.
+    /// Creates an empty directory below `parent`.
     pub(crate) fn new(parent: u64) -> Self {
         let (names, order) = (BTreeMap::new(), BTreeMap::new());
         Self { parent, names, order, next_cookie: FIRST_COOKIE }
     }
 
-    /// Entries without `.` and `..`.
+    /// Returns the number of entries without `.` and `..`.
     pub(crate) fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there are no entries.
+    /// Returns whether there are no entries.
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// The object behind a name.
+    /// Returns the number of the object with this name.
     pub(crate) fn find(&self, name: &[u8]) -> Option<u64> {
         self.names.get(name).map(|slot| slot.number)
     }
 
-    /// Lets a name stand for an object. A name that was there keeps its
-    /// cookie: it is the same place in a listing.
+    /// Binds a name to an object. An existing name keeps its cookie, and with
+    /// it its place in a listing.
     pub(crate) fn put(&mut self, name: &[u8], number: u64) {
         if let Some(slot) = self.names.get_mut(name) {
             slot.number = number;
@@ -66,14 +65,15 @@ impl Directory {
         self.order.insert(cookie, name.to_vec());
     }
 
-    /// Takes a name out.
+    /// Removes a name.
     pub(crate) fn take(&mut self, name: &[u8]) {
         if let Some(slot) = self.names.remove(name) {
             self.order.remove(&slot.cookie);
         }
     }
 
-    /// At most `max` entries after `cookie`, and whether they are the last.
+    /// Returns at most `max` entries after `cookie`, and whether they reach the
+    /// end.
     pub(crate) fn list(&self, cookie: u64, max: usize) -> (Vec<Listed>, bool) {
         let Some(first) = cookie.checked_add(1) else {
             return (Vec::new(), true);
@@ -109,7 +109,8 @@ mod tests {
         assert_eq!((names(&page), end), (vec!["d", "a"], false));
         let resume = page[1].cookie;
         assert!(page[0].cookie > 2);
-        // The entry the cookie came from goes, one before it comes back.
+        // The entry of the cookie is removed, and an entry before it is added
+        // again.
         dir.take(b"a");
         dir.take(b"d");
         dir.put(b"d", 9);

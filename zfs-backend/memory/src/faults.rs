@@ -1,4 +1,4 @@
-//! Making a store fail or wait at a chosen moment.
+//! Faults: calls of a store that fail or wait at a chosen moment.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use zgate_store::{StoreError, StoreResult};
 
-/// The operations of [`zgate_store::FileStore`] that can be made to fail.
+/// Operations of [`zgate_store::FileStore`] that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "each is named after the method it stands for")]
 pub enum FileOp {
@@ -42,17 +42,17 @@ pub enum FileOp {
     SetAcl,
 }
 
-/// On which side of its effect a call is held.
+/// Point at which a call is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Nothing has happened yet.
+    /// Before the effect.
     BeforeEffect,
-    /// It has happened, but nobody was told.
+    /// After the effect, before the reply.
     AfterEffect,
 }
 
-/// What to do to calls; clones share it with the store. All counting starts
-/// when a rule is set.
+/// Faults of a store; clones share the state with the store. Calls are counted
+/// from the moment a rule is set.
 #[derive(Debug)]
 pub struct Faults<Op> {
     state: Arc<Mutex<State<Op>>>,
@@ -74,9 +74,9 @@ struct State<Op> {
 
 #[derive(Debug)]
 struct Rule<Op> {
-    /// `None`: every operation.
+    /// Operation the rule applies to; `None`: every operation.
     op: Option<Op>,
-    /// Calls to go until it fires; `None`: always.
+    /// Number of calls until the rule fires; `None`: it always does.
     left: Option<u64>,
     error: StoreError,
 }
@@ -90,33 +90,33 @@ impl<Op: Copy + Ord> Default for Faults<Op> {
 }
 
 impl<Op: Copy + Ord> Faults<Op> {
-    /// The next call of `op` fails and does nothing.
+    /// Makes the next call of `op` fail without effect.
     pub fn fail_next(&self, op: Op, error: StoreError) {
         self.fail_nth(op, 1, error);
     }
 
-    /// The `nth` call of `op` from now on fails (1 is the next). Two rules due
-    /// at the same call fire one after the other.
+    /// Makes the `nth` call of `op` from now on fail (1 is the next). Two rules
+    /// due at the same call fire one after the other.
     pub fn fail_nth(&self, op: Op, nth: u64, error: StoreError) {
         self.rule(Rule { op: Some(op), left: Some(nth.max(1)), error });
     }
 
-    /// Every call of `op` fails until [`Faults::heal`].
+    /// Makes every call of `op` fail until [`Faults::heal`].
     pub fn fail_every(&self, op: Op, error: StoreError) {
         self.rule(Rule { op: Some(op), left: None, error });
     }
 
-    /// Every call fails until [`Faults::clear`].
+    /// Makes every call fail until [`Faults::clear`].
     pub fn fail_everything(&self, error: StoreError) {
         self.rule(Rule { op: None, left: None, error });
     }
 
-    /// Forgets the failures set for `op`.
+    /// Removes the failures set for `op`.
     pub fn heal(&self, op: Op) {
         self.state().rules.retain(|rule| rule.op != Some(op));
     }
 
-    /// Forgets all failures and releases everybody held.
+    /// Removes all failures and releases all held calls.
     pub fn clear(&self) {
         let gates = {
             let mut state = self.state();
@@ -127,23 +127,23 @@ impl<Op: Copy + Ord> Faults<Op> {
         gates.iter().for_each(|gate| gate.open(Ok(())));
     }
 
-    /// Calls of `op` wait until the [`Hold`] releases them.
+    /// Makes calls of `op` wait until the [`Hold`] releases them.
     pub fn hold(&self, op: Op, when: When) -> Hold<Op> {
         self.gate(op, when, false)
     }
 
-    /// The next call of `op` waits; later ones pass.
+    /// Makes the next call of `op` wait; later ones pass.
     pub fn hold_next(&self, op: Op, when: When) -> Hold<Op> {
         self.gate(op, when, true)
     }
 
-    /// Whether every call gives way to other tasks once before it takes
-    /// effect: a yield point for a deterministic executor.
+    /// Sets whether every call yields to other tasks once before its effect,
+    /// for a deterministic executor.
     pub fn set_yield_points(&self, on: bool) {
         self.state().yields = on;
     }
 
-    /// Calls of `op` so far, failed ones included.
+    /// Returns the number of calls of `op` so far, failed ones included.
     #[must_use]
     pub fn calls(&self, op: Op) -> u64 {
         self.state().calls.get(&op).copied().unwrap_or(0)
@@ -163,7 +163,7 @@ impl<Op: Copy + Ord> Faults<Op> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passed by every call before its effect.
+    /// Applies the faults due before the effect of a call.
     pub(crate) async fn before(&self, op: Op) -> StoreResult<()> {
         let (verdict, gate, yields) = {
             let mut state = self.state();
@@ -179,7 +179,7 @@ impl<Op: Copy + Ord> Faults<Op> {
         verdict
     }
 
-    /// Passed by every call after its effect.
+    /// Applies the faults due after the effect of a call.
     pub(crate) async fn after(&self, op: Op) -> StoreResult<()> {
         let gate = self.state().gate_for(op, When::AfterEffect);
         match gate {
@@ -219,7 +219,7 @@ impl<Op: Copy + Ord> State<Op> {
     }
 }
 
-/// Gives way once: pending, with the waker called.
+/// Yields once: pending, with the waker called.
 async fn give_way() {
     let mut gave = false;
     poll_fn(|context| {
@@ -278,7 +278,7 @@ impl<Op> Gate<Op> {
     }
 }
 
-/// Counts a call as waiting, also when it is dropped.
+/// Counts a call as waiting until it is dropped.
 struct Waiting<'a, Op>(&'a Gate<Op>);
 
 impl<'a, Op> Waiting<'a, Op> {
@@ -303,18 +303,18 @@ pub struct Hold<Op: Copy + Ord> {
 }
 
 impl<Op: Copy + Ord> Hold<Op> {
-    /// Calls held now.
+    /// Returns the number of calls held now.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.gate.inner().waiting
     }
 
-    /// Lets them go on.
+    /// Releases the held calls.
     pub fn release(self) {
         self.end(Ok(()));
     }
 
-    /// Fails the calls held, and those still to come through this hold.
+    /// Fails the held calls, and all later ones under this hold.
     pub fn release_with(self, error: StoreError) {
         self.end(Err(error));
     }

@@ -1,4 +1,4 @@
-//! What a file holds now and what it would hold after a power loss.
+//! Data of a file: present content, and content after a power loss.
 
 use crate::content::Content;
 use std::ops::Range;
@@ -8,23 +8,23 @@ use zgate_store::file_store::Stability;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileData {
     live: Content,
-    /// What is on stable storage, where it differs from `live`.
+    /// Content on stable storage, if it differs from `live`.
     stable: Option<Content>,
 }
 
 impl FileData {
-    /// What readers see.
+    /// Returns the content that readers see.
     pub(crate) fn live(&self) -> &Content {
         &self.live
     }
 
-    /// Whether something would be lost.
+    /// Returns whether a power loss would lose data.
     pub(crate) fn is_unstable(&self) -> bool {
         self.stable.is_some()
     }
 
-    /// Writes; anything but `Unstable` reaches stable storage, for the range
-    /// written only.
+    /// Writes; with any stability but `Unstable`, the written range is on
+    /// stable storage.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8], stability: Stability) {
         if stability == Stability::Unstable {
             self.unstable(|live| live.write(offset, data));
@@ -33,7 +33,7 @@ impl FileData {
         }
     }
 
-    /// Sets the length; stable at once, like all attributes.
+    /// Sets the length, which is stable at once, like all attributes.
     pub(crate) fn set_size(&mut self, size: u64) {
         self.both(|content| content.set_size(size));
     }
@@ -58,7 +58,7 @@ impl FileData {
         self.stable = None;
     }
 
-    /// Loses what is not stable; whether there was anything to lose.
+    /// Drops unstable data; returns whether there was any.
     pub(crate) fn crash(&mut self) -> bool {
         match self.stable.take() {
             Some(stable) => {

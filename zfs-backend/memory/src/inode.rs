@@ -8,17 +8,17 @@ use zgate_store::attr::FsId;
 use zgate_store::file_store::PosixAclEntry;
 use zgate_store::{Attr, FileKind, StoreError, StoreResult, Timestamp};
 
-/// Set-user-id and set-group-id.
+/// Set-user-id bit.
 pub(crate) const SET_UID: u32 = 0o4000;
-/// Set-group-id.
+/// Set-group-id bit.
 pub(crate) const SET_GID: u32 = 0o2000;
-/// Only owners remove entries.
+/// Sticky bit: only owners remove entries.
 pub(crate) const STICKY: u32 = 0o1000;
 
-/// What the tree tells clients as its preferred I/O size: a ZFS record.
+/// Preferred I/O size reported to clients, in bytes: a ZFS record.
 const PREFERRED_IO_BYTES: u32 = 128 << 10;
 
-/// What an object holds.
+/// Content of an object.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// A regular file.
@@ -41,14 +41,14 @@ pub(crate) enum Body {
 #[derive(Debug)]
 pub(crate) struct Inode {
     pub(crate) number: u64,
-    /// Tells two objects that had the same number apart.
+    /// Distinguishes objects that had the same number.
     pub(crate) generation: u64,
-    /// Permission bits; with an ACL, the group's are its mask.
+    /// Permission bits; with an ACL, the group bits are its mask.
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) nlink: u32,
-    /// Open files; the object lives while there are any.
+    /// Number of open files; the object exists while there are any.
     pub(crate) opens: u32,
     pub(crate) atime: Timestamp,
     pub(crate) mtime: Timestamp,
@@ -56,18 +56,18 @@ pub(crate) struct Inode {
     pub(crate) btime: Timestamp,
     pub(crate) change: u64,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Access ACL when the mode alone does not say it all; else empty.
+    /// Access ACL, if the mode alone does not express it; else empty.
     pub(crate) acl: Vec<PosixAclEntry>,
-    /// A directory's default ACL.
+    /// Default ACL of a directory.
     pub(crate) default_acl: Vec<PosixAclEntry>,
-    /// Of the exclusive create that made it, while the time stamps it would be
-    /// kept in have not been overwritten.
+    /// Verifier of the exclusive create that made the object, until the time
+    /// stamps that would hold it are overwritten.
     pub(crate) verifier: Option<[u8; 8]>,
     pub(crate) body: Body,
 }
 
 impl Inode {
-    /// What it is.
+    /// Returns the kind of the object.
     pub(crate) fn kind(&self) -> FileKind {
         match self.body {
             Body::Regular(_) => FileKind::Regular,
@@ -80,12 +80,12 @@ impl Inode {
         }
     }
 
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub(crate) fn is_directory(&self) -> bool {
         matches!(self.body, Body::Directory(_))
     }
 
-    /// Its entries.
+    /// Returns its entries.
     pub(crate) fn entries(&self) -> StoreResult<&Directory> {
         match &self.body {
             Body::Directory(entries) => Ok(entries),
@@ -94,7 +94,7 @@ impl Inode {
         }
     }
 
-    /// Its entries, to be changed.
+    /// Returns its entries for modification.
     pub(crate) fn entries_mut(&mut self) -> StoreResult<&mut Directory> {
         match &mut self.body {
             Body::Directory(entries) => Ok(entries),
@@ -103,7 +103,7 @@ impl Inode {
         }
     }
 
-    /// Its data.
+    /// Returns its data.
     pub(crate) fn data(&self) -> StoreResult<&FileData> {
         match &self.body {
             Body::Regular(data) => Ok(data),
@@ -111,7 +111,7 @@ impl Inode {
         }
     }
 
-    /// Its data, to be changed.
+    /// Returns its data for modification.
     pub(crate) fn data_mut(&mut self) -> StoreResult<&mut FileData> {
         match &mut self.body {
             Body::Regular(data) => Ok(data),
@@ -119,16 +119,16 @@ impl Inode {
         }
     }
 
-    /// Pages it occupies.
+    /// Returns the number of pages it occupies.
     pub(crate) fn allocated_pages(&self) -> u64 {
         self.data().map_or(0, |data| data.live().allocated_pages())
     }
 
-    /// Its attributes, except what the file system knows.
+    /// Returns its attributes, except those of the file system.
     pub(crate) fn attr(&self, fsid: FsId) -> Attr {
         let (size, rdev) = match &self.body {
             Body::Regular(data) => (data.live().size(), (0, 0)),
-            // As ZFS counts: entries with `.` and `..`.
+            // Counts entries as ZFS does, with `.` and `..`.
             Body::Directory(entries) => (entries.len() as u64 + 2, (0, 0)),
             Body::Symlink(target) => (target.len() as u64, (0, 0)),
             Body::BlockDevice(major, minor) | Body::CharDevice(major, minor) => {
@@ -157,8 +157,8 @@ impl Inode {
         }
     }
 
-    /// Drops set-id bits as a write by anybody but root does; a set-group-id
-    /// bit without group execute means something else and stays.
+    /// Clears set-id bits as a write by anybody but root does; a set-group-id
+    /// bit without group execute permission has another meaning and stays.
     pub(crate) fn drop_set_id(&mut self) {
         let group = if self.mode & 0o010 != 0 { SET_GID } else { 0 };
         self.mode &= !(SET_UID | group);

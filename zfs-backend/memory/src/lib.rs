@@ -1,8 +1,8 @@
-//! Stores without a disk below, for tests, simulations and demos: a complete
-//! model of a tree of files ([`MemoryStore`]) and a disk with a volatile cache
-//! ([`SimDisk`]). Both are deterministic (no clock, no randomness of their
-//! own), can be told to fail or to wait ([`Faults`]), and can lose power, so
-//! that what COMMIT, FILE_SYNC, FUA and SYNCHRONIZE CACHE promise is provable.
+//! Stores in memory, for tests, simulations and demos: a complete model of a
+//! tree of files ([`MemoryStore`]) and a disk with a volatile cache
+//! ([`SimDisk`]). Both are deterministic (no clock, no randomness), can be made
+//! to fail or to wait ([`Faults`]), and can lose power, so that tests can
+//! verify the guarantees of COMMIT, FILE_SYNC, FUA and SYNCHRONIZE CACHE.
 
 mod acl;
 mod attributes;

@@ -1,4 +1,4 @@
-//! Finding, removing, renaming and linking names; listing directories.
+//! Lookup, removal, renaming and linking of names; directory listings.
 
 use crate::inode::Inode;
 use crate::permission::{EXECUTE, READ, WRITE, permits, require, require_unsticky};
@@ -6,7 +6,7 @@ use crate::tree::{ROOT, Tree, check_name};
 use zgate_store::file_store::{DirChange, DirEntry, DirPage, Node};
 use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
 
-/// What changing the entries of a directory needs.
+/// Rights needed to change the entries of a directory.
 const CHANGES_ENTRIES: u8 = WRITE | EXECUTE;
 
 impl Tree {
@@ -22,7 +22,7 @@ impl Tree {
         self.at(dir)?.entries()?.find(name).ok_or(StoreError::NotFound)
     }
 
-    /// The directory above.
+    /// Looks up the parent directory.
     pub(crate) fn lookup_parent(&self, who: &Caller, dir: &NodeHandle) -> StoreResult<Node> {
         let dir = self.directory(dir)?;
         if dir == ROOT {
@@ -33,7 +33,7 @@ impl Tree {
         self.node(inode.entries()?.parent)
     }
 
-    /// Entries after `cookie`, at most `max_entries`.
+    /// Lists entries after `cookie`, at most `max_entries`.
     pub(crate) fn readdir(
         &self,
         who: &Caller,
@@ -89,7 +89,7 @@ impl Tree {
         self.modified_from(dir)
     }
 
-    /// Takes one link of an object away, whose name in `dir` is gone.
+    /// Drops one link of an object whose name in `dir` was removed.
     fn drop_link(&mut self, dir: u64, number: u64) -> StoreResult<()> {
         self.attributes_changed(number)?;
         let inode = self.at_mut(number)?;
@@ -176,7 +176,7 @@ impl Tree {
         Ok((source, target))
     }
 
-    /// Refuses to move a directory below itself, or over one it lies in.
+    /// Refuses to move a directory below itself, or over one of its ancestors.
     fn require_no_loop(
         &self,
         moved: u64,
@@ -230,7 +230,7 @@ impl Tree {
             }
         }
         if moved.is_directory() && from != to {
-            // Its `..` changes.
+            // Its `..` entry changes.
             require(who, moved, WRITE)?;
             if replaced.is_none() && to_dir.nlink >= self.traits.max_links {
                 return Err(StoreError::TooManyLinks);
@@ -440,7 +440,7 @@ mod tests {
         let opened = block_on(s.store.open(&root(), &node.handle, READ)).map(|_| ());
         assert_eq!(error_of(opened), StoreError::Stale);
         assert!(block_on(s.store.statfs(&s.root())).unwrap().free_bytes > used.free_bytes);
-        // The number comes back, the handle does not.
+        // The number is reused, but not the handle.
         let (next, _open) = s.file("g");
         assert_eq!(next.attr.fileid, node.attr.fileid);
         assert_ne!(next.handle, node.handle);

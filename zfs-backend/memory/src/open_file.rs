@@ -5,19 +5,19 @@ use std::sync::Arc;
 use zgate_store::file_store::OpenFile;
 use zgate_store::{StoreError, StoreResult};
 
-/// What the store's [`OpenFile`] is: exactly the rights `open` granted.
+/// The store's [`OpenFile`]: exactly the rights that `open` granted.
 pub(crate) struct MemoryFile {
     shared: Arc<Shared>,
-    /// The object; it lives as long as this does.
+    /// Number of the object, which exists as long as this open file.
     pub(crate) number: u64,
     read: bool,
     write: bool,
-    /// Writes keep set-id bits.
+    /// Set if writes keep set-id bits.
     pub(crate) privileged: bool,
 }
 
 impl MemoryFile {
-    /// An open file for an open the tree has counted.
+    /// Creates an open file for an open that the tree has counted.
     pub(crate) fn open(
         shared: &Arc<Shared>,
         number: u64,
@@ -27,19 +27,19 @@ impl MemoryFile {
         Arc::new(Self { shared: Arc::clone(shared), number, read, write, privileged })
     }
 
-    /// The store's file behind an open file.
+    /// Returns the store's own file behind an open file.
     pub(crate) fn of<'a>(shared: &Arc<Shared>, file: &'a OpenFile) -> StoreResult<&'a Self> {
         file.downcast_ref::<Self>()
             .filter(|file| Arc::ptr_eq(&file.shared, shared))
             .ok_or(StoreError::BadHandle)
     }
 
-    /// Its number, if reading was granted.
+    /// Returns the number, if read access was granted.
     pub(crate) fn readable(&self) -> StoreResult<u64> {
         if self.read { Ok(self.number) } else { Err(StoreError::AccessDenied) }
     }
 
-    /// Its number, if writing was granted.
+    /// Returns the number, if write access was granted.
     pub(crate) fn writable(&self) -> StoreResult<u64> {
         if self.write { Ok(self.number) } else { Err(StoreError::AccessDenied) }
     }

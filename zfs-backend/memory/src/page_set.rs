@@ -1,70 +1,47 @@
 //! A set of page numbers kept as disjoint ranges, so that a reservation of an
 //! exbibyte costs as little as one of a page.
 
-use std::collections::BTreeMap;
+use rangemap::RangeSet;
 use std::ops::Range;
 
-/// Pages that are reserved but hold no data.
+/// Set of pages that are reserved but hold no data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PageSet {
-    /// Start to end (exclusive); disjoint, never empty.
-    ranges: BTreeMap<u64, u64>,
+    ranges: RangeSet<u64>,
     count: u64,
 }
 
 impl PageSet {
-    /// Pages in the set.
+    /// Returns the number of pages in the set.
     pub(crate) fn len(&self) -> u64 {
         self.count
     }
 
-    /// Whether `page` is in the set.
+    /// Returns true for a page of the set.
     pub(crate) fn contains(&self, page: u64) -> bool {
-        self.ranges.range(..=page).next_back().is_some_and(|(_, end)| *end > page)
+        self.ranges.contains(&page)
     }
 
-    /// Pages of `pages` that are in the set.
+    /// Returns how many pages of `pages` are in the set.
     pub(crate) fn overlap(&self, pages: &Range<u64>) -> u64 {
-        self.touched(pages)
-            .iter()
-            .map(|range| range.end.min(pages.end) - range.start.max(pages.start))
-            .sum()
+        let within = |range: &Range<u64>| range.end.min(pages.end) - range.start.max(pages.start);
+        self.ranges.overlapping(pages).map(within).sum()
     }
 
     /// Adds all of `pages`.
     pub(crate) fn insert(&mut self, pages: Range<u64>) {
-        if pages.is_empty() {
-            return;
+        if !pages.is_empty() {
+            self.count += pages.end - pages.start - self.overlap(&pages);
+            self.ranges.insert(pages);
         }
-        self.remove(pages.clone());
-        self.count += pages.end - pages.start;
-        self.ranges.insert(pages.start, pages.end);
     }
 
-    /// Takes all of `pages` out.
+    /// Removes all of `pages`.
     pub(crate) fn remove(&mut self, pages: Range<u64>) {
-        for range in self.touched(&pages) {
-            self.ranges.remove(&range.start);
-            self.count -= range.end.min(pages.end) - range.start.max(pages.start);
-            if range.start < pages.start {
-                self.ranges.insert(range.start, pages.start);
-            }
-            if range.end > pages.end {
-                self.ranges.insert(pages.end, range.end);
-            }
+        if !pages.is_empty() {
+            self.count -= self.overlap(&pages);
+            self.ranges.remove(pages);
         }
-    }
-
-    fn touched(&self, pages: &Range<u64>) -> Vec<Range<u64>> {
-        if pages.is_empty() {
-            return Vec::new();
-        }
-        self.ranges
-            .range(..pages.end)
-            .rev()
-            .take_while(|(_, end)| **end > pages.start)
-            .map(|(start, end)| *start..*end)
-            .collect()
     }
 }
 

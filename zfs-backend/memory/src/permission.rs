@@ -1,4 +1,4 @@
-//! Who may do what: mode bits, ACLs, root, sticky directories.
+//! Permission checks: mode bits, ACLs, root, sticky directories.
 
 use crate::inode::{Inode, STICKY};
 use zgate_store::file_store::{PosixAclEntry, PosixAclTag};
@@ -11,7 +11,7 @@ pub(crate) const WRITE: u8 = 2;
 /// See [`READ`].
 pub(crate) const EXECUTE: u8 = 1;
 
-/// Whether `who` has all of the rights wanted.
+/// Returns whether `who` has all of the rights.
 pub(crate) fn permits(who: &Caller, inode: &Inode, want: u8) -> bool {
     if who.uid == 0 || inode.acl.is_empty() {
         let mask =
@@ -21,7 +21,7 @@ pub(crate) fn permits(who: &Caller, inode: &Inode, want: u8) -> bool {
     acl_permits(who, inode, want)
 }
 
-/// The access check algorithm of IEEE 1003.1e draft 17 §23.1.5.
+/// Applies the access check algorithm of IEEE 1003.1e draft 17 §23.1.5.
 fn acl_permits(who: &Caller, inode: &Inode, want: u8) -> bool {
     let perms_of = |tag| {
         let entry: Option<&PosixAclEntry> = inode.acl.iter().find(|entry| entry.tag == tag);
@@ -54,12 +54,12 @@ fn bits(mask: AccessMask) -> u8 {
     u8::from(mask.read) * READ + u8::from(mask.write) * WRITE + u8::from(mask.execute) * EXECUTE
 }
 
-/// Refuses unless `who` has the rights wanted.
+/// Refuses unless `who` has the rights.
 pub(crate) fn require(who: &Caller, inode: &Inode, want: u8) -> StoreResult<()> {
     if permits(who, inode, want) { Ok(()) } else { Err(StoreError::AccessDenied) }
 }
 
-/// What `who` may do.
+/// Returns the rights of `who`.
 pub(crate) fn access(who: &Caller, inode: &Inode, read_only: bool) -> AccessMask {
     AccessMask {
         read: permits(who, inode, READ),
@@ -68,7 +68,7 @@ pub(crate) fn access(who: &Caller, inode: &Inode, read_only: bool) -> AccessMask
     }
 }
 
-/// Whether `who` owns the object or is root.
+/// Returns whether `who` owns the object or is root.
 pub(crate) fn owns(who: &Caller, inode: &Inode) -> bool {
     who.uid == 0 || who.uid == inode.uid
 }
@@ -78,7 +78,7 @@ pub(crate) fn require_owner(who: &Caller, inode: &Inode) -> StoreResult<()> {
     if owns(who, inode) { Ok(()) } else { Err(StoreError::NotPermitted) }
 }
 
-/// Refuses to remove or rename another's entry in a sticky directory.
+/// Refuses to remove or rename another user's entry in a sticky directory.
 pub(crate) fn require_unsticky(who: &Caller, dir: &Inode, victim: &Inode) -> StoreResult<()> {
     if dir.mode & STICKY == 0 || owns(who, dir) || owns(who, victim) {
         return Ok(());
@@ -118,7 +118,7 @@ mod tests {
         assert!(!mask.read && !mask.write && !mask.execute);
         let mask = block_on(s.store.access(&alice, &secret.handle)).unwrap();
         assert!(mask.read && mask.write && !mask.execute);
-        // Listing needs r, attributes need x.
+        // Listing needs read permission, attributes need search permission.
         block_on(s.store.setattr(&alice, &dir.handle, &mode(0o744), None)).unwrap();
         let page = block_on(s.store.readdir(&bob, &dir.handle, 0, 10, true)).unwrap();
         assert_eq!(page.entries[0].node, Err(StoreError::AccessDenied));
@@ -130,7 +130,7 @@ mod tests {
         let (alice, bob) = (user(1001, 2001), user(1002, 2002));
         let made = s.create_as(&alice, &s.root(), "f", 0o000).unwrap();
         let h = &made.node.handle;
-        // The creator's file works whatever the mode.
+        // The creator's open file works regardless of the mode.
         s.write(made.open.as_ref().unwrap(), 0, b"data").unwrap();
         assert_eq!(open_as(&s, &alice, h, READ_WRITE), Err(StoreError::AccessDenied));
         let stateless = OpenAccess { stateless: true, ..READ_WRITE };
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(open_as(&s, &bob, h, stateless), Err(StoreError::AccessDenied));
         let cut = block_on(s.store.setattr(&alice, h, &size(1), None)).unwrap();
         assert_eq!(cut.size, 1);
-        // A program may be read by who may execute it.
+        // A program may be read by a caller who may execute it.
         block_on(s.store.setattr(&alice, h, &mode(0o711), None)).unwrap();
         let read = OpenAccess { stateless: true, ..READ };
         assert_eq!(open_as(&s, &bob, h, read), Ok(()));
@@ -176,7 +176,8 @@ mod tests {
         assert_eq!(error_of(over), StoreError::NotPermitted);
         block_on(s.store.remove(&bob, &top, b"own", None)).unwrap();
         set(0o755);
-        // A name that is there can be opened where none can be made.
+        // An existing file can be opened in a directory where none can be
+        // created.
         let none = SetAttr::default();
         let found = s.store.create_file(&bob, &top, b"f", CreateMode::Unchecked, &none);
         assert!(!block_on(found).unwrap().created);

@@ -36,7 +36,8 @@ impl Tree {
         Ok(number)
     }
 
-    /// Reads; leaves the access time alone, as a dataset with atime=off does.
+    /// Reads without a change of the access time, as a dataset with atime=off
+    /// does.
     pub(crate) fn read(&self, file: &MemoryFile, offset: u64, len: usize) -> StoreResult<ReadData> {
         let content = self.at(file.readable()?)?.data()?.live();
         let data = content.read(offset, len);
@@ -143,7 +144,7 @@ impl Tree {
         Ok(len)
     }
 
-    /// Shares a range, in whole blocks as FICLONERANGE wants them.
+    /// Shares a range, in whole blocks as FICLONERANGE requires.
     pub(crate) fn clone(
         &mut self,
         from: &MemoryFile,
@@ -187,7 +188,7 @@ impl Tree {
             return Err(StoreError::Invalid);
         }
         let from = self.at(source)?.data()?.live().clone();
-        // Tried on a copy, so that a lack of space changes nothing.
+        // Try it on a copy, so that a lack of space changes nothing.
         let mut tried = self.at(target)?.data()?.live().clone();
         let before = tried.allocated_pages();
         tried.copy_from(&from, &range, offset);
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!(copy(&from, 0, &from, 100, 1000), Err(StoreError::Invalid));
         assert_eq!(copy(&from, 0, &from, 4096, 4096), Ok(4096));
         assert_eq!(s.read(&from, 4096, 4096).0, data[..4096]);
-        // An exbibyte of hole is copied in no time.
+        // An exbibyte of hole is copied at once.
         let sparse = s.file("sparse");
         block_on(s.store.setattr(&root(), &sparse.0.handle, &size(1 << 60), None)).unwrap();
         assert_eq!(copy(&sparse.1, 0, &to, 0, 1 << 60), Ok(1 << 60));

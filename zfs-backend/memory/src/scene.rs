@@ -1,4 +1,4 @@
-//! A store in use, and short ways to use it in tests.
+//! A store with short methods for tests.
 
 use crate::MemoryStore;
 use bytes::Bytes;
@@ -23,7 +23,7 @@ pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     match poll_once(pin!(future)) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("a call waits though nobody holds it"),
+        Poll::Pending => panic!("a call waits although nothing holds it"),
     }
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn size(bytes: u64) -> SetAttr {
     SetAttr { size: Some(bytes), ..SetAttr::default() }
 }
 
-/// A store whose root directory is open to all, driven without waiting.
+/// A store whose root directory is open to all; calls run without waiting.
 pub(crate) struct Scene {
     pub(crate) store: MemoryStore,
 }
@@ -133,7 +133,7 @@ impl Scene {
     }
 }
 
-/// The error of something that has to fail.
+/// Returns the error of a call that must fail.
 pub(crate) fn error_of<T>(result: StoreResult<T>) -> zgate_store::StoreError {
     match result {
         Ok(_) => panic!("it succeeded"),

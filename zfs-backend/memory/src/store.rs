@@ -20,14 +20,14 @@ use zgate_store::{
 
 /// A tree of files in memory. Clones share it.
 ///
-/// Name-space and attribute changes are stable at once; data is stable when
-/// written so, or after COMMIT. See [`MemoryStore::crash`].
+/// Name-space and attribute changes are stable at once; data is stable after a
+/// stable write or COMMIT. See [`MemoryStore::crash`].
 #[derive(Clone)]
 pub struct MemoryStore {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What a store and its open files share.
+/// State shared by a store and its open files.
 pub(crate) struct Shared {
     pub(crate) tree: Mutex<Tree>,
     pub(crate) faults: Faults<FileOp>,
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The tree; nobody holds it across a wait.
+    /// Locks the tree; the lock is never held across an await.
     pub(crate) fn tree(&self) -> MutexGuard<'_, Tree> {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,26 +58,28 @@ impl std::fmt::Debug for MemoryStore {
 }
 
 impl MemoryStore {
-    /// An unlimited store whose root directory belongs to root with mode 0755.
+    /// Creates an unlimited store whose root directory belongs to root with
+    /// mode 0755.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// To decide otherwise.
+    /// Returns a builder, for other properties.
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder::default()
     }
 
-    /// What makes calls fail or wait.
+    /// Returns the faults that can be set for this store.
     #[must_use]
     pub fn faults(&self) -> Faults<FileOp> {
         self.shared.faults.clone()
     }
 
-    /// Power fails: data that is not stable falls back to what is. Calls that
-    /// are held fail with [`StoreError::Io`], so that nothing is promised in a
-    /// life that is over. Files that are open stay open. Returns how many files lost something.
+    /// Simulates a power loss: unstable data falls back to its stable version.
+    /// Held calls fail with [`StoreError::Io`], so that no call promises
+    /// anything across the loss. Open files stay open. Returns the number of
+    /// files that lost data.
     pub fn crash(&self) -> usize {
         self.shared.crashes.fetch_add(1, Ordering::AcqRel);
         self.shared.tree().crash()
@@ -87,7 +89,7 @@ impl MemoryStore {
         self.shared.crashes.load(Ordering::Acquire)
     }
 
-    /// Runs one operation: faults, effect, faults.
+    /// Runs one operation: faults before, effect, faults after.
     fn run<'a, T: 'a>(
         &'a self,
         op: FileOp,
@@ -105,7 +107,7 @@ impl MemoryStore {
         })
     }
 
-    /// Counts a sync that failed.
+    /// Counts a failed sync.
     fn note_loss<T>(&self, synced: StoreResult<T>) -> StoreResult<T> {
         if let Err(StoreError::Io | StoreError::NoSpace | StoreError::QuotaExceeded) = synced {
             self.shared.losses.fetch_add(1, Ordering::AcqRel);
@@ -446,7 +448,7 @@ mod tests {
         assert_eq!(s.write(&file, 0, b"x"), Err(StoreError::Io));
         assert_eq!(s.read(&file, 0, 10).0, b"");
         assert_eq!(s.write(&file, 0, b"x"), Ok(1));
-        // A COMMIT that failed has promised nothing.
+        // A failed COMMIT has promised nothing.
         s.store.faults().fail_next(FileOp::Commit, StoreError::Io);
         assert_eq!(block_on(s.store.commit(&file)), Err(StoreError::Io));
         s.store.crash();

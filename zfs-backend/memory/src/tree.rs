@@ -15,17 +15,17 @@ pub(crate) const ROOT: u64 = 2;
 const MAGIC: [u8; 4] = *b"zmem";
 /// Longest name in bytes (NAME_MAX).
 pub(crate) const MAX_NAME_BYTES: usize = 255;
-/// What an unlimited tree says it could hold.
+/// Size that an unlimited tree reports.
 const ENDLESS_BYTES: u64 = 1 << 60;
 const ENDLESS_FILES: u64 = 1 << 48;
 
-/// Tells the time; called once per change.
+/// Clock of the tree; read once per change.
 pub(crate) type Clock = Box<dyn FnMut() -> Timestamp + Send>;
 
 /// All objects.
 pub(crate) struct Tree {
     inodes: BTreeMap<u64, Inode>,
-    /// Numbers to use again, lowest first.
+    /// Numbers to reuse, lowest first.
     free_numbers: BTreeSet<u64>,
     next_number: u64,
     next_generation: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Tree {
     pub(crate) traits: StoreTraits,
 }
 
-/// What the builder decides.
+/// Settings of the builder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) root_mode: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Settings {
     pub(crate) read_only: bool,
 }
 
-/// What a new object starts with.
+/// Initial properties of a new object.
 pub(crate) struct Birth {
     pub(crate) mode: u32,
     pub(crate) uid: u32,
@@ -57,7 +57,7 @@ pub(crate) struct Birth {
 }
 
 impl Tree {
-    /// A tree with an empty root directory.
+    /// Creates a tree with an empty root directory.
     pub(crate) fn new(settings: Settings, traits: StoreTraits, clock: Clock) -> Self {
         let mut tree = Self {
             inodes: BTreeMap::new(),
@@ -81,12 +81,12 @@ impl Tree {
         tree
     }
 
-    /// The root's handle.
+    /// Returns the root's handle.
     pub(crate) fn root(&self) -> NodeHandle {
         self.handle_of(&self.inodes[&ROOT])
     }
 
-    /// Makes an object that is not yet in the table.
+    /// Creates an object that is not yet in the table.
     pub(crate) fn born(&mut self, birth: Birth) -> Inode {
         let now = self.now();
         let number = self.free_numbers.pop_first().unwrap_or_else(|| {
@@ -117,7 +117,7 @@ impl Tree {
         }
     }
 
-    /// Gives the number of an object that never got into the table back.
+    /// Returns the number of an object that was never put into the table.
     pub(crate) fn unborn(&mut self, inode: &Inode) {
         self.free_numbers.insert(inode.number);
     }
@@ -128,7 +128,7 @@ impl Tree {
         self.inodes.insert(inode.number, inode);
     }
 
-    /// Forgets an object without names that nobody has open.
+    /// Removes an object that has neither names nor open files.
     pub(crate) fn forget_orphan(&mut self, number: u64) {
         let gone = self.inodes.get(&number).is_some_and(|i| i.nlink == 0 && i.opens == 0);
         if gone && let Some(inode) = self.inodes.remove(&number) {
@@ -137,7 +137,7 @@ impl Tree {
         }
     }
 
-    /// The moment of this change.
+    /// Returns the time of this change.
     pub(crate) fn now(&mut self) -> Timestamp {
         (self.clock)()
     }
@@ -147,17 +147,17 @@ impl Tree {
         self.last_change
     }
 
-    /// The object with a number.
+    /// Returns the object with a number.
     pub(crate) fn at(&self, number: u64) -> StoreResult<&Inode> {
         self.inodes.get(&number).ok_or(StoreError::Stale)
     }
 
-    /// The object with a number, to be changed.
+    /// Returns the object with a number for modification.
     pub(crate) fn at_mut(&mut self, number: u64) -> StoreResult<&mut Inode> {
         self.inodes.get_mut(&number).ok_or(StoreError::Stale)
     }
 
-    /// The object behind a handle.
+    /// Returns the object of a handle.
     pub(crate) fn inode(&self, handle: &NodeHandle) -> StoreResult<&Inode> {
         let raw = handle.as_bytes();
         let (magic, rest) = raw.split_first_chunk::<4>().ok_or(StoreError::BadHandle)?;
@@ -180,7 +180,7 @@ impl Tree {
         }
     }
 
-    /// The number of a directory behind a handle.
+    /// Returns the number of the directory of a handle.
     pub(crate) fn directory(&self, handle: &NodeHandle) -> StoreResult<u64> {
         let inode = self.inode(handle)?;
         inode.entries()?;
@@ -198,13 +198,13 @@ impl Tree {
         NodeHandle::new(&raw).expect("36 bytes fit a handle")
     }
 
-    /// Handle and attributes.
+    /// Returns handle and attributes.
     pub(crate) fn node(&self, number: u64) -> StoreResult<Node> {
         let inode = self.at(number)?;
         Ok(Node { handle: self.handle_of(inode), attr: inode.attr(self.settings.fsid) })
     }
 
-    /// Notes a change of attributes.
+    /// Records a change of attributes.
     pub(crate) fn attributes_changed(&mut self, number: u64) -> StoreResult<()> {
         let (now, change) = (self.now(), self.next_change());
         let inode = self.at_mut(number)?;
@@ -213,7 +213,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Notes a change of data or entries.
+    /// Records a change of data or entries.
     pub(crate) fn modified(&mut self, number: u64) -> StoreResult<()> {
         self.attributes_changed(number)?;
         let inode = self.at_mut(number)?;
@@ -222,7 +222,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Notes a change and tells the change numbers around it.
+    /// Records a change and returns the change numbers around it.
     pub(crate) fn modified_from(&mut self, number: u64) -> StoreResult<DirChange> {
         let before = self.at(number)?.change;
         self.modified(number)?;
@@ -234,7 +234,7 @@ impl Tree {
         if self.settings.read_only { Err(StoreError::ReadOnly) } else { Ok(()) }
     }
 
-    /// Refuses new objects beyond the limit.
+    /// Refuses a new object beyond the limit.
     pub(crate) fn require_room(&self) -> StoreResult<()> {
         match self.settings.max_files {
             Some(max) if self.inodes.len() as u64 >= max => Err(StoreError::NoSpace),
@@ -242,13 +242,13 @@ impl Tree {
         }
     }
 
-    /// Pages that can still be allocated.
+    /// Returns the number of pages that can still be allocated.
     pub(crate) fn free_pages(&self) -> u64 {
         let capacity = self.settings.capacity_bytes.unwrap_or(u64::MAX) / PAGE_BYTES;
         capacity.saturating_sub(self.used_pages)
     }
 
-    /// Changes a file's data and keeps the account of space.
+    /// Changes a file's data and updates the space accounting.
     pub(crate) fn change_data<T>(
         &mut self,
         number: u64,
@@ -262,9 +262,9 @@ impl Tree {
         Ok(result)
     }
 
-    /// Loses every unstable write; returns how many files lost something.
-    /// Their change numbers move on, so that no client takes the old content
-    /// for the one it has cached.
+    /// Drops every unstable write; returns the number of files that lost data.
+    /// Their change numbers advance, so that no client takes the old content
+    /// for the one in its cache.
     pub(crate) fn crash(&mut self) -> usize {
         let unstable: Vec<u64> = self
             .inodes
@@ -273,14 +273,14 @@ impl Tree {
             .map(|inode| inode.number)
             .collect();
         for number in &unstable {
-            // Both only fail on numbers that are not in the table.
+            // Both only fail for numbers that are not in the table.
             let _ = self.change_data(*number, FileData::crash);
             let _ = self.modified(*number);
         }
         unstable.len()
     }
 
-    /// Space and limits.
+    /// Returns space and limits.
     pub(crate) fn statfs(&self, node: &NodeHandle) -> StoreResult<FsStat> {
         self.inode(node)?;
         let total_bytes = self.settings.capacity_bytes.unwrap_or(ENDLESS_BYTES);
@@ -301,7 +301,7 @@ impl Tree {
     }
 }
 
-/// Checks a name a peer sent, as the posix store does.
+/// Checks a name sent by a peer, as the posix store does.
 pub(crate) fn check_name(name: &[u8]) -> StoreResult<()> {
     match name {
         [] => Err(StoreError::Invalid),

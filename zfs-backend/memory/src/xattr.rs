@@ -67,7 +67,7 @@ impl Tree {
         self.xattrs_changed(number)
     }
 
-    /// Names of the attributes, sorted.
+    /// Returns the names of the attributes, sorted.
     pub(crate) fn list_xattrs(&self, who: &Caller, node: &NodeHandle) -> StoreResult<Vec<Vec<u8>>> {
         let inode = self.inode(node)?;
         if !self.traits.xattrs {
@@ -107,8 +107,8 @@ impl Tree {
     }
 }
 
-/// Linux keeps `user.` attributes on regular files and directories only
-/// (xattr(7)).
+/// Returns whether an object can have `user.` attributes: on Linux only regular
+/// files and directories can (xattr(7)).
 fn holds_xattrs(inode: &Inode) -> bool {
     matches!(inode.kind(), FileKind::Regular | FileKind::Directory)
 }

@@ -1,7 +1,7 @@
-//! How fast the store is by itself, without a protocol: one caller.
+//! Speed of the store without a protocol, for one caller.
 //! `cargo run --release --example speed -- DIR [uring|threads] [uid]`
 
-#![allow(clippy::unwrap_used)] // a measurement that cannot go on ends
+#![allow(clippy::unwrap_used)] // a measurement that cannot continue ends
 
 use std::future::Future;
 use std::sync::Arc;
@@ -152,7 +152,7 @@ async fn bytes(store: &PosixStore, who: &Caller) {
     .await;
 }
 
-/// 32 requests at a time, from one thread.
+/// Issues 32 requests at a time, from one thread.
 async fn deep(store: &Arc<PosixStore>, who: &Caller) {
     let found = store.lookup(who, &store.root(), b"big").await.unwrap();
     let access = OpenAccess { read: true, write: true, stateless: true };

@@ -16,7 +16,7 @@ const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";
 
 impl Tree {
-    /// Both ACLs; derived from the mode where there are none.
+    /// Returns both ACLs; derived from the mode if none are stored.
     pub(crate) fn get_acl(&self, node: &NodeHandle) -> StoreResult<PosixAcl> {
         let entry = self.entry(node)?;
         let stored = match entry.kind {
@@ -46,7 +46,7 @@ impl Tree {
         if entry.kind == FileKind::Symlink || (!is_dir && !acl.default.is_empty()) {
             return Err(StoreError::NotSupported);
         }
-        // It is the owner's to do, like chmod.
+        // Only the owner may do this, as with chmod.
         let like_chmod = SetAttr { mode: Some(0), ..SetAttr::default() };
         self.precheck_setattr(who, &entry, &like_chmod)?;
         let _lock = entry.lock_entries();
@@ -61,7 +61,8 @@ fn stored_default(entry: &Entry) -> StoreResult<Vec<PosixAclEntry>> {
     Ok(stored(entry, DEFAULT)?.unwrap_or_default())
 }
 
-/// What is stored; `None` when there is none, or the file system has no ACLs.
+/// Returns the stored ACL; `None` if there is none, or the file system has no
+/// ACLs.
 fn stored(entry: &Entry, name: &CStr) -> StoreResult<Option<Vec<PosixAclEntry>>> {
     match xattr::read(entry, name) {
         Ok(raw) => decode(&raw).map(Some),

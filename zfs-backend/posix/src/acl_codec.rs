@@ -1,4 +1,4 @@
-//! POSIX ACLs as the kernel keeps them in `system.posix_acl_access` and
+//! POSIX ACLs in the kernel's format of `system.posix_acl_access` and
 //! `system.posix_acl_default`: a little-endian version word, then entries of
 //! tag u16, permissions u16, id u32 (linux/posix_acl_xattr.h).
 
@@ -6,9 +6,9 @@ use zgate_store::file_store::{PosixAclEntry, PosixAclTag};
 use zgate_store::{StoreError, StoreResult};
 
 const VERSION: u32 = 2;
-/// The id of entries that name nobody.
+/// Id of entries without a qualifier.
 const NO_ID: u32 = u32::MAX;
-/// More entries than any file system stores.
+/// Most entries accepted; more than any file system stores.
 const MAX_ACL_ENTRIES: usize = 8192;
 
 const USER_OBJ: u16 = 0x01;
@@ -18,7 +18,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// Reads the kernel's form.
+/// Decodes the kernel's format.
 pub(crate) fn decode(raw: &[u8]) -> StoreResult<Vec<PosixAclEntry>> {
     let (version, rest) = raw.split_first_chunk::<4>().ok_or(StoreError::Io)?;
     let (entries, tail) = rest.as_chunks::<8>();
@@ -43,7 +43,7 @@ fn decode_entry(raw: &[u8; 8]) -> StoreResult<PosixAclEntry> {
     Ok(PosixAclEntry { tag, perms: (u16::from_le_bytes([p0, p1]) & 7) as u8 })
 }
 
-/// Writes the kernel's form, in canonical order.
+/// Encodes to the kernel's format, in canonical order.
 pub(crate) fn encode(entries: &[PosixAclEntry]) -> StoreResult<Vec<u8>> {
     if entries.len() > MAX_ACL_ENTRIES {
         return Err(StoreError::NoSpace);
@@ -71,7 +71,7 @@ pub(crate) fn encode(entries: &[PosixAclEntry]) -> StoreResult<Vec<u8>> {
     Ok(raw)
 }
 
-/// The ACL a mode stands for.
+/// Returns the ACL that is equivalent to a mode.
 pub(crate) fn from_mode(mode: u32) -> Vec<PosixAclEntry> {
     let entry = |tag, shift: u32| PosixAclEntry { tag, perms: ((mode >> shift) & 7) as u8 };
     vec![

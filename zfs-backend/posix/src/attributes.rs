@@ -1,10 +1,10 @@
-//! From statx(2) to the store's attributes.
+//! Conversion of statx(2) to the store's attributes.
 
 use crate::mounts::Mount;
 use rustix::fs::{FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 use zgate_store::{Attr, FileKind, Timestamp};
 
-/// What kind of object a mode says it is.
+/// Returns the kind of object from the mode.
 pub(crate) fn kind_of(stat: &Statx) -> FileKind {
     match FileType::from_raw_mode(u32::from(stat.stx_mode)) {
         FileType::Directory => FileKind::Directory,
@@ -17,12 +17,12 @@ pub(crate) fn kind_of(stat: &Statx) -> FileKind {
     }
 }
 
-/// The device number as one word.
+/// Returns the device number as one word.
 pub(crate) fn device_of(stat: &Statx) -> u64 {
     (u64::from(stat.stx_dev_major) << 32) | u64::from(stat.stx_dev_minor)
 }
 
-/// The time of creation in nanoseconds, 0 where the file system keeps none.
+/// Returns the creation time in nanoseconds, 0 if the file system keeps none.
 pub(crate) fn birth_of(stat: &Statx) -> u64 {
     match birth_time(stat) {
         Some(born) => crate::change::from_ctime(born),
@@ -30,7 +30,7 @@ pub(crate) fn birth_of(stat: &Statx) -> u64 {
     }
 }
 
-/// A time stamp in the store's form.
+/// Converts a time stamp.
 pub(crate) fn timestamp(raw: StatxTimestamp) -> Timestamp {
     Timestamp { seconds: raw.tv_sec, nanoseconds: raw.tv_nsec }
 }
@@ -39,7 +39,7 @@ fn birth_time(stat: &Statx) -> Option<Timestamp> {
     (stat.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| timestamp(stat.stx_btime))
 }
 
-/// All attributes of an object of `mount`, with its change number.
+/// Builds all attributes of an object of `mount`, with its change number.
 pub(crate) fn attr_of(stat: &Statx, mount: &Mount, change: u64) -> Attr {
     let covers = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
     let covered = if covers { mount.covered_fileid } else { None };

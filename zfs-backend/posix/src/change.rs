@@ -1,24 +1,24 @@
-//! The change number of one object, made from its ctime.
+//! Change number of an object, derived from its ctime.
 //!
-//! RFC 8881 §5.8.1.4 wants a number that differs after every modification.
-//! ctime alone is not enough: on many kernels it moves with the timer tick, so
-//! that several writes within a few milliseconds leave the same ctime, and it
-//! goes backwards when somebody sets the clock. The rule:
+//! RFC 8881 §5.8.1.4 requires a number that differs after every modification.
+//! ctime alone is not enough: on many kernels it advances with the timer tick,
+//! so that several writes within a few milliseconds leave the same ctime, and
+//! it goes backwards when the clock is set back. The rule:
 //!
 //! 1. The first observation gives the ctime in nanoseconds, so that a restart
 //!    or an eviction from the cache does not look like a modification.
-//! 2. Another ctime than last time gives the larger of that ctime and the last
-//!    number plus one.
-//! 3. The same ctime gives the same number, or the last number plus one when
-//!    this store has modified the object since.
+//! 2. A ctime other than the last one gives the larger of that ctime and the
+//!    last number plus one.
+//! 3. The same ctime gives the same number, or the last number plus one if this
+//!    store has modified the object since.
 //!
-//! Hence the number never goes backwards while the object is cached and moves
-//! with every modification made through the store; one made elsewhere is seen
-//! as soon as the ctime moves.
+//! Hence the number never goes backwards while the object is cached, and
+//! advances with every modification made through the store; one made elsewhere
+//! is seen as soon as the ctime advances.
 
 use zgate_store::Timestamp;
 
-/// What is remembered of one object.
+/// State kept for one object.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChangeTracker {
     last: Option<Observation>,
@@ -31,8 +31,8 @@ struct Observation {
 }
 
 impl ChangeTracker {
-    /// The change number that goes with `ctime`; `modified` tells that this
-    /// store has modified the object since the last call.
+    /// Returns the change number for `ctime`; `modified` is set if this store
+    /// has modified the object since the last call.
     pub(crate) fn observe(&mut self, ctime: Timestamp, modified: bool) -> u64 {
         let ctime_nanoseconds = from_ctime(ctime);
         let change = match self.last {
@@ -48,7 +48,7 @@ impl ChangeTracker {
     }
 }
 
-/// The change number of an object nothing is remembered of.
+/// Returns the change number of an object without kept state.
 pub(crate) fn from_ctime(ctime: Timestamp) -> u64 {
     (ctime.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(u64::from(ctime.nanoseconds))
 }

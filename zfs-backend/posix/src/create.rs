@@ -18,7 +18,7 @@ use zgate_store::{
     Attr, Caller, FileKind, NodeHandle, SetAttr, SetTime, StoreError, StoreResult, Timestamp,
 };
 
-/// Modes where the request names none: nobody but the owner.
+/// Default mode of a file: access for the owner only.
 const DEFAULT_FILE_MODE: u32 = 0o600;
 const DEFAULT_DIR_MODE: u32 = 0o700;
 
@@ -39,7 +39,7 @@ impl Tree {
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let bits = syscall::mode_bits(attrs.mode.unwrap_or(DEFAULT_FILE_MODE));
         let mut opened = Err(Errno::EXIST);
-        // A name that is there needs no right to write to the directory.
+        // An existing name needs no right to write to the directory.
         if self.precheck(who, &dir, Rights::WRITE | Rights::EXECUTE).is_ok() {
             opened = rustix::fs::openat(&dir.fd, name.as_c_str(), flags, bits);
         } else if syscall::stat_at(&dir.fd, name.as_c_str()).is_err() {
@@ -52,7 +52,7 @@ impl Tree {
         };
         let made = self.made(&dir, &name, fd, mode, attrs);
         if made.is_err() {
-            // Half a file is worse than none. The name is ours: it was made
+            // Remove the incomplete file. The name is ours: it was created
             // under the directory's lock a moment ago.
             let _ = rustix::fs::unlinkat(&dir.fd, name.as_c_str(), AtFlags::empty());
         }
@@ -90,7 +90,7 @@ impl Tree {
         Ok((dir, name))
     }
 
-    /// Takes a new regular file in and sets the rest of its attributes.
+    /// Caches a new regular file and sets its remaining attributes.
     fn made(
         &self,
         dir: &Entry,
@@ -106,7 +106,7 @@ impl Tree {
             CreateMode::Exclusive(verifier) => {
                 let times = verifier_times(verifier);
                 complete_new(&fd, FileKind::Regular, &SetAttr { size: None, ..times.over(attrs) })?;
-                // The verifier must be found again after a crash.
+                // The verifier must survive a crash.
                 rustix::fs::fsync(&fd).or_store()?;
             }
             CreateMode::Unchecked | CreateMode::Guarded => {
@@ -119,7 +119,7 @@ impl Tree {
         Ok((entry, attr, writer))
     }
 
-    /// The name was there already.
+    /// Handles an existing name.
     fn found(
         self: &Arc<Self>,
         who: &Caller,
@@ -147,7 +147,8 @@ impl Tree {
                 if !regular || !verifier_matches(&attr, verifier) {
                     return Err(StoreError::Exists);
                 }
-                // A retransmission: the creator opens the file whatever its mode.
+                // A retransmission: the creator opens the file regardless of
+                // its mode.
                 if who.uid == attr.uid || who.uid == 0 || !self.switches_identity {
                     let writer = entry.writer()?;
                     let file = PosixFile::created(self, Arc::clone(&entry), writer, who);
@@ -230,7 +231,7 @@ fn make(dir: &OwnedFd, name: &Name, what: &NewNode, attrs: &SetAttr) -> StoreRes
     .or_store()
 }
 
-/// The times a verifier is kept in: 31 bits each, which every file system can
+/// Times that encode a verifier: 31 bits each, which every file system can
 /// store as seconds.
 struct VerifierTimes {
     atime: i64,

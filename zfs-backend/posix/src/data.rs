@@ -1,4 +1,4 @@
-//! Reading and writing: the byte path.
+//! Reads and writes of file data.
 
 use crate::direct::{DirectIo, Read};
 use crate::errno::OrStoreError;
@@ -11,10 +11,10 @@ use zgate_io::{IoEngine, WriteSync, is_resident};
 use zgate_store::file_store::{ReadData, ReadHow, Stability};
 use zgate_store::{BufferPool, FileSpan, Payload, StoreError, StoreResult};
 
-/// From this length on, handing a span to the transport is cheaper than
-/// copying, if the bytes are in memory.
+/// Length from which passing a span to the transport is cheaper than a copy, if
+/// the bytes are in memory.
 const MIN_SPAN_BYTES: usize = 64 << 10;
-/// Offsets beyond it do not exist on Linux.
+/// Largest offset on Linux.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// Reads at most `len` bytes at `offset`.
@@ -62,12 +62,12 @@ pub(crate) async fn read(
     };
     let count = count.or_store()?;
     buf.truncate(count);
-    // Less than the size said: the file has been cut meanwhile.
+    // Less than the size reported: the file has been truncated meanwhile.
     let eof = reaches_end || count < want;
     Ok(ReadData { data: Payload::Bytes(buf.into_bytes()), eof })
 }
 
-/// Reads with O_DIRECT; `None` where the file system does not.
+/// Reads with O_DIRECT; `None` if the file system does not support it.
 async fn read_past_cache(
     engine: &IoEngine,
     pool: &BufferPool,
@@ -86,7 +86,7 @@ async fn read_past_cache(
         engine.read_direct(&fd, asked.offset, pool.take(asked.direct_len())).await;
     match count {
         Ok(count) => {
-            // The file may have grown since its size was asked.
+            // The file may have grown since its size was read.
             buf.truncate(count.min(usize::try_from(asked.len).unwrap_or(usize::MAX)));
             Ok(Some(buf.into_bytes()))
         }
@@ -98,8 +98,8 @@ async fn read_past_cache(
     }
 }
 
-/// What O_DIRECT's demands not being met looks like (open(2)); an answer that
-/// the same read through the cache does not get.
+/// Returns whether an error means that O_DIRECT's requirements are not met
+/// (open(2)): the same read through the cache would not fail so.
 fn refuses_direct(error: &std::io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::OPNOTSUPP))
 }
@@ -137,15 +137,15 @@ pub(crate) async fn write(
     file.entry.mark_modified();
     let written = file.losses().note(written.or_store())?;
     if written < len {
-        // What cut it short may have been the sync's error, which is told once,
-        // and may be about what others wrote.
+        // The error behind the short write may have been the sync's, which is
+        // reported once and may concern writes of others.
         file.losses().count(StoreError::Io);
     }
     Ok((written, stability))
 }
 
-/// Brings all earlier writes to stable storage: data and times, since the
-/// change number is made from them.
+/// Brings all earlier writes to stable storage, data and times, because the
+/// change number is derived from the times.
 pub(crate) async fn commit(file: &PosixFile) -> StoreResult<()> {
     let fd = file.any()?;
     let syncs = file.entry.syncs();

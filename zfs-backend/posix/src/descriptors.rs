@@ -1,26 +1,31 @@
-//! Descriptors that the stores of a process may keep open: counted where they
-//! are opened, so that other parts of the process always find some free.
+//! Budget of descriptors that the stores of a process may keep open, so that
+//! other parts of the process always find some free.
 //!
-//! Objects at hand and files that clients have open draw on one budget. When it
-//! is used up, objects nobody uses are let go of; when there are none, whoever
-//! wants a descriptor is told to come back later
-//! ([`StoreError::OutOfResources`]). Descriptors that live as long as one system
-//! call or two are not counted: each worker thread has a few at most.
+//! Cached objects and files that clients have open draw on one budget. When it
+//! is used up, unused cached objects are closed; if there are none, the request
+//! for a descriptor fails with [`StoreError::OutOfResources`] and the client
+//! retries. Descriptors that live for one or two system calls are not counted:
+//! each worker thread has a few at most.
 
-use crate::entry_cache::EntryCache;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use zgate_store::{StoreError, StoreResult};
 
-/// Objects let go of when a descriptor is wanted and none is left.
+/// Number of objects closed when a descriptor is needed and none is left.
 const RECLAIMED_AT_ONCE: usize = 32;
 
-/// What all stores together may keep open.
+/// A cache of objects with descriptors.
+pub(crate) trait Reclaim: Send + Sync {
+    /// Closes at most `most` unused objects; returns their number.
+    fn let_go_of_idle(&self, most: usize) -> usize;
+}
+
+/// Number of descriptors that all stores together may keep open.
 pub struct DescriptorBudget {
     limit: usize,
     held: AtomicUsize,
-    caches: Mutex<Vec<Weak<EntryCache>>>,
+    caches: Mutex<Vec<Weak<dyn Reclaim>>>,
 }
 
 impl fmt::Debug for DescriptorBudget {
@@ -30,29 +35,30 @@ impl fmt::Debug for DescriptorBudget {
 }
 
 impl DescriptorBudget {
-    /// A budget of so many descriptors.
+    /// Creates a budget of `limit` descriptors.
     #[must_use]
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, held: AtomicUsize::new(0), caches: Mutex::default() })
     }
 
-    /// How many there may be.
+    /// Returns the limit.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// How many there are.
+    /// Returns the number of descriptors in use.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Lets objects of this cache go when descriptors are short.
-    pub(crate) fn reclaim_from(&self, cache: &Arc<EntryCache>) {
+    /// Registers a cache whose objects may be closed when descriptors are
+    /// short.
+    pub(crate) fn reclaim_from(&self, cache: Weak<dyn Reclaim>) {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         caches.retain(|cache| cache.strong_count() > 0);
-        caches.push(Arc::downgrade(cache));
+        caches.push(cache);
     }
 
     fn reserve(&self) -> bool {
@@ -74,7 +80,7 @@ impl DescriptorBudget {
         }
     }
 
-    /// A place for one descriptor that is about to be opened.
+    /// Claims one descriptor that is about to be opened.
     pub(crate) fn claim(self: &Arc<Self>) -> StoreResult<Claim> {
         if !self.reserve() {
             self.reclaim();
@@ -86,12 +92,12 @@ impl DescriptorBudget {
     }
 }
 
-/// A place for one descriptor. Dropping it gives it back.
+/// Claim on one descriptor. Dropping it returns the descriptor to the budget.
 #[derive(Debug)]
 pub(crate) struct Claim(Arc<DescriptorBudget>);
 
 impl Claim {
-    /// A place for another one of the same process.
+    /// Claims another descriptor of the same process.
     pub(crate) fn another(&self) -> StoreResult<Self> {
         self.0.claim()
     }

@@ -1,4 +1,4 @@
-//! Reading a directory's names, piece by piece.
+//! A stream of a directory's names, read in pieces.
 
 use crate::descriptors::Claim;
 use crate::errno::OrStoreError;
@@ -7,26 +7,26 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use zgate_store::StoreResult;
 
-/// Bytes asked of the kernel at once.
+/// Bytes requested from the kernel at once.
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// A name as the directory lists it.
+/// A name in a directory's listing.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
     /// The name.
     pub(crate) name: Box<[u8]>,
-    /// Its number in the directory; for a mount point, the covered one.
+    /// Inode number in the directory; for a mount point, the covered one.
     pub(crate) fileid: u64,
-    /// Resumes after it.
+    /// Cookie that resumes after this name.
     pub(crate) cookie: u64,
 }
 
-/// Some names that follow each other.
+/// Several consecutive names.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
-    /// Never `.` or `..`.
+    /// Names, without `.` and `..`.
     pub(crate) names: Vec<Listed>,
-    /// The directory ends after them.
+    /// Set if the directory ends after them.
     pub(crate) end: bool,
 }
 
@@ -34,23 +34,23 @@ pub(crate) struct Piece {
 #[derive(Debug)]
 pub(crate) struct DirStream {
     fd: OwnedFd,
-    /// Its place in the budget of descriptors.
+    /// Claim on its descriptor.
     _claim: Claim,
 }
 
 impl DirStream {
-    /// A stream at the start of the directory.
+    /// Creates a stream at the start of the directory.
     pub(crate) fn new(fd: OwnedFd, claim: Claim) -> Self {
         Self { fd, _claim: claim }
     }
 
-    /// Goes to the entry after `cookie`, and forgets what the kernel has read
-    /// ahead.
+    /// Seeks to the entry after `cookie`, and discards the kernel's readahead.
     pub(crate) fn go_to(&self, cookie: u64) -> StoreResult<()> {
         rustix::fs::seek(&self.fd, SeekFrom::Start(offset_of(cookie))).or_store().map(drop)
     }
 
-    /// The next names, as many as one call returns; none only at the end.
+    /// Returns the next names, as many as one call returns; none only at the
+    /// end.
     pub(crate) fn next_piece(&self) -> StoreResult<Piece> {
         let mut piece = Piece::default();
         let mut buffer = Vec::<u8>::with_capacity(BUFFER_BYTES);
@@ -76,11 +76,11 @@ impl DirStream {
     }
 }
 
-/// Cookies 0, 1 and 2 have meanings in NFS; the kernel's offsets begin lower.
+/// Offset added to the kernel's cookies: 0, 1 and 2 have meanings in NFS.
 const COOKIE_SHIFT: u64 = 3;
 
-/// The largest offset stays as it is: ext4 ends a directory with it, and a
-/// cookie above it would be negative to clients.
+/// Converts an offset to a cookie. The largest offset is not changed: ext4 ends
+/// a directory with it, and a larger cookie would be negative to clients.
 fn cookie_of(offset: u64) -> u64 {
     if offset >= i64::MAX as u64 - COOKIE_SHIFT { offset } else { offset + COOKIE_SHIFT }
 }

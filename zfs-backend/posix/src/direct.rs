@@ -1,53 +1,59 @@
-//! Which reads go past the file system's cache (O_DIRECT).
+//! Choice of the reads that bypass the file system's cache (O_DIRECT).
 //!
-//! A decision in two parts, both without I/O: whether a read *can* go past the
+//! The choice has two parts, both without I/O: whether a read *can* bypass the
 //! cache (its bounds are aligned), and whether it *should*. `always` and
-//! `never` say so themselves. `auto` takes what is read once: long reads, in
-//! order, of a large file, or of any file a client said it reads once. What is
-//! read a second time belongs into the cache, and goes there from then on.
+//! `never` decide that themselves. `auto` bypasses the cache for data that is
+//! read once: long sequential reads of a large file, or of any file that a
+//! client said it reads once. Data that is read a second time belongs in the
+//! cache and goes there from then on.
 
 use zgate_store::buffer::BUFFER_ALIGNMENT_BYTES;
 use zgate_store::file_store::Advice;
 
-/// Whether an export's reads go past the file system's cache.
+/// Policy of an export for reads that bypass the file system's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DirectIo {
-    /// Those that are aligned, of large files, in order and for the first time.
+    /// Bypass for aligned reads of large files, in order and for the first
+    /// time.
     Auto,
-    /// All that are aligned.
+    /// Bypass for all aligned reads.
     Always,
-    /// None.
+    /// No bypass.
     #[default]
     Never,
 }
 
-/// Offsets and lengths are multiples of it: the page size, which OpenZFS
-/// demands and the logical blocks of disks divide.
+/// Alignment of offsets and lengths in bytes: the page size, which OpenZFS
+/// requires and which is a multiple of the logical blocks of disks.
 const ALIGNMENT_BYTES: u64 = BUFFER_ALIGNMENT_BYTES as u64;
-/// `auto` leaves shorter reads to the cache: they are not how much is read.
+/// Shortest read that bypasses the cache under `auto`, in bytes: shorter ones
+/// do not amount to much.
 const MIN_AUTO_READ_BYTES: u64 = 128 << 10;
-/// Files below it fit the cache.
+/// Smallest large file in bytes: smaller ones fit the cache.
 const LARGE_FILE_BYTES: u64 = 64 << 20;
-/// In order for so long, it will go on.
+/// Length of sequential reading after which it is expected to continue, in
+/// bytes.
 const SEQUENTIAL_AFTER_BYTES: u64 = 8 << 20;
-/// Requests of one reader overtake each other by no more than its readahead.
+/// Distance by which requests of one reader may overtake each other, in bytes:
+/// its readahead.
 const OVERTAKING_BYTES: u64 = 16 << 20;
-/// Bytes a reader may ask for again (a retransmission) and still read once.
+/// Bytes a reader may request again (a retransmission) and still count as
+/// reading once.
 const AGAIN_BYTES: u64 = 4 << 20;
-/// Readers of one file that are told apart.
+/// Number of readers tracked per file.
 const STREAMS: usize = 8;
 
 const _: () = assert!(ALIGNMENT_BYTES.is_power_of_two());
 const _: () = assert!(SEQUENTIAL_AFTER_BYTES < LARGE_FILE_BYTES);
 
-/// A read, cut to what the file has.
+/// A read, limited to the file's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Read {
     /// First byte.
     pub(crate) offset: u64,
-    /// Bytes; at least 1 and not beyond the end.
+    /// Number of bytes, at least 1; the range does not exceed the file.
     pub(crate) len: u64,
-    /// The file's size in bytes.
+    /// Size of the file in bytes.
     pub(crate) size: u64,
 }
 
@@ -56,21 +62,21 @@ impl Read {
         self.offset.saturating_add(self.len)
     }
 
-    /// Whether O_DIRECT can do it: it begins at a page, and ends at one or
-    /// with the file.
+    /// Returns whether O_DIRECT can serve the read: it begins at a page, and
+    /// ends at one or with the file.
     fn is_aligned(self) -> bool {
         self.offset.is_multiple_of(ALIGNMENT_BYTES)
             && (self.end().is_multiple_of(ALIGNMENT_BYTES) || self.end() >= self.size)
     }
 
-    /// The length to ask for: whole pages.
+    /// Returns the length to request: whole pages.
     pub(crate) fn direct_len(self) -> usize {
         usize::try_from(self.len.next_multiple_of(ALIGNMENT_BYTES)).unwrap_or(usize::MAX)
     }
 }
 
-/// Whether a read is one that the policy may want past the cache; cheap, and
-/// asked of every read. The reader's habit decides about the rest.
+/// Returns whether the policy may want the read to bypass the cache; cheap, and
+/// called for every read. The reader's habit decides the rest.
 pub(crate) fn is_candidate(policy: DirectIo, read: Read) -> bool {
     match policy {
         DirectIo::Never => false,
@@ -79,14 +85,14 @@ pub(crate) fn is_candidate(policy: DirectIo, read: Read) -> bool {
     }
 }
 
-/// How a file has been read so far.
+/// Pattern in which a file has been read so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {
-    /// Too early to tell, or here and there.
+    /// Too early to tell, or random.
     Unknown,
-    /// From front to back, for the first time.
+    /// Sequential, for the first time.
     Once,
-    /// Some of it again.
+    /// Some of it repeatedly.
     Again,
 }
 
@@ -95,10 +101,10 @@ pub(crate) enum Habit {
 struct Stream {
     from: u64,
     to: u64,
-    /// Bytes asked for; more than lie between `from` and `to` when some were
-    /// asked for twice.
+    /// Bytes requested; more than the distance between `from` and `to` if some
+    /// were requested twice.
     bytes: u64,
-    /// Its last read, counted in reads of the file; 0: unused.
+    /// Number of its last read, counted in reads of the file; 0: unused.
     last: u64,
 }
 
@@ -119,23 +125,23 @@ impl Stream {
     }
 }
 
-/// What is remembered of the reads of one file.
+/// Record of the reads of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     streams: [Stream; STREAMS],
-    /// Reads so far.
+    /// Number of reads so far.
     count: u64,
     /// Bytes read so far.
     bytes: u64,
-    /// A part was read again.
+    /// Set if a part was read again.
     again: bool,
-    /// A client said that it reads once (IO_ADVISE4_NOREUSE).
+    /// Set if a client said that it reads once (IO_ADVISE4_NOREUSE).
     said_once: bool,
 }
 
 impl Reads {
-    /// Takes note of a read and decides about it. Files that are not large are
-    /// left to the cache unless a client said that it reads them once.
+    /// Records a read and decides about it. Files that are not large use the
+    /// cache unless a client said that it reads them once.
     pub(crate) fn goes_direct(&mut self, read: Read) -> bool {
         let habit = self.observe(read);
         match (self.said_once, habit) {
@@ -150,7 +156,7 @@ impl Reads {
         self.bytes = self.bytes.saturating_add(read.len);
         let count = self.count;
         let found = self.streams.iter().position(|stream| stream.takes(read.offset));
-        // Otherwise a new reader, in place of the one not heard of the longest.
+        // Otherwise a new reader replaces the one that has been idle longest.
         let place = found.unwrap_or_else(|| {
             let oldest = self.streams.iter().enumerate().min_by_key(|(_, stream)| stream.last);
             oldest.map_or(0, |(place, _)| place)
@@ -164,13 +170,13 @@ impl Reads {
         stream.bytes = stream.bytes.saturating_add(read.len);
         stream.last = count;
         let habit = stream.habit();
-        // More than there is: a second time, whoever it was.
+        // More bytes than the file has: some reader reads it a second time.
         let all_again = self.bytes > read.size.saturating_add(AGAIN_BYTES);
         self.again |= habit == Habit::Again || all_again;
         if self.again { Habit::Again } else { habit }
     }
 
-    /// Takes note of a hint.
+    /// Records a hint.
     pub(crate) fn advise(&mut self, advice: Advice) {
         match advice {
             Advice::NoReuse => self.said_once = true,

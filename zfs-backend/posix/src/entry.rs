@@ -1,4 +1,4 @@
-//! One object the store has at hand.
+//! A cached object of the store.
 
 use crate::attributes::{attr_of, kind_of, timestamp};
 use crate::change::ChangeTracker;
@@ -6,7 +6,7 @@ use crate::descriptors::Claim;
 use crate::direct::{DirectIo, Read, Reads, is_candidate};
 use crate::errno::OrStoreError;
 use crate::group_sync::GroupSync;
-use crate::listing::{LISTING_LIFE, Listing};
+use crate::listing::{LISTING_LIFE, Listable, Listing};
 use crate::mounts::Mount;
 use crate::syscall;
 use rustix::fs::{OFlags, Statx};
@@ -19,51 +19,51 @@ use zgate_io::{WriteWay, credentials};
 use zgate_store::file_store::Advice;
 use zgate_store::{Attr, FileKind, NodeHandle, StoreResult};
 
-/// An object, kept open as `O_PATH`, with the descriptors for reading and
-/// writing once somebody needed them.
+/// An object, kept open as `O_PATH`, with descriptors for reading and writing
+/// once they were needed.
 pub(crate) struct Entry {
-    /// Its name in the store.
+    /// Handle of the object.
     pub(crate) handle: NodeHandle,
-    /// Opened with `O_PATH | O_NOFOLLOW`; of a file created here, the
-    /// descriptor that created it.
+    /// Descriptor opened with `O_PATH | O_NOFOLLOW`; for a file created here,
+    /// the descriptor that created it.
     pub(crate) fd: Arc<OwnedFd>,
-    /// The file system it lies in.
+    /// File system the object lies in.
     pub(crate) mount: Arc<Mount>,
-    /// What it is; never changes.
+    /// Kind of the object; never changes.
     pub(crate) kind: FileKind,
-    /// Files opened by clients.
+    /// Number of files opened by clients.
     pub(crate) opens: AtomicUsize,
-    /// Counts modifications of a directory's entries.
+    /// Number of modifications of a directory's entries.
     pub(crate) generation: AtomicU64,
     seen: Mutex<Seen>,
     modified: AtomicBool,
-    /// Counts modifications of anything in the store.
+    /// Number of modifications in the whole store.
     modifications: Arc<AtomicU64>,
-    /// Held around modifications of a directory's entries.
+    /// Lock held during modifications of a directory's entries.
     modify: Mutex<()>,
     reader: Mutex<Option<Arc<OwnedFd>>>,
     writer: Mutex<Option<Writer>>,
     past_cache: Mutex<PastCache>,
-    /// Its syncs; made when there is one.
+    /// Group sync of the file; created on first use.
     syncs: OnceLock<Box<GroupSync<()>>>,
-    /// The place of `fd` in the budget, then those of the others.
+    /// Claim on `fd`, then the claims on the other descriptors.
     claim: Claim,
     claims: Mutex<Claims>,
-    /// How it is read; not kept of files that nothing has to be known of.
+    /// Record of its reads; absent for files that need none.
     reads: OnceLock<Box<Mutex<Reads>>>,
-    /// What is remembered of this directory's names.
+    /// Cached listing of this directory.
     pub(crate) listing: Listing,
 }
 
-/// What the last look at an object saw.
+/// Attributes at the last stat of an object.
 #[derive(Default)]
 struct Seen {
     change: ChangeTracker,
-    /// The attributes and the time before that look.
+    /// Attributes, and the time before that stat.
     recent: Option<(Attr, Instant)>,
 }
 
-/// Places in the budget of descriptors that were opened for later.
+/// Claims on descriptors kept for later use.
 #[derive(Debug, Default)]
 struct Claims {
     reader: Option<Claim>,
@@ -71,16 +71,16 @@ struct Claims {
     past_cache: Option<Claim>,
 }
 
-/// The descriptor for reads that go past the cache. Few objects have one, so it
-/// is not reckoned with in how many are kept at hand.
+/// Descriptor for reads that bypass the cache. Few objects have one, so it is
+/// not counted in the size of the cache.
 #[derive(Clone, Default)]
 enum PastCache {
-    /// Not asked for yet.
+    /// Not opened yet.
     #[default]
     Unopened,
     /// Opened with O_DIRECT.
     Open(Arc<OwnedFd>),
-    /// The file system has no such thing.
+    /// Not supported by the file system.
     Refused,
 }
 
@@ -89,9 +89,9 @@ enum PastCache {
 pub(crate) struct Writer {
     /// The descriptor.
     pub(crate) fd: Arc<OwnedFd>,
-    /// Where its writes go.
+    /// Method of writing.
     pub(crate) way: WriteWay,
-    /// It can read as well.
+    /// Set if it can read as well.
     pub(crate) reads: bool,
 }
 
@@ -101,9 +101,15 @@ impl Writer {
     }
 }
 
+impl Listable for Entry {
+    fn listing(&self) -> &Listing {
+        &self.listing
+    }
+}
+
 impl Entry {
-    /// An object with nothing known of its past but `stat`, which was taken
-    /// after `looked_at`.
+    /// Creates an entry with nothing known of its past but `stat`, which was
+    /// taken after `looked_at`.
     pub(crate) fn new(
         handle: NodeHandle,
         fd: impl Into<Arc<OwnedFd>>,
@@ -137,16 +143,16 @@ impl Entry {
         }
     }
 
-    /// Attributes now.
+    /// Reads the current attributes.
     pub(crate) fn attr(&self) -> StoreResult<Attr> {
         self.stat_and_attr().map(|(_, attr)| attr)
     }
 
-    /// Attributes now, raw as well.
+    /// Reads the current attributes, also in raw form.
     pub(crate) fn stat_and_attr(&self) -> StoreResult<(Statx, Attr)> {
-        // The lock and the order matter: the mark is taken before the look, so
-        // that a modification finished before this call is in both or, if it
-        // comes between, still marked for the next call.
+        // The lock and the order matter: the mark is cleared before the stat,
+        // so that a modification finished before this call is in both or, if it
+        // falls between, still marked for the next call.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.recent = None;
         let now = Instant::now();
@@ -164,41 +170,43 @@ impl Entry {
         Ok((stat, attr))
     }
 
-    /// What the last look saw, unless that is long ago or a modification has
-    /// been made since. One made by another program may be missing.
+    /// Returns the attributes of the last stat, unless that is too old or a
+    /// modification has been made since. A modification by another program may
+    /// be missing.
     pub(crate) fn recent_attr(&self, now: Instant) -> Option<Attr> {
         self.recent_attr_and_time(now).map(|(attr, _)| attr)
     }
 
-    /// The same, with the time of that look.
+    /// Returns the same, with the time of that stat.
     pub(crate) fn recent_attr_and_time(&self, now: Instant) -> Option<(Attr, Instant)> {
-        // A look takes the mark away and replaces what was seen before while
-        // it holds the lock: without the mark, what is here is from after the
-        // last modification that has finished.
+        // A stat clears the mark and replaces the attributes while it holds the
+        // lock: without the mark, the attributes are from after the last
+        // finished modification.
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (attr, at) = seen.recent?;
         let young = now.saturating_duration_since(at) < LISTING_LIFE;
         (young && !self.modified.load(Ordering::Acquire)).then_some((attr, at))
     }
 
-    /// What was seen when the object was taken in, for whoever did that.
+    /// Returns the attributes at the time the object was cached, for the caller
+    /// that cached it.
     pub(crate) fn first_attr(&self) -> StoreResult<Attr> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).recent;
         seen.map_or_else(|| self.attr(), |(attr, _)| Ok(attr))
     }
 
-    /// Says that a modification has been made.
+    /// Records that a modification has been made.
     pub(crate) fn mark_modified(&self) {
-        // Attributes are taken with the mark away and the store's count noted
-        // before. So they are told from later ones by the mark, and by the
-        // count, which moves when the mark is set: it need not move again for
-        // what follows before the next look.
+        // A stat clears the mark and reads the store's counter before it. So
+        // its attributes are recognized as outdated by the mark, and by the
+        // counter, which advances when the mark is set: it need not advance
+        // again for further modifications before the next stat.
         if !self.modified.swap(true, Ordering::AcqRel) {
             self.modifications.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// Says that the directory's entries have been modified.
+    /// Records that the directory's entries have been modified.
     pub(crate) fn mark_entries_modified(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.mark_modified();
@@ -209,7 +217,8 @@ impl Entry {
         self.modify.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A descriptor for reading, opened by the process itself.
+    /// Returns a descriptor for reading, opened under the process's own
+    /// identity.
     pub(crate) fn reader(&self) -> StoreResult<Arc<OwnedFd>> {
         if let Some(fd) = self.cached_reader() {
             return Ok(fd);
@@ -219,9 +228,9 @@ impl Entry {
         Ok(self.keep_reader(opened.or_store()?, claim))
     }
 
-    /// The same without waiting; `None` when that would be needed: somebody
-    /// on this machine holds a lease on the file. The object is in memory, so
-    /// that opening it asks no disk.
+    /// Returns a descriptor for reading without waiting; `None` if waiting
+    /// would be needed because a process on this machine holds a lease on the
+    /// file. The object is in memory, so that opening it needs no disk.
     pub(crate) fn reader_at_once(&self) -> StoreResult<Option<Arc<OwnedFd>>> {
         if let Some(fd) = self.cached_reader() {
             return Ok(Some(fd));
@@ -229,7 +238,7 @@ impl Entry {
         let claim = self.claim()?;
         let opened = credentials::as_process(|| {
             let fd = syscall::reopen(&self.fd, OFlags::RDONLY | OFlags::NONBLOCK)?;
-            // The io engines take it for "never wait".
+            // The I/O engines would take O_NONBLOCK for "never wait".
             rustix::fs::fcntl_setfl(&fd, OFlags::empty())?;
             Ok(fd)
         });
@@ -239,7 +248,7 @@ impl Entry {
         Ok(Some(self.keep_reader(opened.or_store()?, claim)))
     }
 
-    /// A place in the budget for one more descriptor.
+    /// Claims one more descriptor from the budget.
     pub(crate) fn claim(&self) -> StoreResult<Claim> {
         self.claim.another()
     }
@@ -255,7 +264,7 @@ impl Entry {
         fd
     }
 
-    /// A descriptor for reading if there is one.
+    /// Returns the descriptor for reading, if one is open.
     pub(crate) fn cached_reader(&self) -> Option<Arc<OwnedFd>> {
         if let Some(writer) = self.cached_writer().filter(|writer| writer.reads) {
             return Some(writer.fd);
@@ -263,8 +272,8 @@ impl Entry {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A descriptor for writing, and reading where possible, opened by the
-    /// process itself.
+    /// Returns a descriptor for writing, and for reading if possible, opened
+    /// under the process's own identity.
     pub(crate) fn writer(&self) -> StoreResult<Writer> {
         if let Some(writer) = self.cached_writer() {
             return Ok(writer);
@@ -283,22 +292,22 @@ impl Entry {
         Ok(writer)
     }
 
-    /// A descriptor for writing if there is one.
+    /// Returns the descriptor for writing, if one is open.
     pub(crate) fn cached_writer(&self) -> Option<Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Keeps a descriptor for writing for later.
+    /// Keeps a descriptor for writing for later use.
     pub(crate) fn keep_writer(&self, writer: Writer) {
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
     }
 
-    /// The syncs of this file.
+    /// Returns the group sync of this file.
     pub(crate) fn syncs(&self) -> &GroupSync<()> {
         self.syncs.get_or_init(Box::default)
     }
 
-    /// Whether a read is to go past the cache. Takes note of it.
+    /// Returns whether a read should bypass the cache, and records the read.
     pub(crate) fn reads_past_cache(&self, policy: DirectIo, read: Read) -> bool {
         if !is_candidate(policy, read) || matches!(*self.past_cache(), PastCache::Refused) {
             return false;
@@ -306,7 +315,7 @@ impl Entry {
         policy == DirectIo::Always || self.reads().goes_direct(read)
     }
 
-    /// Takes note of a hint about how it will be read.
+    /// Records a hint about future reads.
     pub(crate) fn note_advice(&self, policy: DirectIo, advice: Advice) {
         if policy == DirectIo::Auto {
             self.reads().advise(advice);
@@ -321,7 +330,7 @@ impl Entry {
         self.past_cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The descriptor for reads past the cache if there is one.
+    /// Returns the descriptor for reads that bypass the cache, if one is open.
     pub(crate) fn cached_past_cache(&self) -> Option<Arc<OwnedFd>> {
         match &*self.past_cache() {
             PastCache::Open(fd) => Some(Arc::clone(fd)),
@@ -329,11 +338,11 @@ impl Entry {
         }
     }
 
-    /// Opens the descriptor for reads past the cache; `None` where the file
-    /// system has no such thing.
+    /// Opens the descriptor for reads that bypass the cache; `None` if the file
+    /// system does not support it.
     pub(crate) fn open_past_cache(&self) -> Option<Arc<OwnedFd>> {
-        // Without a place this read goes through the cache, and the next one tries
-        // again.
+        // Without a claim this read goes through the cache, and the next one
+        // tries again.
         let claim = self.claim().ok()?;
         let flags = OFlags::RDONLY | OFlags::DIRECT;
         let opened = credentials::as_process(|| syscall::reopen(&self.fd, flags));
@@ -343,13 +352,14 @@ impl Entry {
         fd
     }
 
-    /// The file system does not read past its cache after all.
+    /// Records that the file system does not support reads that bypass its
+    /// cache after all.
     pub(crate) fn refuse_past_cache(&self) {
         *self.past_cache() = PastCache::Refused;
     }
 
-    /// Closes the descriptors kept for later; open files keep their own, and
-    /// their places in the budget until they are closed.
+    /// Closes the descriptors kept for later; open files keep their own, with
+    /// their claims, until they are closed.
     pub(crate) fn drop_descriptors(&self) {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -357,7 +367,7 @@ impl Entry {
         if self.opens.load(Ordering::Acquire) == 0 {
             *self.claims() = Claims::default();
         }
-        // One that is being read is let go of with the entry.
+        // A listing that is being read is freed with the entry.
         let _ = self.listing.forget();
     }
 }

@@ -1,42 +1,45 @@
-//! Entries by handle: bounded, sharded, second chance before eviction.
+//! Cache of entries by handle: bounded, sharded, second chance before eviction.
 //!
-//! An entry that is evicted while somebody still uses it stays findable until
-//! the last use ends, so that there is never more than one entry, and one
-//! change number, per object.
+//! An entry that is evicted while in use stays findable until its last use
+//! ends, so that there is never more than one entry, and one change number, per
+//! object.
 
+use crate::descriptors::Reclaim;
 use crate::entry::Entry;
 use crate::mounts::Mount;
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use ahash::HashMap;
+use ahash::RandomState;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use zgate_store::NodeHandle;
 
 const SHARDS: usize = 16;
-/// Slots looked at per insertion, so that a cache full of files in use costs
+/// Slots examined per insertion, so that a cache full of files in use costs
 /// little.
 const EVICTION_STEPS: usize = 64;
 
-/// The same when descriptors are short: looked at once for many.
+/// Slots examined when descriptors are short: one search frees many.
 const IDLE_STEPS: usize = 64;
 
 struct Slot {
-    /// What keeps the entry; gone after eviction or removal of the object.
+    /// Reference that keeps the entry; gone after eviction or removal of the
+    /// object.
     kept: Option<Arc<Entry>>,
     entry: Weak<Entry>,
     used: bool,
-    /// The object's last name is gone: do not keep the entry any more.
+    /// Set if the object's last name is gone: do not keep the entry any more.
     orphan: bool,
 }
 
 #[derive(Default)]
 struct Shard {
     slots: HashMap<NodeHandle, Slot>,
-    /// The order in which slots are looked at for eviction.
+    /// Order in which slots are examined for eviction.
     clock: VecDeque<NodeHandle>,
     kept: usize,
 }
 
-/// The cache.
+/// Cache of entries.
 pub(crate) struct EntryCache {
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
@@ -44,7 +47,7 @@ pub(crate) struct EntryCache {
 }
 
 impl EntryCache {
-    /// A cache that keeps about `capacity` entries.
+    /// Creates a cache that keeps about `capacity` entries.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             hasher: RandomState::new(),
@@ -58,7 +61,7 @@ impl EntryCache {
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entry, if it is at hand.
+    /// Returns the entry, if it is cached.
     pub(crate) fn get(&self, handle: &NodeHandle) -> Option<Arc<Entry>> {
         let mut shard = self.shard(handle);
         let slot = shard.slots.get_mut(handle)?;
@@ -74,8 +77,8 @@ impl EntryCache {
         Some(entry)
     }
 
-    /// Takes an entry in, or returns the one that is there already; whether it
-    /// was taken in, and what had to go for it, for the caller to drop.
+    /// Caches an entry, or returns the existing one. Also returns whether it
+    /// was added, and the evicted entries, which the caller must drop.
     pub(crate) fn insert(&self, entry: Entry) -> (Arc<Entry>, bool, Vec<Arc<Entry>>) {
         let handle = entry.handle;
         if let Some(present) = self.get(&handle) {
@@ -103,7 +106,7 @@ impl EntryCache {
     }
 
     /// Stops keeping an entry whose object has lost its last name; it stays
-    /// findable while somebody uses it. Returns it if it was kept.
+    /// findable while in use. Returns it if it was kept.
     pub(crate) fn orphan(&self, handle: &NodeHandle) -> Option<Arc<Entry>> {
         let mut shard = self.shard(handle);
         let slot = shard.slots.get_mut(handle)?;
@@ -128,22 +131,6 @@ impl EntryCache {
         }
     }
 
-    /// Lets go of up to `most` entries that nobody uses; how many it were.
-    pub(crate) fn let_go_of_idle(&self, most: usize) -> usize {
-        let mut count = 0;
-        for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let idle = shard.take_idle(most - count);
-            drop(shard);
-            count += idle.len();
-            drop(idle);
-            if count == most {
-                break;
-            }
-        }
-        count
-    }
-
     /// Stops keeping all entries.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
@@ -157,8 +144,26 @@ impl EntryCache {
     }
 }
 
+impl Reclaim for EntryCache {
+    /// Evicts up to `most` unused entries; returns their number.
+    fn let_go_of_idle(&self, most: usize) -> usize {
+        let mut count = 0;
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let idle = shard.take_idle(most - count);
+            drop(shard);
+            count += idle.len();
+            drop(idle);
+            if count == most {
+                break;
+            }
+        }
+        count
+    }
+}
+
 impl Shard {
-    /// Takes entries out that nobody uses, looking at a few slots only.
+    /// Removes unused entries, examining only a few slots.
     fn take_idle(&mut self, most: usize) -> Vec<Arc<Entry>> {
         let mut idle = Vec::new();
         for _ in 0..self.clock.len().min(IDLE_STEPS) {
@@ -176,8 +181,8 @@ impl Shard {
         idle
     }
 
-    /// Evicts down to `capacity`, looking at a few slots only. Returns what was
-    /// evicted, to be dropped without the lock.
+    /// Evicts down to `capacity`, examining only a few slots. Returns the
+    /// evicted entries, to be dropped without the lock.
     fn evict(&mut self, capacity: usize) -> Vec<Arc<Entry>> {
         let mut evicted = Vec::new();
         for _ in 0..EVICTION_STEPS {

@@ -1,10 +1,10 @@
-//! What the kernel's error numbers mean to the store: one table.
+//! Meaning of the kernel's error numbers for the store: one table.
 
 use rustix::io::Errno;
 use std::io;
 use zgate_store::{StoreError, StoreResult};
 
-/// Every error number with a meaning of its own; the rest is
+/// Error numbers with a meaning of their own; all others are
 /// [`StoreError::Io`].
 const MEANINGS: &[(Errno, StoreError)] = &[
     (Errno::NOENT, StoreError::NotFound),
@@ -43,7 +43,7 @@ const MEANINGS: &[(Errno, StoreError)] = &[
     (Errno::NOBUFS, StoreError::OutOfResources),
 ];
 
-/// The store's name for an error number.
+/// Maps an error number to the store's error.
 pub(crate) fn store_error(errno: Errno) -> StoreError {
     MEANINGS
         .iter()
@@ -51,9 +51,9 @@ pub(crate) fn store_error(errno: Errno) -> StoreError {
         .map_or(StoreError::Io, |(_, meaning)| *meaning)
 }
 
-/// Turns a system call's result into a store's.
+/// Converts a system call's result to a store's.
 pub(crate) trait OrStoreError<T> {
-    /// The same result with the store's error.
+    /// Returns the result with the store's error.
     fn or_store(self) -> StoreResult<T>;
 }
 

@@ -1,6 +1,6 @@
-//! What is known of file systems by their magic number.
+//! Limits and abilities of file systems by their magic number.
 
-/// Limits and abilities of one kind of file system.
+/// Limits and abilities of one type of file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileSystemTraits {
     magic: u64,
@@ -8,10 +8,10 @@ pub(crate) struct FileSystemTraits {
     pub(crate) max_file_bytes: u64,
     /// Most hard links to one file.
     pub(crate) max_links: u32,
-    /// Blocks can be shared between files.
+    /// Set if blocks can be shared between files.
     pub(crate) shares_blocks: bool,
-    /// Attributes may have to be fetched over a network: never ask for them on
-    /// a core's thread.
+    /// Set if attributes may have to be fetched over a network: never read them
+    /// on a core's thread.
     pub(crate) remote: bool,
 }
 
@@ -52,7 +52,7 @@ const KNOWN: &[FileSystemTraits] = &[
     remote(0x0102_1997),                                // 9p
 ];
 
-/// What is known of the file system with this magic number.
+/// Returns the limits and abilities of the file system with this magic number.
 pub(crate) fn traits_of(magic: u64) -> FileSystemTraits {
     KNOWN
         .iter()

@@ -1,36 +1,35 @@
-//! One sync for all who wait (group commit): while one runs, those that come
-//! wait for the next, which is for all of them. Syncs of one thing do not
-//! overlap: an error that the kernel reports once is noted before the next one
-//! begins.
+//! Group commit: one sync for all callers that wait. Callers that arrive while
+//! a sync runs share the next one. Syncs of one object do not overlap: an error
+//! that the kernel reports once is recorded before the next sync begins.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{RwLock, RwLockReadGuard};
 use zgate_store::{StoreError, StoreResult};
 
-/// A sync that takes longer is one of storage that does not answer: nothing is
-/// begun that would have to wait for it.
+/// Time after which a running sync marks its storage as hanging: no operation
+/// is started that would have to wait for it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 struct Line<T> {
-    /// Syncs begun so far.
+    /// Number of syncs begun so far.
     begun: u64,
-    /// What the next one is for.
+    /// Requests that the next sync will serve.
     waiting: Vec<T>,
-    /// Since when one has been running.
+    /// Start time of the running sync.
     since: Option<Instant>,
 }
 
-/// The sync that ended last.
+/// Result of the sync that ended last.
 struct Last {
     number: u64,
     result: StoreResult<()>,
 }
 
-/// Syncs of one thing, one after the other; `T` says what of it.
+/// Consecutive syncs of one object; `T` describes the part to sync.
 pub(crate) struct GroupSync<T> {
     line: Mutex<Line<T>>,
-    /// Held alone by the sync that runs, and shared by writes that sync
+    /// Held exclusively by the running sync, and shared by writes that sync
     /// themselves.
     turn: RwLock<Last>,
 }
@@ -50,7 +49,8 @@ impl<T> std::fmt::Debug for GroupSync<T> {
     }
 }
 
-/// Notes that a sync has ended, also when nobody waits for its end any more.
+/// Records the end of a sync when dropped, even if no caller waits for it any
+/// more.
 struct Running<'a, T>(&'a GroupSync<T>);
 
 impl<T> Drop for Running<'_, T> {
@@ -64,11 +64,11 @@ impl<T> GroupSync<T> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `what` synced by a sync that begins from now on, whoever runs it:
-    /// `sync` is called for all that waits, if nobody else does so first.
+    /// Has `what` synced by a sync that begins after this call. `sync` is
+    /// called with all waiting requests unless another caller runs it first.
     ///
     /// # Errors
-    /// That sync's, for everybody it was for.
+    /// The error of that sync, for all requests it served.
     pub(crate) async fn join(
         &self,
         what: impl IntoIterator<Item = T>,
@@ -96,13 +96,13 @@ impl<T> GroupSync<T> {
         result
     }
 
-    /// For a write that syncs itself: no other sync runs beside it.
+    /// Excludes other syncs while a write syncs itself.
     pub(crate) async fn beside(&self) -> impl Sized + '_ {
         let guard: RwLockReadGuard<'_, Last> = self.turn.read().await;
         guard
     }
 
-    /// Refuses while a sync has been running for long.
+    /// Refuses while a sync has been running for too long.
     ///
     /// # Errors
     /// [`StoreError::OutOfResources`]: try again later.
@@ -135,7 +135,7 @@ mod tests {
 
     type Gate = Option<oneshot::Sender<StoreResult<()>>>;
 
-    /// Syncs that run until their gates are opened with their results.
+    /// Syncs that block until their gates are opened with a result.
     #[derive(Default)]
     struct Disk {
         syncs: RefCell<Vec<(Vec<u32>, Gate)>>,

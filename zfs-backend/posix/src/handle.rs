@@ -1,4 +1,4 @@
-//! Node handles: what is in them.
+//! Node handles and their format.
 //!
 //! | tag | then |
 //! | --- | --- |
@@ -10,7 +10,7 @@
 //! for an object below its root; the gateway keeps the key in its state
 //! directory, so that handles stay valid over restarts.
 
-use crate::siphash::SipKey;
+use siphasher::sip::SipHasher24;
 use zgate_io::file_handle::KernelHandle;
 use zgate_store::handle::MAX_NODE_HANDLE_BYTES;
 use zgate_store::{NodeHandle, StoreError, StoreResult};
@@ -22,46 +22,47 @@ const TAG_SIGNED: u8 = 3;
 /// Longest kernel handle that fits into a signed node handle.
 pub(crate) const MAX_WRAPPED_BYTES: usize = MAX_NODE_HANDLE_BYTES - (1 + 8 + 8 + 4);
 
-/// An object known by its numbers.
+/// An object identified by its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InTreeHandle {
     /// Device number.
     pub(crate) device: u64,
     /// Inode number.
     pub(crate) inode: u64,
-    /// Time of creation in nanoseconds; tells a reused inode number.
+    /// Creation time in nanoseconds; distinguishes a reused inode number.
     pub(crate) birth: u64,
 }
 
-/// A handle taken apart.
+/// A decoded handle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Parsed {
-    /// For open_by_handle_at.
+    /// A kernel handle, for open_by_handle_at.
     Kernel {
-        /// File system.
+        /// Key of the file system.
         key: u64,
-        /// The kernel's part.
+        /// Handle of the kernel.
         handle: KernelHandle,
-        /// The signature proves that the object was below the root.
+        /// Set if a signature proves that the object was below the root.
         proven: bool,
     },
-    /// For the table of remembered names.
+    /// An in-tree handle, for the table of remembered names.
     InTree(InTreeHandle),
 }
 
-/// Makes and checks handles.
+/// Encodes, decodes and verifies handles.
 pub(crate) struct HandleCodec {
-    secret: Option<SipKey>,
+    secret: Option<SipHasher24>,
     generation: u64,
 }
 
 impl HandleCodec {
-    /// `generation` tells this process's in-tree handles from earlier ones'.
+    /// Creates a codec. `generation` distinguishes in-tree handles of this
+    /// process from those of earlier ones.
     pub(crate) fn new(secret: Option<[u8; 16]>, generation: u64) -> Self {
-        Self { secret: secret.map(SipKey::new), generation }
+        Self { secret: secret.map(|key| SipHasher24::new_with_key(&key)), generation }
     }
 
-    /// Wraps a kernel handle; `None` when it is too long.
+    /// Wraps a kernel handle; `None` if it is too long.
     pub(crate) fn kernel(&self, key: u64, handle: &KernelHandle) -> Option<NodeHandle> {
         let mut raw = Vec::with_capacity(48);
         raw.push(if self.secret.is_some() { TAG_SIGNED } else { TAG_KERNEL });
@@ -84,7 +85,7 @@ impl HandleCodec {
         NodeHandle::new(&raw).ok_or(StoreError::Io)
     }
 
-    /// Takes a handle apart.
+    /// Decodes a handle.
     pub(crate) fn parse(&self, node: &NodeHandle) -> StoreResult<Parsed> {
         let mut reader = Reader(node.as_bytes());
         match (reader.tag()?, self.secret) {
@@ -111,14 +112,14 @@ impl HandleCodec {
                     _ => Err(StoreError::BadHandle),
                 }
             }
-            // Issued under another setting.
+            // The handle was issued under another setting.
             (TAG_KERNEL | TAG_SIGNED, _) => Err(StoreError::Stale),
             _ => Err(StoreError::BadHandle),
         }
     }
 }
 
-fn signature(secret: SipKey, key: u64, handle: &KernelHandle) -> u64 {
+fn signature(secret: SipHasher24, key: u64, handle: &KernelHandle) -> u64 {
     let mut message = Vec::with_capacity(48);
     message.extend_from_slice(&key.to_le_bytes());
     message.extend_from_slice(&handle.handle_type.to_le_bytes());
@@ -158,6 +159,16 @@ mod tests {
 
     fn sample() -> KernelHandle {
         KernelHandle::from_parts(1, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap()
+    }
+
+    /// Handles outlive the process: the hash is that of the paper (Aumasson and
+    /// Bernstein, 2012), whatever implements it.
+    #[test]
+    fn the_signature_matches_the_published_vectors() {
+        let key = SipHasher24::new_with_key(&std::array::from_fn(|n| n as u8));
+        let message: [u8; 15] = std::array::from_fn(|n| n as u8);
+        assert_eq!(key.hash(&message), 0xa129_ca61_49be_45e5);
+        assert_eq!(key.hash(&[]), 0x726f_db47_dd0e_0e31);
     }
 
     #[test]

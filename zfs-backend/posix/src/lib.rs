@@ -1,18 +1,18 @@
 //! A mounted tree as a [`zgate_store::FileStore`]: a ZFS dataset with its
 //! children, or any other file system Linux mounts.
 //!
-//! * Handles are the kernel's own where that is possible ([`HandleMode`]).
-//! * Name-space operations run on metadata workers under the caller's
-//!   identity; one hop per operation. What is in memory (attributes, names,
-//!   file pages) is answered on the core's own thread.
-//! * Objects at hand are kept open as `O_PATH` in a bounded cache.
-//! * READDIR remembers what it read for up to a second, as `listing` says:
-//!   what clients do shows at once; what other programs on the server do may
-//!   show a second late there, and there only.
+//! * Handles are the kernel's own where possible ([`HandleMode`]).
+//! * Name-space operations run on metadata workers under the caller's identity,
+//!   with one change of thread per operation. Attributes, names and file pages
+//!   in memory are read on the core's own thread.
+//! * Objects in use are kept open as `O_PATH` in a bounded cache.
+//! * READDIR caches listings for up to a second, as `listing` describes:
+//!   changes by clients show at once; changes by other programs on the server
+//!   may show a second late in READDIR, but at once everywhere else.
 //!
 //! One file per group of operations: `lookup`, `create`, `names`, `setattr`,
-//! `readdir`, `open_file`, `data`, `direct`, `ranges`, `xattr`, `acl`, `statfs`, `stable`; what
-//! they share is `tree`.
+//! `readdir`, `open_file`, `data`, `direct`, `ranges`, `xattr`, `acl`,
+//! `statfs`, `stable`; shared code is in `tree`.
 
 mod acl;
 mod acl_codec;
@@ -32,9 +32,9 @@ mod handle;
 mod listing;
 mod lookup;
 mod losses;
-mod mountinfo;
 mod mounts;
 mod name;
+mod name_sync;
 mod names;
 mod open;
 mod open_file;
@@ -44,7 +44,6 @@ mod ranges;
 mod readdir;
 mod rights;
 mod setattr;
-mod siphash;
 mod snapshot_mounts;
 mod stable;
 mod statfs;

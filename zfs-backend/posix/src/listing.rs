@@ -1,22 +1,20 @@
-//! What is remembered of a directory's listing.
+//! Cached listing of a directory.
 //!
-//! A listing is a run of names read one after the other, with the handles and
-//! attributes of those that were asked for. It is believed
+//! A listing is a run of consecutive names, with the handles and attributes of
+//! those that were requested. It is valid
 //!
-//! * for one second at most,
+//! * for at most one second,
 //! * while nothing was created, removed, renamed or linked in the directory
 //!   through this store (its generation), and
-//! * while the directory's own ctime and mtime stand still.
+//! * while the directory's own ctime and mtime are unchanged.
 //!
-//! The attributes in it are believed for one second at most and while nothing
-//! at all was modified through this store since they were taken (the store's
-//! modification count); after that, an object at hand is asked itself, any
-//! other is looked at again. So what clients do shows at once. What other
-//! programs on the server do shows in READDIR after a second at the latest,
-//! and in GETATTR, LOOKUP and OPEN always at once.
+//! Its attributes are valid for at most one second and while nothing at all was
+//! modified through this store since they were read (the store's modification
+//! count); after that, a cached object is queried, and any other is read again.
+//! So changes by clients show at once. Changes by other programs on the server
+//! show in READDIR within a second, and in GETATTR, LOOKUP and OPEN at once.
 
 use crate::dir_stream::{DirStream, Listed, Piece};
-use crate::entry::Entry;
 use rustix::fs::Statx;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,60 +23,63 @@ use std::time::{Duration, Instant};
 use zgate_store::StoreResult;
 use zgate_store::file_store::Node;
 
-/// How long names and attributes read ahead are believed.
+/// Time for which cached names and attributes are valid.
 pub(crate) const LISTING_LIFE: Duration = Duration::from_secs(1);
-/// Names in one directory's listing; beyond them it starts anew.
+/// Most names in one directory's listing; beyond it the listing starts over.
 pub(crate) const MAX_WINDOW_NAMES: usize = 32 << 10;
-/// Names in all listings of a store.
+/// Most names in all listings of a store.
 const MAX_NAMES: usize = 64 << 10;
-/// Directories with a listing.
+/// Most directories with a listing.
 const MAX_LISTINGS: usize = 1024;
 
 const _: () = assert!(MAX_WINDOW_NAMES < MAX_NAMES);
 
-/// A directory's listing.
+/// Cached listing of a directory.
 #[derive(Default)]
 pub(crate) struct Listing {
-    /// Held by whoever changes the window: reading names may take long.
+    /// Lock held by the thread that changes the window: reading names may take
+    /// long.
     pub(crate) stream: Mutex<Option<DirStream>>,
-    /// Held for memory accesses only, so that a core's thread may wait for it.
+    /// Lock held for memory accesses only, so that a core's thread may wait for
+    /// it.
     pub(crate) window: RwLock<Option<Window>>,
-    /// Whether the budget knows of it.
+    /// Set if the budget counts this listing.
     counted: AtomicBool,
 }
 
-/// A run of names.
+/// A run of consecutive names.
 pub(crate) struct Window {
-    /// The cookie the names follow.
+    /// Cookie that precedes the names.
     after: u64,
-    /// The directory's generation and times, and the time, before reading.
+    /// The directory's generation and times, and the time, before the names
+    /// were read.
     state: DirState,
     read_at: Instant,
     pub(crate) names: Vec<Slot>,
-    /// The cookies ascend, as those of most file systems do.
+    /// Set if the cookies ascend, as those of most file systems do.
     ascending: bool,
-    /// The names reach the end of the directory.
+    /// Set if the names reach the end of the directory.
     pub(crate) end: bool,
     budget: Arc<Budget>,
 }
 
-/// A name, and what is known of what it names.
+/// A name, and the known attributes of its object.
 pub(crate) struct Slot {
     pub(crate) listed: Listed,
     pub(crate) known: Option<Known>,
 }
 
-/// Handle and attributes as they were once.
+/// Handle and attributes at one time.
 #[derive(Clone, Copy)]
 pub(crate) struct Known {
     pub(crate) node: StoreResult<Node>,
-    /// Not later than the look at it.
+    /// Time before they were read.
     pub(crate) at: Instant,
-    /// The store's count of modifications before that look.
+    /// Modification count of the store before they were read.
     pub(crate) modifications: u64,
 }
 
-/// What tells that the entries of a directory have changed.
+/// State that changes whenever the entries of a directory change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DirState {
     generation: u64,
@@ -87,7 +88,7 @@ pub(crate) struct DirState {
 }
 
 impl DirState {
-    /// `generation` must have been taken before `stat`.
+    /// Creates the state; `generation` must have been read before `stat`.
     pub(crate) fn new(generation: u64, stat: &Statx) -> Self {
         Self {
             generation,
@@ -98,7 +99,7 @@ impl DirState {
 }
 
 impl Window {
-    /// No names yet.
+    /// Creates an empty window.
     pub(crate) fn new(after: u64, state: DirState, now: Instant, budget: &Arc<Budget>) -> Self {
         Self {
             after,
@@ -111,12 +112,12 @@ impl Window {
         }
     }
 
-    /// Whether the names are to be believed.
+    /// Returns whether the names are valid.
     pub(crate) fn holds(&self, state: &DirState, now: Instant) -> bool {
         self.state == *state && now.saturating_duration_since(self.read_at) < LISTING_LIFE
     }
 
-    /// Index of the first name after `cookie`.
+    /// Returns the index of the first name after `cookie`.
     pub(crate) fn start_of(&self, cookie: u64) -> Option<usize> {
         if cookie == self.after {
             return Some(0);
@@ -129,7 +130,7 @@ impl Window {
         found.map(|index| index + 1)
     }
 
-    /// Adds the names that follow.
+    /// Adds the following names.
     pub(crate) fn append(&mut self, piece: Piece) {
         let mut last = self.names.last().map_or(self.after, |slot| slot.listed.cookie);
         for listed in &piece.names {
@@ -149,7 +150,7 @@ impl Drop for Window {
 }
 
 impl Known {
-    /// Whether nothing can have changed through this store since.
+    /// Returns whether nothing can have changed through this store since.
     pub(crate) fn holds(&self, modifications: u64, now: Instant) -> bool {
         self.node.is_ok()
             && self.modifications == modifications
@@ -158,7 +159,7 @@ impl Known {
 }
 
 impl Listing {
-    /// Lets go of names and descriptor; false while somebody reads names.
+    /// Drops names and descriptor; false if a thread is reading names.
     pub(crate) fn forget(&self) -> bool {
         let mut stream = match self.stream.try_lock() {
             Ok(stream) => stream,
@@ -171,21 +172,28 @@ impl Listing {
     }
 }
 
-/// Bounds the names remembered in all listings of a store.
+/// A directory that keeps its listing.
+pub(crate) trait Listable: Send + Sync {
+    /// Returns the listing.
+    fn listing(&self) -> &Listing;
+}
+
+/// Bound on the names cached in all listings of a store.
 #[derive(Default)]
 pub(crate) struct Budget {
     names: AtomicUsize,
-    /// Directories with a listing, the oldest first.
-    order: Mutex<VecDeque<Weak<Entry>>>,
+    /// Directories with a listing, oldest first.
+    order: Mutex<VecDeque<Weak<dyn Listable>>>,
 }
 
 impl Budget {
-    /// Counts a directory's listing in, and lets go of others that are too
-    /// many. The caller reads names of `dir`.
-    pub(crate) fn keep(&self, dir: &Arc<Entry>) {
+    /// Counts a directory's listing, and drops others above the limit. The
+    /// caller reads names of `dir`.
+    pub(crate) fn keep<D: Listable + 'static>(&self, dir: &Arc<D>) {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        if !dir.listing.counted.swap(true, Ordering::AcqRel) {
-            order.push_back(Arc::downgrade(dir));
+        if !dir.listing().counted.swap(true, Ordering::AcqRel) {
+            let dir: Weak<D> = Arc::downgrade(dir);
+            order.push_back(dir);
         }
         for _ in 0..order.len() {
             let fits = self.names.load(Ordering::Relaxed) <= MAX_NAMES;
@@ -195,9 +203,9 @@ impl Budget {
             }
             let Some(front) = order.pop_front() else { return };
             let Some(oldest) = front.upgrade() else { continue };
-            // One that is being read, as `dir` is, stays.
-            if oldest.listing.forget() {
-                oldest.listing.counted.store(false, Ordering::Release);
+            // A listing that is being read, as that of `dir` is, stays.
+            if oldest.listing().forget() {
+                oldest.listing().counted.store(false, Ordering::Release);
             } else {
                 order.push_back(front);
             }

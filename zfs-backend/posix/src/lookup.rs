@@ -1,4 +1,4 @@
-//! Finding objects: LOOKUP, LOOKUPP, READLINK.
+//! LOOKUP, LOOKUPP, READLINK.
 
 use crate::entry::Entry;
 use crate::errno::{OrStoreError, store_error};
@@ -30,8 +30,8 @@ impl Tree {
         Ok(node(&entry, attr))
     }
 
-    /// Looks a name up in what the kernel has in memory, without ever waiting;
-    /// `None` when that is not enough.
+    /// Looks a name up in the kernel's memory, without ever waiting; `None` if
+    /// that is not enough.
     pub(crate) fn lookup_in_memory(
         &self,
         who: &Caller,
@@ -43,7 +43,8 @@ impl Tree {
             Ok(name) => name,
             Err(error) => return Some(Err(error)),
         };
-        // The root directory of a file system may hide a name: ask on a worker.
+        // The root directory of a file system may hide a name: look up on a
+        // worker.
         if !self.snapshots_visible && name.as_bytes() == b".zfs" {
             return None;
         }
@@ -57,7 +58,7 @@ impl Tree {
         };
         if let Some(entry) = self.at_hand_nearby(&dir, &fd) {
             return match entry.stat_and_attr() {
-                // Something is to be mounted there first.
+                // An automount must run first.
                 Ok((stat, _)) if mounts_on_demand(&stat) => None,
                 Ok((_, attr)) => Some(Ok(node(&entry, attr))),
                 Err(error) => Some(Err(error)),
@@ -71,14 +72,15 @@ impl Tree {
         Some(adopted.map(|(entry, attr)| node(&entry, attr)))
     }
 
-    /// Runs something quick as `who` on this thread; `None` when the identity
-    /// cannot be worn.
+    /// Runs short work as `who` on this thread; `None` if the identity cannot
+    /// be taken on.
     pub(crate) fn inline_as<T>(&self, who: &Caller, work: impl FnOnce() -> T) -> Option<T> {
         if self.switches_identity { credentials::as_caller(who, work).ok() } else { Some(work()) }
     }
 
-    /// Opening with `O_PATH` does not mount what is mounted on demand (a ZFS
-    /// snapshot): list it once, and open what is there then.
+    /// Triggers an automount: opening with `O_PATH` does not mount a ZFS
+    /// snapshot. Lists the directory once, and opens the mounted directory
+    /// then.
     fn cross_automount(&self, dir: &Entry, name: &Name, fd: OwnedFd) -> StoreResult<OwnedFd> {
         let stat: Statx = syscall::stat(&fd)?;
         if !mounts_on_demand(&stat) {
@@ -92,8 +94,8 @@ impl Tree {
         syscall::open_path(&dir.fd, name.as_c_str())
     }
 
-    /// The directory above; crosses from a mounted file system's root to the
-    /// directory above the one it covers.
+    /// Looks up the parent directory; from a mounted file system's root it
+    /// continues above the covered directory.
     pub(crate) fn lookup_parent(&self, who: &Caller, dir: &NodeHandle) -> StoreResult<Node> {
         let dir = self.directory(dir)?;
         if dir.handle == self.root.handle {
@@ -102,14 +104,14 @@ impl Tree {
         self.precheck(who, &dir, Rights::EXECUTE)?;
         let fd = syscall::open_path(&dir.fd, c"..").map_err(|error| self.dir_error(&dir, error))?;
         let (entry, attr) = self.adopt(fd, None)?;
-        // Somebody may have moved the directory out of the tree.
+        // The directory may have been moved out of the tree.
         if !entry.mount.whole && !is_below(&syscall::path_of(&entry.fd)?, &self.root_path) {
             return Err(StoreError::Stale);
         }
         Ok(node(&entry, attr))
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub(crate) fn readlink(&self, entry: &Entry) -> StoreResult<Vec<u8>> {
         if entry.kind != FileKind::Symlink {
             return Err(StoreError::WrongType);
@@ -121,13 +123,12 @@ impl Tree {
 }
 
 /// Inode numbers of OpenZFS's `.zfs/snapshot/NAME` before the snapshot is
-/// mounted there: the highest less the snapshot's object set.
+/// mounted there: the highest number minus the snapshot's object set.
 const ZFS_SNAPSHOT_DIRS: std::ops::RangeInclusive<u64> = 0xffff_0000_0000..=0xffff_ffff_fffc;
 
-/// Whether something is mounted on a directory when it is first listed. The
-/// kernel says so, but not of ZFS snapshots: their inodes lack the flag. Where
-/// such a number belongs to another file system's directory, that one is opened
-/// once more than needed.
+/// Returns whether a directory is an automount point. The kernel reports this,
+/// but not for ZFS snapshots: their inodes lack the flag. If a directory of
+/// another file system has such a number, it is opened once more than needed.
 fn mounts_on_demand(stat: &Statx) -> bool {
     stat.stx_attributes.contains(StatxAttributes::AUTOMOUNT)
         || ZFS_SNAPSHOT_DIRS.contains(&stat.stx_ino)
@@ -139,8 +140,8 @@ fn open_in_memory(dir: &Entry, name: &Name) -> StoreResult<Option<OwnedFd>> {
     let resolve = ResolveFlags::CACHED | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(&dir.fd, name.as_c_str(), PATH_FLAGS, Mode::empty(), resolve) {
         Ok(fd) => Ok(Some(fd)),
-        // Not in memory; or no openat2, or no RESOLVE_CACHED (Linux 5.12); or
-        // a mount on the way that BENEATH does not like.
+        // Not in memory; or no openat2, or no RESOLVE_CACHED (Linux 5.12); or a
+        // mount on the path that RESOLVE_BENEATH refuses.
         Err(Errno::AGAIN | Errno::NOSYS | Errno::INVAL | Errno::XDEV | Errno::PERM) => Ok(None),
         Err(errno) => Err(store_error(errno)),
     }

@@ -1,17 +1,17 @@
-//! Data that was taken and could not be kept. The kernel reports a failed
-//! write-back once, to whoever syncs next by the same descriptor; everybody else
-//! learns of it from this count.
+//! Losses of accepted data. The kernel reports a failed write-back once, to the
+//! next caller that syncs by the same descriptor; all others learn of it from
+//! this count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zgate_store::{StoreError, StoreResult};
 
-/// Counts the losses of a store; clones share it.
+/// Number of losses of a store; clones share it.
 #[derive(Clone, Debug)]
 pub struct Losses(Arc<AtomicU64>);
 
-/// What stores begin with and count on from: no two share a number, so that a
-/// store that is opened again does not have an old one.
+/// Returns the next number. The counter is shared by all stores, so that a
+/// reopened store never has an old number.
 fn next() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::AcqRel) + 1
@@ -24,13 +24,13 @@ impl Default for Losses {
 }
 
 impl Losses {
-    /// Another number after each loss.
+    /// Returns the current number, which changes with each loss.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Counts a sync's error that means that data taken earlier may be gone.
+    /// Counts a sync error that means that earlier data may be lost.
     pub(crate) fn note<T>(&self, synced: StoreResult<T>) -> StoreResult<T> {
         if let Err(error @ (StoreError::Io | StoreError::NoSpace | StoreError::QuotaExceeded)) =
             synced
@@ -45,8 +45,8 @@ impl Losses {
         self.0.fetch_max(next(), Ordering::AcqRel);
         tracing::warn!(
             %error,
-            "data could not be brought to stable storage; clients of the export write again what \
-             they have not committed"
+            "data could not be written to stable storage; clients of the export send uncommitted \
+             writes again"
         );
     }
 }

@@ -1,88 +1,88 @@
-//! The mounted file systems below the exported root.
+//! Mounted file systems below the exported root.
 
 use crate::errno::OrStoreError;
 use crate::handle::MAX_WRAPPED_BYTES;
-use crate::mountinfo::{self, MountLine};
-use crate::siphash::SipKey;
-use crate::stable::Names;
+use crate::name_sync::Names;
 use crate::syscall;
+use ahash::HashMap;
 use rustix::fs::{Mode, OFlags, RawDir};
-use std::collections::HashMap;
+use siphasher::sip::SipHasher24;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 use zgate_io::file_handle::{name_to_handle, open_by_handle};
+use zgate_io::mountinfo::{self, MountLine};
 use zgate_io::{IoEngine, StoreName};
 use zgate_store::attr::FsId;
 use zgate_store::{StoreError, StoreResult};
 
-/// Handles that name an unknown file system make the table be read again, but
-/// not more often than this: a peer can send any number of them.
+/// Least interval between two refreshes of the table caused by handles of
+/// unknown file systems: a peer can send any number of them.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How many snapshots that were let go are remembered.
+/// Most released snapshots that are remembered.
 const MAX_ASLEEP: usize = 4096;
 
 /// One mounted file system.
 #[derive(Debug)]
 pub(crate) struct Mount {
-    /// The kernel's number of the mount.
+    /// Mount id of the kernel.
     pub(crate) id: u64,
-    /// Names the file system in handles; the same after a restart.
+    /// Key of the file system in handles; unchanged after a restart.
     pub(crate) key: u64,
-    /// Its identity for clients.
+    /// File system identity reported to clients.
     pub(crate) fsid: FsId,
-    /// The root of the mount, open for reading: open_by_handle_at needs it.
+    /// Root of the mount, open for reading: open_by_handle_at needs it.
     pub(crate) root: OwnedFd,
-    /// The number of the directory it covers.
+    /// Inode number of the directory it covers.
     pub(crate) covered_fileid: Option<u64>,
-    /// Kernel handles work.
+    /// Set if kernel handles work.
     pub(crate) kernel_handles: bool,
-    /// Everything a kernel handle of this file system can name lies below the
-    /// exported root.
+    /// Set if everything that a kernel handle of this file system can name lies
+    /// below the exported root.
     pub(crate) whole: bool,
-    /// Works for what it lies on: a mount that does not answer stops none of
-    /// another pool or device.
+    /// Engine for its storage: a mount that hangs does not stop mounts of other
+    /// pools or devices.
     pub(crate) engine: IoEngine,
-    /// Brings changes of names to stable storage.
+    /// Syncs changes of names.
     pub(crate) names: Names,
-    /// A ZFS snapshot, mounted on demand.
+    /// Set for a ZFS snapshot, which is mounted on demand.
     snapshot: Option<SnapshotMount>,
 }
 
-/// What is known of a mounted snapshot.
+/// State of a mounted snapshot.
 #[derive(Debug)]
 struct SnapshotMount {
-    /// Where it is mounted; opening that mounts it again.
+    /// Mount point; opening it mounts the snapshot again.
     point: Vec<u8>,
-    /// Something of it was asked for since this was last looked at.
+    /// Set if the snapshot was accessed since the last check.
     asked_for: AtomicBool,
 }
 
 impl Mount {
-    /// Notes that something of it was asked for.
+    /// Records an access to the snapshot.
     pub(crate) fn mark_asked_for(&self) {
         if let Some(snapshot) = &self.snapshot {
             snapshot.asked_for.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether something of it was asked for since the last call.
+    /// Returns whether the snapshot was accessed since the last call.
     pub(crate) fn asked_for_again(&self) -> bool {
         self.snapshot.as_ref().is_none_or(|one| one.asked_for.swap(false, Ordering::Relaxed))
     }
 }
 
-/// How mounts are taken up.
+/// Settings for adding mounts.
 #[derive(Clone, Debug)]
 pub(crate) struct MountPolicy {
-    /// Runs what may wait for a disk.
+    /// Engine for work that may wait for a disk.
     pub(crate) engine: IoEngine,
-    /// Use kernel handles where they work.
+    /// Set if kernel handles are used where they work.
     pub(crate) kernel_handles: bool,
-    /// The root file system's identity, if configured.
+    /// Configured identity of the root file system.
     pub(crate) root_fsid: Option<FsId>,
 }
 
@@ -93,13 +93,13 @@ pub(crate) struct MountTable {
     root: Arc<Mount>,
     children: RwLock<Vec<Arc<Mount>>>,
     refreshed: Mutex<Option<Instant>>,
-    /// Snapshots that were let go, by key: ZFS unmounts them after a while, and
-    /// clients that come back to them find them mounted again.
+    /// Released snapshots, by key: ZFS unmounts them after a while, and they
+    /// are mounted again when clients return to them.
     asleep: Mutex<HashMap<u64, Vec<u8>>>,
 }
 
 impl MountTable {
-    /// The table of what is mounted at and below `root_path`, which is free of
+    /// Builds the table of mounts at and below `root_path`, which is free of
     /// symbolic links and open as `root`.
     pub(crate) fn new(
         root_path: Vec<u8>,
@@ -122,13 +122,13 @@ impl MountTable {
         Ok(table)
     }
 
-    /// The mount the exported root lies in.
+    /// Returns the mount the exported root lies in.
     pub(crate) fn root(&self) -> &Arc<Mount> {
         &self.root
     }
 
-    /// The mount with this number; looks for new ones. Call it under the
-    /// process's own identity.
+    /// Returns the mount with this id; refreshes the table if it is unknown.
+    /// Call it under the process's own identity.
     pub(crate) fn by_id(&self, id: u64) -> StoreResult<Arc<Mount>> {
         if let Some(mount) = self.find(|mount| mount.id == id) {
             return Ok(mount);
@@ -137,28 +137,29 @@ impl MountTable {
         self.find(|mount| mount.id == id).ok_or(StoreError::Stale)
     }
 
-    /// The mount with this number when it is known already.
+    /// Returns the mount with this id, if it is known.
     pub(crate) fn known(&self, id: u64) -> Option<Arc<Mount>> {
         self.find(|mount| mount.id == id)
     }
 
-    /// The mount of the file system with this key when it is known already.
+    /// Returns the mount of the file system with this key, if it is known.
     pub(crate) fn known_key(&self, key: u64) -> Option<Arc<Mount>> {
         self.find(|mount| mount.key == key)
     }
 
-    /// Whether the root is the only one.
+    /// Returns whether the root is the only mount.
     pub(crate) fn is_single(&self) -> bool {
         self.children.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// The mount of the file system with this key; looks for new ones.
+    /// Returns the mount of the file system with this key; refreshes the table
+    /// if it is unknown.
     pub(crate) fn by_key(&self, key: u64) -> StoreResult<Arc<Mount>> {
         if let Some(mount) = self.find(|mount| mount.key == key) {
             return Ok(mount);
         }
         self.wake(key);
-        // Somebody else may look, and wait for a mount that does not answer.
+        // Another thread may be refreshing, and waiting for a mount that hangs.
         let mut refreshed = match self.refreshed.try_lock() {
             Ok(refreshed) => refreshed,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -172,27 +173,27 @@ impl MountTable {
         self.find(|mount| mount.key == key).ok_or(StoreError::Stale)
     }
 
-    /// Has a snapshot mounted again that was let go.
+    /// Mounts a released snapshot again.
     fn wake(&self, key: u64) {
         let point = self.asleep.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
         let Some(point) = point else { return };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::open(point, flags, Mode::empty()) {
             Ok(_) => self.refresh(),
-            Err(error) => tracing::debug!(%error, "a snapshot is there no more"),
+            Err(error) => tracing::debug!(%error, "a snapshot no longer exists"),
         }
     }
 
-    /// The snapshots that are held mounted.
+    /// Returns the snapshots that are kept mounted.
     pub(crate) fn snapshots(&self) -> Vec<Arc<Mount>> {
         let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
         children.iter().filter(|mount| mount.snapshot.is_some()).cloned().collect()
     }
 
-    /// Lets go of a snapshot, unless a client has something of it open.
+    /// Releases a snapshot, unless a client has an object of it open.
     pub(crate) fn let_go_of(&self, mount: Arc<Mount>) {
         let mut children = self.children.write().unwrap_or_else(PoisonError::into_inner);
-        // One here, one in the table.
+        // One reference here, one in the table.
         if Arc::strong_count(&mount) > 2 {
             return;
         }
@@ -215,14 +216,14 @@ impl MountTable {
         found.inspect(|mount| mount.mark_asked_for())
     }
 
-    /// Lets go of all child mounts, so that they can be unmounted; they are
-    /// found again when they are asked for.
+    /// Releases all child mounts, so that they can be unmounted; they are found
+    /// again on access.
     pub(crate) fn release(&self) {
         self.children.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Takes up new mounts and drops those that are gone. A mount that does not
-    /// answer is waited for without the lock: serving threads take it.
+    /// Adds new mounts and removes those that are gone. A mount that hangs is
+    /// waited for without the lock, because serving threads take the lock.
     fn refresh(&self) {
         let Ok(lines) = read_lines() else { return };
         let lock = || self.children.write().unwrap_or_else(PoisonError::into_inner);
@@ -245,12 +246,12 @@ impl MountTable {
                 Ok(mount) => Arc::new(mount),
                 Err(error) => {
                     let point = String::from_utf8_lossy(&line.point);
-                    tracing::debug!(%point, %error, "a mount below the root cannot be taken up");
+                    tracing::debug!(%point, %error, "a mount below the root cannot be served");
                     continue;
                 }
             };
             let mut children = lock();
-            // Somebody else may have been as quick.
+            // Another thread may have added it meanwhile.
             if !children.iter().any(|child| child.id == mount.id) {
                 children.push(mount);
             }
@@ -258,7 +259,7 @@ impl MountTable {
     }
 }
 
-/// Whether `path` is `root` or lies below it.
+/// Returns whether `path` is `root` or lies below it.
 pub(crate) fn is_below(path: &[u8], root: &[u8]) -> bool {
     match path.strip_prefix(root) {
         Some([] | [b'/', ..]) => true,
@@ -268,7 +269,7 @@ pub(crate) fn is_below(path: &[u8], root: &[u8]) -> bool {
 }
 
 fn read_lines() -> StoreResult<Vec<MountLine>> {
-    std::fs::read("/proc/self/mountinfo").map(|text| mountinfo::parse(&text)).or_store()
+    mountinfo::read().or_store()
 }
 
 fn take_up(
@@ -311,10 +312,10 @@ fn snapshot_mount(line: &MountLine) -> Option<SnapshotMount> {
     is_one.then(|| SnapshotMount { point: line.point.clone(), asked_for: AtomicBool::new(true) })
 }
 
-/// A key for a file system without an identity of its own.
+/// Derives a key for a file system without an identity of its own.
 fn key_of(line: &MountLine) -> u64 {
     let fields = [&line.kind, &line.source, &line.root, &line.point];
-    SipKey::new([0; 16]).hash(&fields.map(|field| &field[..]).join(&0))
+    SipHasher24::new_with_key(&[0; 16]).hash(&fields.map(|field| &field[..]).join(&0))
 }
 
 fn handles_work(root: &OwnedFd) -> bool {
@@ -323,7 +324,7 @@ fn handles_work(root: &OwnedFd) -> bool {
     })
 }
 
-/// The number a directory listing shows for a mount point.
+/// Returns the inode number that a directory listing shows for a mount point.
 fn covered_fileid(point: &[u8]) -> Option<u64> {
     let split = point.iter().rposition(|&byte| byte == b'/')?;
     let (parent, name) = (&point[..split], &point[split + 1..]);

@@ -6,13 +6,13 @@ use zgate_store::{StoreError, StoreResult};
 /// Longest name in bytes (NAME_MAX).
 pub(crate) const MAX_NAME_BYTES: usize = 255;
 
-/// One component of a path: it can be handed to the kernel without leading
-/// anywhere but into the directory it is used with.
+/// One component of a path: passed to the kernel, it cannot lead out of the
+/// directory it is used with.
 #[derive(Clone, Debug)]
 pub(crate) struct Name(CString);
 
 impl Name {
-    /// Checks a name a peer sent.
+    /// Checks a name sent by a peer.
     pub(crate) fn parse(raw: &[u8]) -> StoreResult<Self> {
         match raw {
             [] => return Err(StoreError::Invalid),
@@ -24,12 +24,12 @@ impl Name {
         CString::new(raw).map(Self).map_err(|_| StoreError::BadName)
     }
 
-    /// For system calls.
+    /// Returns the name for system calls.
     pub(crate) fn as_c_str(&self) -> &CStr {
         &self.0
     }
 
-    /// The bytes, without the end mark.
+    /// Returns the bytes, without the terminator.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }

@@ -1,4 +1,4 @@
-//! Removing, renaming and linking names.
+//! Removal, renaming and linking of names.
 
 use crate::entry::Entry;
 use crate::errno::{OrStoreError, store_error};
@@ -12,7 +12,7 @@ use zgate_io::access_check::Rights;
 use zgate_store::file_store::DirChange;
 use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
 
-/// What changing the entries of a directory needs.
+/// Rights needed to change the entries of a directory.
 const CHANGES_ENTRIES: Rights = Rights::WRITE.and(Rights::EXECUTE);
 
 impl Tree {
@@ -147,7 +147,8 @@ impl Tree {
         Ok(DirChange { atomic: true, before, after: dir.attr()?.change })
     }
 
-    /// "Not found" without a missing name: one of the two is gone.
+    /// Maps "not found" of a link without a missing name: one of the two
+    /// objects is gone.
     fn link_error(&self, entry: &Entry, dir: &Entry, error: StoreError) -> StoreError {
         if error == StoreError::NotFound && syscall::stat(&entry.fd).is_ok_and(|s| s.stx_nlink == 0)
         {
@@ -157,7 +158,8 @@ impl Tree {
     }
 }
 
-/// Some file systems say EEXIST for a directory that is not empty.
+/// Maps the error of some file systems that report EEXIST for a directory that
+/// is not empty.
 fn not_empty(errno: rustix::io::Errno) -> StoreError {
     match errno {
         rustix::io::Errno::EXIST => StoreError::NotEmpty,

@@ -20,23 +20,23 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 use zgate_io::credentials;
 use zgate_io::file_handle::name_to_handle;
 use zgate_store::file_store::StoreTraits;
 use zgate_store::{NodeHandle, StoreError, StoreResult};
 
-/// One object kept at hand per so many file descriptors of the process: it
-/// holds two at most, and the third is for sockets and files in use.
+/// Descriptors of the process per cached object: an object holds two at most,
+/// and the third is for sockets and files in use.
 const FDS_PER_ENTRY: u64 = 3;
 
 impl PosixStore {
-    /// Opens the tree below `root`. Sets the process's umask to 0: modes are
-    /// the clients' to choose.
+    /// Opens the tree below `root`. Sets the process's umask to 0, because
+    /// clients choose the modes.
     ///
     /// # Errors
-    /// When `root` is no directory that can be examined.
+    /// If `root` is not a directory that can be examined.
     pub fn open(root: &Path, options: PosixOptions) -> Result<Arc<Self>, OpenError> {
         let path = std::fs::canonicalize(root)
             .map_err(|source| OpenError::Unreachable { path: root.to_owned(), source })?;
@@ -73,14 +73,15 @@ impl PosixStore {
         let traits = store_traits(&root, magic)?;
         report(path, &traits, &root.mount, &options);
         let cache = Arc::new(EntryCache::new(cache_capacity(options.fd_cache_entries)));
-        descriptors.reclaim_from(&cache);
+        let reclaimed: Weak<EntryCache> = Arc::downgrade(&cache);
+        descriptors.reclaim_from(reclaimed);
         let tree = Tree {
             root,
             root_path,
             mounts,
             cache,
             descriptors,
-            places: PlaceTable::new(),
+            places: PlaceTable::default(),
             codec,
             listings: Arc::default(),
             losses: options.losses.clone(),
@@ -139,7 +140,7 @@ fn cache_capacity(asked: usize) -> usize {
         tracing::info!(
             asked,
             allowed,
-            "fewer objects kept at hand: the limit of open files is low"
+            "fewer objects are cached than configured: the limit of open files is low"
         );
     }
     asked.min(allowed)
@@ -150,21 +151,22 @@ fn report(path: &Path, traits: &StoreTraits, mount: &Mount, options: &PosixOptio
     if !traits.persistent_handles {
         tracing::warn!(
             %path,
-            "handles last only as long as this process: the file system has no kernel handles, or \
-             the process lacks CAP_DAC_READ_SEARCH; clients see stale handles after a restart"
+            "file handles are only valid while this process runs: the file system has no kernel \
+             handles, or the process lacks CAP_DAC_READ_SEARCH; clients see stale handles after a \
+             restart"
         );
     } else if !mount.whole && options.handle_secret.is_none() {
         tracing::warn!(
             %path,
-            "a part of a file system is served without a handle secret: handles of files may \
-             become stale when the kernel forgets their paths"
+            "a subdirectory of a file system is exported without a handle secret: file handles \
+             may become stale when the kernel drops their paths from its cache"
         );
     }
     if !credentials::can_switch() {
         tracing::warn!(
             %path,
-            "not running as root: the store checks callers' rights by mode bits itself, and new \
-             files belong to this process's user"
+            "not running as root: the store checks callers' rights by mode bits, and new files \
+             belong to this process's user"
         );
     }
 }

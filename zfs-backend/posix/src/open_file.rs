@@ -12,19 +12,20 @@ use zgate_io::{SetIdBits, WriteMode};
 use zgate_store::file_store::{OpenAccess, OpenFile};
 use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
 
-/// What the store's [`OpenFile`] is: exactly the rights `open` granted.
+/// The store's [`OpenFile`]: exactly the rights that `open` granted.
 pub(crate) struct PosixFile {
     /// Keeps the object alive and findable.
     pub(crate) entry: Arc<Entry>,
     tree: Arc<Tree>,
     reader: Option<Arc<OwnedFd>>,
     writer: Option<Writer>,
-    /// What changes under this open do to set-id bits: the opener's right.
+    /// Effect of changes under this open on set-id bits: decided by the
+    /// opener's rights.
     pub(crate) set_id: SetIdBits,
 }
 
 impl PosixFile {
-    /// A file opened by `who`.
+    /// Creates a file opened by `who`.
     pub(crate) fn new(
         tree: &Arc<Tree>,
         entry: Arc<Entry>,
@@ -37,8 +38,8 @@ impl PosixFile {
         Self { entry, tree: Arc::clone(tree), reader, writer, set_id }
     }
 
-    /// A file that `who` created just now: it may be read as well as written,
-    /// whatever its mode says.
+    /// Creates a file that `who` has just created: it may be read as well as
+    /// written, regardless of its mode.
     pub(crate) fn created(
         tree: &Arc<Tree>,
         entry: Arc<Entry>,
@@ -48,40 +49,41 @@ impl PosixFile {
         Self::new(tree, entry, Some(Arc::clone(&writer.fd)), Some(writer), who)
     }
 
-    /// The store's file behind an open file; `None` when it is another store's.
+    /// Returns the store's own file behind an open file; an error if it is
+    /// another store's.
     pub(crate) fn of(file: &OpenFile) -> StoreResult<&Self> {
         file.downcast_ref().ok_or(StoreError::BadHandle)
     }
 
-    /// For reading, if that was granted.
+    /// Returns the descriptor for reading, if read access was granted.
     pub(crate) fn reader(&self) -> Option<Arc<OwnedFd>> {
         self.reader.clone()
     }
 
-    /// For writing, if that was granted.
+    /// Returns the descriptor for writing, if write access was granted.
     pub(crate) fn writer(&self) -> Option<Arc<OwnedFd>> {
         self.writer.as_ref().map(|writer| Arc::clone(&writer.fd))
     }
 
-    /// The same, with how its writes are done.
+    /// Returns the descriptor for writing, with the mode of its writes.
     pub(crate) fn writer_and_mode(&self) -> Option<(Arc<OwnedFd>, WriteMode)> {
         let set_id = self.set_id;
         let mode = |writer: &Writer| WriteMode { way: writer.way, set_id };
         self.writer.as_ref().map(|writer| (Arc::clone(&writer.fd), mode(writer)))
     }
 
-    /// Counts data of its store that could not be kept.
+    /// Returns the loss counter of its store.
     pub(crate) fn losses(&self) -> &Losses {
         &self.tree.losses
     }
 
-    /// Whether what is asked of it needs no network: attributes and pages in
-    /// memory may be asked for on a core's thread.
+    /// Returns whether queries of it need no network: attributes and pages in
+    /// memory may be read on a core's thread.
     pub(crate) fn answers_at_once(&self) -> bool {
         self.tree.inline_metadata
     }
 
-    /// Whichever there is.
+    /// Returns any descriptor.
     pub(crate) fn any(&self) -> StoreResult<Arc<OwnedFd>> {
         self.writer().or_else(|| self.reader()).ok_or(StoreError::AccessDenied)
     }
@@ -93,9 +95,8 @@ impl Drop for PosixFile {
         if opens != 1 {
             return;
         }
-        // Closing the last descriptor frees the file's space, and even a look at
-        // the file may take long where that is not in memory: not on this
-        // thread.
+        // Closing the last descriptor frees the file's space, and even a stat
+        // may take long if the inode is not in memory: never on this thread.
         let gone = |entry: &Entry| syscall::stat(&entry.fd).is_ok_and(|stat| stat.stx_nlink == 0);
         let (tree, entry) = (Arc::clone(&self.tree), Arc::clone(&self.entry));
         let engine = entry.mount.engine.clone();
@@ -116,7 +117,8 @@ impl Drop for PosixFile {
 }
 
 impl Tree {
-    /// Opens a regular file. Runs under `who`'s identity where they are worn.
+    /// Opens a regular file. Runs under `who`'s identity if identities are
+    /// switched.
     pub(crate) fn open(
         self: &Arc<Self>,
         who: &Caller,
@@ -130,8 +132,8 @@ impl Tree {
         Ok(Arc::new(PosixFile::new(self, entry, reader, writer, who)))
     }
 
-    /// Opens a file that is in memory without waiting; `None` when that takes
-    /// more: a descriptor for writing is opened on a worker.
+    /// Opens a file that is in memory without waiting; `None` if that is not
+    /// possible: a descriptor for writing is opened on a worker.
     pub(crate) fn open_in_memory(
         self: &Arc<Self>,
         who: &Caller,

@@ -1,4 +1,4 @@
-//! How a store is opened, and what can go wrong then.
+//! Options for opening a store, and the errors of opening one.
 
 use crate::descriptors::DescriptorBudget;
 use crate::direct::DirectIo;
@@ -10,49 +10,48 @@ use zgate_io::IoEngine;
 use zgate_store::attr::FsId;
 use zgate_store::{BufferPool, StoreError};
 
-/// How objects are named.
+/// Kind of handles issued for objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandleMode {
-    /// Kernel handles where the process may use them and the file system has
-    /// them; else in-tree handles.
+    /// Kernel handles if the process may use them and the file system has them;
+    /// else in-tree handles.
     #[default]
     Auto,
-    /// In-tree handles: stable for the life of the process only.
+    /// In-tree handles, valid for the life of the process only.
     InTree,
 }
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Clone, Debug)]
 pub struct PosixOptions {
-    /// Runs blocking work.
+    /// Engine for blocking work.
     pub engine: IoEngine,
-    /// Gives the buffers reads fill.
+    /// Pool of the buffers that reads fill.
     pub pool: BufferPool,
-    /// Objects kept at hand; each needs one to three file descriptors. The
+    /// Most cached objects; each needs one to three file descriptors. The
     /// process's limit may lower it.
     pub fd_cache_entries: usize,
-    /// Descriptors for them and for the files clients have open; stores share
-    /// it.
+    /// Budget of descriptors for them and for the files clients have open;
+    /// shared by all stores.
     pub descriptors: Arc<DescriptorBudget>,
-    /// Identity of the root's file system instead of its own.
+    /// Identity of the root's file system in place of its own.
     pub fsid_override: Option<FsId>,
-    /// Signs handles. Keep it secret and the same over restarts. Needed where
-    /// a subdirectory of a file system is exported: without it, a handle of a
-    /// file below it is honoured only while the kernel knows the file's path.
+    /// Key that signs handles. It must be secret and survive restarts. Needed
+    /// if a subdirectory of a file system is exported: without it, a handle of
+    /// a file below it is accepted only while the kernel knows the file's path.
     pub handle_secret: Option<[u8; 16]>,
-    /// How objects are named.
+    /// Kind of handles.
     pub handle_mode: HandleMode,
-    /// Show the `.zfs` directory of datasets.
+    /// Shows the `.zfs` directory of datasets.
     pub snapshots_visible: bool,
-    /// Which reads go past the file system's cache.
+    /// Policy for reads that bypass the file system's cache.
     pub direct_io: DirectIo,
-    /// Counts data that could not be kept; of a tree that is opened again, the
-    /// same.
+    /// Loss counter; a reopened tree keeps the same one.
     pub losses: Losses,
 }
 
 impl PosixOptions {
-    /// The usual settings.
+    /// Returns the default settings.
     #[must_use]
     pub fn new(engine: IoEngine, pool: BufferPool) -> Self {
         Self {
@@ -85,27 +84,27 @@ fn need(error: &StoreError) -> &'static str {
     }
 }
 
-/// Why a tree cannot be served. All of them are the configuration's or the
-/// machine's fault.
+/// Reason for which a tree cannot be served. The cause lies in the
+/// configuration or the machine.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The path does not exist or cannot be reached.
     #[error("cannot open {path}: {source}{hint}", path = .path.display(), hint = hint(.source))]
     Unreachable {
-        /// The path configured.
+        /// Configured path.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The path is no directory.
+    /// The path is not a directory.
     #[error("{path} is not a directory; export the directory it lies in", path = .0.display())]
     NotDirectory(PathBuf),
     /// The mount cannot be examined.
     #[error("cannot examine the file system of {path}: {error}; {}", need(.error), path = .path.display())]
     Unexaminable {
-        /// The path configured.
+        /// Configured path.
         path: PathBuf,
-        /// What went wrong.
+        /// Error.
         error: StoreError,
     },
 }

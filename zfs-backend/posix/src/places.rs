@@ -1,46 +1,29 @@
-//! Where objects without a kernel handle were last seen.
+//! Table of names under which objects without a kernel handle were last seen.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use dashmap::DashMap;
 use zgate_store::NodeHandle;
 
-const SHARDS: usize = 16;
-/// Names remembered of one object; older ones are forgotten.
+/// Most names remembered of one object; older ones are dropped.
 const MAX_NAMES: usize = 8;
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The directory.
+    /// Handle of the directory.
     pub(crate) parent: NodeHandle,
-    /// The name in it.
+    /// Name in the directory.
     pub(crate) name: Box<[u8]>,
 }
 
-type Shard = HashMap<NodeHandle, Vec<Place>>;
-
-/// The table. It grows by one record per object seen (some 150 bytes); a
-/// record goes when the object's last name is removed through the store.
-pub(crate) struct PlaceTable {
-    hasher: RandomState,
-    shards: [Mutex<Shard>; SHARDS],
-}
+/// Table of names. It grows by one record per object seen (some 150 bytes); a
+/// record is removed when the object's last name is removed through the store.
+#[derive(Default)]
+pub(crate) struct PlaceTable(DashMap<NodeHandle, Vec<Place>, ahash::RandomState>);
 
 impl PlaceTable {
-    pub(crate) fn new() -> Self {
-        Self { hasher: RandomState::new(), shards: Default::default() }
-    }
-
-    fn shard(&self, node: &NodeHandle) -> MutexGuard<'_, Shard> {
-        let index = self.hasher.hash_one(node) as usize % SHARDS;
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Remembers a name; the latest is tried first.
     pub(crate) fn remember(&self, node: &NodeHandle, parent: &NodeHandle, name: &[u8]) {
-        let mut shard = self.shard(node);
-        let places = shard.entry(*node).or_default();
+        let mut places = self.0.entry(*node).or_default();
         let known = places.iter().position(|place| place.parent == *parent && *place.name == *name);
         let place = match known {
             Some(index) if index + 1 == places.len() => return,
@@ -55,19 +38,19 @@ impl PlaceTable {
 
     /// Forgets one name.
     pub(crate) fn forget_name(&self, node: &NodeHandle, parent: &NodeHandle, name: &[u8]) {
-        if let Some(places) = self.shard(node).get_mut(node) {
+        if let Some(mut places) = self.0.get_mut(node) {
             places.retain(|place| place.parent != *parent || *place.name != *name);
         }
     }
 
     /// Forgets the object.
     pub(crate) fn forget(&self, node: &NodeHandle) {
-        self.shard(node).remove(node);
+        self.0.remove(node);
     }
 
-    /// The names known, latest first.
+    /// Returns the known names, latest first.
     pub(crate) fn of(&self, node: &NodeHandle) -> Vec<Place> {
-        let mut places = self.shard(node).get(node).cloned().unwrap_or_default();
+        let mut places = self.0.get(node).map(|places| places.clone()).unwrap_or_default();
         places.reverse();
         places
     }
@@ -79,7 +62,7 @@ mod tests {
 
     #[test]
     fn the_latest_name_comes_first_and_the_list_is_bounded() {
-        let table = PlaceTable::new();
+        let table = PlaceTable::default();
         let node = NodeHandle::new(&[1]).unwrap();
         let parent = NodeHandle::new(&[2]).unwrap();
         for name in 0..20u8 {

@@ -10,9 +10,9 @@ use zgate_io::share_blocks;
 use zgate_store::file_store::{Advice, SeekWhat};
 use zgate_store::{StoreError, StoreResult};
 
-/// Bytes copied at once where the kernel cannot copy by itself.
+/// Bytes copied at once if the kernel cannot copy by itself.
 const COPY_CHUNK_BYTES: usize = 1 << 20;
-/// Bytes asked of copy_file_range at once.
+/// Bytes requested from copy_file_range at once.
 const KERNEL_COPY_BYTES: u64 = 1 << 30;
 
 /// Reserves space.
@@ -139,7 +139,7 @@ pub(crate) fn clone(
     share_blocks::clone_range(from, from_offset, to, to_offset, len).or_store()
 }
 
-/// Passes a hint on.
+/// Passes an access hint to the kernel.
 pub(crate) fn advise(fd: &OwnedFd, offset: u64, len: u64, advice: Advice) {
     use rustix::fs::Advice as Hint;
     let hint = match advice {
@@ -150,6 +150,6 @@ pub(crate) fn advise(fd: &OwnedFd, offset: u64, len: u64, advice: Advice) {
         Advice::DontNeed => Hint::DontNeed,
         Advice::NoReuse => Hint::NoReuse,
     };
-    // A hint that is not taken is no error.
+    // A hint that fails is not an error.
     let _ = rustix::fs::fadvise(fd, offset, NonZeroU64::new(len), hint);
 }

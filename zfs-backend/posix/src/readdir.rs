@@ -1,4 +1,4 @@
-//! READDIR: from what is remembered where that holds (see [`crate::listing`]),
+//! READDIR: from the cached listing if that is valid (see [`crate::listing`]),
 //! else from the directory.
 
 use crate::attributes::{attr_of, timestamp};
@@ -19,7 +19,7 @@ use zgate_io::credentials;
 use zgate_store::file_store::{DirEntry, DirPage, Node};
 use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
 
-/// What entries carry besides names.
+/// Attributes carried by entries besides names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nodes {
     Wanted,
@@ -29,7 +29,8 @@ enum Nodes {
 }
 
 impl Tree {
-    /// Entries after `cookie`, at most `max_entries`; may wait for a disk.
+    /// Lists entries after `cookie`, at most `max_entries`; may wait for a
+    /// disk.
     pub(crate) fn readdir(
         &self,
         who: &Caller,
@@ -40,11 +41,12 @@ impl Tree {
     ) -> StoreResult<DirPage> {
         let dir = self.directory(dir)?;
         let nodes = self.may_list(who, &dir, with_nodes)?;
-        // Names and attributes are the same for everybody who may see them.
+        // Names and attributes are the same for every caller who may see them.
         credentials::as_process(|| self.list(&dir, cookie, max_entries, nodes))
     }
 
-    /// The same from memory, without waiting; `None` when that is not enough.
+    /// Lists entries from memory, without waiting; `None` if that is not
+    /// enough.
     pub(crate) fn readdir_in_memory(
         &self,
         who: &Caller,
@@ -89,7 +91,8 @@ impl Tree {
         Ok(if with_nodes { Nodes::Refused } else { Nodes::Unwanted })
     }
 
-    /// What is remembered of an entry, if it still holds.
+    /// Returns the cached handle and attributes of an entry, if they are still
+    /// valid.
     fn believed(&self, slot: &Slot, modifications: u64, now: Instant) -> Option<Node> {
         let known = slot.known.as_ref()?;
         let node = known.node.ok()?;
@@ -134,9 +137,9 @@ impl Tree {
         Ok(DirPage { entries, end })
     }
 
-    /// Sees to it that the window holds names after `cookie`, `max` of them
-    /// where it has room, and returns the index of the first. Nobody else
-    /// changes the window meanwhile: the caller has the stream.
+    /// Makes the window hold names after `cookie`, `max` of them if it has
+    /// room, and returns the index of the first. No other thread changes the
+    /// window meanwhile, because the caller has the stream.
     fn read_names(
         &self,
         dir: &Arc<Entry>,
@@ -155,7 +158,7 @@ impl Tree {
                 let full = start == window.names.len() && start >= MAX_WINDOW_NAMES;
                 (!full || window.end).then_some(start)
             });
-            // What was remembered is dropped without the lock.
+            // The old listing is dropped without the lock.
             if start.is_none() {
                 std::mem::swap(&mut *window, &mut fresh);
             }
@@ -180,7 +183,7 @@ impl Tree {
             let mut piece = match read {
                 Ok(piece) => piece,
                 Err(error) => {
-                    // The stream's position is not the window's any more.
+                    // The stream's position no longer matches the window.
                     window.take();
                     return Err(error);
                 }
@@ -194,7 +197,8 @@ impl Tree {
         Ok(start)
     }
 
-    /// Looks at what the names of a page name, where that is not known.
+    /// Reads handles and attributes of the names of a page where they are
+    /// missing.
     fn look_at(&self, dir: &Entry, start: usize, max: usize) {
         let now = Instant::now();
         let modifications = self.modifications.load(Ordering::Acquire);
@@ -227,8 +231,8 @@ impl Tree {
         }
     }
 
-    /// Handle and attributes of a listed name, without opening it, and since
-    /// when they are known.
+    /// Returns handle and attributes of a listed name, without opening it, and
+    /// the time at which they were read.
     fn listed_node(&self, dir: &Entry, name: &[u8], now: Instant) -> StoreResult<(Node, Instant)> {
         let name = Name::parse(name)?;
         if let Some(handle) = self.handle_nearby(dir, &dir.fd, name.as_c_str())

@@ -1,9 +1,9 @@
-//! Who may do what, where the kernel does not decide it for us.
+//! Permission checks that the kernel does not make for us.
 //!
-//! A gateway that runs as root wears the caller's identity and lets the kernel
-//! decide. One that does not is an ordinary user: then the store applies the
-//! classic mode rules to other callers first, and the kernel checks the
-//! gateway's own user as well.
+//! A gateway that runs as root takes on the caller's identity and lets the
+//! kernel decide. Otherwise it is an ordinary user: then the store applies the
+//! mode rules to callers first, and the kernel checks the gateway's own user as
+//! well.
 
 use crate::entry::Entry;
 use crate::errno::OrStoreError;
@@ -14,13 +14,13 @@ use zgate_io::credentials;
 use zgate_store::{AccessMask, Caller, SetAttr, StoreError, StoreResult};
 
 impl Tree {
-    /// Whether the kernel checks `who` itself.
+    /// Returns whether the kernel checks `who` itself.
     fn kernel_decides(&self, who: &Caller) -> bool {
         self.switches_identity || who.uid == credentials::process_identity().uid
     }
 
-    /// Refuses unless `who` has the rights; a no-op where the kernel checks
-    /// the operation itself.
+    /// Refuses unless `who` has the rights; a no-op if the kernel checks the
+    /// operation itself.
     pub(crate) fn precheck(&self, who: &Caller, entry: &Entry, rights: Rights) -> StoreResult<()> {
         if self.kernel_decides(who) {
             return Ok(());
@@ -29,14 +29,14 @@ impl Tree {
         if allows(mask, rights) { Ok(()) } else { Err(StoreError::AccessDenied) }
     }
 
-    /// Refuses unless `who` has the rights. Runs under `who`'s identity where
-    /// identities are worn.
+    /// Refuses unless `who` has the rights. Runs under `who`'s identity if
+    /// identities are switched.
     pub(crate) fn require(&self, who: &Caller, entry: &Entry, rights: Rights) -> StoreResult<()> {
         self.precheck(who, entry, rights)?;
         check_access(&entry.fd, rights).or_store()
     }
 
-    /// Refuses to remove or rename another's entry in a sticky directory.
+    /// Refuses to remove or rename another user's entry in a sticky directory.
     pub(crate) fn precheck_sticky(
         &self,
         who: &Caller,
@@ -89,14 +89,15 @@ impl Tree {
         Ok(())
     }
 
-    /// What `who` may do. Runs under `who`'s identity where they are worn.
+    /// Returns the rights of `who`. Runs under `who`'s identity if identities
+    /// are switched.
     pub(crate) fn access(&self, who: &Caller, entry: &Entry) -> StoreResult<AccessMask> {
         let asked = |rights| match check_access(&entry.fd, rights).or_store() {
             Ok(()) => Ok(true),
             Err(StoreError::AccessDenied | StoreError::ReadOnly | StoreError::NotPermitted) => {
                 Ok(false)
             }
-            Err(StoreError::Busy) => Ok(false), // a program being run (ETXTBSY)
+            Err(StoreError::Busy) => Ok(false), // a running program (ETXTBSY)
             Err(error) => Err(error),
         };
         let kernel = AccessMask {

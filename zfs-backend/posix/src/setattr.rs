@@ -16,7 +16,7 @@ const SET_ID_BITS: u32 = 0o6000;
 
 impl Tree {
     /// Changes attributes. `open` is a file opened for writing by the caller,
-    /// whose rights the change of size may use.
+    /// whose rights a change of size may use.
     pub(crate) fn setattr(
         &self,
         who: &Caller,
@@ -43,7 +43,7 @@ impl Tree {
         result.and(after)
     }
 
-    /// Size, owner, mode, times: in this order.
+    /// Applies size, owner, mode and times, in this order.
     fn apply(
         &self,
         who: &Caller,
@@ -65,8 +65,8 @@ impl Tree {
 }
 
 impl Tree {
-    /// What a change of size leaves to be done about set-id bits: nothing
-    /// where it is made as the caller, since the kernel then takes them off.
+    /// Returns the treatment of set-id bits after a change of size: none if it
+    /// runs as the caller, because the kernel clears them then.
     fn set_id_after_cut(&self, who: &Caller) -> SetIdBits {
         if self.switches_identity { SetIdBits::Kept } else { SetIdBits::after_change_by(who) }
     }
@@ -90,7 +90,7 @@ fn set_size(
     }
     let fd = match writer {
         Some(fd) => fd,
-        // As with reads and writes, the owner may whatever the mode says.
+        // As with reads and writes, the owner may regardless of the mode.
         None if who.uid == before.uid => entry.writer()?.fd,
         None => Arc::new(syscall::reopen(&entry.fd, OFlags::WRONLY).or_store()?),
     };
@@ -106,12 +106,12 @@ fn size_error(errno: rustix::io::Errno) -> StoreError {
     }
 }
 
-/// Owner and group of any kind of object.
+/// Sets owner and group of any kind of object.
 pub(crate) fn set_owner(fd: &OwnedFd, changes: &SetAttr) -> StoreResult<()> {
     if changes.uid.is_none() && changes.gid.is_none() {
         return Ok(());
     }
-    // The value -1 would mean "leave it alone".
+    // The value -1 would mean "no change".
     if changes.uid == Some(u32::MAX) || changes.gid == Some(u32::MAX) {
         return Err(StoreError::Invalid);
     }
@@ -119,8 +119,8 @@ pub(crate) fn set_owner(fd: &OwnedFd, changes: &SetAttr) -> StoreResult<()> {
     rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH).or_store()
 }
 
-/// A symbolic link has no mode of its own: setting it is accepted and does
-/// nothing, so that tools which restore the modes of a whole tree go on.
+/// Sets the mode. A symbolic link has none: the call succeeds without effect,
+/// so that tools which restore the modes of a whole tree continue.
 fn set_mode(entry: &Entry, mode: u32) -> StoreResult<()> {
     if entry.kind == FileKind::Symlink {
         return Ok(());
@@ -128,12 +128,12 @@ fn set_mode(entry: &Entry, mode: u32) -> StoreResult<()> {
     chmod(&entry.fd, mode)
 }
 
-/// Permission bits of anything but a symbolic link.
+/// Sets the permission bits of anything but a symbolic link.
 pub(crate) fn chmod(fd: &OwnedFd, mode: u32) -> StoreResult<()> {
     rustix::fs::chmod(syscall::proc_path(fd).as_c_str(), syscall::mode_bits(mode)).or_store()
 }
 
-/// Times of any kind of object.
+/// Sets the times of any kind of object.
 pub(crate) fn set_times(fd: &OwnedFd, changes: &SetAttr) -> StoreResult<()> {
     if changes.atime.is_none() && changes.mtime.is_none() {
         return Ok(());
@@ -157,14 +157,15 @@ fn timespec(time: Option<SetTime>) -> StoreResult<Timespec> {
     })
 }
 
-/// Completes a new object: what the creating call could not set. The mode is
-/// set again when it has bits that creation or the change of owner drops.
+/// Completes a new object with the attributes that the creating call could not
+/// set. The mode is set again if it has bits that creation or the change of
+/// owner clears.
 pub(crate) fn complete_new(fd: &OwnedFd, kind: FileKind, attrs: &SetAttr) -> StoreResult<()> {
     set_owner(fd, attrs)?;
     if let Some(mode) = attrs.mode.filter(|mode| mode & SET_ID_BITS != 0)
         && kind != FileKind::Symlink
     {
-        // A set-group-id directory hands its bit down to directories.
+        // A set-group-id directory passes its bit on to new directories.
         let inherited = u32::from(syscall::stat(fd)?.stx_mode) & 0o2000;
         let inherited = if kind == FileKind::Directory { inherited } else { 0 };
         chmod(fd, mode | inherited)?;

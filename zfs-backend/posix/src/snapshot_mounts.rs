@@ -1,24 +1,27 @@
-//! Snapshots that clients look into are mounted by ZFS on demand, and cannot be
-//! destroyed while something of them is open. Nobody tells the gateway before a
-//! snapshot is pruned: what clients have not asked for in a while is let go.
+//! Release of mounted snapshots. ZFS mounts a snapshot on demand when a client
+//! accesses it, and it cannot be destroyed while an object of it is open.
+//! Nothing informs the gateway before a snapshot is pruned, so snapshots that
+//! clients have not accessed for a while are released.
 
 use crate::tree::Tree;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// A snapshot that nobody asked for between two looks is let go.
+/// Interval of the check; a snapshot without an access between two checks is
+/// released.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 type Trees = Mutex<Vec<Weak<Tree>>>;
 
-/// Looks after the snapshots of a tree until that is gone. One thread does so
+/// Checks the snapshots of a tree until the tree is dropped. One thread does so
 /// for all trees.
 pub(crate) fn look_after(tree: &Arc<Tree>) {
     static TREES: OnceLock<Trees> = OnceLock::new();
     let trees = TREES.get_or_init(|| {
         let started = std::thread::Builder::new().name("zgate-snapshots".into()).spawn(look);
         if let Err(error) = started {
-            tracing::warn!(%error, "snapshots that were looked into stay busy");
+            tracing::warn!(%error, "snapshots that clients have accessed stay busy and cannot be \
+                destroyed");
         }
         Trees::default()
     });
@@ -34,7 +37,7 @@ pub(crate) fn look_after(tree: &Arc<Tree>) {
                 trees.iter().filter_map(Weak::upgrade).collect()
             };
             for tree in alive {
-                // One that does not answer keeps no other waiting.
+                // A mount that hangs must not delay others.
                 let engine = tree.root.mount.engine.clone();
                 engine.detach(move || tree.let_go_of_idle_snapshots());
             }
@@ -43,7 +46,7 @@ pub(crate) fn look_after(tree: &Arc<Tree>) {
 }
 
 impl Tree {
-    /// Lets go of the snapshots that were not asked for since the last call.
+    /// Releases the snapshots that were not accessed since the last call.
     fn let_go_of_idle_snapshots(&self) {
         for mount in self.mounts.snapshots() {
             if !mount.asked_for_again() {

@@ -1,65 +1,26 @@
-//! Bringing names and attributes to stable storage: one sync of a mount for all
-//! changes that wait for it.
+//! Stable storage for names and attributes: one sync of a mount for all changes
+//! that wait for it.
 
 use crate::entry::Entry;
 use crate::errno::OrStoreError;
-use crate::group_sync::GroupSync;
 use crate::mounts::Mount;
+use crate::name_sync::{NameSync, Names};
 use crate::syscall;
 use crate::tree::Tree;
+use futures_util::future::join_all;
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zgate_io::credentials;
 use zgate_store::{FileKind, NodeHandle, StoreError, StoreResult};
 
-/// What it takes to have changes of names and attributes on stable storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NameSync {
-    /// Nothing: memory is all the storage there is.
-    Nothing,
-    /// A sync of any object. ZFS writes changes of names and attributes to the
-    /// intent log of their dataset in order, and zil_commit() of one object
-    /// writes out all of them, whatever they changed; of file data, only that
-    /// object's. A directory has none.
-    OfRoot,
-    /// A sync of each object that was changed. A journal carries all that came
-    /// before, so that the first one does the work.
-    OfEach,
-}
-
-impl NameSync {
-    /// By the kind of file system (proc(5), mountinfo).
-    pub(crate) fn of_kind(kind: &[u8]) -> Self {
-        match kind {
-            b"tmpfs" | b"ramfs" => Self::Nothing,
-            b"zfs" => Self::OfRoot,
-            _ => Self::OfEach,
-        }
-    }
-}
-
-/// The syncs of a mount's names.
-#[derive(Debug)]
-pub(crate) struct Names {
-    how: NameSync,
-    group: GroupSync<NodeHandle>,
-}
-
-impl Names {
-    pub(crate) fn new(kind: &[u8]) -> Self {
-        Self { how: NameSync::of_kind(kind), group: GroupSync::default() }
-    }
-
-    /// Refuses a change that would wait behind a sync that does not end.
-    pub(crate) fn check(&self) -> StoreResult<()> {
-        self.group.check()
-    }
-}
+/// Objects of a group that are synced at the same time: workers that one mount
+/// takes for its names.
+const MAX_SYNCS_BESIDE_EACH_OTHER: usize = 4;
 
 impl Tree {
-    /// Brings what is known of these objects to stable storage: attributes,
-    /// and of directories their entries.
+    /// Syncs these objects: their attributes and, for directories, their
+    /// entries.
     pub(crate) async fn sync_objects(self: &Arc<Self>, nodes: &[NodeHandle]) -> StoreResult<()> {
         let mut left: Vec<(Arc<Mount>, NodeHandle)> =
             nodes.iter().map(|node| (self.mount_of(node), *node)).collect();
@@ -79,30 +40,31 @@ impl Tree {
         nodes: impl Iterator<Item = NodeHandle>,
     ) -> StoreResult<()> {
         let Names { how, group } = &mount.names;
-        let how = *how;
-        if how == NameSync::Nothing {
+        if *how == NameSync::Nothing {
             return Ok(());
         }
-        // What has been changed cannot be taken back: it is not sent away.
+        // The change cannot be undone, so its sync is never refused.
         let engine = mount.engine.patient();
         let sync = async |mut nodes: Vec<NodeHandle>| {
             nodes.sort_unstable();
             nodes.dedup();
-            let (tree, at) = (Arc::clone(self), Arc::clone(mount));
-            let work = move || tree.sync_now(how, &at, &nodes);
-            engine.run_long(work).await.or_store()?
+            // Beside each other: a file system combines syncs that come together.
+            let part = nodes.len().div_ceil(MAX_SYNCS_BESIDE_EACH_OTHER).max(2);
+            let syncs = nodes.chunks(part).map(|part| {
+                let (tree, part) = (Arc::clone(self), part.to_vec());
+                engine.run_long(move || tree.sync_now(&part))
+            });
+            join_all(syncs).await.into_iter().try_for_each(|synced| synced.or_store()?)
         };
         group.join(nodes, sync).await
     }
 
-    fn sync_now(&self, how: NameSync, mount: &Mount, nodes: &[NodeHandle]) -> StoreResult<()> {
-        if how == NameSync::OfRoot {
-            return self.losses.note(rustix::fs::fsync(&mount.root).or_store());
-        }
+    fn sync_now(&self, nodes: &[NodeHandle]) -> StoreResult<()> {
         for node in nodes {
-            // Noted at once: of a file, it may be the one report of a lost write.
+            // Recorded at once: for a file, the error may be the only report of
+            // a lost write.
             match self.entry(node).and_then(|entry| self.losses.note(sync(&entry))) {
-                // Gone in the meantime: nothing is left to keep.
+                // The object is gone: there is nothing left to sync.
                 Ok(()) | Err(StoreError::Stale | StoreError::NotFound) => {}
                 Err(error) => return Err(error),
             }
@@ -114,8 +76,8 @@ impl Tree {
 fn sync(entry: &Entry) -> StoreResult<()> {
     match descriptor(entry) {
         Some(fd) => rustix::fs::fsync(&fd).or_store(),
-        // A link or a device has no descriptor of its own to sync, and a file
-        // may forbid its owner to open it: the whole file system then.
+        // A link or a device has no descriptor that can be synced, and a file
+        // may deny its owner access: sync the whole file system then.
         None => rustix::fs::syncfs(&entry.mount.root).or_store(),
     }
 }
@@ -139,7 +101,7 @@ mod tests {
 
     #[test]
     fn what_a_sync_takes_is_told_by_the_file_system() {
-        assert_eq!(NameSync::of_kind(b"zfs"), NameSync::OfRoot);
+        assert_eq!(NameSync::of_kind(b"zfs"), NameSync::OfEach);
         assert_eq!(NameSync::of_kind(b"tmpfs"), NameSync::Nothing);
         assert_eq!(NameSync::of_kind(b"ext4"), NameSync::OfEach);
     }

@@ -6,7 +6,7 @@ use rustix::fs::StatVfsMountFlags;
 use zgate_store::StoreResult;
 use zgate_store::file_store::FsStat;
 
-/// Space and limits of the file system `entry` lies in.
+/// Returns space and limits of the file system that `entry` lies in.
 pub(crate) fn statfs(entry: &Entry) -> StoreResult<FsStat> {
     let stat = rustix::fs::fstatvfs(&entry.fd).or_store()?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
@@ -19,7 +19,7 @@ pub(crate) fn statfs(entry: &Entry) -> StoreResult<FsStat> {
         available_files: stat.f_favail,
         max_name_bytes: u32::try_from(stat.f_namemax).unwrap_or(255),
         read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
-        // ZFS tells the recordsize there.
+        // ZFS reports the recordsize here.
         preferred_io_bytes: stat.f_bsize,
     })
 }

@@ -1,4 +1,5 @@
-//! The store trait on top of the operations: what runs where.
+//! The store trait on top of the operations; decides on which threads each of
+//! them runs.
 
 use crate::data;
 use crate::direct::DirectIo;
@@ -22,7 +23,7 @@ use zgate_store::{
     StoreFuture, StoreResult,
 };
 
-/// A mounted tree. Make one with [`PosixStore::open`].
+/// A mounted tree, created by [`PosixStore::open`].
 pub struct PosixStore {
     pub(crate) tree: Arc<Tree>,
     pub(crate) pool: BufferPool,
@@ -37,14 +38,13 @@ impl std::fmt::Debug for PosixStore {
 }
 
 impl PosixStore {
-    /// Lets go of everything at hand that no client has open, child mounts
-    /// included, so that they can be unmounted. They are found again when
-    /// asked for.
+    /// Releases all cached objects that no client has open, child mounts
+    /// included, so that they can be unmounted. They are found again on access.
     pub fn release(&self) {
         self.tree.release();
     }
 
-    /// Whether a file that was opened has lost its last name: once closed, it
+    /// Returns whether an open file has lost its last name: once closed, it
     /// cannot be opened again.
     #[must_use]
     pub fn is_removed(file: &OpenFile) -> bool {
@@ -52,18 +52,18 @@ impl PosixStore {
         PosixFile::of(file).and_then(stat).is_ok_and(|stat| stat.stx_nlink == 0)
     }
 
-    /// The object, when attributes may be asked for on this thread.
+    /// Returns the cached object, if attributes may be read on this thread.
     fn at_hand(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
         if self.tree.inline_metadata { self.tree.cached(node) } else { None }
     }
 
-    /// The engine for the storage that the root lies on.
+    /// Returns the engine for the storage of the root.
     #[must_use]
     pub fn engine(&self) -> &IoEngine {
         &self.tree.root.mount.engine
     }
 
-    /// Runs something about `node` on a metadata worker under the process's own
+    /// Runs work on `node` on a metadata worker under the process's own
     /// identity.
     async fn by_itself<T: Send + 'static>(
         &self,
@@ -74,7 +74,7 @@ impl PosixStore {
         self.tree.engine_of(node).run(move || work(&tree)).await.or_store()?
     }
 
-    /// Runs something about `node` on a metadata worker as `who`.
+    /// Runs work on `node` on a metadata worker as `who`.
     async fn by<T: Send + 'static>(
         &self,
         who: &Caller,
@@ -89,14 +89,14 @@ impl PosixStore {
         match engine.run_as(who.clone(), move || work(&tree, &caller)).await.or_store() {
             Ok(outcome) => outcome,
             Err(StoreError::OutOfResources) => Err(StoreError::OutOfResources),
-            // An identity that cannot be worn has no rights.
+            // An identity that cannot be taken on has no rights.
             Err(_) => Err(StoreError::AccessDenied),
         }
     }
 
-    /// As [`Self::by`], for a change of names or attributes: refused while one
-    /// before it cannot be brought to stable storage, as its client would only
-    /// wait behind that one.
+    /// Runs a change of names or attributes as [`Self::by`] does. Refuses it
+    /// while an earlier change cannot be brought to stable storage, because its
+    /// client would only wait behind that one.
     async fn change<T: Send + 'static>(
         &self,
         who: &Caller,
@@ -107,7 +107,7 @@ impl PosixStore {
         self.by(who, node, work).await
     }
 
-    /// Runs on a data worker.
+    /// Runs work on a data worker.
     async fn long<T: Send + 'static>(
         &self,
         engine: &IoEngine,
@@ -117,8 +117,8 @@ impl PosixStore {
     }
 
     /// Runs a change of a range of an open file on a data worker: ALLOCATE,
-    /// DEALLOCATE, COPY and CLONE. Not every file system counts all of them as
-    /// changes that clear set-id bits.
+    /// DEALLOCATE, COPY and CLONE. Some file systems do not clear set-id bits
+    /// for all of them.
     async fn change_range<T: Send + 'static>(
         &self,
         file: &PosixFile,
@@ -132,7 +132,8 @@ impl PosixStore {
         let result = self.long(&file.entry.mount.engine, change).await;
         file.entry.mark_modified();
         if let Err(StoreError::Io) = result {
-            // The range may have been written back first, and that failed.
+            // Write-back of the range, which may precede the operation, may
+            // have failed.
             self.tree.losses.count(StoreError::Io);
         }
         result
@@ -140,7 +141,7 @@ impl PosixStore {
 }
 
 impl Drop for PosixStore {
-    /// Closes what is kept at hand, on a worker: there may be much of it.
+    /// Closes cached objects on a worker, because there may be many.
     fn drop(&mut self) {
         let tree = Arc::clone(&self.tree);
         let close = move || tree.release();

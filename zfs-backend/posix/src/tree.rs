@@ -1,4 +1,4 @@
-//! The exported tree: from handles to objects and back.
+//! The exported tree: conversion between handles and objects.
 
 use crate::attributes::{birth_of, device_of};
 use crate::descriptors::DescriptorBudget;
@@ -24,36 +24,37 @@ use zgate_io::{IoEngine, on_a_worker};
 use zgate_store::file_store::Node;
 use zgate_store::{Attr, FileKind, NodeHandle, StoreError, StoreResult};
 
-/// Directories climbed from an object without a kernel handle to one that can
-/// be opened.
+/// Most directories climbed from an object without a kernel handle to one that
+/// can be opened.
 const MAX_CLIMB: usize = 4096;
 
-/// Everything the operations share.
+/// State shared by all operations.
 pub(crate) struct Tree {
     pub(crate) root: Arc<Entry>,
-    /// Free of symbolic links.
+    /// Path of the root, free of symbolic links.
     pub(crate) root_path: Vec<u8>,
     pub(crate) mounts: MountTable,
     pub(crate) cache: Arc<EntryCache>,
-    /// What this store and others may keep open.
+    /// Budget of descriptors of this store and others.
     pub(crate) descriptors: Arc<DescriptorBudget>,
     pub(crate) places: PlaceTable,
     pub(crate) codec: HandleCodec,
-    /// Bounds what is remembered of directories.
+    /// Bound on the cached listings.
     pub(crate) listings: Arc<Budget>,
-    /// Counts data that could not be kept.
+    /// Loss counter of the store.
     pub(crate) losses: Losses,
-    /// Counts modifications made through the store.
+    /// Number of modifications made through the store.
     pub(crate) modifications: Arc<AtomicU64>,
     pub(crate) snapshots_visible: bool,
-    /// Callers' identities are worn; otherwise the store checks rights itself.
+    /// Set if the process takes on callers' identities; otherwise the store
+    /// checks rights itself.
     pub(crate) switches_identity: bool,
-    /// Attributes of objects at hand may be asked for on a core's thread.
+    /// Set if attributes of cached objects may be read on a core's thread.
     pub(crate) inline_metadata: bool,
 }
 
 impl Tree {
-    /// The object if it is at hand.
+    /// Returns the object, if it is cached.
     pub(crate) fn cached(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
         if *node == self.root.handle {
             return Some(Arc::clone(&self.root));
@@ -63,7 +64,7 @@ impl Tree {
         Some(entry)
     }
 
-    /// The object; may wait for a disk.
+    /// Returns the object; may wait for a disk.
     pub(crate) fn entry(&self, node: &NodeHandle) -> StoreResult<Arc<Entry>> {
         match self.cached(node) {
             Some(entry) => Ok(entry),
@@ -71,13 +72,13 @@ impl Tree {
         }
     }
 
-    /// The object, which must be a directory.
+    /// Returns the object, which must be a directory.
     pub(crate) fn directory(&self, node: &NodeHandle) -> StoreResult<Arc<Entry>> {
         self.entry(node).and_then(only_directory)
     }
 
-    /// Attributes, unless the object has lost its last name and nobody has it
-    /// open.
+    /// Reads the attributes, unless the object has lost its last name and is
+    /// not open.
     pub(crate) fn live_attr(&self, entry: &Entry) -> StoreResult<Attr> {
         let attr = entry.attr()?;
         if attr.nlink == 0 && entry.opens.load(Ordering::Acquire) == 0 {
@@ -88,13 +89,14 @@ impl Tree {
         Ok(attr)
     }
 
-    /// The engine for what is done with an object: that of the storage it lies
-    /// on, as far as this is known without asking it.
+    /// Returns the engine for work on an object: that of its storage, as far as
+    /// this is known without access to it.
     pub(crate) fn engine_of(&self, node: &NodeHandle) -> IoEngine {
         self.mount_of(node).engine.clone()
     }
 
-    /// The mount an object lies in, as far as this is known without asking it.
+    /// Returns the mount of an object, as far as this is known without access
+    /// to it.
     pub(crate) fn mount_of(&self, node: &NodeHandle) -> Arc<Mount> {
         let root = &self.root.mount;
         if self.mounts.is_single() {
@@ -110,8 +112,7 @@ impl Tree {
         mount.unwrap_or_else(|| Arc::clone(root))
     }
 
-    /// Takes an entry into the cache, or returns the one that is there already;
-    /// whether it was taken in.
+    /// Caches an entry, or returns the existing one, and whether it was added.
     fn keep(&self, entry: Entry) -> (Arc<Entry>, bool) {
         let (entry, new, evicted) = self.cache.insert(entry);
         for old in evicted {
@@ -121,7 +122,7 @@ impl Tree {
         (entry, new)
     }
 
-    /// Lets go of everything that is kept at hand.
+    /// Releases all cached objects.
     pub(crate) fn release(&self) {
         self.cache.clear();
         self.mounts.release();
@@ -135,7 +136,7 @@ impl Tree {
         }
     }
 
-    /// Whether `name` in `dir` is a snapshot directory that is not to be seen.
+    /// Returns whether `name` in `dir` is a snapshot directory that is hidden.
     pub(crate) fn hides(&self, dir: &Entry, name: &[u8]) -> bool {
         !self.snapshots_visible
             && name == b".zfs"
@@ -179,7 +180,7 @@ impl Tree {
         Ok(self.keep(entry).0)
     }
 
-    /// Whether the kernel's path of the object leads through the root.
+    /// Returns whether the kernel's path of the object leads through the root.
     fn lies_below_root(&self, fd: &OwnedFd) -> bool {
         syscall::path_of(fd).is_ok_and(|path| is_below(&path, &self.root_path))
     }
@@ -196,7 +197,8 @@ impl Tree {
         Err(StoreError::Stale)
     }
 
-    /// Opens `name` in `parent`, walking up to an object at hand and down again.
+    /// Opens `name` in `parent`: climbs to the nearest cached ancestor and
+    /// descends again.
     fn climb(&self, parent: NodeHandle, name: &[u8]) -> StoreResult<Arc<Entry>> {
         let mut names = vec![Box::<[u8]>::from(name)];
         let mut above = parent;
@@ -222,7 +224,7 @@ impl Tree {
         Ok(entry)
     }
 
-    /// Takes in an object opened as `O_PATH`, found as `name` in a directory.
+    /// Caches an object opened as `O_PATH`, found as `name` in a directory.
     pub(crate) fn adopt(
         &self,
         fd: OwnedFd,
@@ -239,7 +241,7 @@ impl Tree {
         Ok((entry, attr))
     }
 
-    /// Takes in a file that was created as `name` and completed a moment ago.
+    /// Caches a file that was created as `name` and completed a moment ago.
     pub(crate) fn adopt_created(
         &self,
         fd: &Arc<OwnedFd>,
@@ -251,13 +253,13 @@ impl Tree {
             let attr = entry.first_attr()?;
             return Ok((entry, attr));
         }
-        // Somebody found it before it was completed.
+        // Another thread found it before it was completed.
         entry.mark_modified();
         let attr = entry.attr()?;
         Ok((entry, attr))
     }
 
-    /// The entry of an open object, and whether it is new.
+    /// Returns the entry of an open object, and whether it is new.
     fn take_in(
         &self,
         fd: &Arc<OwnedFd>,
@@ -285,8 +287,8 @@ impl Tree {
         Ok(self.keep(entry))
     }
 
-    /// The handle of `name` in `at`, or of `at` itself, when it lies in the
-    /// file system of `dir`.
+    /// Returns the handle of `name` in `at`, or of `at` itself, if it lies in
+    /// the file system of `dir`.
     pub(crate) fn handle_nearby(
         &self,
         dir: &Entry,
@@ -301,12 +303,13 @@ impl Tree {
         if near { self.codec.kernel(dir.mount.key, &handle) } else { None }
     }
 
-    /// What was found in `dir`, if it is at hand and of the same file system.
+    /// Returns the object found in `dir`, if it is cached and of the same file
+    /// system.
     pub(crate) fn at_hand_nearby(&self, dir: &Entry, found: &OwnedFd) -> Option<Arc<Entry>> {
         self.cached(&self.handle_nearby(dir, found, c"")?)
     }
 
-    /// The handle of `name` in `dir`, or of `dir` itself.
+    /// Returns the handle of `name` in `dir`, or of `dir` itself.
     pub(crate) fn handle_of(
         &self,
         dir: &OwnedFd,
@@ -321,14 +324,14 @@ impl Tree {
         in_tree_handle(&self.codec, stat)
     }
 
-    /// What a directory entry names, without opening it.
+    /// Identifies the object of a directory entry, without opening it.
     pub(crate) fn identify(&self, dir: &Entry, name: &Name) -> StoreResult<(NodeHandle, Statx)> {
         let stat = syscall::stat_at(&dir.fd, name.as_c_str())?;
         let mount = self.mount_at(dir, &stat)?;
         Ok((self.handle_of(&dir.fd, name.as_c_str(), &stat, &mount)?, stat))
     }
 
-    /// The mount an entry of `dir` lies in.
+    /// Returns the mount that an entry of `dir` lies in.
     pub(crate) fn mount_at(&self, dir: &Entry, stat: &Statx) -> StoreResult<Arc<Mount>> {
         if stat.stx_mnt_id == dir.mount.id {
             return Ok(Arc::clone(&dir.mount));
@@ -339,11 +342,11 @@ impl Tree {
         }
     }
 
-    /// After a name of an object was removed from `dir`.
+    /// Updates the caches after a name of an object was removed from `dir`.
     pub(crate) fn name_removed(&self, node: &NodeHandle, dir: &Entry, name: &Name) {
         self.places.forget_name(node, &dir.handle, name.as_bytes());
         let Some(entry) = self.cached(node) else {
-            // It may have other names, in directories listed lately.
+            // It may have other names in cached listings.
             self.modifications.fetch_add(1, Ordering::AcqRel);
             return;
         };
@@ -354,7 +357,7 @@ impl Tree {
         }
     }
 
-    /// An error of an operation in `dir`: "not found" may mean that the
+    /// Maps an error of an operation in `dir`: "not found" may mean that the
     /// directory itself is gone.
     pub(crate) fn dir_error(&self, dir: &Entry, error: StoreError) -> StoreError {
         let gone = error == StoreError::NotFound
@@ -363,8 +366,8 @@ impl Tree {
     }
 }
 
-/// Closes something of a mount: here on a worker that serves it anyway (`near`),
-/// else on a worker of its storage, which may take its time.
+/// Closes objects of a mount: directly on a worker that serves the mount
+/// (`near`), else on a worker of its storage, which may take long.
 fn close(mount: &Mount, near: bool, work: impl FnOnce() + Send + 'static) {
     if near && on_a_worker() {
         work();
@@ -373,14 +376,14 @@ fn close(mount: &Mount, near: bool, work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Attempts to open a handle the kernel is "out of memory" for.
+/// Most attempts to open a handle for which the kernel reports ENOMEM.
 const OPEN_ATTEMPTS: u32 = 20;
-/// Time between them.
+/// Time between the attempts.
 const OPEN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Opens a kernel handle. Right after the last name of a file is removed, ext4
-/// of Linux 6.18 was seen to answer ENOMEM now and then, presumably while the
-/// inode is being freed; a moment later it answers ESTALE.
+/// of Linux 6.18 was seen to return ENOMEM now and then, presumably while the
+/// inode is being freed; a moment later it returns ESTALE.
 fn open_kernel_handle(mount: &OwnedFd, handle: &KernelHandle) -> StoreResult<OwnedFd> {
     let mut attempt = 1;
     loop {
@@ -391,14 +394,14 @@ fn open_kernel_handle(mount: &OwnedFd, handle: &KernelHandle) -> StoreResult<Own
                 std::thread::sleep(OPEN_PAUSE);
             }
             Err(error @ (StoreError::OutOfResources | StoreError::Io)) => return Err(error),
-            // What a peer made up is refused in several ways; all mean that
-            // the handle names nothing.
+            // A forged handle is refused with various errors; all mean that it
+            // names no object.
             Err(_) => return Err(StoreError::Stale),
         }
     }
 }
 
-/// The in-tree handle of an object.
+/// Returns the in-tree handle of an object.
 pub(crate) fn in_tree_handle(codec: &HandleCodec, stat: &Statx) -> StoreResult<NodeHandle> {
     codec.in_tree(InTreeHandle {
         device: device_of(stat),
@@ -416,7 +419,7 @@ pub(crate) fn only_directory(entry: Arc<Entry>) -> StoreResult<Arc<Entry>> {
     }
 }
 
-/// Handle and attributes.
+/// Returns handle and attributes.
 pub(crate) fn node(entry: &Entry, attr: Attr) -> Node {
     Node { handle: entry.handle, attr }
 }

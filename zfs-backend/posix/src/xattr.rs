@@ -84,7 +84,7 @@ impl Tree {
         Ok(DirChange { atomic, before, after: entry.attr()?.change })
     }
 
-    /// Names of the attributes, sorted.
+    /// Returns the names of the attributes, sorted.
     pub(crate) fn list_xattrs(&self, who: &Caller, node: &NodeHandle) -> StoreResult<Vec<Vec<u8>>> {
         let entry = self.entry(node)?;
         if only_file_or_directory(&entry, StoreError::NoXattr).is_err() {
@@ -120,8 +120,8 @@ pub(crate) fn read(entry: &Entry, name: &CStr) -> StoreResult<Vec<u8>> {
     }
 }
 
-/// Linux keeps `user.` attributes on regular files and directories only
-/// (xattr(7)).
+/// Refuses other objects: Linux keeps `user.` attributes only on regular files
+/// and directories (xattr(7)).
 fn only_file_or_directory(entry: &Entry, otherwise: StoreError) -> StoreResult<()> {
     match entry.kind {
         FileKind::Regular | FileKind::Directory => Ok(()),

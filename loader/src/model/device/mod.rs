@@ -1,35 +1,35 @@
 //! Tensors in a device's memory.
 //!
-//! Over RDMA the memory of the device is registered, and READs land in it: what
-//! this host's processors see of a tensor is its name. Elsewhere, and where the
-//! devices cannot reach each other, data is read to page-locked host memory and
-//! copied from there while the next is read.
+//! Over RDMA the memory of the device is registered, and READs write to it:
+//! this host's processors do not touch the data. Otherwise, or if the devices
+//! cannot reach each other, data is read to page-locked host memory and copied
+//! from there while the next is read.
 //!
-//! Tensors lie in the memory of their region, which is freed with the last of
+//! Tensors share the memory of their region, which is freed with the last of
 //! them.
 
-mod load;
+mod gpu;
 mod place;
 mod staging;
 
-pub use load::{DeviceLoad, Placement};
+pub use gpu::{Gpu, Placement};
 
 use bytes::BytesMut;
 use std::str::FromStr;
 use std::sync::Arc;
 use zgate_cuda::{CudaError, Device, DeviceMemory};
 
-/// Where tensors are to lie.
+/// A destination as users name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Destination {
-    /// This host's memory.
+pub enum DestinationName {
+    /// Memory of this host.
     #[default]
     Host,
-    /// The memory of a CUDA device, counted from 0.
+    /// Memory of a CUDA device, counted from 0.
     Cuda(u32),
 }
 
-impl FromStr for Destination {
+impl FromStr for DestinationName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -42,7 +42,7 @@ impl FromStr for Destination {
     }
 }
 
-/// Part of a device's memory. Cloning shares it.
+/// Part of a device's memory. Clones share it.
 #[derive(Clone, Debug)]
 pub struct DeviceSlice {
     memory: Arc<DeviceMemory>,
@@ -51,34 +51,34 @@ pub struct DeviceSlice {
 }
 
 impl DeviceSlice {
-    /// Its address on the device.
+    /// Returns its address on the device.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.memory.address() + self.start as u64
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         self.memory.device()
     }
 
-    /// A copy in host memory. Blocks.
+    /// Copies it to host memory. Blocks.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     pub fn to_host(&self) -> Result<BytesMut, CudaError> {
         let mut copy = BytesMut::zeroed(self.bytes);
         self.memory.read(self.start, &mut copy)?;
@@ -86,18 +86,9 @@ impl DeviceSlice {
     }
 }
 
-/// A tensor in a device's memory, which it owns with those of its region.
-#[derive(Clone, Debug)]
-pub struct DeviceTensor {
-    /// Name.
-    pub name: String,
-    /// Element type.
-    pub dtype: String,
-    /// Shape.
-    pub shape: Vec<u64>,
-    /// Elements, row after row, little endian. All that was to be written is.
-    pub data: DeviceSlice,
-}
+/// A tensor in a device's memory, which it owns with those of its region. All
+/// that was to be written is.
+pub type DeviceTensor = super::load::Tensor<DeviceSlice>;
 
 #[cfg(test)]
 mod tests {
@@ -105,11 +96,11 @@ mod tests {
 
     #[test]
     fn destinations_are_read() {
-        assert_eq!("cpu".parse(), Ok(Destination::Host));
-        assert_eq!("cuda".parse(), Ok(Destination::Cuda(0)));
-        assert_eq!("cuda:11".parse(), Ok(Destination::Cuda(11)));
+        assert_eq!("cpu".parse(), Ok(DestinationName::Host));
+        assert_eq!("cuda".parse(), Ok(DestinationName::Cuda(0)));
+        assert_eq!("cuda:11".parse(), Ok(DestinationName::Cuda(11)));
         for wrong in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "CPU"] {
-            assert!(wrong.parse::<Destination>().is_err(), "{wrong}");
+            assert!(wrong.parse::<DestinationName>().is_err(), "{wrong}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A stretch of a device's memory as the place of a READ.
+//! A part of a device's memory as the destination of a READ.
 
 use crate::transport::Place;
 use bytes::BytesMut;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use zgate_cuda::DeviceMemory;
 use zgate_fabric::{Foreign, RemoteSlice, Window};
 
-/// A device's memory as a fabric takes it.
+/// A device's memory in the form a fabric needs.
 #[derive(Debug)]
 pub(super) struct Reachable(pub(super) Arc<DeviceMemory>);
 
@@ -28,30 +28,30 @@ impl Foreign for Reachable {
     }
 }
 
-/// A part of a window. Over a transport that cannot write there, data comes to
-/// host memory instead, which [`DevicePlace::beside`] has.
+/// A part of a window. A transport that cannot write there puts the data into
+/// host memory instead, which [`DevicePlace::beside`] returns.
 #[derive(Debug)]
 pub(super) struct DevicePlace {
     window: Arc<Window>,
-    /// Within the window.
+    /// Offset within the window.
     start: usize,
     len: usize,
     beside: Option<BytesMut>,
 }
 
 impl DevicePlace {
-    /// Bytes `start..start + len` of a window.
+    /// Creates a place of bytes `start..start + len` of a window.
     pub(super) fn new(window: &Arc<Window>, start: usize, len: usize) -> Self {
         debug_assert!(start + len <= window.len);
         Self { window: Arc::clone(window), start, len, beside: None }
     }
 
-    /// What came beside the device's memory in the last READ.
+    /// Returns the data that the last READ put into host memory.
     pub(super) fn beside(&mut self) -> Option<BytesMut> {
         self.beside.take()
     }
 
-    /// What is left behind the first `bytes`, if anything is.
+    /// Returns the part behind the first `bytes`, if there is any.
     pub(super) fn rest(mut self, bytes: usize) -> Option<Self> {
         let bytes = bytes.min(self.len);
         self.start += bytes;

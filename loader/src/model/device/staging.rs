@@ -1,5 +1,5 @@
 //! Page-locked host memory between the network and a device: two buffers, so
-//! that one is filled while the other is copied from.
+//! that one is filled while the other is copied.
 
 use crate::model::LoadError;
 use crate::model::memory::Memory;
@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use zgate_cuda::{Device, DeviceMemory, Staging};
 
-/// Length of a buffer.
+/// Length of a buffer in bytes.
 pub(super) const STAGING_BYTES: usize = 32 << 20;
-/// How many there are.
+/// Number of buffers.
 const BUFFERS: usize = 2;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ struct Buffer {
     staging: Staging,
 }
 
-/// The buffers of one load; made when they are first needed.
+/// Buffers of one load, created on first use.
 #[derive(Debug)]
 pub(super) struct Buffers {
     device: Arc<Device>,
@@ -27,12 +27,12 @@ pub(super) struct Buffers {
     idle: Mutex<Vec<Buffer>>,
 }
 
-/// One of them, in use. Its memory is lent to whoever fills it.
+/// A buffer in use. Its memory is lent to the code that fills it.
 #[derive(Debug)]
 pub(super) struct Lease {
     buffers: Arc<Buffers>,
     staging: Staging,
-    /// What of the memory is not filled.
+    /// Rest of the memory that is not filled.
     rest: BytesMut,
     _turn: OwnedSemaphorePermit,
 }
@@ -46,10 +46,11 @@ impl Buffers {
         })
     }
 
-    /// A buffer, and `len` bytes of it to be filled; waits for one.
+    /// Takes a buffer, and `len` bytes of it to be filled; waits until one is
+    /// free.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     pub(super) async fn take(self: &Arc<Self>, len: usize) -> Result<(Lease, BytesMut), LoadError> {
         let stopped = || LoadError::Missing("the load was stopped".to_owned());
         let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| stopped())?;
@@ -58,7 +59,7 @@ impl Buffers {
             Some(buffer) => buffer,
             None => {
                 let device = Arc::clone(&self.device);
-                // Locking pages takes its time.
+                // Locking pages takes long.
                 let made = tokio::task::spawn_blocking(move || Buffer::new(&device));
                 made.await.map_err(|_| stopped())??
             }
@@ -73,17 +74,17 @@ impl Buffer {
         let mut memory = Memory::new(0).take(STAGING_BYTES);
         let staging = Staging::new(device, &mut memory).map_err(LoadError::Device)?;
         if let Some(error) = staging.pageable() {
-            tracing::info!(%error, "host memory is not page-locked: copies are slower");
+            tracing::info!(%error, "cannot page-lock host memory: copies are slower");
         }
         Ok(Self { memory, staging })
     }
 }
 
 impl Lease {
-    /// Copies what was filled to the device, and gives the buffer back. Blocks.
+    /// Copies the filled bytes to the device, and returns the buffer. Blocks.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     pub(super) fn copy(
         mut self,
         mut filled: BytesMut,
@@ -92,7 +93,7 @@ impl Lease {
     ) -> Result<(), LoadError> {
         self.staging.copy_in(&filled, to, at).map_err(LoadError::Device)?;
         filled.unsplit(self.rest);
-        // Other memory is not what is locked.
+        // The data may be in other memory than the locked one.
         if self.staging.locks(&filled) {
             let buffer = Buffer { memory: filled, staging: self.staging };
             self.buffers.idle.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);

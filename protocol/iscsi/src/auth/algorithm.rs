@@ -1,4 +1,4 @@
-//! The hash functions CHAP may use.
+//! Hash functions for CHAP.
 
 use md5::Digest;
 
@@ -30,7 +30,7 @@ impl ChapAlgorithm {
         }
     }
 
-    /// The algorithm of a number as it stands in CHAP_A.
+    /// The algorithm for a number in CHAP_A.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let number = text.parse::<u8>().ok()?;

@@ -4,7 +4,8 @@ use crate::limits::MAX_BINARY_BYTES;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Decodes `0x…` or `0b…`. `None` when it is neither, empty or too long.
+/// Decodes `0x…` or `0b…`. `None` if the prefix is another one, or the value is
+/// empty or too long.
 #[must_use]
 pub fn decode_binary(text: &str) -> Option<Vec<u8>> {
     let prefix = text.get(..2)?;

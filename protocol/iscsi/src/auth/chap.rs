@@ -13,7 +13,7 @@ pub struct Secret(Arc<[u8]>);
 
 impl Secret {
     /// A secret from its bytes. RFC 7143 §9.2.1 wants at least 96 bits of
-    /// randomness; whether short ones are allowed is the configuration's rule.
+    /// randomness; the configuration decides whether shorter ones are allowed.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         Self(bytes.into())
@@ -35,18 +35,18 @@ pub struct ChapAccount {
     pub secret: Secret,
 }
 
-/// What CHAP must show on one login.
+/// CHAP requirements of one login.
 #[derive(Clone, Debug)]
 pub struct ChapPolicy {
-    /// Who may log in.
+    /// Accounts of initiators that may log in.
     pub initiators: Vec<ChapAccount>,
-    /// What the target proves itself with, when the initiator asks.
+    /// Account of the target for mutual CHAP.
     pub target: Option<ChapAccount>,
     /// Algorithms accepted.
     pub algorithms: Vec<ChapAlgorithm>,
 }
 
-/// Why authentication failed: always login status 0201.
+/// Reason of a failed authentication: always login status 0201.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChapError {
     /// No algorithm in common.
@@ -61,20 +61,20 @@ pub enum ChapError {
     /// The initiator sent our own challenge back (RFC 7143 §9.2.1).
     #[error("CHAP challenge reflected")]
     Reflected,
-    /// The initiator wants the target to prove itself, which it cannot.
-    #[error("the target has no CHAP secret to prove itself with")]
+    /// The initiator requests mutual CHAP, but the target has no secret.
+    #[error("mutual CHAP requested, but the target has no secret")]
     NoTargetSecret,
     /// Both directions share one secret (RFC 7143 §9.2.1).
     #[error("the same CHAP secret in both directions")]
     SharedSecret,
 }
 
-/// What the target answers.
+/// Answer of the target to one login request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChapStep {
     /// Keys for the login response.
     pub keys: Vec<(&'static str, String)>,
-    /// The authenticated name, once done.
+    /// The authenticated name, once the exchange is complete.
     pub authenticated: Option<String>,
 }
 
@@ -85,7 +85,7 @@ enum State {
     Done,
 }
 
-/// One exchange.
+/// One CHAP exchange.
 #[derive(Debug)]
 pub struct ChapServer {
     policy: ChapPolicy,
@@ -99,7 +99,7 @@ impl ChapServer {
         Self { policy, state: State::Start }
     }
 
-    /// Whether the initiator has proven itself.
+    /// True once the initiator is authenticated.
     #[must_use]
     pub fn is_done(&self) -> bool {
         matches!(self.state, State::Done)
@@ -188,8 +188,8 @@ impl ChapServer {
         })
     }
 
-    /// Goes through every account, so that time tells nothing about which
-    /// names exist.
+    /// Compares with every account, so that the time taken does not reveal
+    /// which names exist.
     fn matching(
         &self,
         name: &str,

@@ -6,16 +6,16 @@ use crate::pdu::{Bhs, Frame};
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
 
-/// Why the stream cannot go on. Each means that the connection must be closed:
-/// where the next PDU starts is no longer known, or the peer ignores what it
-/// agreed to.
+/// Reason why the stream cannot continue. The connection must be closed in each
+/// case: the start of the next PDU is unknown, or the peer violates the
+/// negotiated limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FramingError {
     /// Header digest mismatch: the length cannot be trusted, so the next PDU
     /// cannot be found (RFC 7143 §7.8).
     #[error("header digest error")]
     HeaderDigest,
-    /// More additional header than any PDU here needs.
+    /// More additional header bytes than any supported PDU needs.
     #[error("{0} bytes of additional header")]
     HeaderTooLong(usize),
     /// More data than the declared MaxRecvDataSegmentLength.
@@ -23,7 +23,8 @@ pub enum FramingError {
     DataTooLong(usize),
 }
 
-/// What the decoder can use next; lets a reader place large data well.
+/// Input that the decoder can use next; allows a reader to place large data
+/// well.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Want<'a> {
     /// At least this many more bytes until something can be decoded.
@@ -32,7 +33,7 @@ pub enum Want<'a> {
     /// aligned buffer and feeding it keeps them together. ITT, TTT and buffer
     /// offset are in `header`.
     Data {
-        /// The header of the PDU whose data this is.
+        /// The header of the PDU that the data belongs to.
         header: &'a Bhs,
         /// Bytes of the segment already taken.
         taken: usize,
@@ -95,7 +96,7 @@ impl Decoder {
         }
     }
 
-    /// What would help most, once [`Self::poll`] returned nothing.
+    /// The most useful next input, once [`Self::poll`] returned nothing.
     #[must_use]
     pub fn wants(&self) -> Want<'_> {
         let needed = match &self.state {
@@ -114,7 +115,7 @@ impl Decoder {
     /// The next PDU, or nothing until more bytes come.
     ///
     /// # Errors
-    /// See [`FramingError`]; the same error is returned ever after.
+    /// See [`FramingError`]; all later calls return the same error.
     pub fn poll(&mut self) -> Result<Option<Frame>, FramingError> {
         match self.advance() {
             Err(error) => {
@@ -215,7 +216,7 @@ impl Decoder {
         Ok(Some(ahs))
     }
 
-    /// Takes padding and data digest; tells whether the digest matched.
+    /// Takes padding and data digest; returns whether the digest matched.
     fn take_trailer(&mut self, bhs: &Bhs, crc: u32) -> Option<bool> {
         let total = self.trailer_bytes(bhs);
         if total == 0 {

@@ -7,16 +7,17 @@ use zgate_store::Payload;
 
 /// Data up to this length is copied behind its header: one slice less.
 const INLINE_BYTES: usize = 256;
-/// How much memory for headers is taken at once.
+/// Size of one allocation for headers, in bytes.
 const ARENA_BYTES: usize = 16 << 10;
 
-/// Why a PDU cannot be put on this stream; the fault is the owner's.
+/// Reason why a PDU cannot be put on this stream; an error of the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// A file range cannot be summed; ask for bytes when data digests are on.
+    /// A file range has no checksum; with data digests on, the owner must
+    /// supply bytes.
     #[error("a file range cannot carry a data digest")]
     SpanUnderDigest,
-    /// More data than DataSegmentLength can say.
+    /// More data than DataSegmentLength can express.
     #[error("{0} bytes do not fit in a PDU")]
     TooLong(usize),
 }
@@ -43,7 +44,7 @@ impl Encoder {
     /// Appends the slices of one PDU to `pieces`, in order.
     ///
     /// # Errors
-    /// See [`EncodeError`]; nothing was appended then.
+    /// See [`EncodeError`]; nothing is appended in that case.
     pub fn encode(&mut self, pdu: Outgoing, pieces: &mut Vec<Payload>) -> Result<(), EncodeError> {
         let len = pdu.data_bytes();
         if len >= 1 << 24 {

@@ -7,7 +7,7 @@ mod encoder;
 pub use decoder::{Decoder, FramingError, Want};
 pub use encoder::{EncodeError, Encoder};
 
-/// Which digests a direction of a connection uses.
+/// Digests in use in one direction of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
     /// CRC32C over the headers.

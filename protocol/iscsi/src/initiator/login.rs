@@ -8,7 +8,7 @@ use crate::serial::Sn;
 use crate::text::{TextWriter, parse_text};
 use bytes::Bytes;
 
-/// What an initiator says during login.
+/// Parameters of an initiator's login.
 #[derive(Clone, Debug)]
 pub struct LoginScript {
     /// ISID.
@@ -25,7 +25,7 @@ pub struct LoginScript {
     pub operational: Vec<(String, String)>,
     /// CHAP name and secret, and the algorithm to offer.
     pub chap: Option<(String, Vec<u8>, ChapAlgorithm)>,
-    /// The target's secret, when it must prove itself.
+    /// The target's secret, for mutual CHAP.
     pub mutual: Option<Vec<u8>>,
 }
 
@@ -36,11 +36,11 @@ pub struct LoginOutcome {
     pub status: (u8, u8),
     /// TSIH.
     pub tsih: Tsih,
-    /// What was negotiated.
+    /// Negotiated parameters.
     pub params: Operational,
     /// CmdSN of the first command.
     pub cmd_sn: Sn,
-    /// ExpCmdSN as the last response told it.
+    /// ExpCmdSN of the last response.
     pub exp_cmd_sn: Sn,
     /// MaxCmdSN.
     pub max_cmd_sn: Sn,
@@ -88,8 +88,8 @@ impl LoginScript {
         self
     }
 
-    /// Runs the login: `exchange` carries one request to the target and brings
-    /// the response back, or nothing when the connection is gone.
+    /// Runs the login: `exchange` sends one request to the target and returns
+    /// the response, or `None` if the connection is closed.
     pub fn run(&self, mut exchange: impl FnMut(Outgoing) -> Option<Frame>) -> Option<LoginOutcome> {
         let mut run = Run { script: self, answers: Vec::new(), exp_stat_sn: Sn(0), last: None };
         let mut text = TextWriter::default();

@@ -1,6 +1,5 @@
 //! A small initiator: logs in, numbers commands, moves data. For tests and
-//! proxies; it does no error recovery of its own, but lets its user send any
-//! PDU.
+//! proxies; performs no error recovery itself, but lets its user send any PDU.
 
 mod login;
 
@@ -16,7 +15,7 @@ use crate::serial::Sn;
 use bytes::{Bytes, BytesMut};
 use std::collections::{HashMap, VecDeque};
 
-/// What an initiator noticed.
+/// An event that the initiator reports.
 #[derive(Clone, Debug)]
 pub enum Notice {
     /// A command ended.
@@ -51,7 +50,7 @@ pub struct Initiator {
     params: Operational,
     /// CmdSN of the next command.
     pub cmd_sn: Sn,
-    /// MaxCmdSN as last told.
+    /// Last received MaxCmdSN.
     pub max_cmd_sn: Sn,
     /// ExpStatSN.
     pub exp_stat_sn: Sn,
@@ -59,7 +58,7 @@ pub struct Initiator {
     open: HashMap<Itt, Open>,
     out: VecDeque<Outgoing>,
     notices: VecDeque<Notice>,
-    /// Whether R2Ts and pings are answered by themselves.
+    /// Answer R2Ts and pings automatically.
     pub automatic: bool,
 }
 
@@ -80,19 +79,20 @@ impl Initiator {
         }
     }
 
-    /// What was negotiated, as far as this side knows.
+    /// The negotiated parameters, as known to the initiator.
     #[must_use]
     pub fn params(&self) -> &Operational {
         &self.params
     }
 
-    /// Changes what was negotiated: a joining connection takes session-wide
-    /// values from the leading one.
+    /// Replaces the negotiated parameters: a joining connection takes
+    /// session-wide values from the leading one.
     pub fn set_params(&mut self, params: Operational) {
         self.params = params;
     }
 
-    /// The tag of the next task: connections of one session share the tags.
+    /// Sets the tag of the next task: connections of one session share the
+    /// tags.
     pub fn start_tags_at(&mut self, itt: Itt) {
         self.next_itt = itt.0;
     }
@@ -102,7 +102,7 @@ impl Initiator {
         self.out.pop_front()
     }
 
-    /// What was noticed next.
+    /// The next notice.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
@@ -126,8 +126,8 @@ impl Initiator {
         sn
     }
 
-    /// A command that reads up to `read_bytes`, or writes `write`, with as
-    /// much immediate data as was agreed.
+    /// Sends a command that reads up to `read_bytes`, or writes `write`, with
+    /// as much immediate data as was negotiated.
     pub fn command(&mut self, lun: Lun, cdb: &[u8], read_bytes: u32, write: Bytes) -> Itt {
         let (itt, cmd_sn) = (self.tag(), self.number());
         let (is_read, is_write) = (read_bytes > 0, !write.is_empty());
@@ -155,12 +155,12 @@ impl Initiator {
         itt
     }
 
-    /// Notes a command that the user sent by itself.
+    /// Registers a command that the user sent.
     pub fn open(&mut self, itt: Itt, lun: Lun, write: Bytes) {
         self.open.insert(itt, Open { lun, write, read: BytesMut::new() });
     }
 
-    /// An immediate task management request.
+    /// Sends an immediate task management request.
     pub fn function(
         &mut self,
         function: TaskFunction,
@@ -236,7 +236,7 @@ impl Initiator {
         self.notices.push_back(Notice::Done { itt, status, sense, data, residual });
     }
 
-    /// Sends what an R2T asks for.
+    /// Sends the data that an R2T requests.
     pub fn answer(&mut self, r2t: R2t) {
         let Some(open) = self.open.get(&r2t.itt) else { return };
         let (lun, end) = (open.lun, (r2t.offset + r2t.desired_bytes) as usize);
@@ -261,7 +261,7 @@ impl Initiator {
     }
 }
 
-/// Whether a response's StatSN is its own.
+/// True if a response consumes a StatSN.
 fn consumes_stat_sn(bhs: &Bhs) -> bool {
     match bhs.opcode() {
         Opcode::DATA_IN => bhs.flags() & 1 != 0,

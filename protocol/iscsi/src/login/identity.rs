@@ -1,4 +1,4 @@
-//! Who logs in, and where to: the keys of the first exchange.
+//! The keys of the first exchange: initiator, target and session type.
 
 use super::status::LoginStatus;
 use crate::access::{AccessPolicy, Admission, AuthRequirement, Peer};
@@ -6,7 +6,7 @@ use crate::directory::SessionKey;
 use crate::names::{IscsiName, Isid, PortalGroup};
 use std::net::IpAddr;
 
-/// Where the connection came in and from.
+/// Addresses of the connection: portal group and source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) address: Option<IpAddr>,
@@ -22,7 +22,7 @@ pub(super) struct Identity {
     pub(super) auth: AuthRequirement,
 }
 
-/// Why the first exchange failed.
+/// Reason of a failed first exchange.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: LoginStatus,

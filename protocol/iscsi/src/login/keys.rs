@@ -5,18 +5,18 @@ use crate::limits::{
     MAX_BURST_BYTES, MAX_DATA_SEGMENT_BYTES, MAX_OUTSTANDING_R2T, MIN_SEGMENT_BYTES,
 };
 
-/// Reads our side of a number or boolean.
+/// Reads the target's value of a number or boolean.
 type Ours<T> = fn(&Offer) -> T;
 /// Stores a result.
 type Store<T> = fn(&mut Operational, T);
 
-/// How two sides come to one value (RFC 7143 §6.2).
+/// Negotiation rule of a key (RFC 7143 §6.2).
 pub(super) enum Rule {
-    /// First of the initiator's list that we accept.
+    /// The first acceptable entry of the initiator's list.
     Choice(fn(&Offer) -> &[&'static str], fn(&mut Operational, &str)),
-    /// Yes when both say Yes.
+    /// Yes if both sides say Yes.
     And(Ours<bool>, Store<bool>),
-    /// Yes when one says Yes.
+    /// Yes if either side says Yes.
     Or(Ours<bool>, Store<bool>),
     /// The smaller number, in a range.
     Minimum(u32, u32, Ours<u32>, Store<u32>),
@@ -26,15 +26,15 @@ pub(super) enum Rule {
     Declare(u32, u32, Store<u32>),
     /// The initiator declares a boolean; no answer.
     DeclareBoolean(Store<bool>),
-    /// The initiator declares text nobody here needs; no answer.
+    /// The initiator declares text that is ignored; no answer.
     Note,
-    /// Always this answer.
+    /// A constant answer.
     Fixed(&'static str),
-    /// Only the target may send it: a protocol error.
+    /// Only the target may send the key: a protocol error.
     TargetOnly,
 }
 
-/// How far a value reaches.
+/// Scope of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     /// The whole session: only the leading connection negotiates it.
@@ -48,9 +48,9 @@ pub(super) struct KeySpec {
     pub(super) name: &'static str,
     pub(super) rule: Rule,
     pub(super) scope: Scope,
-    /// Whether it means anything in a discovery session.
+    /// True if the key is valid in a discovery session.
     pub(super) in_discovery: bool,
-    /// Whether it may change in full feature phase.
+    /// True if the key may change in full feature phase.
     pub(super) in_full_feature: bool,
 }
 
@@ -65,8 +65,8 @@ const fn anytime(name: &'static str, rule: Rule) -> KeySpec {
 use Rule::{And, Choice, Declare, DeclareBoolean, Fixed, Maximum, Minimum, Note, Or, TargetOnly};
 use Scope::{Connection, Session};
 
-/// Every operational key, in the order in which they are settled:
-/// FirstBurstLength after MaxBurstLength, which it must not exceed.
+/// All operational keys, in the order of negotiation: FirstBurstLength after
+/// MaxBurstLength, which it must not exceed.
 pub(super) static KEYS: &[KeySpec] = &[
     key(
         "HeaderDigest",
@@ -201,7 +201,8 @@ pub(super) static KEYS: &[KeySpec] = &[
         false,
     ),
     key("iSERHelloRequired", DeclareBoolean(|p, v| p.iser_hello = v), Session, false),
-    // Markers are gone from RFC 7143 §13.25: No, and Reject for the intervals.
+    // Markers were removed from RFC 7143 §13.25: No, and Reject for the
+    // intervals.
     key("OFMarker", Fixed("No"), Connection, true),
     key("IFMarker", Fixed("No"), Connection, true),
     key("OFMarkInt", Fixed("Reject"), Connection, true),
@@ -212,13 +213,15 @@ pub(super) static KEYS: &[KeySpec] = &[
     key("TargetPortalGroupTag", TargetOnly, Session, true),
 ];
 
-/// The key of a name. iSCSIProtocolLevel (RFC 7144 §7.1.1) and
-/// iSERHelloRequired (RFC 7145 §6.10) do not start with a capital letter.
+/// The specification of the key named `name`. iSCSIProtocolLevel (RFC 7144
+/// §7.1.1) and iSERHelloRequired (RFC 7145 §6.10) do not start with a capital
+/// letter.
 pub(super) fn find(name: &str) -> Option<(usize, &'static KeySpec)> {
     KEYS.iter().enumerate().find(|(_, spec)| spec.name == name)
 }
 
-/// Keys that tell who logs in where, known to every stage of login.
+/// Keys that identify initiator, target and session type; accepted in every
+/// stage of login.
 pub(super) const IDENTITY_KEYS: [&str; 3] = ["InitiatorName", "TargetName", "SessionType"];
 
 /// Keys of the security stage.

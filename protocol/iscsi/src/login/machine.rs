@@ -1,4 +1,4 @@
-//! The login of one connection.
+//! The login state machine of one connection.
 
 use super::identity::{Arrival, Identity, Refusal, identify};
 use super::keys::{IDENTITY_KEYS, is_security_key};
@@ -18,11 +18,11 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// What login needs from its owner at each step.
+/// Context that the owner supplies for each step of login.
 pub struct LoginContext<'a> {
     /// Targets and access.
     pub policy: &'a dyn AccessPolicy,
-    /// The sessions there are.
+    /// The existing sessions.
     pub directory: &'a mut Directory,
     /// Random numbers.
     pub entropy: &'a mut dyn Entropy,
@@ -33,41 +33,42 @@ pub struct LoginContext<'a> {
 /// A connection in full feature phase.
 #[derive(Clone, Debug)]
 pub struct LoggedIn {
-    /// What identifies the session; without a target it is for discovery.
+    /// Identification of the session; without a target it is a discovery
+    /// session.
     pub key: SessionKey,
-    /// New session, reinstatement, or one more connection. End a reinstated
-    /// session before transmitting the last login response.
+    /// New session, reinstatement, or an additional connection. End a
+    /// reinstated session before transmitting the last login response.
     pub claim: Claim,
     /// The connection's number.
     pub cid: Cid,
-    /// What was negotiated. For a joining connection only digests and segment
-    /// lengths count.
+    /// Negotiated parameters. For a joining connection only digests and segment
+    /// lengths apply.
     pub params: Operational,
     /// CmdSN of the first command.
     pub cmd_sn: Sn,
     /// StatSN of the next response on this connection.
     pub stat_sn: Sn,
-    /// Commands that the window holds, as the initiator was told.
+    /// Size of the command window that the initiator was told.
     pub command_window: u32,
-    /// The name that CHAP proved.
+    /// The name authenticated by CHAP.
     pub authenticated: Option<String>,
-    /// What it came in on.
+    /// Transport of the connection.
     pub transport: Transport,
 }
 
-/// Where a login stands.
+/// State of a login.
 #[derive(Clone, Debug)]
 pub enum LoginState {
     /// More requests are needed.
     InProgress,
-    /// Done. Transmit what [`Login::poll_transmit`] gives, then change the
-    /// framing to the negotiated digests.
+    /// Complete. Transmit the PDUs from [`Login::poll_transmit`], then change
+    /// the framing to the negotiated digests.
     Done(Box<LoggedIn>),
     /// Failed: transmit and close.
     Failed(LoginStatus),
 }
 
-/// What the first request fixed for the whole login.
+/// Values that the first request fixed for the whole login.
 #[derive(Clone, Copy, Debug)]
 struct Fixed {
     isid: Isid,
@@ -77,7 +78,7 @@ struct Fixed {
     cmd_sn: Sn,
 }
 
-/// The login of one connection.
+/// Login of one connection, from the first request to full feature phase.
 #[derive(Debug)]
 pub struct Login {
     offer: Offer,
@@ -88,7 +89,8 @@ pub struct Login {
     stat_sn: Sn,
     requests: u32,
     gather: TextGather,
-    /// Response text that did not fit in one PDU, and what follows it.
+    /// Response text that did not fit in one PDU, and the stage that follows
+    /// it.
     backlog: Option<(Bytes, Option<Stage>)>,
     identity: Option<SessionKey>,
     security: Security,
@@ -119,7 +121,7 @@ impl Login {
         }
     }
 
-    /// Where it stands.
+    /// The state of the login.
     #[must_use]
     pub fn state(&self) -> &LoginState {
         &self.state
@@ -185,7 +187,8 @@ impl Login {
         self.answer(frame, cx, out.take(), transit)
     }
 
-    /// What must not change between the requests of one login.
+    /// Checks the fields that must not change between the requests of one
+    /// login.
     fn check_fixed(&mut self, request: &LoginRequest) -> Result<(), LoginStatus> {
         let Some(fixed) = self.fixed else {
             self.fixed = Some(Fixed {
@@ -208,7 +211,7 @@ impl Login {
         }
     }
 
-    /// The first exchange: who, where to, and may they.
+    /// The first exchange: identity, target and admission.
     fn begin(
         &mut self,
         request: &LoginRequest,
@@ -223,8 +226,7 @@ impl Login {
             cx.directory.check_join(&key, request.tsih).map_err(LoginStatus::from)?;
         }
         self.security = Security::Open(auth);
-        // RFC 7143 §6.3.1: leaving out the security stage is the target's to
-        // refuse.
+        // RFC 7143 §6.3.1: the target may refuse to skip the security stage.
         if self.stage != Stage::Security && !self.security.is_satisfied() {
             return Err(LoginStatus::AUTHENTICATION_FAILED.into());
         }
@@ -267,8 +269,8 @@ impl Login {
         Ok(())
     }
 
-    /// Sends text, in pieces when it is long, and moves to the next stage with
-    /// the last piece.
+    /// Sends text, split if it is long, and moves to the next stage with the
+    /// last part.
     fn answer(
         &mut self,
         frame: &Frame,
@@ -333,7 +335,8 @@ impl Login {
         Ok(())
     }
 
-    /// As many commands as may bring unsolicited data along.
+    /// Size of the command window: limited by the unsolicited data that the
+    /// commands may carry.
     fn command_window(&self) -> u32 {
         let affordable =
             MAX_UNSOLICITED_BYTES as u32 / self.negotiation.result.first_burst_bytes.max(1);
@@ -363,7 +366,7 @@ impl Login {
             },
             _ => fixed.tsih,
         };
-        // RFC 7143 §11.13.4: 0 until a new session's last response.
+        // RFC 7143 §11.13.4: 0 until the last response of a new session.
         let window = if transit == Some(Stage::FullFeature) { self.command_window() } else { 1 };
         let (exp_cmd_sn, max_cmd_sn) =
             (cx.window_of)(fixed.tsih).unwrap_or((fixed.cmd_sn, fixed.cmd_sn.plus(window - 1)));

@@ -1,4 +1,4 @@
-//! From the first login request to full feature phase (RFC 7143 §6.3).
+//! Login: from the first request to full feature phase (RFC 7143 §6.3).
 
 mod identity;
 mod keys;

@@ -1,11 +1,11 @@
-//! Settles keys by the table.
+//! Negotiates the keys of the table.
 
 use super::keys::{KEYS, KeySpec, Rule, Scope, find};
 use super::params::{Offer, Operational, Transport};
 use crate::limits::MAX_VALUE_BYTES;
 use crate::text::TextWriter;
 
-/// Why a negotiation cannot go on: the fault is the initiator's.
+/// Reason of a failed negotiation; an error of the initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NegotiationError {
     /// A key was negotiated twice (RFC 7143 §6.3).
@@ -25,7 +25,7 @@ pub enum NegotiationError {
     Value(&'static str),
 }
 
-/// Where keys are being settled.
+/// Phase and connection in which keys are negotiated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) leading: bool,
@@ -42,12 +42,12 @@ pub(crate) struct Negotiation {
 }
 
 impl Negotiation {
-    /// A negotiation in full feature phase, on what login agreed.
+    /// A negotiation in full feature phase, based on the result of login.
     pub(crate) fn resume(result: Operational) -> Self {
         Self { result, settled: Vec::new(), declared: true }
     }
 
-    /// Settles keys and writes the answers.
+    /// Negotiates keys and writes the answers.
     pub(crate) fn handle(
         &mut self,
         pairs: &[(&str, &str)],
@@ -60,7 +60,7 @@ impl Negotiation {
         for &(name, value) in pairs {
             match find(name) {
                 Some((index, spec)) => known.push((index, spec, value)),
-                // RFC 7143 §6.2: what is not known is said to be so.
+                // RFC 7143 §6.2: unknown keys are answered with NotUnderstood.
                 None => out.push(name, "NotUnderstood"),
             }
         }
@@ -73,7 +73,7 @@ impl Negotiation {
         Ok(())
     }
 
-    /// Declares our MaxRecvDataSegmentLength, once.
+    /// Declares the target's MaxRecvDataSegmentLength, once.
     pub(crate) fn declare(&mut self, offer: &Offer, out: &mut TextWriter) {
         if !std::mem::replace(&mut self.declared, true) && !self.result.rdma_extensions {
             self.result.target_recv_bytes = offer.max_recv_bytes;
@@ -98,7 +98,8 @@ impl Negotiation {
         if std::mem::replace(&mut self.settled[index], true) {
             return Err(NegotiationError::Again(spec.name));
         }
-        // Answers to our own offers carry these words; nothing follows.
+        // Answers to the target's own offers use these words; they need no
+        // response.
         if matches!(value, "Irrelevant" | "NotUnderstood" | "Reject")
             && !matches!(spec.rule, Rule::Note)
         {
@@ -118,8 +119,9 @@ impl Negotiation {
         self.apply(spec, value, offer)
     }
 
-    /// RFC 7145 §6.2, §6.4, §6.5: one pair of length keys counts with RDMAExtensions, the
-    /// other without. The RDMA ones are then negotiated per session leader.
+    /// RFC 7145 §6.2, §6.4, §6.5: one pair of length keys applies with
+    /// RDMAExtensions, the other without. The RDMA ones are then negotiated by
+    /// the session's leading connection.
     fn is_irrelevant_length(&self, name: &str, offer: &Offer, place: Place) -> bool {
         let rdma = offer.transport == Transport::Iser && !place.discovery;
         match name {

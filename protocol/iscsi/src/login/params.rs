@@ -1,4 +1,4 @@
-//! What is offered and what came out.
+//! Offered parameters and negotiated parameters.
 
 use crate::limits::{DEFAULT_RECV_SEGMENT_BYTES, ISER_CONTROL_DATA_BYTES, MAX_COMMAND_WINDOW};
 
@@ -21,9 +21,9 @@ pub struct Offer {
     pub data_digests: Vec<&'static str>,
     /// Most connections of a session.
     pub max_connections: u32,
-    /// Whether R2T is insisted on for the first burst.
+    /// Require an R2T for the first burst.
     pub initial_r2t: bool,
-    /// Whether immediate data is welcome.
+    /// Accept immediate data.
     pub immediate_data: bool,
     /// Longest data segment accepted, in bytes.
     pub max_recv_bytes: u32,
@@ -31,15 +31,15 @@ pub struct Offer {
     pub max_burst_bytes: u32,
     /// Longest unsolicited data of a command, in bytes.
     pub first_burst_bytes: u32,
-    /// DefaultTime2Wait in seconds (the larger side wins).
+    /// DefaultTime2Wait in seconds (the larger value wins).
     pub time2wait_seconds: u32,
-    /// DefaultTime2Retain in seconds (the smaller side wins).
+    /// DefaultTime2Retain in seconds (the smaller value wins).
     pub time2retain_seconds: u32,
     /// Most R2Ts outstanding for a task.
     pub max_outstanding_r2t: u32,
-    /// Whether data PDUs must come in order.
+    /// Require data PDUs in order.
     pub data_pdu_in_order: bool,
-    /// Whether data sequences must come in order.
+    /// Require data sequences in order.
     pub data_sequence_in_order: bool,
     /// Highest error recovery level.
     pub error_recovery_level: u32,
@@ -89,7 +89,7 @@ impl Transport {
 }
 
 impl Offer {
-    /// The window, within bounds.
+    /// The command window, within its bounds.
     #[must_use]
     pub fn window(&self) -> u32 {
         self.command_window.clamp(1, MAX_COMMAND_WINDOW)
@@ -105,13 +105,13 @@ pub struct Operational {
     pub data_digest: bool,
     /// Most connections of the session.
     pub max_connections: u32,
-    /// The first burst needs an R2T, too.
+    /// The first burst also needs an R2T.
     pub initial_r2t: bool,
-    /// Data may come with the command.
+    /// A command may carry immediate data.
     pub immediate_data: bool,
-    /// Longest data segment the initiator takes, in bytes.
+    /// Longest data segment that the initiator accepts, in bytes.
     pub initiator_recv_bytes: u32,
-    /// Longest data segment we take, in bytes.
+    /// Longest data segment that the target accepts, in bytes.
     pub target_recv_bytes: u32,
     /// MaxBurstLength in bytes.
     pub max_burst_bytes: u32,
@@ -133,8 +133,8 @@ pub struct Operational {
     pub protocol_level: u32,
     /// RDMAExtensions.
     pub rdma_extensions: bool,
-    /// The memory an initiator advertises for a write begins behind what it
-    /// sends unsolicited; see docs/spec-exceptions/iser-solicited-buffer.md.
+    /// The memory that an initiator advertises for a write begins after the
+    /// unsolicited data; see docs/spec-exceptions/iser-solicited-buffer.md.
     pub solicited_buffer_only: bool,
     /// The initiator begins full feature phase with an iSER Hello.
     pub iser_hello: bool,

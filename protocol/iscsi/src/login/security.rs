@@ -6,24 +6,24 @@ use crate::auth::ChapServer;
 use crate::entropy::Entropy;
 use crate::text::TextWriter;
 
-/// How far authentication has come.
+/// State of authentication.
 #[derive(Debug)]
 pub(super) enum Security {
-    /// No AuthMethod yet; this will be required.
+    /// No AuthMethod yet; the requirement.
     Open(AuthRequirement),
     /// CHAP was chosen.
     Chap(ChapServer),
-    /// Nothing had to be proven, or it has been.
+    /// No authentication required, or authentication complete.
     Satisfied(Option<String>),
 }
 
 impl Security {
-    /// Whether login may leave the security stage.
+    /// True if login may leave the security stage.
     pub(super) fn is_satisfied(&self) -> bool {
         matches!(self, Self::Satisfied(_) | Self::Open(AuthRequirement::None))
     }
 
-    /// The name that was proven.
+    /// The authenticated name.
     pub(super) fn authenticated(&self) -> Option<&str> {
         match self {
             Self::Satisfied(name) => name.as_deref(),

@@ -1,4 +1,4 @@
-//! How a login ends (RFC 7143 §11.13.5).
+//! Login status (RFC 7143 §11.13.5).
 
 use crate::directory::ClaimError;
 use crate::pdu::PduError;

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 const EXTENDED_CDB: u8 = 1;
 const BIDIRECTIONAL_READ: u8 = 2;
 
-/// What the additional headers of a SCSI Command said.
+/// Contents of the additional headers of a SCSI Command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ahs {
     /// The CDB's bytes after the first 16, without padding.
@@ -19,7 +19,8 @@ pub struct Ahs {
 /// Reads all additional header segments of a PDU.
 ///
 /// # Errors
-/// [`PduError::Ahs`] when a length does not fit, a type is unknown or repeated.
+/// [`PduError::Ahs`] if a length does not fit, or a type is unknown or
+/// repeated.
 pub fn parse_ahs(ahs: &Bytes) -> Result<Ahs, PduError> {
     let mut found = Ahs::default();
     let mut at = 0;

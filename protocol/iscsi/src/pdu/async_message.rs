@@ -4,7 +4,7 @@ use super::{Bhs, Itt, Lun, Opcode, Outgoing};
 use crate::serial::Sn;
 use bytes::Bytes;
 
-/// What happened.
+/// Code of an asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent(pub u8);
 

@@ -1,4 +1,4 @@
-//! The 48 bytes every PDU starts with, and what all PDUs share.
+//! The basic header of 48 bytes, and fields common to all PDUs.
 
 use crate::limits::BHS_BYTES;
 use crate::serial::Sn;
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::fmt;
 use zgate_store::Payload;
 
-/// The kind of a PDU (RFC 7143 §11.2.1.2).
+/// The type of a PDU (RFC 7143 §11.2.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 
@@ -81,7 +81,7 @@ pub const FLAG_CONTINUE: u8 = 0x40;
 pub struct Bhs(pub [u8; BHS_BYTES]);
 
 impl Bhs {
-    /// An empty header of a kind.
+    /// An empty header with the given opcode.
     #[must_use]
     pub fn new(opcode: Opcode) -> Self {
         let mut bytes = [0; BHS_BYTES];
@@ -89,13 +89,13 @@ impl Bhs {
         Self(bytes)
     }
 
-    /// The PDU's kind.
+    /// The PDU's opcode.
     #[must_use]
     pub fn opcode(&self) -> Opcode {
         Opcode(self.0[0] & 0x3f)
     }
 
-    /// The I bit: out of CmdSN order.
+    /// The I bit: the PDU takes no CmdSN of its own.
     #[must_use]
     pub fn is_immediate(&self) -> bool {
         self.0[0] & 0x40 != 0
@@ -229,7 +229,7 @@ impl fmt::Debug for Bhs {
     }
 }
 
-/// A PDU as the framing delivered it: header parsed far enough to cut, data as
+/// A PDU as delivered by the framing: with a parsed basic header, and data as
 /// slices of the receive buffers.
 #[derive(Clone, Debug)]
 pub struct Frame {
@@ -244,7 +244,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame made here, not received: for tests and other transports.
+    /// A frame built locally instead of received: for tests and other
+    /// transports.
     #[must_use]
     pub fn new(mut bhs: Bhs, ahs: Bytes, data: Vec<Bytes>) -> Self {
         bhs.set_ahs_bytes(ahs.len());
@@ -258,7 +259,7 @@ impl Frame {
         self.data.iter().map(Bytes::len).sum()
     }
 
-    /// The data in one piece; copies only when it came in several.
+    /// The data in one slice; copies only if there are several.
     #[must_use]
     pub fn contiguous_data(&self) -> Bytes {
         match self.data.as_slice() {

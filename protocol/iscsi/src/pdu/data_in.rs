@@ -9,7 +9,7 @@ use zgate_store::Payload;
 pub struct DataIn {
     /// F bit: last of its sequence.
     pub is_final: bool,
-    /// A bit: the target asks for a DataACK SNACK.
+    /// A bit: the target requests a DataACK SNACK.
     pub acknowledge: bool,
     /// Logical unit; only with the A bit.
     pub lun: Lun,

@@ -4,7 +4,7 @@ use super::{Bhs, Itt, Opcode, Outgoing};
 use crate::names::Cid;
 use crate::serial::Sn;
 
-/// Why the initiator logs out.
+/// Reason code of a logout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogoutReason(pub u8);
 
@@ -15,7 +15,7 @@ impl LogoutReason {
     pub const REMOVE_FOR_RECOVERY: Self = Self(2);
 }
 
-/// What came of it.
+/// Result code of a logout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogoutResult(pub u8);
 
@@ -36,7 +36,7 @@ pub struct LogoutRequest {
     pub reason: LogoutReason,
     /// Task tag.
     pub itt: Itt,
-    /// The connection to be closed; reserved when the session is.
+    /// The connection to be closed; reserved if the whole session is closed.
     pub cid: Cid,
     /// CmdSN.
     pub cmd_sn: Sn,
@@ -82,7 +82,7 @@ pub struct LogoutResponse {
     pub stat_sn: Sn,
     /// Seconds to wait before reconnecting.
     pub time2wait_seconds: u16,
-    /// Seconds that tasks are kept after that.
+    /// Seconds for which tasks are kept after that.
     pub time2retain_seconds: u16,
 }
 

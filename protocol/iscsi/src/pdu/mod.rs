@@ -33,13 +33,13 @@ pub use snack::{Snack, SnackKind};
 pub use task_management::{TaskFunction, TaskRequest, TaskResponse, TaskResult};
 pub use text::{TextRequest, TextResponse};
 
-/// Why a PDU was not understood. The fault is the peer's.
+/// Error in the format of a PDU; an error of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PduError {
     /// A field has a value RFC 7143 does not allow.
     #[error("field {0} has an illegal value")]
     Field(&'static str),
-    /// The additional header segments do not fit together.
+    /// The lengths of the additional header segments are inconsistent.
     #[error("malformed additional header segment")]
     Ahs,
 }

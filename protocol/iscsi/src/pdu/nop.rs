@@ -11,7 +11,7 @@ pub struct NopOut {
     pub immediate: bool,
     /// Logical unit, copied from the NOP-In answered.
     pub lun: Lun,
-    /// Task tag, or [`Itt::NONE`] when no answer is wanted.
+    /// Task tag, or [`Itt::NONE`] if no answer is requested.
     pub itt: Itt,
     /// Transfer tag of the NOP-In answered, or [`Ttt::NONE`].
     pub ttt: Ttt,
@@ -56,9 +56,9 @@ pub struct NopIn {
     pub lun: Lun,
     /// Task tag of the NOP-Out answered, or [`Itt::NONE`].
     pub itt: Itt,
-    /// Tag for the answer, or [`Ttt::NONE`] when none is wanted.
+    /// Tag for the answer, or [`Ttt::NONE`] if none is requested.
     pub ttt: Ttt,
-    /// StatSN; the next one, not consumed, when this answers nothing.
+    /// StatSN; the next one, not consumed, in a NOP-In that answers nothing.
     pub stat_sn: Sn,
 }
 

@@ -10,7 +10,7 @@ pub struct R2t {
     pub lun: Lun,
     /// Task tag.
     pub itt: Itt,
-    /// Tag for the Data-Outs that answer.
+    /// Tag for the Data-Outs that answer the R2T.
     pub ttt: Ttt,
     /// The StatSN that will be used next; not consumed.
     pub stat_sn: Sn,
@@ -18,7 +18,7 @@ pub struct R2t {
     pub r2t_sn: u32,
     /// Offset in the command's data, in bytes.
     pub offset: u32,
-    /// Length asked for, in bytes.
+    /// Requested length in bytes.
     pub desired_bytes: u32,
 }
 

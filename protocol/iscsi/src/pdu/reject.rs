@@ -4,7 +4,7 @@ use super::{Bhs, Itt, Opcode, Outgoing};
 use crate::serial::Sn;
 use bytes::Bytes;
 
-/// Why a PDU was rejected.
+/// Reason code of a Reject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RejectReason(pub u8);
 

@@ -15,8 +15,8 @@ pub struct Cdb {
 }
 
 impl Cdb {
-    /// A CDB from its bytes; short ones are padded to 16 with zeros. `None`
-    /// when longer than [`MAX_CDB_BYTES`].
+    /// A CDB from its bytes; short ones are padded to 16 bytes with zeros.
+    /// `None` if longer than [`MAX_CDB_BYTES`].
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > MAX_CDB_BYTES {
@@ -46,7 +46,8 @@ impl fmt::Debug for Cdb {
     }
 }
 
-/// How the device server may order a task (RFC 7143 §11.3.1, SAM-5).
+/// Task attribute: order in which the device server may execute a task (RFC
+/// 7143 §11.3.1, SAM-5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TaskAttribute {
     /// No attribute given.

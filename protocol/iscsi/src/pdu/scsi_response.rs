@@ -4,32 +4,32 @@ use super::{Bhs, Itt, Opcode, Outgoing};
 use crate::serial::Sn;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Whether the target executed the command at all (RFC 7143 §11.4.3).
+/// Response code: shows if the target executed the command (RFC 7143 §11.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceResponse(pub u8);
 
 impl ServiceResponse {
-    /// Command completed at target: the status counts.
+    /// Command completed at target: the SCSI status is valid.
     pub const COMPLETED: Self = Self(0);
     /// Target failure.
     pub const TARGET_FAILURE: Self = Self(1);
 }
 
-/// How the moved length differs from the expected one, in bytes.
+/// Difference between the transferred and the expected length, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residual {
-    /// As expected.
+    /// No difference.
     #[default]
     None,
-    /// U: fewer bytes were moved than expected.
+    /// U: less data than expected.
     Underflow(u32),
-    /// O: the command had more to move than expected.
+    /// O: the command had more data than expected.
     Overflow(u32),
 }
 
 impl Residual {
-    /// Compares what a command wanted to move with what the initiator
-    /// expected, both in bytes (RFC 7143 §11.4.5).
+    /// Compares the length that a command transfers with the length that the
+    /// initiator expected, both in bytes (RFC 7143 §11.4.5).
     #[must_use]
     pub fn between(wanted_bytes: u64, expected_bytes: u32) -> Self {
         let expected = u64::from(expected_bytes);
@@ -95,8 +95,8 @@ impl ScsiResponse {
         }
     }
 
-    /// The PDU with sense data, which gets its length in front
-    /// (RFC 7143 §11.4.7).
+    /// The PDU with sense data, which is preceded by its length (RFC 7143
+    /// §11.4.7).
     #[must_use]
     pub fn encode(&self, sense: &[u8]) -> Outgoing {
         let mut bhs = Bhs::new(Opcode::SCSI_RESPONSE);

@@ -3,7 +3,7 @@
 use super::{Bhs, Itt, Lun, Opcode, Outgoing, PduError, Ttt};
 use crate::serial::Sn;
 
-/// What is asked for again, or acknowledged.
+/// Object of a SNACK: retransmission or acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnackKind {
     /// Data-In PDUs or R2Ts.
@@ -31,7 +31,7 @@ pub struct Snack {
     pub exp_stat_sn: Sn,
     /// First missing number, or the next expected one for DataACK.
     pub begin_run: u32,
-    /// How many are missing; 0 means all from the first.
+    /// Number of missing PDUs; 0 means all from the first.
     pub run_length: u32,
 }
 

@@ -3,7 +3,7 @@
 use super::{Bhs, Itt, Lun, Opcode, Outgoing};
 use crate::serial::Sn;
 
-/// What is asked for.
+/// Code of a task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskFunction(pub u8);
 
@@ -23,7 +23,7 @@ impl TaskFunction {
     pub const QUERY_ASYNC_EVENT: Self = Self(12);
 }
 
-/// What came of it.
+/// Response code of a task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskResult(pub u8);
 
@@ -36,7 +36,7 @@ impl TaskResult {
     pub const REASSIGNMENT_NOT_SUPPORTED: Self = Self(4);
     pub const NOT_SUPPORTED: Self = Self(5);
     pub const AUTHORIZATION_FAILED: Self = Self(6);
-    /// RFC 7144: the queried thing is there.
+    /// RFC 7144: the queried task or unit attention exists.
     pub const SUCCEEDED: Self = Self(7);
     pub const REJECTED: Self = Self(255);
 }
@@ -48,7 +48,7 @@ pub struct TaskRequest {
     pub immediate: bool,
     /// Function.
     pub function: TaskFunction,
-    /// Logical unit, where the function has one.
+    /// Logical unit, if the function applies to one.
     pub lun: Lun,
     /// Task tag of the request itself.
     pub itt: Itt,

@@ -1,6 +1,7 @@
 //! Error recovery levels 1 and 2 (RFC 7143 §7). Damaged and lost Data-Out is
-//! recovered where data is gathered; here is what the initiator asks for again
-//! and what survives a connection.
+//! recovered where data is gathered; this module handles the retransmissions
+//! that the initiator requests, and the state kept after the loss of a
+//! connection.
 
 mod reassign;
 mod snack;
@@ -17,9 +18,9 @@ use std::time::Duration;
 pub(crate) struct Lost {
     pub(crate) handle: ConnHandle,
     pub(crate) cid: Cid,
-    /// Statuses that never arrived, as far as is known.
+    /// Statuses not known to have arrived.
     pub(crate) retained: VecDeque<Retained>,
-    /// When its tasks are given up.
+    /// Time at which its tasks are given up.
     pub(crate) deadline: Timestamp,
 }
 
@@ -52,10 +53,10 @@ impl Session {
         self.trim_retained();
     }
 
-    /// Keeps the data that waits for acknowledgement within its bound: failed
-    /// connections are given up first, then the oldest statuses forgotten. An
-    /// initiator that then asks for them is refused (RFC 7143 §11.16: SNACK
-    /// Reject), as it is for what it has acknowledged.
+    /// Keeps the unacknowledged data within its bound: failed connections are
+    /// given up first, then the oldest statuses. A later request for them is
+    /// refused, like a request for acknowledged data (RFC 7143 §11.16: SNACK
+    /// Reject).
     pub(crate) fn trim_retained(&mut self) {
         let most = self.config.max_retained_bytes;
         while self.kept_for_recovery_bytes() + self.live_retained_bytes() > most
@@ -75,7 +76,7 @@ impl Session {
         self.conns.iter().map(|conn| conn.retained_bytes).sum()
     }
 
-    /// Bytes of what waits for connections that may come back.
+    /// Bytes retained for connections that may be recovered.
     fn kept_for_recovery_bytes(&self) -> u64 {
         if self.lost.is_empty() {
             return 0;
@@ -86,7 +87,7 @@ impl Session {
             + finished.map(|completion| payload_bytes(&completion.data_in)).sum::<u64>()
     }
 
-    /// Gives up connections whose time to come back has passed.
+    /// Gives up failed connections whose recovery time has expired.
     pub(crate) fn expire_lost(&mut self) {
         let now = self.now;
         while let Some(at) = self.lost.iter().position(|lost| lost.deadline <= now) {
@@ -97,7 +98,7 @@ impl Session {
         }
     }
 
-    /// Gives up a failed connection by its CID; false when there is none.
+    /// Gives up a failed connection by its CID; false if there is none.
     pub(crate) fn forget_lost(&mut self, cid: Cid) -> bool {
         match self.lost.iter().position(|lost| lost.cid == cid) {
             Some(at) => {

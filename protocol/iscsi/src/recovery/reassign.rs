@@ -1,4 +1,5 @@
-//! TASK REASSIGN: a task changes its connection (RFC 7143 §7.2.2, §11.5.1).
+//! TASK REASSIGN: moves a task to another connection (RFC 7143 §7.2.2,
+//! §11.5.1).
 
 use crate::pdu::{Itt, Outgoing, TaskRequest, TaskResult};
 use crate::session::{ConnHandle, Phase, Session};
@@ -22,7 +23,7 @@ impl Session {
         }
     }
 
-    /// Goes on with a task on its new connection.
+    /// Continues a task on its new connection.
     fn resume(&mut self, handle: ConnHandle, itt: Itt, exp_data_sn: u32) {
         let Some(task) = self.tasks.get_mut(&itt) else { return };
         task.conn = handle;
@@ -41,8 +42,8 @@ impl Session {
         }
     }
 
-    /// A task that ended, but whose status was lost with its connection: data
-    /// and status are sent again, with a StatSN of the new connection.
+    /// Reassigns a completed task whose status was lost with its connection:
+    /// data and status are sent again, with a StatSN of the new connection.
     fn reassign_status(&mut self, handle: ConnHandle, request: TaskRequest) {
         let itt = request.referenced;
         let found = self.lost.iter_mut().find_map(|lost| {
@@ -60,7 +61,7 @@ impl Session {
         let mut status = retained.pdu;
         status.bhs.put_u32(24, stat_sn.0);
         if let Some(log) = &mut retained.read {
-            // A new segment length would make DataSN mean something else.
+            // With a new segment length, a DataSN would refer to other data.
             let same = log.segment_bytes == conn.params.initiator_recv_bytes;
             log.segment_bytes = conn.params.initiator_recv_bytes;
             if let Some(collapsed) = &mut log.collapsed {
@@ -71,7 +72,7 @@ impl Session {
             if log.collapsed.is_some() {
                 match pdus.pop() {
                     Some(last) => status = last,
-                    // All data arrived, its status did not.
+                    // All data arrived, the status did not.
                     None => {
                         log.cut(count.saturating_sub(1)..u32::MAX, |pdu| status = pdu);
                     }

@@ -1,4 +1,4 @@
-//! SNACK: what is to be sent again (RFC 7143 §11.16).
+//! SNACK: requests for retransmission (RFC 7143 §11.16).
 
 use crate::pdu::{
     Frame, Itt, Outgoing, R2t, RejectReason, ScsiResponse, ServiceResponse, Snack, SnackKind, Ttt,
@@ -91,8 +91,8 @@ impl Session {
         let conn = self.conn(handle)?;
         let segment_bytes = conn.params.initiator_recv_bytes;
         let log = self.retained(handle, pdu.itt)?.read.as_ref()?;
-        // RFC 7143 §11.16: with another segment length, only R-Data will do;
-        // what was acknowledged is not sent again.
+        // RFC 7143 §11.16: after a change of the segment length, only R-Data is
+        // possible; acknowledged data is not sent again.
         if log.segment_bytes != segment_bytes || pdu.begin_run < log.acknowledged {
             return None;
         }
@@ -144,7 +144,7 @@ impl Session {
     /// RFC 7143 §11.16.1: everything before BegRun has arrived.
     fn acknowledge_data(&mut self, handle: ConnHandle, pdu: Snack) -> Option<()> {
         let Some(retained) = self.retained(handle, pdu.itt) else {
-            // The status was acknowledged first: nothing left to note.
+            // The status was acknowledged before the data: nothing to record.
             return Some(());
         };
         let log = retained.read.as_mut()?;

@@ -1,5 +1,5 @@
-//! SCSI commands from their PDU to the owner: data is solicited and gathered
-//! on the way (RFC 7143 §4.2.5, §11.3, §11.8).
+//! SCSI commands from their PDU to the owner: solicits and gathers the data
+//! (RFC 7143 §4.2.5, §11.3, §11.8).
 
 use super::Session;
 use super::events::{Command, ConnHandle, Event, TaskTag};
@@ -8,7 +8,7 @@ use crate::limits::{MAX_DATA_RECOVERIES, MAX_IMMEDIATE_TASKS};
 use crate::pdu::{Frame, Itt, R2t, RejectReason, ScsiCommand, TaskAttribute, Ttt};
 
 impl Session {
-    /// Makes a task of a command; nothing when it was rejected.
+    /// Creates a task for a command; `None` if the command was rejected.
     pub(super) fn scsi_command(
         &mut self,
         handle: ConnHandle,
@@ -50,7 +50,8 @@ impl Session {
             } else if len > limit {
                 task.fail(Failure::Check(Condition::INCORRECT_AMOUNT));
             } else if !frame.data_digest_ok {
-                // RFC 7143 §7.8: ask again, or end with a CRC error.
+                // RFC 7143 §7.8: request the data again, or end with a CRC
+                // error.
                 if self.params.error_recovery_level == 0 {
                     task.fail(Failure::Check(Condition::CRC));
                 }
@@ -68,9 +69,14 @@ impl Session {
         }
     }
 
-    /// Moves a task on as far as it goes: asks for data, delivers it, or fails
-    /// it.
+    /// Advances a task as far as possible: solicits data, delivers the command,
+    /// or fails it.
     pub(crate) fn pump(&mut self, itt: Itt) {
+        self.pump_task(itt);
+        self.count_gathering(itt);
+    }
+
+    fn pump_task(&mut self, itt: Itt) {
         let Some(task) = self.tasks.get_mut(&itt) else { return };
         if task.phase != Phase::Collecting || !task.ordered || task.orphaned {
             return;
@@ -134,13 +140,13 @@ impl Session {
         }
     }
 
-    /// Whether an ORDERED task stands between this one and its execution.
+    /// True if an ORDERED task must end before this one.
     fn is_blocked(&self, itt: Itt) -> bool {
         let Some(task) = self.tasks.get(&itt) else { return false };
         self.tasks.values().any(|other| other.tag != task.tag && task.is_behind(other))
     }
 
-    /// Looks again at the tasks that were complete but blocked.
+    /// Retries the tasks that were complete but blocked.
     pub(crate) fn pump_unblocked(&mut self) {
         while std::mem::take(&mut self.unblocked) {
             let waiting =

@@ -13,8 +13,8 @@ use zgate_store::Payload;
 const CHECK_CONDITION: u8 = 0x02;
 
 impl Session {
-    /// Gives the result of a command. A result for a task that is gone is
-    /// dropped.
+    /// Reports the result of a command. A result for a task that no longer
+    /// exists is dropped.
     pub fn complete(&mut self, tag: TaskTag, completion: Completion) {
         let Some(task) = self.tasks.get_mut(&tag.itt).filter(|task| task.tag == tag) else {
             return;
@@ -22,7 +22,7 @@ impl Session {
         match task.phase {
             Phase::Collecting => return,
             Phase::Delivered if task.orphaned => {
-                // RFC 7143 §7.2.2: kept until the task is reassigned.
+                // RFC 7143 §7.2.2: retained until the task is reassigned.
                 task.finished = Some(completion);
                 self.trim_retained();
                 return;
@@ -39,7 +39,7 @@ impl Session {
         self.progress();
     }
 
-    /// Ends a task that the owner never saw.
+    /// Ends a task that was not delivered to the owner.
     pub(super) fn respond_failure(&mut self, itt: Itt, failure: Failure) {
         let Some(task) = self.remove_task(itt) else { return };
         let (status, sense) = match failure {
@@ -74,8 +74,8 @@ impl Session {
         let Some(conn) = self.conn(task.conn) else { return };
         let stat_sn = conn.take_stat_sn();
         let has_data = data_in.iter().any(|p: &Payload| !p.is_empty());
-        // RFC 7143 §11.7.3: status goes with data only when it needs no sense.
-        // On iSER it is a message of its own (RFC 7145 §7.3.2).
+        // RFC 7143 §11.7.3: the status is sent with the data only if it needs
+        // no sense data. On iSER it is a separate message (RFC 7145 §7.3.2).
         let collapses = has_data
             && transport == Transport::Tcp
             && status == 0
@@ -83,7 +83,7 @@ impl Session {
             && !task.is_bidirectional();
         let segment_bytes = match transport {
             Transport::Tcp => conn.params.initiator_recv_bytes,
-            // One RDMA Write a burst.
+            // One RDMA Write per burst.
             Transport::Iser => burst_bytes,
         };
         let log = has_data.then(|| ReadLog {

@@ -1,16 +1,33 @@
-//! One connection: status numbering, what waits to be sent, liveness.
+//! One connection: status numbering, transmit queue, liveness.
 
 use super::events::ConnHandle;
 use super::read::ReadLog;
-use super::text_exchange::TextExchange;
-use crate::limits::{MAX_RETAINED_STATUSES, MAX_UNSOLICITED_ANSWERS};
+use crate::limits::{BHS_BYTES, MAX_RETAINED_STATUSES, MAX_UNSOLICITED_ANSWERS};
 use crate::login::Operational;
 use crate::names::Cid;
-use crate::pdu::{Itt, Opcode, Outgoing, Ttt};
+use crate::pdu::{Itt, Lun, Opcode, Outgoing, Ttt};
 use crate::serial::Sn;
+use crate::text::{TextGather, TextWriter};
 use crate::time::Timestamp;
+use bytes::Bytes;
 use std::collections::VecDeque;
 use zgate_store::Payload;
+
+/// The one text exchange a connection may have open.
+#[derive(Debug)]
+pub(crate) struct TextExchange {
+    pub(super) serial: u32,
+    pub(super) itt: Itt,
+    pub(super) lun: Lun,
+    /// Transfer tag of the request that continues the exchange.
+    pub(super) ttt: Ttt,
+    /// The initiator has nothing more to negotiate.
+    pub(super) is_final: bool,
+    pub(super) gather: TextGather,
+    pub(super) answer: TextWriter,
+    /// Answer text not sent yet.
+    pub(super) rest: Bytes,
+}
 
 /// A status that the initiator has not acknowledged.
 #[derive(Debug)]
@@ -18,29 +35,30 @@ pub(crate) struct Retained {
     pub(crate) stat_sn: Sn,
     pub(crate) itt: Itt,
     pub(crate) pdu: Outgoing,
-    /// The data that went with it.
+    /// The Data-In that the task sent.
     pub(crate) read: Option<ReadLog>,
 }
 
 impl Retained {
-    /// Bytes of data that it holds.
+    /// Bytes of retained data.
     pub(crate) fn data_bytes(&self) -> u64 {
         self.read.as_ref().map_or(0, |log| payload_bytes(&log.data))
     }
 }
 
-/// Length of the payloads together, in bytes.
+/// Total length of the payloads, in bytes.
 pub(crate) fn payload_bytes(data: &[Payload]) -> u64 {
     data.iter().map(|payload| payload.len() as u64).sum()
 }
 
-/// Whether commands are taken.
+/// State of a connection: shows if commands are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnState {
     Open,
-    /// The target drops it: nothing new is taken, tasks may be recovered.
+    /// The target is dropping it: no new PDUs are accepted, tasks may be
+    /// recovered.
     Closing,
-    /// Logout is under way: nothing new is taken, tasks end.
+    /// Logout is in progress: no new PDUs are accepted, tasks end.
     LoggedOut,
 }
 
@@ -52,11 +70,12 @@ pub(crate) struct Connection {
     pub(crate) params: Operational,
     pub(crate) state: ConnState,
     out: VecDeque<Outgoing>,
+    queued_bytes: usize,
     /// PDUs in `out` that answer no task.
     waiting_answers: usize,
     /// The StatSN to be used next.
     pub(crate) stat_sn: Sn,
-    /// ExpStatSN: everything before it arrived.
+    /// ExpStatSN: all statuses before it arrived.
     pub(crate) acknowledged: Sn,
     pub(crate) retained: VecDeque<Retained>,
     /// Bytes of data that the retained statuses hold.
@@ -64,7 +83,7 @@ pub(crate) struct Connection {
     pub(crate) last_heard: Timestamp,
     /// An unanswered ping and when it was sent.
     pub(crate) ping: Option<(Ttt, Timestamp)>,
-    /// When an initiator that was asked to log out is cut off.
+    /// Time at which an initiator that was asked to log out is disconnected.
     pub(crate) logout_deadline: Option<Timestamp>,
     pub(crate) text: Option<TextExchange>,
 }
@@ -83,6 +102,7 @@ impl Connection {
             params,
             state: ConnState::Open,
             out: VecDeque::new(),
+            queued_bytes: 0,
             waiting_answers: 0,
             stat_sn,
             acknowledged: stat_sn,
@@ -95,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Takes an ExpStatSN; one from the future is ignored.
+    /// Takes an ExpStatSN; one that is ahead of the target's StatSN is ignored.
     pub(crate) fn acknowledge(&mut self, exp_stat_sn: Sn) {
         if exp_stat_sn.after(self.acknowledged) && !exp_stat_sn.after(self.stat_sn) {
             self.acknowledged = exp_stat_sn;
@@ -117,9 +137,10 @@ impl Connection {
         self.stat_sn.ahead_of(self.acknowledged).max(0).cast_unsigned()
     }
 
-    /// Queues a PDU without a status of its own.
+    /// Queues a PDU without a StatSN of its own.
     pub(crate) fn send(&mut self, pdu: Outgoing) {
         self.waiting_answers += usize::from(is_answer(&pdu));
+        self.queued_bytes += pdu.data_bytes() + BHS_BYTES;
         self.out.push_back(pdu);
     }
 
@@ -127,16 +148,22 @@ impl Connection {
     pub(crate) fn pop(&mut self) -> Option<Outgoing> {
         let pdu = self.out.pop_front()?;
         self.waiting_answers -= usize::from(is_answer(&pdu));
+        self.queued_bytes -= pdu.data_bytes() + BHS_BYTES;
         Some(pdu)
     }
 
-    /// Whether nothing waits to go out.
+    /// Bytes in the transmit queue.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// True if the transmit queue is empty.
     pub(crate) fn is_idle(&self) -> bool {
         self.out.is_empty()
     }
 
-    /// Whether the peer lets too much pile up without reading or
-    /// acknowledging.
+    /// True if the peer lets too many PDUs queue up without reading or
+    /// acknowledging them.
     pub(crate) fn is_overrun(&self) -> bool {
         self.waiting_answers >= MAX_UNSOLICITED_ANSWERS
             || self.retained.len() >= MAX_RETAINED_STATUSES
@@ -149,8 +176,8 @@ impl Connection {
         sn
     }
 
-    /// Queues a PDU that carries `stat_sn`, keeping it for retransmission
-    /// where the error recovery level has one.
+    /// Queues a PDU with `stat_sn`, and retains it for retransmission if the
+    /// error recovery level supports that.
     pub(crate) fn send_status(
         &mut self,
         stat_sn: Sn,
@@ -167,7 +194,8 @@ impl Connection {
     }
 }
 
-/// Whether a PDU was not asked for by a task, whose number is bounded.
+/// True if a PDU answers the peer rather than a task; the number of tasks is
+/// bounded.
 fn is_answer(pdu: &Outgoing) -> bool {
     !matches!(pdu.bhs.opcode(), Opcode::DATA_IN | Opcode::SCSI_RESPONSE | Opcode::R2T)
 }

@@ -10,7 +10,8 @@ impl Session {
     /// Takes a Data-Out.
     pub(super) fn data_out(&mut self, handle: ConnHandle, frame: Frame) {
         let pdu = DataOut::parse(&frame.bhs);
-        // Data for a task that is gone was under way when the task ended.
+        // Data for a task that has ended was sent before the initiator knew of
+        // the end.
         let Some(task) = self.tasks.get(&pdu.itt) else { return };
         if task.conn != handle || task.orphaned {
             // RFC 7143 §4.2.5.1: connection allegiance.
@@ -31,13 +32,13 @@ impl Session {
         }
     }
 
-    /// False when the PDU belongs to no sequence of its task.
+    /// False if the PDU belongs to no sequence of its task.
     fn apply_data(&mut self, pdu: DataOut, frame: Frame) -> bool {
         let recovers = self.params.error_recovery_level >= 1;
         let in_order = self.params.data_pdu_in_order;
         let Some(task) = self.tasks.get_mut(&pdu.itt) else { return false };
         let Some(at) = task.sequences.iter().position(|s| s.ttt == pdu.ttt) else {
-            // What was announced may come twice.
+            // Announced data may arrive twice.
             let again = recovers && !task.command.is_final;
             if pdu.ttt == Ttt::NONE && !again {
                 task.fail(Failure::Check(Condition::UNEXPECTED_UNSOLICITED));
@@ -47,7 +48,7 @@ impl Session {
         };
         let mut sequence = task.sequences[at];
         if recovers && Sn(pdu.data_sn).before(Sn(sequence.next_data_sn)) {
-            return false; // it came before: nothing is lost
+            return false; // received before: nothing is lost
         }
         let end = u64::from(pdu.offset) + frame.data_bytes() as u64;
         let mut problem = None;

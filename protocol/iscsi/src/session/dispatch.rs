@@ -1,4 +1,5 @@
-//! What a PDU means: acknowledgement, numbering, and who handles it.
+//! Handling of a received PDU: acknowledgement, numbering, and dispatch to its
+//! handler.
 
 use super::Session;
 use super::connection::ConnState;
@@ -8,7 +9,7 @@ use crate::pdu::{Frame, Itt, Opcode, Reject, RejectReason, ScsiCommand, TaskRequ
 use crate::time::Timestamp;
 
 impl Session {
-    /// Takes a PDU that came on a connection.
+    /// Handles a PDU received on a connection.
     pub fn handle_pdu(&mut self, handle: ConnHandle, frame: Frame, now: Timestamp) {
         self.now = self.now.max(now);
         let now = self.now;
@@ -55,7 +56,7 @@ impl Session {
     fn numbered(&mut self, handle: ConnHandle, frame: Frame) {
         let opcode = frame.bhs.opcode();
         if !frame.data_digest_ok && opcode != Opcode::SCSI_COMMAND {
-            // RFC 7143 §7.8: discarded, so its CmdSN stays open.
+            // RFC 7143 §7.8: the PDU is discarded, so its CmdSN stays open.
             self.reject(handle, &frame, RejectReason::DATA_DIGEST_ERROR);
             return;
         }
@@ -85,7 +86,7 @@ impl Session {
         }
     }
 
-    /// Executes what waited for the CmdSNs that have come.
+    /// Executes the PDUs whose CmdSN has become the next one.
     pub(crate) fn drain_early(&mut self) {
         while !self.ended
             && let Some(early) = self.window.pop_ready()
@@ -143,7 +144,7 @@ impl Session {
         }
     }
 
-    /// A peer that sends without reading or acknowledging is cut off.
+    /// Cuts off a peer that sends without reading or acknowledging.
     fn is_within_bounds(&mut self, handle: ConnHandle) -> bool {
         if self.conn(handle).is_none_or(|conn| conn.is_overrun()) {
             self.cut_off(handle, CloseReason::Overrun);
@@ -158,7 +159,7 @@ impl Session {
         self.connection_failed(handle);
     }
 
-    /// Moves everything that may have been waiting.
+    /// Advances everything that may have been waiting.
     pub(crate) fn progress(&mut self) {
         self.pump_unblocked();
         self.feed_starved();
@@ -166,7 +167,7 @@ impl Session {
         self.progress_logouts();
     }
 
-    /// The parsed command of a frame; a Reject when it makes no sense.
+    /// The parsed command of a frame; sends a Reject if it is malformed.
     pub(super) fn parse_command(
         &mut self,
         handle: ConnHandle,

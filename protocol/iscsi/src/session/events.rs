@@ -1,4 +1,4 @@
-//! What passes between a session and its owner.
+//! Types passed between a session and its owner.
 
 use crate::login::Operational;
 use crate::names::{Cid, IscsiName};
@@ -8,11 +8,11 @@ use bytes::Bytes;
 use std::time::Duration;
 use zgate_store::Payload;
 
-/// A connection of a session; never used twice.
+/// Handle of a connection of a session; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnHandle(pub(crate) u32);
 
-/// A task of a session; never used twice, unlike its ITT.
+/// Handle of a task of a session; never reused, unlike its ITT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskTag {
     pub(crate) itt: Itt,
@@ -27,11 +27,11 @@ impl TaskTag {
     }
 }
 
-/// A task management function under way.
+/// Handle of a task management function in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionTag(pub(crate) u32);
 
-/// A SendTargets request under way.
+/// Handle of a SendTargets request in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TextTag {
     pub(crate) conn: ConnHandle,
@@ -41,9 +41,9 @@ pub struct TextTag {
 /// A SCSI command with all its data.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// To be given back with the result.
+    /// Handle to be returned with the result.
     pub task: TaskTag,
-    /// The connection it came on.
+    /// The connection on which it arrived.
     pub conn: ConnHandle,
     /// Logical unit.
     pub lun: Lun,
@@ -51,71 +51,72 @@ pub struct Command {
     pub cdb: Cdb,
     /// Task attribute.
     pub attribute: TaskAttribute,
-    /// Delivered out of order (I bit).
+    /// Delivered out of CmdSN order (I bit).
     pub immediate: bool,
     /// CmdSN: commands are announced in this order, except that writes wait
     /// for their data.
     pub cmd_sn: Sn,
-    /// Most bytes that the initiator takes.
+    /// Most bytes that the initiator accepts.
     pub expected_read_bytes: u32,
-    /// Bytes that the initiator has to send: the length of `data_out`, unless
-    /// it is more than [`crate::limits::MAX_GATHERED_BYTES`].
+    /// Bytes that the initiator sends: the length of `data_out`, unless it
+    /// exceeds [`crate::limits::MAX_GATHERED_BYTES`].
     pub expected_write_bytes: u32,
     /// The data, as slices in order.
     pub data_out: Vec<Bytes>,
-    /// Bytes of it that were copied to keep small pieces together.
+    /// Bytes of `data_out` that were copied to coalesce small pieces.
     pub copied_bytes: u32,
-    /// Data-In must be in memory: a data digest is in use, or RDMA.
+    /// Data-In must be in memory: a data digest is in use, or the transport is
+    /// RDMA.
     pub needs_memory: bool,
 }
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Clone, Debug, Default)]
 pub struct Completion {
     /// SCSI status.
     pub status: u8,
-    /// Sense data, without length in front.
+    /// Sense data, without the length field.
     pub sense: Bytes,
     /// Data for the initiator, as slices in order.
     pub data_in: Vec<Payload>,
-    /// How many bytes the command, by its CDB, had to move; compared with the
+    /// Bytes that the command, by its CDB, transfers; compared with the
     /// expected length for the residual. `None`: the length of `data_in` for
-    /// reads, all that came for writes.
+    /// reads, all received data for writes.
     pub wanted_bytes: Option<u64>,
 }
 
-/// Which targets SendTargets asks for (RFC 7143 Appendix C).
+/// Scope of a SendTargets request (RFC 7143 Appendix C).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendTargets {
-    /// All that the initiator may know of.
+    /// All targets visible to the initiator.
     All,
-    /// One, if the initiator may know of it.
+    /// One target, if visible to the initiator.
     Named(IscsiName),
 }
 
-/// Why a connection must be closed.
+/// Reason why a connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// Logged out: send what is queued, then close.
+    /// Logged out: send the queued PDUs, then close.
     Logout,
-    /// The target wants it closed: send what is queued, then close.
+    /// Dropped by the target: send the queued PDUs, then close.
     Dropped,
-    /// The peer broke the protocol: close at once.
+    /// Protocol error of the peer: close at once.
     Protocol,
     /// The peer does not answer.
     Silent,
     /// The peer sends but does not read or acknowledge.
     Overrun,
-    /// Another connection took its place.
+    /// Replaced by another connection.
     Reinstated,
 }
 
-/// Why a session ended.
+/// Reason why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
     /// Logged out.
     Logout,
-    /// The last connection was lost, and the time to come back has passed.
+    /// The last connection was lost, and the recovery time has expired.
     ConnectionLost,
     /// TARGET COLD RESET.
     ColdReset,
@@ -123,7 +124,7 @@ pub enum EndReason {
     Terminated,
 }
 
-/// What the owner must do.
+/// An action for the owner.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Execute a command and call `complete`.
@@ -131,49 +132,50 @@ pub enum Event {
     /// Stop a command if possible, and call `complete`: the result is
     /// discarded.
     Abort(TaskTag),
-    /// Carry out a task management function on the logical units, end the
-    /// tasks named (with `complete`) and call `function_done`.
+    /// Carry out a task management function on the logical units, end the named
+    /// tasks (with `complete`) and call `function_done`.
     Function {
-        /// To be given back.
+        /// Handle to be returned with the result.
         tag: FunctionTag,
-        /// What is asked.
+        /// The function.
         function: TaskFunction,
-        /// Logical unit, for the functions that have one.
+        /// Logical unit, if the function applies to one.
         lun: Lun,
-        /// Tasks of this session that it ends.
+        /// Tasks of this session that the function ends.
         affected: Vec<TaskTag>,
     },
     /// Look up targets and call `answer_send_targets`.
     SendTargets {
-        /// To be given back.
+        /// Handle to be returned with the result.
         tag: TextTag,
-        /// Which.
+        /// Requested targets.
         scope: SendTargets,
     },
     /// Close a connection.
     Close(ConnHandle, CloseReason),
-    /// The session is over and no event follows. Transmit what is queued,
-    /// where the close reasons say so, and drop it.
+    /// The session has ended and no event follows. Transmit the queued PDUs
+    /// where the close reasons say so, then drop the session.
     Ended(EndReason),
 }
 
-/// How a session behaves beyond what was negotiated.
+/// Configuration of a session beyond the negotiated parameters.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// Silence after which a connection is pinged; zero for never.
+    /// Silence after which a connection is pinged; zero disables pings.
     pub ping_after: Duration,
-    /// How long a ping may stay unanswered.
+    /// Longest time for the answer to a ping.
     pub ping_timeout: Duration,
-    /// Bytes of data that may be solicited at once; one command may always.
+    /// Bytes of data that may be solicited at once; one command is always
+    /// allowed.
     pub max_solicited_bytes: u64,
-    /// Bytes of read data kept until the initiator acknowledges them (error
-    /// recovery level 1 and above). Beyond it the oldest cannot be asked for
-    /// again.
+    /// Bytes of read data retained until the initiator acknowledges them (error
+    /// recovery level 1 and above). Beyond this limit the oldest data cannot be
+    /// retransmitted.
     pub max_retained_bytes: u64,
-    /// How long an initiator that was asked to log out may take.
+    /// Longest time for the logout of an initiator that was asked to log out.
     pub logout_timeout: Duration,
-    /// How long the tasks that a task management function ends may take to come to their
-    /// end; the function is rejected then.
+    /// Longest time for the end of the tasks that a task management function
+    /// ends; the function is rejected after that.
     pub function_timeout: Duration,
 }
 
@@ -190,14 +192,14 @@ impl Default for SessionConfig {
     }
 }
 
-/// A connection as `sessions` shows it.
+/// Description of a connection for the `sessions` command.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
     /// Handle.
     pub handle: ConnHandle,
     /// CID.
     pub cid: Cid,
-    /// Its parameters; session-wide ones are the session's.
+    /// Its parameters; session-wide ones are those of the session.
     pub params: Operational,
     /// Statuses sent and not acknowledged.
     pub unacknowledged: u32,

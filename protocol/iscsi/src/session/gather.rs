@@ -1,16 +1,16 @@
-//! The data of one write, as it comes in.
+//! The data of one write while it arrives.
 
 use crate::limits::{COALESCED_PIECE_BYTES, SMALL_PIECE_BYTES, SPARE_PIECES};
 use bytes::{Bytes, BytesMut};
 
-/// Why a piece was not taken. The fault is the initiator's.
+/// Reason why a piece was not accepted; an error of the initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GatherError {
-    /// Some of the bytes are there already.
+    /// Some of the bytes were received before.
     Overlap,
-    /// Past the end of the command's data.
+    /// Beyond the end of the command's data.
     PastEnd,
-    /// More pieces than any sane segmentation gives.
+    /// More pieces than any reasonable segmentation produces.
     TooMany,
 }
 
@@ -55,9 +55,14 @@ impl Gather {
         Self { expected, received: 0, copied: 0, pieces: Vec::new() }
     }
 
-    /// Whether everything is there.
+    /// True if all data has arrived.
     pub(crate) fn is_complete(&self) -> bool {
         self.received == self.expected
+    }
+
+    /// Bytes received.
+    pub(crate) fn received_bytes(&self) -> u32 {
+        self.received
     }
 
     /// Takes the data segment of one PDU.
@@ -111,8 +116,8 @@ impl Gather {
         }
     }
 
-    /// Takes all data up to `data`'s end in one piece, in place of the pieces
-    /// that are there already. False: it does not hold just these.
+    /// Stores all data up to `data`'s end as one piece, in place of the
+    /// existing pieces. Returns false if `data` does not contain exactly those.
     pub(crate) fn replace_front(&mut self, data: Bytes) -> bool {
         let end = data.len() as u64;
         let inside = self.pieces.partition_point(|piece| piece.end() <= end);
@@ -127,7 +132,7 @@ impl Gather {
         true
     }
 
-    /// What is missing between two offsets, as (offset, length).
+    /// Missing ranges between two offsets, as (offset, length).
     pub(crate) fn missing(&self, start: u32, end: u32) -> Vec<(u32, u32)> {
         let mut holes = Vec::new();
         let mut at = u64::from(start);
@@ -148,12 +153,12 @@ impl Gather {
         holes
     }
 
-    /// Bytes that were copied to keep small pieces together.
+    /// Bytes that were copied to coalesce small pieces.
     pub(crate) fn copied_bytes(&self) -> u32 {
         self.copied
     }
 
-    /// All data in order, leaving this empty.
+    /// Takes all data, in order.
     pub(crate) fn take(&mut self) -> Vec<Bytes> {
         let bytes = |piece: Piece| match piece.stored {
             Stored::Shared(bytes) => bytes,

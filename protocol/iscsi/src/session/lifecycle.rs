@@ -1,4 +1,4 @@
-//! Connections come and go; tasks end with them; the session ends.
+//! Attaching and losing connections, ending tasks and the session.
 
 use super::Session;
 use super::connection::{ConnState, Connection};
@@ -12,20 +12,20 @@ use crate::time::Timestamp;
 /// The session cannot take the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttachError {
-    /// It has ended.
+    /// The session has ended.
     #[error("the session has ended")]
     Ended,
-    /// It has as many connections as it may.
+    /// The session has the most connections it may have.
     #[error("too many connections")]
     TooMany,
-    /// It came in on another transport than the session's connections.
-    #[error("another transport than the session's")]
+    /// The connection uses another transport than the session's connections.
+    #[error("the transport differs from that of the session")]
     OtherTransport,
 }
 
 impl Session {
-    /// Adds a connection that has logged in. When one with the same CID is
-    /// still there, it is replaced (RFC 7143 §6.3.4).
+    /// Adds a connection that has logged in. A connection with the same CID is
+    /// replaced (RFC 7143 §6.3.4).
     ///
     /// # Errors
     /// See [`AttachError`]: close the connection.
@@ -49,7 +49,7 @@ impl Session {
         }
         let handle = ConnHandle(self.next_handle);
         self.next_handle += 1;
-        // Session-wide values are the leading connection's.
+        // Session-wide values come from the leading connection.
         let params = Operational {
             header_digest: login.params.header_digest,
             data_digest: login.params.data_digest,
@@ -62,14 +62,13 @@ impl Session {
         Ok(handle)
     }
 
-    /// Puts the session's window into a login response of a joining
-    /// connection.
+    /// Sets the session's window in a login response of a joining connection.
     pub fn stamp(&self, response: &mut Outgoing) {
         response.bhs.put_u32(28, self.window.expected().0);
         response.bhs.put_u32(32, self.window.max().0);
     }
 
-    /// The transport of a connection is gone, by whatever cause.
+    /// Handles the loss of a connection's transport, for any reason.
     pub fn handle_closed(&mut self, handle: ConnHandle, now: Timestamp) {
         self.now = self.now.max(now);
         if !self.ended {
@@ -78,8 +77,8 @@ impl Session {
         }
     }
 
-    /// The owner ends the session, because a new one takes its place or the
-    /// target goes away: tasks are aborted, connections closed. With
+    /// Ends the session, because a new one replaces it or the target is
+    /// removed: tasks are aborted, connections closed. With
     /// [`CloseReason::Dropped`] the initiator is told (RFC 7143 §11.9.1).
     pub fn terminate(&mut self, reason: CloseReason) {
         if self.ended {
@@ -103,14 +102,14 @@ impl Session {
         }
     }
 
-    /// Takes a connection out. What was on it waits for recovery at error
-    /// recovery level 2 and ends otherwise (RFC 7143 §7.2).
+    /// Removes a connection. Its tasks wait for recovery at error recovery
+    /// level 2 and end otherwise (RFC 7143 §7.2).
     fn lose_connection(&mut self, handle: ConnHandle) {
         let Some(at) = self.conns.iter().position(|conn| conn.handle == handle) else { return };
         let conn = self.conns.remove(at);
         self.window.drop_connection(handle);
         self.forget_functions(handle);
-        // A logout that nobody can be told about is done as far as it goes.
+        // A logout whose response cannot be sent is complete.
         self.logouts.retain(|logout| !logout.is_from(handle));
         if self.params.error_recovery_level >= 2 && !conn.is_logged_out() && !self.is_discovery() {
             self.keep_for_recovery(conn);
@@ -129,11 +128,12 @@ impl Session {
         }
     }
 
-    /// Aborts one task. True when the owner has it and must end it.
+    /// Aborts one task. Returns true if it was delivered to the owner, which
+    /// must end it.
     pub(crate) fn abort_task(&mut self, itt: Itt, tell: bool) -> bool {
         let Some(task) = self.tasks.get_mut(&itt) else { return false };
         match task.phase {
-            // Its result is there already, waiting for a connection.
+            // Its result exists already, and waits for a connection.
             Phase::Delivered if task.finished.is_some() => {
                 self.remove_task(itt);
                 false
@@ -155,18 +155,19 @@ impl Session {
         }
     }
 
-    /// Whether a command that was delivered is not wanted any more: it was aborted, or the
-    /// session has ended. It must not take effect then if it has not yet.
+    /// True if the result of a delivered command is no longer wanted: the
+    /// command was aborted, or the session has ended. A command that has not
+    /// taken effect yet must then not take effect.
     #[must_use]
     pub fn is_aborted(&self, tag: TaskTag) -> bool {
         let task = self.tasks.get(&tag.itt).filter(|task| task.tag == tag);
         task.is_none_or(|task| task.phase != Phase::Delivered)
     }
 
-    /// Ends the tasks of a logical unit, or all, because another initiator's
-    /// task management said so. With a status (TASK ABORTED, when the control
-    /// mode page's TAS bit is set) undelivered tasks are answered with it, and
-    /// delivered ones are left to the owner to complete with it; without, all
+    /// Ends the tasks of a logical unit, or all tasks, because of another
+    /// initiator's task management function. With a status (TASK ABORTED, if
+    /// the control mode page's TAS bit is set) undelivered tasks are answered
+    /// with it, and the owner completes delivered ones with it; without, all
     /// end silently.
     pub fn abort_tasks(&mut self, lun: Option<Lun>, status: Option<u8>) {
         let matches = |task: &Task| lun.is_none_or(|lun| task.command.lun == lun);
@@ -188,7 +189,8 @@ impl Session {
 
     pub(crate) fn end(&mut self, reason: EndReason) {
         if !std::mem::replace(&mut self.ended, true) {
-            // Nothing of it goes on, and nobody is left to be told.
+            // Nothing of the session continues, and no connection is left for a
+            // message.
             self.abort_where(|_| true);
             self.lost.clear();
             self.functions.clear();
@@ -196,7 +198,7 @@ impl Session {
         }
     }
 
-    /// Whether [`Event::Ended`] was issued.
+    /// True if [`Event::Ended`] was issued.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.ended

@@ -12,7 +12,7 @@ use crate::pdu::{
 pub(crate) struct PendingLogout {
     conn: ConnHandle,
     itt: Itt,
-    /// The connection to be closed; all of them when absent.
+    /// The connection to be closed; all of them if absent.
     closes: Option<ConnHandle>,
 }
 
@@ -25,7 +25,7 @@ impl PendingLogout {
 impl Session {
     pub(super) fn logout_request(&mut self, handle: ConnHandle, frame: &Frame) {
         let pdu = LogoutRequest::parse(&frame.bhs);
-        // One that is being logged out already is as good as gone.
+        // A connection that is being logged out already counts as closed.
         let is_named =
             |conn: &&Connection| conn.cid == pdu.cid && conn.state != ConnState::LoggedOut;
         let named = self.conns.iter().find(is_named).map(|conn| conn.handle);
@@ -63,7 +63,7 @@ impl Session {
                 if let (LogoutResult::CLOSED, Some(removed)) = (result, named) {
                     self.events.push_back(Event::Close(removed, CloseReason::Logout));
                     match removed == handle {
-                        // The response has to get out first.
+                        // The response must be sent first.
                         true => self.mark(removed, ConnState::Closing),
                         false => self.connection_failed(removed),
                     }

@@ -1,8 +1,8 @@
 //! A session in full feature phase: all its connections and tasks.
 //!
-//! Feed [`Session::handle_pdu`], [`Session::handle_closed`] and
-//! [`Session::handle_timeout`]; answer [`Event`]s; send what
-//! [`Session::poll_transmit`] gives for each connection.
+//! Call [`Session::handle_pdu`], [`Session::handle_closed`] and
+//! [`Session::handle_timeout`]; answer [`Event`]s; send the PDUs from
+//! [`Session::poll_transmit`] for each connection.
 
 mod command;
 mod complete;
@@ -57,15 +57,19 @@ pub struct Session {
     pub(crate) conns: Vec<Connection>,
     pub(crate) lost: Vec<Lost>,
     pub(crate) tasks: BTreeMap<Itt, Task>,
-    /// Tasks that take a place in the window.
+    /// Tasks that occupy a place in the command window.
     pub(crate) counted_tasks: u32,
     pub(crate) immediate_tasks: usize,
     /// Unfinished tasks with the ORDERED attribute.
     pub(crate) ordered_tasks: usize,
     /// A task ended that others may have waited for.
     pub(crate) unblocked: bool,
-    /// Memory reserved for the data of writes, in bytes.
+    /// Memory reserved for the data of unfinished writes, in bytes.
     pub(crate) reserved_bytes: u64,
+    /// Memory of the data of writes that were not delivered yet, in bytes.
+    pub(crate) gathering_bytes: u64,
+    /// Memory that writes may reserve beyond that, in bytes.
+    pub(crate) memory_room_bytes: u64,
     /// Writes that wait for memory, in order of arrival.
     pub(crate) starved: VecDeque<Itt>,
     pub(crate) functions: Vec<Function>,
@@ -75,13 +79,13 @@ pub struct Session {
     pub(crate) next_serial: u32,
     pub(crate) next_ttt: u32,
     pub(crate) ended: bool,
-    /// When it ends by itself: discovery does not last.
+    /// Time at which a discovery session ends.
     pub(crate) expiry: Option<Timestamp>,
     pub(crate) now: Timestamp,
 }
 
 impl Session {
-    /// The session that a leading login made. Attach its connection next.
+    /// The session that a leading login created. Attach its connection next.
     #[must_use]
     pub fn new(login: &LoggedIn, tsih: Tsih, config: SessionConfig, now: Timestamp) -> Self {
         let params = login.params.clone();
@@ -100,6 +104,8 @@ impl Session {
             ordered_tasks: 0,
             unblocked: false,
             reserved_bytes: 0,
+            gathering_bytes: 0,
+            memory_room_bytes: u64::MAX,
             starved: VecDeque::new(),
             functions: Vec::new(),
             logouts: Vec::new(),
@@ -113,7 +119,7 @@ impl Session {
         }
     }
 
-    /// What identifies the session.
+    /// Identification of the session.
     #[must_use]
     pub fn key(&self) -> &SessionKey {
         &self.key
@@ -125,19 +131,19 @@ impl Session {
         self.tsih
     }
 
-    /// What was negotiated by the leading connection.
+    /// Parameters negotiated by the leading connection.
     #[must_use]
     pub fn params(&self) -> &Operational {
         &self.params
     }
 
-    /// Whether it is for discovery only.
+    /// True if this is a discovery session.
     #[must_use]
     pub fn is_discovery(&self) -> bool {
         self.key.target.is_none()
     }
 
-    /// Tasks unfinished.
+    /// Number of unfinished tasks.
     #[must_use]
     pub fn task_count(&self) -> usize {
         self.tasks.len()
@@ -159,17 +165,37 @@ impl Session {
         })
     }
 
-    /// Whether Data-In for this connection must be in memory.
+    /// True if Data-In for this connection must be in memory.
     #[must_use]
     pub fn needs_memory(&self, conn: ConnHandle) -> bool {
         self.transport == Transport::Iser
             || self.conns.iter().any(|c| c.handle == conn && c.params.data_digest)
     }
 
-    /// Whether [`Self::poll_transmit`] has something for a connection.
+    /// True if [`Self::poll_transmit`] has a PDU for a connection.
     #[must_use]
     pub fn has_transmit(&self, conn: ConnHandle) -> bool {
         self.conns.iter().any(|c| c.handle == conn && !c.is_idle())
+    }
+
+    /// Bytes queued for a connection.
+    #[must_use]
+    pub fn queued_bytes(&self, conn: ConnHandle) -> usize {
+        self.conns.iter().find(|c| c.handle == conn).map_or(0, Connection::queued_bytes)
+    }
+
+    /// Memory that the data of undelivered writes occupies, or may occupy at
+    /// any moment because it was solicited; in bytes.
+    #[must_use]
+    pub fn gathering_bytes(&self) -> u64 {
+        self.gathering_bytes
+    }
+
+    /// Sets the memory that may be solicited beyond [`Self::gathering_bytes`]. The oldest
+    /// write may always have its memory; others wait for the end of a write that has it.
+    /// Without room the command window does not move while commands are unfinished.
+    pub fn set_memory_room(&mut self, bytes: u64) {
+        self.memory_room_bytes = bytes;
     }
 
     /// The next event.
@@ -180,7 +206,13 @@ impl Session {
     /// The next PDU to send on a connection.
     pub fn poll_transmit(&mut self, conn: ConnHandle) -> Option<Outgoing> {
         let mut pdu = self.conn(conn)?.pop()?;
-        let occupied = self.counted_tasks.saturating_add(self.retained_statuses());
+        // Commands carry unsolicited data. Without memory the window does not
+        // move until the present commands have ended.
+        let is_short = self.memory_room_bytes == 0 && self.counted_tasks > 0;
+        let occupied = match is_short {
+            true => self.window.depth(),
+            false => self.counted_tasks.saturating_add(self.retained_statuses()),
+        };
         let max = self.window.advertise(occupied);
         pdu.bhs.put_u32(28, self.window.expected().0);
         pdu.bhs.put_u32(32, max.0);
@@ -218,10 +250,11 @@ impl Session {
         Ttt(self.next_ttt)
     }
 
-    /// Takes a task out of the table.
+    /// Removes a task from the table.
     pub(crate) fn remove_task(&mut self, itt: Itt) -> Option<Task> {
         let task = self.tasks.remove(&itt)?;
         self.reserved_bytes -= task.reserved_bytes;
+        self.gathering_bytes -= task.counted_bytes;
         self.unblocked |= self.ordered_tasks > 0;
         self.ordered_tasks -= usize::from(task.command.attribute == TaskAttribute::Ordered);
         if task.command.immediate {

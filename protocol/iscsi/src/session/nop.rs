@@ -11,7 +11,8 @@ use bytes::Bytes;
 impl Session {
     pub(super) fn nop_out(&mut self, handle: ConnHandle, frame: &Frame) {
         let pdu = NopOut::parse(&frame.bhs);
-        // Without a task tag it answers our ping or just acknowledges.
+        // Without a task tag, it answers a ping of the target or only
+        // acknowledges.
         if pdu.itt == Itt::NONE {
             return;
         }
@@ -24,7 +25,7 @@ impl Session {
         conn.send_status(stat_sn, pdu.itt, answer, None);
     }
 
-    /// Sends a ping, unless one is under way. It also asks for the
+    /// Sends a ping, unless one is outstanding. The ping also requests the
     /// acknowledgement of statuses.
     pub(crate) fn ping(&mut self, handle: ConnHandle) {
         let (ttt, now) = (self.fresh_ttt(), self.now);
@@ -36,8 +37,8 @@ impl Session {
         }
     }
 
-    /// With statuses retained for recovery, silence about them would close
-    /// the command window.
+    /// Requests acknowledgements: unacknowledged statuses retained for recovery
+    /// would close the command window.
     pub(super) fn solicit_acknowledgements(&mut self) {
         if self.params.error_recovery_level == 0 {
             return;
@@ -48,7 +49,7 @@ impl Session {
         waiting.into_iter().for_each(|handle| self.ping(handle));
     }
 
-    /// When [`Self::handle_timeout`] wants to be called, at the latest.
+    /// Latest time for the next call of [`Self::handle_timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         if self.ended {
@@ -64,7 +65,7 @@ impl Session {
         pings.chain(logouts).chain(lost).chain(self.function_deadlines()).chain(self.expiry).min()
     }
 
-    /// Lets time pass.
+    /// Handles all timeouts up to `now`.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
         let now = self.now;
@@ -94,7 +95,7 @@ impl Session {
         }
         for handle in quiet {
             self.ping(handle);
-            // A connection that is closing is not pinged: look again later.
+            // A connection that is closing is not pinged: check again later.
             if let Some(conn) = self.conn(handle)
                 && conn.ping.is_none()
             {

@@ -1,4 +1,4 @@
-//! Asynchronous messages: what the target has to say (RFC 7143 §11.9).
+//! Asynchronous messages of the target (RFC 7143 §11.9).
 
 use super::Session;
 use super::connection::ConnState;
@@ -7,8 +7,8 @@ use crate::pdu::{AsyncEvent, AsyncMessage, Itt, Lun};
 use bytes::{BufMut, Bytes, BytesMut};
 
 impl Session {
-    /// Asks the initiator to log a connection out, and to reconnect if it
-    /// likes; cut off after [`super::SessionConfig::logout_timeout`].
+    /// Asks the initiator to log out a connection, and to reconnect if it wants
+    /// to; disconnects it after [`super::SessionConfig::logout_timeout`].
     pub fn request_logout(&mut self, handle: ConnHandle) {
         let seconds = u16::try_from(self.config.logout_timeout.as_secs()).unwrap_or(u16::MAX);
         let deadline = self.now.after(self.config.logout_timeout);
@@ -59,7 +59,7 @@ impl Session {
         }
     }
 
-    /// Asks the initiator to negotiate again on a connection.
+    /// Asks the initiator to renegotiate on a connection.
     pub fn request_negotiation(&mut self, handle: ConnHandle) {
         self.notify(handle, AsyncEvent::NEGOTIATION_REQUESTED, Lun(0), [0, 0, 3], Bytes::new());
     }

@@ -1,10 +1,10 @@
-//! Data-In: cutting read data into PDUs and sequences (RFC 7143 §11.7).
+//! Data-In: splits read data into PDUs and sequences (RFC 7143 §11.7).
 
 use crate::pdu::{DataIn, Itt, Lun, Outgoing, Residual, Ttt};
 use crate::serial::Sn;
 use zgate_store::{FileSpan, Payload};
 
-/// The status that travels in the last Data-In.
+/// The status carried by the last Data-In.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Collapsed {
     pub(crate) status: u8,
@@ -12,7 +12,7 @@ pub(crate) struct Collapsed {
     pub(crate) residual: Residual,
 }
 
-/// Read data as it was sent, so that it can be sent again.
+/// Read data as it was sent, for retransmission.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadLog {
     pub(crate) itt: Itt,
@@ -20,16 +20,16 @@ pub(crate) struct ReadLog {
     pub(crate) data: Vec<Payload>,
     pub(crate) segment_bytes: u32,
     pub(crate) burst_bytes: u32,
-    /// Ask for DataACKs with this tag.
+    /// Request DataACKs with this tag.
     pub(crate) acknowledge: Option<Ttt>,
     pub(crate) collapsed: Option<Collapsed>,
-    /// DataSN up to which the initiator has acknowledged.
+    /// DataSN up to which the initiator acknowledged data.
     pub(crate) acknowledged: u32,
 }
 
 impl ReadLog {
-    /// Cuts the data; `send` gets every PDU whose DataSN is in `range`.
-    /// Returns how many PDUs there are in all.
+    /// Splits the data; passes every PDU whose DataSN is in `range` to `send`.
+    /// Returns the total number of PDUs.
     pub(crate) fn cut(&self, range: std::ops::Range<u32>, mut send: impl FnMut(Outgoing)) -> u32 {
         let total: u64 = self.data.iter().map(|p| p.len() as u64).sum();
         let mut cursor = Cursor { data: &self.data, index: 0, skip: 0 };
@@ -68,7 +68,7 @@ impl ReadLog {
     }
 }
 
-/// Walks through payloads.
+/// Iterates over payloads.
 struct Cursor<'a> {
     data: &'a [Payload],
     index: usize,
@@ -106,7 +106,7 @@ fn slice(payload: &Payload, start: usize, len: usize) -> Payload {
     }
 }
 
-/// The first `len` bytes.
+/// Truncates the payloads to `len` bytes.
 pub(crate) fn truncate(data: &mut Vec<Payload>, len: usize) {
     let total: usize = data.iter().map(Payload::len).sum();
     if total > len {

@@ -1,38 +1,63 @@
-//! How much data may be solicited at once: a write's memory is reserved as a
-//! whole before its first R2T, so that writes under way can always end, and in
-//! order of arrival, so that none waits for a later one.
+//! Limit of solicited data: a write's memory is reserved as a whole before its
+//! first R2T, so that writes in progress can always end, and in order of
+//! arrival, so that none waits for a later one. A session without a reservation
+//! always gets one, and so does its oldest write: a write only ever waits for
+//! an older write of the same session.
 
 use super::Session;
-use super::task::Phase;
+use super::task::{Phase, Task};
 use crate::pdu::Itt;
 
 impl Session {
-    /// Reserves memory for the data of a task. False: it has to wait, and is
-    /// pumped again when its turn comes.
+    /// Reserves memory for the data of a task. Returns false if the task must
+    /// wait; `feed_starved` continues it.
     pub(super) fn reserve(&mut self, itt: Itt) -> bool {
         let first = self.starved.front().copied();
         let (reserved, most) = (self.reserved_bytes, self.config.max_solicited_bytes);
-        let Some(task) = self.tasks.get_mut(&itt) else { return false };
+        let Some(task) = self.tasks.get(&itt) else { return false };
         if task.reserved_bytes > 0 {
             return true;
         }
         let wanted = u64::from(task.gathered_bytes());
-        let fits = reserved == 0 || reserved + wanted <= most;
-        if fits && first.is_none_or(|first| first == itt) {
-            task.reserved_bytes = wanted;
-            self.reserved_bytes += wanted;
-            if first.is_some() {
-                self.starved.pop_front();
+        // Unsolicited data already has its memory.
+        let more = wanted - u64::from(task.gather.received_bytes()).min(wanted);
+        let fits = reserved == 0 || (reserved + wanted <= most && more <= self.memory_room_bytes);
+        let may = (fits && first.is_none_or(|first| first == itt)) || self.is_oldest_write(itt);
+        if !may {
+            if !self.starved.contains(&itt) {
+                self.starved.push_back(itt);
             }
-            return true;
+            return false;
         }
-        if !self.starved.contains(&itt) {
-            self.starved.push_back(itt);
+        self.starved.retain(|waiting| *waiting != itt);
+        if let Some(task) = self.tasks.get_mut(&itt) {
+            task.reserved_bytes = wanted;
         }
-        false
+        self.reserved_bytes += wanted;
+        self.memory_room_bytes = self.memory_room_bytes.saturating_sub(more);
+        true
     }
 
-    /// Goes on with tasks that waited for memory.
+    /// Returns true when every write that has a reservation is younger: an ORDERED one
+    /// among them may be waiting for this one.
+    fn is_oldest_write(&self, itt: Itt) -> bool {
+        let Some(task) = self.tasks.get(&itt) else { return false };
+        let is_ahead = |other: &&Task| {
+            other.reserved_bytes > 0 && !other.orphaned && !other.arrived_after(task)
+        };
+        !self.tasks.values().any(|other| is_ahead(&other))
+    }
+
+    /// Counts the memory that the data of a task occupies now.
+    pub(super) fn count_gathering(&mut self, itt: Itt) {
+        if let Some(task) = self.tasks.get_mut(&itt) {
+            let counted = task.gathering_bytes();
+            let before = std::mem::replace(&mut task.counted_bytes, counted);
+            self.gathering_bytes = self.gathering_bytes - before + counted;
+        }
+    }
+
+    /// Continues tasks that waited for memory.
     pub(crate) fn feed_starved(&mut self) {
         while let Some(&itt) = self.starved.front() {
             let waits = self.tasks.get(&itt).is_some_and(|task| {

@@ -1,5 +1,5 @@
-//! The answer to an R2T that came by RDMA Read (RFC 7145 §7.3.6): no Data-Out,
-//! but the memory that was read.
+//! The answer to an R2T by RDMA Read (RFC 7145 §7.3.6): the memory that was
+//! read, in place of Data-Out PDUs.
 
 use super::Session;
 use super::events::ConnHandle;
@@ -8,18 +8,18 @@ use crate::pdu::{Itt, R2t};
 use crate::time::Timestamp;
 use bytes::Bytes;
 
-/// All that an R2T asked for.
+/// All data that an R2T requested.
 #[derive(Clone, Debug)]
 pub enum Solicited {
-    /// Just that.
+    /// Only the requested data.
     Part(Bytes),
-    /// Everything from the first byte of the command's data to the end of
-    /// what was asked for: what came unsolicited was copied in front of it.
+    /// Everything from the first byte of the command's data to the end of the
+    /// requested range: the unsolicited data was copied in front.
     Front(Bytes),
 }
 
 impl Session {
-    /// Takes what an R2T of a connection asked for.
+    /// Handles the data that an R2T of a connection requested.
     pub fn handle_solicited(
         &mut self,
         handle: ConnHandle,
@@ -40,7 +40,7 @@ impl Session {
         self.progress();
     }
 
-    /// False when the task has ended meanwhile.
+    /// False if the task has ended in the meantime.
     fn place_solicited(&mut self, handle: ConnHandle, r2t: &R2t, data: Solicited) -> bool {
         let Some(task) = self.tasks.get_mut(&r2t.itt) else { return false };
         if task.conn != handle || task.phase != Phase::Collecting {
@@ -63,7 +63,7 @@ impl Session {
         true
     }
 
-    /// Whether a task with this tag is unfinished.
+    /// True if a task with this tag is unfinished.
     #[must_use]
     pub fn has_task(&self, itt: Itt) -> bool {
         self.tasks.contains_key(&itt)

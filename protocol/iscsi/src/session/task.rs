@@ -29,7 +29,7 @@ impl Condition {
     }
 }
 
-/// How a task ends without having been executed.
+/// Result of a task that was not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// CHECK CONDITION.
@@ -38,17 +38,17 @@ pub(crate) enum Failure {
     Status(u8),
 }
 
-/// A run of Data-Out PDUs: the unsolicited one, or the answer to an R2T.
+/// A sequence of Data-Out PDUs: the unsolicited one, or the answer to an R2T.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sequence {
     pub(crate) ttt: Ttt,
     pub(crate) r2t_sn: u32,
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// Where the next PDU must start when PDUs are in order.
+    /// Offset at which the next PDU must start, if PDUs are in order.
     pub(crate) next_offset: u32,
     pub(crate) next_data_sn: u32,
-    /// Bytes that came and were good.
+    /// Undamaged bytes received.
     pub(crate) received: u32,
     /// A PDU was lost or damaged.
     pub(crate) lossy: bool,
@@ -69,14 +69,14 @@ impl Sequence {
     }
 }
 
-/// Where a task is.
+/// Phase of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Waiting for its turn or its data.
+    /// Waiting for its CmdSN or its data.
     Collecting,
-    /// The owner has it.
+    /// Delivered to the owner.
     Delivered,
-    /// The owner has it, and nobody wants the result.
+    /// Delivered to the owner; the result will be discarded.
     Aborting,
 }
 
@@ -87,9 +87,9 @@ pub(crate) struct Task {
     pub(crate) conn: ConnHandle,
     pub(crate) command: ScsiCommand,
     pub(crate) phase: Phase,
-    /// Its CmdSN's turn has come.
+    /// Its CmdSN has been reached.
     pub(crate) ordered: bool,
-    /// A task management function will end it: no R2Ts, no delivery.
+    /// A task management function will end the task: no R2Ts, no delivery.
     pub(crate) doomed: bool,
     pub(crate) failure: Option<Failure>,
     pub(crate) gather: Gather,
@@ -100,7 +100,9 @@ pub(crate) struct Task {
     pub(crate) recoveries: u32,
     /// Memory reserved for its data, in bytes.
     pub(crate) reserved_bytes: u64,
-    /// Its connection is gone, and it waits for a new allegiance.
+    /// Share of the session's `gathering_bytes`, in bytes.
+    pub(crate) counted_bytes: u64,
+    /// Its connection is closed, and the task waits for a new allegiance.
     pub(crate) orphaned: bool,
     /// A result that waits for a new allegiance.
     pub(crate) finished: Option<Completion>,
@@ -124,6 +126,7 @@ impl Task {
             next_r2t_sn: 0,
             recoveries: 0,
             reserved_bytes: 0,
+            counted_bytes: 0,
             orphaned: false,
             finished: None,
         }
@@ -134,9 +137,18 @@ impl Task {
         if self.command.write { self.command.expected_bytes } else { 0 }
     }
 
-    /// How much of it is gathered.
+    /// Bytes gathered of the data to the target.
     pub(crate) fn gathered_bytes(&self) -> u32 {
         self.write_bytes().min(MAX_GATHERED_BYTES)
+    }
+
+    /// Memory that its data occupies, or may occupy at any moment, before the
+    /// command is delivered; in bytes.
+    pub(crate) fn gathering_bytes(&self) -> u64 {
+        match self.phase {
+            Phase::Collecting => self.reserved_bytes.max(self.gather.received_bytes().into()),
+            Phase::Delivered | Phase::Aborting => 0,
+        }
     }
 
     /// Expected length of the data to the initiator.
@@ -152,26 +164,30 @@ impl Task {
         self.command.read && self.command.write
     }
 
-    /// Whether it takes a place in the command window.
+    /// True if the task occupies a place in the command window.
     pub(crate) fn is_counted(&self) -> bool {
         self.ordered && !self.command.immediate
     }
 
-    /// Whether SAM-5 §8.8 keeps this task waiting until `other` has ended.
-    pub(crate) fn is_behind(&self, other: &Self) -> bool {
-        let ordered = |task: &Self| task.command.attribute == TaskAttribute::Ordered;
-        let arrived_later = match self.is_counted() && other.is_counted() {
+    /// Returns true if it came later than `other`, in the order of commands.
+    pub(crate) fn arrived_after(&self, other: &Self) -> bool {
+        match self.is_counted() && other.is_counted() {
             true => self.command.cmd_sn.after(other.command.cmd_sn),
             false => Sn(self.tag.serial).after(Sn(other.tag.serial)),
-        };
-        arrived_later
+        }
+    }
+
+    /// True if SAM-5 §8.8 delays this task until `other` has ended.
+    pub(crate) fn is_behind(&self, other: &Self) -> bool {
+        let ordered = |task: &Self| task.command.attribute == TaskAttribute::Ordered;
+        self.arrived_after(other)
             && other.ordered
             && self.command.lun == other.command.lun
             && self.command.attribute != TaskAttribute::HeadOfQueue
             && (ordered(self) || ordered(other))
     }
 
-    /// Notes a failure; the first one counts.
+    /// Records a failure; only the first one has an effect.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
         self.to_request.clear();

@@ -2,30 +2,15 @@
 //! still change (RFC 7143 §6.4, §11.10-11, Appendix C).
 
 use super::Session;
+use super::connection::TextExchange;
 use super::events::{CloseReason, ConnHandle, Event, SendTargets, TextTag};
 use crate::access::TargetListing;
 use crate::limits::MAX_TEXT_ANSWER_BYTES;
 use crate::login::{Negotiation, Offer, Place};
 use crate::names::IscsiName;
-use crate::pdu::{Frame, Itt, Lun, RejectReason, TextRequest, TextResponse, Ttt};
+use crate::pdu::{Frame, RejectReason, TextRequest, TextResponse, Ttt};
 use crate::text::{TextGather, TextWriter, parse_text};
 use bytes::Bytes;
-
-/// The one text exchange a connection may have open.
-#[derive(Debug)]
-pub(crate) struct TextExchange {
-    serial: u32,
-    itt: Itt,
-    lun: Lun,
-    /// What the initiator must send to go on.
-    ttt: Ttt,
-    /// The initiator has nothing more to say.
-    is_final: bool,
-    gather: TextGather,
-    answer: TextWriter,
-    /// Answer text still to be sent.
-    rest: Bytes,
-}
 
 impl Session {
     pub(super) fn text_request(&mut self, handle: ConnHandle, pdu: TextRequest, frame: &Frame) {
@@ -72,7 +57,7 @@ impl Session {
         }
     }
 
-    /// Settles the keys of one request; `None` when it must be rejected.
+    /// Negotiates the keys of one request; `None` if it must be rejected.
     fn handle_keys(&mut self, handle: ConnHandle, text: &[u8]) -> Option<()> {
         let pairs = parse_text(text).ok()?;
         let (targets, others): (Vec<_>, Vec<_>) =
@@ -101,7 +86,7 @@ impl Session {
         Some(())
     }
 
-    /// RFC 7143 Appendix C. `All` is answered in normal sessions, too: see
+    /// RFC 7143 Appendix C. `All` is also answered in normal sessions: see
     /// docs/spec-exceptions/iscsi-sendtargets-all.md.
     fn send_targets_scope(&self, value: &str) -> Option<SendTargets> {
         match (value, &self.key.target) {
@@ -115,7 +100,8 @@ impl Session {
         }
     }
 
-    /// Answers [`Event::SendTargets`] with what the initiator may know of.
+    /// Answers [`Event::SendTargets`] with the targets that the initiator may
+    /// see.
     pub fn answer_send_targets(&mut self, tag: TextTag, targets: &[TargetListing]) {
         let Some(conn) = self.conn(tag.conn) else { return };
         let Some(exchange) = conn.text.as_mut().filter(|text| text.serial == tag.serial) else {
@@ -134,7 +120,7 @@ impl Session {
         self.send_text(tag.conn);
     }
 
-    /// Sends as much of the answer as one PDU takes.
+    /// Sends as much of the answer as fits in one PDU.
     fn send_text(&mut self, handle: ConnHandle) {
         let (fresh, most) = (self.fresh_ttt(), self.control_data_bytes(handle));
         let Some(conn) = self.conn(handle) else { return };
@@ -153,7 +139,7 @@ impl Session {
         conn.send_status(stat_sn, itt, pdu, None);
     }
 
-    /// Closes a connection because its stream can no longer be followed
+    /// Closes a connection whose stream can no longer be decoded
     /// ([`crate::framing::FramingError`]).
     pub fn handle_framing_error(&mut self, handle: ConnHandle, now: crate::time::Timestamp) {
         self.now = self.now.max(now);

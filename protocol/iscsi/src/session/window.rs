@@ -5,23 +5,23 @@ use crate::serial::Sn;
 use crate::session::{ConnHandle, TaskTag};
 use std::collections::BTreeMap;
 
-/// A numbered PDU that came before its turn.
+/// A numbered PDU received before its turn.
 #[derive(Debug)]
 pub(crate) enum Early {
     /// A SCSI command, already in the task table.
     Command(TaskTag),
     /// Any other PDU.
     Pdu(ConnHandle, Box<Frame>),
-    /// One that needs nothing more: rejected, aborted, or taken for received.
+    /// A PDU that needs no action: rejected, aborted, or counted as received.
     Void,
 }
 
-/// What to do with a number.
+/// Handling of a PDU by its CmdSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It is next.
+    /// The next one: execute it.
     Now,
-    /// Keep it.
+    /// Keep it for later.
     Later,
     /// Outside the window or seen before: ignore it silently.
     Ignore,
@@ -45,18 +45,18 @@ impl Window {
         self.expected
     }
 
-    /// How many commands it can hold.
+    /// Capacity of the window, in commands.
     pub(crate) fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// MaxCmdSN as the initiator knows it.
+    /// The MaxCmdSN sent to the initiator.
     pub(crate) fn max(&self) -> Sn {
         self.max
     }
 
-    /// MaxCmdSN for the next PDU, with `occupied` places taken by commands
-    /// that are unfinished. Never goes back.
+    /// MaxCmdSN for the next PDU, with `occupied` places taken by unfinished
+    /// commands. Never decreases.
     pub(crate) fn advertise(&mut self, occupied: u32) -> Sn {
         let candidate = self.expected.plus(self.depth - self.depth.min(occupied)).plus(u32::MAX);
         if candidate.after(self.max) {
@@ -86,26 +86,26 @@ impl Window {
         self.early.insert(sn.0, early);
     }
 
-    /// The PDU whose turn has come, counted as received.
+    /// The PDU whose CmdSN is next, counted as received.
     pub(crate) fn pop_ready(&mut self) -> Option<Early> {
         let early = self.early.remove(&self.expected.0)?;
         self.advance();
         Some(early)
     }
 
-    /// Whether a number has not come yet but may.
+    /// True if a number is inside the window and was not received yet.
     pub(crate) fn is_awaited(&self, sn: Sn) -> bool {
         self.turn(sn) != Turn::Ignore
     }
 
-    /// Takes a number for received, whatever it was.
+    /// Counts a number as received, whatever its PDU was.
     pub(crate) fn plug(&mut self, sn: Sn) {
         if !sn.before(self.expected) && !sn.after(self.max) {
             self.early.insert(sn.0, Early::Void);
         }
     }
 
-    /// Drops what a closed connection had queued.
+    /// Drops the queued PDUs of a closed connection.
     pub(crate) fn drop_connection(&mut self, conn: ConnHandle) {
         for early in self.early.values_mut() {
             if matches!(early, Early::Pdu(from, _) if *from == conn) {

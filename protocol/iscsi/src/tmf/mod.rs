@@ -10,21 +10,21 @@ use crate::serial::Sn;
 use crate::session::{ConnHandle, Event, FunctionTag, Session, Task, TaskTag};
 use crate::time::Timestamp;
 
-/// How far a function has come.
+/// State of a function.
 #[derive(Debug)]
 enum Step {
     /// Waits for earlier commands and for data under way
     /// (RFC 7143 §4.2.3.3 a, b).
     Gathering,
-    /// The owner carries it out (c).
+    /// Passed to the owner for execution (c).
     Announced,
     /// Waits for the affected tasks to end.
     Draining(TaskResult),
-    /// Waits for the statuses sent before to be acknowledged (d).
+    /// Waits for the acknowledgement of the statuses sent before (d).
     Fenced(TaskResult, Vec<(ConnHandle, Sn)>),
 }
 
-/// A function under way.
+/// A function in progress.
 #[derive(Debug)]
 pub(crate) struct Function {
     tag: FunctionTag,
@@ -32,7 +32,7 @@ pub(crate) struct Function {
     request: TaskRequest,
     affected: Vec<TaskTag>,
     step: Step,
-    /// When the tasks must have ended, from when they were aborted.
+    /// Time by which the aborted tasks must have ended.
     deadline: Option<Timestamp>,
 }
 
@@ -41,14 +41,14 @@ impl Function {
         self.request.itt
     }
 
-    /// Whether it waits for aborted tasks to end.
+    /// True if the function waits for aborted tasks to end.
     fn awaits_tasks(&self) -> bool {
         matches!(self.step, Step::Announced | Step::Draining(_))
     }
 
-    /// Whether it ends this task.
+    /// True if the function ends this task.
     fn covers(&self, task: &Task) -> bool {
-        // Immediate commands have no place in the order but their arrival.
+        // Immediate commands are ordered by arrival only.
         let earlier = match task.command.immediate {
             true => Sn(task.tag.serial).before(Sn(self.tag.0)),
             false => task.command.cmd_sn.before(self.request.cmd_sn),
@@ -59,7 +59,7 @@ impl Function {
     }
 }
 
-/// Which tasks of the session a multi-task function ends.
+/// Tasks of the session that a multi-task function ends.
 #[derive(Clone, Copy)]
 enum Scope {
     Unit(Lun),
@@ -153,8 +153,8 @@ impl Session {
         let referenced =
             self.tasks.get(&request.referenced).filter(|task| task.command.lun == request.lun);
         let Some(task) = referenced else {
-            // A command that is still on its way is taken for received, and
-            // never will be executed.
+            // A command that has not arrived yet is counted as received, and
+            // will never be executed.
             let coming = self.window.is_awaited(request.ref_cmd_sn)
                 && request.ref_cmd_sn.before(request.cmd_sn);
             let result =
@@ -178,8 +178,8 @@ impl Session {
     }
 
     fn start_many(&mut self, handle: ConnHandle, request: TaskRequest) {
-        // RFC 7143 §4.2.3.3 b: what has not come yet can be taken for received
-        // when the whole target is reset.
+        // RFC 7143 §4.2.3.3 b: commands that have not arrived yet can be
+        // counted as received if the whole target is reset.
         self.start(handle, request, Step::Gathering, Vec::new());
         let Some(function) = self.functions.last() else { return };
         for task in self.tasks.values_mut() {
@@ -196,13 +196,13 @@ impl Session {
         }
     }
 
-    /// Whether a function under way ends a task that is just arriving.
+    /// True if a function in progress ends a task that has just arrived.
     pub(crate) fn is_doomed(&self, task: &Task) -> bool {
         let gathering = |f: &&Function| matches!(f.step, Step::Gathering);
         self.functions.iter().filter(gathering).any(|f| f.covers(task))
     }
 
-    /// Tells that the owner has carried out [`Event::Function`].
+    /// Reports that the owner has carried out [`Event::Function`].
     pub fn function_done(&mut self, tag: FunctionTag, result: TaskResult) {
         if let Some(function) = self.functions.iter_mut().find(|f| f.tag == tag)
             && matches!(function.step, Step::Announced)
@@ -212,13 +212,13 @@ impl Session {
         }
     }
 
-    /// When the functions that wait for tasks are given up.
+    /// Times at which functions that wait for tasks are given up.
     pub(crate) fn function_deadlines(&self) -> impl Iterator<Item = Timestamp> {
         self.functions.iter().filter(|function| function.awaits_tasks()).filter_map(|f| f.deadline)
     }
 
-    /// Rejects the functions whose tasks have not ended in time: they may still write, so
-    /// that "complete" would be untrue (RFC 7143 §11.6.1).
+    /// Rejects the functions whose tasks have not ended in time: the tasks may
+    /// still write, so that "complete" would be untrue (RFC 7143 §11.6.1).
     pub(crate) fn expire_functions(&mut self) {
         let now = self.now;
         let is_late =
@@ -229,7 +229,7 @@ impl Session {
         }
     }
 
-    /// Forgets the functions of a connection that is gone.
+    /// Removes the functions of a closed connection.
     pub(crate) fn forget_functions(&mut self, handle: ConnHandle) {
         self.functions.retain(|f| f.conn != handle);
         let functions = std::mem::take(&mut self.functions);
@@ -266,7 +266,7 @@ impl Session {
     }
 }
 
-/// RFC 7144 §6.2: "succeeded" when it is there, "complete" when not.
+/// RFC 7144 §6.2: "succeeded" if it exists, "complete" if not.
 fn found(known: bool) -> TaskResult {
     if known { TaskResult::SUCCEEDED } else { TaskResult::COMPLETE }
 }

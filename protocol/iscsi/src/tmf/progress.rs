@@ -1,11 +1,11 @@
-//! The order of RFC 7143 §4.2.3.3, step by step.
+//! The steps of RFC 7143 §4.2.3.3, in order.
 
 use super::{Function, Step, is_target_reset, scope};
 use crate::pdu::{TaskFunction, Ttt};
 use crate::session::{CloseReason, EndReason, Event, Phase, Session};
 
 impl Session {
-    /// Moves every function on as far as it goes.
+    /// Advances every function as far as possible.
     pub(crate) fn progress_functions(&mut self) {
         let mut at = 0;
         while at < self.functions.len() {
@@ -18,7 +18,7 @@ impl Session {
         }
     }
 
-    /// True when the function is done and removed.
+    /// Returns true if the function is complete and removed.
     fn progress_function(&mut self, at: usize) -> bool {
         let Some(function) = self.functions.get(at) else { return false };
         match &function.step {
@@ -53,7 +53,7 @@ impl Session {
                 let unacknowledged: Vec<_> =
                     fence.iter().filter(open).map(|(handle, _)| *handle).collect();
                 if !unacknowledged.is_empty() {
-                    // RFC 7143 §4.2.3.3 d: a NOP-In may ask for it.
+                    // RFC 7143 §4.2.3.3 d: a NOP-In may request it.
                     unacknowledged.into_iter().for_each(|handle| self.ping(handle));
                     return false;
                 }
@@ -72,14 +72,14 @@ impl Session {
         }
     }
 
-    /// Whether all earlier commands have come, and all data that was asked
-    /// for. A reset of the whole target waits for no command.
+    /// True if all earlier commands and all solicited data have arrived. A
+    /// reset of the whole target waits for no command.
     fn has_gathered(&self, function: &Function) -> bool {
         let request = &function.request;
         let commands_came =
             is_target_reset(request.function) || !self.window.expected().before(request.cmd_sn);
         let answers = |task: &crate::session::Task| {
-            // A task whose connection is gone will get no more data.
+            // A task whose connection is closed will get no more data.
             task.phase == Phase::Collecting
                 && !task.orphaned
                 && task.sequences.iter().any(|sequence| sequence.ttt != Ttt::NONE)

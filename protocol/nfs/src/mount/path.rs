@@ -1,27 +1,27 @@
-//! From a path in MNT to a directory of an export.
+//! From the path in MNT to a directory of an export.
 
-use super::wire::MountStatus;
 use crate::namespace::policy::Refusal;
 use crate::namespace::{Entry, Export, Namespace, Place};
 use crate::runtime::Call;
 use std::sync::Arc;
+use zgate_nfs_wire::mount::MountStatus;
 use zgate_rpc::{AuthSys, Credential};
 use zgate_store::attr::FileKind;
 
-/// The ordinary identity "nobody", for credentials of a flavour that an
-/// export does not accept: MNT is asked to learn the accepted ones.
+/// Identity "nobody", for credentials of a flavour that an export does not
+/// accept: clients call MNT to learn the accepted ones.
 const NOBODY: u32 = 65_534;
 
-/// An export and what of the path is left below its root.
+/// An export and the part of the path below its root.
 #[derive(Clone, Debug)]
 pub struct Target<'p> {
     /// The export.
     pub export: Arc<Export>,
-    /// The names still to be looked up.
+    /// Names not looked up yet.
     pub rest: Vec<&'p [u8]>,
 }
 
-/// The names of a path. Empty ones and `.` mean nothing.
+/// Splits a path into names. Empty names and `.` are skipped.
 ///
 /// # Errors
 /// [`MountStatus::Inval`] for a path that is not absolute, or holds NUL or
@@ -35,9 +35,9 @@ pub fn components(path: &[u8]) -> Result<Vec<&[u8]>, MountStatus> {
     if names.iter().any(|name| *name == b"..") { Err(MountStatus::Inval) } else { Ok(names) }
 }
 
-/// Finds the export a path lies in: by pseudo path first, then by the path
-/// the store was opened at; the longest match counts. Exports not offered
-/// over NFSv3 do not exist here.
+/// Finds the export that contains a path: by pseudo path first, then by the
+/// path the store was opened at; the longest match wins. Exports not offered
+/// over NFSv3 are ignored.
 #[must_use]
 pub fn find<'p>(namespace: &Namespace, names: &[&'p [u8]]) -> Option<Target<'p>> {
     let by = |path_of: fn(&Export) -> &str| {
@@ -67,7 +67,7 @@ pub fn flavors(export: &Export, call: &Call) -> Vec<u32> {
         .collect()
 }
 
-/// Lets a caller in, if need be as nobody.
+/// Admits a caller, if necessary as nobody.
 ///
 /// # Errors
 /// [`MountStatus::Acces`].
@@ -82,12 +82,12 @@ pub fn enter(export: &Export, call: &Call) -> Result<Entry, MountStatus> {
     .map_err(|_| MountStatus::Acces)
 }
 
-/// Walks the rest of the path. Symbolic links are not followed: where they
-/// lead is the client's business.
+/// Looks up the rest of the path. Symbolic links are not followed: the client
+/// resolves them.
 ///
 /// # Errors
-/// [`MountStatus::NotDir`] when it does not end at a directory, else the
-/// store's verdict.
+/// [`MountStatus::NotDir`] if the path does not end at a directory, otherwise
+/// the store's error.
 pub async fn walk(target: &Target<'_>, entry: &Entry) -> Result<Place, MountStatus> {
     let store = &target.export.store;
     let mut node = store.root();

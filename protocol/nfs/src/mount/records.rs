@@ -1,5 +1,5 @@
-//! Who mounted what, for DUMP. Informational only (RFC 1813 §5.2.2): clients
-//! that crash never unmount, so the oldest records give way.
+//! Records of mounts, for DUMP. Informational only (RFC 1813 §5.2.2): clients
+//! that crash never unmount, so the oldest records are dropped.
 
 use crate::limits::MAX_MOUNT_RECORDS;
 use std::collections::VecDeque;
@@ -11,18 +11,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct MountRecord {
     /// The client.
     pub client: IpAddr,
-    /// The path it asked for.
+    /// The requested path.
     pub path: Vec<u8>,
 }
 
-/// All mounts remembered, oldest first.
+/// All recorded mounts, oldest first.
 #[derive(Debug, Default)]
 pub struct MountRecords {
     records: Mutex<VecDeque<MountRecord>>,
 }
 
 impl MountRecords {
-    /// Remembers a mount.
+    /// Records a mount.
     pub fn add(&self, record: MountRecord) {
         let mut records = self.lock();
         if records.contains(&record) {
@@ -34,12 +34,12 @@ impl MountRecords {
         records.push_back(record);
     }
 
-    /// Forgets a mount.
+    /// Removes a mount.
     pub fn remove(&self, record: &MountRecord) {
         self.lock().retain(|known| known != record);
     }
 
-    /// Forgets all mounts of a client.
+    /// Removes all mounts of a client.
     pub fn remove_client(&self, client: IpAddr) {
         self.lock().retain(|known| known.client != client);
     }

@@ -4,12 +4,12 @@ use super::policy::ClientRule;
 use std::sync::Arc;
 use zgate_store::FileStore;
 
-/// Number of an export inside file handles; stable over restarts (derived
-/// from the pseudo path unless the config names an fsid).
+/// Number of an export inside file handles; stable over restarts (derived from
+/// the pseudo path unless the configuration sets an fsid).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExportId(pub u32);
 
-/// Which protocol versions an export is offered over.
+/// Protocol versions over which an export is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
     /// NFSv3.
@@ -27,15 +27,15 @@ impl Versions {
 pub struct Export {
     /// Its number.
     pub id: ExportId,
-    /// Where it hangs in the pseudo file system; normalized, absolute.
+    /// Path in the pseudo file system; normalized, absolute.
     pub pseudo_path: String,
     /// The path the store was opened at, for `status` and MOUNT.
     pub source: String,
     /// The tree.
     pub store: Arc<dyn FileStore>,
-    /// Who may enter, first match wins; empty: nobody.
+    /// Access rules, first match wins; empty: no access.
     pub clients: Vec<ClientRule>,
-    /// Refuses every modification, whatever the client rule says.
+    /// Refuses every modification, regardless of the client rule.
     pub read_only: bool,
     /// Largest READ or WRITE in bytes.
     pub max_transfer_bytes: u32,
@@ -45,17 +45,17 @@ pub struct Export {
     pub tcp: bool,
     /// Offered over RDMA.
     pub rdma: bool,
-    /// Whether delegations are given.
+    /// Grant delegations.
     pub delegations: bool,
-    /// Whether they come with time stamps where clients ask for that
-    /// (RFC 9754).
+    /// Grant delegations with time stamps where clients request them (RFC
+    /// 9754).
     pub delegated_times: bool,
-    /// Only clients that call from a port below 1024 may enter.
+    /// Only clients that call from a port below 1024 have access.
     pub reserved_port_only: bool,
 }
 
 impl Export {
-    /// Whether delegations with time stamps are given.
+    /// Returns whether delegations with time stamps are granted.
     #[must_use]
     pub fn gives_delegated_times(&self) -> bool {
         self.delegations && self.delegated_times

@@ -1,33 +1,18 @@
-//! File handles as clients hold them: `[tag][3 reserved zero bytes][export
-//! id: 4 bytes][node handle]`. Tag `TAG_NODE` names an object of a store,
-//! `TAG_PSEUDO` a directory of the pseudo file system by its id.
+//! Wire format of file handles:
+//! `[tag][3 reserved zero bytes][export id: 4 bytes][node handle]`. Tag
+//! `TAG_NODE` names an object of a store, `TAG_PSEUDO` a directory of the
+//! pseudo file system by its id.
 
 use super::export::ExportId;
 use super::pseudo::PseudoId;
-use crate::limits::{FH_PREFIX_BYTES, MAX_FH_BYTES};
+use crate::limits::FH_PREFIX_BYTES;
+use zgate_nfs_wire::v4::Fh;
 use zgate_store::NodeHandle;
-use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 
 const TAG_NODE: u8 = 0x5a;
 const TAG_PSEUDO: u8 = 0x5b;
 
-/// A file handle on the wire, not yet looked into.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Fh(pub Vec<u8>);
-
-impl Encode for Fh {
-    fn encode(&self, e: &mut Encoder) {
-        e.opaque(&self.0);
-    }
-}
-
-impl Decode for Fh {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        d.opaque(MAX_FH_BYTES).map(|bytes| Self(bytes.to_vec()))
-    }
-}
-
-/// What a file handle names.
+/// The object that a file handle names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// A directory of the pseudo file system.
@@ -37,7 +22,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Reads a handle; `None` when it was never one of ours.
+    /// Decodes a handle; `None` if this server cannot have issued it.
     #[must_use]
     pub fn parse(raw: &[u8]) -> Option<Self> {
         if raw.len() < FH_PREFIX_BYTES || raw[1..4] != [0; 3] {

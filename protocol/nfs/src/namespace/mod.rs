@@ -1,5 +1,5 @@
-//! One tree out of many exports: the pseudo file system (RFC 8881 §7.3), who
-//! may enter an export and as whom, and the file handles clients hold.
+//! Joins the exports into one tree: the pseudo file system (RFC 8881 §7.3),
+//! access rules and identities of an export, and file handles.
 
 pub mod export;
 pub mod fh;
@@ -8,7 +8,7 @@ pub mod pseudo;
 pub mod stable_names;
 
 pub use export::{Export, ExportId};
-pub use fh::{Fh, Place};
+pub use fh::Place;
 pub use policy::{ClientRule, Entry, Squash};
 pub use pseudo::{Namespace, PseudoId};
 pub use stable_names::StableNames;

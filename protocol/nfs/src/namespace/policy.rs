@@ -1,4 +1,4 @@
-//! Who may enter an export, and under which identity.
+//! Access rules of an export, and the identity under which a client acts.
 
 use super::export::Export;
 use crate::runtime::Peer;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use zgate_rpc::Credential;
 use zgate_store::Caller;
 
-/// Which identities are replaced by the anonymous one.
+/// Identities that are replaced by the anonymous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Squash {
     /// None.
@@ -19,43 +19,14 @@ pub enum Squash {
     All,
 }
 
-/// Leading bits of an IPv6 address that say it is an IPv4 address (RFC 4291
-/// §2.5.5.2).
-const MAPPED_PREFIX_BITS: u8 = 96;
-
-/// A network or a single host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    /// Its address.
-    pub address: IpAddr,
-    /// Leading bits that must agree.
-    pub prefix_bits: u8,
-}
-
-impl Network {
-    /// Whether `address` lies in it. IPv4-mapped IPv6 addresses count as IPv4,
-    /// and so does a mapped network.
-    #[must_use]
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let mapped_bits = match (self.address, self.address.to_canonical()) {
-            (IpAddr::V6(_), IpAddr::V4(_)) => MAPPED_PREFIX_BITS,
-            _ => 0,
-        };
-        let network = match self.prefix_bits.checked_sub(mapped_bits) {
-            Some(bits) => IpNet::new(self.address.to_canonical(), bits),
-            // Wider than all IPv4 addresses: a network of IPv6 addresses.
-            None => IpNet::new(self.address, self.prefix_bits),
-        };
-        network.is_ok_and(|network| network.contains(&address.to_canonical()))
-    }
-}
-
-/// What one set of clients may do.
+/// Access of one set of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRule {
-    /// Which clients; empty matches everyone.
-    pub networks: Vec<Network>,
-    /// May modify.
+    /// The clients; empty matches everyone. IPv4-mapped IPv6 addresses are
+    /// compared as IPv4 addresses, so a network of them is stored as the IPv4
+    /// network.
+    pub networks: Vec<IpNet>,
+    /// Modifications are allowed.
     pub writable: bool,
     /// Identity mapping.
     pub squash: Squash,
@@ -70,12 +41,15 @@ pub struct ClientRule {
 }
 
 impl ClientRule {
-    /// Whether the rule is about the host.
-    fn matches(&self, address: IpAddr) -> bool {
-        self.networks.is_empty() || self.networks.iter().any(|network| network.contains(address))
+    /// True for a host that the rule names.
+    #[must_use]
+    pub fn matches(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.networks.is_empty() || self.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// Everyone may read and write as themselves; for tests and the demo.
+    /// Read and write access for everyone under their own identity; for tests
+    /// and the demo.
     #[must_use]
     pub fn open_to_all() -> Self {
         Self {
@@ -90,27 +64,28 @@ impl ClientRule {
     }
 }
 
-/// A granted entrance.
+/// Granted access to an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The identity to act under.
+    /// The identity of the caller.
     pub who: Caller,
-    /// Whether modifications are allowed.
+    /// True if modifications are allowed.
     pub writable: bool,
 }
 
-/// Why a client may not enter.
+/// Reason why access is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No rule names this client or transport: to it the export does not exist.
+    /// No rule names this client or transport: the export is invisible to it.
     NotListed,
-    /// The flavour is not accepted here (NFS4ERR_WRONGSEC).
+    /// The flavour is not accepted (NFS4ERR_WRONGSEC).
     WrongFlavor,
-    /// The call comes from a port that any user of the host may open.
+    /// The call comes from an unprivileged port.
     UnprivilegedPort,
 }
 
-/// Ports below are the host's own: programs need privilege to call from one.
+/// Lowest unprivileged port: programs need privileges to call from a port
+/// below.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 
 impl Export {
@@ -123,19 +98,19 @@ impl Export {
         self.clients.iter().find(|rule| rule.matches(peer.address))
     }
 
-    /// Whether any rule names the host, over whatever transport.
+    /// True if any rule names the host, over any transport.
     #[must_use]
     pub fn names_host(&self, address: IpAddr) -> bool {
         self.clients.iter().any(|rule| rule.matches(address))
     }
 
-    /// Whether any rule names the client, whatever its port and flavour.
+    /// True if any rule names the client, regardless of port and flavour.
     #[must_use]
     pub fn names(&self, peer: &Peer) -> bool {
         self.rule_for(peer).is_some()
     }
 
-    /// Decides whether and how `peer` with `credential` enters.
+    /// Decides about the access of `peer` with `credential`.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -175,18 +150,15 @@ mod tests {
 
     #[test]
     fn networks_match_by_prefix() {
-        let net = Network { address: "10.1.0.0".parse().unwrap(), prefix_bits: 16 };
-        assert!(net.contains("10.1.200.3".parse().unwrap()));
-        assert!(net.contains("::ffff:10.1.2.3".parse().unwrap()));
-        assert!(!net.contains("10.2.0.1".parse().unwrap()));
-        assert!(!net.contains("fe80::1".parse().unwrap()));
-        let mapped = Network { address: "::ffff:10.1.0.0".parse().unwrap(), prefix_bits: 112 };
-        assert!(mapped.contains("10.1.2.3".parse().unwrap()));
-        assert!(!mapped.contains("10.2.0.1".parse().unwrap()));
-        let wide = Network { address: "::ffff:10.1.0.0".parse().unwrap(), prefix_bits: 8 };
-        assert!(!wide.contains("10.1.2.3".parse().unwrap()));
-        let all = Network { address: "0.0.0.0".parse().unwrap(), prefix_bits: 0 };
-        assert!(all.contains("1.2.3.4".parse().unwrap()));
+        let within = |network: &str, address: &str| {
+            let networks = vec![network.parse().unwrap()];
+            ClientRule { networks, ..ClientRule::open_to_all() }.matches(address.parse().unwrap())
+        };
+        assert!(within("10.1.0.0/16", "10.1.200.3"));
+        assert!(within("10.1.0.0/16", "::ffff:10.1.2.3"));
+        assert!(!within("10.1.0.0/16", "10.2.0.1"));
+        assert!(!within("10.1.0.0/16", "fe80::1"));
+        assert!(within("0.0.0.0/0", "1.2.3.4"));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The pseudo file system: directories that join the exports under one root.
 
 use super::export::{Export, ExportId};
-use std::collections::{BTreeMap, HashMap};
+use super::policy::ClientRule;
+use ahash::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,10 +12,10 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PseudoId(pub u32);
 
-/// The root of everything.
+/// The root of the pseudo file system.
 pub const ROOT: PseudoId = PseudoId(1);
 
-/// What a pseudo directory's child is.
+/// Child of a pseudo directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Child {
     /// Another pseudo directory.
@@ -33,12 +35,15 @@ struct Directory {
 #[derive(Debug)]
 pub struct Namespace {
     exports: HashMap<ExportId, Arc<Export>>,
-    /// The pseudo directory an export hangs in (`None`: it is the root).
+    /// The pseudo directory that contains an export (`None`: the export is the
+    /// root).
     covered: HashMap<ExportId, PseudoId>,
     directories: HashMap<PseudoId, Directory>,
     /// An export with the pseudo path `/`.
     root_export: Option<ExportId>,
-    /// Counts reloads; the `change` of every pseudo directory.
+    /// Client rules of configured exports that are absent now.
+    absent_clients: Vec<ClientRule>,
+    /// Number of reloads; the `change` of every pseudo directory.
     pub generation: u64,
 }
 
@@ -47,7 +52,7 @@ pub struct Namespace {
 #[error("export {0}: its pseudo path lies inside or equals that of another export")]
 pub struct PathConflict(pub String);
 
-/// A number for a path: FNV-1a folded to 31 bits, never small.
+/// A number for a path: FNV-1a folded to 31 bits, above the reserved ones.
 fn number_of(path: &str) -> u32 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in path.bytes() {
@@ -71,10 +76,11 @@ impl Namespace {
     /// [`PathConflict`] when one export's pseudo path is a prefix of another's.
     pub fn new(exports: Vec<Arc<Export>>, generation: u64) -> Result<Self, PathConflict> {
         let mut namespace = Self {
-            exports: HashMap::new(),
-            covered: HashMap::new(),
-            directories: HashMap::from([(ROOT, Directory::default())]),
+            exports: HashMap::default(),
+            covered: HashMap::default(),
+            directories: HashMap::from_iter([(ROOT, Directory::default())]),
             root_export: None,
+            absent_clients: Vec::new(),
             generation,
         };
         for export in exports {
@@ -136,23 +142,32 @@ impl Namespace {
         self.exports.values()
     }
 
-    /// Whether any export offered over NFSv4 names this client. One that none
-    /// names has nothing to do here.
+    /// True if any export offered over NFSv4 names this client.
     #[must_use]
     pub fn names(&self, peer: &crate::runtime::Peer) -> bool {
         self.exports.values().any(|export| export.versions.v4.contains(&true) && export.names(peer))
     }
 
-    /// Whether any export names the host, whatever the protocol version,
-    /// transport, port and flavour. A host that none names may connect, and is
-    /// given nothing. IPv4-mapped IPv6 addresses count as IPv4.
+    /// Counts the hosts of these client rules as named by an export: their
+    /// exports are configured, but absent for now. Otherwise such a client
+    /// would be refused as unknown instead of being told that its file handle
+    /// is stale.
+    #[must_use]
+    pub fn with_absent_clients(self, absent_clients: Vec<ClientRule>) -> Self {
+        Self { absent_clients, ..self }
+    }
+
+    /// True if any export names the host, regardless of protocol version,
+    /// transport, port and flavour. A host that none names may connect, but has
+    /// no access. IPv4-mapped IPv6 addresses count as IPv4.
     #[must_use]
     pub fn names_host(&self, address: IpAddr) -> bool {
         self.exports.values().any(|export| export.names_host(address))
+            || self.absent_clients.iter().any(|rule| rule.matches(address))
     }
 
-    /// Whether a pseudo directory leads to any export that names this client.
-    /// One that does not is none of its business.
+    /// True if a pseudo directory leads to any export that names this client.
+    /// Other directories are hidden from the client.
     #[must_use]
     pub fn leads_somewhere(&self, id: PseudoId, peer: &crate::runtime::Peer) -> bool {
         let Some(directory) = self.directories.get(&id) else { return false };
@@ -162,13 +177,13 @@ impl Namespace {
         })
     }
 
-    /// What the root file handle names.
+    /// The object of the root file handle.
     #[must_use]
     pub fn root(&self) -> Child {
         self.root_export.map_or(Child::Directory(ROOT), Child::Export)
     }
 
-    /// Whether the directory exists (still).
+    /// True if the directory exists (still).
     #[must_use]
     pub fn contains(&self, id: PseudoId) -> bool {
         self.directories.contains_key(&id)
@@ -194,13 +209,14 @@ impl Namespace {
         self.directories.get(&id)?.parent
     }
 
-    /// The pseudo directory an export hangs in; `None` when it is the root.
+    /// The pseudo directory that contains an export; `None` for an export at
+    /// the root.
     #[must_use]
     pub fn parent_of_export(&self, id: ExportId) -> Option<PseudoId> {
         self.covered.get(&id).copied()
     }
 
-    /// The number by which the pseudo directory lists an export's root.
+    /// The file id by which the pseudo directory lists an export's root.
     #[must_use]
     pub fn mounted_on(id: ExportId) -> u64 {
         u64::from(id.0) | 1 << 32
@@ -213,15 +229,13 @@ mod tests {
 
     #[test]
     fn directories_lead_only_to_what_names_the_client() {
-        use crate::namespace::ClientRule;
-        use crate::namespace::policy::Network;
         use crate::v3::proc::rig::{a_call, an_export};
         let at = |path: &str, networks| {
             let clients = vec![ClientRule { networks, ..ClientRule::open_to_all() }];
             let id = ExportId::from_pseudo_path(path);
             Arc::new(Export { id, pseudo_path: path.to_owned(), clients, ..an_export() })
         };
-        let elsewhere = vec![Network { address: [10, 0, 0, 0].into(), prefix_bits: 8 }];
+        let elsewhere = vec!["10.0.0.0/8".parse().unwrap()];
         let exports = vec![at("/a/b/open", Vec::new()), at("/secret/plan", elsewhere)];
         let namespace = Namespace::new(exports, 1).unwrap();
         let sees = |name: &str| match namespace.child(ROOT, name) {
@@ -234,10 +248,8 @@ mod tests {
 
     #[test]
     fn a_host_is_named_by_any_export_and_transport() {
-        use crate::namespace::ClientRule;
-        use crate::namespace::policy::Network;
         use crate::v3::proc::rig::an_export;
-        let networks = vec![Network { address: [10, 1, 0, 0].into(), prefix_bits: 16 }];
+        let networks = vec!["10.1.0.0/16".parse().unwrap()];
         let clients = vec![ClientRule { networks, ..ClientRule::open_to_all() }];
         let rdma_only = Export { clients, tcp: false, rdma: true, ..an_export() };
         let nobody = Export {
@@ -250,6 +262,12 @@ mod tests {
         let named = |address: &str| namespace.names_host(address.parse().unwrap());
         assert!(named("10.1.2.3") && named("::ffff:10.1.2.3"));
         assert!(!named("10.2.2.3") && !named("::ffff:10.2.2.3") && !named("fe80::1"));
-        assert!(!Namespace::new(Vec::new(), 1).unwrap().names_host([127, 0, 0, 1].into()));
+        let none = Namespace::new(Vec::new(), 1).unwrap();
+        assert!(!none.names_host([127, 0, 0, 1].into()));
+        // Its export is configured, and will return.
+        assert!(
+            none.with_absent_clients(vec![ClientRule::open_to_all()])
+                .names_host([127, 0, 0, 1].into())
+        );
     }
 }

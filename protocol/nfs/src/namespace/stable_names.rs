@@ -1,5 +1,5 @@
-//! Names and attributes on stable storage before they are answered, for the
-//! exports that ask for it (RFC 1813 §1.1; RFC 8881 §18.30.4 and its kin).
+//! Writes names and attributes to stable storage before the reply, for exports
+//! with that option (RFC 1813 §1.1; RFC 8881 §18.30.4 and similar sections).
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use zgate_store::{
     AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreFuture, StoreResult,
 };
 
-/// A store whose changes of names and attributes are stable when they are
-/// answered. Data keeps its own promises (WRITE's stability, COMMIT).
+/// A store whose changes of names and attributes are on stable storage when
+/// they return. Data is not affected (see WRITE's stability, COMMIT).
 pub struct StableNames {
     inner: Arc<dyn FileStore>,
 }
 
 impl StableNames {
-    /// Over another store.
+    /// Wraps another store.
     #[must_use]
     pub fn over(inner: Arc<dyn FileStore>) -> Self {
         Self { inner }
     }
 
-    /// A change that could not be made stable is answered with its error,
-    /// though it has been made: the client must not rely on it.
+    /// Syncs the changed objects. A failed sync is returned as an error,
+    /// although the change was made: the client must not rely on it.
     async fn settle(&self, nodes: &[NodeHandle]) -> StoreResult<()> {
         self.inner.sync_objects(nodes).await
     }
@@ -147,7 +147,8 @@ impl FileStore for StableNames {
     ) -> StoreFuture<'a, (DirChange, DirChange)> {
         Box::pin(async move {
             let change = self.inner.rename(who, from_dir, from_name, to_dir, to_name).await?;
-            // The new name first: what is between the two must not be lost.
+            // The new name first: the object must not be lost between the two
+            // syncs.
             let dirs = [*to_dir, *from_dir];
             self.settle(if from_dir == to_dir { &dirs[..1] } else { &dirs }).await?;
             Ok(change)

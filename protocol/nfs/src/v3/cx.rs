@@ -1,14 +1,14 @@
-//! What a procedure works with: the call, and objects the caller may touch.
+//! Context of a procedure: the call, and objects with the caller's access.
 
 use super::guard::Change;
 use super::server::Server;
-use super::wire::{Attributes, Fh3, Name3, Status, WccAttr, WccData};
 use crate::changes::Changing;
 use crate::namespace::policy::Refusal;
-use crate::namespace::{Export, Namespace, Place};
+use crate::namespace::{Export, ExportId, Namespace, Place};
 use crate::runtime::Call;
 use std::sync::Arc;
-use zgate_store::attr::{Attr, FileKind};
+use zgate_nfs_wire::v3::{Attributes, Fh3, Status, WccAttr, WccData};
+use zgate_store::attr::{Attr, FileKind, FsId};
 use zgate_store::file_store::{DirChange, OpenAccess, OpenFile};
 use zgate_store::{Caller, FileStore, NodeHandle, StoreError};
 
@@ -16,32 +16,33 @@ use zgate_store::{Caller, FileStore, NodeHandle, StoreError};
 pub struct Cx<'a> {
     /// The server.
     pub server: &'a Server,
-    /// The exports as they were when the call began.
+    /// The exports at the start of the call.
     pub namespace: Arc<Namespace>,
     /// The RPC call.
     pub call: &'a Call,
 }
 
-/// An object of an export the caller may enter.
+/// An object of an export to which the caller has access.
 #[derive(Clone, Debug)]
 pub struct Object {
     /// The export.
     pub export: Arc<Export>,
     /// The object.
     pub node: NodeHandle,
-    /// The identity to act under.
+    /// The identity of the caller.
     pub who: Caller,
-    /// Whether the caller may modify anything in the export.
+    /// True if the caller may modify objects of the export.
     pub writable: bool,
 }
 
 impl Cx<'_> {
-    /// Looks into a file handle.
+    /// Resolves a file handle.
     ///
     /// # Errors
-    /// [`Status::BadHandle`] for what was never a handle of ours,
-    /// [`Status::Stale`] for an export that is gone, closed to the caller or
-    /// not offered over NFSv3, [`Status::Acces`] for a refused flavour.
+    /// [`Status::BadHandle`] if this server cannot have issued the handle,
+    /// [`Status::Stale`] for an export that was removed, is closed to the
+    /// caller or not offered over NFSv3, [`Status::Acces`] for a refused
+    /// flavour.
     pub fn enter(&self, fh: &Fh3) -> Result<Object, Status> {
         let Some(Place::Node(export, node)) = Place::parse(&fh.0) else {
             return Err(Status::BadHandle);
@@ -62,7 +63,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Looks into a file handle of an object that is to be modified.
+    /// Resolves a file handle of an object that is to be modified.
     ///
     /// # Errors
     /// As [`Self::enter`], and [`Status::Rofs`].
@@ -71,8 +72,8 @@ impl Cx<'_> {
         if object.writable { Ok(object) } else { Err(Status::Rofs) }
     }
 
-    /// Asks the guard before an object changes. The change lasts as long as
-    /// what is returned.
+    /// Asks the guard before an object changes. The change lasts until the
+    /// returned value is dropped.
     ///
     /// # Errors
     /// [`Status::Jukebox`].
@@ -94,8 +95,8 @@ impl Cx<'_> {
         }
     }
 
-    /// Asks the guard before what a name stands for is changed, replaced or
-    /// removed. A name that is not there stands in nobody's way.
+    /// Asks the guard before the object with a name is changed, replaced or
+    /// removed. A name that does not exist causes no conflict.
     ///
     /// # Errors
     /// [`Status::Jukebox`].
@@ -116,7 +117,7 @@ impl Cx<'_> {
                 self.before_change(dir, child.handle, what).await
             }
             Ok(_) => Ok(Changing::of_nothing()),
-            // The operation itself will meet the same error and report it.
+            // The operation itself gets the same error and reports it.
             Err(_) => Ok(Changing::of_nothing()),
         }
     }
@@ -136,13 +137,13 @@ impl Cx<'_> {
 }
 
 impl Object {
-    /// The tree it lies in.
+    /// The store of the object.
     #[must_use]
     pub fn store(&self) -> &dyn FileStore {
         &*self.export.store
     }
 
-    /// The handle for clients of an object in the same export.
+    /// The file handle of an object in the same export.
     #[must_use]
     pub fn fh_of(&self, node: NodeHandle) -> Fh3 {
         Fh3(Place::Node(self.export.id, node).to_fh().0)
@@ -151,20 +152,20 @@ impl Object {
     /// Attributes for the wire.
     #[must_use]
     pub fn attributes_of(&self, attr: &Attr) -> Attributes {
-        Attributes::new(self.export.id, attr)
+        Attributes::new(fsid_of(self.export.id, attr.fsid), attr)
     }
 
-    /// Attributes now, when they can be had.
+    /// Current attributes, if available.
     pub async fn post_op_attr(&self) -> Option<Attributes> {
         let attr = self.store().getattr(&self.node).await.ok()?;
         Some(self.attributes_of(&attr))
     }
 
-    /// Opens the object, a regular file, as a protocol without OPEN does.
+    /// Opens the object, a regular file, for a protocol without OPEN.
     ///
     /// # Errors
-    /// [`Status::Inval`] for what is no regular file (RFC 1813 §3.3.6), else
-    /// the store's verdict.
+    /// [`Status::Inval`] if it is not a regular file (RFC 1813 §3.3.6),
+    /// otherwise the store's error.
     pub async fn open(&self, read: bool, write: bool) -> Result<OpenFile, Status> {
         let access = OpenAccess { read, write, stateless: true };
         self.store().open(&self.who, &self.node, access).await.map_err(|error| match error {
@@ -175,18 +176,18 @@ impl Object {
         })
     }
 
-    /// Remembers a directory's attributes before it is modified.
+    /// Reads a directory's attributes before it is modified.
     pub async fn before(&self) -> Before<'_> {
         Before { object: self, attr: self.store().getattr(&self.node).await.ok() }
     }
 
-    /// Weak cache consistency data without attributes from before.
+    /// Weak cache consistency data without the attributes before the operation.
     pub async fn wcc_after(&self) -> WccData {
         WccData { before: None, after: self.post_op_attr().await }
     }
 }
 
-/// A directory as it was before a modification.
+/// State of a directory before a modification.
 #[derive(Debug)]
 pub struct Before<'a> {
     object: &'a Object,
@@ -194,10 +195,10 @@ pub struct Before<'a> {
 }
 
 impl Before<'_> {
-    /// Weak cache consistency data after the modification. A client takes
-    /// equality of the earlier attributes with its own as a sign that it saw
-    /// all changes but its own (RFC 1813 §2.6), so they are given only when
-    /// `change` proves that nothing came between.
+    /// Weak cache consistency data after the modification. A client whose
+    /// cached attributes equal the earlier ones assumes that it has seen all
+    /// other changes (RFC 1813 §2.6), so they are returned only if `change`
+    /// proves that there was no other change in between.
     pub async fn after(self, change: Option<DirChange>) -> WccData {
         let after = self.object.store().getattr(&self.object.node).await.ok();
         let proven = |before: &Attr| {
@@ -213,54 +214,11 @@ impl Before<'_> {
     }
 }
 
-/// What a name in an argument means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameKind<'a> {
-    /// `.`: the directory itself.
-    This,
-    /// `..`: its parent.
-    Parent,
-    /// An ordinary name.
-    Plain(&'a [u8]),
-}
-
-impl Name3 {
-    /// Looks at a name. Its length is the store's business.
-    ///
-    /// # Errors
-    /// [`Status::Inval`] when it is empty or holds `/` or NUL.
-    pub fn kind(&self) -> Result<NameKind<'_>, Status> {
-        match self.0.as_slice() {
-            b"." => Ok(NameKind::This),
-            b".." => Ok(NameKind::Parent),
-            name if name.is_empty() || name.iter().any(|&b| b == b'/' || b == 0) => {
-                Err(Status::Inval)
-            }
-            name => Ok(NameKind::Plain(name)),
-        }
-    }
-
-    /// A name to be created: `.` and `..` always exist.
-    ///
-    /// # Errors
-    /// [`Status::Exist`] or [`Status::Inval`].
-    pub fn to_create(&self) -> Result<&[u8], Status> {
-        match self.kind()? {
-            NameKind::Plain(name) => Ok(name),
-            NameKind::This | NameKind::Parent => Err(Status::Exist),
-        }
-    }
-
-    /// A name to be removed or renamed: never `.` or `..` (RFC 1813 §3.3.14).
-    ///
-    /// # Errors
-    /// [`Status::Inval`].
-    pub fn to_remove(&self) -> Result<&[u8], Status> {
-        match self.kind()? {
-            NameKind::Plain(name) => Ok(name),
-            NameKind::This | NameKind::Parent => Err(Status::Inval),
-        }
-    }
+/// The single number that NFSv3 has for a file system. It contains the export:
+/// two exports may be trees with the same file numbers.
+fn fsid_of(export: ExportId, fsid: FsId) -> u64 {
+    let mix = |a: u64, b: u64| (a ^ b).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+    mix(mix(mix(u64::from(export.0), fsid.major), fsid.minor), 0)
 }
 
 #[cfg(test)]
@@ -302,5 +260,13 @@ mod tests {
         mkdir(&dir, b"another stranger");
         assert_eq!(block_on(before.after(Some(change))).before, None);
         assert_eq!(block_on(block_on(dir.before()).after(None)).before, None);
+    }
+
+    #[test]
+    fn file_systems_and_exports_are_told_apart() {
+        let one = FsId { major: 1, minor: 2 };
+        let two = FsId { major: 2, minor: 1 };
+        assert_ne!(fsid_of(ExportId(1), one), fsid_of(ExportId(1), two));
+        assert_ne!(fsid_of(ExportId(1), one), fsid_of(ExportId(2), one));
     }
 }

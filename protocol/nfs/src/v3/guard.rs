@@ -1,5 +1,5 @@
-//! NFSv3 keeps no state, but must not step on what NFSv4 clients were
-//! promised: delegations, share reservations and locks.
+//! Conflicts of NFSv3, which keeps no state, with the state of NFSv4 clients:
+//! delegations, share reservations and locks.
 
 use crate::changes::Changing;
 use crate::namespace::{Export, ExportId};
@@ -8,10 +8,10 @@ use std::future::Future;
 use std::pin::Pin;
 use zgate_store::NodeHandle;
 
-/// A boxed future that stays on its core and may borrow.
+/// A boxed future that is not sent between threads and may borrow.
 pub type LocalBox<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// What is about to change.
+/// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Data or size of a file.
@@ -24,24 +24,24 @@ pub enum Change {
     Entries,
 }
 
-/// Asked before NFSv3 touches an object; NFSv4 state stands behind it.
+/// Called before NFSv3 accesses an object; implemented by the NFSv4 state.
 pub trait ConflictGuard: Send + Sync {
-    /// Whether nobody holds anything: then objects that are looked up only to
-    /// be asked about need no look-up.
+    /// True if no client holds any state: objects then need no look-up just for
+    /// the guard.
     fn idle(&self) -> bool;
 
-    /// A change of a name in the export begins, where there is nobody to be
-    /// given a delegation. `None` where there is: then the name is looked up.
+    /// Begins a change of a name in the export, if no client could get a
+    /// delegation. Otherwise `None`: the name must be looked up.
     fn begin_change_of_name(&self, export: &Export) -> Option<Changing>;
 
-    /// A change of `node` begins, and ends with what is returned. Said before
-    /// everything else, so that nobody is promised meanwhile that it stays as
-    /// it is.
+    /// Begins a change of `node`, which lasts until the returned value is
+    /// dropped. To be called first, so that no delegation is granted in the
+    /// meantime.
     fn begin_change(&self, export: ExportId, node: NodeHandle) -> Changing;
 
-    /// Before `node` changes (REMOVE, RENAME and LINK included, RFC 8881
-    /// §10.4). Recalls what stands in the way; `false` means "not now": the
-    /// client gets NFS3ERR_JUKEBOX and comes again.
+    /// Checks for conflicts before `node` changes (including REMOVE, RENAME and
+    /// LINK, RFC 8881 §10.4). Recalls conflicting delegations; `false` means
+    /// that the client must retry (NFS3ERR_JUKEBOX).
     fn before_change<'a>(
         &'a self,
         call: &'a Call,
@@ -50,7 +50,8 @@ pub trait ConflictGuard: Send + Sync {
         what: Change,
     ) -> LocalBox<'a, bool>;
 
-    /// Before data of `node` is read (a write delegation may hide newer data).
+    /// Checks for conflicts before data of `node` is read (a write delegation
+    /// may hide newer data).
     fn before_read<'a>(
         &'a self,
         call: &'a Call,
@@ -94,12 +95,11 @@ impl ConflictGuard for NoConflicts {
 #[cfg(test)]
 mod tests {
     use crate::v3::proc::rig::Rig;
-    use crate::v3::proc::{create, link, read, remove, rename, setattr, write};
-    use crate::v3::wire::{DirOp, Fh3, Name3, SetAttributes, StableHow, Status};
     use bytes::Bytes;
+    use zgate_nfs_wire::v3::proc::{self, create, link, read, rename, setattr, write};
+    use zgate_nfs_wire::v3::{DirOp, Fh3, Name3, SetAttributes, StableHow, Status};
 
-    /// What each procedure answers that touches `file`, which is called
-    /// `name`.
+    /// Answers of all procedures that access `file`, whose name is `name`.
     fn answers(rig: &Rig, file: &Fh3, name: &str) -> Vec<(&'static str, Status)> {
         let at = |name: &str| DirOp { dir: rig.root(), name: Name3::from(name.as_bytes()) };
         let file = || file.clone();
@@ -118,15 +118,15 @@ mod tests {
             };
         }
         vec![
-            answer!("READ", read::Read, read::Args { file: file(), offset: 0, count: 1 }),
-            answer!("WRITE", write::Write, write),
-            answer!("SETATTR", setattr::SetAttr, set),
-            answer!("CREATE", create::Create, create::Args { place: at(name), how }),
-            answer!("LINK", link::Link, link::Args { file: file(), link: at("second") }),
-            answer!("RENAME", rename::Rename, away),
-            answer!("RENAME back", rename::Rename, back),
-            answer!("RENAME over", rename::Rename, over),
-            answer!("REMOVE", remove::Remove, at(name)),
+            answer!("READ", proc::Read, read::Args { file: file(), offset: 0, count: 1 }),
+            answer!("WRITE", proc::Write, write),
+            answer!("SETATTR", proc::SetAttr, set),
+            answer!("CREATE", proc::Create, create::Args { place: at(name), how }),
+            answer!("LINK", proc::Link, link::Args { file: file(), link: at("second") }),
+            answer!("RENAME", proc::Rename, away),
+            answer!("RENAME back", proc::Rename, back),
+            answer!("RENAME over", proc::Rename, over),
+            answer!("REMOVE", proc::Remove, at(name)),
         ]
     }
 

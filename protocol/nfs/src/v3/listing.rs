@@ -1,24 +1,24 @@
-//! Pages of a directory for READDIR and READDIRPLUS: cookies, `.` and `..`,
-//! and the bytes a reply may take.
+//! Pages of a directory for READDIR and READDIRPLUS: cookies, `.` and `..`, and
+//! the size limits of a reply.
 
 use super::cx::Object;
 use super::proc::lookup;
-use super::wire::{Attributes, Fh3, Status};
 use crate::limits::MAX_READDIR_BYTES;
+use zgate_nfs_wire::v3::{Attributes, Fh3, Status};
 use zgate_store::attr::{Attr, FileKind};
 use zgate_store::file_store::{DirEntry, Node};
 
-/// Resumes after `.`; a store's own cookies are above these two.
+/// Cookie after `.`; a store's own cookies are above these two.
 const AFTER_THIS: u64 = 1;
-/// Resumes after `..`.
+/// Cookie after `..`.
 const AFTER_PARENT: u64 = 2;
 
-/// An encoded fattr3 in bytes.
+/// Size of an encoded fattr3 in bytes.
 const ATTRIBUTES_BYTES: usize = 84;
-/// The parts of a result beside its entries: attributes of the directory,
-/// verifier, end of the list, eof.
+/// Size of the result without its entries: attributes of the directory,
+/// verifier, end of the list, eof; in bytes.
 const FRAME_BYTES: usize = 4 + ATTRIBUTES_BYTES + 8 + 4 + 4;
-/// Most entries asked of the store at once.
+/// Most entries of one request to the store.
 const MAX_ENTRIES: usize = 1024;
 
 /// One entry.
@@ -28,7 +28,7 @@ pub struct Item {
     pub fileid: u64,
     /// Its name.
     pub name: Vec<u8>,
-    /// Where to go on after it.
+    /// Position after it.
     pub cookie: u64,
     /// Handle and attributes.
     pub node: Option<(Fh3, Attributes)>,
@@ -39,18 +39,19 @@ pub struct Item {
 pub struct Listing {
     /// Its entries.
     pub items: Vec<Item>,
-    /// Whether they reach the end.
+    /// True if they reach the end.
     pub eof: bool,
 }
 
-/// What a page may take.
+/// Size limits of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Bytes left of the whole result.
     result_bytes: usize,
-    /// Bytes left of numbers, names and cookies; the first entry may be above.
+    /// Bytes left of numbers, names and cookies; the first entry may exceed
+    /// them.
     name_bytes: usize,
-    /// Handles and attributes are wanted.
+    /// Handles and attributes are requested.
     plus: bool,
 }
 
@@ -69,7 +70,7 @@ impl Budget {
         Self { result_bytes, name_bytes: dir_count as usize, plus: true }
     }
 
-    /// Takes an entry off the budget; `false` when it does not fit.
+    /// Subtracts an entry from the budget; `false` if it does not fit.
     fn take(&mut self, item: &Item, first: bool) -> bool {
         let names = 4 + 8 + 4 + item.name.len().next_multiple_of(4) + 8;
         let node = match &item.node {
@@ -85,7 +86,8 @@ impl Budget {
         true
     }
 
-    /// How many entries to ask the store for, guessing their names' length.
+    /// Number of entries to request from the store, based on an estimated name
+    /// length.
     fn entries_worth_asking(&self) -> usize {
         let names = 4 + 8 + 4 + 16 + 8;
         let all = if self.plus { names + 4 + ATTRIBUTES_BYTES + 4 + 4 + 40 } else { names };
@@ -97,11 +99,11 @@ fn result_room(count: u32) -> usize {
     (count.min(MAX_READDIR_BYTES) as usize).saturating_sub(FRAME_BYTES)
 }
 
-/// Lists `dir` from `cookie` on as far as `budget` allows.
+/// Lists `dir` from `cookie` on, within `budget`.
 ///
 /// # Errors
-/// [`Status::NotDir`], [`Status::TooSmall`] when not even one entry fits, or
-/// the store's verdict.
+/// [`Status::NotDir`], [`Status::TooSmall`] if not even one entry fits, or the
+/// store's error.
 pub async fn list(
     dir: &Object,
     attr: &Attr,
@@ -159,8 +161,8 @@ impl Listing {
                 return Ok(());
             }
             if none {
-                // A page that is neither the end nor holds anything would make
-                // the client ask for ever.
+                // An empty page without the end would make the client repeat
+                // the request for ever.
                 return Err(Status::ServerFault);
             }
         }
@@ -178,7 +180,8 @@ fn dot(dir: &Object, attr: &Attr, plus: bool) -> Item {
 }
 
 async fn dot_dot(dir: &Object, attr: &Attr, plus: bool) -> Result<Item, Status> {
-    // A parent the caller may not see is still listed, as in a local readdir.
+    // A parent that the caller may not see is still listed, as in a local
+    // readdir.
     let parent = lookup::parent(dir).await.ok();
     Ok(Item {
         fileid: parent.map_or(attr.fileid, |node| node.attr.fileid),
@@ -189,8 +192,9 @@ async fn dot_dot(dir: &Object, attr: &Attr, plus: bool) -> Result<Item, Status> 
 }
 
 fn item(dir: &Object, dir_attr: &Attr, entry: DirEntry) -> Item {
-    // The root of another file system is left for LOOKUP: its number is not
-    // the one listed here, and clients would take it for a different object.
+    // The root of another file system is left for LOOKUP: its number differs
+    // from the one listed here, and clients would consider it a different
+    // object.
     let node = entry.node.ok().filter(|node| node.attr.fsid == dir_attr.fsid);
     Item {
         fileid: entry.fileid,

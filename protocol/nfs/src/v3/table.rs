@@ -2,10 +2,11 @@
 
 use super::cx::Cx;
 use super::guard::LocalBox;
-use super::proc::{self, Procedure, run};
+use super::proc::{self, Rule, run};
+use zgate_nfs_wire::v3::proc as wire;
 use zgate_xdr::{Decoder, Encoder, XdrError};
 
-/// Reads the arguments at once and returns the work still to do.
+/// Reads the arguments at once and returns a future for the rest.
 pub type Runner = for<'a, 'b, 'c> fn(
     &'a Cx<'a>,
     &'b mut Decoder<'c>,
@@ -19,16 +20,16 @@ pub struct Row {
     pub number: u32,
     /// Its name, for logs and metrics.
     pub name: &'static str,
-    /// Whether running it twice is the same as once. Replies of the others
-    /// belong in the duplicate request cache. WRITE is among those: repeated
-    /// late, it would undo a newer write.
+    /// True for an idempotent procedure. Replies of the others are kept in the
+    /// duplicate request cache. WRITE is one of the others: a late repetition
+    /// would undo a newer write.
     pub idempotent: bool,
     /// Runs it.
     pub run: Runner,
 }
 
-const fn entry<P: Procedure>(name: &'static str, idempotent: bool) -> Row {
-    Row { number: P::NUMBER, name, idempotent, run: run::<P> }
+const fn entry<P: Rule>(idempotent: bool) -> Row {
+    Row { number: P::NUMBER, name: P::NAME, idempotent, run: run::<P> }
 }
 
 const AGAIN: bool = true;
@@ -37,27 +38,27 @@ const ONCE: bool = false;
 /// The procedures by number.
 pub static TABLE: [Row; 22] = [
     Row { number: 0, name: "NULL", idempotent: AGAIN, run: proc::null::run },
-    entry::<proc::getattr::GetAttr>("GETATTR", AGAIN),
-    entry::<proc::setattr::SetAttr>("SETATTR", ONCE),
-    entry::<proc::lookup::Lookup>("LOOKUP", AGAIN),
-    entry::<proc::access::Access>("ACCESS", AGAIN),
-    entry::<proc::readlink::ReadLink>("READLINK", AGAIN),
-    entry::<proc::read::Read>("READ", AGAIN),
-    entry::<proc::write::Write>("WRITE", ONCE),
-    entry::<proc::create::Create>("CREATE", ONCE),
-    entry::<proc::mkdir::MkDir>("MKDIR", ONCE),
-    entry::<proc::symlink::Symlink>("SYMLINK", ONCE),
-    entry::<proc::mknod::MkNod>("MKNOD", ONCE),
-    entry::<proc::remove::Remove>("REMOVE", ONCE),
-    entry::<proc::rmdir::RmDir>("RMDIR", ONCE),
-    entry::<proc::rename::Rename>("RENAME", ONCE),
-    entry::<proc::link::Link>("LINK", ONCE),
-    entry::<proc::readdir::ReadDir>("READDIR", AGAIN),
-    entry::<proc::readdirplus::ReadDirPlus>("READDIRPLUS", AGAIN),
-    entry::<proc::fsstat::FsStat>("FSSTAT", AGAIN),
-    entry::<proc::fsinfo::FsInfo>("FSINFO", AGAIN),
-    entry::<proc::pathconf::PathConf>("PATHCONF", AGAIN),
-    entry::<proc::commit::Commit>("COMMIT", AGAIN),
+    entry::<wire::GetAttr>(AGAIN),
+    entry::<wire::SetAttr>(ONCE),
+    entry::<wire::Lookup>(AGAIN),
+    entry::<wire::Access>(AGAIN),
+    entry::<wire::ReadLink>(AGAIN),
+    entry::<wire::Read>(AGAIN),
+    entry::<wire::Write>(ONCE),
+    entry::<wire::Create>(ONCE),
+    entry::<wire::MkDir>(ONCE),
+    entry::<wire::Symlink>(ONCE),
+    entry::<wire::MkNod>(ONCE),
+    entry::<wire::Remove>(ONCE),
+    entry::<wire::RmDir>(ONCE),
+    entry::<wire::Rename>(ONCE),
+    entry::<wire::Link>(ONCE),
+    entry::<wire::ReadDir>(AGAIN),
+    entry::<wire::ReadDirPlus>(AGAIN),
+    entry::<wire::FsStat>(AGAIN),
+    entry::<wire::FsInfo>(AGAIN),
+    entry::<wire::PathConf>(AGAIN),
+    entry::<wire::Commit>(AGAIN),
 ];
 
 /// The procedure with a number.

@@ -1,4 +1,4 @@
-//! COMPOUND (RFC 8881 §16.2): one operation after the other until one fails.
+//! COMPOUND (RFC 8881 §16.2): runs operations in order until one fails.
 
 use crate::limits::{MAX_OPS, MAX_REPLY_BYTES, MAX_TAG_BYTES};
 use crate::runtime::{Call, Now};
@@ -6,20 +6,21 @@ use crate::v4::cx::Cx;
 use crate::v4::op::names::is_text;
 use crate::v4::op::table::{NoRow, Row, SessionRule, encode_refusal, find};
 use crate::v4::server::Server;
-use crate::v4::wire::{OpNum, Status};
+use zgate_nfs_wire::v4::{OpNum, Status};
 use zgate_rpc::{AcceptError, Credential};
 use zgate_xdr::{Decoder, Encode, Encoder, Message, Segment};
 
-/// Bytes of the request looked at to tell a retry from a new request.
+/// Bytes of the request that are compared to tell a retry from a new request.
 const DIGEST_BYTES: usize = 1024;
 
 impl Server {
-    /// Runs a COMPOUND. `d` stands at its arguments; the answer is the
-    /// COMPOUND's result without an RPC header, so that the same answer can be
-    /// sent again over another connection.
+    /// Runs a COMPOUND. `d` is at its arguments; the answer is the COMPOUND's
+    /// result without an RPC header, so that the same answer can be sent again
+    /// over another connection.
     ///
     /// # Errors
-    /// [`AcceptError::GarbageArguments`] when not even the frame decodes.
+    /// [`AcceptError::GarbageArguments`] if the arguments' header does not
+    /// decode.
     pub async fn compound(
         &self,
         call: &Call,
@@ -66,7 +67,7 @@ impl Server {
             replay: None,
         };
         // The head is patched at the end; bulk data may split the encoder's
-        // buffer before that, so the operations write into one of their own.
+        // buffer before that, so the operations write into a separate one.
         let mut body = Encoder::new();
         let (status, done) = run_ops(&mut cx, d, &mut body).await;
         if let Some(replay) = cx.replay.take() {
@@ -94,8 +95,8 @@ async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Stat
         };
         let row = match find(num, cx.minor) {
             Ok(row) => row,
-            // A number that is no operation is illegal wherever it stands
-            // (RFC 8881 §15.1.3.4).
+            // An unknown operation number is illegal at any position (RFC 8881
+            // §15.1.3.4).
             Err(NoRow::Illegal) => {
                 return (refuse(e, OpNum::Illegal, Status::OpIllegal), index + 1);
             }
@@ -127,7 +128,7 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
     let mut status = (row.run)(cx, d, e).await;
     let (limit, late_too_big) = reply_limit(cx);
     if e.len() > limit {
-        // SEQUENCE brings the session's limits while it runs.
+        // SEQUENCE sets the session's limits while it runs.
         let too_big = if begun_in_session { too_big } else { late_too_big };
         e.rollback(mark);
         status = refuse(e, row.num, too_big);
@@ -136,10 +137,10 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
     status
 }
 
-/// How long the operations' answers may become, and what exceeding it is
-/// called (RFC 8881 §2.10.6.4).
+/// Longest result of the operations, and the status for exceeding it (RFC 8881
+/// §2.10.6.4).
 fn reply_limit(cx: &Cx<'_>) -> (usize, Status) {
-    /// RPC and COMPOUND headers count towards the channel's limit too.
+    /// RPC and COMPOUND headers also count towards the channel's limit.
     const HEADER_BYTES: usize = 64;
     let Some(slot) = &cx.slot else { return (MAX_REPLY_BYTES, Status::Resource) };
     let fore = &slot.session.fore;
@@ -157,7 +158,7 @@ fn refuse(e: &mut Encoder, num: OpNum, status: Status) -> Status {
     status
 }
 
-/// Where in a COMPOUND an operation may stand, from minor version 1 on.
+/// Position rules of an operation in a COMPOUND, from minor version 1 on.
 fn session_rule(cx: &Cx<'_>, rule: SessionRule) -> Result<(), Status> {
     if cx.minor == 0 {
         return Ok(());
@@ -174,8 +175,8 @@ fn session_rule(cx: &Cx<'_>, rule: SessionRule) -> Result<(), Status> {
     }
 }
 
-/// Ends the slot's request. The reply is kept when the client asked for it,
-/// and for a lone SEQUENCE, whose retry must succeed (RFC 8881 §18.46.3).
+/// Ends the slot's request. The reply is cached if the client requested it, and
+/// for a lone SEQUENCE, whose retry must succeed (RFC 8881 §18.46.3).
 fn finish_slot(cx: &mut Cx<'_>, message: &Message) {
     let Some(slot) = cx.slot.take() else { return };
     let keep = slot.cache_this || cx.op_count == 1;
@@ -183,19 +184,19 @@ fn finish_slot(cx: &mut Cx<'_>, message: &Message) {
         .segments
         .iter()
         .any(|segment| matches!(segment, Segment::Payload(zgate_store::Payload::Span(_))));
-    // A kept reply must not change under the client: a file span would.
+    // A cached reply must not change later: a file span would.
     slot.finish((keep && !spans).then(|| message.clone()));
 }
 
-/// FNV-1a over who asks and the first bytes, eight at a time. A cached reply
-/// is for the principal that asked: the same request under another credential
-/// is a false retry (RFC 8881 §2.10.6.1.3.1).
+/// FNV-1a over the principal and the first bytes, eight at a time. A cached
+/// reply is for the principal of the request: the same request under another
+/// credential is a false retry (RFC 8881 §2.10.6.1.3.1).
 fn digest(credential: &Credential, request: &[u8]) -> u64 {
     let step = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(23);
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ request.len() as u64;
     if let Credential::Sys(sys) = credential {
-        // Stamp and machine name may change with a reconnect and say nothing
-        // about the user.
+        // Stamp and machine name may change with a reconnect and do not
+        // identify the user.
         hash = step(hash, 1 << 32 | u64::from(sys.uid));
         hash = sys.groups.iter().fold(step(hash, u64::from(sys.gid)), |hash, gid| {
             step(hash, 1 << 33 | u64::from(*gid))

@@ -1,18 +1,18 @@
-//! Copies that go on after their COPY was answered (RFC 7862 §4.2).
+//! Copies that continue after the reply to COPY (RFC 7862 §4.2).
 
 use crate::changes::Changing;
-use crate::namespace::Fh;
-use crate::v4::callback::CallbackOp;
 use crate::v4::cx::Cx;
 use crate::v4::state::ids::StateKey;
 use crate::v4::state::io::IoFile;
-use crate::v4::wire::{ClientId, Stateid, Status};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::callback::CallbackOp;
+use zgate_nfs_wire::v4::{ClientId, Stateid, Status};
 use zgate_store::FileStore;
 
-/// Bytes copied between two looks at whether the copy was cancelled.
+/// Bytes copied between two checks for a cancellation.
 const STEP_BYTES: u64 = 16 << 20;
 /// Most copies of one client, finished ones included.
 const MAX_JOBS_PER_CLIENT: usize = 64;
@@ -29,13 +29,13 @@ pub struct Job {
     pub changing: Changing,
     /// First byte.
     pub from_offset: u64,
-    /// Where it goes.
+    /// Target offset.
     pub to_offset: u64,
     /// Bytes.
     pub count: u64,
 }
 
-/// How far a copy is.
+/// Progress of a copy.
 #[derive(Debug, Default)]
 pub struct Progress {
     copied: AtomicU64,
@@ -71,7 +71,7 @@ impl CopyJobs {
         jobs.get(&(client, stateid.into())).cloned().ok_or(Status::BadStateid)
     }
 
-    /// Bytes copied and, when it ended, how.
+    /// Bytes copied and, if it ended, the status.
     ///
     /// # Errors
     /// [`Status::BadStateid`].
@@ -81,7 +81,7 @@ impl CopyJobs {
         Ok((progress.copied.load(Ordering::Relaxed), ended))
     }
 
-    /// Stops a copy and forgets it.
+    /// Stops a copy and removes it.
     ///
     /// # Errors
     /// [`Status::BadStateid`].
@@ -92,7 +92,7 @@ impl CopyJobs {
         Ok(())
     }
 
-    /// Stops and forgets all copies of a client that is gone.
+    /// Stops and removes all copies of an expired client.
     pub fn forget_client(&self, client: ClientId) {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         jobs.retain(|(owner, _), progress| {
@@ -104,10 +104,11 @@ impl CopyJobs {
     }
 }
 
-/// Copies; returns bytes copied. An error after some bytes is their count.
+/// Copies; returns the bytes copied. After an error in the middle it returns
+/// the bytes before.
 ///
 /// # Errors
-/// The store's, when nothing was copied.
+/// Errors of the store, if nothing was copied.
 pub async fn run(job: &Job, progress: Option<&Progress>) -> Result<u64, Status> {
     let mut copied = 0;
     while copied < job.count {
@@ -130,10 +131,10 @@ pub async fn run(job: &Job, progress: Option<&Progress>) -> Result<u64, Status> 
     Ok(copied)
 }
 
-/// Starts a copy that tells the client by CB_OFFLOAD when it ends.
+/// Starts a copy that sends CB_OFFLOAD to the client when it ends.
 ///
 /// # Errors
-/// [`Status::Delay`] when the client has too many.
+/// [`Status::Delay`] if the client has too many copies.
 pub fn start(cx: &Cx<'_>, job: Job, fh: Fh) -> Result<Stateid, Status> {
     let client = cx.session_client().ok_or(Status::OpNotInSession)?;
     let state = &cx.server.state;
@@ -153,7 +154,7 @@ pub fn start(cx: &Cx<'_>, job: Job, fh: Fh) -> Result<Stateid, Status> {
         let bytes = progress.copied.load(Ordering::Relaxed);
         let op = CallbackOp::Offload { fh, stateid, status, bytes, committed: 0, verifier };
         if let Some(tell) = tell {
-            // A client that does not hear it asks by OFFLOAD_STATUS.
+            // A client that does not receive it uses OFFLOAD_STATUS.
             let _ = tell.send(&[op]).await;
         }
     }));

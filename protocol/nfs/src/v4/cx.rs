@@ -1,26 +1,26 @@
-//! What the operations of one COMPOUND share.
+//! State shared by the operations of one COMPOUND.
 
 use crate::namespace::policy::Refusal;
 use crate::namespace::{Entry, Export, Namespace, Place};
 use crate::runtime::{Call, Now};
 use crate::v4::server::Server;
 use crate::v4::state::session::SlotUse;
-use crate::v4::wire::{OpNum, Stateid, Status};
 use std::sync::Arc;
+use zgate_nfs_wire::v4::{OpNum, Stateid, Status};
 use zgate_store::{Caller, NodeHandle};
 
-/// A file handle that was looked into: where it leads and as whom.
+/// A resolved file handle, with the caller's access.
 #[derive(Clone, Debug)]
 pub enum Current {
     /// A pseudo directory.
     Pseudo(crate::namespace::PseudoId),
-    /// An object of an export the caller may enter.
+    /// An object of an export to which the caller has access.
     Node {
         /// The export.
         export: Arc<Export>,
         /// The object.
         node: NodeHandle,
-        /// How the caller entered.
+        /// The granted access.
         entry: Arc<Entry>,
     },
 }
@@ -36,14 +36,14 @@ impl Current {
     }
 }
 
-/// An object of an export, as operations use it.
+/// An object of an export, as used by operations.
 #[derive(Clone, Debug)]
 pub struct Object {
     /// The export.
     pub export: Arc<Export>,
     /// The object.
     pub node: NodeHandle,
-    /// Identity and rights.
+    /// Identity and access.
     pub entry: Arc<Entry>,
 }
 
@@ -61,7 +61,7 @@ impl Object {
     }
 }
 
-/// Names a file across all exports.
+/// Identifies a file across all exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileKey {
     /// The export.
@@ -74,11 +74,11 @@ pub struct FileKey {
 pub struct Cx<'a> {
     /// The server.
     pub server: &'a Server,
-    /// The namespace as it was when the COMPOUND began.
+    /// The namespace at the start of the COMPOUND.
     pub namespace: Arc<Namespace>,
     /// The RPC call.
     pub call: &'a Call,
-    /// When it came.
+    /// Time of its arrival.
     pub now: Now,
     /// Minor version: 0, 1 or 2.
     pub minor: u8,
@@ -92,14 +92,14 @@ pub struct Cx<'a> {
     pub saved_stateid: Option<Stateid>,
     /// The session slot, once SEQUENCE ran.
     pub slot: Option<SlotUse>,
-    /// The client an OPEN of this COMPOUND named (minor 0, where no session
-    /// does).
-    pub open_client: Option<crate::v4::wire::ClientId>,
+    /// The client named by an OPEN of this COMPOUND (minor 0, which has no
+    /// session).
+    pub open_client: Option<zgate_nfs_wire::v4::ClientId>,
     /// Index of the running operation.
     pub op_index: usize,
-    /// The operation that runs.
+    /// The running operation.
     pub op: OpNum,
-    /// How many operations the COMPOUND says it has.
+    /// Number of operations in the COMPOUND.
     pub op_count: usize,
     /// Bytes of reply still allowed by the channel (`usize::MAX` without a
     /// session).
@@ -123,8 +123,8 @@ impl Cx<'_> {
     }
 
     /// The current file handle as an object of an export. In the pseudo file
-    /// system, which holds directories only and is read-only, `otherwise` is
-    /// what the operation answers.
+    /// system, which holds directories only and is read-only, the result is
+    /// `otherwise`.
     ///
     /// # Errors
     /// [`Status::Nofilehandle`] or `otherwise`.
@@ -140,22 +140,22 @@ impl Cx<'_> {
         as_object(self.saved.as_ref().ok_or(Status::Nofilehandle)?, otherwise)
     }
 
-    /// The current object, which the caller may modify.
+    /// The current object, if the caller may modify it.
     ///
     /// # Errors
     /// [`Status::Nofilehandle`], or [`Status::Rofs`] in the pseudo file system
-    /// and in exports that are read-only to this caller.
+    /// and in exports that are read-only for this caller.
     pub fn writable_object(&self) -> Result<Object, Status> {
         let object = self.object(Status::Rofs)?;
         if object.entry.writable { Ok(object) } else { Err(Status::Rofs) }
     }
 
-    /// Looks into a file handle.
+    /// Resolves a file handle.
     ///
     /// # Errors
-    /// [`Status::Badhandle`] for what was never a handle, [`Status::Stale`]
-    /// for an export that is gone or closed to the caller,
-    /// [`Status::Wrongsec`].
+    /// [`Status::Badhandle`] if this server cannot have issued the handle,
+    /// [`Status::Stale`] for an export that was removed or is closed to the
+    /// caller, [`Status::Wrongsec`].
     pub fn enter(&self, place: Place) -> Result<Current, Status> {
         match place {
             Place::Pseudo(id) if self.namespace.contains(id) => Ok(Current::Pseudo(id)),
@@ -170,11 +170,12 @@ impl Cx<'_> {
         }
     }
 
-    /// Enters an export at one of its objects.
+    /// Checks the access to an export, and resolves one of its objects.
     ///
     /// # Errors
-    /// [`Status::Noent`] when the caller may not know of the export,
-    /// [`Status::Wrongsec`], [`Status::Access`] for a port that is not reserved.
+    /// [`Status::Noent`] if the export is hidden from the caller,
+    /// [`Status::Wrongsec`], [`Status::Access`] for a port that is not
+    /// reserved.
     pub fn enter_export(&self, export: Arc<Export>, node: NodeHandle) -> Result<Current, Status> {
         if !export.versions.v4.get(usize::from(self.minor)).copied().unwrap_or(false) {
             return Err(Status::Noent);
@@ -188,7 +189,7 @@ impl Cx<'_> {
     }
 
     /// Makes an object of the same export as `of` the current file handle and
-    /// forgets the current stateid.
+    /// clears the current stateid.
     pub fn set_current_node(&mut self, of: &Object, node: NodeHandle) {
         self.current = Some(Current::Node {
             export: Arc::clone(&of.export),
@@ -198,11 +199,11 @@ impl Cx<'_> {
         self.current_stateid = None;
     }
 
-    /// Replaces the special "current stateid" by what it stands for
-    /// (RFC 8881 §16.2.3.1.2); other stateids stay as they are.
+    /// Replaces the special "current stateid" by the actual one (RFC 8881
+    /// §16.2.3.1.2); other stateids are returned unchanged.
     ///
     /// # Errors
-    /// [`Status::BadStateid`] when there is no current stateid.
+    /// [`Status::BadStateid`] if there is no current stateid.
     pub fn resolve_stateid(&self, stateid: Stateid) -> Result<Stateid, Status> {
         if self.minor > 0 && stateid == Stateid::CURRENT {
             self.current_stateid.ok_or(Status::BadStateid)
@@ -211,8 +212,8 @@ impl Cx<'_> {
         }
     }
 
-    /// Refuses hosts that no export names before anything is kept for them:
-    /// nobody without business here fills the table of clients.
+    /// Refuses hosts that no export names before any state is kept for them, so
+    /// that they cannot fill the table of clients.
     ///
     /// # Errors
     /// [`Status::Perm`]; see docs/spec-exceptions/clients-in-no-export.md.
@@ -226,14 +227,14 @@ impl Cx<'_> {
 
     /// The client of the session (minor ≥ 1), once SEQUENCE ran.
     #[must_use]
-    pub fn session_client(&self) -> Option<crate::v4::wire::ClientId> {
+    pub fn session_client(&self) -> Option<zgate_nfs_wire::v4::ClientId> {
         self.slot.as_ref().map(|slot| slot.client)
     }
 
-    /// The client that calls, as far as the COMPOUND tells: minor 0 says so in
-    /// few operations.
+    /// The calling client, if the COMPOUND tells: in minor version 0 only few
+    /// operations do.
     #[must_use]
-    pub fn calling_client(&self) -> Option<crate::v4::wire::ClientId> {
+    pub fn calling_client(&self) -> Option<zgate_nfs_wire::v4::ClientId> {
         self.session_client().or(self.open_client)
     }
 }

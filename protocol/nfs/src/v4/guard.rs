@@ -1,4 +1,4 @@
-//! What NFSv4 clients were promised, as NFSv3 must respect it.
+//! Conflicts of NFSv3 calls with the state of NFSv4 clients.
 
 use crate::changes::Changing;
 use crate::namespace::{Export, ExportId};
@@ -7,11 +7,11 @@ use crate::v3::guard::{Change, ConflictGuard, LocalBox};
 use crate::v4::cx::FileKey;
 use crate::v4::server::Server;
 use crate::v4::state::io::IoAccess;
-use crate::v4::wire::Status;
 use std::sync::{Arc, OnceLock, Weak};
+use zgate_nfs_wire::v4::Status;
 use zgate_store::NodeHandle;
 
-/// Stands between NFSv3 and the NFSv4 state. Made before the server it asks,
+/// Checks NFSv3 calls against the NFSv4 state. Created before the NFSv4 server,
 /// and connected to it afterwards.
 #[derive(Default)]
 pub struct StateGuard {
@@ -19,9 +19,9 @@ pub struct StateGuard {
 }
 
 impl StateGuard {
-    /// Names the server to ask.
+    /// Sets the server.
     pub fn connect(&self, server: &Arc<Server>) {
-        // Connecting twice would be a mistake of ours; the first stays.
+        // A second call would be a programming error; the first server stays.
         let _ = self.server.set(Arc::downgrade(server));
     }
 
@@ -48,7 +48,7 @@ impl StateGuard {
     }
 }
 
-/// What NFSv3 is about to do.
+/// Kind of an NFSv3 access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     Read,
@@ -56,14 +56,15 @@ enum Access {
 }
 
 impl Access {
-    /// NFSv4 clients may be about to take back opens and delegations that
-    /// forbid it. Reads go on: what they could miss is data that a client
-    /// holds under a write delegation and has not reclaimed yet.
+    /// True if the access must wait for the end of grace: NFSv4 clients may
+    /// still reclaim conflicting opens and delegations. Reads do not wait: at
+    /// most they miss data that a client holds under a write delegation that it
+    /// has not reclaimed yet.
     fn waits_for_grace(self) -> bool {
         matches!(self, Self::Change(Change::Data | Change::Name))
     }
 
-    /// Share reservations are about data.
+    /// Share reservations apply to data only.
     fn data(self) -> Option<IoAccess> {
         match self {
             Self::Read => Some(IoAccess::Read),

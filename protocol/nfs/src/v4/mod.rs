@@ -1,7 +1,6 @@
 //! NFSv4.0 (RFC 7530), 4.1 (RFC 8881) and 4.2 (RFC 7862, 8276).
 
 pub mod attrs;
-pub mod bulk;
 pub mod callback;
 pub mod compound;
 pub mod copy_jobs;
@@ -11,8 +10,6 @@ pub mod op;
 pub mod retry;
 pub mod server;
 pub mod state;
-pub mod wire;
 
 pub use cx::{Current, Cx};
 pub use server::Server;
-pub use wire::status::Status;

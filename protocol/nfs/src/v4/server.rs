@@ -1,17 +1,17 @@
-//! One NFSv4 server: what all its COMPOUNDs share.
+//! One NFSv4 server: state shared by all COMPOUNDs.
 
 use crate::namespace::Namespace;
 use crate::runtime::Runtime;
 use crate::v4::attrs::Trunks;
 use crate::v4::state::State;
-use crate::v4::wire::{OpNum, Status};
 use crate::write_verifier::WriteVerifier;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use zgate_nfs_wire::v4::{OpNum, Status};
 
-/// Who the server is (RFC 8881 §2.10.4). Servers with equal owner and scope
-/// are trunkable; a stable scope lets clients reclaim after a move.
+/// Server identity (RFC 8881 §2.10.4). Servers with equal owner and scope are
+/// trunkable; a stable scope lets clients reclaim after a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// so_major_id.
@@ -22,11 +22,12 @@ pub struct Identity {
     pub scope: Vec<u8>,
 }
 
-/// Hears of every finished operation; the gateway measures and counts.
+/// Notified of every finished operation; for measurements and counters of the
+/// gateway.
 pub trait Observer: Send + Sync {
-    /// A moment to measure from, in whatever unit the observer likes.
+    /// Start time, in a unit of the observer.
     fn begin(&self) -> u64;
-    /// An operation ended.
+    /// Called at the end of an operation.
     fn end(&self, op: OpNum, status: Status, begun: u64);
 }
 
@@ -41,13 +42,13 @@ impl Observer for NoObserver {
     fn end(&self, _: OpNum, _: Status, _: u64) {}
 }
 
-/// Settings that hold while the server runs.
+/// Settings of a running server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Who it is.
+    /// Server identity.
     pub identity: Identity,
-    /// Number of this start, greater than all before; stands in stateids,
-    /// so that older ones are recognized as stale.
+    /// Number of this server start, greater than all earlier ones; part of
+    /// stateids, so that older ones are recognized as stale.
     pub boot_epoch: u32,
     /// Changes at every start: unstable writes may be lost (RFC 8881 §18.32).
     pub write_verifier: [u8; 8],
@@ -57,7 +58,7 @@ pub struct ServerOptions {
     pub grace_seconds: u32,
     /// Highest minor version served (0 to 2).
     pub max_minor: u8,
-    /// The addresses clients may use together.
+    /// Addresses that clients may use together.
     pub trunks: Trunks,
 }
 
@@ -67,23 +68,22 @@ pub struct Server {
     pub options: ServerOptions,
     /// Clients, sessions, opens, locks, delegations.
     pub state: State,
-    /// The outside.
+    /// Environment of the server.
     pub runtime: Arc<dyn Runtime>,
     /// Measures operations.
     pub observer: Arc<dyn Observer>,
-    /// How clients learn that unstable data may be lost.
+    /// Tells clients that unstable data may have been lost.
     pub write_verifier: WriteVerifier,
     /// Hosts that are in no export's client list, for the log.
     pub(crate) refused_hosts: RefusedHosts,
-    /// NFSv4.0 clients that want to be called back elsewhere, for the log.
+    /// NFSv4.0 clients whose callback address is on another host, for the log.
     pub(crate) foreign_callbacks: ForeignCallbacks,
     namespace: RwLock<Arc<Namespace>>,
-    /// How often the exports were replaced.
+    /// Number of replacements of the exports.
     replacements: AtomicU64,
 }
 
-/// Lines in the log about what others do, at most one in ten seconds: they must
-/// not fill it.
+/// Rate limit of log lines caused by clients: at most one in ten seconds.
 #[derive(Debug, Default)]
 struct RareLine {
     next_seconds: AtomicU64,
@@ -92,7 +92,7 @@ struct RareLine {
 impl RareLine {
     const PAUSE_SECONDS: u64 = 10;
 
-    /// Whether it is time for another line.
+    /// True if another line may be logged.
     fn is_due(&self, now_seconds: u64) -> bool {
         let next = self.next_seconds.load(Ordering::Relaxed);
         let later = now_seconds + Self::PAUSE_SECONDS;
@@ -104,7 +104,7 @@ impl RareLine {
     }
 }
 
-/// Tells of hosts that no export names and that call all the same.
+/// Logs calls of hosts that no export names.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedHosts(RareLine);
 
@@ -119,7 +119,7 @@ impl RefusedHosts {
     }
 }
 
-/// Tells of NFSv4.0 clients that want to be called back elsewhere.
+/// Logs NFSv4.0 clients whose callback address is on another host.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignCallbacks(RareLine);
 
@@ -129,8 +129,8 @@ impl ForeignCallbacks {
             tracing::info!(
                 %client,
                 %callback,
-                "no delegations: the NFSv4.0 client gave a callback address that is not the one \
-                 it calls from; give it the right one (clientaddr=), or mount 4.1 or later"
+                "no delegations: the callback address of the NFSv4.0 client differs from its \
+                 source address; set clientaddr= on the client, or mount with NFSv4.1 or later"
             );
         }
     }
@@ -159,8 +159,9 @@ impl Server {
         }
     }
 
-    /// Whether any export names the host, whatever the protocol version and
-    /// transport. Others are given nothing; the log names them once in a while.
+    /// True if any export names the host, regardless of protocol version and
+    /// transport. Other hosts have no access; the log names them at a limited
+    /// rate.
     #[must_use]
     pub fn admits_host(&self, address: IpAddr) -> bool {
         let named = self.namespace().names_host(address);
@@ -170,21 +171,21 @@ impl Server {
         named
     }
 
-    /// A number that changes after the exports did: what [`Self::admits_host`]
-    /// said holds as long as it stays.
+    /// A number that changes after the exports: a result of
+    /// [`Self::admits_host`] is valid until then.
     #[must_use]
     pub fn namespace_version(&self) -> u64 {
         self.replacements.load(Ordering::Acquire)
     }
 
-    /// The exports as they are now.
+    /// The current exports.
     #[must_use]
     pub fn namespace(&self) -> Arc<Namespace> {
         Arc::clone(&self.namespace.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the exports; COMPOUNDs under way keep the old ones. Of exports
-    /// that are no more, nothing stays open: their file systems can be
+    /// Replaces the exports; COMPOUNDs in progress keep the old ones. The open
+    /// files of removed exports are closed: their file systems can be
     /// unmounted.
     pub fn replace_namespace(&self, namespace: Namespace) {
         let namespace = Arc::new(namespace);

@@ -6,16 +6,16 @@ use crate::segment::{Chunks, ReadSegment, Segment, WriteChunk};
 use std::ops::Range;
 use thiserror::Error;
 
-/// A call and the memory that was registered for it.
+/// A call and the memory registered for it.
 #[derive(Clone, Debug, Default)]
 pub struct CallParts<'a> {
     /// Length of the RPC message in bytes, bulk data and padding included.
     pub len: usize,
-    /// A data item that is read from where it lies: its position and length in
-    /// the message, and its registered memory.
+    /// Data item in a read chunk: its position and length in the message, and
+    /// its registered memory.
     pub bulk: Option<(usize, usize, &'a [Segment])>,
-    /// Registered memory that holds the whole message, for one that is too
-    /// long to be sent inline.
+    /// Registered memory that holds the whole message, if it is too long to be
+    /// sent inline.
     pub whole: &'a [Segment],
     /// Memory for results.
     pub writes: Vec<WriteChunk>,
@@ -23,25 +23,25 @@ pub struct CallParts<'a> {
     pub reply: Option<WriteChunk>,
 }
 
-/// The call fits nowhere: it is longer than the inline threshold and no memory
-/// holds it as a whole.
+/// The call is longer than the inline threshold, and no memory holds it as a
+/// whole.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("a call of {0} bytes needs a chunk at position zero")]
 pub struct CallTooLong(pub usize);
 
-/// How a call leaves: one Send of the header and the inline ranges.
+/// Frame of a call: one Send of the header and the inline ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallFrame {
     /// The transport header.
     pub header: Vec<u8>,
-    /// Ranges of the message sent behind it.
+    /// Ranges of the message sent behind the header.
     pub inline: Vec<Range<usize>>,
-    /// The lists as sent; the reply is held against them.
+    /// Chunk lists as sent; the reply is checked against them.
     pub offered: Chunks,
 }
 
 impl CallFrame {
-    /// Frames a call that asks for `credits`, within the inline threshold
+    /// Frames a call that requests `credits`, within the inline threshold
     /// `send_bytes`.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl CallFrame {
         if let Some((position, len, segments)) = parts.bulk {
             chunks.reads.extend(reads(position, segments));
             inline.push(0..position);
-            // RFC 8166 §3.4.5.2: the padding is left out with its item.
+            // RFC 8166 §3.4.5.2: the padding is omitted together with its item.
             at = position + len.next_multiple_of(4);
         }
         inline.push(at..parts.len);

@@ -1,5 +1,5 @@
-//! The requester: how a call leaves, and where its reply is found. Loaders and
-//! tests use it.
+//! The requester: frames calls and locates replies. Used by the loader and by
+//! tests.
 
 mod call;
 mod reply;

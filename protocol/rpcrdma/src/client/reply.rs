@@ -1,17 +1,17 @@
-//! Reading a reply: what came inline, what lies in memory that was offered.
+//! Parsing a reply: its inline part, and its parts in offered memory.
 
 use crate::header::{Body, ErrorBody, Header, HeaderError, Xid};
 use crate::segment::{Chunks, WriteChunk};
 use thiserror::Error;
 
-/// Where the RPC reply is, without the results that were written directly.
+/// Location of the RPC reply, without the results that were written directly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Results<'a> {
-    /// These bytes.
+    /// Inline bytes.
     Inline(&'a [u8]),
     /// The first bytes of the reply chunk.
     InReplyChunk {
-        /// How many.
+        /// Length in bytes.
         len: usize,
     },
 }
@@ -23,40 +23,40 @@ pub struct Reply<'a> {
     pub credits: u32,
     /// The RPC message.
     pub results: Results<'a>,
-    /// Bytes in each write chunk that was offered.
+    /// Number of bytes written to each offered write chunk.
     pub written: Vec<usize>,
 }
 
-/// Why a call has no reply.
+/// Reason for which a call has no reply.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ReplyError {
-    /// The responder speaks other versions.
+    /// The responder supports other versions.
     #[error("the server speaks versions {low} to {high}")]
     Version {
-        /// Lowest.
+        /// Lowest version.
         low: u32,
-        /// Highest.
+        /// Highest version.
         high: u32,
     },
     /// The responder could not use the chunks.
     #[error("the server could not use the memory it was offered")]
     Chunk,
-    /// The responder's fault: no transport header.
+    /// Fault of the responder: no valid transport header.
     #[error("no reply: {0}")]
     Header(#[from] HeaderError),
-    /// The responder's fault: a reply that does not fit the call.
+    /// Fault of the responder: a reply that does not fit the call.
     #[error("a reply that does not fit its call: {0}")]
     Mismatch(&'static str),
 }
 
 impl<'a> Reply<'a> {
-    /// The transaction id of a message, to find its call.
+    /// Returns the transaction id of a message, to find its call.
     #[must_use]
     pub fn xid(message: &[u8]) -> Option<Xid> {
         message.first_chunk::<4>().map(|bytes| Xid(u32::from_be_bytes(*bytes)))
     }
 
-    /// Reads the reply to the call that offered `offered`.
+    /// Parses the reply to the call that offered `offered`.
     ///
     /// # Errors
     /// [`ReplyError`].
@@ -72,7 +72,7 @@ impl<'a> Reply<'a> {
             Body::Error(ErrorBody::Chunk) => return Err(ReplyError::Chunk),
             Body::Done => return Err(ReplyError::Mismatch("RDMA_DONE")),
         };
-        // RFC 8166 §4.3.1: no reply has a read list.
+        // RFC 8166 §4.3.1: a reply has no read list.
         if !chunks.reads.is_empty() {
             return Err(ReplyError::Mismatch("a read list"));
         }
@@ -80,7 +80,9 @@ impl<'a> Reply<'a> {
         let len = match (&chunks.reply, &offered.reply) {
             (None, _) => 0,
             (Some(used), Some(offered)) => used_bytes(used, offered)?,
-            (Some(_), None) => return Err(ReplyError::Mismatch("a reply chunk nobody offered")),
+            (Some(_), None) => {
+                return Err(ReplyError::Mismatch("a reply chunk that was not offered"));
+            }
         };
         let results = match (inline, len) {
             (Some(inline), 0) => Results::Inline(inline),
@@ -102,8 +104,8 @@ fn written(used: &[WriteChunk], offered: &[WriteChunk]) -> Result<Vec<usize>, Re
     Ok(bytes)
 }
 
-/// Bytes used of a chunk; it must be the one that was offered, filled from its
-/// start.
+/// Returns the number of bytes used of a chunk; it must be the offered one,
+/// filled from its start.
 fn used_bytes(used: &WriteChunk, offered: &WriteChunk) -> Result<usize, ReplyError> {
     let total: u64 = used.capacity_bytes();
     if total > offered.capacity_bytes() {

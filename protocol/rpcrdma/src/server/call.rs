@@ -1,11 +1,11 @@
-//! What is pulled before a call is whole (RFC 8166 §3.4.5, §3.5).
+//! RDMA Reads that make a call complete (RFC 8166 §3.4.5, §3.5).
 //!
-//! A call is an XDR stream. Some of it came inline, the rest lies in the
+//! A call is an XDR stream. Part of it is inline, the rest lies in the
 //! requester's memory: the whole stream (RDMA_NOMSG with a chunk at position
 //! zero), single data items at their positions, or both. The plan names every
-//! RDMA Read and where its bytes go, so that all of them can be posted at
-//! once. The data of the first WRITE goes into a buffer of its own and is
-//! never moved again.
+//! RDMA Read and the destination of its bytes, so that all of them can be
+//! posted at once. The data of the first WRITE goes into a buffer of its own
+//! and is never copied.
 
 use crate::header::Body;
 use crate::limits::{MAX_CALL_BYTES, MAX_STREAM_BYTES};
@@ -13,7 +13,7 @@ use crate::segment::{Chunks, Segment, cut};
 use std::ops::Range;
 use thiserror::Error;
 
-/// Which of the two buffers bytes belong to.
+/// Destination buffer of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The stream: the call without its bulk body.
@@ -25,37 +25,38 @@ pub enum Place {
 /// One RDMA Read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pull {
-    /// Where the bytes are.
+    /// Memory to read.
     pub source: Segment,
-    /// Which buffer they go to.
+    /// Destination buffer.
     pub place: Place,
-    /// Where in it, in bytes.
+    /// Offset in that buffer, in bytes.
     pub offset: usize,
 }
 
-/// The data of a WRITE, received apart from the stream.
+/// Data of a WRITE, received separately from the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkBody {
-    /// Where in the stream it belongs; its length word ends there, its padding
-    /// begins there.
+    /// Position in the stream where it belongs; its length word ends there, its
+    /// padding begins there.
     pub position: usize,
-    /// Its length in bytes, without padding.
+    /// Length in bytes, without padding.
     pub len: usize,
 }
 
-/// The peer's fault: lists that describe no call. Answered by ERR_CHUNK.
+/// Fault of the peer: chunk lists that describe no valid call. Answered with
+/// ERR_CHUNK.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("bad chunks: {0}")]
 pub struct CallFault(pub &'static str);
 
-/// Inline bytes and the place they are copied to.
+/// Inline bytes and the position they are copied to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Run {
     inline: Range<usize>,
     at: usize,
 }
 
-/// How one call becomes whole.
+/// Plan that makes one call complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallPlan {
     stream_bytes: usize,
@@ -64,15 +65,14 @@ pub struct CallPlan {
     body: Option<BulkBody>,
 }
 
-/// The chunks of a read list by position, in ascending order.
+/// A chunk of the read list, with its position.
 struct ReadChunk {
     position: usize,
     segments: Vec<Segment>,
     len: usize,
 }
 
-/// Where the stream's own bytes come from: inline, or the chunk at position
-/// zero.
+/// Source of the stream's own bytes: inline, or the chunk at position zero.
 struct Source {
     segments: Option<Vec<Segment>>,
     len: usize,
@@ -82,9 +82,9 @@ struct Source {
 impl CallPlan {
     /// Plans the call announced by `body` with `inline` behind its header.
     ///
-    /// `bulk` finds the data of a WRITE: given the stream up to a chunk, it
-    /// returns the position and length of an item that may be received apart,
-    /// as its length word says.
+    /// `bulk` locates the data of a WRITE: for the stream up to a chunk, it
+    /// returns the position and length of an item that may be received
+    /// separately, according to its length word.
     ///
     /// # Errors
     /// [`CallFault`] when the lists are contradictory or beyond the limits.
@@ -125,7 +125,7 @@ impl CallPlan {
         Ok(plan)
     }
 
-    /// Adds a data item, and the stream's own bytes before it.
+    /// Adds a data item and the stream's own bytes before it.
     fn add(
         &mut self,
         chunk: &ReadChunk,
@@ -143,8 +143,8 @@ impl CallPlan {
         let padding = chunk.len.wrapping_neg() & 3;
         match bulk {
             Some((position, len)) if position == chunk.position && self.body.is_none() => {
-                // RFC 8166 §3.4.5.2: the chunk may or may not hold the item's
-                // padding; what is behind the data is not pulled.
+                // RFC 8166 §3.4.5.2: the chunk may or may not include the
+                // item's padding; bytes behind the data are not read.
                 if chunk.len != len && chunk.len != len.next_multiple_of(4) {
                     return Err(CallFault("a chunk that is not as long as its item"));
                 }
@@ -160,7 +160,7 @@ impl CallPlan {
         Ok(())
     }
 
-    /// Appends the next `count` bytes of the stream's own.
+    /// Appends the next `count` of the stream's own bytes.
     fn advance(&mut self, source: &mut Source, count: usize) {
         if count == 0 {
             return;
@@ -185,44 +185,44 @@ impl CallPlan {
         }
     }
 
-    /// Every RDMA Read, in any order.
+    /// Returns every RDMA Read, in any order.
     #[must_use]
     pub fn pulls(&self) -> &[Pull] {
         &self.pulls
     }
 
-    /// Length of the stream's buffer, in bytes.
+    /// Returns the length of the stream's buffer, in bytes.
     #[must_use]
     pub fn stream_bytes(&self) -> usize {
         self.stream_bytes
     }
 
-    /// Whether a part of the stream itself has to be pulled, so that its
-    /// buffer must be memory the device may write.
+    /// Returns whether RDMA Reads write to the stream's buffer, so that it must
+    /// be memory the device may write.
     #[must_use]
     pub fn pulls_stream(&self) -> bool {
         self.pulls.iter().any(|pull| pull.place == Place::Stream)
     }
 
-    /// The bulk body, when the call has one that is received apart.
+    /// Returns the bulk body, if the call has one that is received separately.
     #[must_use]
     pub fn body(&self) -> Option<BulkBody> {
         self.body
     }
 
-    /// Length of the call in bytes, all parts together.
+    /// Returns the length of the call in bytes, all parts together.
     #[must_use]
     pub fn total_bytes(&self) -> usize {
         self.stream_bytes + self.body.map_or(0, |body| body.len)
     }
 
-    /// Puts the inline bytes into the stream's buffer and clears the padding;
-    /// places of pulled bytes stay as they are. To be done before the RDMA
+    /// Copies the inline bytes into the stream's buffer and clears the padding;
+    /// destinations of RDMA Reads are not changed. Call it before the RDMA
     /// Reads are posted. `stream` has [`CallPlan::stream_bytes`] bytes and
-    /// `inline` is what the plan was made from; anything beyond is left alone.
+    /// `inline` is the value the plan was made from; further bytes are ignored.
     pub fn place_inline(&self, inline: &[u8], stream: &mut [u8]) {
         let mut clean = 0;
-        // All that is written, in ascending order; between it lies padding.
+        // All bytes written, in ascending order; the gaps are padding.
         let mut spans: Vec<(Range<usize>, Option<Range<usize>>)> = Vec::new();
         for run in &self.runs {
             spans.push((run.at..run.at + run.inline.len(), Some(run.inline.clone())));
@@ -248,14 +248,14 @@ impl CallPlan {
     }
 }
 
-/// Sorts a read list into chunks.
+/// Groups a read list into chunks.
 fn gather(chunks: &Chunks) -> Result<Vec<ReadChunk>, CallFault> {
     let mut list: Vec<ReadChunk> = Vec::new();
     for read in &chunks.reads {
         let position = read.position as usize;
         // XDR items begin at multiples of four bytes (RFC 4506 §3).
         if !position.is_multiple_of(4) {
-            return Err(CallFault("a position that is no multiple of four"));
+            return Err(CallFault("a position that is not a multiple of four"));
         }
         let len = read.target.length as usize;
         match list.iter_mut().find(|chunk| chunk.position == position) {
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
     use crate::segment::ReadSegment;
 
-    /// The requester's memory: `handle` tells the bytes.
+    /// Returns content for the requester's memory, derived from `handle`.
     fn memory(segment: Segment) -> Vec<u8> {
         (0..segment.length)
             .map(|i| (segment.handle as u8) ^ (segment.offset as u8 + i as u8))
@@ -289,7 +289,7 @@ mod tests {
         ReadSegment { position, target: Segment { handle, length, offset } }
     }
 
-    /// Carries a plan out.
+    /// Executes a plan.
     fn run(plan: &CallPlan, inline: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let mut stream = vec![0xee; plan.stream_bytes()];
         let mut body = vec![0xee; plan.body().map_or(0, |body| body.len)];

@@ -1,4 +1,4 @@
-//! The responder: how a call becomes whole, and how a reply leaves.
+//! The responder: receives calls and sends replies.
 
 mod call;
 mod reply;
@@ -9,8 +9,8 @@ pub use reply::{DataItem, Push, ReplyFault, ReplyPlan, ReplyShape};
 use crate::credits::Grant;
 use crate::header::{Body, ErrorBody, Header, Xid};
 
-/// The message that answers a call which cannot be processed. It grants
-/// credits as any reply does.
+/// Encodes the answer to a call that cannot be processed. It grants credits as
+/// any reply does.
 #[must_use]
 pub fn error_message(xid: Xid, credits: Grant, error: ErrorBody) -> Vec<u8> {
     Header { xid, credits: credits.get(), body: Body::Error(error) }.encode()

@@ -1,4 +1,4 @@
-//! How a reply leaves (RFC 8166 §3.5, §4.3.2, §4.3.3): results into their write
+//! Framing a reply (RFC 8166 §3.5, §4.3.2, §4.3.3): results into their write
 //! chunks, the rest inline or into the reply chunk.
 
 use crate::credits::Grant;
@@ -8,52 +8,53 @@ use std::ops::Range;
 use thiserror::Error;
 
 /// A result of the reply that may be written directly (RFC 8267 §4, §6.1), in
-/// the order of the operations. One that is empty counts, too: it uses up its chunk.
+/// the order of the operations. An empty result counts, too: it uses up its
+/// chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataItem {
-    /// Where in the reply its bytes begin, behind the length word.
+    /// Offset in the reply of its first byte, behind the length word.
     pub offset: usize,
-    /// Bytes without padding.
+    /// Length in bytes, without padding.
     pub len: usize,
 }
 
-/// A whole RPC reply, as the plan sees it.
+/// A complete RPC reply: its length and direct results.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyShape<'a> {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// Its direct results.
+    /// Direct results.
     pub items: &'a [DataItem],
 }
 
 /// One RDMA Write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
-    /// Where it goes; the length is that of all its ranges.
+    /// Destination; its length is that of all the ranges.
     pub target: Segment,
-    /// The ranges of the reply it takes, in this order.
+    /// Ranges of the reply to write, in order.
     pub from: Vec<Range<usize>>,
 }
 
-/// Why a reply cannot be sent as it is. Both are answered by ERR_CHUNK: the
+/// Reason for which a reply cannot be sent. Answered with ERR_CHUNK: the
 /// requester offered too little memory (RFC 8166 §4.5.3).
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ReplyFault {
     /// A result is longer than its write chunk.
     #[error("a write chunk of {chunk_bytes} bytes for {item_bytes}")]
     WriteChunkTooSmall {
-        /// What was offered.
+        /// Capacity of the chunk in bytes.
         chunk_bytes: u64,
-        /// What was needed.
+        /// Length of the result in bytes.
         item_bytes: usize,
     },
     /// The rest fits neither inline nor into a reply chunk.
-    #[error("a reply of {0} bytes with nowhere to go")]
+    #[error("a reply of {0} bytes fits neither inline nor into the reply chunk")]
     TooLong(usize),
 }
 
-/// How one reply leaves. The RDMA Writes are posted first, then one Send with
-/// the header and the inline ranges; an RC queue pair keeps this order.
+/// Frame of one reply. The RDMA Writes are posted first, then one Send with the
+/// header and the inline ranges; an RC queue pair keeps this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyPlan {
     /// The transport header.
@@ -65,8 +66,8 @@ pub struct ReplyPlan {
 }
 
 impl ReplyPlan {
-    /// Plans the reply to the call whose lists were `offered`. `send_bytes` is
-    /// the inline threshold towards the peer.
+    /// Plans the reply to the call that offered `offered`. `send_bytes` is the
+    /// inline threshold towards the peer.
     ///
     /// # Errors
     /// [`ReplyFault`].
@@ -84,12 +85,12 @@ impl ReplyPlan {
         let mut items = reply.items.iter();
         for chunk in &offered.writes {
             let used = match items.next() {
-                // RFC 8166 §4.3.2.3: a chunk without segments asks for the
-                // item to stay where it is.
+                // RFC 8166 §4.3.2.3: a chunk without segments requests that the
+                // item stays inline.
                 Some(item) if !chunk.segments.is_empty() => {
                     push_item(&mut pushes, chunk, *item)?;
                     keep(&mut rest, at..item.offset);
-                    // RFC 8166 §3.4.6.2: the padding goes nowhere.
+                    // RFC 8166 §3.4.6.2: the padding is not sent.
                     at = item.offset + item.len.next_multiple_of(4);
                     item.len
                 }
@@ -120,7 +121,7 @@ impl ReplyPlan {
         Ok(Self { header, pushes, inline: Vec::new() })
     }
 
-    /// Bytes of the Send.
+    /// Returns the length of the Send in bytes.
     #[must_use]
     pub fn send_bytes(&self) -> usize {
         self.header.len() + self.inline.iter().map(Range::len).sum::<usize>()
@@ -247,7 +248,7 @@ mod tests {
             DataItem { offset: 36, len: 5 },
         ];
         let plan = plan(&offered, 60, &items).unwrap();
-        // The second stays inline: its chunk has no segments.
+        // The second item stays inline: its chunk has no segments.
         assert_eq!(plan.inline, [0..20, 20..36, 44..60]);
         let (_, chunks) = returned(&plan);
         let used: Vec<_> = chunks.writes.iter().map(lengths).collect();
@@ -265,7 +266,7 @@ mod tests {
         let plan = plan(&offered, 1600, &[item]).unwrap();
         assert!(plan.inline.is_empty());
         assert_eq!(plan.send_bytes(), plan.header.len());
-        // One for the item, two segments for what is left.
+        // One write for the item, two segments for the rest.
         assert_eq!(plan.pushes.len(), 3);
         assert_eq!(plan.pushes[1].from, [0..100, 164..1064]);
         assert_eq!(plan.pushes[2].from, std::slice::from_ref(&(1064..1600)));

@@ -6,8 +6,8 @@ use crate::disk::config::AccessState;
 use crate::sense::{Asc, Sense};
 use crate::wire::{be16, byte};
 
-/// States that can be reported: T_SUP=0, O_SUP=0, U_SUP, S_SUP, AN_SUP,
-/// AO_SUP.
+/// States that REPORT TARGET PORT GROUPS can return: T_SUP=0, O_SUP=0, U_SUP,
+/// S_SUP, AN_SUP, AO_SUP.
 const SUPPORTED_STATES: u8 = 0x0F;
 
 pub(crate) fn report_target_port_groups(cx: &Cx<'_>) -> Outcome {
@@ -43,7 +43,8 @@ pub(crate) fn report_target_port_groups(cx: &Cx<'_>) -> Outcome {
     Ok(Reply::data(data, cx.cdb().be32(6)))
 }
 
-/// Changes states at once; hosts on other nexuses get a unit attention.
+/// Changes access states at once; I_T nexuses other than the sender's get a
+/// unit attention.
 pub(crate) fn set_target_port_groups(cx: &Cx<'_>) -> Outcome {
     let length = cx.cdb().be32(6);
     if length == 0 {

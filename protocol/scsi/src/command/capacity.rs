@@ -5,7 +5,8 @@ use crate::wire::put;
 
 pub(crate) fn read_capacity_10(cx: &Cx<'_>) -> Outcome {
     let last = cx.capacity_blocks().saturating_sub(1);
-    // SBC-4 §5.19.2: too large a disk sends the host to READ CAPACITY (16).
+    // SBC-4 §5.19.2: too large a capacity refers the host to READ CAPACITY
+    // (16).
     let last = u32::try_from(last).unwrap_or(u32::MAX);
     let mut data = Vec::with_capacity(8);
     data.extend(last.to_be_bytes());

@@ -9,8 +9,8 @@ use crate::wire::{be16, be24, be32, be64, byte};
 pub struct Cdb([u8; 16]);
 
 impl Cdb {
-    /// From the bytes a transport carried; more than sixteen are dropped,
-    /// since no longer command is supported.
+    /// Builds a CDB from the bytes a transport carried; bytes beyond sixteen
+    /// are dropped, because no longer command is supported.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         let mut cdb = [0; 16];
@@ -20,19 +20,19 @@ impl Cdb {
         Self(cdb)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// OPERATION CODE.
+    /// Returns OPERATION CODE.
     #[must_use]
     pub fn opcode(&self) -> u8 {
         self.0[0]
     }
 
-    /// SERVICE ACTION of the commands that have one in byte 1.
+    /// Returns SERVICE ACTION of the commands that have one in byte 1.
     pub(crate) fn service_action(&self) -> u8 {
         self.0[1] & 0x1F
     }
@@ -53,13 +53,13 @@ impl Cdb {
         be64(&self.0, at)
     }
 
-    /// DPO/FUA live in the same place of all READ and WRITE CDBs but the
-    /// six-byte ones.
+    /// Returns FUA. DPO and FUA have the same position in all READ and WRITE
+    /// CDBs except the six-byte ones.
     pub(crate) fn fua(&self) -> bool {
         self.0[1] & 0x08 != 0
     }
 
-    /// The blocks the command names.
+    /// Returns the blocks that the CDB names.
     pub(crate) fn range(&self, shape: Shape) -> BlockRange {
         let (lba, blocks) = match shape {
             Shape::None => (0, 0),
@@ -79,10 +79,10 @@ impl Cdb {
     }
 }
 
-/// Where a CDB holds its logical block address and length.
+/// Position of the logical block address and the length in a CDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Nowhere.
+    /// The CDB has neither.
     None,
     /// READ (6), WRITE (6).
     Six,

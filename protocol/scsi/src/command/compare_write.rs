@@ -1,5 +1,5 @@
-//! COMPARE AND WRITE (SBC-4 §5.4): nobody writes to the range between the
-//! comparison and the write.
+//! COMPARE AND WRITE (SBC-4 §5.4): no other command writes to the range between
+//! the comparison and the write.
 
 use super::medium::{first_difference, miscompare};
 use super::{Cx, Outcome, Reply};
@@ -9,7 +9,10 @@ use crate::sense::Sense;
 pub(crate) async fn compare_and_write(cx: &Cx<'_>) -> Outcome {
     let range = cx.range();
     let span = cx.span(range)?;
-    if range.blocks > u64::from(MAX_COMPARE_AND_WRITE_BLOCKS) {
+    // No blocks, but data: the initiator probably meant 256 blocks, which the
+    // field cannot hold.
+    let does_not_fit = range.blocks == 0 && cx.command.data_out_offered_bytes > 0;
+    if does_not_fit || range.blocks > u64::from(MAX_COMPARE_AND_WRITE_BLOCKS) {
         return Err(Sense::invalid_cdb(13, None).into());
     }
     let data = cx.exact_data_out(2 * span.len)?;
@@ -55,8 +58,9 @@ mod tests {
     #[test]
     fn the_data_must_be_two_buffers() {
         let bench = Bench::new();
-        bench.refused(&cdb(1), &[0; 2048], Asc::INVALID_FIELD_IN_CDB);
-        bench.refused(&cdb(3), &[0; 2048], Asc::INVALID_FIELD_IN_CDB);
+        bench.refused(&cdb(0), &[0; 2048], Asc::INVALID_FIELD_IN_CDB);
+        bench.refused(&cdb(1), &[0; 2048], Asc::INVALID_INFORMATION_UNIT);
+        bench.refused(&cdb(3), &[0; 2048], Asc::INVALID_INFORMATION_UNIT);
     }
 
     #[test]

@@ -2,41 +2,15 @@
 //! and COPY OPERATION ABORT.
 
 use super::{Cx, Outcome, Reply};
+use crate::disk::copy_result::CopyResult;
 use crate::limits::{
-    MAX_COPY_RESULTS, MAX_CSCD_DESCRIPTORS, MAX_DESCRIPTOR_LIST_BYTES, MAX_SEGMENT_BYTES,
-    MAX_SEGMENT_DESCRIPTORS,
+    MAX_CSCD_DESCRIPTORS, MAX_DESCRIPTOR_LIST_BYTES, MAX_SEGMENT_BYTES, MAX_SEGMENT_DESCRIPTORS,
 };
 use crate::sense::Sense;
 use crate::wire::put;
-use std::collections::VecDeque;
 
-/// Copies that hosts are told they may run at once; more work as well.
+/// Number of concurrent copies reported to initiators; more work as well.
 pub(crate) const CONCURRENT_COPIES: u8 = 16;
-
-/// What is known of a third-party copy that has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CopyResult {
-    /// LIST IDENTIFIER.
-    pub(crate) list: u32,
-    /// SERVICE ACTION of the EXTENDED COPY family.
-    pub(crate) action: u8,
-    /// The sense data it ended with.
-    pub(crate) failure: Option<Sense>,
-    pub(crate) segments: u16,
-    /// Bytes of LID1 copies, logical blocks of token copies.
-    pub(crate) transferred: u64,
-    /// The token that POPULATE TOKEN made.
-    pub(crate) token: Option<Vec<u8>>,
-}
-
-/// Keeps a result in place of an older one with the same list identifier.
-pub(crate) fn keep(results: &mut VecDeque<CopyResult>, result: CopyResult) {
-    results.retain(|old| old.list != result.list || (old.action == 0) != (result.action == 0));
-    if results.len() == MAX_COPY_RESULTS {
-        results.pop_front();
-    }
-    results.push_back(result);
-}
 
 pub(crate) fn receive(cx: &Cx<'_>) -> Outcome {
     let allocation = cx.cdb().be32(10);
@@ -93,7 +67,7 @@ fn operating_parameters() -> Vec<u8> {
     data.extend(IMPLEMENTED);
     let available = u32::try_from(data.len() - 4).unwrap_or(u32::MAX);
     put(&mut data, 0, &available.to_be_bytes());
-    // SNLID: a list without a list identifier is fine.
+    // SNLID: a list without a list identifier is accepted.
     data[4] = 0x01;
     put(&mut data, 8, &MAX_CSCD_DESCRIPTORS.to_be_bytes());
     put(&mut data, 10, &MAX_SEGMENT_DESCRIPTORS.to_be_bytes());
@@ -108,7 +82,8 @@ fn operating_parameters() -> Vec<u8> {
     data
 }
 
-/// Copies run inside their commands, so there is never one to abort.
+/// Refuses the abort: copies run inside their commands, so there is never one
+/// to abort.
 pub(crate) fn copy_operation_abort(_: &Cx<'_>) -> Outcome {
     Err(Sense::invalid_cdb(2, None).into())
 }

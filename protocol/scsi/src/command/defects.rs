@@ -1,12 +1,12 @@
-//! READ DEFECT DATA (10) and (12) (SBC-4 §5.21): the storage below hides its
-//! defects, so the lists are empty.
+//! READ DEFECT DATA (10) and (12) (SBC-4 §5.21): the storage hides its defects,
+//! so the lists are empty.
 
 use super::{Cx, Outcome, Reply};
 
 pub(crate) fn read_defect_data(cx: &Cx<'_>) -> Outcome {
     let cdb = cx.cdb();
     if cx.row.length == 10 {
-        // The lists asked for are valid and have no entries.
+        // The requested lists are valid and have no entries.
         let data = vec![0, cdb.byte(2) & 0x1F, 0, 0];
         return Ok(Reply::data(data, u32::from(cdb.be16(7))));
     }

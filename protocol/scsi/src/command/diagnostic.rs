@@ -1,5 +1,4 @@
-//! SEND DIAGNOSTIC (SPC-4 §6.42): the default self-test, which finds the unit
-//! well.
+//! SEND DIAGNOSTIC (SPC-4 §6.42): the default self-test, which always succeeds.
 
 use super::{Cx, Outcome, Reply};
 use crate::sense::Sense;

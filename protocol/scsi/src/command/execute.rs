@@ -1,5 +1,5 @@
-//! The way of a command through a logical unit: unit attention, CDB,
-//! reservations, readiness, write protection, then its family.
+//! Execution of a command in a logical unit: unit attention, CDB, reservations,
+//! readiness, write protection, then the command's family.
 
 use super::table::{Conflict, Family, Lookup, Row, lookup};
 use super::{
@@ -8,21 +8,22 @@ use super::{
     prefetch, read, report_luns, request_sense, reserve6, sanitize, start_stop, sync_cache, token,
     unmap, verify, write, write_same,
 };
+use crate::disk::background::Progress;
 use crate::disk::config::AccessState;
 use crate::disk::{Disk, State};
+use crate::logical_units::LogicalUnits;
 use crate::sense::{Asc, ScsiStatus, Sense, SenseKey, Specific};
-use crate::target::LogicalUnits;
 use crate::transport::{Alone, Task};
 
 impl Disk {
-    /// Runs one command to its end, without a transport that could abort it. The future
-    /// must not be dropped before: what the store is still writing would go on, and
-    /// nobody would wait for it.
+    /// Runs one command to its end, without a transport that could abort it. Do
+    /// not drop the future earlier: the store would continue a write that no
+    /// task waits for.
     pub async fn execute(&self, command: Command) -> Response {
         self.execute_among(None, command, &Alone).await
     }
 
-    /// Runs a command for an initiator that sees `luns`.
+    /// Runs a command for an initiator that can access `luns`.
     pub(crate) async fn execute_among(
         &self,
         luns: Option<&LogicalUnits>,
@@ -30,8 +31,8 @@ impl Disk {
         task: &dyn Task,
     ) -> Response {
         let found = lookup(&command.cdb);
-        // It enters before it looks whether it is aborted and what is reserved: who
-        // aborts or reserves later finds it there.
+        // The command registers before it checks for an abort and for
+        // reservations: a later abort or reservation finds it registered.
         let _running = found.is_followed().then(|| self.running.begin(&command.nexus));
         if found.has_effects() && task.is_aborted() {
             return self.respond(Err(Failure::Aborted));
@@ -59,7 +60,7 @@ impl Disk {
         }
     }
 
-    /// Everything that is checked before a command runs.
+    /// Makes all checks that precede a command.
     fn admit(&self, command: &Command, found: Lookup) -> Result<&'static Row, Failure> {
         let mut state = self.state();
         let nexus = state.nexus(&command.nexus);
@@ -84,7 +85,7 @@ impl Disk {
         check_ready(&state, row)?;
         if row.writes {
             self.check_write_protection(&state)?;
-            // Writes without a range in the CDB tell their ranges themselves.
+            // Writes without a range in the CDB report their ranges themselves.
             let range = command.cdb.range(row.shape);
             if range.blocks > 0 {
                 state.tokens.invalidate(range);
@@ -161,17 +162,17 @@ fn check_reservations(state: &State, command: &Command, row: &Row) -> Result<(),
 fn check_ready(state: &State, row: &Row) -> Result<(), Failure> {
     if !row.while_sanitizing {
         match state.sanitize {
-            sanitize::Progress::Idle => {}
-            sanitize::Progress::Running { done } => {
+            Progress::Idle => {}
+            Progress::Running { done } => {
                 let mut sense = Sense::new(SenseKey::NotReady, Asc::SANITIZE_IN_PROGRESS);
                 sense.specific = Specific::Progress(done);
                 return Err(sense.into());
             }
-            // SBC-4 §4.11.4: only SANITIZE may lead out of this.
-            sanitize::Progress::Failed { .. } if row.medium && row.family != Family::Sanitize => {
+            // SBC-4 §4.11.4: only SANITIZE may leave this state.
+            Progress::Failed { .. } if row.medium && row.family != Family::Sanitize => {
                 return Err(Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED).into());
             }
-            sanitize::Progress::Failed { .. } => {}
+            Progress::Failed { .. } => {}
         }
     }
     if state.ejected && row.medium {

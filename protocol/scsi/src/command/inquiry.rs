@@ -8,8 +8,8 @@ use crate::wire::{padded, put};
 
 /// VERSION: SPC-4.
 const VERSION: u8 = 0x06;
-/// What the unit conforms to: SAM-5, iSCSI, SPC-4, SBC-3 (SPC-4 table 179),
-/// each without naming a revision.
+/// Standards that the unit conforms to: SAM-5, iSCSI, SPC-4, SBC-3 (SPC-4 table
+/// 179), each without a revision.
 const VERSION_DESCRIPTORS: [u16; 4] = [0x00A0, 0x0960, 0x0460, 0x04C0];
 const STANDARD_BYTES: usize = 96;
 
@@ -50,8 +50,8 @@ fn standard(disk: &Disk) -> Vec<u8> {
     data
 }
 
-/// Standard data of a LUN that does not exist: PERIPHERAL QUALIFIER 011b,
-/// type 1Fh (SPC-4 §6.6.2).
+/// Returns the standard data of a LUN that does not exist: PERIPHERAL QUALIFIER
+/// 011b, type 1Fh (SPC-4 §6.6.2).
 pub(crate) fn absent() -> Vec<u8> {
     let mut data = vec![0; 36];
     data[0] = 0x7F;

@@ -45,7 +45,7 @@ async fn statuses(cx: &Cx<'_>, lba: u64, wanted: usize) -> Result<Vec<Status>, F
         return Ok(split(vec![mapped], wanted));
     }
     let span = cx.span(rest)?;
-    // Neighbours may merge, so more is asked for than is wanted.
+    // Neighbouring extents may merge, so request more than needed.
     let asked = (wanted * 2).min(2 * MAX_LBA_STATUS_DESCRIPTORS);
     let extents =
         cx.disk.store.extents(span.offset, span.len, asked).await.map_err(Cx::read_failed)?;
@@ -53,8 +53,8 @@ async fn statuses(cx: &Cx<'_>, lba: u64, wanted: usize) -> Result<Vec<Status>, F
     Ok(split(statuses, wanted))
 }
 
-/// Turns extents into runs of whole blocks. A block that is stored in part
-/// is mapped.
+/// Converts extents to runs of whole blocks. A block that is stored in part is
+/// mapped.
 fn in_blocks(extents: &[Extent], span: Span, block: u64) -> Vec<Status> {
     let mut statuses: Vec<Status> = Vec::new();
     let mut at = span.offset / block;
@@ -66,8 +66,8 @@ fn in_blocks(extents: &[Extent], span: Span, block: u64) -> Vec<Status> {
         let end = extent.offset.saturating_add(extent.len).min(span.offset + span.len);
         covered = covered.max(end);
         let deallocated = extent.kind == ExtentKind::Deallocated;
-        // A deallocated run ends at its last whole block; the block it
-        // shares belongs to its mapped neighbour.
+        // A deallocated run ends at its last whole block; a partial block
+        // belongs to its mapped neighbour.
         let until = if deallocated { end / block } else { end.div_ceil(block) };
         if until <= at {
             continue;
@@ -80,15 +80,15 @@ fn in_blocks(extents: &[Extent], span: Span, block: u64) -> Vec<Status> {
         }
     }
     if statuses.is_empty() {
-        // At least one descriptor is owed; a store that knows nothing has
-        // the block mapped.
+        // At least one descriptor is required; if the store knows nothing, the
+        // block counts as mapped.
         let range = BlockRange { lba: span.offset / block, blocks: 1 };
         statuses.push(Status { range, deallocated: false });
     }
     statuses
 }
 
-/// Runs longer than a descriptor can tell become several.
+/// Splits runs that are longer than a descriptor can express.
 fn split(statuses: Vec<Status>, wanted: usize) -> Vec<Status> {
     const LONGEST: u64 = u32::MAX as u64;
     let pieces = statuses.into_iter().flat_map(|status| {
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!((be64(&data, 24), be32(&data, 32), data[36]), (8, 8, 0));
         let rest = u32::try_from(bench.blocks() - 16).unwrap();
         assert_eq!((be64(&data, 40), be32(&data, 48), data[52]), (16, rest, 1));
-        // The first descriptor starts where the CDB says.
+        // The first descriptor starts at the LBA of the CDB.
         let data = bench.data(&bench.run(&cdb(10, 24), b""));
         assert_eq!((data.len(), be64(&data, 8), be32(&data, 16)), (24, 10, 6));
     }

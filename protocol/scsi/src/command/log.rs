@@ -48,7 +48,7 @@ fn pages(cx: &Cx<'_>) -> Vec<u8> {
     pages
 }
 
-/// A log parameter: code, control byte, value.
+/// Builds a log parameter: code, control byte, value.
 fn parameter(code: u16, control: u8, value: &[u8]) -> (u16, Vec<u8>) {
     let mut data = code.to_be_bytes().to_vec();
     data.push(control);
@@ -57,7 +57,7 @@ fn parameter(code: u16, control: u8, value: &[u8]) -> (u16, Vec<u8>) {
     (code, data)
 }
 
-/// The parameters from PARAMETER POINTER on.
+/// Returns the parameters from PARAMETER POINTER on.
 fn from_parameter(parameters: Vec<(u16, Vec<u8>)>, first: u16) -> Result<Vec<u8>, Failure> {
     if first > 0 && parameters.iter().all(|(code, _)| *code < first) {
         return Err(Sense::invalid_cdb(5, None).into());
@@ -74,7 +74,7 @@ fn provisioning(cx: &Cx<'_>) -> Vec<(u16, Vec<u8>)> {
     let resources = |bytes: u64| {
         let sets = u32::try_from(bytes / THRESHOLD_SET_BYTES).unwrap_or(u32::MAX);
         let mut value = sets.to_be_bytes().to_vec();
-        // SCOPE 01b: this logical unit alone.
+        // SCOPE 01b: this logical unit only.
         value.extend([0x01, 0, 0, 0]);
         value
     };

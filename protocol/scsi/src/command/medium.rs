@@ -1,4 +1,4 @@
-//! Steps that the commands on the medium share: ranges, reads for
+//! Steps shared by commands that access the medium: ranges, reads for
 //! comparison, writes, zeros.
 
 use super::{Cx, Failure};
@@ -17,7 +17,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The span in pieces of at most `stride` bytes.
+    /// Splits the span into pieces of at most `stride` bytes.
     pub(crate) fn strides(self, stride: u64) -> impl Iterator<Item = Self> {
         let end = self.offset + self.len;
         let mut at = self.offset;
@@ -39,13 +39,13 @@ impl Cx<'_> {
         u64::from(self.disk.block_bytes())
     }
 
-    /// Number of logical blocks.
+    /// Returns the number of logical blocks.
     pub(crate) fn capacity_blocks(&self) -> u64 {
         self.geometry.capacity_bytes / self.block_bytes()
     }
 
-    /// The bytes of `range`, which must lie within the capacity (SBC-3
-    /// §4.5.1). A length of zero may start right behind the last block.
+    /// Returns the bytes of `range`, which must lie within the capacity (SBC-3
+    /// §4.5.1). A range of length zero may start right behind the last block.
     pub(crate) fn span(&self, range: BlockRange) -> Result<Span, Failure> {
         let capacity = self.capacity_blocks();
         let fits = range.lba.checked_add(range.blocks).is_some_and(|end| end <= capacity);
@@ -57,7 +57,7 @@ impl Cx<'_> {
         Ok(Span { offset: range.lba * block, len: range.blocks * block })
     }
 
-    /// As [`Cx::span`], with the MAXIMUM TRANSFER LENGTH checked as well.
+    /// Works as [`Cx::span`] and also checks the MAXIMUM TRANSFER LENGTH.
     pub(crate) fn transfer_span(&self, range: BlockRange) -> Result<Span, Failure> {
         let span = self.span(range)?;
         if span.len > MAX_TRANSFER_BYTES {
@@ -66,7 +66,7 @@ impl Cx<'_> {
         Ok(span)
     }
 
-    /// INVALID FIELD IN CDB, pointing at the transfer length.
+    /// Returns INVALID FIELD IN CDB, pointing at the transfer length.
     pub(crate) fn invalid_length(&self) -> Failure {
         let byte = match self.row.length {
             6 => 4,
@@ -77,23 +77,39 @@ impl Cx<'_> {
         Sense::invalid_cdb(byte, None).into()
     }
 
-    /// Refuses the command unless the initiator offers exactly what the CDB
-    /// needs: a shorter or longer buffer would be applied in part.
+    /// Refuses the command unless the initiator offers exactly the amount the
+    /// CDB needs: a shorter or longer buffer would be applied in part.
     pub(crate) fn exact_data_out(&self, bytes: u64) -> Result<&Bytes, Failure> {
         let data = &self.command.data_out;
         if self.command.data_out_offered_bytes != bytes || data.len() as u64 != bytes {
-            return Err(self.invalid_length());
+            return Err(Asc::INVALID_INFORMATION_UNIT.into());
         }
         Ok(data)
     }
 
-    /// Whether a write must be on stable storage before it is answered: FUA,
-    /// or a write cache that is off (SBC-3 §4.15, §6.5.5).
+    /// Returns the front of the span for which the initiator offers data. Fewer
+    /// blocks than the CDB names are accepted, and the transport reports the
+    /// residual. FCP-4 lets a target either do that or refuse; RFC 7143 leaves
+    /// it open. A partial block is refused, because GOOD would mean that it is
+    /// written. An initiator that offers no data at all (expected data transfer
+    /// length zero) cannot lose any: GOOD, and the residual is the whole
+    /// length.
+    pub(crate) fn offered_part(&self, span: Span) -> Result<Span, Failure> {
+        let len = span.len.min(self.command.data_out.len() as u64);
+        if len.is_multiple_of(self.block_bytes()) {
+            Ok(Span { len, ..span })
+        } else {
+            Err(Asc::INVALID_INFORMATION_UNIT.into())
+        }
+    }
+
+    /// Returns whether a write must be on stable storage before its status:
+    /// FUA, or a write cache that is off (SBC-3 §4.15, §6.5.5).
     pub(crate) fn write_through(&self, fua: bool) -> bool {
         fua || !self.disk.state().mode.write_cache()
     }
 
-    /// Reads bytes that this crate itself looks at.
+    /// Reads bytes that this crate itself examines.
     pub(crate) async fn read_bytes(&self, span: Span) -> Result<Bytes, Failure> {
         if span.len == 0 {
             return Ok(Bytes::new());
@@ -129,7 +145,8 @@ impl Cx<'_> {
         self.disk.sync_store(Some(&self.command.nexus)).await.map_err(Self::write_failed)
     }
 
-    /// Writes `pattern`, a whole number of which fills the span, everywhere.
+    /// Fills the span with repetitions of `pattern`, whose length divides the
+    /// span's.
     pub(crate) async fn write_pattern(&self, span: Span, pattern: &[u8]) -> Result<(), Failure> {
         self.disk.write_pattern(span, pattern).await.map_err(Self::write_failed)
     }
@@ -141,7 +158,8 @@ impl Cx<'_> {
 }
 
 impl Disk {
-    /// Writes `pattern`, a whole number of which fills the span, everywhere.
+    /// Fills the span with repetitions of `pattern`, whose length divides the
+    /// span's.
     pub(crate) async fn write_pattern(&self, span: Span, pattern: &[u8]) -> StoreResult<()> {
         if pattern.is_empty() {
             return Ok(());
@@ -154,8 +172,9 @@ impl Disk {
         Ok(())
     }
 
-    /// Unmaps a span. Where unmapped blocks read as zeros (LBPRZ=1), the
-    /// parts the store cannot unmap are zeroed, so that the whole span does.
+    /// Unmaps a span. If unmapped blocks read as zeros (LBPRZ=1), the parts
+    /// that the store cannot unmap are zeroed, so that the whole span reads as
+    /// zeros.
     pub(crate) async fn deallocate(&self, span: Span) -> StoreResult<()> {
         if span.len == 0 {
             return Ok(());
@@ -185,7 +204,7 @@ impl Disk {
     }
 }
 
-/// The first place where two equally long buffers differ.
+/// Returns the first position at which two buffers of equal length differ.
 pub(crate) fn first_difference(left: &[u8], right: &[u8]) -> Option<u64> {
     if left == right {
         return None;
@@ -193,7 +212,8 @@ pub(crate) fn first_difference(left: &[u8], right: &[u8]) -> Option<u64> {
     left.iter().zip(right).position(|(a, b)| a != b).map(|at| at as u64)
 }
 
-/// MISCOMPARE, with the byte that differs (SBC-3 §5.2, §5.24).
+/// Returns MISCOMPARE with the position of the byte that differs (SBC-3 §5.2,
+/// §5.24).
 pub(crate) fn miscompare(at: u64) -> Failure {
     Sense::new(SenseKey::Miscompare, Asc::MISCOMPARE).with_information(at).into()
 }

@@ -20,7 +20,7 @@ pub(crate) fn report_supported_opcodes(cx: &Cx<'_>) -> Outcome {
             return Err(Sense::invalid_cdb(4, None).into());
         }
         0b010 => one(find(cx, opcode, Some(action)), timeouts),
-        // Whatever the kind of operation code.
+        // Accepted for any kind of operation code.
         0b011 if has_actions(opcode) => one(find(cx, opcode, Some(action)), timeouts),
         0b011 if action == 0 => one(find(cx, opcode, None), timeouts),
         0b011 => one(None, timeouts),
@@ -43,7 +43,7 @@ fn find(cx: &Cx<'_>, opcode: u8, action: Option<u16>) -> Option<&'static Row> {
         .filter(|row| row.exists(cx.disk))
 }
 
-/// Command timeouts descriptor (SPC-4 §6.35.4).
+/// Appends a command timeouts descriptor (SPC-4 §6.35.4).
 fn timeouts_descriptor(data: &mut Vec<u8>, row: &Row) {
     data.extend([0x00, 0x0A, 0x00, 0x00]);
     data.extend(row.nominal_seconds.to_be_bytes());
@@ -70,7 +70,7 @@ fn all(cx: &Cx<'_>, timeouts: bool) -> Vec<u8> {
     data
 }
 
-/// One command: SUPPORT 011b with its usage map, or 001b.
+/// Returns the data of one command: SUPPORT 011b with its usage map, or 001b.
 fn one(row: Option<&'static Row>, timeouts: bool) -> Vec<u8> {
     let Some(row) = row else {
         return vec![0, 0x01, 0, 0];
@@ -89,10 +89,10 @@ fn one(row: Option<&'static Row>, timeouts: bool) -> Vec<u8> {
     data
 }
 
-/// How long resets may take, in tenths of a second: tasks of other nexuses
-/// come to their end first.
+/// Time that resets may take, in tenths of a second: tasks of other nexuses
+/// must end first.
 const LONG_TIMEOUT_TENTHS: u32 = 600;
-/// How long aborting tasks of one's own may take, in tenths of a second.
+/// Time that aborts of the nexus's own tasks may take, in tenths of a second.
 const SHORT_TIMEOUT_TENTHS: u32 = 300;
 
 pub(crate) fn report_task_management(cx: &Cx<'_>) -> Outcome {
@@ -100,7 +100,7 @@ pub(crate) fn report_task_management(cx: &Cx<'_>) -> Outcome {
     if allocation < 4 {
         return Err(Failure::from(Sense::invalid_cdb(6, None)));
     }
-    // ATS, ATSS, CTSS, LURS, TRS; CACAS, QTS and the like are not there.
+    // ATS, ATSS, CTSS, LURS, TRS; CACAS, QTS and the like are not supported.
     let abort_clear_reset = 0x80 | 0x40 | 0x10 | 0x08;
     let mut data = vec![abort_clear_reset | 0x02, 0, 0, 0];
     // I_T NEXUS RESET is a session logout in iSCSI.

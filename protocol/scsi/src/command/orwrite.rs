@@ -1,4 +1,4 @@
-//! ORWRITE (16) (SBC-4 §5.13): set bits, read-modify-write in one step.
+//! ORWRITE (16) (SBC-4 §5.13): sets bits in one atomic read-modify-write.
 
 use super::{Cx, Outcome, Reply};
 use bytes::Bytes;
@@ -31,7 +31,7 @@ mod tests {
         cdb[13] = 1;
         assert_eq!(bench.run(&cdb, &[0x0F; 512]).status, ScsiStatus::Good);
         assert_eq!(bench.content(0, 1), vec![0xAF; 512]);
-        bench.refused(&cdb, &[0x0F; 100], Asc::INVALID_FIELD_IN_CDB);
+        bench.refused(&cdb, &[0x0F; 100], Asc::INVALID_INFORMATION_UNIT);
         cdb[13] = 0;
         assert_eq!(bench.run(&cdb, b"").status, ScsiStatus::Good);
     }

@@ -3,8 +3,8 @@
 use super::{Cx, Outcome, Reply};
 use crate::disk::range_lock::BlockRange;
 
-/// A hint to the store. Answers GOOD: nothing says that all blocks fit into
-/// the cache, which CONDITION MET would claim.
+/// Passes a hint to the store. Returns GOOD, because CONDITION MET would claim
+/// that all blocks fit into the cache.
 pub(crate) async fn prefetch(cx: &Cx<'_>) -> Outcome {
     let mut range = cx.range();
     if range.blocks == 0 {

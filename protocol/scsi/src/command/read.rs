@@ -2,7 +2,7 @@
 
 use super::{Cx, Outcome, Reply};
 
-/// The store's payload goes through untouched.
+/// Reads blocks; the store's payload is passed on without a copy.
 pub(crate) async fn read(cx: &Cx<'_>) -> Outcome {
     let range = cx.range();
     let span = cx.transfer_span(range)?;
@@ -11,7 +11,7 @@ pub(crate) async fn read(cx: &Cx<'_>) -> Outcome {
     }
     let fua = cx.row.length > 6 && cx.cdb().fua();
     if fua && cx.disk.state().mode.write_cache() {
-        // SBC-3 §4.15: what is read must be on the medium.
+        // SBC-3 §4.15: the data read must be on the medium.
         cx.sync().await?;
     }
     let _shared = cx.disk.ranges.share(range).await;
@@ -41,7 +41,7 @@ mod tests {
         assert_eq!(bench.run(&cdb, b"").status, ScsiStatus::Good);
         cdb[8] = 2;
         bench.refused(&cdb, b"", Asc::LBA_OUT_OF_RANGE);
-        // Nothing to read, but too far out.
+        // Nothing to read, but beyond the capacity.
         bench.refused(&[0x28, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0], b"", Asc::LBA_OUT_OF_RANGE);
     }
 

@@ -12,16 +12,16 @@ pub(crate) fn report_luns(cx: &Cx<'_>) -> Outcome {
         None => own.to_vec(),
     };
     let data = parameter_data(&listed, cx.cdb().byte(2))?;
-    // Reporting the inventory settles this unit attention (SPC-4 §6.33).
+    // Reporting the inventory clears this unit attention (SPC-4 §6.33).
     cx.disk.state().nexus(&cx.command.nexus).attentions.clear(Asc::LUNS_CHANGED);
     Ok(Reply::data(data, allocation))
 }
 
-/// The LUN list for a SELECT REPORT value.
+/// Returns the LUN list for a SELECT REPORT value.
 pub(crate) fn parameter_data(luns: &[Lun], select: u8) -> Result<Vec<u8>, Sense> {
     let listed: &[Lun] = match select {
         0x00 | 0x02 | 0x11 => luns,
-        // Well-known, administrative and subsidiary ones do not exist.
+        // There are no well-known, administrative or subsidiary logical units.
         0x01 | 0x10 | 0x12 => &[],
         _ => return Err(Sense::invalid_cdb(2, None)),
     };

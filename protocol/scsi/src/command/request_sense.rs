@@ -1,10 +1,11 @@
 //! REQUEST SENSE (SPC-4 §6.39).
 
 use super::{Cx, Outcome, Reply};
-use crate::command::sanitize::Progress;
+use crate::disk::background::Progress;
 use crate::sense::{Asc, Sense, SenseKey, Specific};
 
-/// Gives the oldest unit attention, or how a background operation gets on.
+/// Returns the oldest unit attention, or the progress of a background
+/// operation.
 pub(crate) fn request_sense(cx: &Cx<'_>) -> Outcome {
     let mut state = cx.disk.state();
     let attention = state.nexus(&cx.command.nexus).attentions.take();

@@ -7,8 +7,8 @@ pub(crate) fn reserve(cx: &Cx<'_>) -> Outcome {
     let nexus = &cx.command.nexus;
     let mut state = cx.disk.state();
     if state.registry.has_registrations() {
-        // A registrant that may use the unit is told so without effect; a
-        // mixture of both kinds of reservations is refused.
+        // A registrant that has access gets GOOD without effect; mixing both
+        // kinds of reservations is refused.
         let registered = state.registry.key_of(nexus).is_some();
         let free = state.registry.reserved_against(nexus).is_none();
         return if registered && free { Ok(Reply::GOOD) } else { Err(Failure::Conflict) };
@@ -24,7 +24,7 @@ pub(crate) fn release(cx: &Cx<'_>) -> Outcome {
     if state.registry.has_registrations() && state.registry.key_of(nexus).is_none() {
         return Err(Failure::Conflict);
     }
-    // SPC-2 §7.21.2: releasing what others hold does nothing.
+    // SPC-2 §7.21.2: releasing another nexus's reservation has no effect.
     if state.legacy_holder == Some(nexus.id) {
         state.legacy_holder = None;
     }

@@ -1,10 +1,10 @@
-//! SANITIZE (SBC-4 §5.30, §4.11). Once begun it cannot be stopped: not by
-//! aborting the command, not by losing the nexus, not by a reset.
+//! SANITIZE (SBC-4 §5.30, §4.11). Once begun it cannot be stopped by aborting
+//! the command, losing the nexus, or a reset.
 
 use super::medium::Span;
 use super::{Cx, Failure, Outcome, Reply};
 use crate::disk::Disk;
-use crate::disk::background::Pacer;
+use crate::disk::background::{Job, Method, Pacer, Progress, Runner, Unpaced};
 use crate::disk::range_lock::BlockRange;
 use crate::limits::{MAX_OVERWRITE_PASSES, STRIDE_BYTES};
 use crate::sense::{Asc, Sense, SenseKey};
@@ -12,32 +12,6 @@ use crate::wire::{be16, byte};
 use zgate_store::StoreResult;
 
 const _: () = assert!(MAX_OVERWRITE_PASSES == 0x1F);
-
-/// How far a SANITIZE has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// None is running.
-    Idle,
-    /// So many 65536ths are done.
-    Running { done: u16 },
-    /// The last one failed; with AUSE=1 hosts may leave it at that.
-    Failed { unrestricted: bool },
-}
-
-/// What to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Method {
-    Overwrite { pattern: Vec<u8>, passes: u8, invert: bool },
-    BlockErase,
-    CryptographicErase,
-}
-
-/// A SANITIZE to do in the background.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Job {
-    method: Method,
-    unrestricted: bool,
-}
 
 pub(crate) async fn sanitize(cx: &Cx<'_>) -> Outcome {
     let unrestricted = cx.cdb().byte(1) & 0x20 != 0;
@@ -76,7 +50,29 @@ pub(crate) async fn sanitize(cx: &Cx<'_>) -> Outcome {
     }
 }
 
-/// EXIT FAILURE MODE leads out of a failure that allowed it.
+impl Disk {
+    /// Runs this disk's background work; never returns. Run it in one task for
+    /// each disk, independent of sessions. Without such a task SANITIZE runs
+    /// inside its command.
+    pub async fn run_background(&self, pacer: &dyn Pacer) {
+        let _runner = Runner::new(&self.background);
+        loop {
+            let job = self.background.changed.wait_for(|| self.background.take()).await;
+            work(self, job, pacer).await;
+        }
+    }
+
+    /// Runs pending work here if no background task exists.
+    pub(crate) async fn help_background(&self) {
+        if !self.background.has_runner()
+            && let Some(job) = self.background.take()
+        {
+            work(self, job, &Unpaced).await;
+        }
+    }
+}
+
+/// Leaves a failure state if its SANITIZE allowed that.
 fn exit_failure_mode(cx: &Cx<'_>) -> Outcome {
     let mut state = cx.disk.state();
     match state.sanitize {
@@ -90,7 +86,7 @@ fn exit_failure_mode(cx: &Cx<'_>) -> Outcome {
     }
 }
 
-/// The parameter list of OVERWRITE (SBC-4 §5.30.2.2).
+/// Parses the parameter list of OVERWRITE (SBC-4 §5.30.2.2).
 fn overwrite(cx: &Cx<'_>, length: u16) -> Result<Method, Failure> {
     const HEADER_BYTES: u16 = 4;
     let block = cx.block_bytes();
@@ -107,19 +103,19 @@ fn overwrite(cx: &Cx<'_>, length: u16) -> Result<Method, Failure> {
         return Err(Sense::invalid_parameter(2).into());
     }
     let initial = list.get(usize::from(HEADER_BYTES)..).unwrap_or_default();
-    // The pattern starts anew in each block.
+    // The pattern restarts in each block.
     let size = usize::try_from(block).unwrap_or(usize::MAX);
     let pattern = initial.iter().copied().cycle().take(size).collect();
     Ok(Method::Overwrite { pattern, passes, invert: byte(list, 0) & 0x80 != 0 })
 }
 
-/// Does the work and says how it ended.
+/// Runs a job and records its result.
 pub(crate) async fn work(disk: &Disk, job: Job, pacer: &dyn Pacer) {
     let end = Progress::Failed { unrestricted: job.unrestricted };
     let mut unfinished = Unfinished { disk, end };
     let blocks = disk.capacity_blocks();
     let all = BlockRange { lba: 0, blocks };
-    // Commands that were let in before must not write afterwards.
+    // Commands admitted earlier must not write afterwards.
     drop(disk.ranges.exclude(all).await);
     disk.blocks_change(all);
     let span = Span { offset: 0, len: blocks * u64::from(disk.block_bytes()) };
@@ -138,8 +134,8 @@ pub(crate) async fn work(disk: &Disk, job: Job, pacer: &dyn Pacer) {
     }
 }
 
-/// Sets how a SANITIZE ended: as a failure, unless told otherwise. Work that
-/// is dropped halfway must not look as if it went on for ever.
+/// Records the result of a SANITIZE on drop: a failure unless set otherwise. A
+/// job dropped half way must not appear to run forever.
 struct Unfinished<'a> {
     disk: &'a Disk,
     end: Progress,
@@ -184,10 +180,10 @@ async fn overwrite_all(
     Ok(())
 }
 
-/// Unmaps everything, or writes zeros where that is not possible. There is
-/// no key of this layer's to throw away: a cryptographic erase does the same.
+/// Unmaps everything, or writes zeros if that is not possible. This layer has
+/// no encryption key to discard: a cryptographic erase does the same.
 async fn erase_all(disk: &Disk, span: Span, pacer: &dyn Pacer) -> StoreResult<()> {
-    /// Erasing is faster than writing.
+    /// Stride of an erase, which is faster than writing.
     const ERASE_STRIDE_BYTES: u64 = 256 * STRIDE_BYTES;
     let geometry = disk.store.geometry();
     let erases = disk.is_thin(&geometry) && geometry.discard_zeroes;

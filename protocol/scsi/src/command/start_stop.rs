@@ -4,15 +4,15 @@
 use super::{Cx, Outcome, Reply};
 use crate::sense::{Asc, Sense};
 
-/// Starting and stopping change nothing here; loading and ejecting do when
-/// the medium is removable.
+/// Starting and stopping have no effect here; loading and ejecting do if the
+/// medium is removable.
 pub(crate) async fn start_stop(cx: &Cx<'_>) -> Outcome {
     let byte = cx.cdb().byte(4);
     let start = byte & 0x01 != 0;
     let load_eject = byte & 0x02 != 0;
     let no_flush = byte & 0x04 != 0;
     // SBC-4 §5.31: with a POWER CONDITION, START and LOEJ are ignored. All
-    // power conditions are alike to a disk without a motor.
+    // power conditions are equivalent for a disk without a motor.
     if byte & 0xF0 != 0 {
         return Ok(Reply::GOOD);
     }
@@ -28,7 +28,7 @@ pub(crate) async fn start_stop(cx: &Cx<'_>) -> Outcome {
     if load_eject {
         let mut state = cx.disk.state();
         if state.ejected && start {
-            // The one who loaded it knows.
+            // The nexus that loaded the medium knows.
             state.raise_for_others(cx.command.nexus.id, Asc::MEDIUM_MAY_HAVE_CHANGED);
         }
         state.ejected = !start;

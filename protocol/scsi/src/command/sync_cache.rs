@@ -2,9 +2,8 @@
 
 use super::{Cx, Outcome, Reply};
 
-/// Everything written goes to stable storage, whatever range was named.
-/// IMMED=1 is answered when it is there, too: a host that believes early
-/// would be lied to.
+/// Brings all written data to stable storage, whatever range was named. IMMED=1
+/// is also completed only then: an earlier GOOD could be false.
 pub(crate) async fn synchronize_cache(cx: &Cx<'_>) -> Outcome {
     cx.span(cx.range())?;
     cx.sync().await?;

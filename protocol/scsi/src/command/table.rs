@@ -1,18 +1,18 @@
-//! The one table of commands: what is legal, when, and who runs it.
+//! Table of commands: legal bits, conditions, and the family that executes
+//! each.
 //!
 //! Reservation rules are those of SPC-4 tables 67 and 68 and SBC-3 table 13;
-//! the usage maps are what REPORT SUPPORTED OPERATION CODES shows, and what a
-//! CDB is checked against.
+//! the usage maps are returned by REPORT SUPPORTED OPERATION CODES, and CDBs
+//! are checked against them.
 
 mod rows;
 
-use super::Cx;
 use super::cdb::{Cdb, Shape};
 use crate::limits::MAX_TRANSFER_BYTES;
 
 pub(crate) use rows::ROWS;
 
-/// Which command file runs a row.
+/// Family that executes a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     TestUnitReady,
@@ -58,7 +58,8 @@ pub(crate) enum Family {
     SendDiagnostic,
 }
 
-/// When a persistent reservation of others stops the command.
+/// Condition under which a persistent reservation of another nexus refuses the
+/// command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conflict {
     /// Never.
@@ -67,13 +68,13 @@ pub(crate) enum Conflict {
     ExclusiveAccess,
     /// Under every type.
     Always,
-    /// Unless it only allows removal (PREVENT=0).
+    /// Always, except if it only allows removal (PREVENT=0).
     UnlessAllows,
-    /// Unless it only starts the unit (START=1, POWER CONDITION=0).
+    /// Always, except if it only starts the unit (START=1, POWER CONDITION=0).
     UnlessStarts,
 }
 
-/// How much data-out a command takes.
+/// Data-out length of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataOut {
     /// None.
@@ -84,17 +85,17 @@ pub(crate) enum DataOut {
     List16(usize),
     /// A parameter list whose length starts at this byte of the CDB.
     List32(usize),
-    /// The blocks the CDB names.
+    /// The blocks that the CDB names.
     Blocks,
-    /// Those blocks twice.
+    /// Twice those blocks.
     BlocksTwice,
     /// One block, or none with NDOB=1.
     OneBlock,
-    /// As BYTCHK says.
+    /// Decided by BYTCHK.
     ByteCheck,
 }
 
-/// What a logical unit must have for the command to exist.
+/// Ability of a logical unit that the command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
@@ -113,19 +114,19 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// Length of the CDB in bytes.
     pub(crate) length: u8,
-    /// Bits of the CDB that mean something.
+    /// Bits of the CDB that have a meaning.
     pub(crate) usage: [u8; 16],
     pub(crate) shape: Shape,
     pub(crate) data_out: DataOut,
     pub(crate) conflict: Conflict,
-    /// Runs in spite of a RESERVE (6) of another I_T nexus (SPC-2 table 10).
+    /// Allowed during a RESERVE (6) of another I_T nexus (SPC-2 table 10).
     pub(crate) under_reserve6: bool,
-    /// Unit attentions wait until another command comes.
+    /// Leaves unit attentions pending for another command.
     pub(crate) attention_exempt: bool,
     pub(crate) while_sanitizing: bool,
-    /// Runs through ports in standby.
+    /// Allowed on ports in standby.
     pub(crate) in_standby: bool,
-    /// Needs the medium to be there.
+    /// Needs the medium to be present.
     pub(crate) medium: bool,
     /// Changes the medium.
     pub(crate) writes: bool,
@@ -138,18 +139,8 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whether this disk has the command.
-    pub(crate) fn exists(&self, disk: &crate::disk::Disk) -> bool {
-        match self.needs {
-            Needs::Nothing => true,
-            Needs::Thin => disk.is_thin(&disk.store.geometry()),
-            Needs::Sanitize => disk.config.sanitize,
-            Needs::SanitizeAndThin => disk.config.sanitize && disk.is_thin(&disk.store.geometry()),
-            Needs::ExplicitAlua => disk.config.explicit_alua,
-        }
-    }
-
-    /// The first bit set in the CDB that means nothing, as (byte, bit).
+    /// Returns the first bit set in the CDB that has no meaning, as (byte,
+    /// bit).
     pub(crate) fn reserved_bit(&self, cdb: &Cdb) -> Option<(u16, u8)> {
         let bytes = cdb.bytes().iter().zip(&self.usage).enumerate();
         for (at, (byte, usage)) in bytes.take(usize::from(self.length)).skip(1) {
@@ -162,7 +153,7 @@ impl Row {
         None
     }
 
-    /// Bytes of data-out the CDB asks for.
+    /// Returns the data-out length that the CDB requests, in bytes.
     pub(crate) fn data_out_bytes(&self, cdb: &Cdb, block_bytes: u32) -> u64 {
         let blocks = cdb.range(self.shape).blocks;
         let block = u64::from(block_bytes);
@@ -184,10 +175,10 @@ impl Row {
     }
 }
 
-/// What the table knows of a CDB.
+/// Result of a lookup of a CDB in the table.
 #[derive(Clone, Copy)]
 pub(crate) enum Lookup {
-    /// A row, whether or not the disk has it.
+    /// A row, whether or not the disk supports it.
     Row(&'static Row),
     /// The operation code is known, the service action is not.
     UnknownServiceAction,
@@ -196,7 +187,8 @@ pub(crate) enum Lookup {
 }
 
 impl Family {
-    /// Whether the command may change anything: blocks, reservations, modes.
+    /// Returns whether the command may change anything: blocks, reservations,
+    /// modes.
     fn has_effects(self) -> bool {
         !matches!(
             self,
@@ -227,20 +219,22 @@ impl Family {
 }
 
 impl Lookup {
-    /// Whether the command may change anything.
+    /// Returns whether the command may change anything.
     pub(crate) fn has_effects(&self) -> bool {
         matches!(self, Self::Row(row) if row.family.has_effects())
     }
 
-    /// Whether others wait for the command. PERSISTENT RESERVE OUT waits for others
-    /// itself; one at a time does, and who waits for it waits for its turn.
+    /// Returns whether other commands wait for this one. PERSISTENT RESERVE OUT
+    /// waits for others itself; only one runs at a time, and commands that wait
+    /// for it take the same lock.
     pub(crate) fn is_followed(&self) -> bool {
         matches!(self, Self::Row(row) if row.family.has_effects() && row.family != Family::ReserveOut)
     }
 }
 
-/// Whether a command is answered without a look at the medium or at what may change it:
-/// INQUIRY, REPORT LUNS and REQUEST SENSE, which always work (SPC-4 §5.6).
+/// Returns whether a command needs neither the medium nor anything that may
+/// change it: INQUIRY, REPORT LUNS and REQUEST SENSE, which always work (SPC-4
+/// §5.6).
 #[must_use]
 pub fn touches_nothing(cdb: &Cdb) -> bool {
     matches!(cdb.opcode(), 0x03 | 0x12 | 0xA0)
@@ -260,33 +254,26 @@ pub(crate) fn lookup(cdb: &Cdb) -> Lookup {
     if known { Lookup::UnknownServiceAction } else { Lookup::UnknownOpcode }
 }
 
-/// Bytes of data-out that a CDB asks a transport to gather, 0 for unknown
-/// commands. More than a command may transfer is never asked for.
+/// Returns the number of data-out bytes that a transport must gather for a CDB,
+/// 0 for unknown commands. Never exceeds the largest transfer of a command.
 #[must_use]
 pub fn expected_data_out(cdb: &Cdb, block_bytes: u32) -> u64 {
     match lookup(cdb) {
         Lookup::Row(row) => {
             let bytes = row.data_out_bytes(cdb, block_bytes);
-            // A longer one is refused; nothing of it is needed for that.
+            // A longer command is refused, which needs none of its data.
             if bytes > MAX_TRANSFER_BYTES { 0 } else { bytes }
         }
         _ => 0,
     }
 }
 
-/// The name of the command, for logs and metrics.
+/// Returns the name of the command, for logs and metrics.
 #[must_use]
 pub fn command_name(cdb: &Cdb) -> &'static str {
     match lookup(cdb) {
         Lookup::Row(row) => row.name,
         _ => "UNKNOWN",
-    }
-}
-
-impl Cx<'_> {
-    /// The blocks the CDB names.
-    pub(crate) fn range(&self) -> crate::disk::range_lock::BlockRange {
-        self.cdb().range(self.row.shape)
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) async fn unmap(cx: &Cx<'_>) -> Outcome {
     if total > u64::from(MAX_UNMAP_BLOCKS) {
         return Err(Sense::invalid_parameter(16).into());
     }
-    // Nothing is unmapped unless everything can be.
+    // Check all ranges first, so that either all are unmapped or none.
     for range in &ranges {
         cx.span(*range)?;
     }

@@ -9,11 +9,11 @@ use crate::sense::Sense;
 /// BYTCHK (SBC-4 table 127).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ByteCheck {
-    /// Only see whether the medium can be read.
+    /// Only checks whether the medium can be read.
     Medium,
-    /// Compare with the data-out buffer.
+    /// Compares with the data-out buffer.
     Compare,
-    /// Compare every block with the one block sent.
+    /// Compares every block with the one block sent.
     CompareOne,
 }
 
@@ -39,10 +39,9 @@ pub(crate) async fn verify(cx: &Cx<'_>) -> Outcome {
         ByteCheck::Compare => {
             let span = cx.transfer_span(range)?;
             let _shared = cx.disk.ranges.share(range).await;
-            // Compares what was sent; the transport reports the residual.
-            let sent = cx.command.data_out.len() as u64;
-            let sent = sent.min(span.len) / cx.block_bytes() * cx.block_bytes();
-            compare(cx, Span { len: sent, ..span }, &cx.command.data_out).await?;
+            // Compare the data sent; the transport reports the residual.
+            let sent = cx.offered_part(span)?;
+            compare(cx, sent, &cx.command.data_out).await?;
         }
         ByteCheck::CompareOne => {
             let span = cx.span(range)?;
@@ -120,7 +119,7 @@ mod tests {
         let sense = bench.run(&cdb, &data).sense.unwrap();
         assert_eq!((sense.key, sense.asc), (SenseKey::Miscompare, Asc::MISCOMPARE));
         assert_eq!(sense.information, Some(600));
-        // Without BYTCHK the data does not matter.
+        // Without BYTCHK the data is irrelevant.
         let cdb = [0x2F, 0, 0, 0, 0, 0, 0, 0, 2, 0];
         assert_eq!(bench.run(&cdb, &data).status, ScsiStatus::Good);
     }

@@ -20,8 +20,8 @@ pub(crate) async fn write_same(cx: &Cx<'_>) -> Outcome {
         true => None,
         false => Some(cx.exact_data_out(cx.block_bytes())?.clone()),
     };
-    // SBC-4 §4.7.3.4.4: blocks may be unmapped only when they then read as
-    // what was to be written.
+    // SBC-4 §4.7.3.4.4: blocks may only be unmapped if they then read as the
+    // data to be written.
     let pattern = pattern.filter(|block| block.iter().any(|&byte| byte != 0));
     let _shared = cx.disk.ranges.share(range).await;
     match pattern {
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(bench.run(&cdb16(0x08, 0, 64), &[0; 512]).status, ScsiStatus::Good);
         assert_eq!(bench.content(0, 64), vec![0; 64 * 512]);
         assert!(!bench.store.is_mapped(0));
-        // Other data is written, whatever UNMAP says.
+        // Other data is written, regardless of UNMAP.
         assert_eq!(bench.run(&cdb16(0x08, 0, 8), &[5; 512]).status, ScsiStatus::Good);
         assert_eq!(bench.content(0, 8), vec![5; 8 * 512]);
     }
@@ -90,8 +90,8 @@ mod tests {
         let bench = Bench::new();
         bench.refused(&cdb16(0, 0, 0), &[0; 512], Asc::INVALID_FIELD_IN_CDB);
         bench.refused(&cdb16(0x10, 0, 1), &[0; 512], Asc::INVALID_FIELD_IN_CDB);
-        bench.refused(&cdb16(0, 0, 1), &[0; 256], Asc::INVALID_FIELD_IN_CDB);
-        bench.refused(&cdb16(0, 0, 1), &[0; 1024], Asc::INVALID_FIELD_IN_CDB);
+        bench.refused(&cdb16(0, 0, 1), &[0; 256], Asc::INVALID_INFORMATION_UNIT);
+        bench.refused(&cdb16(0, 0, 1), &[0; 1024], Asc::INVALID_INFORMATION_UNIT);
         let thick = Bench::with(|config| config.thin = false);
         thick.refused(&cdb16(0x08, 0, 1), &[0; 512], Asc::INVALID_FIELD_IN_CDB);
     }

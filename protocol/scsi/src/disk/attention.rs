@@ -4,14 +4,14 @@ use crate::limits::MAX_UNIT_ATTENTIONS;
 use crate::sense::Asc;
 use std::collections::VecDeque;
 
-/// The unit attentions one I_T nexus has not been told yet, oldest first.
+/// Pending unit attentions of one I_T nexus, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attentions {
     pending: VecDeque<Asc>,
 }
 
 impl Attentions {
-    /// Queues a condition; one that waits already is not queued twice.
+    /// Queues a condition, unless it is pending already.
     pub(crate) fn raise(&mut self, asc: Asc) {
         if self.pending.contains(&asc) {
             return;
@@ -22,13 +22,14 @@ impl Attentions {
         self.pending.push_back(asc);
     }
 
-    /// A reset takes precedence over everything before it (SAM-5 §5.14.2).
+    /// Queues a reset, which takes precedence over all earlier conditions
+    /// (SAM-5 §5.14.2).
     pub(crate) fn reset(&mut self, asc: Asc) {
         self.pending.clear();
         self.pending.push_back(asc);
     }
 
-    /// The oldest condition, which is thereby reported.
+    /// Takes the oldest condition, to be reported.
     pub(crate) fn take(&mut self) -> Option<Asc> {
         self.pending.pop_front()
     }

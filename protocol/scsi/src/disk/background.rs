@@ -1,18 +1,16 @@
-//! Work that outlives the command that started it: SANITIZE goes on when its
-//! I_T nexus is lost or the logical unit is reset (SBC-4 §4.11).
+//! Background work that outlives its command: SANITIZE continues when its I_T
+//! nexus is lost or the logical unit is reset (SBC-4 §4.11).
 
-use super::Disk;
 use super::signal::Signal;
-use crate::command::sanitize::{self, Job};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Slows background work down, so that it leaves bandwidth to others. The
-/// gateway owns the clock and therefore the pace.
+/// Limits the rate of background work. The gateway owns the clock and therefore
+/// the rate.
 pub trait Pacer: Send + Sync {
-    /// Returns when another `bytes` may be written.
+    /// Returns once another `bytes` may be written.
     fn pace<'a>(&'a self, bytes: u64) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 }
 
@@ -26,7 +24,33 @@ impl Pacer for Unpaced {
     }
 }
 
-/// The work to do and who waits for it.
+/// Progress of a SANITIZE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// None is running.
+    Idle,
+    /// Running; `done` counts 65536ths.
+    Running { done: u16 },
+    /// The last one failed; if it had AUSE=1, EXIT FAILURE MODE is allowed.
+    Failed { unrestricted: bool },
+}
+
+/// Method of SANITIZE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Overwrite { pattern: Vec<u8>, passes: u8, invert: bool },
+    BlockErase,
+    CryptographicErase,
+}
+
+/// A SANITIZE to run in the background.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub(crate) method: Method,
+    pub(crate) unrestricted: bool,
+}
+
+/// Pending work, and the tasks that wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
     job: Mutex<Option<Job>>,
@@ -40,40 +64,29 @@ impl Background {
         self.changed.raise();
     }
 
-    fn take(&self) -> Option<Job> {
+    pub(crate) fn take(&self) -> Option<Job> {
         self.job.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Returns whether a background task exists.
+    pub(crate) fn has_runner(&self) -> bool {
+        self.runners.load(Ordering::Acquire) > 0
     }
 }
 
-/// Counts a runner for as long as it exists.
-struct Runner<'a>(&'a Background);
+/// A background task; counted while it exists.
+pub(crate) struct Runner<'a>(&'a Background);
+
+impl<'a> Runner<'a> {
+    pub(crate) fn new(background: &'a Background) -> Self {
+        background.runners.fetch_add(1, Ordering::AcqRel);
+        Self(background)
+    }
+}
 
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
         self.0.runners.fetch_sub(1, Ordering::AcqRel);
         self.0.changed.raise();
-    }
-}
-
-impl Disk {
-    /// Does this disk's background work, for ever. Run it in one task for
-    /// each disk, independent of sessions. Without such a task SANITIZE works
-    /// inside the command that asked for it.
-    pub async fn run_background(&self, pacer: &dyn Pacer) {
-        self.background.runners.fetch_add(1, Ordering::AcqRel);
-        let _runner = Runner(&self.background);
-        loop {
-            let job = self.background.changed.wait_for(|| self.background.take()).await;
-            sanitize::work(self, job, pacer).await;
-        }
-    }
-
-    /// Does waiting work here when no task does background work.
-    pub(crate) async fn help_background(&self) {
-        if self.background.runners.load(Ordering::Acquire) == 0
-            && let Some(job) = self.background.take()
-        {
-            sanitize::work(self, job, &Unpaced).await;
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! What an operator decides about a logical unit.
+//! Configuration of a logical unit.
 
 use thiserror::Error;
 
@@ -6,21 +6,21 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AccessState {
-    /// The best way to the logical unit.
+    /// Preferred path to the logical unit.
     ActiveOptimized = 0x0,
-    /// Works, less well.
+    /// Usable, with lower performance.
     ActiveNonOptimized = 0x1,
-    /// Answers questions, moves no data.
+    /// Accepts inquiries, moves no data.
     Standby = 0x2,
-    /// Answers hardly anything.
+    /// Accepts hardly any command.
     Unavailable = 0x3,
-    /// Between two states.
+    /// In transition between two states.
     Transitioning = 0xF,
 }
 
 impl AccessState {
-    /// From the four bits of SET TARGET PORT GROUPS; `None` when an initiator
-    /// may not ask for it.
+    /// Converts the four bits of SET TARGET PORT GROUPS; `None` if an initiator
+    /// may not request the state.
     pub(crate) fn requested(bits: u8) -> Option<Self> {
         match bits {
             0x0 => Some(Self::ActiveOptimized),
@@ -32,7 +32,7 @@ impl AccessState {
     }
 }
 
-/// A target port through which the logical unit is reached.
+/// A target port of the logical unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetPort {
     /// RELATIVE TARGET PORT IDENTIFIER, not 0.
@@ -44,7 +44,7 @@ pub struct TargetPort {
 }
 
 impl TargetPort {
-    /// The SCSI name of the port: `name,t,0xTAG` (RFC 7143 §4.2.7.1 and
+    /// Returns the SCSI name of the port: `name,t,0xTAG` (RFC 7143 §4.2.7.1 and
     /// SPC-4 §7.8.6.9).
     pub(crate) fn scsi_name(&self) -> String {
         format!("{},t,0x{:04x}", self.target_name, self.portal_group_tag)
@@ -56,9 +56,9 @@ impl TargetPort {
 pub struct PortGroup {
     /// TARGET PORT GROUP, not 0.
     pub id: u16,
-    /// PREF: hosts should use this group when they can.
+    /// PREF: initiators should use this group if they can.
     pub preferred: bool,
-    /// The state at start.
+    /// Access state at start.
     pub state: AccessState,
     /// Its ports.
     pub ports: Vec<TargetPort>,
@@ -74,7 +74,7 @@ pub enum Naa {
 }
 
 impl Naa {
-    /// The bytes of the designator.
+    /// Returns the bytes of the designator.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -84,7 +84,7 @@ impl Naa {
     }
 }
 
-/// One logical unit as configured.
+/// Configuration of one logical unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskConfig {
     /// T10 VENDOR IDENTIFICATION, at most eight ASCII characters.
@@ -99,27 +99,28 @@ pub struct DiskConfig {
     pub naa: Naa,
     /// Logical block size: 512 or 4096 bytes.
     pub logical_block_bytes: u32,
-    /// Physical block size to report instead of the store's.
+    /// Physical block size in bytes, in place of the store's.
     pub physical_block_bytes: Option<u32>,
-    /// Refuse writes even when the store would take them.
+    /// Refuses writes even if the store accepts them.
     pub read_only: bool,
-    /// The medium can be ejected (RMB=1): hosts may unload and load it.
+    /// Set if the medium can be ejected (RMB=1): initiators may unload and load
+    /// it.
     pub removable: bool,
-    /// WCE at start; `None` takes what the store has.
+    /// WCE at start; `None` for the store's own setting.
     pub write_cache: Option<bool>,
-    /// UNMAP works when the store can discard.
+    /// Offers UNMAP if the store can discard.
     pub thin: bool,
-    /// SANITIZE is offered.
+    /// Offers SANITIZE.
     pub sanitize: bool,
-    /// SET TARGET PORT GROUPS is offered.
+    /// Offers SET TARGET PORT GROUPS.
     pub explicit_alua: bool,
-    /// Makes ROD tokens hard to guess; random, new at every start.
+    /// Secret that makes ROD tokens hard to guess; random, new at every start.
     pub token_secret: [u8; 16],
     /// Target ports in their groups; at least one group with one port.
     pub port_groups: Vec<PortGroup>,
 }
 
-/// Why a configuration cannot be used.
+/// Reason for which a configuration cannot be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ConfigError {
     /// Not 512 or 4096.
@@ -131,7 +132,7 @@ pub enum ConfigError {
     /// A text field is too long or not ASCII.
     #[error("{0} is too long, empty or not printable ASCII")]
     Text(&'static str),
-    /// Port groups or ports are missing, doubled or numbered 0.
+    /// Port groups or ports are missing, duplicate or numbered 0.
     #[error("target port groups: {0}")]
     Ports(&'static str),
     /// The NAA designator has a wrong first digit.
@@ -140,7 +141,7 @@ pub enum ConfigError {
 }
 
 impl DiskConfig {
-    /// Checks what cannot be expressed in the types.
+    /// Checks rules that the types cannot express.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if !matches!(self.logical_block_bytes, 512 | 4096) {
             return Err(ConfigError::BlockSize(self.logical_block_bytes));
@@ -176,7 +177,7 @@ impl DiskConfig {
         Ok(())
     }
 
-    /// Every target port.
+    /// Returns all target ports.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &TargetPort> {
         self.port_groups.iter().flat_map(|group| &group.ports)
     }

@@ -1,35 +1,37 @@
-//! Writes that the store lost: the kernel says so once, to whoever asks first, and every
-//! I_T nexus that may have written has to hear of it, once each.
+//! Writes lost by the store: the kernel reports a loss once, to the first
+//! caller that syncs, but every I_T nexus that may have written must be told
+//! exactly once.
 
-use super::{Disk, State};
 use crate::limits::MAX_NEXUSES;
 use crate::nexus::Nexus;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use zgate_store::{StoreError, StoreResult};
+use zgate_store::StoreError;
 
-/// Whom to tell, and who may have to be told.
+/// I_T nexuses to be told of a loss, and those that may have to be told later.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     /// I_T nexuses that have not been told, with the error.
-    owed: Vec<(Arc<Nexus>, StoreError)>,
-    /// I_T nexuses whose sessions ended after the last sync: they may come back and ask.
-    gone: VecDeque<Arc<Nexus>>,
+    pub(super) owed: Vec<(Arc<Nexus>, StoreError)>,
+    /// I_T nexuses whose sessions ended after the last sync: their next session
+    /// may ask.
+    pub(super) gone: VecDeque<Arc<Nexus>>,
 }
 
 impl Losses {
-    /// An I_T nexus ended. It is one by name, so its next session is told.
+    /// Records the end of a session. The I_T nexus is identified by name, so
+    /// its next session is told.
     pub(crate) fn nexus_gone(&mut self, nexus: Arc<Nexus>) {
         self.gone.retain(|one| !one.is_same_port(&nexus));
         if self.gone.len() >= MAX_NEXUSES {
-            // The one that has been away for longest is not told.
+            // The nexus that has been gone longest is dropped and will not be
+            // told.
             self.gone.pop_front();
         }
         self.gone.push_back(nexus);
     }
 
-    fn owe(&mut self, nexus: &Arc<Nexus>, error: StoreError) {
+    pub(super) fn owe(&mut self, nexus: &Arc<Nexus>, error: StoreError) {
         match self.owed.iter_mut().find(|(one, _)| one.is_same_port(nexus)) {
             Some((_, known)) => *known = error,
             None => self.owed.push((Arc::clone(nexus), error)),
@@ -37,127 +39,5 @@ impl Losses {
         if self.owed.len() > 2 * MAX_NEXUSES {
             self.owed.remove(0);
         }
-    }
-}
-
-impl State {
-    /// Everybody known but `told` has lost writes.
-    fn lose(&mut self, error: StoreError, told: Option<&Nexus>) {
-        let here = self.nexuses.values().map(|known| Arc::clone(&known.nexus));
-        let all: Vec<_> = here.chain(self.losses.gone.drain(..)).collect();
-        for nexus in &all {
-            if !told.is_some_and(|told| told.is_same_port(nexus)) {
-                self.losses.owe(nexus, error);
-            }
-        }
-    }
-}
-
-impl Disk {
-    /// Brings everything written to stable storage, for an I_T nexus or, with `None`, for
-    /// nobody in particular.
-    ///
-    /// # Errors
-    /// The store's, or the one that somebody else was told and this I_T nexus was not.
-    pub(crate) async fn sync_store(&self, on_behalf_of: Option<&Nexus>) -> StoreResult<()> {
-        // What they wrote before is covered by this sync, unless it still runs.
-        let mut covered = self.state().losses.gone.clone();
-        covered.retain(|gone| !self.running.any(|nexus| nexus.is_same_port(gone)));
-        let synced = self.store.sync().await;
-        let mut state = self.state();
-        match synced {
-            Ok(()) => {
-                let is_covered = |one: &Arc<Nexus>| covered.iter().any(|c| Arc::ptr_eq(c, one));
-                state.losses.gone.retain(|one| !is_covered(one));
-                drop(state);
-                on_behalf_of.map_or(Ok(()), |nexus| self.tell_loss(nexus))
-            }
-            Err(error) => {
-                state.lose(error, on_behalf_of);
-                self.owes.store(!state.losses.owed.is_empty(), Ordering::Release);
-                Err(error)
-            }
-        }
-    }
-
-    /// Tells an I_T nexus of writes lost that others were told of, once.
-    ///
-    /// # Errors
-    /// The store's of then.
-    pub(crate) fn tell_loss(&self, nexus: &Nexus) -> StoreResult<()> {
-        if !self.owes.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let mut state = self.state();
-        let owed = &mut state.losses.owed;
-        let found = owed.iter().position(|(one, _)| one.is_same_port(nexus));
-        let told = found.map(|at| owed.swap_remove(at));
-        self.owes.store(!owed.is_empty(), Ordering::Release);
-        told.map_or(Ok(()), |(_, error)| Err(error))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::nexus::{Nexus, NexusId};
-    use crate::sense::{Asc, ScsiStatus, SenseKey};
-    use crate::testing::Bench;
-    use std::sync::Arc;
-    use zgate_store::StoreError;
-
-    const SYNC: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    const WRITE: [u8; 10] = [0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0];
-    const WRITE_FUA: [u8; 10] = [0x2A, 0x08, 0, 0, 0, 0, 0, 0, 1, 0];
-
-    /// Whether the command fails as a lost write does.
-    fn is_told(bench: &Bench, nexus: &Arc<Nexus>, cdb: &[u8]) -> bool {
-        let data: &[u8] = if cdb[0] == 0x2A { &[1; 512] } else { b"" };
-        let response = bench.run_as(nexus, cdb, data);
-        let lost = response.sense.is_some_and(|sense| {
-            (sense.key, sense.asc) == (SenseKey::MediumError, Asc::WRITE_ERROR)
-        });
-        assert!(lost || response.status == ScsiStatus::Good, "{response:?}");
-        lost
-    }
-
-    fn lose(bench: &Bench, told: &Arc<Nexus>) {
-        bench.store.fail_writes(Some(StoreError::Io));
-        assert!(is_told(bench, told, &SYNC));
-        bench.store.fail_writes(None);
-    }
-
-    #[test]
-    fn each_host_is_told_once() {
-        let bench = Bench::new();
-        let (one, two, three) =
-            (bench.nexus.clone(), bench.another_nexus(2), bench.another_nexus(3));
-        lose(&bench, &one);
-        assert!(!is_told(&bench, &one, &SYNC), "it has been told");
-        assert!(!is_told(&bench, &two, &WRITE), "nothing is promised yet");
-        assert!(is_told(&bench, &two, &SYNC));
-        assert!(!is_told(&bench, &two, &SYNC));
-        assert!(is_told(&bench, &three, &WRITE_FUA));
-        assert!(!is_told(&bench, &three, &SYNC));
-        // A host that came afterwards has lost nothing.
-        assert!(!is_told(&bench, &bench.another_nexus(4), &SYNC));
-    }
-
-    #[test]
-    fn a_host_that_comes_back_is_told() {
-        let bench = Bench::new();
-        let (one, two) = (bench.nexus.clone(), bench.another_nexus(2));
-        is_told(&bench, &two, &WRITE);
-        bench.disk.nexus_lost(two.id);
-        lose(&bench, &one);
-        let back = Arc::new(Nexus { id: NexusId(9), ..Nexus::clone(&two) });
-        bench.settle(&back);
-        assert!(is_told(&bench, &back, &SYNC));
-        // What was synced before it left is not lost.
-        bench.disk.nexus_lost(back.id);
-        assert!(!is_told(&bench, &one, &SYNC));
-        lose(&bench, &one);
-        let again = Arc::new(Nexus { id: NexusId(10), ..Nexus::clone(&two) });
-        bench.settle(&again);
-        assert!(!is_told(&bench, &again, &SYNC));
     }
 }

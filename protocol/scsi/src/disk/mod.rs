@@ -1,8 +1,9 @@
-//! One logical unit: configuration, store and everything that changes.
+//! One logical unit: configuration, store and mutable state.
 
 pub(crate) mod attention;
 pub(crate) mod background;
 pub(crate) mod config;
+pub(crate) mod copy_result;
 pub(crate) mod losses;
 pub(crate) mod range_lock;
 pub(crate) mod reservation_store;
@@ -10,6 +11,7 @@ pub(crate) mod running;
 pub(crate) mod signal;
 mod state;
 pub(crate) mod store_error;
+mod sync;
 
 pub(crate) use state::State;
 
@@ -30,22 +32,24 @@ use thiserror::Error;
 use zgate_store::block_store::BlockGeometry;
 use zgate_store::{BlockStore, StoreError};
 
-/// Why a logical unit cannot be brought up.
+/// Reason for which a logical unit cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The configuration does not fit.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The kept reservations cannot be read.
+    /// The saved reservations cannot be read.
     #[error("reading persistent reservations: {0}")]
     Reservations(#[source] StoreError),
-    /// The kept reservations make no sense. Going on without them would
-    /// let hosts write that are fenced off.
-    #[error("the kept persistent reservations are damaged")]
+    /// The saved reservations are damaged. Ignoring them would let fenced
+    /// initiators write.
+    #[error(
+        "the saved persistent reservations are damaged; remove them only if no initiator must stay fenced"
+    )]
     DamagedReservations,
 }
 
-/// Why a logical unit was reset.
+/// Reason of a reset of a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetReason {
     /// LOGICAL UNIT RESET.
@@ -65,27 +69,30 @@ impl ResetReason {
     }
 }
 
-/// Space behind a thin logical unit: what the Logical Block Provisioning log
-/// and mode pages tell, and when hosts are warned (SBC-4 §4.7.3.8).
+/// Space behind a thin logical unit: the values of the Logical Block
+/// Provisioning log and mode pages, and the threshold of warnings (SBC-4
+/// §4.7.3.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThinSpace {
     /// Bytes the store can still allocate for this logical unit.
     pub available_bytes: u64,
     /// Bytes it has allocated.
     pub used_bytes: u64,
-    /// Hosts are warned once no more than this is available; 0: never.
+    /// Threshold in bytes: initiators are warned when no more than this is
+    /// available; 0: never.
     pub threshold_bytes: u64,
 }
 
 impl ThinSpace {
-    /// Whether so little is left that hosts should know.
+    /// Returns whether the available space has reached the threshold.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.threshold_bytes > 0 && self.available_bytes <= self.threshold_bytes
     }
 
-    /// Whether enough is there again for another warning: a tenth more than
-    /// the threshold, so that a store at the border does not warn each time.
+    /// Returns whether enough space is available again to arm another warning:
+    /// a tenth above the threshold, so that a store near the threshold does not
+    /// warn repeatedly.
     fn is_relaxed(&self) -> bool {
         self.available_bytes > self.threshold_bytes.saturating_add(self.threshold_bytes / 10)
     }
@@ -98,11 +105,11 @@ pub struct Disk {
     pub(crate) reservation_store: Arc<dyn ReservationStore>,
     pub(crate) ranges: RangeLocks,
     pub(crate) background: Background,
-    /// Serializes PERSISTENT RESERVE OUT, whose save to stable storage must
-    /// not be overtaken by the next one.
+    /// Serializes PERSISTENT RESERVE OUT: a later command must not overtake the
+    /// save to stable storage.
     pub(crate) reserving: futures_util::lock::Mutex<()>,
     pub(crate) running: Arc<RunningCommands>,
-    /// Whether somebody has to be told of lost writes.
+    /// Set while an I_T nexus still has to be told of lost writes.
     pub(crate) owes: AtomicBool,
     state: Mutex<State>,
 }
@@ -114,10 +121,10 @@ impl fmt::Debug for Disk {
 }
 
 impl Disk {
-    /// Brings a logical unit up, with the reservations kept from before.
+    /// Opens a logical unit, with the reservations saved earlier.
     ///
     /// # Errors
-    /// The configuration does not fit the store, or the kept reservations
+    /// The configuration does not fit the store, or the saved reservations
     /// cannot be read.
     pub async fn open(
         config: DiskConfig,
@@ -151,7 +158,7 @@ impl Disk {
         })
     }
 
-    /// This logical unit in place of one over the same store, whose commands may still
+    /// Replaces a logical unit over the same store, whose commands may still
     /// run.
     #[must_use]
     pub fn in_place_of(mut self, before: &Self) -> Self {
@@ -159,67 +166,69 @@ impl Disk {
         self
     }
 
-    /// The commands that may still change this logical unit, whatever became of their
-    /// sessions.
+    /// Returns the commands that may still change this logical unit, including
+    /// those of ended sessions.
     #[must_use]
     pub fn running(&self) -> &RunningCommands {
         &self.running
     }
 
-    /// Waits until the commands that such I_T nexuses have here now can change nothing
-    /// any more: neither blocks nor reservations. Takes as long as the store does.
+    /// Waits until the present commands of the selected I_T nexuses can no
+    /// longer change blocks or reservations. Takes as long as the store does.
     pub async fn settled(&self, which: impl Fn(&Nexus) -> bool) {
         self.running.left(which).await;
-        // PERSISTENT RESERVE OUT waits for others itself, so it is not among them.
+        // PERSISTENT RESERVE OUT waits for others itself, so it is not
+        // registered among them.
         drop(self.reserving.lock().await);
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &DiskConfig {
         &self.config
     }
 
-    /// The store underneath.
+    /// Returns the store.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn BlockStore> {
         &self.store
     }
 
-    /// Logical block size in bytes.
+    /// Returns the logical block size in bytes.
     #[must_use]
     pub fn block_bytes(&self) -> u32 {
         self.config.logical_block_bytes
     }
 
-    /// Number of logical blocks now.
+    /// Returns the current number of logical blocks.
     #[must_use]
     pub fn capacity_blocks(&self) -> u64 {
         self.store.geometry().capacity_bytes / u64::from(self.block_bytes())
     }
 
-    /// Physical blocks as configured or as the store has them.
+    /// Returns the physical block size in bytes: the configured one, or the
+    /// store's.
     pub(crate) fn physical_block_bytes(&self, geometry: &BlockGeometry) -> u32 {
         self.config.physical_block_bytes.unwrap_or(geometry.physical_block_bytes)
     }
 
-    /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT.
+    /// Returns LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT.
     pub(crate) fn physical_exponent(&self, geometry: &BlockGeometry) -> u8 {
         let bytes = self.physical_block_bytes(geometry).min(MAX_REPORTED_PHYSICAL_BLOCK_BYTES);
         let ratio = (bytes / self.block_bytes()).max(1);
         u8::try_from(ratio.ilog2()).unwrap_or(0)
     }
 
-    /// ATOMIC ALIGNMENT and ATOMIC TRANSFER LENGTH GRANULARITY in logical
-    /// blocks: a write that covers a physical block only in part becomes a
-    /// read-modify-write below, which may tear. 0 means no restriction.
+    /// Returns ATOMIC ALIGNMENT and ATOMIC TRANSFER LENGTH GRANULARITY in
+    /// logical blocks: a write that covers a physical block in part becomes a
+    /// read-modify-write in the store, which may tear. 0 means no restriction.
     pub(crate) fn atomic_unit_blocks(&self, geometry: &BlockGeometry) -> (u32, u32) {
         let ratio = self.physical_block_bytes(geometry) / self.block_bytes();
         let largest = MAX_ATOMIC_BYTES / u64::from(self.block_bytes());
         if ratio < 2 || u64::from(ratio) > largest { (0, 0) } else { (ratio, ratio) }
     }
 
-    /// Whether blocks can be unmapped (LBPME).
+    /// Returns whether blocks can be unmapped (LBPME).
     pub(crate) fn is_thin(&self, geometry: &BlockGeometry) -> bool {
         self.config.thin && geometry.discard_granularity_bytes.is_some()
     }
@@ -229,9 +238,10 @@ impl Disk {
     }
 
     /// Resets the logical unit: RESERVE (6) and PREVENT ALLOW end, mode pages
-    /// go back to their defaults, every I_T nexus learns of it. Persistent
-    /// reservations and SANITIZE are untouched (SPC-4 §5.13.1, SBC-4 §4.11).
-    /// The caller has aborted the tasks and waited for them ([`Self::settled`]).
+    /// return to their defaults, every I_T nexus gets a unit attention.
+    /// Persistent reservations and SANITIZE are not affected (SPC-4 §5.13.1,
+    /// SBC-4 §4.11). The caller has aborted the tasks and waited for them
+    /// ([`Self::settled`]).
     pub fn reset_lun(&self, reason: ResetReason) {
         let defaults =
             ModePages::new(self.config.write_cache.unwrap_or(self.store.geometry().write_cache));
@@ -246,8 +256,9 @@ impl Disk {
         }
     }
 
-    /// An I_T nexus ended: its PREVENT and unit attentions go with it, its RESERVE (6)
-    /// with the last of its commands. Its persistent reservations stay (SPC-4 §5.13.1).
+    /// Ends an I_T nexus: its PREVENT and unit attentions end at once, its
+    /// RESERVE (6) with the last of its commands. Its persistent reservations
+    /// stay (SPC-4 §5.13.1).
     pub fn nexus_lost(&self, nexus: NexusId) {
         let mut state = self.state();
         if let Some(known) = state.nexuses.remove(&nexus) {
@@ -259,8 +270,8 @@ impl Disk {
         }
     }
 
-    /// Ends the RESERVE (6) of an I_T nexus that is lost once its commands have ended:
-    /// who reserves next must not be overwritten by them.
+    /// Ends the RESERVE (6) of a lost I_T nexus once its commands have ended:
+    /// they must not overwrite data of the next holder.
     pub(crate) fn release_lost_holder(&self, state: &mut State) {
         if let Some(holder) = state.legacy_holder
             && state.legacy_holder_lost
@@ -271,29 +282,31 @@ impl Disk {
         }
     }
 
-    /// Another I_T nexus cleared the tasks of `nexus` (CLEAR TASK SET).
+    /// Informs `nexus` that another I_T nexus cleared its tasks (CLEAR TASK
+    /// SET).
     pub fn tasks_cleared(&self, nexus: NexusId) {
         self.attention_for(nexus, Asc::COMMANDS_CLEARED);
     }
 
-    /// The store's size changed: every I_T nexus learns of it.
+    /// Informs every I_T nexus that the store's size changed.
     pub fn capacity_changed(&self) {
         self.attention_for_all(Asc::CAPACITY_CHANGED);
     }
 
-    /// The set of logical units behind the target changed.
+    /// Informs every I_T nexus that the set of logical units of the target
+    /// changed.
     pub fn reported_luns_changed(&self) {
         self.attention_for_all(Asc::LUNS_CHANGED);
     }
 
-    /// INQUIRY data changed.
+    /// Informs every I_T nexus that INQUIRY data changed.
     pub fn inquiry_changed(&self) {
         self.attention_for_all(Asc::INQUIRY_CHANGED);
     }
 
-    /// The space behind the logical unit as it is now; `None` where that
-    /// cannot be known. Every I_T nexus is warned when it falls to the
-    /// threshold, once until it has grown again. Returns whether they were.
+    /// Sets the current space of the logical unit; `None` if it cannot be
+    /// determined. Every I_T nexus is warned when it falls to the threshold,
+    /// once until it has grown again. Returns whether they were.
     pub fn set_thin_space(&self, space: Option<ThinSpace>) -> bool {
         let mut state = self.state();
         state.thin_space = space;
@@ -309,18 +322,19 @@ impl Disk {
         warns
     }
 
-    /// The space as it was told last.
+    /// Returns the space set last.
     #[must_use]
     pub fn thin_space(&self) -> Option<ThinSpace> {
         self.state().thin_space
     }
 
-    /// The space behind it, when blocks can be unmapped and it is known.
+    /// Returns the space, if blocks can be unmapped and it is known.
     pub(crate) fn provisioned(&self, geometry: &BlockGeometry) -> Option<ThinSpace> {
         self.state().thin_space.filter(|_| self.is_thin(geometry))
     }
 
-    /// THRESHOLD EXPONENT: a threshold set is [`THRESHOLD_SET_BYTES`] long.
+    /// Returns THRESHOLD EXPONENT: a threshold set is [`THRESHOLD_SET_BYTES`]
+    /// long.
     pub(crate) fn threshold_exponent(&self) -> u8 {
         let blocks = THRESHOLD_SET_BYTES / u64::from(self.block_bytes());
         u8::try_from(blocks.max(1).ilog2()).unwrap_or(0)

@@ -1,5 +1,5 @@
-//! Locks on runs of logical blocks: commands that SBC wants atomic hold
-//! theirs exclusively, plain reads and writes share.
+//! Locks on runs of logical blocks: commands that SBC requires to be atomic
+//! hold theirs exclusively, plain reads and writes share.
 
 use super::signal::Signal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,8 +30,8 @@ struct Held {
 struct Inner {
     shared: Vec<Held>,
     exclusive: Vec<Held>,
-    /// Exclusive requests that wait. Later requests queue behind them, so
-    /// that a stream of writes cannot starve them.
+    /// Waiting exclusive requests. Later requests queue behind them, so that a
+    /// stream of writes cannot starve them.
     queued: Vec<Held>,
     next_ticket: u64,
 }
@@ -56,14 +56,14 @@ fn forget(list: &mut Vec<Held>, ticket: u64) {
     }
 }
 
-/// The locks of one disk.
+/// Range locks of one disk.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
     inner: Mutex<Inner>,
     released: Signal,
 }
 
-/// Holds a range, or a place in the queue for it, until dropped.
+/// A held range, or a place in the queue for it, released when dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct RangeGuard<'a> {
@@ -72,7 +72,7 @@ pub(crate) struct RangeGuard<'a> {
 }
 
 impl RangeLocks {
-    /// Holds `range` together with other sharers.
+    /// Locks `range` together with other sharers.
     pub(crate) async fn share(&self, range: BlockRange) -> RangeGuard<'_> {
         let ticket = self.lock().ticket();
         let guard = RangeGuard { locks: self, ticket };
@@ -86,7 +86,7 @@ impl RangeLocks {
         guard
     }
 
-    /// Holds `range` alone.
+    /// Locks `range` exclusively.
     pub(crate) async fn exclude(&self, range: BlockRange) -> RangeGuard<'_> {
         let ticket = {
             let mut inner = self.lock();
@@ -160,7 +160,7 @@ mod tests {
         assert!(poll(alone.as_mut()).is_pending());
         let mut later = pin!(locks.share(FRONT));
         assert!(poll(later.as_mut()).is_pending());
-        // Giving up the place in the queue lets the later request pass.
+        // Leaving the queue lets the later request pass.
         drop(alone);
         assert!(poll(later.as_mut()).is_ready());
         drop(held);

@@ -1,22 +1,22 @@
-//! Where persistent reservations survive a loss of power (APTPL, SPC-4
+//! Storage in which persistent reservations survive a power loss (APTPL, SPC-4
 //! §5.13.5).
 
 use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
 use zgate_store::StoreFuture;
 
-/// Keeps one opaque image for one logical unit.
+/// Stores one opaque image for one logical unit.
 pub trait ReservationStore: Send + Sync {
-    /// The image saved last, if any.
+    /// Loads the image saved last, if any.
     fn load<'a>(&'a self) -> StoreFuture<'a, Option<Bytes>>;
 
-    /// Replaces the image; on stable storage when it returns. An empty image
-    /// means there is nothing to keep.
+    /// Replaces the image, which is on stable storage on return. An empty image
+    /// means that there is nothing to keep.
     fn save<'a>(&'a self, image: Bytes) -> StoreFuture<'a, ()>;
 }
 
-/// Keeps the image in memory only, for tests and for targets that lose
-/// reservations with the process.
+/// Store in memory only, for tests and for targets that lose reservations with
+/// the process.
 #[derive(Debug, Default)]
 pub struct MemoryReservations {
     image: Mutex<Option<Bytes>>,

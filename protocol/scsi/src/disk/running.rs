@@ -1,17 +1,18 @@
-//! Commands that may still change the logical unit, by I_T nexus: from before their
-//! reservation check until their last store call has returned. They are kept here and
-//! not with their session, which they may outlive.
+//! Registry of commands that may still change the logical unit, by I_T nexus. A
+//! command is registered before its reservation check, until its last store
+//! call has returned. The registry belongs to the unit, because commands may
+//! outlive their session.
 //!
-//! A reset, a preempt or a login that must not be overtaken marks the commands it ends
-//! first and then waits for those that are here. A command enters first and then looks
-//! whether it was marked, so that it is either waited for or does nothing.
+//! A reset, a preempt or a login that must wait for commands first marks those
+//! it ends and then waits for those registered. A command registers first and
+//! then checks for the mark, so that it is either waited for or does nothing.
 
 use super::signal::Signal;
 use crate::nexus::{Nexus, NexusId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Locks that I_T nexuses are spread over, so that hosts do not wait for each other.
+/// Number of locks over which I_T nexuses are spread, to reduce contention.
 const SHARDS: usize = 16;
 
 #[derive(Debug)]
@@ -26,8 +27,8 @@ struct Shard {
     entries: Vec<Entry>,
 }
 
-/// The commands of one logical unit. A unit that takes another one's place over the same
-/// storage takes them over.
+/// Running commands of one logical unit. A unit that replaces another one over
+/// the same storage takes them over.
 #[derive(Debug, Default)]
 pub struct RunningCommands {
     shards: [Mutex<Shard>; SHARDS],
@@ -35,7 +36,7 @@ pub struct RunningCommands {
     ended: Signal,
 }
 
-/// One command, for as long as it may change something.
+/// A registered command; it may change the unit while this exists.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct RunningCommand<'a> {
@@ -44,7 +45,7 @@ pub(crate) struct RunningCommand<'a> {
     number: u64,
 }
 
-/// Counts one who waits.
+/// Counts a waiting task while it exists.
 struct Waiter<'a>(&'a AtomicUsize);
 
 impl RunningCommands {
@@ -52,7 +53,7 @@ impl RunningCommands {
         self.shards[shard % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a command; it leaves when the guard is dropped.
+    /// Registers a command until the guard is dropped.
     pub(crate) fn begin(&self, nexus: &Arc<Nexus>) -> RunningCommand<'_> {
         let shard = (nexus.id.0 % SHARDS as u64) as usize;
         let mut inner = self.shard(shard);
@@ -62,12 +63,12 @@ impl RunningCommands {
         RunningCommand { all: self, shard, number }
     }
 
-    /// Whether a command of such an I_T nexus is here.
+    /// Returns whether a command of a selected I_T nexus is registered.
     pub fn any(&self, which: impl Fn(&Nexus) -> bool) -> bool {
         (0..SHARDS).any(|shard| self.shard(shard).entries.iter().any(|one| which(&one.nexus)))
     }
 
-    /// The I_T nexuses that have commands here, among those asked for.
+    /// Returns the selected I_T nexuses that have commands registered.
     pub fn nexuses(&self, which: impl Fn(&Nexus) -> bool) -> Vec<NexusId> {
         let mut found = Vec::new();
         for shard in 0..SHARDS {
@@ -80,8 +81,9 @@ impl RunningCommands {
         found
     }
 
-    /// Waits until the commands of such I_T nexuses that are here now have left. Later
-    /// ones are not waited for. Takes as long as the store does.
+    /// Waits until the commands of the selected I_T nexuses that are registered
+    /// now have ended. Later ones are not waited for. Takes as long as the
+    /// store does.
     pub async fn left(&self, which: impl Fn(&Nexus) -> bool) {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let _waiter = Waiter(&self.waiters);
@@ -101,7 +103,7 @@ impl Drop for RunningCommand<'_> {
             shard.entries.swap_remove(at);
         }
         drop(shard);
-        // One who waits counted itself before it looked into the shard.
+        // A waiting task counts itself before it examines the shard.
         if self.all.waiters.load(Ordering::SeqCst) > 0 {
             self.all.ended.raise();
         }
@@ -122,7 +124,7 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
-    /// Also in the eyes of the disk that takes the place of this one.
+    /// Also as seen by the disk that replaces this one.
     #[test]
     fn a_write_is_here_until_the_store_has_returned() {
         let bench = Bench::new();

@@ -1,24 +1,24 @@
-//! Waiting without a runtime: tasks park their wakers until something they
-//! look at has changed.
+//! Waiting without a runtime: tasks store their wakers until the state they
+//! wait for has changed.
 
 use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Wakes everyone who waits for a change.
+/// Wakes all tasks that wait for a change.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     waiting: Mutex<Vec<Waker>>,
 }
 
 impl Signal {
-    /// Tells the waiting tasks to look again.
+    /// Makes the waiting tasks check again.
     pub(crate) fn raise(&self) {
         let woken = std::mem::take(&mut *self.lock());
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until `look` gives a value. Every change that may make it do so
-    /// must be followed by [`Signal::raise`].
+    /// Waits until `look` returns a value. Every change that may cause it must
+    /// be followed by [`Signal::raise`].
     pub(crate) async fn wait_for<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
         std::future::poll_fn(|context| {
             if let Some(value) = look() {
@@ -30,8 +30,8 @@ impl Signal {
                     waiting.push(context.waker().clone());
                 }
             }
-            // A change between the first look and the registration would
-            // otherwise be missed.
+            // Check again: a change between the first check and the
+            // registration would be missed otherwise.
             look().map_or(Poll::Pending, Poll::Ready)
         })
         .await

@@ -1,14 +1,14 @@
-//! What changes in a logical unit, under one lock that is never held across
-//! an await.
+//! Mutable state of a logical unit, under one lock that is never held across an
+//! await.
 
 use super::ThinSpace;
 use super::attention::Attentions;
+use super::background::Progress;
 use super::config::AccessState;
+use super::copy_result::CopyResult;
 use super::losses::Losses;
-use crate::command::copy_results::CopyResult;
 use crate::command::mode::ModePages;
 use crate::command::persistent::state::Registry;
-use crate::command::sanitize::Progress;
 use crate::command::token::TokenTable;
 use crate::limits::MAX_NEXUSES;
 use crate::nexus::{Nexus, NexusId};
@@ -16,7 +16,7 @@ use crate::sense::Asc;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// What a logical unit keeps for one I_T nexus.
+/// State that a logical unit keeps for one I_T nexus.
 #[derive(Debug)]
 pub(crate) struct NexusState {
     pub(crate) nexus: Arc<Nexus>,
@@ -25,14 +25,14 @@ pub(crate) struct NexusState {
     pub(crate) copies: VecDeque<CopyResult>,
 }
 
-/// Everything that changes.
+/// Mutable state of a logical unit.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) nexuses: BTreeMap<NexusId, NexusState>,
     pub(crate) registry: Registry,
-    /// The I_T nexus that holds a RESERVE (6).
+    /// I_T nexus that holds a RESERVE (6).
     pub(crate) legacy_holder: Option<NexusId>,
-    /// That I_T nexus has ended, and its commands may still run.
+    /// Set if that I_T nexus has ended while its commands may still run.
     pub(crate) legacy_holder_lost: bool,
     pub(crate) mode: ModePages,
     pub(crate) losses: Losses,
@@ -42,7 +42,7 @@ pub(crate) struct State {
     /// Access state of each target port group.
     pub(crate) access: Vec<(u16, AccessState)>,
     pub(crate) thin_space: Option<ThinSpace>,
-    /// Hosts were told that space runs short.
+    /// Set if initiators were warned that space runs short.
     pub(crate) thin_warned: bool,
 }
 
@@ -68,11 +68,12 @@ impl State {
         }
     }
 
-    /// The state of the nexus, made when it is new: its first command finds
-    /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+    /// Returns the state of the nexus. It is created for a new nexus, whose
+    /// first command gets POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
     pub(crate) fn nexus(&mut self, nexus: &Arc<Nexus>) -> &mut NexusState {
         if !self.nexuses.contains_key(&nexus.id) && self.nexuses.len() >= MAX_NEXUSES {
-            // The oldest session goes; if it still lives it is told again.
+            // The oldest session is dropped; if it is still in use, it gets the
+            // power-on attention again.
             if let Some((_, oldest)) = self.nexuses.pop_first() {
                 self.losses.nexus_gone(oldest.nexus);
             }
@@ -105,7 +106,7 @@ impl State {
         }
     }
 
-    /// Whether some I_T nexus prevents the removal of the medium.
+    /// Returns whether an I_T nexus prevents the removal of the medium.
     pub(crate) fn removal_prevented(&self) -> bool {
         self.nexuses.values().any(|nexus| nexus.prevents_removal)
     }

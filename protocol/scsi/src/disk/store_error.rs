@@ -1,18 +1,18 @@
-//! What storage errors become in SCSI, in one place.
+//! Mapping of storage errors to SCSI, in one place.
 
 use crate::sense::{Asc, Sense, SenseKey};
 use zgate_store::StoreError;
 
-/// What the command was doing to the medium.
+/// Kind of access that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Reading, or asking how blocks are stored.
+    /// Reading, or querying the allocation of blocks.
     Read,
     /// Writing, discarding or bringing to stable storage.
     Write,
 }
 
-/// Sense data for a failure of the store.
+/// Returns the sense data for a failure of the store.
 pub(crate) fn sense(error: StoreError, access: Access) -> Sense {
     let medium = match access {
         Access::Read => Sense::new(SenseKey::MediumError, Asc::READ_ERROR),
@@ -31,7 +31,8 @@ pub(crate) fn sense(error: StoreError, access: Access) -> Sense {
             Sense::new(SenseKey::AbortedCommand, Asc::RESOURCE_FAILURE)
         }
         StoreError::Io => medium,
-        // The store vanished, or answers what no block store should answer.
+        // The store vanished, or returned an error that no block store should
+        // return.
         StoreError::NotFound
         | StoreError::Exists
         | StoreError::NotDirectory

@@ -3,8 +3,8 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// Polls until the future is ready. Everything on a bench makes progress by
-/// polling, so that a future that stays pending has deadlocked.
+/// Polls until the future is ready. All work on a bench progresses by polling,
+/// so that a future that stays pending has deadlocked.
 pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

@@ -1,4 +1,5 @@
-//! A disk on a bench: a store in memory, a nexus, and ways to run commands.
+//! Test bench: a disk over a store in memory, a nexus, and methods to run
+//! commands.
 
 mod executor;
 mod store;
@@ -87,12 +88,12 @@ impl Bench {
         Self { disk: Arc::new(disk), store, nexus: nexus(1), reservations, config }
     }
 
-    /// The same disk after a loss of power.
+    /// Returns the same disk after a power loss.
     pub(crate) fn restarted(&self) -> Self {
         Self::open(self.config.clone(), Arc::clone(&self.store), Arc::clone(&self.reservations))
     }
 
-    /// A nexus that has been told of its power on.
+    /// Creates a nexus that has already received its power-on attention.
     pub(crate) fn another_nexus(&self, id: u64) -> Arc<Nexus> {
         let nexus = nexus(id);
         self.settle(&nexus);
@@ -131,7 +132,7 @@ impl Bench {
         self.run_as(&self.nexus, cdb, data_out)
     }
 
-    /// Runs two commands at once, on a store that pauses in every call.
+    /// Runs two commands concurrently, on a store that pauses in every call.
     pub(crate) fn run_both(
         &self,
         first: (&[u8], &[u8]),
@@ -145,7 +146,7 @@ impl Bench {
         both
     }
 
-    /// Asserts an ILLEGAL REQUEST with this code.
+    /// Asserts ILLEGAL REQUEST with this code.
     #[track_caller]
     pub(crate) fn refused(&self, cdb: &[u8], data_out: &[u8], asc: Asc) {
         let response = self.run(cdb, data_out);
@@ -171,12 +172,12 @@ impl Bench {
         self.disk.capacity_blocks()
     }
 
-    /// Fills blocks in the store.
+    /// Fills blocks of the store.
     pub(crate) fn fill(&self, lba: u64, blocks: u64, byte: u8) {
         self.store.fill(lba * 512, blocks * 512, byte);
     }
 
-    /// Blocks as they are in the store.
+    /// Returns blocks of the store.
     pub(crate) fn content(&self, lba: u64, blocks: u64) -> Vec<u8> {
         self.store.content(lba * 512, blocks * 512)
     }

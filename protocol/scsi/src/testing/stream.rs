@@ -6,9 +6,11 @@ use crate::disk::ResetReason;
 use crate::sense::ScsiStatus;
 use crate::{Cdb, Command, TaskAttribute, expected_data_out};
 use bytes::Bytes;
-use proptest::prelude::*;
+use zgate_fuzz::{Dice, target};
 
-#[derive(Clone, Debug)]
+target!(streams_of_commands_get_well_formed_answers, 6000, commands);
+target!(transport_ids_are_parsed_or_refused, 300, transport_ids);
+
 enum Step {
     Command { nexus: u64, cdb: Vec<u8>, data: Vec<u8>, offered: u16 },
     Reset,
@@ -17,50 +19,47 @@ enum Step {
 }
 
 /// CDBs that are mostly legal: a row of the table, masked noise on its bits.
-fn cdb() -> impl Strategy<Value = Vec<u8>> {
-    let known = (0..ROWS.len(), prop::array::uniform16(any::<u8>()), 0u8..10).prop_map(
-        |(row, noise, wildness)| {
-            let row = &ROWS[row];
-            let mut cdb: Vec<u8> =
-                noise.iter().zip(row.usage).map(|(noise, usage)| noise & usage).collect();
-            if wildness < 8 {
-                // Small addresses and lengths, which the disk really has.
-                for (at, byte) in cdb.iter_mut().enumerate().skip(2) {
-                    let low = match row.length {
-                        6 => at >= 3,
-                        10 => matches!(at, 5 | 8),
-                        12 => matches!(at, 5 | 9),
-                        _ => matches!(at, 9 | 13),
-                    };
-                    *byte = if low { *byte } else { 0 };
-                }
-            }
-            cdb[0] = row.opcode;
-            if let Some(action) = row.service_action {
-                cdb[1] = (cdb[1] & !0x1F) | action;
-            }
-            cdb
-        },
-    );
-    prop_oneof![
-        8 => known,
-        1 => prop::collection::vec(any::<u8>(), 0..20),
-    ]
+fn cdb(dice: &mut Dice<'_>) -> Vec<u8> {
+    if dice.once_in(9) {
+        return dice.blob(19);
+    }
+    let (row, wildness) = (dice.pick(ROWS), dice.below(10));
+    let mut cdb: Vec<u8> = row.usage.iter().map(|usage| dice.byte() & usage).collect();
+    if wildness < 8 {
+        // Small addresses and lengths, which the disk really has.
+        for (at, byte) in cdb.iter_mut().enumerate().skip(2) {
+            let low = match row.length {
+                6 => at >= 3,
+                10 => matches!(at, 5 | 8),
+                12 => matches!(at, 5 | 9),
+                _ => matches!(at, 9 | 13),
+            };
+            *byte = if low { *byte } else { 0 };
+        }
+    }
+    cdb[0] = row.opcode;
+    if let Some(action) = row.service_action {
+        cdb[1] = (cdb[1] & !0x1F) | action;
+    }
+    cdb
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let data = prop_oneof![
-        prop::collection::vec(any::<u8>(), 0..64),
-        prop::collection::vec(prop_oneof![Just(0u8), 0u8..40], 0..600),
-    ];
-    let command = (1u64..4, cdb(), data, any::<u16>())
-        .prop_map(|(nexus, cdb, data, offered)| Step::Command { nexus, cdb, data, offered });
-    prop_oneof![
-        30 => command,
-        1 => Just(Step::Reset),
-        1 => (1u64..4).prop_map(Step::Lost),
-        1 => Just(Step::Resized),
-    ]
+fn step(dice: &mut Dice<'_>) -> Step {
+    match dice.below(33) {
+        0 => Step::Reset,
+        1 => Step::Lost(1 + dice.below(3) as u64),
+        2 => Step::Resized,
+        _ => {
+            let (nexus, cdb, offered) = (1 + dice.below(3) as u64, cdb(dice), dice.u32() as u16);
+            let data = if dice.once_in(2) {
+                dice.blob(63)
+            } else {
+                let bytes = dice.blob(199);
+                bytes.iter().map(|byte| if byte & 1 == 0 { 0 } else { byte % 40 }).collect()
+            };
+            Step::Command { nexus, cdb, data, offered }
+        }
+    }
 }
 
 fn run(bench: &Bench, step: Step) {
@@ -99,27 +98,18 @@ fn run(bench: &Bench, step: Step) {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-
-    #[test]
-    fn streams_of_commands_get_well_formed_answers(
-        steps in prop::collection::vec(step(), 1..60),
-        removable in any::<bool>(),
-        thin in any::<bool>(),
-    ) {
-        let bench = Bench::with(|config| {
-            config.removable = removable;
-            config.thin = thin;
-            config.explicit_alua = true;
-        });
-        for step in steps {
-            run(&bench, step);
-        }
+fn commands(dice: &mut Dice<'_>) {
+    let (removable, thin) = (dice.once_in(2), dice.once_in(2));
+    let bench = Bench::with(|config| {
+        config.removable = removable;
+        config.thin = thin;
+        config.explicit_alua = true;
+    });
+    while !dice.is_spent() {
+        run(&bench, step(dice));
     }
+}
 
-    #[test]
-    fn transport_ids_are_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = crate::TransportId::parse(&bytes);
-    }
+fn transport_ids(dice: &mut Dice<'_>) {
+    let _ = crate::TransportId::parse(dice.rest());
 }

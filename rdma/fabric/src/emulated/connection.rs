@@ -1,4 +1,4 @@
-//! This side's end of an emulated connection.
+//! Local end of an emulated connection.
 
 use super::frame::Frame;
 use super::memory::Memory;
@@ -17,19 +17,19 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use zgate_store::AlignedBuf;
 
-/// Work that waits for the peer's answers, one for each of its parts.
+/// Posted work, waiting for one answer of the peer for each of its parts.
 #[derive(Debug)]
 struct Pending {
     id: WorkId,
     kind: WorkKind,
-    /// Answers still to come.
+    /// Number of answers still missing.
     parts: usize,
     buffers: Vec<AlignedBuf>,
     /// Reads not answered yet, in order.
     reads: VecDeque<RemoteRead>,
 }
 
-/// What the connection and its device task share.
+/// State shared by a connection and its device task.
 #[derive(Debug)]
 pub(crate) struct Queues {
     receives: VecDeque<(WorkId, AlignedBuf)>,
@@ -42,9 +42,10 @@ pub(crate) struct Queues {
 #[derive(Debug)]
 pub(crate) struct Shared {
     queues: Mutex<Queues>,
-    /// A receive was posted, or the connection ended.
+    /// Notified when a receive was posted, or the connection ended.
     pub(crate) changed: Notify,
-    /// The connection ended: what is not sent yet has little time left.
+    /// Notified when the connection ended: little time is left for unsent
+    /// frames.
     pub(crate) cut: Notify,
 }
 
@@ -77,7 +78,7 @@ impl Queues {
         !self.receives.is_empty()
     }
 
-    /// A message came in: it takes the oldest receive.
+    /// Delivers a message into the oldest receive.
     pub(crate) fn receive(
         &mut self,
         message: &[bytes::Bytes],
@@ -101,8 +102,8 @@ impl Queues {
         Ok(())
     }
 
-    /// The peer answered the oldest request. False: it answers what nobody
-    /// asked.
+    /// Completes the oldest request with the peer's answer; false if there is
+    /// no request.
     pub(crate) fn answered(&mut self, data: Option<&[u8]>) -> bool {
         let Some(front) = self.pending.front_mut() else { return false };
         match (front.reads.pop_front(), data) {
@@ -151,7 +152,7 @@ impl Queues {
         self.push(Event::Failed { id, kind, status: WorkStatus::Flushed, buffers });
     }
 
-    /// Events of work that was posted too late come before the last one.
+    /// Flushes work that was posted after the end, before the last event.
     fn flush_late(&mut self, id: WorkId, kind: WorkKind, buffers: Vec<AlignedBuf>) {
         let last = self.events.pop_back();
         self.flush(id, kind, buffers);
@@ -165,7 +166,7 @@ pub(crate) struct EmulatedConnection {
     peer: SocketAddr,
     shared: Arc<Shared>,
     frames: mpsc::UnboundedSender<Frame>,
-    /// The last event was handed out.
+    /// Set when the last event was returned.
     finished: bool,
 }
 
@@ -196,8 +197,8 @@ impl EmulatedConnection {
         Self { peer, shared, frames, finished: false }
     }
 
-    /// Sends a request's frame; a device task that is gone has flushed or will
-    /// flush.
+    /// Sends a request's frame. If the device task has ended, it has flushed
+    /// the request or will do so.
     fn transmit(&self, frame: Frame) {
         let _ = self.frames.send(frame);
     }

@@ -11,19 +11,19 @@ const HEADER_BYTES: usize = 24;
 /// One frame.
 #[derive(Debug)]
 pub(crate) enum Frame {
-    /// A message, and a key of the receiver it takes out of use.
+    /// A message, and a key of the receiver to invalidate.
     Send { gather: Vec<Bytes>, invalidate: Option<u32> },
     /// An RDMA Write.
     Write { to: RemoteSlice, gather: Vec<Bytes> },
     /// An RDMA Read.
     Read { from: RemoteSlice },
-    /// The oldest Send or Write is done.
+    /// Completion of the oldest Send or Write.
     Ack,
-    /// The data of the oldest Read.
+    /// Data of the oldest Read.
     ReadResponse(Bytes),
-    /// The oldest request failed.
+    /// Failure of the oldest request.
     Nak(WorkStatus),
-    /// The end.
+    /// End of the connection.
     Disconnect,
 }
 

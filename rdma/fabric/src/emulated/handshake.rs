@@ -1,4 +1,5 @@
-//! Making a connection: request, answer, private data both ways.
+//! Handshake of a connection: request, answer, and private data in both
+//! directions.
 
 use super::connection::EmulatedConnection;
 use super::memory::Memory;
@@ -18,14 +19,14 @@ use tokio::net::{TcpSocket, TcpStream};
 const REQUEST: [u8; 4] = *b"zgF1";
 const ACCEPT: u8 = 1;
 const REJECT: u8 = 2;
-/// A peer that does not finish its part in this time is gone.
+/// Time limit for the peer's part of the handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
 fn invalid(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// Private data as the other side sees it: padded, as connection managers do.
+/// Reads private data, padded as connection managers pad it.
 async fn read_private(stream: &mut TcpStream, max: usize) -> io::Result<Vec<u8>> {
     let len = usize::from(stream.read_u8().await?);
     if len > max {
@@ -136,7 +137,7 @@ impl Request for EmulatedRequest {
     fn reject(mut self: Box<Self>, private_data: Vec<u8>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             if let Ok(answer) = with_private(&[REJECT], &private_data, MAX_REJECT_PRIVATE_BYTES) {
-                // A peer that is gone needs no answer.
+                // A failed write does not matter: the peer has gone.
                 let _ = self.stream.write_all(&answer).await;
             }
         })

@@ -9,11 +9,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_store::AlignedBuf;
 
-/// Where a region's bytes are.
+/// Location of a region's bytes.
 #[derive(Debug)]
 enum Holder {
     Host(AlignedBuf),
-    /// In another device, from this byte on.
+    /// Memory of another device, from this byte on.
     Foreign(Arc<dyn Foreign>, usize),
 }
 
@@ -32,7 +32,7 @@ struct Table {
     made: u32,
 }
 
-/// All that peers may use.
+/// Memory registered for peers.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     table: Mutex<Table>,
@@ -47,9 +47,9 @@ impl Memory {
         self.lock().regions.len()
     }
 
-    /// Writes for a peer.
+    /// Writes on behalf of a peer.
     pub(crate) fn write(&self, rkey: u32, address: u64, data: &[u8]) -> Result<(), WorkStatus> {
-        // A device does not look at the key of a write without bytes.
+        // A device does not check the key of a write without bytes.
         if data.is_empty() {
             return Ok(());
         }
@@ -68,7 +68,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Reads for a peer.
+    /// Reads on behalf of a peer.
     pub(crate) fn read(&self, rkey: u32, address: u64, len: usize) -> Result<Bytes, WorkStatus> {
         if len == 0 {
             return Ok(Bytes::new());
@@ -85,7 +85,7 @@ impl Memory {
         }
     }
 
-    /// Takes a key out of use for a peer.
+    /// Invalidates a key on behalf of a peer.
     pub(crate) fn invalidate(&self, rkey: u32) -> Result<(), WorkStatus> {
         match self.lock().regions.get_mut(&rkey) {
             Some(region) if region.valid => {
@@ -108,7 +108,7 @@ impl Region {
     }
 }
 
-/// A handle to one region.
+/// Handle of one region.
 #[derive(Debug)]
 pub(crate) struct EmulatedExposed {
     memory: Arc<Memory>,
@@ -136,7 +136,7 @@ pub(crate) fn expose_foreign(
 fn insert(memory: &Arc<Memory>, region: Region) -> EmulatedExposed {
     let (address, len) = (region.address, region.len);
     let mut table = memory.lock();
-    // No key is used twice soon, so that a stale one is noticed.
+    // No key is reused soon, so that a stale key is detected.
     table.made = table.made.wrapping_add(1);
     let rkey = table.made.rotate_left(8) ^ 0x5a;
     table.regions.insert(rkey, region);

@@ -1,8 +1,8 @@
-//! The twin over TCP. The peer's "device" is a task that carries out what
-//! comes in; keys, bounds, rights, receives and order are checked as a device
+//! Emulation over TCP. The peer's "device" is a task that executes incoming
+//! frames; keys, bounds, rights, receives and order are checked as a device
 //! checks them. Two things are simpler: the side that lacks a receive counts
 //! the sender's retries, with its own [`crate::QueueOptions::rnr_retries`], and
-//! an RDMA Read is done before anything posted behind it.
+//! an RDMA Read completes before anything posted behind it.
 
 mod connection;
 mod frame;
@@ -24,8 +24,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use zgate_store::AlignedBuf;
 
-/// A fabric over TCP. Cloning shares the registered memory, as connections of
-/// one protection domain do.
+/// A fabric over TCP. Clones share the registered memory, as connections of one
+/// protection domain do.
 #[derive(Clone, Debug, Default)]
 pub struct EmulatedFabric {
     memory: Arc<Memory>,
@@ -35,36 +35,36 @@ pub struct EmulatedFabric {
 }
 
 impl EmulatedFabric {
-    /// Connects from this address of the machine, as another host would.
+    /// Connects from this address of the machine, as if from another host.
     #[must_use]
     pub fn from_address(self, address: IpAddr) -> Self {
         Self { from: Some(address), ..self }
     }
 
-    /// Takes the device away: its connections and listeners end, and nothing
-    /// can be made on it until [`Self::plug`].
+    /// Removes the device: its connections and listeners end, and new ones are
+    /// impossible until [`Self::plug`].
     pub fn unplug(&self) {
         self.plug.set(false);
     }
 
-    /// Puts the device back.
+    /// Adds the device again.
     pub fn plug(&self) {
         self.plug.set(true);
     }
 
-    /// Its connections take in nothing that peers send, as if the machine had
-    /// hung behind them, until [`Self::take_again`]. What is posted goes out.
+    /// Stops processing frames of peers, as if the machine behind the device
+    /// had hung, until [`Self::take_again`]. Posted work is still sent.
     pub fn stop_taking(&self) {
         self.plug.set_taking(false);
     }
 
-    /// They take in again, what came meanwhile first.
+    /// Resumes processing, starting with the frames that arrived meanwhile.
     pub fn take_again(&self) {
         self.plug.set_taking(true);
     }
 
-    /// Tells that the device's port went up or down. Nothing else changes, as
-    /// on a device: connections end by their retries.
+    /// Reports that the device's port went up or down. As on a device, nothing
+    /// else changes: connections end by their retries.
     pub fn set_port(&self, up: bool) {
         let device = plug::DEVICE.to_owned();
         self.plug.announce(match up {
@@ -73,19 +73,19 @@ impl EmulatedFabric {
         });
     }
 
-    /// A fabric without registered memory.
+    /// Creates a fabric without registered memory.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One that cannot reach the memory of other devices.
+    /// Creates a fabric that cannot reach the memory of other devices.
     #[must_use]
     pub fn of_host_memory() -> Self {
         Self { host_only: true, ..Self::default() }
     }
 
-    /// Buffers that peers can use now.
+    /// Returns the number of buffers that peers can use now.
     #[must_use]
     pub fn exposed_buffers(&self) -> usize {
         self.memory.len()
@@ -120,7 +120,7 @@ impl Fabric for EmulatedFabric {
         if self.host_only {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "host memory only"));
         }
-        // The order a device's driver is asked in.
+        // Same order as with a real driver: dmabuf first.
         let how = if memory.dmabuf(range.clone()).is_ok() { "dmabuf" } else { "peer memory" };
         let exposed = memory::expose_foreign(&self.memory, memory, range);
         Ok(Window::new((exposed.rkey(), exposed.address(), exposed.len()), how, exposed))
@@ -158,12 +158,12 @@ impl Listener for EmulatedListener {
                 let (stream, from) = tokio::select! {
                     accepted = self.listener.accept() => accepted?,
                     () = self.plug.gone() => {
-                        let text = "the device it listens on is gone";
+                        let text = "the device of the listener was removed";
                         return Err(io::Error::new(io::ErrorKind::NotConnected, text));
                     }
                 };
                 let (memory, plug) = (Arc::clone(&self.memory), Arc::clone(&self.plug));
-                // Someone who does not speak the handshake is no request.
+                // A connection without a valid handshake is dropped.
                 if let Ok(request) = handshake::receive_request(stream, from, memory, plug).await {
                     return Ok(Box::new(request) as Box<dyn Request>);
                 }

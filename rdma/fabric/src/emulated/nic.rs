@@ -1,5 +1,5 @@
-//! The device of an emulated connection: it takes in frames, carries out the
-//! peer's requests in their order and hands answers to the work that waits.
+//! Device of an emulated connection: receives frames, executes the peer's
+//! requests in order, and passes answers to the waiting work.
 
 use super::connection::Shared;
 use super::frame::Frame;
@@ -16,26 +16,27 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// Time between two tries of a peer without a receive.
+/// Time between two retries of a request without a receive.
 const RNR_DELAY: Duration = Duration::from_millis(20);
-/// What an ended connection has left to send goes within this time or never:
-/// a peer that takes nothing must not keep the buffers.
+/// Time limit for sending the remaining frames of an ended connection: a peer
+/// that does not read must not keep the buffers allocated.
 const GOODBYE_TIME: Duration = Duration::from_secs(1);
-/// This many retries are for ever, as on a device.
+/// Number of retries that means unlimited, as on a device.
 const RNR_FOR_EVER: u8 = 7;
 
 struct Nic {
     shared: Arc<Shared>,
     memory: Arc<Memory>,
     answers: mpsc::UnboundedSender<Frame>,
-    /// Requests of the peer that wait for a receive, and what came after.
+    /// Requests of the peer that wait for a receive, and all frames behind
+    /// them.
     stalled: VecDeque<Frame>,
     rnr_retries: u8,
     rnr_ends: Option<Instant>,
 }
 
-/// Starts the tasks of a connection; they end with it. Returns where frames to
-/// the peer go.
+/// Starts the tasks of a connection, which end with it. Returns the queue of
+/// frames to the peer.
 pub(crate) fn start(
     stream: TcpStream,
     shared: Arc<Shared>,
@@ -70,11 +71,12 @@ async fn transmit_until_cut(
     }
 }
 
-/// Ends when the connection and its device are gone, or after a goodbye.
+/// Sends frames until the connection and its device are gone, or after a
+/// disconnect frame.
 async fn transmit(mut to: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Frame>) {
     while let Some(frame) = frames.recv().await {
         let last = matches!(frame, Frame::Disconnect | Frame::Nak(_));
-        // A peer that is gone is noticed by the other half.
+        // The receiving task detects a peer that has gone.
         if frame.write(&mut to).await.is_err() || last {
             break;
         }
@@ -88,7 +90,7 @@ async fn take_in(
     mut takes: watch::Receiver<bool>,
 ) {
     while let Ok(frame) = Frame::read(&mut from).await {
-        // Of a fabric that is gone nothing changes any more.
+        // If the fabric was dropped, its state no longer changes.
         let _ = takes.wait_for(|takes| *takes).await;
         if arrived.send(frame).is_err() {
             break;
@@ -151,7 +153,7 @@ impl Nic {
         if expected { Ok(()) } else { Err(broken) }
     }
 
-    /// Carries out the peer's requests, as far as there are receives.
+    /// Executes the peer's requests while there are receives.
     fn carry_out(&mut self) -> Result<(), (Disconnect, WorkStatus)> {
         while let Some(request) = self.stalled.pop_front() {
             if matches!(request, Frame::Send { .. }) && !self.shared.lock().has_receive() {
@@ -167,7 +169,7 @@ impl Nic {
             let answer = match self.one(&request) {
                 Ok(answer) => answer,
                 Err(status) => {
-                    // The device that refuses is in error, too.
+                    // The refusing device also enters the error state.
                     let _ = self.answers.send(Frame::Nak(status));
                     return Err((Disconnect::Error, WorkStatus::Flushed));
                 }

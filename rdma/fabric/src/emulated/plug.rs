@@ -1,16 +1,16 @@
-//! The emulated device as a whole: there or taken away, working or hung.
+//! State of the emulated device: present or removed, working or hung.
 
 use crate::device::DeviceEvent;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use std::io;
 use tokio::sync::{broadcast, watch};
 
-/// Events kept for who has not looked yet.
+/// Number of events kept for slow subscribers.
 const KEPT_EVENTS: usize = 64;
-/// The device's name.
+/// Name of the device.
 pub(crate) const DEVICE: &str = "emulated0";
 
-/// Whether the device is there, and what happens to it.
+/// State of the device, and its events.
 #[derive(Debug)]
 pub(crate) struct Plug {
     there: watch::Sender<bool>,
@@ -28,7 +28,7 @@ impl Default for Plug {
 }
 
 impl Plug {
-    /// Puts the device in place or takes it away.
+    /// Adds or removes the device.
     pub(crate) fn set(&self, there: bool) {
         if self.there.send_replace(there) != there {
             let device = DEVICE.to_owned();
@@ -39,22 +39,22 @@ impl Plug {
         }
     }
 
-    /// Whether its connections take in what peers send.
+    /// Sets whether its connections process frames of peers.
     pub(crate) fn set_taking(&self, takes: bool) {
         self.takes.send_replace(takes);
     }
 
-    /// What says whether they do.
+    /// Returns a receiver of that setting.
     pub(crate) fn takes(&self) -> watch::Receiver<bool> {
         self.takes.subscribe()
     }
 
     pub(crate) fn announce(&self, event: DeviceEvent) {
-        // Nobody need listen.
+        // There may be no subscriber.
         let _ = self.events.send(event);
     }
 
-    /// An error while there is no device.
+    /// Fails while there is no device.
     pub(crate) fn check(&self) -> io::Result<()> {
         match *self.there.borrow() {
             true => Ok(()),
@@ -62,12 +62,13 @@ impl Plug {
         }
     }
 
-    /// Returns once the device is taken away.
+    /// Returns once the device is removed.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut there = self.there.subscribe();
         async move {
             if there.wait_for(|there| !there).await.is_err() {
-                // The fabric itself is gone: nobody can take its device away.
+                // The fabric itself was dropped: its device can no longer be
+                // removed.
                 std::future::pending::<()>().await;
             }
         }

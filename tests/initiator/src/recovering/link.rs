@@ -1,5 +1,5 @@
-//! One connection of a recovering initiator: a socket to write to, a thread
-//! that reads, and the statuses that came.
+//! One connection of a recovering initiator: a socket for writing, a reader
+//! thread, and the received statuses.
 
 use super::Arrival;
 use crate::{MAX_DATA_BYTES, Stream};
@@ -15,27 +15,27 @@ use zgate_iscsi::pdu::{Itt, Outgoing};
 use zgate_iscsi::serial::Sn;
 use zgate_store::Payload;
 
-/// Received in one go, in bytes.
+/// Size of one receive, in bytes.
 const RECEIVE_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Never used twice.
+    /// Never reused.
     pub(super) number: usize,
     pub(super) cid: Cid,
     socket: TcpStream,
     encoder: Encoder,
-    /// ExpStatSN: what is acknowledged.
+    /// ExpStatSN: all statuses before it are acknowledged.
     pub(super) exp_stat_sn: Sn,
-    /// Statuses that came and are not acknowledged: behind a gap, or of tasks
-    /// whose data is incomplete (RFC 7143 §4.2.2.2: they must not be).
+    /// Statuses received and not acknowledged: after a gap, or of tasks whose
+    /// data is incomplete (RFC 7143 §4.2.2.2 forbids their acknowledgement).
     statuses: BTreeMap<u32, Option<Itt>>,
-    /// The highest StatSN that is known to have been given out, plus one.
+    /// The highest StatSN known to be used by the target, plus one.
     pub(super) next_stat_sn: Sn,
 }
 
 impl Link {
-    /// Logs in; what arrives goes to `arrivals`.
+    /// Logs in; received PDUs are sent to `arrivals`.
     pub(super) fn login(
         address: SocketAddr,
         script: &LoginScript,
@@ -72,7 +72,7 @@ impl Link {
                 raw.extend_from_slice(&bytes);
             }
         }
-        // The reader notices when the connection is gone.
+        // The reader thread detects a closed connection.
         let _ = self.socket.write_all(&raw);
     }
 
@@ -80,8 +80,8 @@ impl Link {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    /// A status came: `waits` names a task whose data is not complete.
-    /// False when it had come before.
+    /// Records a received status: `waits` names a task whose data is
+    /// incomplete. Returns false for a repeated status.
     pub(super) fn status(&mut self, stat_sn: Sn, waits: Option<Itt>) -> bool {
         self.given_out(stat_sn.next());
         if stat_sn.before(self.exp_stat_sn) {
@@ -92,14 +92,14 @@ impl Link {
         fresh
     }
 
-    /// The target told which StatSN it uses next.
+    /// Records the StatSN that the target uses next.
     pub(super) fn given_out(&mut self, next: Sn) {
         if next.after(self.next_stat_sn) {
             self.next_stat_sn = next;
         }
     }
 
-    /// The data of a task is complete.
+    /// Records that the data of a task is complete.
     pub(super) fn complete(&mut self, itt: Itt) {
         for waits in self.statuses.values_mut().filter(|waits| **waits == Some(itt)) {
             *waits = None;
@@ -114,7 +114,7 @@ impl Link {
         }
     }
 
-    /// The first statuses that are missing: from where, how many.
+    /// The first gap in the statuses: start and length.
     pub(super) fn missing_statuses(&self) -> Option<(u32, u32)> {
         let mut from = self.exp_stat_sn;
         while self.statuses.contains_key(&from.0) {
@@ -141,7 +141,8 @@ fn read_all(mut socket: TcpStream, mut decoder: Decoder, link: usize, arrivals: 
                     }
                 }
                 Ok(None) => break,
-                // RFC 7143 §7.7: without its header the next PDU is not found.
+                // RFC 7143 §7.7: without a valid header the next PDU cannot be
+                // found.
                 Err(_) => return drop(socket.shutdown(Shutdown::Both)),
             }
         }

@@ -1,7 +1,7 @@
-//! An initiator that recovers: at error recovery level 0 by a new session, at
-//! level 1 by SNACK, retry and recovery R2Ts, at level 2 by moving tasks to
-//! another connection (RFC 7143 §7). It repairs when nothing has come for a
-//! moment, so that every step of it is a deliberate one.
+//! An initiator with error recovery: at level 0 by a new session, at level 1 by
+//! SNACK, retry and recovery R2Ts, at level 2 by moving tasks to another
+//! connection (RFC 7143 §7). Recovery starts after a short silence, so that
+//! each step can be observed.
 
 mod link;
 mod receive;
@@ -22,11 +22,11 @@ use zgate_iscsi::pdu::{
 };
 use zgate_iscsi::serial::Sn;
 
-/// Silence after which something is repaired.
+/// Silence after which recovery starts.
 const PATIENCE: Duration = Duration::from_millis(150);
-/// Silences after which level 0 gives its session up.
+/// Number of silences after which level 0 gives up its session.
 const SILENCES: u32 = 6;
-/// How long a command may take, all repairs included.
+/// Timeout of a command, including recovery.
 const LONGEST: Duration = Duration::from_secs(40);
 
 #[derive(Debug)]
@@ -35,18 +35,18 @@ enum Arrival {
     Lost(usize),
 }
 
-/// How a lost connection is replaced at level 2.
+/// Replacement of a lost connection at level 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejoin {
-    /// By a login with the same CID, which implies its logout (RFC 7143
-    /// §6.3.4).
+    /// A login with the same CID, which implies the logout of the old one (RFC
+    /// 7143 §6.3.4).
     SameCid,
-    /// By another connection, new where there is none, on which the lost one
-    /// is logged out for recovery (RFC 7143 §11.14.1).
+    /// Another connection, new if there is none, on which the lost one is
+    /// logged out for recovery (RFC 7143 §11.14.1).
     Logout,
 }
 
-/// What it had to do.
+/// Counters of recovery actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repairs {
     /// Data SNACKs for Data-In.
@@ -61,13 +61,13 @@ pub struct Repairs {
     pub reassigned: usize,
     /// Reassignments the target refused, with its response.
     pub not_reassigned: Vec<u8>,
-    /// Sessions begun anew.
+    /// New sessions.
     pub sessions: usize,
-    /// Connections begun anew in their session.
+    /// New connections in an existing session.
     pub connections: usize,
-    /// Commands that ended because of a CRC error, and were given anew.
+    /// Commands that ended with a CRC error and were issued again.
     pub crc_failures: usize,
-    /// What was rejected.
+    /// Reasons of received Rejects.
     pub rejects: Vec<RejectReason>,
 }
 
@@ -80,20 +80,20 @@ struct Task {
     cmd_sn: Sn,
     link: usize,
     read: Vec<u8>,
-    /// DataSNs that came.
+    /// Received DataSNs.
     data_sns: BTreeSet<u32>,
-    /// R2TSN that comes next.
+    /// Next expected R2TSN.
     next_r2t_sn: u32,
-    /// The status, and how many Data-In PDUs there are.
+    /// The status, the sense data, and the number of Data-In PDUs.
     ended: Option<(u8, Bytes, u32)>,
-    /// It was sent again after its connection was lost: should the first one
-    /// have arrived after all, it has to be reassigned.
+    /// It was sent again after its connection was lost: if the first one had
+    /// arrived, it must be reassigned.
     moved: bool,
     ticket: u64,
 }
 
 impl Task {
-    /// The first Data-In that is missing, and how many are, when `upto` are
+    /// The first missing Data-In and the length of the gap, if `upto` PDUs are
     /// known to exist.
     fn missing_data(&self, upto: u32) -> Option<(u32, u32)> {
         let first = (0..upto).find(|sn| !self.data_sns.contains(sn))?;
@@ -101,13 +101,13 @@ impl Task {
         Some((first, count as u32))
     }
 
-    /// The DataSN expected next, all before it being there.
+    /// The next expected DataSN: all before it were received.
     fn exp_data_sn(&self) -> u32 {
         (0..).find(|sn| !self.data_sns.contains(sn)).unwrap_or(0)
     }
 }
 
-/// A run of Data-Out PDUs.
+/// A sequence of Data-Out PDUs.
 #[derive(Clone, Copy, Debug)]
 struct Sequence {
     lun: Lun,
@@ -139,7 +139,7 @@ struct PendingLogout {
     by: usize,
 }
 
-/// A session that repairs itself.
+/// A session with error recovery.
 #[derive(Debug)]
 pub struct Recovering {
     address: SocketAddr,
@@ -155,9 +155,9 @@ pub struct Recovering {
     next_itt: u32,
     next_ticket: u64,
     tasks: BTreeMap<u32, Task>,
-    /// Task management requests under way: their tag and the task's.
+    /// Task management requests in progress: their tag and the task's.
     functions: BTreeMap<u32, Itt>,
-    /// Logouts for recovery under way.
+    /// Logouts for recovery in progress.
     logouts: BTreeMap<u32, PendingLogout>,
     done: VecDeque<(u64, Done)>,
     arrivals: Receiver<Arrival>,
@@ -167,15 +167,15 @@ pub struct Recovering {
     pub attribute: TaskAttribute,
     /// Largest data segment sent, in bytes.
     pub chunk_bytes: usize,
-    /// What it had to do.
+    /// Counters of recovery actions.
     pub repairs: Repairs,
 }
 
 impl Recovering {
-    /// Logs in as `script` says.
+    /// Logs in with `script`.
     ///
     /// # Errors
-    /// When that fails.
+    /// The error of the login.
     pub fn login(address: SocketAddr, script: LoginScript, rejoin: Rejoin) -> io::Result<Self> {
         let (sender, arrivals) = mpsc::channel();
         let mut session = Self {
@@ -206,25 +206,25 @@ impl Recovering {
         Ok(session)
     }
 
-    /// The level that was agreed.
+    /// The negotiated error recovery level.
     #[must_use]
     pub fn level(&self) -> u32 {
         self.params.error_recovery_level
     }
 
-    /// Connections that are open.
+    /// Number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.links.len()
     }
 
-    /// MaxConnections as agreed.
+    /// The negotiated MaxConnections.
     #[must_use]
     pub fn max_connections(&self) -> u32 {
         self.params.max_connections
     }
 
-    /// A new session in place of the one there was.
+    /// Replaces the session by a new one.
     fn lead(&mut self) -> io::Result<()> {
         self.links.iter().for_each(Link::close);
         self.links.clear();
@@ -242,10 +242,10 @@ impl Recovering {
         Ok(())
     }
 
-    /// Adds a connection to the session; the place of the new link.
+    /// Adds a connection to the session; returns the index of the new link.
     ///
     /// # Errors
-    /// When the login fails.
+    /// The error of the login.
     pub fn join(&mut self, cid: u16) -> io::Result<()> {
         let mut script = self.script.clone();
         script.cid = Cid(cid);
@@ -268,11 +268,12 @@ impl Recovering {
         Itt(self.next_itt)
     }
 
-    /// Starts a command on the `connection`th of the open connections; what it
-    /// is called when it is done. Waits while the window is closed.
+    /// Starts a command on the `connection`th of the open connections; returns
+    /// the name by which [`Self::wait`] reports it. Waits while the window is
+    /// closed.
     ///
     /// # Errors
-    /// When the session cannot be repaired.
+    /// The error of a failed recovery.
     pub fn start(
         &mut self,
         connection: usize,
@@ -310,7 +311,7 @@ impl Recovering {
         Ok(ticket)
     }
 
-    /// Sends a command, for the first time or again.
+    /// Sends or resends a command.
     fn send_command(&mut self, itt: Itt) {
         let Some(task) = self.tasks.get(&itt.0) else { return };
         let Some(link) = self.links.iter_mut().find(|link| link.number == task.link) else {
@@ -322,7 +323,8 @@ impl Recovering {
         };
         let immediate = immediate.min(self.chunk_bytes).min(task.write.len());
         let is_write = !task.write.is_empty();
-        // RFC 7143 §4.2.5.2: without InitialR2T the first burst goes at once.
+        // RFC 7143 §4.2.5.2: without InitialR2T the first burst is sent
+        // immediately.
         let burst = match self.params.initial_r2t {
             true => immediate,
             false => task.write.len().min(self.params.first_burst_bytes as usize),
@@ -351,7 +353,7 @@ impl Recovering {
     /// Waits for a command to end.
     ///
     /// # Errors
-    /// When the session cannot be repaired.
+    /// The error of a failed recovery.
     pub fn wait(&mut self) -> io::Result<(u64, Done)> {
         let deadline = Instant::now() + LONGEST;
         loop {
@@ -365,7 +367,7 @@ impl Recovering {
     /// Runs one command on the first connection.
     ///
     /// # Errors
-    /// When the session cannot be repaired, or the status is not GOOD.
+    /// The error of a failed recovery, and any status except GOOD.
     pub fn run(
         &mut self,
         lun: Lun,
@@ -383,11 +385,11 @@ impl Recovering {
         }
     }
 
-    /// Repairs and receives until it was quiet for a while, so that what the
-    /// last commands caused has happened.
+    /// Receives and recovers until there was no traffic for a while, so that
+    /// all effects of the last commands are complete.
     ///
     /// # Errors
-    /// When the session cannot be repaired.
+    /// The error of a failed recovery.
     pub fn settle(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + LONGEST;
         self.silences = 0;
@@ -397,7 +399,7 @@ impl Recovering {
         Ok(())
     }
 
-    /// Takes what comes, or repairs when nothing does.
+    /// Handles a received PDU, or starts recovery after a silence.
     fn step(&mut self, deadline: Instant) -> io::Result<()> {
         if Instant::now() > deadline {
             let repairs = &self.repairs;
@@ -405,7 +407,7 @@ impl Recovering {
         }
         match self.arrivals.recv_timeout(PATIENCE) {
             Ok(Arrival::Pdu(link, frame)) => {
-                // What only came because it was asked for is no sign of life.
+                // The answer to a ping does not count as activity.
                 self.receive(link, &frame)
             }
             Ok(Arrival::Lost(link)) => self.lost(link),

@@ -1,4 +1,4 @@
-//! What the target sends.
+//! Handling of the target's PDUs.
 
 use super::{Recovering, Sequence, send_sequence};
 use crate::Done;
@@ -24,7 +24,7 @@ impl Recovering {
         }
         let bhs = frame.bhs;
         if !frame.data_digest_ok {
-            // RFC 7143 §7.8: discarded; the gap it leaves is repaired later.
+            // RFC 7143 §7.8: discarded; the gap is recovered later.
             return if self.level() == 0 { self.begin_again() } else { Ok(()) };
         }
         if bhs.max_cmd_sn().after(self.max_cmd_sn) {
@@ -88,7 +88,8 @@ impl Recovering {
         self.ended(number, pdu.itt, Some(pdu.stat_sn));
     }
 
-    /// Looks whether a task is complete, and notes its status where one came.
+    /// Checks whether a task is complete, and records its status if there is
+    /// one.
     fn ended(&mut self, number: usize, itt: Itt, stat_sn: Option<Sn>) {
         let whole = self.tasks.get(&itt.0).is_none_or(|task| {
             task.ended.as_ref().is_some_and(|(_, _, count)| task.missing_data(*count).is_none())
@@ -114,13 +115,13 @@ impl Recovering {
         }
     }
 
-    /// Sends what an R2T asks for; one that came before is passed over.
+    /// Sends the data that an R2T requests; a repeated R2T is ignored.
     fn r2t(&mut self, number: usize, r2t: R2t) {
         let chunk = self.chunk_bytes.min(self.params.target_recv_bytes as usize);
         let Some(task) = self.tasks.get_mut(&r2t.itt.0).filter(|task| task.link == number) else {
             return;
         };
-        // RFC 7143 §11.8.1: R2TSNs are in order; a gap is repaired first.
+        // RFC 7143 §11.8.1: R2TSNs are in order; a gap is recovered first.
         if r2t.r2t_sn != task.next_r2t_sn {
             return;
         }
@@ -159,7 +160,7 @@ impl Recovering {
         let moved = std::mem::take(&mut task.moved);
         match pdu.result {
             TaskResult::COMPLETE => self.repairs.reassigned += 1,
-            // The one sent again was the first to arrive.
+            // The repeated command was the first to arrive.
             TaskResult::TASK_STILL_ALLEGIANT if moved => {}
             result => self.repairs.not_reassigned.push(result.0),
         }
@@ -169,7 +170,7 @@ impl Recovering {
         let pdu = LogoutResponse::parse(&frame.bhs);
         self.status(number, pdu.stat_sn, None);
         match self.logouts.remove(&pdu.itt.0) {
-            // The one whose response was lost had logged it out already.
+            // An earlier logout, whose response was lost, was executed.
             Some(pending)
                 if matches!(pdu.result, LogoutResult::CLOSED | LogoutResult::CID_NOT_FOUND) =>
             {

@@ -1,4 +1,4 @@
-//! What is done about what did not come.
+//! Recovery of missing PDUs.
 
 use super::{PendingLogout, Recovering, Rejoin, SILENCES, Task};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use zgate_iscsi::pdu::{
 use zgate_iscsi::serial::Sn;
 
 impl Recovering {
-    /// It has been quiet.
+    /// Recovers after a silence.
     pub(super) fn repair(&mut self) -> io::Result<()> {
         if self.level() == 0 {
             let stuck = !self.tasks.is_empty() && self.silences >= SILENCES;
@@ -23,7 +23,7 @@ impl Recovering {
         for itt in self.tasks.keys().copied().collect::<Vec<_>>() {
             self.repair_task(Itt(itt));
         }
-        // The answer tells the StatSN: a lost status leaves a gap before it.
+        // The answer contains the StatSN: a lost status leaves a gap before it.
         if !self.tasks.is_empty() || !self.functions.is_empty() {
             for number in self.links.iter().map(|link| link.number).collect::<Vec<_>>() {
                 self.ping(number);
@@ -57,7 +57,7 @@ impl Recovering {
         let Some(task) = self.tasks.get(&itt.0) else { return };
         let number = task.link;
         if !task.cmd_sn.before(exp_cmd_sn) {
-            // The answer to a ping may tell yet that it arrived. RFC 7143
+            // The answer to a ping may still show that it arrived. RFC 7143
             // §7.2.1: the same command with the same CmdSN.
             if self.silences > 1 {
                 self.repairs.retries += 1;
@@ -74,7 +74,7 @@ impl Recovering {
                 Some((begin, count)) => (begin, count, false),
                 None => return,
             },
-            // Something between Data-In that came is surely missing.
+            // A gap between received Data-In PDUs is certainly a loss.
             None if task.read_bytes > 0 => {
                 let upto = task.data_sns.last().map_or(0, |last| last + 1);
                 match task.missing_data(upto) {
@@ -96,8 +96,8 @@ impl Recovering {
         link.send(snack.encode());
     }
 
-    /// A new session with the same name and ISID takes the old one's place
-    /// (RFC 7143 §6.3.5); commands that were not answered are given anew.
+    /// Reinstates the session with the same name and ISID (RFC 7143 §6.3.5);
+    /// unanswered commands are issued again.
     pub(super) fn begin_again(&mut self) -> io::Result<()> {
         self.repairs.sessions += 1;
         self.silences = 0;
@@ -108,7 +108,7 @@ impl Recovering {
         Ok(())
     }
 
-    /// Gives a command as a new one.
+    /// Issues a command again as a new one.
     pub(super) fn give_anew(&mut self, task: Task) {
         let itt = self.tag();
         let known = self.links.iter().any(|link| link.number == task.link);
@@ -128,7 +128,7 @@ impl Recovering {
         self.send_command(itt);
     }
 
-    /// A connection is gone.
+    /// Handles the loss of a connection.
     pub(super) fn lost(&mut self, number: usize) -> io::Result<()> {
         let Some(at) = self.links.iter().position(|link| link.number == number) else {
             return Ok(());
@@ -175,7 +175,7 @@ impl Recovering {
     pub(super) fn reassign(&mut self, lost: usize, heir: usize) {
         let moved: Vec<_> =
             self.tasks.iter().filter(|(_, task)| task.link == lost).map(|(itt, _)| *itt).collect();
-        // What was asked on the lost connection will not be answered.
+        // Functions requested on the lost connection will not be answered.
         self.functions.retain(|_, itt| !moved.contains(&itt.0));
         for itt in moved {
             let exp_cmd_sn = self.exp_cmd_sn;
@@ -201,7 +201,7 @@ impl Recovering {
         let Some(task) = self.tasks.get_mut(&itt.0) else { return };
         let is_write = !task.write.is_empty();
         let exp_data_sn = if is_write { task.next_r2t_sn } else { task.exp_data_sn() };
-        // What comes again may not be counted as there before.
+        // PDUs that will be sent again must not count as received.
         task.data_sns.retain(|sn| *sn < exp_data_sn);
         let lun = task.lun;
         let Some(link) = self.links.iter_mut().find(|link| link.number == heir) else { return };

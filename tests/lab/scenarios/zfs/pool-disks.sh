@@ -103,7 +103,7 @@ made() {
     cp /tmp/weights /scratch/made/models/weights
     zpool export made && zpool import -d /dev/disk/by-id made
     cmp /tmp/weights /scratch/made/models/weights
-    refused "pool made is there already" zgate pool apply /tmp/made.toml --hash "$(hash_of)"
+    refused "pool made exists already" zgate pool apply /tmp/made.toml --hash "$(hash_of)"
 }
 unmade() {
     zpool destroy made

@@ -25,7 +25,7 @@ shipped() {
         cmp /tmp/plan "/lab/layouts/$name.plan"
         local hash
         hash=$(sed -n 's/^# hash: //p' /tmp/plan)
-        refused "is not there" zgate pool apply "/lab/layouts/$name.toml" --hash "$hash"
+        refused "does not exist" zgate pool apply "/lab/layouts/$name.toml" --hash "$hash"
     done
     small llm
     refused "by-id" zgate pool plan /tmp/llm.toml
@@ -58,7 +58,7 @@ make() {
     small "$1"
     zgate pool apply "/tmp/$1.toml" --allow-files --hash "$(planned_hash "$1")"
     zpool status "$1"
-    refused "pool $1 is there already" \
+    refused "pool $1 exists already" \
         zgate pool apply "/tmp/$1.toml" --allow-files --hash "$(planned_hash "$1")"
 }
 # has DATASET PROPERTY VALUE

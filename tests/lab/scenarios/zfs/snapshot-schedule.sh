@@ -70,7 +70,7 @@ daily = 3"
     zgate reload
     said() { zgate snapshot schedules --json | jq -e '.[] | select(.dataset == "lab/nothing") | .failed[0] | test("does not exist")'; }
     eventually 30 said
-    grep -q "snapshot schedule is not kept" /run/zgate/log
+    grep -q "a snapshot schedule failed" /run/zgate/log
 }
 
 schedule ""

@@ -45,7 +45,7 @@ to_a_file() {
     zgate snapshot send lab/src@one --to file:/tmp/one.zfs
     same 600 "$(stat -c %a /tmp/one.zfs)" "mode"
     [ ! -e /tmp/one.zfs.partial ]
-    refused "is there already" zgate snapshot send lab/src@one --to file:/tmp/one.zfs
+    refused "exists already" zgate snapshot send lab/src@one --to file:/tmp/one.zfs
     zgate snapshot send lab/src@two --from @one --to file:/tmp/two.zfs --json | tee /tmp/sent
     figure "incremental stream" "$(jq .bytes /tmp/sent)" bytes
     [ "$(jq .bytes /tmp/sent)" -lt 12000000 ]
@@ -77,7 +77,7 @@ END
     cat /tmp/said
     same 3 $code "exit code"
     [ ! -e /tmp/killed.zfs ]
-    grep -q "killed.zfs.partial; it is no whole stream" /tmp/said
+    grep -q "killed.zfs.partial; it is not a complete stream" /tmp/said
     # The next one begins anew.
     zgate snapshot send lab/src@one --to file:/tmp/killed.zfs
     zfs receive -u copy/again </tmp/killed.zfs
@@ -112,7 +112,7 @@ token_by_hand() {
     zgate snapshot send --resume-token "$token" --to file:/tmp/rest.zfs
     zfs receive -s -u copy/hand </tmp/rest.zfs
     equal lab/src copy/hand one
-    refused "is no receive_resume_token" zgate snapshot send --resume-token 'x;y' --to local:copy/hand
+    refused "is not a receive_resume_token" zgate snapshot send --resume-token 'x;y' --to local:copy/hand
 }
 replicated() {
     zfs create lab/src/below && echo below >"$STORE/src/below/file"

@@ -83,7 +83,7 @@ hourly = 1"
 without() {
     portal_logout
     gateway_stop
-    zgate snapshot create lab/vm/disk@alone 2>&1 | grep "no LUN was flushed, as no gateway answers"
+    zgate snapshot create lab/vm/disk@alone 2>&1 | grep "no LUN was flushed, because no gateway answers"
     zfs list lab/vm/disk@alone
 }
 

@@ -13,7 +13,7 @@ created() {
     zgate snapshot create -r lab/a@tree 2>/tmp/said
     # One moment: one transaction group.
     same 1 "$(zfs get -Hp -o value createtxg lab/a@tree lab/a/b@tree lab/a/vol@tree | sort -u | wc -l)" "transaction groups"
-    grep -q "no LUN was flushed, as no gateway answers" /tmp/said
+    grep -q "no LUN was flushed, because no gateway answers" /tmp/said
     zgate snapshot create lab/a/b --json | jq -e '.created | test("^lab/a/b@zgate_[-0-9]+_[:0-9]+_manual$")'
     refused "already exists" zgate snapshot create lab/a@first
     # All or none.

@@ -79,7 +79,7 @@ mended() {
     zpool clear flaky
     eventually 30 online
     eventually 60 healthy_again
-    grep "pool: the warning is over" /run/zgate/log
+    grep "pool: the warning is cleared" /run/zgate/log
 }
 healthy_again() {
     curl_metrics >/tmp/metrics

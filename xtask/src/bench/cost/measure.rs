@@ -1,4 +1,4 @@
-//! Running a load, and reading what it cost.
+//! Runs a load and measures its cost.
 
 use crate::bench::nfs::work::{LoadReport, Work};
 use serde::Serialize;
@@ -10,14 +10,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// What one request costs the gateway.
+/// Cost of one request in the gateway.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Cost {
-    /// CPU time in its own code, in nanoseconds.
+    /// CPU time in user space, in nanoseconds.
     pub(super) user_nanos: f64,
-    /// CPU time in the kernel.
+    /// CPU time in the kernel, in nanoseconds.
     pub(super) system_nanos: f64,
-    /// Instructions of its own code.
+    /// Instructions in user space.
     pub(super) instructions: Option<f64>,
 }
 
@@ -30,7 +30,8 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Runs it in a process of its own; requests done.
+    /// Runs the load in a separate process; returns the number of requests
+    /// done.
     pub(super) fn run(&self) -> io::Result<u64> {
         let work = clap::ValueEnum::to_possible_value(&self.work);
         let output = Command::new(std::env::current_exe()?)
@@ -50,8 +51,8 @@ impl Load {
     }
 }
 
-/// Nanoseconds that reading a byte of a cached file into a buffer takes: the
-/// copy that is left on the way to a device.
+/// Returns the nanoseconds per byte of reading a cached file into a buffer: the
+/// one copy that remains with a device.
 pub(super) fn copy_nanos_per_byte(file: &Path) -> io::Result<f64> {
     let file = fs::File::open(file)?;
     let len = file.metadata()?.len();
@@ -64,12 +65,12 @@ pub(super) fn copy_nanos_per_byte(file: &Path) -> io::Result<f64> {
         Ok(begun.elapsed().as_nanos() as f64 / len as f64)
     };
     read_all()?;
-    // The least of some: others use this machine, too.
+    // The least of several: other processes use this machine, too.
     let rounds = (0..5).map(|_| read_all()).collect::<io::Result<Vec<f64>>>()?;
     Ok(rounds.into_iter().fold(f64::INFINITY, f64::min))
 }
 
-/// Instructions in cachegrind's output: "summary: N".
+/// Returns the instructions in cachegrind's output: "summary: N".
 pub(super) fn collected(out: &str) -> Option<f64> {
     out.lines().rev().find_map(|line| line.strip_prefix("summary:")?.trim().parse().ok())
 }

@@ -1,5 +1,6 @@
-//! `bench cost`: what a request and a byte cost the gateway, over TCP and over
-//! the emulated fabric, and from that how many cores ports of 100 Gb/s need.
+//! `bench cost`: cost of a request and of a byte in the gateway, over TCP and
+//! over the emulated fabric, and the number of cores that ports of 100 Gb/s
+//! need.
 
 mod measure;
 mod model;
@@ -16,13 +17,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is measured.
+/// Loads to measure.
 const WORKS: [Work; 3] = [Work::RandomRead, Work::Read, Work::Write];
 
-/// How often a load runs while CPU time is taken.
+/// Number of runs of a load while CPU time is measured.
 const ROUNDS: u32 = 8;
 
-/// What `bench cost` can be told.
+/// Arguments of `bench cost`.
 #[derive(Args, Debug)]
 pub(crate) struct CostArgs {
     /// Measure this binary instead of building one
@@ -42,7 +43,8 @@ pub(crate) struct CostArgs {
     json: bool,
 }
 
-/// A gateway, and where the load goes: to it, or to a bridge before it.
+/// A gateway and the address for the load: its own, or that of a bridge before
+/// it.
 struct Bed {
     server: ServerProcess,
     bridge: Option<Bridge>,
@@ -50,7 +52,7 @@ struct Bed {
 
 impl Bed {
     fn start(binary: &Path, scratch: &Scratch, rdma: bool, counted: bool) -> io::Result<Self> {
-        // One that knows clients of before would wait for them.
+        // A gateway with known clients would wait for them in a grace period.
         let state = scratch.path().join("zgate/state");
         if state.exists() {
             fs::remove_dir_all(state)?;
@@ -62,7 +64,7 @@ impl Bed {
         let mut command = if counted {
             let out = scratch.path().join("cachegrind.out");
             let mut command = Command::new("valgrind");
-            // Not callgrind: it dies of a signal within a signal.
+            // Not callgrind: it crashes on a signal within a signal.
             command.args(["--tool=cachegrind", "--cache-sim=no", "--log-file=/dev/null"]);
             command.arg(format!("--cachegrind-out-file={}", out.display())).arg(binary);
             command
@@ -82,10 +84,10 @@ impl Bed {
     }
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// Naming what is missing or failed.
+/// A message naming what is missing or failed.
 pub(crate) fn run(args: &CostArgs) -> io::Result<()> {
     let binary = match &args.binary {
         Some(binary) => fs::canonicalize(binary)?,
@@ -98,11 +100,11 @@ pub(crate) fn run(args: &CostArgs) -> io::Result<()> {
         for work in WORKS {
             let mut cost = time(args, &binary, &scratch, rdma, work)?;
             if !args.quick {
-                // valgrind hides the vDSO's address, which the question whether a
-                // file is in memory looks for: large READs over TCP die of it.
+                // valgrind hides the vDSO's address, which the check for cached
+                // files needs: large READs over TCP crash.
                 match instructions(&binary, &scratch, rdma, work) {
                     Ok(count) => cost.instructions = Some(count),
-                    Err(error) => eprintln!("no instructions: {error}"),
+                    Err(error) => eprintln!("cannot count instructions: {error}"),
                 }
             }
             eprintln!("{}, {}: {cost:?}", if rdma { "RDMA" } else { "TCP" }, work.name());
@@ -123,7 +125,7 @@ fn prepare(scratch: &Scratch, size_mib: u64) -> io::Result<()> {
     big.sync_all()
 }
 
-/// CPU time of a request, once everything is warm.
+/// Returns the CPU time of a request after a warm-up.
 fn time(
     args: &CostArgs,
     binary: &Path,
@@ -136,7 +138,7 @@ fn time(
         Load { address: bed.address(), work, operations: args.random, size_mib: args.size_mib };
     load.run()?;
     let before = bed.server.cpu_split()?;
-    // CPU time is told in hundredths of a second.
+    // CPU time is reported in hundredths of a second.
     let mut done = 0;
     for _ in 0..ROUNDS {
         done += load.run()?;
@@ -150,8 +152,8 @@ fn time(
     })
 }
 
-/// Instructions in user space of a request: the difference between a short and
-/// a longer load, each on a gateway of its own.
+/// Returns the user-space instructions of a request: the difference between a
+/// short and a longer load, each on a fresh gateway.
 fn instructions(binary: &Path, scratch: &Scratch, rdma: bool, work: Work) -> io::Result<f64> {
     let counted = |operations: u64, size_mib: u64| -> io::Result<(f64, f64)> {
         let bed = Bed::start(binary, scratch, rdma, true)?;

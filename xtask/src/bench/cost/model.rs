@@ -1,11 +1,12 @@
-//! From costs of requests to costs of bytes, and to cores.
+//! Derives the cost of bytes, and the number of cores, from the cost of
+//! requests.
 
 use super::measure::Cost;
 use crate::bench::nfs::work::Work;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// Data one port of 100 Gb/s carries with packets of 4096 bytes, in bytes a
+/// Data rate of one port of 100 Gb/s with packets of 4096 bytes, in bytes a
 /// second; see `zgate doctor rdma`.
 const PORT_BYTES_PER_SECOND: f64 = 12.25e9;
 const SMALL_BYTES: f64 = 4096.0;
@@ -22,22 +23,22 @@ struct Row {
     cost: Cost,
 }
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Debug, Serialize)]
 pub(super) struct Model {
-    /// Nanoseconds to read a byte of a cached file into a buffer.
+    /// Nanoseconds per byte of reading a cached file into a buffer.
     copy_nanos_per_byte: f64,
     rows: Vec<Row>,
 }
 
-/// A line through two points: of a request, and of each byte of it.
+/// Fits a line through two points: cost of a request, and of each of its bytes.
 fn split(small: f64, large: f64) -> (f64, f64) {
     let per_byte = ((large - small) / (LARGE_BYTES - SMALL_BYTES)).max(0.0);
     ((small - SMALL_BYTES * per_byte).max(0.0), per_byte)
 }
 
-/// Cores that carry `ports` ports with requests of 1 MiB that cost so many
-/// nanoseconds.
+/// Returns the number of cores for `ports` ports, given the nanoseconds per
+/// request of 1 MiB.
 fn cores(nanos_per_large: f64, ports: f64) -> f64 {
     ports * PORT_BYTES_PER_SECOND / LARGE_BYTES * nanos_per_large / 1e9
 }
@@ -58,14 +59,14 @@ impl Model {
         found.map(|row| row.cost)
     }
 
-    /// Nanoseconds of a request of 1 MiB with a device: what the emulated
-    /// fabric's own work in the kernel stands for is done by the device, and
-    /// the copy between file and buffer is left.
+    /// Returns the nanoseconds of a request of 1 MiB with a device: a device
+    /// does the work that the emulated fabric causes in the kernel, and the
+    /// copy between file and buffer remains.
     fn with_device(&self, kind: Work) -> Option<f64> {
         Some(self.cost(true, kind)?.user_nanos + LARGE_BYTES * self.copy_nanos_per_byte)
     }
 
-    /// The tables of docs/PERFORMANCE.md.
+    /// Prints the tables of docs/PERFORMANCE.md.
     pub(super) fn tables(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
@@ -130,7 +131,7 @@ mod tests {
     fn requests_and_bytes_are_told_apart() {
         let (request, byte) = split(5_000.0 + 4096.0 * 0.1, 5_000.0 + LARGE_BYTES * 0.1);
         assert!((request - 5_000.0).abs() < 1e-3 && (byte - 0.1).abs() < 1e-9);
-        // A tenth of a nanosecond a byte is 1.2 cores a port.
+        // 0.1 ns per byte is 1.2 cores per port.
         assert!((cores(LARGE_BYTES * 0.1, 1.0) - 1.225).abs() < 1e-9);
     }
 

@@ -1,5 +1,5 @@
 //! Unnamed hosts: connections from many addresses, each of which sends one of
-//! the things of [`super::sends`] and stays until it has to make room.
+//! the messages of [`super::sends`] and stays open until it must make room.
 
 use super::sends::{ALL, Door, Random};
 use clap::Args;
@@ -11,12 +11,12 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Descriptors that are not connections.
+/// Descriptors reserved for other uses than connections.
 const OTHER_DESCRIPTORS: u64 = 64;
-/// Answers that are taken at once, in bytes; nobody looks at them.
+/// Bytes of answers read at once; their content is ignored.
 const ANSWER_BYTES: usize = 64 << 10;
 
-/// What they are told.
+/// Arguments of the attack.
 #[derive(Args, Debug)]
 pub(crate) struct AttackArgs {
     #[arg(long)]
@@ -33,29 +33,29 @@ pub(crate) struct AttackArgs {
     connections: u32,
 }
 
-/// What became of them.
+/// Result of the attack.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AttackReport {
-    /// Addresses that attacked.
+    /// Number of addresses.
     pub(crate) addresses: u32,
-    /// Connections that were made.
+    /// Connections established.
     pub(crate) connections: u64,
-    /// Most of them that were open at once, as far as the gateway let them.
+    /// Most connections open at once.
     pub(crate) open_at_most: u64,
-    /// Connections that the gateway closed: before it read what was sent, or for it.
+    /// Connections closed by the gateway, before or after it read the message.
     pub(crate) closed_by_gateway: u64,
-    /// Connections that could not be made at all.
+    /// Connections that could not be established.
     pub(crate) failed: u64,
-    /// Bytes that were sent.
+    /// Bytes sent.
     pub(crate) bytes_sent: u64,
-    /// Bytes of answers.
+    /// Bytes of answers received.
     pub(crate) bytes_answered: u64,
 }
 
-/// Attacks for as long as it is told and prints what became of it.
+/// Attacks for the given time and prints the result.
 ///
 /// # Errors
-/// When no socket can be had at all.
+/// If no socket can be created at all.
 pub(crate) fn run(args: &AttackArgs) -> io::Result<()> {
     let limit = descriptors()?;
     let most = u64::from(args.connections).min(limit.saturating_sub(OTHER_DESCRIPTORS)).max(1);
@@ -85,14 +85,14 @@ pub(crate) fn run(args: &AttackArgs) -> io::Result<()> {
     writeln!(io::stdout(), "{}", serde_json::to_string(&attack.report)?)
 }
 
-/// As many descriptors as this process may have.
+/// Raises the limit of descriptors as far as possible and returns it.
 fn descriptors() -> io::Result<u64> {
     let now = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum })?;
     Ok(now.maximum.unwrap_or(1 << 20))
 }
 
-/// Address `number` of 127.1.0.0/16 and on; never the named host's.
+/// Returns address `number` of 127.1.0.0/16 and on; never the named host's.
 fn source(number: u32) -> Ipv4Addr {
     let host = number % 10_000;
     Ipv4Addr::new(127, 1 + (host / 62_500) as u8, (host / 250) as u8, (1 + host % 250) as u8)
@@ -111,7 +111,7 @@ fn connection(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
 struct Attack<'a> {
     args: &'a AttackArgs,
     random: Random,
-    /// The oldest first.
+    /// Open connections, oldest first.
     open: VecDeque<TcpStream>,
     report: AttackReport,
     scratch: Vec<u8>,
@@ -121,7 +121,7 @@ impl Attack<'_> {
     fn one(&mut self, number: u64) {
         let (_, door, send) = ALL[(number % ALL.len() as u64) as usize];
         let to = if door == Door::Nfs { self.args.nfs } else { self.args.portal };
-        // Each way comes from each address.
+        // Each message is sent from each address.
         let from = source((number / ALL.len() as u64 % u64::from(self.args.addresses)) as u32);
         let Ok(mut stream) = connection(from, to) else {
             self.report.failed += 1;
@@ -140,7 +140,7 @@ impl Attack<'_> {
         self.open.push_back(stream);
     }
 
-    /// Takes what was answered; tells whether the connection still stands.
+    /// Reads the answers; returns whether the connection is still open.
     fn stands(&mut self, mut stream: &TcpStream) -> bool {
         match stream.read(&mut self.scratch) {
             Ok(0) => false,
@@ -160,7 +160,7 @@ impl Attack<'_> {
         }
     }
 
-    /// Looks at a part of the connections each time.
+    /// Checks a part of the connections in each call.
     fn forget_closed(&mut self) {
         for _ in 0..self.open.len().min(64) {
             let Some(stream) = self.open.pop_front() else { return };

@@ -1,7 +1,7 @@
 //! `cargo xtask bench hostile`: hosts that no export and no target names send
-//! whatever they like, from many addresses of the loopback range, while a named
-//! host reads. What the named host waits and what the gateway holds, in a quiet
-//! time and under attack.
+//! arbitrary messages from many addresses of the loopback range, while a named
+//! host reads. Measures the named host's latency and the gateway's memory,
+//! without and with the attack.
 
 pub(crate) mod attack;
 pub(crate) mod named;
@@ -11,7 +11,7 @@ mod sends;
 use crate::servers::{Scratch, ServerProcess, zgate};
 use attack::AttackReport;
 use clap::Args;
-use named::{Latencies, OUR_TARGET};
+use named::{Latencies, OUR_TARGET, READ_BYTES};
 use report::{Memory, Report};
 use std::fs;
 use std::io::{self, Write};
@@ -20,18 +20,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Size of the file and of the disk that are read, in bytes.
-const READ_BYTES: u64 = 64 << 20;
-/// How often memory is looked at.
+/// Interval between memory samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-/// How much longer than the named host is measured the attack lasts, in seconds.
+/// Time by which the attack outlasts the measurement of the named host, in
+/// seconds.
 const ATTACKED_LONGER_SECONDS: u64 = 2;
-/// How long after the attack memory is looked at once more, in seconds.
+/// Time after the attack until memory is sampled once more, in seconds.
 const SETTLE_SECONDS: u64 = 10;
-/// How long the named host reads before anything is measured, in seconds.
+/// Time for which the named host reads before the measurement, in seconds.
 const WARM_UP_SECONDS: u64 = 2;
 
-/// What `bench hostile` can be told.
+/// Arguments of `bench hostile`.
 #[derive(Args, Debug)]
 pub(crate) struct HostileArgs {
     /// Seconds of quiet, and as many of attack
@@ -49,7 +48,7 @@ pub(crate) struct HostileArgs {
     /// Measure this binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Where the JSON result goes
+    /// File for the JSON result
     #[arg(long, default_value = "docs/bench/hostile.json")]
     out: PathBuf,
     /// Print JSON instead of the table
@@ -57,17 +56,18 @@ pub(crate) struct HostileArgs {
     json: bool,
 }
 
-/// A gateway with an export and a disk for 127.0.0.1, and for nobody else.
+/// A gateway with an export and a disk for 127.0.0.1 only.
 struct Gateway {
     nfs: SocketAddr,
     server: ServerProcess,
     _scratch: Scratch,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// Naming what failed; a named host that is not served is such a failure.
+/// A message naming what failed, for example that the named host was not
+/// served.
 pub(crate) fn run(args: &HostileArgs) -> io::Result<()> {
     let binary = match &args.binary {
         Some(binary) => fs::canonicalize(binary)?,
@@ -132,7 +132,8 @@ impl Gateway {
         Ok(Self { nfs, server, _scratch: scratch })
     }
 
-    /// A task of this program, its output to be read.
+    /// Builds the command of a subtask of this program whose output is
+    /// captured.
     fn task(&self, mut command: Command, task: &str, seconds: u64) -> io::Result<Command> {
         command
             .arg(std::env::current_exe()?)
@@ -150,8 +151,8 @@ impl Gateway {
         self.task(Command::new("env"), "hostile-named", seconds)?.spawn()
     }
 
-    /// Attackers have machines of their own: here they take what processor time
-    /// is left.
+    /// Attackers have machines of their own in reality: here they run at lowest
+    /// priority.
     fn attack(&self, args: &HostileArgs) -> io::Result<Child> {
         let mut nice = Command::new("nice");
         nice.args(["-n", "19"]);

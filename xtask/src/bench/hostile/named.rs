@@ -1,5 +1,5 @@
 //! The host that an export and a target name: it reads, one request at a time
-//! on each, and notes how long every answer took.
+//! on each, and records the latency of every answer.
 
 use crate::bench::stats::percentile;
 use crate::bench::{iscsi, nfs};
@@ -9,10 +9,12 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The target it may use.
+/// Name of the target it may use.
 pub(super) const OUR_TARGET: &str = "iqn.2026-11.test.zgate:disk";
+/// Size of the file and of the disk that are read.
+pub(super) const READ_BYTES: u64 = 64 << 20;
 
-/// What it is told.
+/// Arguments of the named host.
 #[derive(Args, Debug)]
 pub(crate) struct NamedArgs {
     #[arg(long)]
@@ -23,16 +25,16 @@ pub(crate) struct NamedArgs {
     seconds: u64,
 }
 
-/// Answers of one protocol, in microseconds.
+/// Latencies of one protocol, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
-    /// Reads that were answered.
+    /// Number of reads answered.
     pub(crate) reads: u64,
-    /// Half of them took no longer.
+    /// Median.
     pub(crate) p50_microseconds: u32,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub(crate) p99_microseconds: u32,
-    /// The slowest one.
+    /// Maximum.
     pub(crate) longest_microseconds: u32,
 }
 
@@ -48,7 +50,7 @@ impl Latency {
     }
 }
 
-/// Answers of both.
+/// Latencies of both protocols.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Latencies {
     /// READ over NFSv4.1.
@@ -57,16 +59,15 @@ pub(crate) struct Latencies {
     pub(crate) iscsi: Latency,
 }
 
-/// Reads for as long as it is told, both at once, and prints the latencies.
+/// Reads over both protocols for the given time, and prints the latencies.
 ///
 /// # Errors
-/// What either server or connection says.
+/// The error of either server or connection.
 pub(crate) fn run(args: &NamedArgs) -> io::Result<()> {
     let duration = Duration::from_secs(args.seconds);
     let portal = (args.portal, OUR_TARGET);
-    let disk =
-        std::thread::spawn(move || iscsi::load::read_for(portal, super::READ_BYTES, duration));
-    let files = nfs::load::read_for(args.nfs, super::READ_BYTES, duration);
+    let disk = std::thread::spawn(move || iscsi::load::read_for(portal, READ_BYTES, duration));
+    let files = nfs::load::read_for(args.nfs, READ_BYTES, duration);
     let disk = disk.join().map_err(|_| io::Error::other("the reader of the disk panicked"))?;
     let said = |what: &str, error: io::Error| io::Error::other(format!("{what}: {error}"));
     let latencies = Latencies {

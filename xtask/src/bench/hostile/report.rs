@@ -1,25 +1,25 @@
-//! Quiet and attacked, beside each other.
+//! Comparison of the runs without and with the attack.
 
 use super::attack::AttackReport;
 use super::named::{Latencies, Latency};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Under attack the 99th percentile is at most this many times the quiet one.
+/// Largest ratio of the 99th percentile under attack to the one without.
 const MOST_TIMES: f64 = 2.0;
 
 /// Resident memory of the gateway, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
-    /// After a warm-up.
+    /// After the warm-up.
     pub(super) before: u64,
-    /// At most during the attack.
+    /// Peak during the attack.
     pub(super) peak: u64,
-    /// A while after it.
+    /// Some time after the attack.
     pub(super) after: u64,
 }
 
-/// All of a run.
+/// Results of a run.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) duration_seconds: u64,
@@ -41,7 +41,7 @@ impl Report {
         ]
     }
 
-    /// For people.
+    /// Returns a table for people.
     pub(super) fn table(&self) -> String {
         let mut out = String::new();
         let _ = writeln!(
@@ -85,7 +85,7 @@ impl Report {
         out
     }
 
-    /// For machines.
+    /// Returns JSON.
     pub(super) fn to_json(&self) -> Value {
         let rows: Vec<Value> = self
             .rows()

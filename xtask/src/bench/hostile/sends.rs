@@ -1,23 +1,23 @@
-//! What unnamed hosts send: nothing, half of something, anything.
+//! Messages of unnamed hosts: nothing, incomplete messages, and random ones.
 
-/// Where something is sent to.
+/// Service that a message is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Door {
-    /// NFS, MOUNT and whatever else speaks RPC.
+    /// NFS, MOUNT and the other RPC programs.
     Nfs,
     /// iSCSI.
     Iscsi,
 }
 
-const PROGRAM_NFS: u32 = 100_003;
-/// Portmapper, NFS, mount, lock manager, status, NFS ACL, key registration, and one
-/// that nobody has.
+const PROGRAM_NFS: u32 = zgate_nfs_wire::PROGRAM;
+/// Portmapper, NFS, mount, lock manager, status, NFS ACL, key registration, and
+/// one that does not exist.
 const PROGRAMS: [u32; 8] = [100_000, PROGRAM_NFS, 100_005, 100_021, 100_024, 100_227, 100_029, 7];
-/// Procedures asked for of each program; NFSv3 has as many.
+/// Number of procedures called of each program; NFSv3 has as many.
 const PROCEDURES: u32 = 23;
-/// Data that an unfinished WRITE announces, in bytes.
+/// Bytes of data that an unfinished WRITE announces.
 const ANNOUNCED_BYTES: u32 = 4 << 20;
-/// Data that is really sent of it, in bytes.
+/// Bytes of data that are actually sent of it.
 const BEGUN_BYTES: usize = 8 << 10;
 /// The bit of a record mark that ends a record.
 const LAST_FRAGMENT: u32 = 1 << 31;
@@ -43,10 +43,10 @@ impl Random {
     }
 }
 
-/// One way to bother a gateway.
+/// Generator of one kind of message.
 pub(super) type Message = fn(&mut Random) -> Vec<u8>;
 
-/// All of them, with where they go and what they are called.
+/// All kinds, with their service and name.
 pub(super) const ALL: [(&str, Door, Message); 10] = [
     ("nothing to NFS", Door::Nfs, nothing),
     ("the beginning of a large WRITE", Door::Nfs, begun_write),
@@ -73,7 +73,8 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A call without credential (RFC 5531, 9): its head and the arguments.
+/// Builds a call without credential (RFC 5531, 9): its header and the
+/// arguments.
 fn call(
     random: &mut Random,
     (program, version, procedure): (u32, u32, u32),
@@ -130,7 +131,7 @@ fn new_clients(random: &mut Random) -> Vec<u8> {
         let exchange = [0, 1, 1, 42, owner[0], owner[1], 8, owner[0], owner[1], 0, 0, 0];
         let call_41 = call(random, (PROGRAM_NFS, 4, 1), &words(&exchange));
         sent.extend(record(&call_41));
-        // Minor version 0: SETCLIENTID, callbacks to nowhere, "tcp".
+        // Minor version 0: SETCLIENTID with an invalid callback address, "tcp".
         let mut setclientid = words(&[0, 0, 1, 35, owner[1], owner[0], 8, owner[0], owner[1]]);
         setclientid.extend(words(&[0x4000_0000, 3]));
         setclientid.extend(b"tcp\0");
@@ -143,8 +144,8 @@ fn new_clients(random: &mut Random) -> Vec<u8> {
     sent
 }
 
-/// A login request (RFC 7143, 11.12): operational negotiation, then full feature
-/// phase.
+/// Builds a login request (RFC 7143, 11.12): operational negotiation, then full
+/// feature phase.
 fn login_request(random: &mut Random, keys: &str) -> Vec<u8> {
     let mut head = vec![0u8; 48];
     (head[0], head[1]) = (0x43, 0x87);

@@ -1,4 +1,4 @@
-//! The load generator: one session, one thread, in a process of its own.
+//! Load generator: one session and one thread, in a separate process.
 
 use crate::bench::stats::percentile;
 use bytes::Bytes;
@@ -18,22 +18,22 @@ const BLOCK_BYTES: u64 = 512;
 )]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Work {
-    /// Sequential 1 MiB reads, eight under way.
+    /// Sequential 1 MiB reads, queue depth 8.
     Read,
-    /// Sequential 1 MiB writes, eight under way.
+    /// Sequential 1 MiB writes, queue depth 8.
     Write,
-    /// 4 KiB reads at random places, 32 under way.
+    /// 4 KiB random reads, queue depth 32.
     RandomRead,
-    /// 4 KiB writes at random places, 32 under way.
+    /// 4 KiB random writes, queue depth 32.
     RandomWrite,
 }
 
 impl Work {
-    /// All, in the order they run.
+    /// All loads, in the order they run.
     pub(crate) const ALL: [Self; 4] =
         [Self::Read, Self::Write, Self::RandomRead, Self::RandomWrite];
 
-    /// What reports call it.
+    /// Returns the name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Read => "1 MiB read, 8 under way",
@@ -43,7 +43,7 @@ impl Work {
         }
     }
 
-    /// Whether MB/s (else operations) are compared.
+    /// Returns whether MB/s are compared; operations per second otherwise.
     pub(crate) fn is_bulk(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }
@@ -61,31 +61,31 @@ impl Work {
     }
 }
 
-/// What a load process reports.
+/// Report of a load process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LoadReport {
-    /// Commands.
+    /// Number of commands.
     pub(crate) operations: u64,
     /// Bytes of data.
     pub(crate) bytes: u64,
-    /// From the first command to the last answer.
+    /// Time from the first command to the last answer.
     pub(crate) seconds: f64,
-    /// Latency in microseconds.
+    /// Median latency in microseconds.
     pub(crate) p50_microseconds: u32,
-    /// Latency in microseconds.
+    /// 99th percentile of the latency in microseconds.
     pub(crate) p99_microseconds: u32,
 }
 
-/// What one run of the generator does.
+/// Parameters of one run of the generator.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadRequest {
     pub(crate) address: SocketAddr,
     pub(crate) target: String,
     pub(crate) lun: u64,
     pub(crate) work: Work,
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub(crate) size: u64,
-    /// Random commands.
+    /// Number of random commands.
     pub(crate) operations: u64,
 }
 
@@ -105,14 +105,14 @@ fn script(target: &str) -> LoginScript {
     .fold(script, |script, (key, value)| script.with(key, value))
 }
 
-/// Runs it.
+/// Runs the load.
 ///
 /// # Errors
-/// What the target or the connection says.
+/// The error of the target or the connection.
 pub(crate) fn run(request: &LoadRequest) -> io::Result<LoadReport> {
     let mut session = Session::login(request.address, &script(&request.target))?;
     let (work, lun) = (request.work, Lun(request.lun << 48));
-    // Takes the unit attentions of a fresh session.
+    // Consume the unit attentions of a new session.
     session.run(lun, &[0; 6], 0, &Bytes::new())?;
     let places = request.size / work.bytes();
     let count = if work.is_bulk() { places } else { request.operations };
@@ -162,11 +162,11 @@ pub(crate) fn run(request: &LoadRequest) -> io::Result<LoadReport> {
     })
 }
 
-/// Latencies in microseconds of 4 KiB reads at random places, one at a time, for
+/// Measures latencies in microseconds of 4 KiB random reads, one at a time, for
 /// `duration`.
 ///
 /// # Errors
-/// What the target or the connection says.
+/// The error of the target or the connection.
 pub(crate) fn read_for(
     (address, target): (SocketAddr, &str),
     size: u64,

@@ -23,7 +23,7 @@ const TOOLS: &[Tool] = &[
 
 const OURS: &str = "iqn.2026-11.test.zgate:disk";
 
-/// What `bench iscsi` can be told.
+/// Arguments of `bench iscsi`.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// Rounds; every server runs every load in each
@@ -38,7 +38,7 @@ pub(crate) struct BenchArgs {
     /// An earlier build of zgate, compared in place of the peer
     #[arg(long)]
     before: Option<PathBuf>,
-    /// Where the JSON result goes [default: docs/bench/iscsi.json; with --before
+    /// File for the JSON result [default: docs/bench/iscsi.json; with --before
     /// target/bench/iscsi-before.json]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -47,17 +47,17 @@ pub(crate) struct BenchArgs {
     json: bool,
 }
 
-/// A server with the place of its disk.
+/// A server and the location of its disk.
 struct Bed {
     server: ServerProcess,
     target: &'static str,
     lun: u64,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// Naming what is missing or failed.
+/// A message naming what is missing or failed.
 pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     packages::ensure(TOOLS)?;
     let binary = zgate::build_as_packaged()?;
@@ -162,7 +162,7 @@ fn measure(args: &BenchArgs, bed: &Bed, work: Work) -> io::Result<Figure> {
     Ok(Figure { load, cpu_seconds })
 }
 
-/// Reads through libiscsi's own load generator: transfers a second and server
+/// Reads through libiscsi's own load generator: transfers per second and server
 /// CPU seconds per transfer.
 fn cross_check(bed: &Bed, random: bool) -> io::Result<(f64, f64)> {
     let url = format!("iscsi://{}/{}/{}", bed.server.address, bed.target, bed.lun);

@@ -1,4 +1,4 @@
-//! Medians, ratios, bars.
+//! Medians, ratios, and required ratios.
 
 use super::load::{LoadReport, Work};
 use crate::bench::stats::median;
@@ -22,7 +22,7 @@ impl Figure {
         amount / self.load.seconds
     }
 
-    /// Server CPU: seconds per GiB, or microseconds per command.
+    /// Returns the server CPU: seconds per GiB, or microseconds per command.
     fn cost(&self, bulk: bool) -> f64 {
         if bulk {
             self.cpu_seconds / (self.load.bytes as f64 / (1u64 << 30) as f64)
@@ -40,7 +40,7 @@ pub(crate) struct Report {
     peer: &'static str,
     figures: BTreeMap<(Work, &'static str), Vec<Figure>>,
     cross_checks: BTreeMap<(bool, &'static str), Vec<(f64, f64)>>,
-    /// Per server, in bytes.
+    /// Peak memory of each server, in bytes.
     pub(crate) peak_memory: BTreeMap<&'static str, u64>,
 }
 
@@ -74,8 +74,9 @@ impl Report {
         Some(median(&figures.iter().map(|f| of(f, work.is_bulk())).collect::<Vec<_>>()))
     }
 
-    /// Ratio of rate and cost to the peer's, and whether the bars are met:
-    /// bulk 1.5 times the rate at half the CPU, random twice at 0.4.
+    /// Returns the ratios of rate and cost to the peer's, and whether they meet
+    /// the requirement: bulk 1.5 times the rate at half the CPU, random twice
+    /// at 0.4.
     fn compared(&self, work: Work) -> Option<(f64, f64, bool)> {
         let ratio = |of| Some(self.median(work, OURS, of)? / self.median(work, self.peer, of)?);
         let (rate, cost): (f64, f64) = (ratio(Figure::rate)?, ratio(Figure::cost)?);
@@ -87,7 +88,7 @@ impl Report {
         Some((rate, cost, rate >= least && cost <= most))
     }
 
-    /// For people.
+    /// Returns a table for people.
     pub(crate) fn table(&self) -> String {
         let mut out = format!(
             "medians of {} rounds, {} MiB disk; CPU is the server's: s/GiB for MB/s, µs/command\n",
@@ -131,7 +132,7 @@ impl Report {
         out
     }
 
-    /// For machines.
+    /// Returns JSON.
     pub(crate) fn to_json(&self) -> Value {
         let loads: Vec<Value> = self
             .figures

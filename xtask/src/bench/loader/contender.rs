@@ -1,4 +1,5 @@
-//! Who loads, and what one load took: each in a process of its own.
+//! Clients that load the model, and the cost of one load; each runs in a
+//! separate process.
 
 use crate::servers::ServerProcess;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -9,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Loads every tensor of every file into memory of its own, and says how long
-/// that took: what is timed begins after the imports.
+/// Script that loads every tensor of every file into its own memory and prints
+/// the time: the time starts after the imports.
 const SAFETENSORS: &str = "
 import sys, time
 from safetensors.numpy import load_file
@@ -19,11 +20,11 @@ loaded = [load_file(name) for name in sys.argv[1:]]
 print(time.perf_counter() - begun)
 ";
 
-/// Somebody who loads the model.
+/// A client that loads the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Contender {
-    /// `zgate load --stream` over TCP: tensors are let go as they come, as nfs-cat
-    /// lets its data go.
+    /// `zgate load --stream` over TCP: tensors are dropped as they arrive, as
+    /// nfs-cat drops its data.
     Stream,
     /// `zgate load` over TCP: all tensors are kept.
     Keep,
@@ -36,7 +37,7 @@ pub(super) enum Contender {
 impl Contender {
     pub(super) const ALL: [Self; 4] = [Self::Stream, Self::Keep, Self::Local, Self::NfsCat];
 
-    /// What reports call it.
+    /// Returns the name in reports.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Stream => "zgate load --stream",
@@ -47,23 +48,23 @@ impl Contender {
     }
 }
 
-/// One load.
+/// Measurements of one load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figure {
     pub(super) seconds: f64,
     pub(super) client_cpu_seconds: f64,
     pub(super) server_cpu_seconds: f64,
-    /// Most memory the client had resident.
+    /// Peak resident memory of the client, in bytes.
     pub(super) client_peak_bytes: u64,
 }
 
-/// What they load from.
+/// Source of the loads.
 #[derive(Debug)]
 pub(super) struct Field<'a> {
     pub(super) binary: &'a Path,
     pub(super) python: &'a Path,
     pub(super) server: &'a ServerProcess,
-    /// The model's directory here, and below the export.
+    /// Directory of the model on this machine, and its path in the export.
     pub(super) dir: PathBuf,
     pub(super) exported: &'a str,
     pub(super) files: &'a [String],
@@ -71,10 +72,10 @@ pub(super) struct Field<'a> {
 }
 
 impl Field<'_> {
-    /// One load of the whole model.
+    /// Loads the whole model once.
     ///
     /// # Errors
-    /// With what the contender said.
+    /// The error, with the client's output.
     pub(super) fn load(&self, contender: Contender) -> io::Result<Figure> {
         let before = self.server.cpu_seconds()?;
         let (mut seconds, mut cpu, mut peak) = (0.0, 0.0, 0u64);
@@ -83,14 +84,14 @@ impl Field<'_> {
             cpu += ended.cpu_seconds;
             peak = peak.max(ended.peak_bytes);
             seconds += match contender {
-                // These two are compared: all of their time counts, from the
-                // start of the process to its end.
+                // These two are compared by their total time, from start to end
+                // of the process.
                 Contender::NfsCat => ended.seconds,
                 Contender::Stream => {
                     peak = peak.max(said_peak_bytes(&ended.said)?);
                     ended.seconds
                 }
-                // These two are compared: the load alone.
+                // These two are compared by the time of the load only.
                 Contender::Local => number(ended.said.trim())?,
                 Contender::Keep => {
                     let said: serde_json::Value = serde_json::from_str(&ended.said)?;
@@ -145,7 +146,7 @@ impl Field<'_> {
     }
 }
 
-/// What `zgate load --json` says of its memory.
+/// Returns the memory that `zgate load --json` reports.
 fn said_peak_bytes(said: &str) -> io::Result<u64> {
     let said: serde_json::Value = serde_json::from_str(said)?;
     Ok(said[0]["peak_memory_bytes"].as_u64().unwrap_or(0))
@@ -155,7 +156,7 @@ fn number(text: &str) -> io::Result<f64> {
     text.parse().map_err(|_| io::Error::other(format!("no figure: {text}")))
 }
 
-/// A process that has ended.
+/// Result of a process that has ended.
 struct Ended {
     seconds: f64,
     cpu_seconds: f64,
@@ -163,7 +164,7 @@ struct Ended {
     said: String,
 }
 
-/// Runs a command that must succeed, and looks at what it uses meanwhile.
+/// Runs a command that must succeed, and samples its memory meanwhile.
 fn run(mut command: Command) -> io::Result<Ended> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let begun = Instant::now();
@@ -176,10 +177,11 @@ fn run(mut command: Command) -> io::Result<Ended> {
         let seconds = begun.elapsed().as_secs_f64();
         ended.store(true, Ordering::Relaxed);
         waited.map_err(io::Error::from)?;
-        let peak = peak.join().map_err(|_| io::Error::other("the watch has ended"))?;
+        let peak = peak.join().map_err(|_| io::Error::other("the sampling thread panicked"))?;
         Ok::<_, io::Error>((seconds, peak))
     })?;
-    // It has ended and was not waited for: the kernel still has its account.
+    // The process has ended but was not waited for: the kernel still has its
+    // accounting.
     let (user, system) = crate::servers::cpu_split(child.id())?;
     let (mut said, mut complaint) = (String::new(), String::new());
     if let Some(mut pipe) = child.stdout.take() {
@@ -194,11 +196,11 @@ fn run(mut command: Command) -> io::Result<Ended> {
     Ok(Ended { seconds, cpu_seconds: user + system, peak_bytes, said })
 }
 
-/// Most memory a process had resident, looked at until it has ended.
+/// Returns the peak resident memory of a process, sampled until it has ended.
 fn watch_peak(pid: u32, ended: &AtomicBool) -> u64 {
     let mut peak_bytes = 0;
     while !ended.load(Ordering::Relaxed) {
-        // Gone between two looks: what was seen stands.
+        // The process may end between two samples: the last value counts.
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok());

@@ -1,6 +1,6 @@
 //! `cargo xtask bench loader`: one sharded model, loaded by `zgate load` and by
 //! nfs-cat from the same gateway, and by the safetensors package from the file
-//! system behind it; in turn in every round.
+//! system behind it; one after the other in every round.
 
 mod contender;
 pub(crate) mod model;
@@ -16,10 +16,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The model's directory in the export.
+/// Directory of the model in the export.
 const MODEL: &str = "model";
 
-/// What `bench loader` can be told.
+/// Arguments of `bench loader`.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// Rounds; everybody loads in each
@@ -37,7 +37,7 @@ pub(crate) struct BenchArgs {
     /// The gateway and client; the release binary, built first, if not given
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// Where the JSON result goes
+    /// File for the JSON result
     #[arg(long, default_value = "docs/bench/loader.json")]
     out: PathBuf,
     /// Print JSON instead of the table
@@ -45,10 +45,10 @@ pub(crate) struct BenchArgs {
     json: bool,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// Naming what is missing or failed.
+/// A message naming what is missing or failed.
 pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     packages::ensure(NFS_TOOLS)?;
     packages::ensure(PYTHON_TOOLS)?;
@@ -71,11 +71,11 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
         connections: args.connections,
     };
     let mut report = Report::new(bytes, files.len(), args.connections);
-    // Once for the page cache, without the clock.
+    // One untimed load fills the page cache.
     field.load(Contender::Local)?;
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);
-        // Who goes first changes from round to round.
+        // The order rotates from round to round.
         for index in 0..Contender::ALL.len() {
             let contender = Contender::ALL[(index + round) % Contender::ALL.len()];
             report.add(contender, field.load(contender)?);
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
-/// An interpreter with the safetensors package, kept for the next run.
+/// Returns an interpreter with the safetensors package, kept for the next run.
 fn python() -> io::Result<PathBuf> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);

@@ -1,5 +1,5 @@
-//! The model that is loaded: several files with an index, tensors of the sizes
-//! a transformer has.
+//! Generates the model to load: several files with an index, and tensors of the
+//! sizes of a transformer.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use zgate_loader::safetensors::{Header, TensorInfo};
 
-/// Tensors of one layer: name, rows, columns; two bytes an element.
+/// Tensors of one layer: name, rows, columns; two bytes per element.
 const LAYER: [(&str, u64, u64); 5] = [
     ("attention.query", 4096, 1024),
     ("attention.output", 1024, 4096),
@@ -16,11 +16,11 @@ const LAYER: [(&str, u64, u64); 5] = [
     ("norm", 1, 4096),
 ];
 
-/// Writes a model of `files` files, `size_mib` in total or a little more, to a
-/// new directory. Returns the files' names and all their bytes.
+/// Writes a model of `files` files, about `size_mib` in total, to a new
+/// directory. Returns the files' names and total bytes.
 ///
 /// # Errors
-/// The system's.
+/// The error of the operating system.
 pub(crate) fn write(dir: &Path, files: u64, size_mib: u64) -> io::Result<(Vec<String>, u64)> {
     std::fs::create_dir(dir)?;
     let layer_bytes: u64 = LAYER.iter().map(|(_, rows, columns)| rows * columns * 2).sum();

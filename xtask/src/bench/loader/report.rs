@@ -1,4 +1,4 @@
-//! Medians, ratios, the bar.
+//! Medians, ratios, and the required ratio.
 
 use super::contender::{Contender, Figure};
 use crate::bench::stats::median;
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// `zgate load --stream` is to be so many times as fast as nfs-cat: neither
-/// keeps what it reads.
+/// Required speed of `zgate load --stream` relative to nfs-cat: neither keeps
+/// the data.
 const BAR: f64 = 1.8;
 
 /// All loads of a run.
@@ -38,12 +38,12 @@ impl Report {
         self.bytes as f64 / 1e9
     }
 
-    /// GB/s.
+    /// Returns the median rate in GB/s.
     fn rate(&self, contender: Contender) -> f64 {
         self.median(contender, |figure| self.gigabytes() / figure.seconds)
     }
 
-    /// How many times as fast as another, in the same round; the median.
+    /// Returns the median ratio of two clients' speeds within a round.
     fn ratio(&self, of: Contender, to: Contender) -> f64 {
         let empty = Vec::new();
         let ours = self.figures.get(&of).unwrap_or(&empty);
@@ -53,7 +53,7 @@ impl Report {
         median(&ratios)
     }
 
-    /// For people.
+    /// Returns a table for people.
     pub(super) fn table(&self) -> String {
         let mut out = String::new();
         let rounds = self.figures.values().map(Vec::len).max().unwrap_or(0);
@@ -94,7 +94,7 @@ impl Report {
         out
     }
 
-    /// For machines.
+    /// Returns JSON.
     pub(super) fn to_json(&self) -> Value {
         let loads: Vec<Value> = self
             .figures

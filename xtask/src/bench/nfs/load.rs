@@ -1,5 +1,5 @@
-//! The load generator: a pipelined NFSv4.1 client, one thread, one connection,
-//! in a process of its own so that its CPU time is nobody else's.
+//! Load generator: a pipelined NFSv4.1 client with one thread and one
+//! connection, in a separate process so that its CPU time is its own.
 
 use super::work::{LoadReport, Work};
 use crate::bench::stats::percentile;
@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 use zgate_loader::blocking::{Connection, Session};
 use zgate_loader::compound::Ops;
 use zgate_loader::session::SessionRequest;
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::open;
-use zgate_nfs::v4::wire::{Bitmap, ClientId, Fattr, OpNum, StateOwner, Stateid};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::open;
+use zgate_nfs_wire::v4::{Bitmap, ClientId, Fattr, OpNum, StableHow, StateOwner, Stateid};
 use zgate_rpc::{AuthSys, Credential};
 use zgate_xdr::Opaque;
 
 const LARGE_BYTES: u32 = 1 << 20;
 const SMALL_BYTES: u32 = 4 << 10;
-/// Slot numbers fit into this many low bits of a transaction id.
+/// Number of low bits of a transaction id that hold the slot number.
 const SLOT_BITS: u32 = 8;
 const WANT_NO_DELEGATION: u32 = 0x0400;
 
-/// What one run of the generator does.
+/// Parameters of one run of the generator.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadRequest {
     pub(crate) address: SocketAddr,
     pub(crate) work: Work,
-    /// Bytes of the big file (reads and writes).
+    /// Size of the large file in bytes, for reads and writes.
     pub(crate) size: u64,
-    /// Operations (random reads and metadata).
+    /// Number of operations, for random reads and metadata.
     pub(crate) operations: u64,
     /// Directory under `/export`.
     pub(crate) dir: String,
@@ -45,10 +45,10 @@ pub(super) struct Load {
     pub(super) samples: Vec<u32>,
 }
 
-/// Runs it.
+/// Runs the load.
 ///
 /// # Errors
-/// What the server or the connection says.
+/// The error of the server or the connection.
 pub(crate) fn run(request: &LoadRequest) -> io::Result<LoadReport> {
     let mut load = Load::connect(request.address)?;
     let dir = load.walk(&["export", &request.dir])?;
@@ -69,11 +69,11 @@ pub(crate) fn run(request: &LoadRequest) -> io::Result<LoadReport> {
     Ok(report)
 }
 
-/// Latencies in microseconds of 4 KiB reads at random places of `/export/big`,
+/// Measures latencies in microseconds of 4 KiB random reads of `/export/big`,
 /// one at a time, for `duration`.
 ///
 /// # Errors
-/// What the server or the connection says.
+/// The error of the server or the connection.
 pub(crate) fn read_for(address: SocketAddr, size: u64, duration: Duration) -> io::Result<Vec<u32>> {
     let mut load = Load::connect(address)?;
     let dir = load.walk(&["export"])?;
@@ -102,7 +102,7 @@ pub(super) fn report(operations: u64, bytes: u64, seconds: f64) -> LoadReport {
     }
 }
 
-/// Whether a reply is an accepted call whose COMPOUND succeeded.
+/// Returns whether a reply is an accepted call whose COMPOUND succeeded.
 fn succeeded(reply: &[u8]) -> io::Result<()> {
     // xid, reply, accepted, verifier (flavour, length 0), success, status.
     match reply.get(8..28) {
@@ -169,9 +169,9 @@ impl Load {
         Ok((results.next(OpNum::Getfh).map_err(other)?, opened.stateid))
     }
 
-    /// Keeps `depth` requests under way until `count` were answered. With
-    /// `keep`, the server keeps the replies, as clients ask for what must not
-    /// be done twice.
+    /// Keeps `depth` requests in flight until `count` were answered. With
+    /// `keep`, the server caches the replies, as clients request for operations
+    /// that must not run twice.
     pub(super) fn pipeline(
         &mut self,
         depth: u32,
@@ -239,7 +239,7 @@ impl Load {
         let block = Bytes::from((0..LARGE_BYTES).map(|i| (i / 7) as u8).collect::<Vec<u8>>());
         let seconds = self.pipeline(request.work.depth(), count, false, |number| {
             let offset = number * u64::from(LARGE_BYTES);
-            Ops::new().putfh(&fh).write(stateid, offset, 0, block.clone())
+            Ops::new().putfh(&fh).write(stateid, offset, StableHow::Unstable, block.clone())
         })?;
         let mut done = report(count, request.size, seconds);
         let begun = Instant::now();

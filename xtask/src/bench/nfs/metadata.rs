@@ -5,19 +5,19 @@ use super::work::{LoadReport, Work};
 use std::io;
 use std::time::Instant;
 use zgate_loader::compound::Ops;
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::{close, readdir};
-use zgate_nfs::v4::wire::{Bitmap, ChangeInfo, Fattr, OpNum, Stateid};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::{close, readdir};
+use zgate_nfs_wire::v4::{Bitmap, ChangeInfo, Fattr, OpNum, Stateid};
 
-/// type, change, size, fileid, mode, numlinks, owner, group, time_modify: what
-/// `ls -l` wants.
+/// Attributes that `ls -l` needs: type, change, size, fileid, mode, numlinks,
+/// owner, group, time_modify.
 const LISTED: &[u32] = &[1, 3, 4, 20, 33, 35, 36, 37, 53];
 /// Access: read, and both.
 const READ: u32 = 1;
 const BOTH: u32 = 3;
 
 impl Load {
-    /// One request at a time, as one process with a plain client makes them.
+    /// Runs one request at a time, as a single process on a plain client does.
     pub(super) fn one_by_one(&mut self, request: &LoadRequest, dir: &Fh) -> io::Result<LoadReport> {
         let mut close_at = None;
         let begun = Instant::now();
@@ -60,8 +60,8 @@ impl Load {
         Ok(report(request.operations, 0, begun.elapsed().as_secs_f64()))
     }
 
-    /// Many requests under way, each one COMPOUND, as many processes or a
-    /// client that builds its COMPOUNDs well make them.
+    /// Keeps many requests in flight, each one COMPOUND, as many processes do,
+    /// or a client that combines operations.
     pub(super) fn many(&mut self, request: &LoadRequest, dir: &Fh) -> io::Result<LoadReport> {
         let work = request.work;
         let close = close::Args { seqid: 0, stateid: Stateid::CURRENT };

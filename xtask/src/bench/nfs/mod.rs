@@ -18,7 +18,7 @@ use std::process::Command;
 use std::time::Instant;
 use work::{LoadReport, Work};
 
-/// What `bench nfs` can be told.
+/// Arguments of `bench nfs`.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// Rounds; every server runs every load in each
@@ -42,11 +42,12 @@ pub(crate) struct BenchArgs {
     /// An earlier build of zgate, compared in place of the peer
     #[arg(long, conflicts_with = "alone")]
     before: Option<PathBuf>,
-    /// Have zgate bring names to stable storage before they are answered, as it
-    /// does by default; the peer cannot, and by default both run alike
+    /// Have zgate write names to stable storage before the reply, as it does by
+    /// default; the peer cannot, and the benchmark's default is the same for
+    /// both
     #[arg(long)]
     sync_names: bool,
-    /// Where the JSON result goes [default: docs/bench/nfs.json; with --before
+    /// File for the JSON result [default: docs/bench/nfs.json; with --before
     /// target/bench/nfs-before.json]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -55,10 +56,10 @@ pub(crate) struct BenchArgs {
     json: bool,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// Naming what is missing or failed.
+/// A message naming what is missing or failed.
 pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     crate::packages::ensure(crate::packages::NFS_PEERS)?;
     let binary = zgate::build_as_packaged()?;
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
         eprintln!("round {} of {}", round + 1, args.rounds);
         for work in Work::ALL.into_iter().filter(|w| args.only.is_empty() || args.only.contains(w))
         {
-            // Who goes first changes from round to round.
+            // The order rotates from round to round.
             for index in 0..servers.len() {
                 let server = &servers[(index + round) % servers.len()];
                 report.add(work, server.name, measure(args, server, work)?);
@@ -177,7 +178,7 @@ fn measure_limit(args: &BenchArgs, limit: &ServerProcess, work: Work) -> io::Res
     Ok(Figure::new(report, limit.cpu_seconds()? - before))
 }
 
-/// The same file through a client we did not write: MB/s of `nfs-cat`.
+/// Reads the same file with an independent client: MB/s of `nfs-cat`.
 fn cross_check(server: &ServerProcess, size_mib: u64) -> io::Result<f64> {
     let url = format!(
         "nfs://127.0.0.1/export/{}/big?version=4&nfsport={}",
@@ -189,7 +190,7 @@ fn cross_check(server: &ServerProcess, size_mib: u64) -> io::Result<f64> {
     Ok((size_mib << 20) as f64 / 1e6 / begun.elapsed().as_secs_f64())
 }
 
-/// The medians of some rounds.
+/// Returns the median over the rounds.
 fn medians(figures: &[Figure], of: impl Fn(&Figure) -> f64) -> f64 {
     median(&figures.iter().map(of).collect::<Vec<_>>())
 }

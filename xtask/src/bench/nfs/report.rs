@@ -1,4 +1,4 @@
-//! Medians, ratios, bars.
+//! Medians, ratios, and required ratios.
 
 use super::medians;
 use super::work::{LoadReport, Unit, Work};
@@ -33,7 +33,7 @@ impl Figure {
         }
     }
 
-    /// Server CPU: seconds per GiB, or microseconds per operation.
+    /// Returns the server CPU: seconds per GiB, or microseconds per operation.
     fn cost(&self, unit: Unit) -> f64 {
         match unit {
             Unit::Megabytes => self.cpu_seconds / (self.load.bytes as f64 / (1u64 << 30) as f64),
@@ -51,7 +51,7 @@ pub(crate) struct Report {
     sync_names: bool,
     figures: BTreeMap<(Work, &'static str), Vec<Figure>>,
     cross_checks: BTreeMap<&'static str, Vec<f64>>,
-    /// Per server, in bytes.
+    /// Peak memory of each server, in bytes.
     pub(crate) peak_memory: BTreeMap<&'static str, u64>,
 }
 
@@ -88,7 +88,8 @@ impl Report {
         self.figures.get(&(work, server)).map(|all| medians(all, |f| f.cost(work.unit())))
     }
 
-    /// Ratio of rate and of cost to the peer's, and whether both bars are met.
+    /// Returns the ratios of rate and cost to the peer's, and whether both meet
+    /// the requirement.
     fn compared(&self, work: Work) -> Option<(f64, f64, bool)> {
         let rate = self.rate(work, OURS)? / self.rate(work, self.peer)?;
         let cost = self.cost(work, OURS)? / self.cost(work, self.peer)?;
@@ -96,16 +97,16 @@ impl Report {
         Some((rate, cost, rate >= least && most.is_none_or(|most| cost <= most)))
     }
 
-    /// How each server answers changes of names. NFS-Ganesha's VFS back end syncs
-    /// none and has no setting for it.
+    /// Returns the stability of each server's name changes. NFS-Ganesha's VFS
+    /// back end does not sync them and has no setting for it.
     fn names(&self) -> [(&'static str, &'static str); 2] {
-        const SYNCED: &str = "on stable storage when answered";
-        const NOT_SYNCED: &str = "in memory when answered";
+        const SYNCED: &str = "on stable storage before the reply";
+        const NOT_SYNCED: &str = "in memory at the reply";
         let ours = if self.sync_names { SYNCED } else { NOT_SYNCED };
         [(OURS, ours), (self.peer, if self.peer == BEFORE { ours } else { NOT_SYNCED })]
     }
 
-    /// For people.
+    /// Returns a table for people.
     pub(crate) fn table(&self) -> String {
         let mut out = String::new();
         let _ = writeln!(
@@ -151,7 +152,7 @@ impl Report {
         out
     }
 
-    /// For machines.
+    /// Returns JSON.
     pub(crate) fn to_json(&self) -> Value {
         let loads: Vec<Value> = self
             .figures

@@ -1,4 +1,4 @@
-//! What is measured.
+//! Loads of the NFS benchmark.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -11,45 +11,47 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Work {
     /// Sequential 1 MiB reads of a cached file, one at a time.
     ReadOne,
-    /// The same, eight under way.
+    /// Sequential 1 MiB reads of a cached file, queue depth 8.
     Read,
-    /// Sequential 1 MiB unstable writes, eight under way; COMMIT apart.
+    /// Sequential 1 MiB unstable writes, queue depth 8; COMMIT is timed
+    /// separately.
     Write,
-    /// 4 KiB reads at random places of a cached file, one at a time.
+    /// 4 KiB random reads of a cached file, one at a time.
     RandomReadOne,
-    /// The same, 32 under way.
+    /// 4 KiB random reads of a cached file, queue depth 32.
     RandomRead,
-    /// Create and close empty files, one at a time.
+    /// Creates and closes empty files, one at a time.
     Create,
-    /// The same on other names, 16 under way, each in one COMPOUND.
+    /// Creates files, queue depth 16, each in one COMPOUND.
     CreateMany,
-    /// Look a path up and get its attributes, one at a time.
+    /// Looks a path up and reads its attributes, one at a time.
     Stat,
-    /// The same, 16 under way.
+    /// Looks paths up, queue depth 16.
     StatMany,
-    /// Open and close, one at a time.
+    /// Opens and closes, one at a time.
     Open,
-    /// The same, 16 under way, each in one COMPOUND.
+    /// Opens and closes, queue depth 16, each in one COMPOUND.
     OpenMany,
-    /// Remove, one at a time.
+    /// Removes files, one at a time.
     Remove,
-    /// The same, 16 under way: what `CreateMany` made.
+    /// Removes the files of `CreateMany`, queue depth 16.
     RemoveMany,
-    /// List a directory with attributes; an operation is an entry.
+    /// Lists a directory with attributes; an operation is an entry.
     Readdir,
 }
 
-/// Which figure of a load is compared.
+/// Unit in which a load is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Millions of bytes a second.
+    /// Millions of bytes per second.
     Megabytes,
-    /// Operations a second.
+    /// Operations per second.
     Operations,
 }
 
 impl Work {
-    /// All, in the order they run: files are created before they are removed.
+    /// All loads, in the order they run: files are created before they are
+    /// removed.
     pub(crate) const ALL: [Self; 14] = [
         Self::ReadOne,
         Self::Read,
@@ -67,7 +69,7 @@ impl Work {
         Self::RemoveMany,
     ];
 
-    /// What reports call it.
+    /// Returns the name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ReadOne => "1 MiB read, 1 under way",
@@ -87,7 +89,7 @@ impl Work {
         }
     }
 
-    /// Requests under way.
+    /// Returns the queue depth.
     pub(crate) fn depth(self) -> u32 {
         match self {
             Self::Read | Self::Write => 8,
@@ -97,7 +99,7 @@ impl Work {
         }
     }
 
-    /// What is compared.
+    /// Returns the unit of comparison.
     pub(crate) fn unit(self) -> Unit {
         match self {
             Self::ReadOne | Self::Read | Self::Write => Unit::Megabytes,
@@ -105,8 +107,8 @@ impl Work {
         }
     }
 
-    /// The least ratio to the peer's rate, and the largest of its CPU time,
-    /// that the project asks of itself.
+    /// Returns the least ratio to the peer's rate and the largest ratio to its
+    /// CPU time that the project requires.
     pub(crate) fn bars(self) -> (f64, Option<f64>) {
         match self {
             Self::ReadOne | Self::Read | Self::Write => (1.2, Some(0.8)),
@@ -116,19 +118,19 @@ impl Work {
     }
 }
 
-/// What a load process reports.
+/// Report of a load process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LoadReport {
-    /// Requests (entries, for readdir).
+    /// Number of requests (of entries, for readdir).
     pub(crate) operations: u64,
     /// Bytes of file data.
     pub(crate) bytes: u64,
-    /// From the first request to the last answer.
+    /// Time from the first request to the last answer.
     pub(crate) seconds: f64,
-    /// COMMIT after writes.
+    /// Time of the COMMIT after writes.
     pub(crate) commit_seconds: f64,
-    /// Latency in microseconds.
+    /// Median latency in microseconds.
     pub(crate) p50_microseconds: u32,
-    /// Latency in microseconds.
+    /// 99th percentile of the latency in microseconds.
     pub(crate) p99_microseconds: u32,
 }

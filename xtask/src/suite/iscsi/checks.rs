@@ -1,4 +1,5 @@
-//! What libiscsi's tools and qemu see: discovery, CHAP, content, live changes.
+//! Checks with libiscsi's tools and qemu: discovery, CHAP, content, live
+//! changes.
 
 use super::disks::{FRIEND, GUARDED, IN_SECRET, NAMED, OPEN, OUT_SECRET, Rig, lun};
 use crate::servers::scratch::run as succeed;
@@ -7,28 +8,28 @@ use std::fs;
 use std::io;
 use std::process::Command;
 
-/// Bytes that qemu moves.
+/// Bytes that qemu transfers.
 const IMAGE_BYTES: usize = 48 << 20;
 
-/// Runs all of them.
+/// Runs all checks.
 pub(crate) fn run(rig: &Rig, outcome: &mut Outcome) {
     let say = |result: io::Result<()>| result.map_err(|error| error.to_string());
     outcome.check("discovery shows what an initiator may use", say(discovery(rig)));
     outcome.check("a stranger is refused", say(stranger(rig)));
-    outcome.check("a masked LUN is not there", say(masked(rig)));
+    outcome.check("a masked LUN is not accessible", say(masked(rig)));
     let joe = format!("joe%{IN_SECRET}@");
     let mutual = format!("?target_user=gate&target_password={OUT_SECRET}");
     outcome.check("CHAP", say(inquire(rig, &joe, GUARDED, "")));
     outcome.check("mutual CHAP", say(inquire(rig, &joe, GUARDED, &mutual)));
     let wrong = [
-        ("no CHAP where it is asked for", String::new(), String::new()),
+        ("no CHAP where it is required", String::new(), String::new()),
         ("a wrong secret", "joe%not-the-secret@".to_owned(), String::new()),
         ("a wrong user", format!("jim%{IN_SECRET}@"), String::new()),
         ("a target that proves a wrong secret", joe, "?target_user=gate&target_password=no".into()),
     ];
     for (what, user, more) in &wrong {
         let refused = match inquire(rig, user, GUARDED, more) {
-            Ok(()) => Err("it got in".to_owned()),
+            Ok(()) => Err("the login succeeded".to_owned()),
             Err(_) => Ok(()),
         };
         outcome.check(&format!("{what} is refused"), refused);
@@ -56,7 +57,7 @@ fn discovery(rig: &Rig) -> io::Result<()> {
     let url = format!("iscsi://{}", rig.server.address);
     let shown = tool("iscsi-ls", &url, None)?;
     expect(shown.contains(OPEN) && shown.contains(GUARDED), format!("shown: {shown}"))?;
-    expect(!shown.contains(NAMED), "a target of somebody else is shown")?;
+    expect(!shown.contains(NAMED), "a target of another initiator is shown")?;
     let shown = tool("iscsi-ls", &url, Some(FRIEND))?;
     expect(shown.contains(NAMED), format!("its own target is not shown: {shown}"))?;
     let portal = format!("{},1", rig.server.address);
@@ -70,7 +71,7 @@ fn inquire(rig: &Rig, user: &str, target: &str, more: &str) -> io::Result<()> {
 
 fn stranger(rig: &Rig) -> io::Result<()> {
     match inquire(rig, "", NAMED, "") {
-        Ok(()) => Err(io::Error::other("it got in")),
+        Ok(()) => Err(io::Error::other("the login succeeded")),
         Err(_) => Ok(()),
     }
 }
@@ -142,5 +143,5 @@ fn live(rig: &Rig) -> io::Result<()> {
     expect(rig.live(&["lun", "resize", OPEN, "7", "8MiB"]).is_err(), "it shrank")?;
     rig.live(&["lun", "remove", OPEN, "7"])?;
     let targets = rig.live(&["targets"])?.to_string();
-    expect(!targets.contains("\"number\":7"), "it is still there")
+    expect(!targets.contains("\"number\":7"), "the LUN is still there")
 }

@@ -1,4 +1,4 @@
-//! A gateway with the disks that suites judge.
+//! A gateway with the disks that the suites test.
 
 use crate::servers::scratch::run as succeed;
 use crate::servers::{ServerProcess, zgate};
@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The target anyone may use.
+/// Target that every initiator may use.
 pub(crate) const OPEN: &str = "iqn.2026-11.test.zgate:open";
-/// The target that asks for CHAP.
+/// Target that requires CHAP.
 pub(crate) const GUARDED: &str = "iqn.2026-11.test.zgate:guarded";
-/// The target that only one initiator may use.
+/// Target that only one initiator may use.
 pub(crate) const NAMED: &str = "iqn.2026-11.test.zgate:named";
-/// That initiator.
+/// Name of that initiator.
 pub(crate) const FRIEND: &str = "iqn.2026-11.test.zgate:friend";
-/// Size of a judged disk.
+/// Size of a tested disk, in bytes.
 pub(crate) const DISK_BYTES: u64 = 1 << 30;
-/// Size of the others.
+/// Size of the other disks, in bytes.
 const SMALL_BYTES: u64 = 64 << 20;
 
-/// What the judged disks lie on.
+/// Storage of the tested disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backing {
     /// Files.
@@ -32,7 +32,7 @@ pub(crate) enum Backing {
     Loop,
 }
 
-/// What a judge, which speaks TCP, is carried on.
+/// Transport of a suite, which itself speaks TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// TCP to the gateway.
@@ -41,17 +41,17 @@ pub(crate) enum Transport {
     Iser,
 }
 
-/// Disks of the open target, by LUN.
+/// LUNs of the open target's disks.
 pub(crate) mod lun {
     /// Physical blocks of 4096 bytes.
     pub(crate) const LARGE_PHYSICAL: u16 = 0;
     /// Physical blocks of 512 bytes.
     pub(crate) const SMALL_PHYSICAL: u16 = 1;
-    /// Refuses writes.
+    /// Read-only disk.
     pub(crate) const READ_ONLY: u16 = 2;
 }
 
-/// A loop device; gone when dropped.
+/// A loop device, removed on drop.
 #[derive(Debug)]
 struct LoopDevice(PathBuf);
 
@@ -64,7 +64,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // A server that still holds it lets it go when it ends.
+        // A server that still uses it releases it when it ends.
         let _ = succeed(Command::new("losetup").arg("-d").arg(&self.0));
     }
 }
@@ -76,16 +76,16 @@ pub(crate) struct Rig {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) admin: PathBuf,
     pub(crate) binary: PathBuf,
-    /// Where judges are told to go, when that is not the gateway itself.
+    /// Address for the suites, if it is not the gateway itself.
     bridge: Option<SocketAddr>,
     _loops: Vec<LoopDevice>,
 }
 
 impl Rig {
-    /// Starts it.
+    /// Starts the gateway.
     ///
     /// # Errors
-    /// With its log when it does not come up.
+    /// Its log, if it does not start.
     pub(crate) fn start(binary: &Path, backing: Backing, over: Transport) -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("zgate-iscsi-").tempdir()?;
         let mut loops = Vec::new();
@@ -117,7 +117,7 @@ impl Rig {
         let log = dir.path().join("zgate.log");
         let server = ServerProcess::start("zgate", command, address, &log)?;
         let bridge = iser.map(|iser| {
-            // It comes up beside the portal on TCP.
+            // It starts listening after the TCP portal.
             let deadline = Instant::now() + Duration::from_secs(10);
             while TcpStream::connect(iser).is_err() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(20));
@@ -128,16 +128,16 @@ impl Rig {
         Ok(Self { server, dir, admin, binary, bridge: bridge.transpose()?, _loops: loops })
     }
 
-    /// The URL of a LUN, with a user and more if need be.
+    /// Returns the URL of a LUN, with a user and further options if required.
     pub(crate) fn url(&self, user: &str, target: &str, lun: u16, more: &str) -> String {
         let portal = self.bridge.unwrap_or(self.server.address);
         format!("iscsi://{user}{portal}/{target}/{lun}{more}")
     }
 
-    /// A live command of the gateway, as JSON.
+    /// Runs a live command of the gateway; returns its JSON.
     ///
     /// # Errors
-    /// When it fails.
+    /// If it fails.
     pub(crate) fn live(&self, words: &[&str]) -> io::Result<serde_json::Value> {
         let mut command = Command::new(&self.binary);
         command.args(words).arg("--json").arg("--socket").arg(&self.admin);
@@ -145,9 +145,9 @@ impl Rig {
     }
 }
 
-/// What the initiator proves.
+/// Secret that the initiator presents.
 pub(crate) const IN_SECRET: &str = "inbound-secret";
-/// What the target proves.
+/// Secret that the target presents.
 pub(crate) const OUT_SECRET: &str = "outbound-secret";
 
 fn secret(path: &Path, text: &str) -> io::Result<()> {

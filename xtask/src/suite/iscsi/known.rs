@@ -1,24 +1,24 @@
-//! Tests of libiscsi that do not count as they stand, each with its reason,
-//! and the disk each test is about. docs/CONFORMANCE.md names the same tests.
+//! Tests of libiscsi whose result is not counted, each with its reason, and the
+//! disk each test needs. docs/CONFORMANCE.md lists the same tests.
 
 use super::disks::lun;
 
-/// Most skips there may be.
+/// Most tests that may be skipped.
 pub(crate) const MAX_SKIPS: usize = 6;
 
-/// Tests that skip themselves, and why that is right.
+/// Tests that skip themselves, and the reason why that is correct.
 const SKIPS: &[(&str, &str)] = &[
     (
         "WriteSame10.ZeroBlocks",
-        "asks only disks with WSNZ=0; ours reports WSNZ=1 in VPD page B0h and refuses 0 blocks",
+        "only for disks with WSNZ=0; ours reports WSNZ=1 in VPD page B0h and refuses 0 blocks",
     ),
     (
         "WriteSame16.ZeroBlocks",
-        "asks only disks with WSNZ=0; ours reports WSNZ=1 in VPD page B0h and refuses 0 blocks",
+        "only for disks with WSNZ=0; ours reports WSNZ=1 in VPD page B0h and refuses 0 blocks",
     ),
 ];
 
-/// Tests that are wrong themselves, and the proof.
+/// Tests that are wrong themselves, with the proof.
 const WRONG: &[(&str, &str)] = &[(
     "iSCSITMF.LUNResetSimpleAsync",
     "asserts that the LUN RESET was answered right after queueing it, before a byte of it is \
@@ -36,17 +36,17 @@ fn find<T: Copy>(table: &[(&str, T)], test: &str) -> Option<T> {
     table.iter().find(|(name, _)| *name == test).map(|(_, value)| *value)
 }
 
-/// Why a test may skip itself.
+/// Returns the reason for which a test may skip itself.
 pub(crate) fn skip(test: &str) -> Option<&'static str> {
     find(SKIPS, test)
 }
 
-/// Why the failure of a test is the test's.
+/// Returns the reason for which a test's failure is its own error.
 pub(crate) fn wrong(test: &str) -> Option<&'static str> {
     find(WRONG, test)
 }
 
-/// The disk a test is about.
+/// Returns the disk that a test needs.
 pub(crate) fn disk(test: &str) -> u16 {
     find(DISKS, test).unwrap_or(lun::LARGE_PHYSICAL)
 }

@@ -1,4 +1,4 @@
-//! `iscsi-test-cu`, one process a test.
+//! `iscsi-test-cu`, one process per test.
 
 use super::disks::{OPEN, Rig};
 use super::known::{self, MAX_SKIPS};
@@ -7,10 +7,10 @@ use crate::totals::Outcome;
 use std::io;
 use std::process::Command;
 
-/// How long a test may take, in seconds.
+/// Time limit of a test, in seconds.
 const TIMEOUT_SECONDS: &str = "240";
 
-/// What became of a test.
+/// Result of a test.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Passed,
@@ -18,10 +18,10 @@ enum Verdict {
     Failed(String),
 }
 
-/// Runs every test there is.
+/// Runs all tests.
 ///
 /// # Errors
-/// When the tests cannot be listed.
+/// If the tests cannot be listed.
 pub(crate) fn run(rig: &Rig, outcome: &mut Outcome) -> io::Result<()> {
     let tests = list()?;
     if tests.is_empty() {
@@ -53,7 +53,7 @@ pub(crate) fn run(rig: &Rig, outcome: &mut Outcome) -> io::Result<()> {
     Ok(())
 }
 
-/// The tests' names without their family: every family's tests are in ALL.
+/// Lists the tests without their family: the tests of every family are in ALL.
 fn list() -> io::Result<Vec<String>> {
     let text = succeed(Command::new("iscsi-test-cu").arg("--list"))?;
     let names = text.lines().filter_map(|line| line.trim().strip_prefix("ALL."));
@@ -77,8 +77,9 @@ fn judge(rig: &Rig, test: &str) -> io::Result<Verdict> {
     Ok(verdict(&text, output.status.code()))
 }
 
-/// CUnit's summary has a line `tests TOTAL RAN PASSED FAILED INACTIVE`. What a
-/// test logs on its way, `[FAILED]` included, is no verdict.
+/// Parses CUnit's summary, which has a line
+/// `tests TOTAL RAN PASSED FAILED INACTIVE`. Other output of a test, such as
+/// `[FAILED]`, is not a result.
 fn verdict(text: &str, code: Option<i32>) -> Verdict {
     let summary = text.lines().rev().find_map(|line| {
         let numbers = line.trim().strip_prefix("tests ")?;
@@ -91,7 +92,7 @@ fn verdict(text: &str, code: Option<i32>) -> Verdict {
         line.map(|line| line.trim().to_owned()).unwrap_or_default()
     };
     match (summary, code) {
-        (_, Some(124)) => Verdict::Failed("it took too long".to_owned()),
+        (_, Some(124)) => Verdict::Failed("the time limit was exceeded".to_owned()),
         (Some((1, 1, 0)), Some(0)) if text.contains("[SKIPPED]") => {
             Verdict::Skipped(last("[SKIPPED]"))
         }

@@ -1,5 +1,5 @@
-//! The iSCSI judges: libiscsi's own suite on files and on loop devices, and
-//! what its tools and qemu see of discovery, CHAP and a disk's content; the
+//! The iSCSI suites: libiscsi's own suite on files and on loop devices, and
+//! checks of discovery, CHAP and a disk's content with its tools and qemu; the
 //! suite once more over iSER on the emulated fabric.
 
 mod checks;
@@ -14,10 +14,10 @@ use crate::totals::Totals;
 use std::io;
 use std::path::Path;
 
-/// Runs all of it.
+/// Runs all suites.
 ///
 /// # Errors
-/// Naming what is missing.
+/// A message naming what is missing.
 pub(crate) fn run(binary: &Path, totals: &mut Totals) -> io::Result<()> {
     totals.run("libiscsi suite, file LUN", |outcome| {
         libiscsi::run(&Rig::start(binary, Backing::File, Transport::Tcp)?, outcome)

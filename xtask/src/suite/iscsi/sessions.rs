@@ -1,5 +1,5 @@
-//! Sessions as our own initiator drives them: digests, several connections,
-//! two initiators with reservations, reinstatement, task management.
+//! Sessions of the test initiator: digests, several connections, two initiators
+//! with reservations, reinstatement, task management.
 
 use super::disks::{OPEN, Rig, lun};
 use crate::totals::Outcome;
@@ -10,13 +10,13 @@ use zgate_test_initiator::{Done, LoginScript, Lun, Session, read16, write16};
 
 const FIRST: &str = "iqn.2026-11.test.zgate:first";
 const SECOND: &str = "iqn.2026-11.test.zgate:second";
-/// The disk.
+/// LUN of the disk.
 const DISK: Lun = Lun((lun::SMALL_PHYSICAL as u64) << 48);
 /// SCSI status RESERVATION CONFLICT.
 const CONFLICT: u8 = 0x18;
 const BLOCK_BYTES: usize = 512;
 
-/// Runs all of them.
+/// Runs all tests.
 pub(crate) fn run(rig: &Rig, outcome: &mut Outcome) {
     let at = rig.server.address;
     let say = |result: io::Result<()>| result.map_err(|error| error.to_string());
@@ -25,9 +25,9 @@ pub(crate) fn run(rig: &Rig, outcome: &mut Outcome) {
         outcome.check(&name, say(digests(at, header, data)));
     }
     outcome.check("four connections in one session", say(connections(rig)));
-    outcome.check("a reservation keeps the other initiator out", say(reservations(at)));
+    outcome.check("a reservation excludes the other initiator", say(reservations(at)));
     outcome.check("reservations survive a lost session", say(reservations_stay(at)));
-    outcome.check("a new session takes the place of the old one", say(reinstatement(rig)));
+    outcome.check("a new session replaces the old one", say(reinstatement(rig)));
 }
 
 fn script(initiator: &str) -> LoginScript {
@@ -47,7 +47,7 @@ fn digests(at: SocketAddr, header: &str, data: &str) -> io::Result<()> {
     let mut session = Session::login(at, &script)?;
     let params = session.initiator.params();
     let agreed = (params.header_digest, params.data_digest);
-    expect(agreed == (header == "CRC32C", data == "CRC32C"), "they were not agreed")?;
+    expect(agreed == (header == "CRC32C", data == "CRC32C"), "the digests were not negotiated")?;
     for (seed, blocks) in [(1, 1), (2, 8), (3, 2048)] {
         let written = pattern(seed, blocks);
         session.run(DISK, &write16(100, blocks as u32, false), 0, &written)?;
@@ -58,7 +58,7 @@ fn digests(at: SocketAddr, header: &str, data: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Commands go out on four connections in turn and share one CmdSN.
+/// Sends commands on four connections in turn, which share one CmdSN.
 fn connections(rig: &Rig) -> io::Result<()> {
     let at = rig.server.address;
     let script = script(FIRST).with("MaxConnections", "4");
@@ -106,7 +106,7 @@ fn connections(rig: &Rig) -> io::Result<()> {
     expect(distinct.len() == all_cores.min(4), format!("they are on cores {cores:?}"))
 }
 
-/// Runs a command and gives its status; unit attentions are passed over.
+/// Runs a command and returns its result; unit attentions are skipped.
 fn status(session: &mut Session, cdb: &[u8], read: u32, write: &Bytes) -> io::Result<Done> {
     for _ in 0..4 {
         session.start(DISK, cdb, read, write.clone());
@@ -118,7 +118,7 @@ fn status(session: &mut Session, cdb: &[u8], read: u32, write: &Bytes) -> io::Re
     Err(io::Error::other("unit attentions without end"))
 }
 
-/// PERSISTENT RESERVE OUT with its 24 bytes of parameters.
+/// Sends PERSISTENT RESERVE OUT with its 24 bytes of parameters.
 fn reserve(session: &mut Session, action: u8, kind: u8, key: u64, new_key: u64) -> io::Result<u8> {
     let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
     let mut list = [0; 24];
@@ -145,11 +145,11 @@ fn reservations(at: SocketAddr) -> io::Result<()> {
         Ok(status(session, &write16(5, 1, false), 0, &data)?.status)
     };
     expect(write(&mut first)? == 0, "the holder cannot write")?;
-    expect(write(&mut second)? == CONFLICT, "the other one can write")?;
+    expect(write(&mut second)? == CONFLICT, "the other initiator can write")?;
     let read = status(&mut second, &read16(5, 1), 512, &Bytes::new())?;
-    expect(read.status == 0 && read.data == data, "the other one cannot read")?;
+    expect(read.status == 0 && read.data == data, "the other initiator cannot read")?;
     expect(reserve(&mut first, RELEASE, WRITE_EXCLUSIVE, 11, 0)? == 0, "release")?;
-    expect(write(&mut second)? == 0, "the other one cannot write after the release")?;
+    expect(write(&mut second)? == 0, "the other initiator cannot write after the release")?;
     expect(reserve(&mut first, CLEAR, 0, 11, 0)? == 0, "clear")
 }
 
@@ -163,7 +163,7 @@ fn reservations_stay(at: SocketAddr) -> io::Result<()> {
     let kept = status(&mut second, &write16(5, 1, false), 0, &data)?.status == CONFLICT;
     let mut first = Session::login(at, &script(FIRST))?;
     expect(reserve(&mut first, CLEAR, 0, 12, 0)? == 0, "clear by the same port")?;
-    expect(kept, "the reservation went with the session")
+    expect(kept, "the reservation ended with the session")
 }
 
 fn reinstatement(rig: &Rig) -> io::Result<()> {

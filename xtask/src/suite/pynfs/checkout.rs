@@ -1,4 +1,4 @@
-//! A checkout of pynfs, copied and built with a Python of its own.
+//! A checkout of pynfs, copied and built with a separate Python environment.
 
 use crate::packages::{self, PYTHON_TOOLS};
 use crate::servers::scratch::run as succeed;
@@ -8,12 +8,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Modules that pynfs imports: `ply` reads the XDR descriptions, `setuptools`
-/// builds, `xdrlib` left the standard library with Python 3.13.
+/// Modules that pynfs imports: `ply` parses the XDR descriptions, `setuptools`
+/// builds, `xdrlib` was removed from the standard library in Python 3.13.
 const MODULES: &str = "import ply, setuptools, xdrlib, sys; print(sys.version.split()[0])";
-/// Their packages. The third one is empty where Python still has the module.
+/// Packages of these modules. The third one is empty where Python still has the
+/// module.
 const PACKAGES: [&str; 3] = ["ply", "setuptools<81", "standard-xdrlib; python_version >= '3.13'"];
-/// Files that only a build makes. `setup.py` ends well whether or not it built.
+/// Files that exist only after a build. `setup.py` reports success whether or
+/// not it built.
 const BUILT: [&str; 3] =
     ["rpc/rpc_type.py", "nfs4.0/lib/rpc/rpc_type.py", "nfs4.1/xdrdef/nfs4_type.py"];
 
@@ -26,11 +28,12 @@ pub(crate) struct Checkout {
 }
 
 impl Checkout {
-    /// Makes a virtual environment with what pynfs needs, copies the checkout
-    /// and builds the copy. Nothing is written to `dir`.
+    /// Creates a virtual environment for pynfs, copies the checkout and builds
+    /// the copy. Nothing is written to `dir`.
     ///
     /// # Errors
-    /// Naming what is missing, or with the output of a build that made nothing.
+    /// A message naming what is missing, or the output of a build that produced
+    /// nothing.
     pub(crate) fn prepare(dir: &Path) -> io::Result<Self> {
         if !dir.join("setup.py").is_file() {
             let why = format!("no pynfs checkout at {}: it has no setup.py", dir.display());
@@ -47,7 +50,7 @@ impl Checkout {
         Ok(Self { copy, python })
     }
 
-    /// A command that runs a program of the checkout's folder `within`.
+    /// Returns a command that runs a program in the checkout's folder `within`.
     pub(crate) fn command(&self, within: &str) -> Command {
         let mut command = Command::new(&self.python);
         command.current_dir(self.copy.path().join(within));
@@ -55,8 +58,9 @@ impl Checkout {
     }
 }
 
-/// The interpreter of the virtual environment at `venv` and its version. An
-/// environment that lacks a module, or whose Python is gone, is made again.
+/// Returns the interpreter of the virtual environment at `venv` and its
+/// version. An environment that lacks a module, or whose Python was removed, is
+/// created again.
 fn environment(venv: &Path) -> io::Result<(PathBuf, String)> {
     let python = venv.join("bin/python3");
     let version = |python: &Path| succeed(Command::new(python).args(["-c", MODULES]));
@@ -69,8 +73,8 @@ fn environment(venv: &Path) -> io::Result<(PathBuf, String)> {
     Ok((python, version.trim().to_owned()))
 }
 
-/// Copies files, folders and symbolic links, without Git's and without what an earlier
-/// build made: a file that is older than its description would be kept.
+/// Copies files, folders and symbolic links, except Git's and the output of
+/// earlier builds: an outdated generated file would be kept.
 fn copy_sources(from: &Path, to: &Path) -> io::Result<()> {
     const LEFT_OUT: [&str; 3] = [".git", "build", "__pycache__"];
     for entry in fs::read_dir(from)? {
@@ -84,7 +88,7 @@ fn copy_sources(from: &Path, to: &Path) -> io::Result<()> {
             fs::create_dir(&target)?;
             copy_sources(&entry.path(), &target)?;
         } else if kind.is_symlink() {
-            // Folders of the checkout share one another's descriptions.
+            // Folders of the checkout share their descriptions by links.
             std::os::unix::fs::symlink(fs::read_link(entry.path())?, &target)?;
         } else if kind.is_file() {
             fs::copy(entry.path(), &target)?;
@@ -99,8 +103,8 @@ fn copy_sources(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `setup.py` starts a `python3` of the path in each folder: the environment's
-/// programs come first there.
+/// Builds the copy. `setup.py` starts a `python3` of the path in each folder,
+/// so the environment's programs come first there.
 fn build(copy: &Path, python: &Path) -> io::Result<()> {
     let mut command = Command::new(python);
     command.args(["setup.py", "build"]).current_dir(copy).env("PATH", path_before(python)?);
@@ -116,7 +120,7 @@ fn build(copy: &Path, python: &Path) -> io::Result<()> {
     }
 }
 
-/// The path with the interpreter's folder before all others.
+/// Returns the path with the interpreter's folder first.
 fn path_before(python: &Path) -> io::Result<OsString> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let bin = python.parent().map(Path::to_owned);
@@ -130,9 +134,9 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// An interpreter that does with `setup.py` as pynfs's does: each folder is
-    /// built by whatever `python3` the path has first, and nobody asks whether
-    /// that went well.
+    /// A stand-in interpreter that treats `setup.py` as pynfs does: each folder
+    /// is built by the first `python3` of the path, and the result is not
+    /// checked.
     fn interpreter(dir: &Path, folder: &str) -> PathBuf {
         let python = dir.join("python3");
         let build = format!(

@@ -1,7 +1,7 @@
-//! Tests that do not run or only warn, each with its reason. A failure is
-//! never known. docs/CONFORMANCE.md names the same codes.
+//! Tests that are skipped or only warn, each with its reason. A failure is
+//! never accepted. docs/CONFORMANCE.md lists the same codes.
 
-/// Code, lowest minor version it is about, reason.
+/// Code, lowest minor version, reason.
 const KNOWN: &[(&str, u32, &str)] = &[
     ("GSS1", 0, NEEDS_GSS),
     ("GSS2", 0, NEEDS_GSS),
@@ -15,7 +15,7 @@ const KNOWN: &[(&str, u32, &str)] = &[
 
 const NEEDS_GSS: &str = "runs only with RPCSEC_GSS, which is not offered yet";
 
-/// Why a test may be skipped or warn.
+/// Returns the reason for which a test may be skipped or warn.
 pub(crate) fn reason(code: &str, minor: u32) -> Option<&'static str> {
     KNOWN
         .iter()

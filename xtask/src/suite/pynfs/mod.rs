@@ -1,5 +1,5 @@
-//! pynfs, the protocol's own conformance suite, from a checkout that is not
-//! part of the repository.
+//! pynfs, the protocol's own conformance suite, from a checkout outside the
+//! repository.
 
 mod checkout;
 mod known;
@@ -15,20 +15,20 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-/// What the judge's calls go over.
+/// Transport of the suite's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Over {
-    /// TCP, as the judge speaks it.
+    /// TCP, which the suite speaks itself.
     Tcp,
     /// RPC-over-RDMA on the emulated fabric, through a bridge.
     Rdma,
 }
 
 /// Runs everything: minor version 0 on one file system, 1 and 2 on another,
-/// side by side, because both sleep most of the time.
+/// concurrently, because both sleep most of the time.
 ///
 /// # Errors
-/// When the checkout cannot be used, or `only` names no run.
+/// If the checkout cannot be used, or `only` names no run.
 pub(crate) fn run(
     binary: &Path,
     dir: &Path,

@@ -1,19 +1,20 @@
-//! Reading what pynfs prints.
+//! Parser of pynfs's output.
 
-/// What became of one test.
+/// Result of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// Its code, for example OPEN7s.
+    /// Code, for example OPEN7s.
     pub(crate) code: String,
     /// Module and function.
     pub(crate) name: String,
     /// PASS, FAILURE, OMIT, WARNING, ...
     pub(crate) result: String,
-    /// What it had to say.
+    /// Message of the test.
     pub(crate) said: String,
 }
 
-/// The verdicts of the summary, which follows the first line of asterisks.
+/// Parses the results in the summary, which follows the first line of
+/// asterisks.
 pub(crate) fn parse(output: &str) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = Vec::new();
     let summary = output.lines().skip_while(|line| !line.starts_with("*****")).skip(1);

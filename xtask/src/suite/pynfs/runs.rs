@@ -1,4 +1,4 @@
-//! Which tests run together, and against what.
+//! Runs of pynfs: tests that run together, and their server.
 
 use super::Over;
 use super::checkout::Checkout;
@@ -15,19 +15,20 @@ use std::process::{Command, Stdio};
 /// One invocation of pynfs on a server of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
-    /// What reports call it.
+    /// Name in reports.
     pub(crate) name: &'static str,
     /// Minor version.
     pub(crate) minor: u32,
-    /// Flags or codes.
+    /// Flags or codes of the tests.
     pub(crate) tests: &'static [&'static str],
-    /// Fewer tests than this are a failure.
+    /// Least number of tests; fewer are a failure.
     pub(crate) least: usize,
-    /// Lease and grace in seconds.
+    /// Lease and grace period in seconds.
     pub(crate) lease_seconds: u32,
-    /// A file system is mounted at tree/special; pynfs makes no tree.
+    /// Set if a file system is mounted at tree/special; pynfs then creates no
+    /// tree.
     pub(crate) special: bool,
-    /// Ways over RDMA that it must have taken.
+    /// Paths through the RDMA transport that the run must exercise.
     pub(crate) ways: &'static [&'static str],
 }
 
@@ -43,10 +44,11 @@ const ALL: Run = Run {
 
 const WITH_CALLBACKS: &[&str] = &["callbacks"];
 
-/// Minor version 0.
+/// Runs of minor version 0.
 pub(crate) const MINOR_ZERO: &[Run] = &[ALL];
 
-/// Minor versions 1 and 2, then everything outside `all` that needs no pNFS.
+/// Runs of minor versions 1 and 2, then everything outside `all` that needs no
+/// pNFS.
 pub(crate) const MINOR_ONE_AND_TWO: &[Run] = &[
     Run { name: "4.1 all", minor: 1, least: 183, ways: WITH_CALLBACKS, ..ALL },
     Run { name: "4.2 all", minor: 2, least: 197, ways: WITH_CALLBACKS, ..ALL },
@@ -90,7 +92,7 @@ pub(crate) const MINOR_ONE_AND_TWO: &[Run] = &[
         ways: &[],
         ..ALL
     },
-    // A thousand clients of one Python process take their time to come back.
+    // A thousand clients of one Python process take long to reclaim.
     Run {
         name: "4.2 reboot with 1000 clients",
         minor: 2,
@@ -102,13 +104,13 @@ pub(crate) const MINOR_ONE_AND_TWO: &[Run] = &[
     },
 ];
 
-/// Grace at most, in seconds: while pynfs brings clients back.
+/// Longest grace period in seconds, while pynfs reclaims.
 const GRACE_MAX_SECONDS: u32 = 1800;
 
 impl Run {
-    /// Lease and grace in seconds. pynfs brings its clients back one call at a
-    /// time, and the bridge adds its turns of the processors to each: grace,
-    /// which ends on time, is longer over it.
+    /// Returns lease and grace period in seconds. pynfs reclaims for its
+    /// clients one call at a time, and the bridge adds CPU time to each: over
+    /// the bridge the grace period, which ends on time, is longer.
     fn lease_seconds(&self, over: Over) -> u32 {
         match over {
             Over::Rdma if self.name.contains("reboot") => self.lease_seconds.max(30) * 2,
@@ -117,7 +119,7 @@ impl Run {
     }
 }
 
-/// A run made ready.
+/// A prepared run.
 pub(crate) struct Plan<'a> {
     run: &'a Run,
     checkout: &'a Checkout,
@@ -128,11 +130,11 @@ pub(crate) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Makes the scratch file system and the script that starts and restarts
+    /// Creates the scratch file system and the script that starts and restarts
     /// the server.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn new(
         binary: &Path,
         checkout: &'a Checkout,
@@ -143,8 +145,7 @@ impl<'a> Plan<'a> {
         let port = zgate::free_port()?;
         let rdma_port = (over == Over::Rdma).then(zgate::free_port).transpose()?;
         let lease_seconds = run.lease_seconds(over);
-        // Grace waits for a judge that is short of processors, not the other way
-        // round.
+        // The grace period waits for a slow suite, not the other way round.
         let grace_max_seconds = Some(GRACE_MAX_SECONDS);
         let options = zgate::ZgateOptions {
             lease_seconds,
@@ -155,7 +156,7 @@ impl<'a> Plan<'a> {
         };
         let config = zgate::write_config(&scratch, &options, port)?;
         let helper = scratch.path().join("helper.sh");
-        // pynfs calls `helper.sh reboot`; the first start goes the same way.
+        // pynfs calls `helper.sh reboot`; the first start uses the same script.
         let script = format!(
             "#!/bin/sh\ncd {dir}\nif [ -f pid ]; then kill -9 $(cat pid); while kill -0 $(cat pid) 2>/dev/null; do sleep 0.05; done; fi\n\
              ZGATE_LOG=info setsid {binary} serve --config {config} >>zgate.log 2>&1 </dev/null &\n\
@@ -168,7 +169,7 @@ impl<'a> Plan<'a> {
         if run.special {
             let special = scratch.export().join("tree/special");
             fs::create_dir_all(&special)?;
-            // What --maketree would have made.
+            // Created here because --maketree is not used.
             fs::create_dir(scratch.export().join("tmp"))?;
             succeed(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&special))?;
         }
@@ -177,15 +178,15 @@ impl<'a> Plan<'a> {
         Ok(Self { run, checkout, scratch, helper, port, bridge })
     }
 
-    /// What went over RDMA, when it did.
+    /// Returns the counts of RDMA operations, if the run used RDMA.
     pub(crate) fn tally(&self) -> Option<&Tally> {
         self.bridge.as_ref().map(|bridge| &*bridge.tally)
     }
 
-    /// Runs it; what became of each test.
+    /// Runs pynfs; returns the result of each test.
     ///
     /// # Errors
-    /// With the end of pynfs's output when it has no summary.
+    /// The end of pynfs's output, if it has no summary.
     pub(crate) fn execute(&self) -> io::Result<Vec<Verdict>> {
         succeed(Command::new("sh").arg(&self.helper).stdin(Stdio::null()))?;
         let port = self.bridge.as_ref().map_or(self.port, |bridge| bridge.address.port());
@@ -218,7 +219,7 @@ impl<'a> Plan<'a> {
 impl Drop for Plan<'_> {
     fn drop(&mut self) {
         let dir = self.scratch.path().display();
-        // The server may be gone; then there is nothing to do.
+        // The server may have ended already.
         let _ = Command::new("sh").args(["-c", &format!("kill -9 $(cat {dir}/pid)")]).output();
         if self.run.special {
             let special = self.scratch.export().join("tree/special");

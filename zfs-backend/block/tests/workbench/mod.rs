@@ -12,7 +12,7 @@ use zgate_store::{BlockStore, BufferPool, Payload, StoreResult};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Every engine this kernel has.
+/// Every engine that this kernel supports.
 pub(crate) fn engines() -> Vec<IoEngine> {
     let mut engines = vec![IoEngine::new(EngineChoice::Threads, 3).unwrap()];
     match IoEngine::new(EngineChoice::Uring, 3) {
@@ -39,7 +39,7 @@ pub(crate) fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
-/// Past the test harness, which keeps what passing tests print to itself.
+/// Prints past the test harness, which captures the output of passing tests.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "note: {text}");
 }
@@ -95,14 +95,14 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| byte == 0)
 }
 
-/// Space a file takes, in bytes.
+/// Space that a file takes, in bytes.
 pub(crate) fn allocated(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     File::open(path).unwrap().sync_all().unwrap();
     std::fs::metadata(path).unwrap().blocks() * 512
 }
 
-/// Runs a program; `Err` says why it failed.
+/// Runs a program; `Err` holds the reason of a failure.
 pub(crate) fn program(name: &str, arguments: &[&str]) -> Result<String, String> {
     let told = format!("{name} {}", arguments.join(" "));
     match Command::new(name).args(arguments).output() {
@@ -122,15 +122,15 @@ pub(crate) struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Makes one, or says why that is not possible here. With
-    /// `ZGATE_TEST_LOOP=require` that is a failure; with `off`, none is made.
+    /// Makes one, or prints why that is not possible. With
+    /// `ZGATE_TEST_LOOP=require` the test fails then; with `off`, none is made.
     pub(crate) fn new(bytes: u64, arguments: &[&str]) -> Option<Self> {
         let dir = scratch();
         let below = file_of(&dir, bytes);
         Self::over(below, arguments, Some(dir))
     }
 
-    /// Makes one over a file that lies elsewhere.
+    /// Makes one over an existing file.
     pub(crate) fn over(
         below: PathBuf,
         arguments: &[&str],
@@ -168,7 +168,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A small tmpfs of our own, unmounted when dropped.
+/// A small tmpfs, unmounted when dropped.
 pub(crate) struct SmallFileSystem(pub(crate) tempfile::TempDir);
 
 impl SmallFileSystem {

@@ -1,5 +1,5 @@
-//! The kernel module's own counters, `/proc/spl/kstat/zfs`. Reading them takes
-//! none of a pool's locks: they answer while a pool is suspended.
+//! Counters of the kernel module, `/proc/spl/kstat/zfs`. Reading them takes
+//! none of a pool's locks: they can be read while a pool is suspended.
 
 use super::PoolState;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Where they are.
+/// Directory of the counters.
 pub const ROOT: &str = "/proc/spl/kstat/zfs";
 
 /// Counters of one file, by name.
@@ -16,7 +16,7 @@ pub const ROOT: &str = "/proc/spl/kstat/zfs";
 pub struct Kstat(BTreeMap<String, u64>);
 
 impl Kstat {
-    /// Reads lines of name, type and number; others are left out.
+    /// Parses lines of name, type and number; other lines are skipped.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let line = |line: &str| {
@@ -30,47 +30,48 @@ impl Kstat {
     /// Reads a file below [`ROOT`].
     ///
     /// # Errors
-    /// What the system says; not found where the module is not loaded.
+    /// The error of the operating system; not found if the module is not
+    /// loaded.
     pub fn read(root: &Path, name: &str) -> io::Result<Self> {
         Ok(Self::parse(&fs::read_to_string(root.join(name))?))
     }
 
-    /// A counter; 0 if there is none of this name.
+    /// Returns a counter; 0 if there is none of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
 }
 
-/// The cache in memory, and the one on devices behind it.
+/// Counters of the ARC and the L2ARC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ArcStats {
     /// Look-ups answered from memory since the module was loaded.
     pub hits: u64,
-    /// Look-ups that were not.
+    /// Look-ups not answered from memory.
     pub misses: u64,
-    /// Bytes it holds.
+    /// Bytes held in memory.
     pub size_bytes: u64,
-    /// Bytes it aims at.
+    /// Target size in bytes.
     pub target_bytes: u64,
-    /// Bytes it may take at most.
+    /// Largest size in bytes.
     pub max_bytes: u64,
     /// Look-ups answered from an L2ARC.
     pub l2_hits: u64,
-    /// Look-ups that were not.
+    /// Look-ups that missed the L2ARC.
     pub l2_misses: u64,
     /// Bytes in L2ARCs, before compression.
     pub l2_size_bytes: u64,
 }
 
-/// A part of a sum, 0 to 1; none when nothing was counted.
+/// Returns `part` divided by the sum, 0 to 1; none if both are 0.
 fn share(part: u64, rest: u64) -> Option<f64> {
     let all = part.saturating_add(rest);
     (all > 0).then(|| part as f64 / all as f64)
 }
 
 impl ArcStats {
-    /// From `arcstats`.
+    /// Reads `arcstats`.
     #[must_use]
     pub fn new(kstat: &Kstat) -> Self {
         Self {
@@ -85,23 +86,24 @@ impl ArcStats {
         }
     }
 
-    /// How many look-ups memory answered, 0 to 1, since the module was loaded.
+    /// Returns the share of look-ups answered from memory since the module was
+    /// loaded, 0 to 1.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
         share(self.hits, self.misses)
     }
 
-    /// How many of those that came to the L2ARC it answered, 0 to 1.
+    /// Returns the share of L2ARC look-ups that the L2ARC answered, 0 to 1.
     #[must_use]
     pub fn l2_hit_ratio(&self) -> Option<f64> {
         share(self.l2_hits, self.l2_misses)
     }
 }
 
-/// The intent log, of all pools together.
+/// Counters of the intent log, of all pools together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ZilStats {
-    /// Times somebody waited for it.
+    /// Number of ZIL commits.
     pub commits: u64,
     /// Blocks written to separate log devices.
     pub slog_writes: u64,
@@ -114,7 +116,7 @@ pub struct ZilStats {
 }
 
 impl ZilStats {
-    /// From `zil`.
+    /// Reads `zil`.
     #[must_use]
     pub fn new(kstat: &Kstat) -> Self {
         Self {
@@ -127,15 +129,16 @@ impl ZilStats {
     }
 }
 
-/// The imported pools and what each is in, sorted by name.
+/// Lists the imported pools and their states, sorted by name.
 ///
 /// # Errors
-/// What the system says; not found where the module is not loaded.
+/// The error of the operating system; not found if the module is not loaded.
 pub fn pool_states(root: &Path) -> io::Result<Vec<(String, PoolState)>> {
     let mut pools = Vec::new();
     for entry in fs::read_dir(root)? {
         let entry = entry?;
-        // Only pools have a folder, and only a folder has this file.
+        // Only pools have a directory here, and only a pool's directory has
+        // this file.
         let Ok(word) = fs::read_to_string(entry.path().join("state")) else { continue };
         if let Ok(name) = entry.file_name().into_string() {
             pools.push((name, PoolState::from_word(&word)));

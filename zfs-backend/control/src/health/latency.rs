@@ -1,10 +1,9 @@
-//! `zpool iostat -HplvyP SECONDS 1`: how long requests to each vdev took within
-//! that time.
+//! `zpool iostat -HplvyP SECONDS 1`: latencies of each vdev within that time.
 
 use serde::Serialize;
 
-/// How long requests of one kind took on average, in nanoseconds; none when
-/// there were none.
+/// Average latency of one kind of request, in nanoseconds; none if there were
+/// no requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Wait {
     /// Reads.
@@ -13,24 +12,24 @@ pub struct Wait {
     pub write_nanoseconds: Option<u64>,
 }
 
-/// A pool's or a vdev's latencies.
+/// Latencies of a pool or a vdev.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VdevLatency {
-    /// The pool.
+    /// Name of the pool.
     pub pool: String,
-    /// The vdev; the pool's own name for all of it.
+    /// Name of the vdev; the pool's own name for the whole pool.
     pub vdev: String,
     /// Reads within the measured time, per second.
     pub read_operations: u64,
     /// Writes within the measured time, per second.
     pub write_operations: u64,
-    /// From queueing to the end.
+    /// From queueing to completion.
     pub total: Wait,
     /// At the disk.
     pub disk: Wait,
-    /// In the queue of those somebody waits for.
+    /// In the queues of synchronous requests.
     pub sync_queue: Wait,
-    /// In the queue of those nobody waits for.
+    /// In the queues of asynchronous requests.
     pub async_queue: Wait,
 }
 
@@ -40,10 +39,10 @@ const TOTAL: usize = 7;
 const DISK: usize = 9;
 const SYNC_QUEUE: usize = 11;
 const ASYNC_QUEUE: usize = 13;
-/// The least columns a line with waits has.
+/// Least number of columns in a line with latencies.
 const COLUMNS: usize = 15;
 
-/// Reads what it prints about these pools, in this order.
+/// Parses the output for these pools, in this order.
 #[must_use]
 pub fn parse(text: &str, pools: &[&str]) -> Vec<VdevLatency> {
     let mut found = Vec::new();

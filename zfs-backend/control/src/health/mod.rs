@@ -1,13 +1,13 @@
-//! How pools are: their state, errors, scans, space, latencies and caches, and
-//! which of that deserves a warning.
+//! Health of pools: state, errors, scans, space, latencies and caches, and the
+//! warnings that follow from them.
 //!
-//! [`sample`] asks `zpool` once and puts together a [`PoolHealth`]: the pool and
-//! its space from [`crate::discovery`], the rest from parsers of their own.
-//! [`status`] reads `zpool status -j -p`
-//! (OpenZFS 2.3 and newer), [`status_text`] `zpool status -p` of versions before,
-//! [`latency`] `zpool iostat -Hplvy`, [`kstat`] the
-//! counters in `/proc/spl/kstat/zfs`. [`watch`] turns a row of samples into
-//! warnings, one for each crossing.
+//! [`sample`] runs `zpool` once and assembles a [`PoolHealth`]: the pool and
+//! its space come from [`crate::discovery`], the rest from separate parsers.
+//! [`status`] reads `zpool status -j -p` (OpenZFS 2.3 and newer),
+//! [`status_text`] `zpool status -p` of versions before, [`latency`]
+//! `zpool iostat -Hplvy`, [`kstat`] the counters in `/proc/spl/kstat/zfs`.
+//! [`watch`] turns successive samples into warnings, one each time a threshold
+//! is crossed.
 
 pub mod kstat;
 pub mod latency;
@@ -29,30 +29,30 @@ pub use scan::{Scan, ScanKind, ScanState};
 pub use status::{Device, PoolStatus};
 pub use watch::{Change, Warning, WarningKind, Watch};
 
-/// What a pool or a vdev is in. The numbers are those of the well-known
-/// exporters (`zfs_pool_health`).
+/// State of a pool or a vdev. The numbers are those of the well-known exporters
+/// (`zfs_pool_health`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PoolState {
-    /// All is there.
+    /// Everything works.
     Online,
-    /// Something is missing or failed; data is served.
+    /// A device is missing or has failed; data is served.
     Degraded,
-    /// Cannot be used: damaged.
+    /// Damaged and unusable.
     Faulted,
-    /// Taken out by hand.
+    /// Taken offline by an administrator.
     Offline,
-    /// Cannot be used: devices are missing.
+    /// Unusable because devices are missing.
     Unavail,
-    /// Physically gone.
+    /// Physically removed.
     Removed,
     /// I/O has failed and waits for `zpool clear`.
     Suspended,
-    /// A word this version does not know.
+    /// A state unknown to this version.
     Unknown,
 }
 
-/// States and their words, in the order of their numbers.
+/// States and their names, in the order of their numbers.
 const STATES: [(PoolState, &str); 7] = [
     (PoolState::Online, "ONLINE"),
     (PoolState::Degraded, "DEGRADED"),
@@ -64,11 +64,11 @@ const STATES: [(PoolState, &str); 7] = [
 ];
 
 impl PoolState {
-    /// Reads the word `zpool` uses.
+    /// Parses the state name that `zpool` prints.
     #[must_use]
     pub fn from_word(word: &str) -> Self {
         let word = word.trim();
-        // Spares and cache devices that are fine have words of their own.
+        // Healthy spares and cache devices have state names of their own.
         if matches!(word, "AVAIL" | "INUSE") {
             return Self::Online;
         }
@@ -76,13 +76,13 @@ impl PoolState {
         found.map_or(Self::Unknown, |(state, _)| *state)
     }
 
-    /// The number in `zfs_pool_health`; 7 for an unknown word.
+    /// Returns the number in `zfs_pool_health`; 7 for an unknown state.
     #[must_use]
     pub fn code(self) -> usize {
         STATES.iter().position(|(state, _)| *state == self).unwrap_or(STATES.len())
     }
 
-    /// The word.
+    /// Returns the state name.
     #[must_use]
     pub fn word(self) -> &'static str {
         STATES.get(self.code()).map_or("UNKNOWN", |(_, word)| word)

@@ -1,4 +1,4 @@
-//! What a real OpenZFS 2.3 printed (in the lab), and what is read out of it.
+//! Output of a real OpenZFS 2.3 (recorded in the lab), and its parsed form.
 
 use super::*;
 use crate::discovery::Discovery;
@@ -12,7 +12,8 @@ const ERRORS: &str = include_str!("../../fixtures/status-errors.json");
 const ERRORS_TEXT: &str = include_str!("../../fixtures/status-errors.txt");
 const PAUSED: &str = include_str!("../../fixtures/status-paused.json");
 const PAUSED_TEXT: &str = include_str!("../../fixtures/status-paused.txt");
-/// As `-j -p` prints it: numbers are texts. The others are of `--json-int`.
+/// Output of `-j -p`, where numbers are strings. The other fixtures are of
+/// `--json-int`.
 const EXACT: &str = include_str!("../../fixtures/status-exact.json");
 const EXACT_TEXT: &str = include_str!("../../fixtures/status-exact.txt");
 const IOSTAT: &str = include_str!("../../fixtures/iostat.txt");

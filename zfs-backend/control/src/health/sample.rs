@@ -1,4 +1,4 @@
-//! Asking `zpool` about a pool, once.
+//! One sample of a pool's health, read with `zpool`.
 
 use super::{PoolState, PoolStatus, VdevLatency, latency, status, status_text};
 use crate::discovery::Discovery;
@@ -8,23 +8,23 @@ use crate::properties::OutputForm;
 use crate::tool::{Tool, ToolError};
 use serde::Serialize;
 
-/// All that is asked about one pool.
+/// Health of one pool at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PoolHealth {
-    /// State, errors, scan, devices.
+    /// State, errors, scan and devices.
     pub status: PoolStatus,
     /// The pool, its space and that of its vdevs.
     pub pool: Pool,
-    /// Bytes still to be freed of what was destroyed.
+    /// Space of destroyed data that is still to be freed, in bytes.
     pub freeing_bytes: u64,
-    /// Bytes that got lost in freeing.
+    /// Space lost while freeing, in bytes.
     pub leaked_bytes: u64,
-    /// Latencies of the pool and its vdevs; empty if they were not measured.
+    /// Latencies of the pool and its vdevs; empty if not measured.
     pub latencies: Vec<VdevLatency>,
 }
 
 impl PoolHealth {
-    /// Asks all but the latencies.
+    /// Reads everything but the latencies.
     ///
     /// # Errors
     /// See [`ToolError`].
@@ -43,14 +43,14 @@ impl PoolHealth {
         Ok(Self { status, pool, freeing_bytes, leaked_bytes, latencies: Vec::new() })
     }
 
-    /// What it is in.
+    /// Returns the state of the pool.
     #[must_use]
     pub fn state(&self) -> PoolState {
         self.status.state
     }
 }
 
-/// Asks for the status of a pool.
+/// Reads the status of a pool.
 ///
 /// # Errors
 /// See [`ToolError`].
@@ -69,11 +69,11 @@ pub fn pool_status(zfs: &Discovery, name: &PoolName) -> Result<PoolStatus, ToolE
     };
     found.into_iter().find(|found| found.name == name.as_str()).ok_or_else(|| ToolError::Answer {
         command: format!("zpool status {name}"),
-        reason: "the pool is not in it".to_owned(),
+        reason: "the pool is not listed".to_owned(),
     })
 }
 
-/// Measures latencies of pools for a time.
+/// Measures latencies of pools over `seconds`.
 ///
 /// # Errors
 /// See [`ToolError`]. `tool` must allow more time than `seconds`.
@@ -93,13 +93,13 @@ pub fn latencies(
     Ok(latency::parse(&tool.run("zpool", &arguments)?, &names))
 }
 
-/// Smallest allocations of a pool's vdevs, as powers of two. Empty before
-/// OpenZFS 2.2, which does not tell of vdevs.
+/// Reads the ashift of each vdev of a pool: the smallest allocation, as a power
+/// of two. Empty before OpenZFS 2.2, which does not report it.
 ///
 /// # Errors
 /// See [`ToolError`].
 pub fn ashifts(tool: &dyn Tool, pool: &Pool) -> Result<Vec<(String, u32)>, ToolError> {
-    // Caches and spares have none, and asking for it is an error.
+    // Caches and spares have no ashift, and requesting it is an error.
     let names: Vec<&str> = pool
         .vdevs
         .iter()

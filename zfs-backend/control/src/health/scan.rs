@@ -2,57 +2,57 @@
 
 use serde::Serialize;
 
-/// What is looked for.
+/// Kind of scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScanKind {
-    /// Everything is read and compared with its checksum.
+    /// Reads everything and verifies its checksum.
     Scrub,
-    /// What a device lacks is written to it.
+    /// Writes missing data to a replaced or returned device.
     Resilver,
 }
 
-/// How far it is.
+/// Progress of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScanState {
-    /// It runs.
+    /// Running.
     Running,
-    /// It was paused by hand.
+    /// Paused by an administrator.
     Paused,
-    /// It came to its end.
+    /// Finished.
     Finished,
-    /// It was stopped by hand.
+    /// Cancelled by an administrator.
     Canceled,
 }
 
-/// The latest scrub or resilver of a pool; ZFS remembers no other.
+/// Latest scrub or resilver of a pool; ZFS remembers no other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scan {
-    /// Which.
+    /// Scrub or resilver.
     pub kind: ScanKind,
-    /// How far.
+    /// Progress.
     pub state: ScanState,
-    /// Its begin, in seconds since 1970; none when it is not told.
+    /// Start, in seconds since 1970; none if not reported.
     pub started_unix_seconds: Option<u64>,
-    /// Its end, in seconds since 1970; none while it runs.
+    /// End, in seconds since 1970; none while the scan runs.
     pub ended_unix_seconds: Option<u64>,
-    /// What is to be read, in bytes; 0 when it is not told.
+    /// Bytes to be read; 0 if not reported.
     pub total_bytes: u64,
-    /// What has been found so far, in bytes.
+    /// Bytes found so far.
     pub scanned_bytes: u64,
-    /// What has been verified so far, in bytes.
+    /// Bytes verified so far.
     pub issued_bytes: u64,
-    /// What was repaired, in bytes.
+    /// Bytes repaired.
     pub repaired_bytes: u64,
-    /// Errors it found.
+    /// Number of errors found.
     pub errors: u64,
-    /// How much is done, 0 to 1; none when it is not told.
+    /// Share that is done, 0 to 1; none if not reported.
     pub done_ratio: Option<f64>,
 }
 
 impl Scan {
-    /// One of which nothing else is known yet.
+    /// Creates a scan of which nothing else is known yet.
     #[must_use]
     pub fn new(kind: ScanKind, state: ScanState) -> Self {
         Self {
@@ -69,15 +69,16 @@ impl Scan {
         }
     }
 
-    /// Whether it runs or is paused.
+    /// Returns whether the scan runs or is paused.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.state, ScanState::Running | ScanState::Paused)
     }
 
-    /// The number in `zfs_pool_scrub_state`, as the well-known exporter has it:
-    /// 1 to 4 a scrub that runs, finished, was canceled, is paused; 5 and 6 a
-    /// resilver that runs, finished. 0, no scan at all, is the caller's.
+    /// Returns the number in `zfs_pool_scrub_state`, as defined by the
+    /// well-known exporter: 1 to 4 for a scrub that runs, finished, was
+    /// cancelled, is paused; 5 and 6 for a resilver that runs, finished. The
+    /// caller supplies 0 for no scan at all.
     #[must_use]
     pub fn code(&self) -> u8 {
         match (self.kind, self.state) {
@@ -90,7 +91,7 @@ impl Scan {
         }
     }
 
-    /// Whole days since it ended; none while it runs.
+    /// Returns the whole days since the scan ended; none while it runs.
     #[must_use]
     pub fn age_days(&self, now_unix_seconds: u64) -> Option<u64> {
         let ended = self.ended_unix_seconds?;

@@ -1,4 +1,4 @@
-//! `zpool status -j -p`, the structured form since OpenZFS 2.3.
+//! `zpool status -j -p`, the structured format since OpenZFS 2.3.
 
 use super::{PoolState, Scan, ScanKind, ScanState};
 use crate::pools::VdevClass;
@@ -6,22 +6,22 @@ use crate::tool::ToolError;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
-/// A pool as `zpool status` tells of it.
+/// Status of a pool as reported by `zpool status`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PoolStatus {
     /// Its name.
     pub name: String,
-    /// What it is in.
+    /// State of the pool.
     pub state: PoolState,
-    /// What ZFS says is wrong; empty when nothing is.
+    /// Fault as described by ZFS; empty if there is none.
     pub problem: String,
-    /// What ZFS says is to be done.
+    /// Remedy as described by ZFS.
     pub action: String,
-    /// The latest scrub or resilver.
+    /// Latest scrub or resilver.
     pub scan: Option<Scan>,
-    /// Blocks known to be damaged beyond repair.
+    /// Number of blocks damaged beyond repair.
     pub data_errors: u64,
-    /// All vdevs but the pool itself, parents before their children.
+    /// All vdevs below the pool, parents before their children.
     pub devices: Vec<Device>,
 }
 
@@ -30,24 +30,24 @@ pub struct PoolStatus {
 pub struct Device {
     /// Its name, as `zpool` takes it.
     pub name: String,
-    /// What it is in.
+    /// State of the device.
     pub state: PoolState,
-    /// What it is for.
+    /// Purpose of the device.
     pub class: VdevClass,
-    /// How deep it lies: 1 below the pool.
+    /// Depth in the tree: 1 directly below the pool.
     pub depth: usize,
-    /// Whether it holds others.
+    /// Set if it contains other devices.
     pub is_group: bool,
-    /// Reads that failed since the last `zpool clear`.
+    /// Failed reads since the last `zpool clear`.
     pub read_errors: u64,
-    /// Writes that failed.
+    /// Failed writes.
     pub write_errors: u64,
-    /// Reads whose checksum was wrong.
+    /// Reads with a wrong checksum.
     pub checksum_errors: u64,
 }
 
 impl Device {
-    /// All errors together.
+    /// Returns the sum of all errors.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.read_errors.saturating_add(self.write_errors).saturating_add(self.checksum_errors)
@@ -55,25 +55,25 @@ impl Device {
 }
 
 impl PoolStatus {
-    /// Whether there is a device of this class.
+    /// Returns whether the pool has a device of this class.
     #[must_use]
     pub fn has_class(&self, class: VdevClass) -> bool {
         self.devices.iter().any(|vdev| vdev.class == class)
     }
 
-    /// Devices, not groups, that are not as they should be.
+    /// Lists devices, without groups, that are not in a healthy state.
     pub fn failed_devices(&self) -> impl Iterator<Item = &Device> {
         self.devices.iter().filter(|vdev| !vdev.is_group && vdev.state != PoolState::Online)
     }
 
-    /// Devices with errors that were counted.
+    /// Lists devices with counted errors.
     pub fn devices_with_errors(&self) -> impl Iterator<Item = &Device> {
         self.devices.iter().filter(|vdev| !vdev.is_group && vdev.errors() > 0)
     }
 }
 
-/// A number, or a text that is one. `-p` makes texts of all of them, and
-/// they are exact; `-` and what is none count as 0.
+/// Reads a number, or a string that holds one. `-p` prints all numbers as
+/// strings, which are exact; `-` and other text count as 0.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(match serde_json::Value::deserialize(deserializer)? {
         serde_json::Value::Number(number) => number.as_u64().unwrap_or(0),
@@ -155,10 +155,10 @@ struct RawScan {
     scrub_pause: u64,
 }
 
-/// Reads the document.
+/// Parses the document.
 ///
 /// # Errors
-/// [`ToolError::Answer`] when it is no such document.
+/// [`ToolError::Answer`] if it is not such a document.
 pub fn parse(text: &str) -> Result<Vec<PoolStatus>, ToolError> {
     let document: Document = serde_json::from_str(text).map_err(|error| ToolError::Answer {
         command: "zpool status -j -p".to_owned(),
@@ -169,7 +169,7 @@ pub fn parse(text: &str) -> Result<Vec<PoolStatus>, ToolError> {
 
 fn pool(raw: RawPool) -> PoolStatus {
     let mut devices = Vec::new();
-    // The pool itself is the single vdev at the root of the normal ones.
+    // The pool itself is the single root of the normal vdevs.
     let roots = raw.vdevs.into_values().flat_map(|root| {
         if root.name == raw.name { root.vdevs } else { BTreeMap::from([(root.name.clone(), root)]) }
     });
@@ -246,7 +246,7 @@ fn scan(raw: RawScan) -> Option<Scan> {
     Some(scan)
 }
 
-/// Text that `zpool` wraps, in one line.
+/// Joins text that `zpool` wraps into one line.
 pub(super) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,13 +1,15 @@
-//! `zpool status -p` of OpenZFS before 2.3, which has no structured form.
+//! `zpool status -p` of OpenZFS before 2.3, which has no structured format.
 
 use super::status::one_line;
 use super::{Device, PoolState, PoolStatus, Scan, ScanKind, ScanState};
 use crate::pools::VdevClass;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
 
-/// Reads what it prints; pools it does not understand are left out.
+/// Parses the output; pools that cannot be parsed are left out.
 ///
 /// Times are printed in the machine's own time zone without naming it; they are
-/// read as if it were UTC, so that ages may be off by hours.
+/// read as UTC, so that ages may be off by hours.
 #[must_use]
 pub fn parse(text: &str) -> Vec<PoolStatus> {
     let mut pools = Vec::new();
@@ -17,7 +19,7 @@ pub fn parse(text: &str) -> Vec<PoolStatus> {
     pools
 }
 
-/// Lines of one pool.
+/// Splits the output into the lines of each pool.
 fn sections(text: &str) -> Vec<Vec<&str>> {
     let mut all: Vec<Vec<&str>> = Vec::new();
     for line in text.lines() {
@@ -34,7 +36,7 @@ fn sections(text: &str) -> Vec<Vec<&str>> {
 const FIELDS: [&str; 9] =
     ["pool", "state", "status", "action", "see", "scan", "remove", "config", "errors"];
 
-/// A line's field, when it begins one.
+/// Returns the field that a line begins, if it begins one.
 fn field(line: &str) -> Option<(&'static str, &str)> {
     // Continued lines and the configuration begin with a tab.
     if line.starts_with('\t') {
@@ -103,7 +105,7 @@ fn devices(pool: &str, lines: &[&str]) -> Vec<Device> {
             continue;
         };
         if depth == 0 {
-            // The heading of the columns, or the pool itself.
+            // The heading of a class, or the pool itself.
             class = VdevClass::of_heading(name).unwrap_or(class);
             debug_assert!(name == "NAME" || name == pool || !state.is_empty());
             continue;
@@ -128,7 +130,7 @@ fn devices(pool: &str, lines: &[&str]) -> Vec<Device> {
     devices
 }
 
-/// How the first line begins, and what that means.
+/// Beginnings of the first line of a scan, and their meaning.
 const SCANS: [(&str, ScanKind, ScanState); 8] = [
     ("scrub in progress since ", ScanKind::Scrub, ScanState::Running),
     ("scrub paused since ", ScanKind::Scrub, ScanState::Paused),
@@ -183,35 +185,10 @@ fn size(text: &str) -> Option<u64> {
     Some((digits.parse::<f64>().ok()? * (1u64 << unit) as f64) as u64)
 }
 
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-
 /// "Sun Nov 10 00:24:02 2024" in seconds since 1970.
 fn time(text: &str) -> Option<u64> {
-    let mut words = text.split_whitespace();
-    let _weekday = words.next()?;
-    let month_word = words.next()?;
-    let month = MONTHS.iter().position(|known| *known == month_word)? as i64 + 1;
-    let day: i64 = words.next()?.parse().ok()?;
-    let mut clock = words.next()?.split(':');
-    let mut part = || clock.next()?.parse::<i64>().ok();
-    let (hours, minutes, seconds) = (part()?, part()?, part()?);
-    let year: i64 = words.next()?.parse().ok()?;
-    let days = days_since_1970(year, month, day)?;
-    u64::try_from(days * 86_400 + hours * 3600 + minutes * 60 + seconds).ok()
-}
-
-/// Days from 1970 to a date of the Gregorian calendar. Years are counted from
-/// March, so that the leap day is the last of its year.
-fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
-    if !(1970..=9999).contains(&year) || !(1..=31).contains(&day) {
-        return None;
-    }
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let leaps = year / 4 - year / 100 + year / 400;
-    let day_of_year = (153 * month + 2) / 5 + day - 1;
-    // 719468 days lie between 1 March of the year 0 and 1970.
-    Some(year * 365 + leaps + day_of_year - 719_468)
+    let civil = DateTime::strptime("%a %b %e %H:%M:%S %Y", text.trim()).ok()?;
+    u64::try_from(Offset::UTC.to_timestamp(civil).ok()?.as_second()).ok()
 }
 
 #[cfg(test)]

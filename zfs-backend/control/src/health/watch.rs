@@ -1,5 +1,5 @@
-//! From samples to warnings: each is told once when it comes and once when it
-//! goes.
+//! Warnings derived from samples: each is reported once when it is raised and
+//! once when it is cleared.
 
 use super::{PoolHealth, PoolState};
 use crate::pools::{Pool, VdevClass};
@@ -7,41 +7,42 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How full a pool may get before each warning, in percent.
+/// Capacity thresholds of the warnings, in percent.
 pub const CAPACITY_PERCENT: [u8; 3] = [80, 90, 95];
-/// How far it has to fall below a threshold before the warning goes, in percent
-/// of the pool.
+/// Distance below a threshold at which the warning is cleared, in percent of
+/// the pool.
 pub const HYSTERESIS_PERCENT: f64 = 2.0;
-/// How full special vdevs may get. Above it small blocks go to the ordinary
-/// vdevs (`zfs_special_class_metadata_reserve_pct` keeps 25 % for metadata).
+/// Capacity threshold of special vdevs, in percent. Above it small blocks go to
+/// the ordinary vdevs (`zfs_special_class_metadata_reserve_pct` keeps 25 % for
+/// metadata).
 pub const SPECIAL_PERCENT: u8 = 75;
 
-/// What can be wrong with a pool.
+/// Kind of a warning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarningKind {
-    /// Its I/O waits.
+    /// I/O of the pool is suspended.
     Suspended,
-    /// It is not ONLINE.
+    /// The pool is not ONLINE.
     State,
     /// Blocks are damaged beyond repair.
     DataErrors,
     /// Devices had errors.
     DeviceErrors,
-    /// It fills up.
+    /// The pool fills up.
     Capacity,
-    /// Its special vdevs fill up.
+    /// The special vdevs fill up.
     Special,
 }
 
 /// A warning about a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Warning {
-    /// What it is about.
+    /// Kind of the warning.
     pub kind: WarningKind,
-    /// How bad; a percentage or a count.
+    /// Severity: a percentage or a count.
     pub level: u64,
-    /// In words.
+    /// Message for people.
     pub text: String,
 }
 
@@ -51,28 +52,29 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What a sample changed.
+/// Change caused by a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A warning came, or became worse.
+    /// A warning was raised, or became more severe.
     Raised(Warning),
-    /// A warning went.
+    /// A warning was cleared.
     Cleared(WarningKind),
 }
 
-/// Remembers what was warned of, for one pool.
+/// Active warnings of one pool.
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
     active: BTreeMap<WarningKind, Warning>,
 }
 
-/// How full a pool is.
+/// Returns the used share of a pool, in percent.
 #[must_use]
 pub fn used_percent(pool: &Pool) -> f64 {
     percent(pool.allocated_bytes, pool.size_bytes)
 }
 
-/// How full all vdevs of a class are together; none if there are none.
+/// Returns the used share of all vdevs of a class together, in percent; none if
+/// the pool has none.
 #[must_use]
 pub fn class_percent(pool: &Pool, class: VdevClass) -> Option<f64> {
     let sizes = pool.of_class(class).map(|vdev| (vdev.allocated_bytes, vdev.size_bytes));
@@ -84,8 +86,9 @@ fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// The highest threshold that is crossed: upwards at once, downwards only with
-/// some distance, so that a pool at a threshold does not warn again and again.
+/// Returns the highest threshold that is crossed: upwards at once, downwards
+/// only at a distance, so that a pool near a threshold does not warn
+/// repeatedly.
 #[must_use]
 pub fn crossed(used_percent: f64, thresholds: &[u8], before: u64) -> u64 {
     let holds = |threshold: &u8| {
@@ -97,12 +100,12 @@ pub fn crossed(used_percent: f64, thresholds: &[u8], before: u64) -> u64 {
 }
 
 impl Watch {
-    /// What is warned of now.
+    /// Lists the active warnings.
     pub fn active(&self) -> impl Iterator<Item = &Warning> {
         self.active.values()
     }
 
-    /// The capacity threshold that is crossed, in percent; 0 for none.
+    /// Returns the capacity threshold that is crossed, in percent; 0 for none.
     #[must_use]
     pub fn capacity_level(&self) -> u64 {
         self.level(WarningKind::Capacity)
@@ -112,15 +115,17 @@ impl Watch {
         self.active.get(&kind).map_or(0, |warning| warning.level)
     }
 
-    /// Takes in the state the kernel tells, which is known even when `zpool`
-    /// does not answer.
+    /// Processes the state that the kernel reports, which is known even when
+    /// `zpool` hangs.
     pub fn observe_state(&mut self, state: PoolState) -> Vec<Change> {
         let suspended = u64::from(state == PoolState::Suspended);
-        let text = || "I/O has failed and waits; mend the devices, then `zpool clear`".to_owned();
+        let text = || {
+            "I/O is suspended after failures; repair the devices, then run `zpool clear`".to_owned()
+        };
         self.set(WarningKind::Suspended, suspended, text).into_iter().collect()
     }
 
-    /// Takes in a sample.
+    /// Processes a sample.
     pub fn observe(&mut self, health: &PoolHealth) -> Vec<Change> {
         let status = &health.status;
         let mut changes = self.observe_state(status.state);
@@ -136,7 +141,7 @@ impl Watch {
         changes.extend(self.set(WarningKind::DataErrors, status.data_errors.min(1), text));
         let with_errors: Vec<_> =
             status.devices_with_errors().map(|vdev| vdev.name.as_str()).collect();
-        let text = || format!("errors counted at {}", with_errors.join(", "));
+        let text = || format!("errors were counted on {}", with_errors.join(", "));
         changes.extend(self.set(WarningKind::DeviceErrors, with_errors.len() as u64, text));
         let percent = used_percent(&health.pool);
         let level = crossed(percent, &CAPACITY_PERCENT, self.level(WarningKind::Capacity));
@@ -149,7 +154,7 @@ impl Watch {
         changes
     }
 
-    /// Keeps the text up to date; a change is only one that matters.
+    /// Updates the text; only a change of level is reported.
     fn set(
         &mut self,
         kind: WarningKind,

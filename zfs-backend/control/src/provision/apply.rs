@@ -1,5 +1,5 @@
-//! Running a plan: only the one whose hash was repeated, only on the disks it
-//! describes, only when they are empty.
+//! Execution of a plan: only the plan whose hash was repeated, only on the
+//! disks it describes, and only if they are empty.
 
 use super::machine::{Machine, signatures};
 use super::plan::{Plan, Step};
@@ -9,50 +9,50 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// How often a partition is looked for, and how long apart.
+/// Number of checks for a new partition, and the time between them.
 const LOOKS: u32 = 50;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
-/// Where it stands.
+/// Progress of an execution.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
-    /// A step begins: its number from 1, of how many.
+    /// A step begins: its number from 1, and the number of steps.
     Begins(usize, usize, &'a Step),
-    /// It is done.
+    /// A step is done.
     Done(usize, usize, &'a Step),
 }
 
-/// Why a pool was not made.
+/// Reason for which a pool was not created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// The hash is another one.
-    #[error("refused: the plan's hash is {is}, not {said}; look at `zgate pool plan` again")]
+    /// The repeated hash is not the plan's.
+    #[error("refused: the plan's hash is {is}, not {said}; run `zgate pool plan` again")]
     Hash {
-        /// Of this plan.
+        /// Hash of this plan.
         is: String,
-        /// What was repeated.
+        /// Hash that was repeated.
         said: String,
     },
-    /// The machine is another one, or the disks are not empty. Nothing was done.
+    /// The disks are not those of the plan, or not empty. Nothing was done.
     #[error("refused, nothing was done:\n  {}", .0.join("\n  "))]
     Machine(Vec<String>),
-    /// A step failed; those before it are done.
+    /// A step failed; the steps before it are done.
     #[error("step {number}, {title}, failed: {reason}")]
     Step {
-        /// Its number, from 1.
+        /// Number of the step, from 1.
         number: usize,
-        /// What it was to do.
+        /// Title of the step.
         title: String,
-        /// What was said.
+        /// Error of the command.
         reason: String,
-        /// The steps that were done.
+        /// Titles of the steps that are done.
         done: Vec<String>,
-        /// The commands that take them back, in order.
+        /// Commands that undo them, in order.
         undo: Vec<String>,
     },
 }
 
-/// Runs a plan.
+/// Executes a plan.
 ///
 /// # Errors
 /// See [`ApplyError`].
@@ -85,7 +85,7 @@ pub fn apply(
 fn refusals(plan: &Plan, tool: &dyn Tool, machine: &dyn Machine) -> Vec<String> {
     let mut found = Vec::new();
     match tool.run("zpool", &["list", "-H", "-o", "name", &plan.pool]) {
-        Ok(_) => found.push(format!("pool {} is there already", plan.pool)),
+        Ok(_) => found.push(format!("pool {} exists already", plan.pool)),
         Err(error) if error.is_absent() => {}
         Err(error) => found.push(error.to_string()),
     }
@@ -109,7 +109,7 @@ fn refusals(plan: &Plan, tool: &dyn Tool, machine: &dyn Machine) -> Vec<String> 
             wrong(format!("has sectors of {sector} bytes, not {}", device.sector_bytes));
         }
         if look.sector_bytes.is_none() && !plan.files {
-            wrong("is no whole disk".to_owned());
+            wrong("is not a whole disk".to_owned());
         }
         for occupant in &look.occupants {
             wrong(format!("not empty: {occupant}"));
@@ -121,14 +121,14 @@ fn refusals(plan: &Plan, tool: &dyn Tool, machine: &dyn Machine) -> Vec<String> 
             Ok(signatures) => {
                 signatures.into_iter().for_each(|what| wrong(format!("not empty: {what}")))
             }
-            Err(error) => wrong(format!("nobody knows whether it is empty: {error}")),
+            Err(error) => wrong(format!("cannot tell whether it is empty: {error}")),
         }
     }
     if plan.files {
-        // Parts of a file are files beside it: none may be there.
+        // Partitions of a file are files beside it: none of them may exist.
         for (path, _) in plan.steps.iter().flat_map(|step| &step.yields) {
             if path.symlink_metadata().is_ok() {
-                found.push(format!("{} is there already", path.display()));
+                found.push(format!("{} exists already", path.display()));
             }
         }
     }
@@ -142,7 +142,7 @@ fn run(step: &Step, tool: &dyn Tool, machine: &dyn Machine) -> Result<(), String
     step.yields.iter().try_for_each(|(path, size)| await_size(path, *size, machine))
 }
 
-/// A new partition appears a moment after it was made.
+/// Waits for a new partition, which appears a moment after it was created.
 fn await_size(path: &Path, size_bytes: u64, machine: &dyn Machine) -> Result<(), String> {
     let mut last = String::new();
     for look in 0..LOOKS {
@@ -158,7 +158,8 @@ fn await_size(path: &Path, size_bytes: u64, machine: &dyn Machine) -> Result<(),
     Err(format!("{}: {last}", path.display()))
 }
 
-/// What failed may have been done in part: its own undoing is named as well.
+/// Builds the error of a failed step. The step may be done in part: its own
+/// undo commands are listed as well.
 fn stopped(plan: &Plan, index: usize, reason: String) -> ApplyError {
     let done = plan.steps[..index].iter().map(|step| step.title.clone()).collect();
     let undo = plan.steps[..=index].iter().rev().flat_map(|step| step.undo.clone()).collect();

@@ -28,7 +28,8 @@ devices = ["a.x", "b.x"]
 name = "d"
 "#;
 
-/// Disks as the layout has them, with what a test says of `b`.
+/// Disks as the layout describes them, except for the answer that a test sets
+/// for `b`.
 struct Disks {
     second: Result<Found, String>,
     looks: Cell<u32>,
@@ -115,7 +116,7 @@ fn a_disk_that_is_not_as_described_or_not_empty_is_refused() {
         (Err("is not there".to_owned()), "b (/dev/disk/by-id/b): is not there"),
         (Ok(Found { size_bytes: 5, ..disk("/dev/sdb") }), "has 5 bytes"),
         (Ok(Found { sector_bytes: Some(4096), ..disk("/dev/sdb") }), "sectors of 4096"),
-        (Ok(Found { sector_bytes: None, ..disk("/dev/sdb") }), "no whole disk"),
+        (Ok(Found { sector_bytes: None, ..disk("/dev/sdb") }), "not a whole disk"),
         (
             Ok(Found { occupants: vec!["partition sdb1".into()], ..disk("/dev/sdb") }),
             "partition sdb1",
@@ -144,9 +145,9 @@ fn a_signature_or_a_pool_of_that_name_is_refused() {
         );
     let said = run(&tool, &disks(), None).unwrap_err().to_string();
     for words in [
-        "pool p is there already",
+        "pool p exists already",
         "a (/dev/disk/by-id/a): not empty: signature xfs",
-        "nobody knows",
+        "cannot tell whether it is empty",
     ] {
         assert!(said.contains(words), "{said}");
     }

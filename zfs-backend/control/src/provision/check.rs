@@ -1,5 +1,5 @@
-//! What a layout must not leave open: devices and vdevs. All problems are
-//! found before anything is said.
+//! Checks of a layout's devices and vdevs for ambiguity and data loss. All
+//! problems are collected before any is reported.
 
 use super::datasets;
 use super::disks::BY_ID;
@@ -10,29 +10,29 @@ use crate::name::PoolName;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// Why there is no plan: every reason.
+/// Reasons for which there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("refused:\n  {}", .0.join("\n  "))]
 pub struct Refused(pub Vec<String>);
 
-/// What a vdev is made of: a whole device, or a partition of one.
+/// Member of a vdev: a whole device, or a partition of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// What the layout calls it.
+    /// Name in the layout.
     pub name: String,
-    /// Where it is.
+    /// Path of the device or partition.
     pub path: PathBuf,
-    /// How large, in bytes.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// Physical sector in bytes.
+    /// Physical sector size in bytes.
     pub sector_bytes: u64,
-    /// Its device's number in the layout.
+    /// Index of its device in the layout.
     pub device: usize,
-    /// Where it begins, for a partition, in MiB.
+    /// Start of a partition, in MiB.
     pub start_mib: Option<u64>,
 }
 
-/// Checks a layout and finds its leaves, by name.
+/// Checks a layout and returns its members by name.
 pub(super) fn check(layout: &Layout, files: bool) -> Result<HashMap<String, Leaf>, Refused> {
     let mut found = Vec::new();
     if let Err(error) = layout.pool.name.parse::<PoolName>() {
@@ -85,7 +85,7 @@ fn check_device(device: &Device, place: &str, files: bool, found: &mut Vec<Strin
             "{place}: path {path}: is a partition; name the whole disk and its partitions"
         )),
         (true, _) if !device.path.is_absolute() || device.path.starts_with("/dev") => {
-            found.push(format!("{place}: path {path}: with --allow-files it must be a file's"));
+            found.push(format!("{place}: path {path}: with --allow-files it must name a file"));
         }
         _ => {}
     }
@@ -95,7 +95,7 @@ fn check_device(device: &Device, place: &str, files: bool, found: &mut Vec<Strin
             device.sector_bytes
         ));
     } else if device.size.0 == 0 || !device.size.0.is_multiple_of(device.sector_bytes) {
-        found.push(format!("{place}: size {} is no number of sectors", device.size.0));
+        found.push(format!("{place}: size {} is not a multiple of the sector size", device.size.0));
     }
 }
 
@@ -109,8 +109,8 @@ pub(super) fn is_partition(id: &str) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The whole device, or its partitions: each begins at a mebibyte, and the last
-/// mebibyte belongs to the copy of the partition table.
+/// Returns the whole device, or its partitions: each begins at a mebibyte, and
+/// the last mebibyte is reserved for the backup partition table.
 fn parts(device: &Device, index: usize, place: &str, found: &mut Vec<String>) -> Vec<Leaf> {
     let leaf = |name: String, path: PathBuf, size_bytes, start_mib| Leaf {
         name,
@@ -137,12 +137,12 @@ fn parts(device: &Device, index: usize, place: &str, found: &mut Vec<String>) ->
         }
         let size_mib = match partition.size {
             Share::Rest if number + 1 < device.partitions.len() => {
-                found.push(format!("{place}: only the last partition can be the rest"));
+                found.push(format!("{place}: only the last partition can have size \"rest\""));
                 0
             }
             Share::Rest => end_mib.saturating_sub(at_mib),
             Share::Exactly(bytes) if !bytes.0.is_multiple_of(MIB) => {
-                found.push(format!("{named}: size {bytes} is no number of MiB"));
+                found.push(format!("{named}: size {bytes} is not a multiple of 1 MiB"));
                 0
             }
             Share::Exactly(bytes) => bytes.0 / MIB,
@@ -182,7 +182,7 @@ fn vdevs(layout: &Layout, leaves: &HashMap<String, Leaf>, found: &mut Vec<String
     let mut unused: Vec<_> =
         leaves.keys().filter(|name| !used.contains_key(name.as_str())).collect();
     unused.sort();
-    found.extend(unused.into_iter().map(|name| format!("{name} is described and not used")));
+    found.extend(unused.into_iter().map(|name| format!("{name} is described but not used")));
     check_classes(layout, leaves, found);
 }
 
@@ -208,7 +208,7 @@ fn check_vdev(vdev: &Vdev, own: &[&Leaf], place: &str, found: &mut Vec<String>) 
     for leaf in &own[1..] {
         if leaf.size_bytes != first.size_bytes {
             found.push(format!(
-                "{place}: {} has {} bytes, {} has {}: ZFS uses the smallest only",
+                "{place}: {} has {} bytes, {} has {}: ZFS only uses the size of the smallest",
                 first.name, first.size_bytes, leaf.name, leaf.size_bytes
             ));
         }
@@ -221,11 +221,11 @@ fn check_vdev(vdev: &Vdev, own: &[&Leaf], place: &str, found: &mut Vec<String>) 
     }
     let devices: HashSet<_> = own.iter().map(|leaf| leaf.device).collect();
     if devices.len() < own.len() {
-        found.push(format!("{place}: two of its parts are on one device and fail together"));
+        found.push(format!("{place}: two of its members are on one device and fail together"));
     }
 }
 
-/// What holds between vdevs.
+/// Checks rules between vdevs: types, redundancy, sector sizes.
 fn check_classes(layout: &Layout, leaves: &HashMap<String, Leaf>, found: &mut Vec<String>) {
     let of = |class: Class| layout.vdevs.iter().filter(move |vdev| vdev.class == class);
     let tolerance = |vdev: &Vdev| vdev.grouping.tolerates(vdev.devices.len());
@@ -241,8 +241,8 @@ fn check_classes(layout: &Layout, leaves: &HashMap<String, Leaf>, found: &mut Ve
     let data = of(Class::Data).map(tolerance).min().unwrap_or(0);
     if data == 0 && layout.pool.redundancy == Redundancy::Required {
         found.push(
-            "the data has no redundancy: the first device that fails takes the pool with it; \
-             say redundancy = \"none\" in [pool] if that is meant"
+            "the data has no redundancy: the pool is lost with its first device; \
+             set redundancy = \"none\" in [pool] if that is intended"
                 .into(),
         );
     }
@@ -273,11 +273,12 @@ fn ashift(layout: &Layout, found: &mut Vec<String>) {
     let sector = layout.devices.iter().map(|device| device.sector_bytes).max().unwrap_or(512);
     match layout.pool.properties.get("ashift") {
         None => found.push(
-            "pool: ashift is missing, and ZFS would guess; 12 for sectors of 4096 bytes".into(),
+            "pool: ashift is missing and ZFS would guess it; use 12 for sectors of 4096 bytes"
+                .into(),
         ),
         Some(Setting::Number(shift)) if *shift < 17 && 1_u64 << shift < sector => {
             found.push(format!(
-                "pool: ashift = {shift} means {} bytes, and there are sectors of {sector}",
+                "pool: ashift = {shift} means {} bytes, but there are sectors of {sector}",
                 1_u64 << shift
             ))
         }
@@ -285,7 +286,7 @@ fn ashift(layout: &Layout, found: &mut Vec<String>) {
     }
 }
 
-/// What the data vdevs can hold, in bytes.
+/// Returns the capacity of the data vdevs, in bytes.
 fn capacity_bytes(layout: &Layout, leaves: &HashMap<String, Leaf>) -> u64 {
     let data = layout.vdevs.iter().filter(|vdev| vdev.class == Class::Data);
     data.map(|vdev| {

@@ -1,4 +1,4 @@
-//! What a layout must not leave open: datasets.
+//! Checks of a layout's datasets for ambiguity and lack of space.
 
 use super::layout::{Class, Dataset, Layout, Settings};
 use super::properties::{self, Owner};
@@ -6,9 +6,9 @@ use super::size::{Bytes, zfs_size};
 use crate::name::DatasetName;
 use std::collections::HashSet;
 
-/// ZFS keeps this part of a pool for itself (`spa_slop_shift` = 5).
+/// Part of a pool that ZFS reserves (`spa_slop_shift` = 5).
 const SLOP_PART: u64 = 32;
-/// What `recordsize` is when nobody says.
+/// Default of `recordsize`, in bytes.
 const DEFAULT_RECORD_BYTES: u64 = 128 << 10;
 
 pub(super) fn check(layout: &Layout, capacity_bytes: u64, found: &mut Vec<String>) {
@@ -48,11 +48,11 @@ pub(super) fn check(layout: &Layout, capacity_bytes: u64, found: &mut Vec<String
     }
 }
 
-/// Checks a volume; how much space it keeps for itself, in bytes.
+/// Checks a volume; returns the space it reserves, in bytes.
 fn volume(dataset: &Dataset, place: &str, found: &mut Vec<String>) -> u64 {
     let Some(Bytes(size)) = dataset.size else {
         if dataset.sparse.is_some() {
-            found.push(format!("{place}: sparse is for volumes, and there is no size"));
+            found.push(format!("{place}: sparse is for volumes only, and size is missing"));
         }
         return 0;
     };
@@ -62,14 +62,15 @@ fn volume(dataset: &Dataset, place: &str, found: &mut Vec<String>) -> u64 {
             "{place}: volblocksize is missing, and cannot be changed later; 16K suits virtual machines"
         )),
         Some(Some(block)) if block > 0 && (size == 0 || !size.is_multiple_of(block)) => {
-            found.push(format!("{place}: its size is no multiple of volblocksize"));
+            found.push(format!("{place}: its size is not a multiple of volblocksize"));
         }
         Some(_) => {}
     }
     match dataset.sparse {
         None => {
             found.push(format!(
-                "{place}: sparse is missing: false keeps all its space, true may run out of it"
+                "{place}: sparse is missing: false reserves all its space, true may run out of \
+                 space"
             ));
             0
         }
@@ -78,7 +79,8 @@ fn volume(dataset: &Dataset, place: &str, found: &mut Vec<String>) -> u64 {
     }
 }
 
-/// A property's value in bytes at a dataset: its own or its nearest ancestor's.
+/// Returns a property's value in bytes for a dataset: its own or its nearest
+/// ancestor's.
 fn inherited(layout: &Layout, name: &str, property: &str) -> Option<u64> {
     let value = |settings: &Settings| zfs_size(&settings.get(property)?.to_string());
     let mut at = Some(name);
@@ -92,8 +94,8 @@ fn inherited(layout: &Layout, name: &str, property: &str) -> Option<u64> {
     value(&layout.pool.filesystem)
 }
 
-/// Blocks up to `special_small_blocks` go to the special vdev: a dataset whose
-/// blocks are all that small would fill it.
+/// Checks `special_small_blocks`: blocks up to this size go to the special
+/// vdev, and a dataset with only such blocks would fill it.
 fn small_blocks(place: &str, layout: &Layout, name: &str, own: &Settings, found: &mut Vec<String>) {
     let small = inherited(layout, name, "special_small_blocks").unwrap_or(0);
     if small == 0 {

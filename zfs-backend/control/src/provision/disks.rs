@@ -1,4 +1,4 @@
-//! The disks of this machine, as a layout describes them.
+//! Disks of this machine, as a layout describes them.
 
 use super::check::is_partition;
 use super::machine::{Machine, signatures};
@@ -9,28 +9,28 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where names are that do not change between boots.
+/// Directory of names that do not change between boots.
 pub(super) const BY_ID: &str = "/dev/disk/by-id";
 
 /// A disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Disk {
-    /// Its best name below `/dev/disk/by-id`.
+    /// Preferred name below `/dev/disk/by-id`.
     pub path: PathBuf,
-    /// What the kernel calls it at the moment.
+    /// Current name in the kernel.
     pub device: PathBuf,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Its physical sectors in bytes.
+    /// Physical sector size in bytes.
     pub sector_bytes: u64,
-    /// What is on it or uses it; empty: it may be used for a pool.
+    /// Contents and users of the disk; if empty, it may be used for a pool.
     pub occupants: Vec<String>,
 }
 
-/// All whole disks that have a name by id, in the order of their names.
+/// Lists all whole disks that have a name by id, in the order of their names.
 ///
 /// # Errors
-/// When the directory of names cannot be read.
+/// If the directory of names cannot be read.
 pub fn disks(tool: &dyn Tool, machine: &dyn Machine) -> io::Result<Vec<Disk>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(BY_ID)? {
@@ -39,7 +39,7 @@ pub fn disks(tool: &dyn Tool, machine: &dyn Machine) -> io::Result<Vec<Disk>> {
     Ok(among(names, tool, machine))
 }
 
-/// Model and serial number tell a person more than a world wide name.
+/// Ranks a name for people: model and serial number before a world wide name.
 fn rank(name: &str) -> usize {
     let told = ["ata-", "nvme-", "virtio-", "scsi-", "usb-", "mmc-"];
     let bare = ["nvme-eui.", "nvme-nvme.", "nvme-uuid.", "wwn-"];
@@ -51,7 +51,7 @@ fn rank(name: &str) -> usize {
 
 fn among(names: Vec<String>, tool: &dyn Tool, machine: &dyn Machine) -> Vec<Disk> {
     let mut best: BTreeMap<PathBuf, (usize, String, Disk)> = BTreeMap::new();
-    // Logical volumes, encrypted ones and volumes of pools are no disks.
+    // Logical volumes, encrypted volumes and volumes of pools are not disks.
     let made = |name: &str| ["dm-", "lvm-", "md-"].iter().any(|prefix| name.starts_with(prefix));
     for name in names.into_iter().filter(|name| !is_partition(name) && !made(name)) {
         let path = Path::new(BY_ID).join(&name);
@@ -81,7 +81,7 @@ fn among(names: Vec<String>, tool: &dyn Tool, machine: &dyn Machine) -> Vec<Disk
     disks
 }
 
-/// As it stands in a layout, without its name there.
+/// Prints the disk as an entry of a layout, without a name.
 impl fmt::Display for Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state =

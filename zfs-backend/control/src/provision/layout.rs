@@ -1,4 +1,4 @@
-//! What a layout may say. Unknown keys are errors.
+//! Keys of a layout. Unknown keys are errors.
 
 use super::size::Bytes;
 use serde::{Deserialize, Deserializer};
@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// A property's value as it stands in the file.
+/// Value of a property in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Setting {
-    /// `on` is text for ZFS: refused, with that hint.
+    /// A boolean: refused with a hint, because ZFS takes `on` as text.
     Truth(bool),
     /// `ashift = 12`
     Number(u64),
@@ -31,14 +31,14 @@ impl fmt::Display for Setting {
 /// Properties and their values, by name.
 pub(super) type Settings = BTreeMap<String, Setting>;
 
-/// How much may be lost.
+/// Redundancy required of vdevs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Redundancy {
-    /// One device may fail.
+    /// One device may fail without data loss.
     #[default]
     Required,
-    /// The pool is gone with its first device, and that is meant.
+    /// The pool is lost with its first device; stated explicitly.
     None,
 }
 
@@ -48,23 +48,23 @@ pub enum Redundancy {
 pub struct PoolLayout {
     /// Its name.
     pub name: String,
-    /// Where its root dataset is mounted.
+    /// Mount point of its root dataset.
     pub mountpoint: String,
-    /// `"none"` allows devices without redundancy.
+    /// Required redundancy; `"none"` allows vdevs without any.
     #[serde(default)]
     pub redundancy: Redundancy,
-    /// Of the pool: zpoolprops(7).
+    /// Properties of the pool: zpoolprops(7).
     pub properties: Settings,
-    /// Of its root dataset, inherited by the others: zfsprops(7).
+    /// Properties of its root dataset, which the others inherit: zfsprops(7).
     pub filesystem: Settings,
 }
 
-/// How large a partition is.
+/// Size of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// So much.
+    /// Exact size.
     Exactly(Bytes),
-    /// What the others leave; the last one only.
+    /// Remaining space; only for the last partition.
     Rest,
 }
 
@@ -88,9 +88,9 @@ impl<'de> Deserialize<'de> for Share {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Partition {
-    /// Its name in the partition table, and behind the device's in this file.
+    /// Name in the partition table, and in this file behind the device's name.
     pub name: String,
-    /// How large.
+    /// Size of the partition.
     pub size: Share,
 }
 
@@ -98,20 +98,20 @@ pub struct Partition {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
-    /// What this file calls it.
+    /// Name in this file.
     pub name: String,
     /// `/dev/disk/by-id/...`, the whole disk.
     pub path: PathBuf,
-    /// Its size, exactly.
+    /// Exact size.
     pub size: Bytes,
-    /// Its physical sectors in bytes.
+    /// Physical sector size in bytes.
     pub sector_bytes: u64,
-    /// Its parts, if it is not used whole.
+    /// Partitions, if the disk is not used whole.
     #[serde(default)]
     pub partitions: Vec<Partition>,
 }
 
-/// What a vdev is for.
+/// Purpose of a vdev.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
@@ -124,12 +124,12 @@ pub enum Class {
     Log,
     /// Second level cache.
     Cache,
-    /// Takes the place of what fails.
+    /// Spare that replaces a failed device.
     Spare,
 }
 
 impl Class {
-    /// Its word on the command line of `zpool create`; none for data.
+    /// Returns the keyword of `zpool create`; none for data.
     pub(super) const fn word(self) -> Option<&'static str> {
         match self {
             Self::Data => None,
@@ -141,24 +141,24 @@ impl Class {
     }
 }
 
-/// How a vdev's devices share the work.
+/// Arrangement of a vdev's devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grouping {
-    /// Each has everything.
+    /// Each device holds all data.
     Mirror,
-    /// One may fail.
+    /// One device may fail.
     Raidz1,
-    /// Two may fail.
+    /// Two devices may fail.
     Raidz2,
-    /// Three may fail.
+    /// Three devices may fail.
     Raidz3,
-    /// None may fail.
+    /// No device may fail.
     Stripe,
 }
 
 impl Grouping {
-    /// Its word on the command line; none for single devices.
+    /// Returns the keyword of `zpool create`; none for single devices.
     pub(super) const fn word(self) -> Option<&'static str> {
         match self {
             Self::Mirror => Some("mirror"),
@@ -169,7 +169,7 @@ impl Grouping {
         }
     }
 
-    /// How many of so many may fail.
+    /// Returns how many of `devices` may fail.
     pub(super) const fn tolerates(self, devices: usize) -> usize {
         match self {
             Self::Mirror => devices.saturating_sub(1),
@@ -180,7 +180,7 @@ impl Grouping {
         }
     }
 
-    /// Fewer make no sense.
+    /// Returns the smallest sensible number of devices.
     pub(super) const fn fewest(self) -> usize {
         match self {
             Self::Stripe => 1,
@@ -196,13 +196,13 @@ impl Grouping {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vdev {
-    /// What it is for.
+    /// Purpose of the vdev.
     #[serde(default)]
     pub class: Class,
-    /// How its devices share the work.
+    /// Arrangement of its devices.
     #[serde(rename = "type")]
     pub grouping: Grouping,
-    /// `device` or `device.partition`.
+    /// Members: `device` or `device.partition`.
     pub devices: Vec<String>,
 }
 
@@ -210,20 +210,20 @@ pub struct Vdev {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dataset {
-    /// Below the pool.
+    /// Name below the pool.
     pub name: String,
-    /// Of a volume.
+    /// Size of a volume.
     #[serde(default)]
     pub size: Option<Bytes>,
-    /// Whether a volume may promise more than there is.
+    /// Set if the volume reserves no space.
     #[serde(default)]
     pub sparse: Option<bool>,
-    /// What differs from its parent: zfsprops(7).
+    /// Properties that differ from its parent's: zfsprops(7).
     #[serde(default)]
     pub properties: Settings,
 }
 
-/// The whole file.
+/// A whole layout file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
@@ -241,10 +241,10 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Reads a layout.
+    /// Parses a layout.
     ///
     /// # Errors
-    /// With the line, and what would be right.
+    /// A message with the line and what would be right.
     pub fn parse(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);

@@ -1,4 +1,5 @@
-//! What the disks of this machine really are, and whether they are empty.
+//! Examination of this machine's disks: actual sizes, and whether they are
+//! empty.
 
 use crate::tool::{Tool, ToolError};
 use std::fs;
@@ -6,25 +7,25 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A device as it is found.
+/// A device as found on the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The device itself, behind all links.
+    /// Path of the device itself, with all links resolved.
     pub canonical: PathBuf,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Its physical sectors in bytes; none for a file.
+    /// Physical sector size in bytes; none for a file.
     pub sector_bytes: Option<u64>,
-    /// What is on it or uses it: partitions, mounts, other devices.
+    /// Contents and users: partitions, mounts, other devices.
     pub occupants: Vec<String>,
 }
 
-/// What can look at devices. The real one is [`SystemMachine`].
+/// Examines devices. The real one is [`SystemMachine`].
 pub trait Machine {
-    /// Looks at one.
+    /// Examines one device.
     ///
     /// # Errors
-    /// What is wrong with it, without its name.
+    /// The fault, without the name of the device.
     fn look(&self, path: &Path) -> Result<Found, String>;
 }
 
@@ -45,7 +46,7 @@ impl Machine for SystemMachine {
             });
         }
         if !metadata.file_type().is_block_device() {
-            return Err("is no block device".to_owned());
+            return Err("is not a block device".to_owned());
         }
         let name = canonical.file_name().unwrap_or_default().to_owned();
         let sysfs = Path::new("/sys/class/block").join(&name);
@@ -54,9 +55,9 @@ impl Machine for SystemMachine {
             text.trim().parse().map_err(|_| format!("{file} says {text:?}"))
         };
         Ok(Found {
-            // In units of 512 bytes, whatever the sectors are.
+            // In units of 512 bytes, regardless of the sector size.
             size_bytes: number("size")?.saturating_mul(512),
-            // A partition has none of its own.
+            // A partition has no attribute of its own.
             sector_bytes: number("queue/physical_block_size").ok(),
             occupants: occupants(&sysfs, &canonical),
             canonical,
@@ -66,7 +67,7 @@ impl Machine for SystemMachine {
 
 fn not_there(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "is not there".to_owned(),
+        io::ErrorKind::NotFound => "does not exist".to_owned(),
         _ => error.to_string(),
     }
 }
@@ -87,20 +88,20 @@ fn occupants(sysfs: &Path, device: &Path) -> Vec<String> {
         }
     }
     found.extend(names(&sysfs.join("holders")).into_iter().map(|name| format!("used by {name}")));
-    // The kernel gives a device away exclusively only when nobody has mounted
-    // or claimed it.
+    // The kernel grants an exclusive open only if nobody has mounted or claimed
+    // the device.
     let flags = rustix::fs::OFlags::EXCL.bits().cast_signed();
     if let Err(error) = fs::OpenOptions::new().read(true).custom_flags(flags).open(device) {
-        found.push(format!("cannot be had alone: {error}"));
+        found.push(format!("cannot be opened exclusively: {error}"));
     }
     found
 }
 
-/// What is written on a device: signatures of file systems, partition tables,
-/// labels of pools. Empty: nothing that anybody knows.
+/// Lists signatures on a device: of file systems, partition tables and pools.
+/// Empty: nothing was recognized.
 ///
 /// # Errors
-/// When a program is missing or fails: then nobody knows.
+/// If a program is missing or fails; the device may then be in use.
 pub(super) fn signatures(tool: &dyn Tool, path: &str) -> Result<Vec<String>, ToolError> {
     let mut found = Vec::new();
     let listed = tool.run("wipefs", &["--noheadings", "--output", "TYPE,OFFSET", path])?;
@@ -138,8 +139,8 @@ mod tests {
         fs::File::create(&path).unwrap().set_len(4096).unwrap();
         let found = SystemMachine.look(&path).unwrap();
         assert_eq!((found.size_bytes, found.sector_bytes), (4096, None));
-        assert_eq!(SystemMachine.look(&dir.path().join("x")).unwrap_err(), "is not there");
-        assert!(SystemMachine.look(Path::new("/dev/null")).unwrap_err().contains("no block"));
+        assert_eq!(SystemMachine.look(&dir.path().join("x")).unwrap_err(), "does not exist");
+        assert!(SystemMachine.look(Path::new("/dev/null")).unwrap_err().contains("not a block"));
     }
 
     #[test]

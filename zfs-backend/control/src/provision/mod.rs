@@ -1,10 +1,10 @@
-//! From the description of a machine's disks and a pool to the exact commands
-//! that make it, and to running them.
+//! Creation of a pool: from a layout of disks and pool to the exact commands,
+//! and their execution.
 //!
-//! [`layout`] is what the file may say, [`properties`] what ZFS takes,
-//! [`check`] refuses what is ambiguous or loses data, [`plan`](mod@plan) makes
-//! the commands and their hash, [`machine`] looks at the disks, [`apply`](mod@apply)
-//! runs the commands on empty ones.
+//! [`layout`] defines the file, [`properties`] the properties of ZFS, [`check`]
+//! refuses layouts that are ambiguous or lose data, [`plan`](mod@plan) makes
+//! the commands and their hash, [`machine`] examines the disks,
+//! [`apply`](mod@apply) runs the commands on empty disks.
 
 mod apply;
 mod check;

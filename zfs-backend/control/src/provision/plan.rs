@@ -1,4 +1,4 @@
-//! The commands that make a pool, in order, and their hash.
+//! Plan of a pool: the commands that create it, in order, and their hash.
 
 use super::check::{Leaf, Refused, check};
 use super::layout::{Class, Dataset, Layout, Settings};
@@ -9,19 +9,20 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Changes when the same layout makes other commands.
+/// Version of the plan, part of its hash. Changes when the same layout leads to
+/// other commands.
 const FORMAT: &str = "zgate-plan-1";
 
-/// One command.
+/// One command of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// What it does.
+    /// Purpose of the command.
     pub title: String,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// What takes it back.
+    /// Command that undoes it.
     pub undo: Vec<String>,
-    /// What must be there once it is done, and how large, in bytes.
+    /// Paths that must exist afterwards, with their sizes in bytes.
     #[serde(skip)]
     pub yields: Vec<(PathBuf, u64)>,
 }
@@ -36,7 +37,7 @@ impl Step {
         }
     }
 
-    /// As a person would type it.
+    /// Returns the command as typed in a shell.
     #[must_use]
     pub fn line(&self) -> String {
         let words: Vec<&str> = self.command.iter().map(String::as_str).collect();
@@ -44,42 +45,42 @@ impl Step {
     }
 }
 
-/// What must be found on the machine for a plan to be about it.
+/// A device that must be found on the machine before the plan is executed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceIdentity {
-    /// What the layout calls it.
+    /// Name in the layout.
     pub name: String,
-    /// Where.
+    /// Path of the device.
     pub path: PathBuf,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Its physical sectors in bytes.
+    /// Physical sector size in bytes.
     pub sector_bytes: u64,
 }
 
-/// The commands that make a pool.
+/// Commands that create a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// Its name.
+    /// Name of the pool.
     pub pool: String,
-    /// The disks it is about.
+    /// Devices that the plan uses.
     pub devices: Vec<DeviceIdentity>,
-    /// The commands.
+    /// Commands in order.
     pub steps: Vec<Step>,
-    /// What to think about: it works, and has a price.
+    /// Remarks on choices that work but have a price.
     pub remarks: Vec<String>,
     /// SHA-256 over devices and commands, in hexadecimal.
     pub hash: String,
-    /// Whether files take the place of disks.
+    /// Set if files take the place of disks.
     #[serde(skip)]
     pub files: bool,
 }
 
-/// Makes a plan. With `files` the devices are files, and parts of them files
-/// beside them.
+/// Makes a plan. With `files` the devices are files, and their partitions are
+/// files beside them.
 ///
 /// # Errors
-/// Everything that is ambiguous, does not fit or loses data.
+/// All problems of the layout: ambiguity, lack of space, data loss.
 pub fn plan(layout: &Layout, files: bool) -> Result<Plan, Refused> {
     let leaves = check(layout, files)?;
     let mut steps = Vec::new();
@@ -131,8 +132,9 @@ fn file_part(leaf: &Leaf) -> Step {
     step
 }
 
-/// With sizes in MiB parted takes begin and end exactly, and leaves the last
-/// sector before the end to the partition (parted's manual, `unit`).
+/// Partitions a device. With sizes in MiB parted takes start and end exactly,
+/// and leaves the last sector before the end to the partition (parted's manual,
+/// `unit`).
 fn partition(name: &str, path: &str, leaves: &[&Leaf]) -> Step {
     let mut step = Step::new(
         format!("partition {name}"),
@@ -173,7 +175,7 @@ fn create_pool(layout: &Layout, leaves: &HashMap<String, Leaf>, files: bool) -> 
             step.command.extend(vdev.grouping.word().map(str::to_owned));
             for leaf in vdev.devices.iter().filter_map(|name| leaves.get(name)) {
                 step.command.push(text(&leaf.path));
-                // ZFS makes a partition of its own on a whole disk.
+                // On a whole disk ZFS creates a partition by itself.
                 let whole = !files && leaf.start_mib.is_none();
                 let labelled = text(&leaf.path) + if whole { "-part1" } else { "" };
                 step.undo.push(command_line("zpool", &["labelclear", "-f", &labelled]));
@@ -223,7 +225,8 @@ fn remarks(layout: &Layout) -> Vec<String> {
         let sync = dataset.properties.get("sync").map(ToString::to_string);
         if sync.as_deref() == Some("disabled") {
             remarks.push(format!(
-                "{}/{}: sync=disabled: a power cut loses the last seconds of what was acknowledged",
+                "{}/{}: sync=disabled: a power failure loses the last seconds of acknowledged \
+                 writes",
                 layout.pool.name, dataset.name
             ));
         }
@@ -237,7 +240,8 @@ fn remarks(layout: &Layout) -> Vec<String> {
     for vdev in layout.vdevs.iter().filter(|vdev| vdev.class == Class::Log) {
         if vdev.grouping.tolerates(vdev.devices.len()) == 0 {
             remarks.push(format!(
-                "log {}: not mirrored: if it dies together with the machine, the last seconds of acknowledged writes are lost",
+                "log {}: not mirrored: if it fails together with the machine, the last seconds of \
+                 acknowledged writes are lost",
                 vdev.devices.join(", ")
             ));
         }
@@ -245,7 +249,7 @@ fn remarks(layout: &Layout) -> Vec<String> {
     remarks
 }
 
-/// What `zgate pool plan` prints.
+/// Prints the plan for `zgate pool plan`.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# pool {}, on these devices:", self.pool)?;

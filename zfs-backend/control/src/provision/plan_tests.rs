@@ -31,7 +31,7 @@ fn every_change_changes_the_hash() {
     {
         assert_ne!(hash(&ZFAST.replacen(from, to, 1)), before, "{from}");
     }
-    // A size that no command names is part of it, too.
+    // A size that no command contains is part of the hash, too.
     assert_ne!(hash(&ZFAST.replace("3840755982336", "3840755986432")), before);
     assert_eq!(hash(&ZFAST.replace("# Training sets", "# Sets")), before);
 }
@@ -46,7 +46,7 @@ fn what_is_ambiguous_is_refused() {
         (
             hdd0,
             &hdd0.replacen("18000207937536", "16000900661248", 1),
-            "has 18000207937536: ZFS uses the smallest",
+            "has 18000207937536: ZFS only uses the size of the smallest",
         ),
         (hdd0, &hdd0.replacen("4096", "512", 1), "sectors of"),
         ("\"hdd0\", \"hdd1\"", "\"hdd0\", \"hdd0\"", "used in vdev 1 already"),
@@ -68,12 +68,12 @@ fn what_is_ambiguous_is_refused() {
             "cannot be of this type",
         ),
         ("\"600GiB\"", "\"1800GiB\"", "does not fit"),
-        ("\"32GiB\"", "\"32GB\"", "no number of MiB"),
+        ("\"32GiB\"", "\"32GB\"", "not a multiple of 1 MiB"),
         ("size = \"32GiB\"", "size = \"rest\"", "only the last partition"),
         (
             "\"nvme0.l2arc\", \"nvme1.l2arc\"",
             "\"nvme0.l2arc\"",
-            "nvme1.l2arc is described and not used",
+            "nvme1.l2arc is described but not used",
         ),
         ("ashift = 12", "ashift = 9", "sectors of 4096"),
         ("ashift = 12", "autoexpand = \"on\"", "ashift is missing"),

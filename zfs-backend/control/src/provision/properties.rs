@@ -1,29 +1,29 @@
-//! What ZFS takes: names and values of properties that make sense in a layout
-//! (zpoolprops(7), zfsprops(7)). Others are refused: a typing error must not
-//! end in the middle of an `apply`.
+//! Properties allowed in a layout: names and values (zpoolprops(7),
+//! zfsprops(7)). All others are refused, so that a typing error is found before
+//! `apply` runs.
 
 use super::layout::{Setting, Settings};
 use super::size::zfs_size;
 
-/// What values are right.
+/// Rule for valid values.
 #[derive(Clone, Copy, Debug)]
 enum Rule {
     OneOf(&'static [&'static str]),
     PowerOfTwo(u64, u64),
-    /// 0 as well.
+    /// A power of two within the bounds, or 0.
     PowerOfTwoOrZero(u64, u64),
     Number(u64, u64),
-    /// Or `none`.
+    /// A size, or `none`.
     Size,
     Compression,
     /// `/...`, `none` or `legacy`.
     Mountpoint,
-    /// `file:///...`: nobody is asked while plans are applied.
+    /// `file:///...`, because nobody is prompted while a plan is applied.
     KeyFile,
     Text,
 }
 
-/// What has it.
+/// Kind of object that has a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Pool,
@@ -104,11 +104,11 @@ const TABLE: &[(&str, &[Owner], Rule)] = &[
     ("xattr", FILES, Rule::OneOf(&["on", "off", "sa", "dir"])),
 ];
 
-/// What is wrong with these properties of `place`.
+/// Collects the problems of the properties of `place`.
 pub(super) fn problems(place: &str, owner: Owner, settings: &Settings, found: &mut Vec<String>) {
     for (name, value) in settings {
         let Some((_, owners, rule)) = TABLE.iter().find(|(known, ..)| known == name) else {
-            found.push(format!("{place}: property {name} is not known here"));
+            found.push(format!("{place}: property {name} is unknown or not allowed in a layout"));
             continue;
         };
         if !owners.contains(&owner) {
@@ -120,7 +120,7 @@ pub(super) fn problems(place: &str, owner: Owner, settings: &Settings, found: &m
             found.push(format!("{place}: {of} has no property {name}"));
         } else if let Setting::Truth(truth) = value {
             let word = if *truth { "on" } else { "off" };
-            found.push(format!("{place}: {name} = {truth}: ZFS says \"{word}\""));
+            found.push(format!("{place}: {name} = {truth}: write \"{word}\""));
         } else if let Err(right) = check(*rule, &value.to_string()) {
             found.push(format!("{place}: {name} = {value}: must be {right}"));
         }
@@ -161,7 +161,7 @@ fn check(rule: Rule, value: &str) -> Result<(), String> {
         ),
         Rule::KeyFile => need(
             value.starts_with("file:///"),
-            "file:///..., as nobody is asked while a plan is applied".into(),
+            "file:///..., because nobody is prompted while a plan is applied".into(),
         ),
         Rule::Text => {
             let right = !value.is_empty() && value.chars().all(|c| (' '..='~').contains(&c));
@@ -200,11 +200,11 @@ mod tests {
         assert_eq!(said(FileSystem, "compression", text("zstd-3")), "");
         assert_eq!(said(FileSystem, "special_small_blocks", Setting::Number(0)), "");
         assert!(said(FileSystem, "recordsize", text("100K")).contains("power of two"));
-        assert!(said(FileSystem, "record_size", text("1M")).contains("not known"));
+        assert!(said(FileSystem, "record_size", text("1M")).contains("unknown"));
         assert!(said(Volume, "recordsize", text("1M")).contains("a volume has no"));
         assert!(said(FileSystem, "atime", Setting::Truth(false)).contains("\"off\""));
         assert!(said(FileSystem, "compression", text("zstd-99")).contains("must be"));
-        assert!(said(FileSystem, "keylocation", text("prompt")).contains("nobody is asked"));
+        assert!(said(FileSystem, "keylocation", text("prompt")).contains("nobody is prompted"));
         assert!(said(FileSystem, "special_small_blocks", text("2M")).contains("must be"));
     }
 }

@@ -36,7 +36,7 @@ impl FromStr for Bytes {
         let factor = factor.ok_or_else(|| {
             format!("\"{text}\": the unit is ambiguous; use GiB (1024 each) or GB (1000 each)")
         })?;
-        let number: u64 = digits.parse().map_err(|_| format!("\"{text}\" is no size"))?;
+        let number: u64 = digits.parse().map_err(|_| format!("\"{text}\" is not a size"))?;
         number.checked_mul(factor).map(Self).ok_or_else(|| format!("\"{text}\" is too large"))
     }
 }
@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// As `zfs` takes it, exactly: `2T`, `16K`, `1000`.
+/// Prints the size exactly, in the form that `zfs` takes: `2T`, `16K`, `1000`.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
@@ -68,8 +68,8 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A size as zfsprops(7) has it: units are powers of 1024, the rest of the unit
-/// is decoration.
+/// Parses a size as defined in zfsprops(7): units are powers of 1024, and the
+/// rest of the unit is ignored.
 pub(super) fn zfs_size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = text[digits.len()..].to_ascii_uppercase();

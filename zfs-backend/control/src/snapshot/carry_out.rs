@@ -1,4 +1,4 @@
-//! Doing what a plan says.
+//! Execution of a schedule's plan.
 
 use super::list::list;
 use super::moment::Moment;
@@ -7,26 +7,26 @@ use crate::name::SnapshotName;
 use crate::tool::{Tool, ToolError};
 use serde::Serialize;
 
-/// What was done.
+/// Result of an execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Done {
-    /// How many snapshots there were before.
+    /// Number of snapshots before.
     pub found: usize,
-    /// Taken.
+    /// Snapshots created.
     pub created: Vec<SnapshotName>,
-    /// Destroyed.
+    /// Snapshots destroyed.
     pub pruned: Vec<SnapshotName>,
-    /// Left although they are too many.
+    /// Snapshots kept although they exceed the limit.
     pub spared: Vec<Spared>,
-    /// What did not work; the rest was done.
+    /// Errors of operations that failed; the others were carried out.
     pub failed: Vec<String>,
 }
 
-/// Takes one snapshot, or with `recursive` those of a whole tree in one
-/// transaction group: all or none.
+/// Takes one snapshot, or with `recursive` those of a whole tree atomically in
+/// one transaction group.
 ///
 /// # Errors
-/// What `zfs` says.
+/// The error of `zfs`.
 pub fn create(tool: &dyn Tool, snapshot: &SnapshotName, recursive: bool) -> Result<(), ToolError> {
     let mut arguments = vec!["snapshot"];
     if recursive {
@@ -36,13 +36,13 @@ pub fn create(tool: &dyn Tool, snapshot: &SnapshotName, recursive: bool) -> Resu
     tool.run("zfs", &arguments).map(drop)
 }
 
-/// Takes what is due and destroys what is too much. `flush` is called before
-/// something is taken; when it fails, nothing is, as the snapshot would miss
-/// what was acknowledged. Holds are respected twice: by the plan, and by
-/// `zfs destroy`, which is never forced.
+/// Takes the snapshots that are due and destroys those above the limits.
+/// `flush` is called first; if it fails, no snapshot is taken, because the
+/// snapshot would miss acknowledged writes. Holds are respected twice: by the
+/// plan, and by `zfs destroy`, which is never forced.
 ///
 /// # Errors
-/// When the snapshots cannot be listed; nothing was done then.
+/// If the snapshots cannot be listed; nothing was done then.
 pub fn carry_out(
     tool: &dyn Tool,
     now: Moment,
@@ -65,7 +65,7 @@ pub fn carry_out(
         }
     }
     if done.created.len() < wanted.create.len() {
-        // What did not come must not push out what is there.
+        // A snapshot that was not taken must not displace an existing one.
         wanted = plan(now, &Policy { autosnap: false, ..policy.clone() }, &existing);
     }
     for removal in &wanted.prune {

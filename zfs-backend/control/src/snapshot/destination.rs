@@ -1,36 +1,36 @@
-//! Where a stream goes, as it is written on a command line.
+//! Destination of a stream, as written on a command line.
 
 use crate::name::{DatasetName, NameError};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where a stream goes.
+/// Destination of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// `file:PATH`: kept as it is.
+    /// `file:PATH`: stored in a file.
     File(PathBuf),
     /// `ssh:[USER@]HOST:DATASET`: received on another machine.
     Ssh {
-        /// User and host, as ssh takes them; never an option.
+        /// User and host for ssh; never an option.
         login: String,
-        /// Into what.
+        /// Dataset that receives the stream.
         dataset: DatasetName,
     },
     /// `local:DATASET`: received on this machine.
     Local(DatasetName),
 }
 
-/// Why a text is no destination.
+/// Reason for which a text is not a destination.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DestinationError {
-    /// Neither of the three forms.
-    #[error("{0:?}: a destination is file:PATH, ssh:[USER@]HOST:DATASET or local:DATASET")]
+    /// None of the three forms.
+    #[error("{0:?}: a destination must be file:PATH, ssh:[USER@]HOST:DATASET or local:DATASET")]
     Form(String),
-    /// Nothing ssh should be given.
-    #[error("{0:?} is no host to log in at")]
+    /// Not a valid login for ssh.
+    #[error("{0:?} is not a valid host for ssh; use [USER@]HOST")]
     Login(String),
-    /// No dataset.
+    /// Not a valid dataset name.
     #[error(transparent)]
     Name(#[from] NameError),
 }
@@ -45,7 +45,7 @@ impl FromStr for Destination {
             "file" if !rest.is_empty() => Ok(Self::File(PathBuf::from(rest))),
             "local" => Ok(Self::Local(rest.parse()?)),
             "ssh" => {
-                // An address of version 6 stands in brackets.
+                // An IPv6 address stands in brackets.
                 let host_end = rest.find(']').map_or(0, |end| end + 1);
                 let colon = rest[host_end..].find(':').ok_or_else(form)? + host_end;
                 let (login, dataset) = (&rest[..colon], &rest[colon + 1..]);
@@ -56,7 +56,7 @@ impl FromStr for Destination {
     }
 }
 
-/// ssh takes `[::1]` only without its brackets.
+/// Checks a login; ssh takes `[::1]` only without its brackets.
 fn check_login(login: &str) -> Result<String, DestinationError> {
     let bare = login.replace(['[', ']'], "");
     let legal = |c: char| c.is_ascii_alphanumeric() || "._-@:%".contains(c);

@@ -1,15 +1,15 @@
-//! What lies between two snapshots: the output of `zfs diff -FHt`, read.
+//! Differences between two snapshots: parsed output of `zfs diff -FHt`.
 //!
 //! A line is `ctime TAB change TAB type TAB path`, and then a second path after
 //! a rename or `(+n)` after a change of the number of links. In paths every
-//! byte that is no printable ASCII, and the backslash, is a backslash and four
-//! octal digits (`stream_bytes` in OpenZFS's libzfs).
+//! byte that is not printable ASCII, and the backslash, is written as a
+//! backslash and four octal digits (`stream_bytes` in OpenZFS's libzfs).
 
 use crate::name::{DatasetName, SnapshotName};
 use crate::tool::{Tool, ToolError, command_line};
 use serde::{Serialize, Serializer};
 
-/// What happened to a path.
+/// Kind of change of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
@@ -23,19 +23,20 @@ pub enum ChangeKind {
     Renamed,
 }
 
-/// A path as it was, byte for byte.
+/// A path, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawPath(pub Vec<u8>);
 
 impl RawPath {
-    /// For people; what is no UTF-8 is replaced.
+    /// Returns the path for people; bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn display(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
 }
 
-/// Text where it is UTF-8, else `{"bytes": [..]}`: nothing is lost.
+/// Serializes as text if it is UTF-8, else as `{"bytes": [..]}`, so that
+/// nothing is lost.
 impl Serialize for RawPath {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -52,26 +53,26 @@ impl Serialize for RawPath {
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// What happened.
+    /// Kind of change.
     pub change: ChangeKind,
-    /// What it is: `file`, `directory`, `symlink`, ...
+    /// File type: `file`, `directory`, `symlink`, ...
     #[serde(rename = "type")]
     pub file_type: &'static str,
-    /// Where; for a rename, where it was.
+    /// Path; for a rename, the old path.
     pub path: RawPath,
-    /// Where it is now, after a rename.
+    /// New path of a rename.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_path: Option<RawPath>,
-    /// How the number of hard links changed.
+    /// Change of the number of hard links.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link_change: Option<i64>,
     /// Change time of the inode, in seconds since 1970.
     pub ctime_seconds: i64,
-    /// And its nanoseconds.
+    /// Nanoseconds of the change time.
     pub ctime_nanoseconds: u32,
 }
 
-/// Why there is no answer.
+/// Reason for which there is no diff.
 #[derive(Debug, thiserror::Error)]
 pub enum DiffError {
     /// The program failed.
@@ -79,10 +80,10 @@ pub enum DiffError {
     Tool(#[from] ToolError),
 }
 
-/// What changed from `from` to `to`, or to now.
+/// Lists the changes from `from` to `to`, or to the present state.
 ///
 /// # Errors
-/// What `zfs` says, or an answer that is not understood.
+/// The error of `zfs`, or an answer that cannot be parsed.
 pub fn diff(
     tool: &dyn Tool,
     from: &SnapshotName,
@@ -97,7 +98,7 @@ pub fn diff(
             parse(line).ok_or_else(|| {
                 DiffError::Tool(ToolError::Answer {
                     command: command_line("zfs", &arguments),
-                    reason: format!("{line:?} is no difference"),
+                    reason: format!("{line:?} cannot be parsed"),
                 })
             })
         })

@@ -1,4 +1,4 @@
-//! What snapshots and volumes there are.
+//! Lists of snapshots and volumes.
 
 use crate::name::{DatasetName, SnapshotName};
 use crate::tool::{Tool, ToolError, command_line};
@@ -11,27 +11,28 @@ const PROPERTIES: &str = "name,guid,creation,createtxg,used,referenced,userrefs,
 pub struct Snapshot {
     /// Its name.
     pub name: SnapshotName,
-    /// What tells it apart; a received copy has the same.
+    /// GUID of the snapshot; a received copy has the same.
     pub guid: u64,
-    /// When, in seconds since 1970 by the clock of the machine that took it.
+    /// Creation time in seconds since 1970, by the clock of the machine that
+    /// took it.
     pub creation_seconds: i64,
-    /// The transaction group: what really tells which came first.
+    /// Transaction group of its creation: the reliable order of snapshots.
     pub createtxg: u64,
-    /// Space that only it holds, in bytes.
+    /// Space held only by this snapshot, in bytes.
     pub used_bytes: u64,
-    /// Space it can reach, in bytes.
+    /// Space it references, in bytes.
     pub referenced_bytes: u64,
-    /// How many have asked to keep it (`zfs hold`).
+    /// Number of holds (`zfs hold`).
     pub holds: u64,
-    /// What was cloned from it.
+    /// Clones of the snapshot.
     pub clones: Vec<String>,
 }
 
-/// The snapshots of a dataset, oldest first; with `recursive` those of
-/// everything below it as well.
+/// Lists the snapshots of a dataset, oldest first; with `recursive`, also those
+/// of everything below it.
 ///
 /// # Errors
-/// What `zfs` says, or an answer that is not understood.
+/// The error of `zfs`, or an answer that cannot be parsed.
 pub fn list(
     tool: &dyn Tool,
     dataset: Option<&DatasetName>,
@@ -51,7 +52,7 @@ pub fn list(
         .map(|line| {
             parse(line).ok_or_else(|| ToolError::Answer {
                 command: command_line("zfs", &arguments),
-                reason: format!("{line:?} is no snapshot"),
+                reason: format!("{line:?} cannot be parsed"),
             })
         })
         .collect()
@@ -76,11 +77,11 @@ fn parse(line: &str) -> Option<Snapshot> {
     })
 }
 
-/// The zvols at `dataset`, and with `recursive` below it: those whose LUNs
-/// have something to flush before a snapshot.
+/// Lists the zvol at `dataset`, and with `recursive` the zvols below it: their
+/// LUNs are flushed before a snapshot.
 ///
 /// # Errors
-/// What `zfs` says, or an answer that is not understood.
+/// The error of `zfs`, or an answer that cannot be parsed.
 pub fn volumes(
     tool: &dyn Tool,
     dataset: &DatasetName,

@@ -1,9 +1,8 @@
-//! Snapshots: which there are, which are due and which may go, what lies
-//! between two of them, and how they are sent elsewhere.
+//! Snapshots: listing, schedules, differences, and sending to other machines.
 //!
-//! [`plan`](mod@plan) is pure: the moment, the policy and the snapshots there
-//! are come in, what to create and what to destroy comes out. Only [`mod@carry_out`]
-//! and [`send`] touch anything.
+//! [`plan`](mod@plan) is pure: from the time, the policy and the existing
+//! snapshots it derives which to create and which to destroy. Only
+//! [`mod@carry_out`] and [`send`] have effects.
 
 mod carry_out;
 mod destination;

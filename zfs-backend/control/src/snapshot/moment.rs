@@ -1,94 +1,70 @@
-//! Moments in UTC, as far as names and schedules need them. Local time is not
-//! used anywhere: an hour that does not exist, or exists twice, would leave a
-//! schedule without a snapshot or with two of one name.
+//! Times in UTC for names and schedules. Local time is not used: an hour that
+//! does not exist, or exists twice, would leave a schedule without a snapshot
+//! or with two of one name.
 
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+use jiff::{Span, Timestamp};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
 const DAY_SECONDS: i64 = 86_400;
 
+/// Format of a moment: `2026-11-21_10:00:00`.
+const FORMAT: &str = "%Y-%m-%d_%H:%M:%S";
+
 /// Seconds since 1970-01-01T00:00:00 UTC, leap seconds not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Moment(pub i64);
 
-/// Days since 1970-01-01 of a date of the Gregorian calendar: 400 years are
-/// 146097 days, and a year that begins in March has its leap day last.
-fn days_of(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let from_march = (month + 9) % 12;
-    let of_year = (153 * from_march + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
-}
-
-/// Year, month and day of days since 1970-01-01.
-fn date_of(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let of_era = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let of_year = day - (365 * of_era + of_era / 4 - of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = of_era + era * 400 + i64::from(month <= 2);
-    (year, month, of_year - (153 * from_march + 2) / 5 + 1)
-}
-
 impl Moment {
-    /// The moment of a date and time in UTC.
-    #[must_use]
-    pub fn of(date: (i64, i64, i64), time: (i64, i64, i64)) -> Self {
-        let days = days_of(date.0, date.1, date.2);
-        Self(days * DAY_SECONDS + time.0 * 3600 + time.1 * 60 + time.2)
+    /// Returns the time of a date and time of day in UTC.
+    fn of(civil: DateTime) -> Self {
+        let nearest = if civil.year() < 1970 { Timestamp::MIN } else { Timestamp::MAX };
+        Self(Offset::UTC.to_timestamp(civil).unwrap_or(nearest).as_second())
     }
 
-    /// Year, month and day.
-    #[must_use]
-    pub fn date(self) -> (i64, i64, i64) {
-        date_of(self.0.div_euclid(DAY_SECONDS))
+    /// Returns date and time in UTC; the nearest possible value beyond the years
+    /// -9999 to 9999.
+    fn civil(self) -> DateTime {
+        let (first, last) = (Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
+        let known = Timestamp::from_second(self.0.clamp(first, last));
+        Offset::UTC.to_datetime(known.unwrap_or_default())
     }
 
-    /// Hour, minute and second.
-    #[must_use]
-    pub fn time(self) -> (i64, i64, i64) {
-        let second = self.0.rem_euclid(DAY_SECONDS);
-        (second / 3600, second / 60 % 60, second % 60)
-    }
-
-    /// The last multiple of `seconds` since 1970.
+    /// Rounds down to a multiple of `seconds` since 1970.
     #[must_use]
     pub fn floor(self, seconds: i64) -> Self {
         Self(self.0.div_euclid(seconds) * seconds)
     }
 
-    /// 00:00 of the last Monday. 1970-01-01 was a Thursday.
+    /// Returns 00:00 of the last Monday. 1970-01-01 was a Thursday.
     #[must_use]
     pub fn week_start(self) -> Self {
         let monday = 4 * DAY_SECONDS;
         Self(Self(self.0 - monday).floor(7 * DAY_SECONDS).0 + monday)
     }
 
-    /// 00:00 of the first of the month, `ahead` months later.
+    /// Returns 00:00 of the first of the month, `ahead` months later.
     #[must_use]
     pub fn month_start(self, ahead: i64) -> Self {
-        let (year, month, _) = self.date();
-        let months = year * 12 + month - 1 + ahead;
-        Self::of((months.div_euclid(12), months.rem_euclid(12) + 1, 1), (0, 0, 0))
+        let first = self.civil().date().first_of_month();
+        Self::of(first.saturating_add(Span::new().months(ahead)).into())
     }
 
-    /// 00:00 of January 1st, `ahead` years later.
+    /// Returns 00:00 of January 1st, `ahead` years later.
     #[must_use]
     pub fn year_start(self, ahead: i64) -> Self {
-        Self::of((self.date().0 + ahead, 1, 1), (0, 0, 0))
+        let first = self.civil().date().first_of_year();
+        Self::of(first.saturating_add(Span::new().years(ahead)).into())
     }
 }
 
-/// `2026-11-21_10:00:00`.
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ((year, month, day), (hour, minute, second)) = (self.date(), self.time());
-        write!(f, "{year:04}-{month:02}-{day:02}_{hour:02}:{minute:02}:{second:02}")
+        self.civil().strftime(FORMAT).fmt(f)
     }
 }
 
@@ -96,20 +72,8 @@ impl FromStr for Moment {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let digits = |part: &str| -> Result<i64, ()> {
-            let all = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-            if all { part.parse().map_err(|_| ()) } else { Err(()) }
-        };
-        let three = |text: &str, separator: char| -> Result<(i64, i64, i64), ()> {
-            let parts = text.split(separator).map(digits).collect::<Result<Vec<_>, ()>>()?;
-            match parts[..] {
-                [a, b, c] => Ok((a, b, c)),
-                _ => Err(()),
-            }
-        };
-        let (date, time) = text.split_once('_').ok_or(())?;
-        let moment = Self::of(three(date, '-')?, three(time, ':')?);
-        // Only what it would be written as: no February 30th, no hour 25.
+        let moment = Self::of(DateTime::strptime(FORMAT, text).map_err(|_| ())?);
+        // Accept only canonical text: no one-digit month, no second 60.
         if moment.to_string() == text { Ok(moment) } else { Err(()) }
     }
 }
@@ -125,8 +89,8 @@ mod tests {
         assert_eq!(Moment(-1).to_string(), "1969-12-31_23:59:59");
         assert_eq!(Moment(4_107_542_400).to_string(), "2100-03-01_00:00:00");
         for days in (-800_000..800_000).step_by(37) {
-            let (year, month, day) = date_of(days);
-            assert_eq!(days_of(year, month, day), days);
+            let moment = Moment(days * DAY_SECONDS);
+            assert_eq!(Moment::of(moment.civil()), moment);
         }
     }
 

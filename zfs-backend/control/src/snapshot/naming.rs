@@ -1,38 +1,37 @@
-//! The names of snapshots that schedules take:
-//! `zgate_2026-11-21_10:00:00_hourly`, the time in UTC. What is not called so is
-//! not ours, and no schedule ever destroys it.
+//! Names of scheduled snapshots: `zgate_2026-11-21_10:00:00_hourly`, the time
+//! in UTC. No schedule ever destroys a snapshot with another name.
 
 use super::moment::Moment;
 use serde::Serialize;
 use std::fmt;
 
-/// How names of ours begin.
+/// Prefix of the names.
 pub const PREFIX: &str = "zgate_";
 
-/// What a snapshot was taken for, in sanoid's words. Longest period last.
+/// Kind of a scheduled snapshot, in the terms of sanoid. Longest period last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Several times an hour.
+    /// Several each hour.
     Frequently,
-    /// Each hour.
+    /// One each hour.
     Hourly,
-    /// Each day.
+    /// One each day.
     Daily,
-    /// Each week, from Monday on.
+    /// One each week; a week begins on Monday.
     Weekly,
-    /// Each month.
+    /// One each month.
     Monthly,
-    /// Each year.
+    /// One each year.
     Yearly,
 }
 
 impl Kind {
-    /// All, shortest period first.
+    /// All kinds, shortest period first.
     pub const ALL: [Self; 6] =
         [Self::Frequently, Self::Hourly, Self::Daily, Self::Weekly, Self::Monthly, Self::Yearly];
 
-    /// As it stands in names and in the configuration.
+    /// Returns the word in names and in the configuration.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -45,8 +44,8 @@ impl Kind {
         }
     }
 
-    /// When the period began that `now` lies in, and when the next one begins.
-    /// `frequent_minutes` is the length of the shortest.
+    /// Returns the start of the period that contains `now`, and the start of
+    /// the next one. `frequent_minutes` is the length of the shortest period.
     #[must_use]
     pub fn period(self, now: Moment, frequent_minutes: u32) -> (Moment, Moment) {
         let fixed = |seconds: i64| {
@@ -67,17 +66,17 @@ impl Kind {
     }
 }
 
-/// The name of a snapshot that a schedule took.
+/// Name of a scheduled snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OurName {
-    /// When.
+    /// Time at which it was taken.
     pub taken: Moment,
-    /// What for.
+    /// Kind of the snapshot.
     pub kind: Kind,
 }
 
 impl OurName {
-    /// Reads a name; none if it is not ours.
+    /// Parses a name; none if it is not that of a scheduled snapshot.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let rest = name.strip_prefix(PREFIX)?;
@@ -93,8 +92,8 @@ impl fmt::Display for OurName {
     }
 }
 
-/// The name of a snapshot that somebody asked for without naming it. No
-/// schedule destroys it.
+/// Returns the name of a snapshot requested without a name. No schedule
+/// destroys it.
 #[must_use]
 pub fn manual_name(now: Moment) -> String {
     format!("{PREFIX}{now}_manual")

@@ -1,12 +1,12 @@
-//! What a schedule does now. Pure: the clock is an argument.
+//! Plan of a schedule at one moment. Pure: the clock is an argument.
 //!
-//! * A kind is due when the newest snapshot of that kind was taken in another
-//!   period than this one. *Newest* goes by transaction group, so a clock that
-//!   jumps back costs one extra snapshot and no gap; after a pause of many
+//! * A kind is due when the newest snapshot of that kind was taken in an
+//!   earlier period. *Newest* goes by transaction group, so a clock that jumps
+//!   back costs one extra snapshot and leaves no gap; after a pause of many
 //!   periods one snapshot is taken, not one for each.
-//! * Of each kind and dataset as many are kept as the policy says, again by
-//!   transaction group. What is held or cloned stays and counts.
-//! * What we did not name is not looked at.
+//! * For each kind and dataset the policy's number of snapshots is kept, again
+//!   by transaction group. Held or cloned snapshots stay and count.
+//! * Snapshots with other names are ignored.
 
 use super::list::Snapshot;
 use super::moment::Moment;
@@ -15,31 +15,33 @@ use crate::name::{DatasetName, SnapshotName};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How many of each kind to keep of a dataset.
+/// Number of snapshots of each kind to keep of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Of what.
+    /// Dataset the policy applies to.
     pub dataset: DatasetName,
-    /// And of everything below it, each time in one transaction group.
+    /// Includes everything below it, each time in one transaction group.
     pub recursive: bool,
-    /// How many to keep, in the order of [`Kind::ALL`]; 0: none are taken.
+    /// Number to keep of each kind, in the order of [`Kind::ALL`]; 0: none are
+    /// taken.
     pub keep: [u32; 6],
-    /// Minutes between two of [`Kind::Frequently`].
+    /// Minutes between two snapshots of [`Kind::Frequently`].
     pub frequent_minutes: u32,
-    /// Take snapshots.
+    /// Takes snapshots.
     pub autosnap: bool,
-    /// Destroy those above the numbers.
+    /// Destroys snapshots above the numbers.
     pub autoprune: bool,
 }
 
 impl Policy {
-    /// How many of a kind to keep.
+    /// Returns the number to keep of a kind.
     #[must_use]
     pub fn kept(&self, kind: Kind) -> u32 {
         self.keep[kind as usize]
     }
 
-    /// When something is due next, if nothing is missing now.
+    /// Returns the time at which the next snapshot is due, provided that none
+    /// is due now.
     #[must_use]
     pub fn next_due(&self, now: Moment) -> Option<Moment> {
         let wanted = Kind::ALL.into_iter().filter(|kind| self.kept(*kind) > 0);
@@ -52,9 +54,9 @@ impl Policy {
 pub struct Creation {
     /// Its name.
     pub snapshot: SnapshotName,
-    /// Of everything below as well, at the same moment.
+    /// Includes everything below, at the same moment.
     pub recursive: bool,
-    /// What for.
+    /// Kind of the snapshot.
     pub kind: Kind,
 }
 
@@ -63,45 +65,46 @@ pub struct Creation {
 pub struct Removal {
     /// Its name.
     pub snapshot: SnapshotName,
-    /// What it was taken for.
+    /// Kind of the snapshot.
     pub kind: Kind,
-    /// Space that only it holds, in bytes.
+    /// Space held only by this snapshot, in bytes.
     pub used_bytes: u64,
 }
 
-/// Why a snapshot stays that would be destroyed otherwise.
+/// Reason for which a snapshot is kept although it exceeds the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpareReason {
-    /// Somebody holds it (`zfs holds`).
+    /// It is held (`zfs holds`).
     Held,
-    /// Something was cloned from it.
+    /// It has clones.
     Cloned,
 }
 
-/// A snapshot that stays for a reason.
+/// A snapshot that is kept for a reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Spared {
     /// Its name.
     pub snapshot: SnapshotName,
-    /// Why.
+    /// Reason.
     pub reason: SpareReason,
 }
 
-/// What to do.
+/// Operations that are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// To take, longest period first.
+    /// Snapshots to take, longest period first.
     pub create: Vec<Creation>,
-    /// To destroy once the others are taken, oldest first for each dataset.
+    /// Snapshots to destroy after those are taken, oldest first for each
+    /// dataset.
     pub prune: Vec<Removal>,
-    /// To leave.
+    /// Snapshots kept although they exceed the number.
     pub spared: Vec<Spared>,
 }
 
-/// What to do at `now`, given the snapshots of the policy's datasets. Names in
-/// `existing` that are not ours, or of datasets the policy is not about, have
-/// no effect.
+/// Returns the operations that are due at `now`, given the snapshots of the
+/// policy's datasets. Names in `existing` that are not of a schedule, or of
+/// other datasets, have no effect.
 #[must_use]
 pub fn plan(now: Moment, policy: &Policy, existing: &[Snapshot]) -> Plan {
     let mut ours: BTreeMap<(DatasetName, Kind), Vec<(&Snapshot, OurName)>> = BTreeMap::new();
@@ -144,8 +147,8 @@ fn due(
     {
         return None;
     }
-    // After a clock was set back the name may be taken, here or below: the
-    // next second of the period serves as well.
+    // After a clock was set back the name may exist already, here or below: use
+    // the next free second of the period.
     let free = |name: &String| existing.iter().all(|known| known.name.name() != name);
     let name = (0..60)
         .map(|later| Moment(now.0 + later))

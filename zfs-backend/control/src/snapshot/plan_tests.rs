@@ -32,7 +32,7 @@ fn snapshot(name: &str, createtxg: u64) -> Snapshot {
     }
 }
 
-/// Lets a schedule run at each of the moments, as the gateway does.
+/// Runs a schedule at each of the moments, as the gateway does.
 fn live_through(policy: &Policy, moments: impl IntoIterator<Item = Moment>) -> Vec<Snapshot> {
     let mut existing: Vec<Snapshot> = Vec::new();
     for (txg, now) in moments.into_iter().enumerate() {
@@ -68,7 +68,7 @@ fn at_first_one_of_each_wanted_kind() {
 fn once_a_period_and_the_newest_are_kept() {
     let policy = policy(&[(Kind::Frequently, 4), (Kind::Hourly, 3)]);
     let start = at("2026-11-21_10:00:00").0;
-    // Looked at every ten seconds for a day.
+    // Runs every ten seconds for a day.
     let left = live_through(&policy, (0..8640).map(|step| Moment(start + step * 10)));
     let of = |kind| {
         let ours = left.iter().filter_map(|known| OurName::parse(known.name.name()));
@@ -107,7 +107,7 @@ fn a_clock_that_jumps_back_costs_one_snapshot_and_no_gap() {
     let policy = policy(&[(Kind::Hourly, 100)]);
     let start = at("2026-11-21_10:00:00").0;
     let before = (0..6).map(|hour| start + hour * 3600);
-    // Six hours back, then on as if nothing had happened.
+    // Six hours back, then forward normally.
     let after = (0..360).map(|minute| start + 30 + minute * 60);
     let left = live_through(&policy, before.chain(after).map(Moment));
     assert_eq!(left.len(), 12);
@@ -117,7 +117,7 @@ fn a_clock_that_jumps_back_costs_one_snapshot_and_no_gap() {
 
 #[test]
 fn the_one_taken_in_the_future_is_not_the_last_to_go() {
-    // A clock was years ahead for a moment; order goes by transaction group.
+    // The clock was years ahead for a moment; order goes by transaction group.
     let policy = policy(&[(Kind::Daily, 2)]);
     let existing = [
         snapshot("llm/vm@zgate_2026-11-18_00:00:00_daily", 1),
@@ -184,7 +184,7 @@ fn a_recursive_one_is_one_creation_and_each_dataset_keeps_its_own() {
         snapshot("llm/vm/a@zgate_2026-11-21_08:00:00_hourly", 1),
         snapshot("llm/vm@zgate_2026-11-21_09:00:00_hourly", 2),
         snapshot("llm/vm/a@zgate_2026-11-21_09:00:00_hourly", 2),
-        // Made later: it has one only.
+        // Created later: it has only one.
         snapshot("llm/vm/b@zgate_2026-11-21_09:00:00_hourly", 2),
     ];
     let plan = plan(at("2026-11-21_10:00:00"), &policy, &existing);

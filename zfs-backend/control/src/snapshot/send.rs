@@ -1,11 +1,11 @@
-//! What is sent: the arguments of `zfs send`, its estimate, the token of an
+//! Arguments of `zfs send`, its size estimate, and the resume token of an
 //! interrupted receive.
 
 use crate::name::{DatasetName, SnapshotName};
 use crate::tool::{Tool, ToolError, command_line};
 use std::str::FromStr;
 
-/// What an incremental stream begins at.
+/// Snapshot or bookmark that an incremental stream starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base(String);
 
@@ -16,31 +16,31 @@ impl FromStr for Base {
     fn from_str(text: &str) -> Result<Self, String> {
         let short = text.starts_with(['@', '#']);
         let whole = if short { format!("p{text}") } else { text.to_owned() };
-        whole
-            .replacen('#', "@", 1)
-            .parse::<SnapshotName>()
-            .map_err(|_| format!("{text:?} is no snapshot or bookmark, for example @monday"))?;
+        whole.replacen('#', "@", 1).parse::<SnapshotName>().map_err(|_| {
+            format!("{text:?} is not a snapshot or bookmark; use for example @monday")
+        })?;
         Ok(Self(text.to_owned()))
     }
 }
 
-/// What is sent.
+/// Data to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sending {
     /// A snapshot.
     Snapshot {
-        /// Which.
+        /// Snapshot to send.
         snapshot: SnapshotName,
-        /// Only what changed since.
+        /// Start of an incremental stream.
         from: Option<Base>,
-        /// With all snapshots between (`-I`).
+        /// Includes all snapshots between (`-I`).
         intermediates: bool,
-        /// With everything below, its snapshots and properties (`-R`).
+        /// Includes everything below, with snapshots and properties (`-R`).
         replicate: bool,
-        /// As it lies on disk: encrypted datasets stay so (`-w`).
+        /// Sends blocks as they lie on disk: encrypted datasets stay encrypted
+        /// (`-w`).
         raw: bool,
     },
-    /// The rest of what was interrupted (`-t`).
+    /// The rest of an interrupted stream (`-t`).
     Rest {
         /// The receiver's `receive_resume_token`.
         token: String,
@@ -48,8 +48,8 @@ pub enum Sending {
 }
 
 impl Sending {
-    /// The arguments of `zfs`; with `estimate` those that only ask how much it
-    /// is.
+    /// Returns the arguments of `zfs`; with `estimate`, those that only report
+    /// the size.
     #[must_use]
     pub fn arguments(&self, estimate: bool) -> Vec<String> {
         let mut arguments = vec!["send".to_owned()];
@@ -62,7 +62,8 @@ impl Sending {
                 if *replicate {
                     arguments.push("-R".to_owned());
                 }
-                // Blocks go as they lie on disk: large, compressed, encrypted.
+                // Send blocks as they lie on disk: large, compressed,
+                // encrypted.
                 arguments.push(if *raw { "-w" } else { "-Lc" }.to_owned());
                 if let Some(Base(base)) = from {
                     arguments.push(if *intermediates { "-I" } else { "-i" }.to_owned());
@@ -75,10 +76,10 @@ impl Sending {
     }
 }
 
-/// How large the stream will be, in bytes, as `zfs send -nP` says.
+/// Returns the estimated size of the stream in bytes, from `zfs send -nP`.
 ///
 /// # Errors
-/// What `zfs` says: it looks at everything that is to be sent.
+/// The error of `zfs`, which examines all data to be sent.
 pub fn estimate_bytes(tool: &dyn Tool, sending: &Sending) -> Result<u64, ToolError> {
     let arguments = sending.arguments(true);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -86,23 +87,23 @@ pub fn estimate_bytes(tool: &dyn Tool, sending: &Sending) -> Result<u64, ToolErr
     let size = text.lines().filter_map(|line| line.strip_prefix("size")).next_back();
     size.and_then(|size| size.trim().parse().ok()).ok_or_else(|| ToolError::Answer {
         command: command_line("zfs", &arguments),
-        reason: "no line tells the size".to_owned(),
+        reason: "the answer has no line with the size".to_owned(),
     })
 }
 
-/// Whether a text may be a token: words of hexadecimal digits with `-` between.
-/// It goes on a command line.
+/// Returns whether a text may be a token: words of hexadecimal digits separated
+/// by `-`. The token goes on a command line.
 #[must_use]
 pub fn token_is_plausible(token: &str) -> bool {
     let word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     token.contains('-') && token.split('-').all(word)
 }
 
-/// The token of a receive that was interrupted; `ask` is the command that runs
-/// `zfs` over there, empty for this machine.
+/// Returns the resume token of an interrupted receive; `ask` is the command
+/// that runs `zfs` on the receiving machine, empty for this machine.
 ///
 /// # Errors
-/// What it says; also when there is no such dataset.
+/// The error of `zfs`, also if there is no such dataset.
 pub fn remote_token(
     tool: &dyn Tool,
     ask: &[String],
@@ -112,7 +113,7 @@ pub fn remote_token(
     let text = match ask.split_first() {
         None => tool.run("zfs", &question)?,
         Some((program, arguments)) => {
-            // The other side's shell sees one line: it is quoted for it.
+            // The remote shell receives one line: quote it for that shell.
             let line = command_line("zfs", &question);
             let mut all: Vec<&str> = arguments.iter().map(String::as_str).collect();
             all.push(&line);

@@ -1,6 +1,6 @@
-//! Moving a stream from `zfs send` to a file or to whoever receives it. All
-//! programs are started with their arguments as they are; no shell of this
-//! machine sees any of it.
+//! Transfer of a stream from `zfs send` to a file or a receiver. All programs
+//! are started with their arguments as they are; no shell of this machine sees
+//! them.
 
 use super::destination::Destination;
 use super::send::Sending;
@@ -12,78 +12,80 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 
-/// Moved at a time.
+/// Bytes copied at a time.
 const CHUNK_BYTES: usize = 1 << 20;
-/// What is kept of what a program says.
+/// Most bytes kept of a program's error output.
 const SAID_BYTES: u64 = 64 << 10;
 
-/// What was moved.
+/// Result of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// How much, in bytes.
+    /// Bytes transferred.
     pub bytes: u64,
 }
 
-/// Why a stream did not arrive whole.
+/// Reason for which a stream did not arrive completely.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// A program is not there.
+    /// A program could not be started.
     #[error("cannot run {program}: {source}")]
     Start {
-        /// Which.
+        /// Name of the program.
         program: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The file.
+    /// The file could not be written.
     #[error("{path}: {source}", path = .path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// There is one of this name.
-    #[error("{path} is there already; choose another name or remove it", path = .0.display())]
+    /// The file exists already.
+    #[error("{path} exists already; choose another name or remove it", path = .0.display())]
     Exists(PathBuf),
-    /// A program ended with something else than 0; the stream is not whole.
+    /// A program exited with a status other than 0; the stream is incomplete.
     #[error("{command}: {said}")]
     Failed {
         /// The command line.
         command: String,
-        /// What it wrote to its standard error.
+        /// Its error output.
         said: String,
-        /// How much had been moved, in bytes.
+        /// Bytes transferred before the failure.
         bytes: u64,
     },
 }
 
 impl StreamError {
-    /// Whether something was on its way when it ended.
+    /// Returns whether data had been transferred before the failure.
     #[must_use]
     pub fn was_under_way(&self) -> bool {
         matches!(self, Self::Failed { bytes, .. } if *bytes > 0)
     }
 }
 
-/// How to reach who receives.
+/// Commands that reach the receiver.
 #[derive(Clone, Debug)]
 pub struct Transport {
-    /// ssh, or what takes its place; gets host and command.
+    /// ssh, or a program in its place; is called with host and command.
     pub ssh: String,
-    /// Roll the destination back to its newest snapshot first (`-F`).
+    /// Rolls the destination back to its newest snapshot first (`-F`).
     pub rollback: bool,
 }
 
 impl Transport {
-    /// The command that runs something on the other machine; empty for this one.
+    /// Returns the command that runs a program on the other machine; empty for
+    /// this one.
     #[must_use]
     pub fn ask(&self, login: Option<&str>) -> Vec<String> {
         let there = |login: &str| vec![self.ssh.clone(), "--".to_owned(), login.to_owned()];
         login.map(there).unwrap_or_default()
     }
 
-    /// The command that receives: resumable, and not mounted.
+    /// Returns the command that receives a stream: resumable, and without
+    /// mounting.
     #[must_use]
     pub fn receive(&self, destination: &Destination) -> Option<Vec<String>> {
         let (login, dataset) = match destination {
@@ -101,7 +103,7 @@ impl Transport {
             command.push("zfs".to_owned());
             command.extend(arguments.into_iter().map(str::to_owned));
         } else {
-            // The other side's shell sees one line: it is quoted for it.
+            // The remote shell receives one line: quote it for that shell.
             command.push(command_line("zfs", &arguments));
         }
         Some(command)
@@ -134,7 +136,7 @@ fn start(
         let mut bytes = Vec::new();
         if let Some(mut pipe) = errors {
             let _ = pipe.by_ref().take(SAID_BYTES).read_to_end(&mut bytes);
-            // A program that says more must not wait for us.
+            // A program that writes more must not block.
             let _ = io::copy(&mut pipe, &mut io::sink());
         }
         String::from_utf8_lossy(&bytes).trim().to_owned()
@@ -162,7 +164,7 @@ fn start_send(sending: &Sending) -> Result<Running, StreamError> {
     start("zfs", &sending.arguments(false), Stdio::null(), Stdio::piped())
 }
 
-/// Copies to the end; the error is the writer's.
+/// Copies to the end; the error returned is the writer's.
 fn copy(
     from: &mut dyn Read,
     to: &mut dyn Write,
@@ -181,24 +183,25 @@ fn copy(
                 progress(total);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The program's status says why.
+            // The exit status of the program gives the reason.
             Err(_) => return (total, Ok(())),
         }
     }
 }
 
-/// Where a stream is kept until it is whole.
+/// Path of the incomplete file.
 fn partial_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     path.with_file_name(name)
 }
 
-/// Sends into a file: `PATH.partial` until everything is there and on disk,
-/// then `PATH`. Only its owner may read it. `progress` is told bytes.
+/// Writes the stream to a file: `PATH.partial` until all data is on disk, then
+/// `PATH`. Only its owner may read it. `progress` is called with the bytes so
+/// far.
 ///
 /// # Errors
-/// See [`StreamError`]; `PATH.partial` stays then.
+/// See [`StreamError`]; `PATH.partial` remains then.
 pub fn into_file(
     sending: &Sending,
     path: &Path,
@@ -226,13 +229,13 @@ pub fn into_file(
     let (bytes, written) = copy(&mut stream, &mut file, progress);
     drop(stream);
     if let Err(error) = written {
-        // It ends as nobody reads any more.
+        // `zfs send` ends because its pipe is closed.
         let _ = send.end(bytes);
         return Err(of(&partial)(error));
     }
     send.end(bytes)?;
     file.sync_all().map_err(of(&partial))?;
-    // Not over a file that came meanwhile.
+    // Never replace a file that was created meanwhile.
     if path.symlink_metadata().is_ok() {
         return Err(StreamError::Exists(path.to_owned()));
     }
@@ -243,10 +246,10 @@ pub fn into_file(
     Ok(Sent { bytes })
 }
 
-/// Sends to a program that receives. `progress` is told bytes.
+/// Sends to a receiving program. `progress` is called with the bytes so far.
 ///
 /// # Errors
-/// See [`StreamError`]: what the receiver says counts more.
+/// See [`StreamError`]: the receiver's error takes precedence.
 pub fn into_receiver(
     sending: &Sending,
     receiver: &[String],
@@ -263,7 +266,7 @@ pub fn into_receiver(
         (Some(mut stream), Some(mut input)) => copy(&mut stream, &mut input, progress).0,
         _ => 0,
     };
-    // Both pipes are closed by now: each side sees the end.
+    // Both pipes are closed by now: each side sees the end of the stream.
     let sent = send.end(bytes);
     receive.end(bytes)?;
     sent?;

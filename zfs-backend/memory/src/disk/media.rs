@@ -5,19 +5,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use zgate_store::block_store::{Extent, ExtentKind};
 
-/// Unit of tearing in bytes: what survives a power loss survives in these.
+/// Unit of tearing in bytes: a power loss keeps or loses whole sectors.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 const SECTOR: usize = SECTOR_BYTES as usize;
 
 /// Number of a sector.
 pub(crate) type Sector = u64;
 
-/// Content of a sector. Zeros take no memory.
+/// Content of a sector. A sector of zeros takes no memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SectorData(Option<Box<[u8; SECTOR]>>);
 
 impl SectorData {
-    /// From as many bytes as a sector has; fewer are filled up with zeros.
+    /// Builds a sector from at most its size in bytes; the rest is filled with
+    /// zeros.
     pub(crate) fn new(bytes: &[u8]) -> Self {
         if bytes.iter().all(|&byte| byte == 0) {
             return Self(None);
@@ -28,7 +29,7 @@ impl SectorData {
         Self(Some(data))
     }
 
-    /// Zeros.
+    /// Returns a sector of zeros.
     pub(crate) fn zeros() -> Self {
         Self(None)
     }
@@ -51,8 +52,8 @@ impl SectorData {
     }
 }
 
-/// A disk's content. Space is allocated in blocks: a block is mapped when one
-/// of its sectors is.
+/// Content of a disk. Space is allocated in blocks: a block is mapped if one of
+/// its sectors is.
 #[derive(Clone, Debug)]
 pub(crate) struct Media {
     stable: BTreeMap<Sector, SectorData>,
@@ -61,13 +62,13 @@ pub(crate) struct Media {
 }
 
 impl Media {
-    /// Nothing is mapped.
+    /// Creates a medium without mapped blocks.
     pub(crate) fn new(block_bytes: u32) -> Self {
         let sectors_per_block = (u64::from(block_bytes) / SECTOR_BYTES).max(1);
         Self { stable: BTreeMap::new(), cache: Overlay::default(), sectors_per_block }
     }
 
-    /// Sectors in the cache only.
+    /// Returns the number of sectors that are only in the cache.
     pub(crate) fn unsynced(&self) -> usize {
         self.cache.len()
     }
@@ -111,7 +112,8 @@ impl Media {
         };
     }
 
-    /// Unmaps the whole blocks of the range and zeroes the mapped rest.
+    /// Unmaps the whole blocks of the range and zeroes the rest where it is
+    /// mapped.
     pub(crate) fn discard(&mut self, sectors: Range<Sector>, through: bool) {
         let per_block = self.sectors_per_block;
         let whole = sectors.start.next_multiple_of(per_block)..sectors.end / per_block * per_block;
@@ -131,28 +133,28 @@ impl Media {
         mapped
     }
 
-    /// Empties the cache onto the media.
+    /// Writes the cache to the media.
     pub(crate) fn sync(&mut self) {
         for (sector, data) in self.cache.flush() {
             self.store(sector, data);
         }
     }
 
-    /// Loses power: of every sector in the cache one version, or none, has
-    /// reached the media.
+    /// Simulates a power loss: of every sector in the cache one version, or
+    /// none, has reached the media.
     pub(crate) fn power_loss(&mut self, seed: u64) {
         for (sector, data) in self.cache.lose(seed) {
             self.store(sector, data);
         }
     }
 
-    /// Cuts everything from `sector` on off.
+    /// Removes everything from `sector` on.
     pub(crate) fn cut(&mut self, sector: Sector) {
         self.stable.split_off(&sector);
         self.cache.forget(sector..Sector::MAX);
     }
 
-    /// Mapped blocks in the range of sectors.
+    /// Returns the number of mapped blocks in the range of sectors.
     pub(crate) fn mapped_blocks(&self, sectors: Range<Sector>) -> u64 {
         let mut blocks: Vec<u64> = self
             .mapped_sectors(sectors)
@@ -163,7 +165,7 @@ impl Media {
         blocks.len() as u64
     }
 
-    /// Blocks a write to the range would map.
+    /// Returns the number of blocks that a write to the range would map.
     pub(crate) fn blocks_to_map(&self, sectors: Range<Sector>) -> u64 {
         let per_block = self.sectors_per_block;
         let blocks = sectors.start / per_block..sectors.end.div_ceil(per_block);
@@ -171,7 +173,7 @@ impl Media {
         (blocks.end - blocks.start) - self.mapped_blocks(whole)
     }
 
-    /// How the range is stored, at most `max` extents; in bytes.
+    /// Lists how the range is stored: at most `max` extents, in bytes.
     pub(crate) fn extents(&self, offset: u64, len: u64, max: usize) -> Vec<Extent> {
         let (mut at, end) = (offset, offset + len);
         let mut extents = Vec::new();
@@ -184,8 +186,8 @@ impl Media {
         extents
     }
 
-    /// How `at` is stored, and where that changes (at or after `end`: not
-    /// before it).
+    /// Returns how `at` is stored, and where that changes (`end` or later if it
+    /// does not change before).
     fn run_at(&self, at: u64, end: u64) -> (ExtentKind, u64) {
         let block_bytes = self.sectors_per_block * SECTOR_BYTES;
         let first = at / block_bytes;

@@ -1,11 +1,11 @@
-//! What is in the volatile cache of a disk: for every sector all versions
-//! since the last flush. A power loss may leave any of them on the media.
+//! Volatile cache of a disk: for every sector all versions since the last
+//! flush. A power loss may leave any of them on the media.
 
 use super::media::{Sector, SectorData};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Versions of one sector that are kept; beyond it the oldest is forgotten.
+/// Most versions kept of one sector; beyond it the oldest is dropped.
 const MAX_VERSIONS: usize = 8;
 
 /// Unflushed versions of sectors, oldest first; `None` is a discard.
@@ -15,7 +15,7 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
-    /// Sectors that are not on the media as they were written.
+    /// Returns the number of sectors whose last write is not on the media.
     pub(crate) fn len(&self) -> usize {
         self.sectors.len()
     }
@@ -29,12 +29,13 @@ impl Overlay {
         versions.push(version);
     }
 
-    /// What a reader sees; the outer `None`: look at the media.
+    /// Returns the version that a reader sees; if the outer `Option` is `None`,
+    /// read the media.
     pub(crate) fn latest(&self, sector: Sector) -> Option<Option<&SectorData>> {
         self.sectors.get(&sector)?.last().map(Option::as_ref)
     }
 
-    /// Forgets sectors whose content went to the media by another way.
+    /// Drops sectors whose content was written directly to the media.
     pub(crate) fn forget(&mut self, sectors: Range<Sector>) {
         let known: Vec<Sector> = self.sectors.range(sectors).map(|(sector, _)| *sector).collect();
         for sector in known {
@@ -42,7 +43,7 @@ impl Overlay {
         }
     }
 
-    /// Sectors of the range with their latest versions.
+    /// Returns the sectors of the range with their latest versions.
     pub(crate) fn range(
         &self,
         sectors: Range<Sector>,
@@ -52,15 +53,16 @@ impl Overlay {
             .filter_map(|(sector, versions)| Some((*sector, versions.last()?.as_ref())))
     }
 
-    /// Empties the cache; what is to go to the media.
+    /// Empties the cache and returns the sectors to write to the media.
     pub(crate) fn flush(&mut self) -> impl Iterator<Item = (Sector, Option<SectorData>)> + use<> {
         std::mem::take(&mut self.sectors)
             .into_iter()
             .filter_map(|(sector, mut versions)| Some((sector, versions.pop()?)))
     }
 
-    /// Empties the cache as a power loss does: of every sector, the media get
-    /// one of the versions, or none. The same seed chooses the same.
+    /// Empties the cache as a power loss does: for every sector, one of the
+    /// versions, or none, goes to the media. The same seed makes the same
+    /// choice.
     pub(crate) fn lose(
         &mut self,
         seed: u64,
@@ -73,7 +75,7 @@ impl Overlay {
     }
 }
 
-/// The splitmix64 generator: small, and good enough to choose sectors.
+/// A splitmix64 generator: small, and good enough to choose sectors.
 struct SplitMix(u64);
 
 impl SplitMix {

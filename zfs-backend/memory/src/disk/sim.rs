@@ -1,4 +1,4 @@
-//! The disk itself.
+//! A simulated disk.
 
 use super::builder::SimDiskBuilder;
 use super::media::{Media, SECTOR_BYTES, Sector, SectorData};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_store::block_store::{BlockGeometry, Extent};
 use zgate_store::{BlockStore, Payload, StoreError, StoreFuture, StoreResult};
 
-/// The operations of [`BlockStore`] that can be made to fail.
+/// Operations of [`BlockStore`] that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "each is named after the method it stands for")]
 pub enum DiskOp {
@@ -38,24 +38,26 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     geometry: BlockGeometry,
-    /// The size of what lies below; the geometry follows at `refresh`.
+    /// Size of the simulated device; the geometry follows on `refresh`.
     actual_bytes: u64,
     media: Media,
-    /// Sectors that cannot be read until they are written.
+    /// Sectors that cannot be read until they are written again.
     bad: Vec<Range<Sector>>,
     thin_limit_bytes: Option<u64>,
-    /// Counts power losses and kills: what began before one ends with it.
+    /// Number of power losses and kills so far: an operation that began before
+    /// one fails.
     life: u64,
 }
 
 impl SimDisk {
-    /// A disk of `capacity_bytes` with blocks of 4 KiB and a volatile cache.
+    /// Creates a disk of `capacity_bytes` with blocks of 4 KiB and a volatile
+    /// cache.
     #[must_use]
     pub fn new(capacity_bytes: u64) -> Self {
         Self::builder(capacity_bytes).build()
     }
 
-    /// To decide otherwise.
+    /// Returns a builder, for other properties.
     pub fn builder(capacity_bytes: u64) -> SimDiskBuilder {
         SimDiskBuilder::new(capacity_bytes)
     }
@@ -72,43 +74,43 @@ impl SimDisk {
         Self { shared: Arc::new(Shared { state: Mutex::new(state), faults: Faults::default() }) }
     }
 
-    /// What makes calls fail or wait.
+    /// Returns the faults that can be set for this disk.
     #[must_use]
     pub fn faults(&self) -> Faults<DiskOp> {
         self.shared.faults.clone()
     }
 
-    /// Power fails: of every sector not synced since its last write, one of the
-    /// versions written since, or none, has reached the media. `seed` chooses.
-    /// Calls that are held fail with [`StoreError::Io`].
+    /// Simulates a power loss: of every sector not synced since its last write,
+    /// one of the versions written since, or none, has reached the media.
+    /// `seed` chooses. Held calls fail with [`StoreError::Io`].
     pub fn power_loss(&self, seed: u64) {
         let mut state = self.state();
         state.life += 1;
         state.media.power_loss(seed);
     }
 
-    /// The process that writes dies, the machine stays up: everything written
-    /// is still there, as volatile as before. Calls that are held fail with
-    /// [`StoreError::Io`].
+    /// Simulates the death of the writing process while the machine stays up:
+    /// all written data is still there, as volatile as before. Held calls fail
+    /// with [`StoreError::Io`].
     pub fn kill(&self) {
         self.state().life += 1;
     }
 
-    /// Reads of the range fail with [`StoreError::Io`] until it is written;
-    /// it is widened to whole sectors.
+    /// Makes reads of the range fail with [`StoreError::Io`] until it is
+    /// written; the range is widened to whole sectors.
     pub fn spoil(&self, offset: u64, len: u64) {
         let sectors = offset / SECTOR_BYTES..offset.saturating_add(len).div_ceil(SECTOR_BYTES);
         self.state().bad.push(sectors);
     }
 
-    /// Changes the space there really is, in bytes; `None`: no limit.
+    /// Changes the actual space, in bytes; `None`: no limit.
     pub fn set_thin_limit(&self, bytes: Option<u64>) {
         self.state().thin_limit_bytes = bytes;
     }
 
-    /// Resizes what lies below; what is cut off is lost. The store notices at
-    /// [`BlockStore::refresh`]; until then, accesses beyond a smaller size
-    /// fail with [`StoreError::Io`].
+    /// Resizes the simulated device; data beyond the end is lost. The store
+    /// detects the new size on [`BlockStore::refresh`]; until then, accesses
+    /// beyond a smaller size fail with [`StoreError::Io`].
     pub fn resize(&self, capacity_bytes: u64) {
         let mut state = self.state();
         state.actual_bytes = capacity_bytes / SECTOR_BYTES * SECTOR_BYTES;
@@ -116,13 +118,13 @@ impl SimDisk {
         state.media.cut(end);
     }
 
-    /// Sectors of 512 bytes a power loss may change.
+    /// Returns the number of sectors of 512 bytes that a power loss may change.
     #[must_use]
     pub fn unsynced_sectors(&self) -> usize {
         self.state().media.unsynced()
     }
 
-    /// Space allocated, in bytes.
+    /// Returns the allocated space in bytes.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.state().allocated_bytes()
@@ -132,7 +134,7 @@ impl SimDisk {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one operation: faults, effect, faults.
+    /// Runs one operation: faults before, effect, faults after.
     fn run<'a, T: 'a>(
         &'a self,
         op: DiskOp,
@@ -155,7 +157,8 @@ impl SimDisk {
 }
 
 impl State {
-    /// The sectors of a range that has to be whole sectors of this disk.
+    /// Returns the sectors of a range, which must consist of whole sectors of
+    /// this disk.
     fn sectors(&self, offset: u64, len: u64) -> StoreResult<Range<Sector>> {
         let end = offset.checked_add(len).ok_or(StoreError::BeyondEnd)?;
         if end > self.geometry.capacity_bytes {
@@ -180,7 +183,7 @@ impl State {
         self.media.mapped_blocks(all) * u64::from(self.geometry.physical_block_bytes)
     }
 
-    /// Refuses what thin provisioning has no space for.
+    /// Refuses a write that exceeds the thin limit.
     fn require_space(&self, sectors: &Range<Sector>) -> StoreResult<()> {
         let Some(limit) = self.thin_limit_bytes else { return Ok(()) };
         let more = self.media.blocks_to_map(sectors.clone());
@@ -228,7 +231,7 @@ impl State {
         Ok(())
     }
 
-    /// Writing gives bad sectors a new place.
+    /// Makes written sectors readable again.
     fn heal(&mut self, written: &Range<Sector>) {
         let parts = std::mem::take(&mut self.bad).into_iter().flat_map(|bad| {
             let before = bad.start..bad.end.min(written.start);

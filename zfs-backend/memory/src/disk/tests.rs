@@ -1,4 +1,4 @@
-//! What the disk promises, and what it loses.
+//! Guarantees of the disk, and its losses.
 
 use super::{DiskOp, SimDisk};
 use crate::faults::When;
@@ -110,7 +110,8 @@ fn discarded_blocks_are_gone() {
     write(&disk, BLOCK, 1, 4 * BLOCK as usize).unwrap();
     block_on(disk.sync()).unwrap();
     assert_eq!(disk.allocated_bytes(), 4 * BLOCK);
-    // From the middle of a block: the part reads as zeros, the block stays.
+    // A discard from the middle of a block: the partial block reads as zeros
+    // but stays mapped.
     block_on(disk.discard(BLOCK + 512, 2 * BLOCK)).unwrap();
     let mapped = [(BLOCK, BLOCK, true), (2 * BLOCK, BLOCK, false), (3 * BLOCK, 2 * BLOCK, true)];
     assert_eq!(extents(&disk, BLOCK, 4 * BLOCK, 10), mapped);

@@ -19,7 +19,7 @@ fn attributes_are_set_and_told() {
             btime: None,
         };
         let attr = s.store.setattr(&root(), &node.handle, &changes, None).await.unwrap();
-        // A chown clears set-id bits; the mode asked for is set after it.
+        // A chown clears set-id bits; the requested mode is set afterwards.
         assert_eq!((attr.mode, attr.size), (0o4751, 77));
         assert_eq!(attr.atime, when);
         assert_eq!(attr.mtime.seconds, -5);

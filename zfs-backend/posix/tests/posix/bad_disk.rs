@@ -1,6 +1,6 @@
 //! Disks that are full, broken or rationed, as loop-mounted file systems. Each
 //! test needs root, loop devices and its file system's tools, and passes
-//! without a word where these are missing.
+//! silently where these are missing.
 
 use crate::scene::*;
 use bytes::Bytes;
@@ -63,7 +63,7 @@ pub(crate) fn let_anyone_in(disk: &Disk) {
     std::fs::set_permissions(&disk.at, std::fs::Permissions::from_mode(0o777)).unwrap();
 }
 
-/// Writes until there is an error, a mebibyte at a time.
+/// Writes one MiB after the other until an error occurs.
 async fn fill(store: &impl FileStore, file: &Created, stability: Stability) -> StoreError {
     let data = Bytes::from(vec![7; 1 << 20]);
     for at in 0..256 {
@@ -104,7 +104,7 @@ fn a_full_ext4_says_so_for_data_and_names_and_recovers() {
         store.remove(&root(), &store.root(), b"big", None).await.unwrap();
         drop(big);
         store.remove(&root(), &store.root(), b"n0", None).await.unwrap();
-        // Space comes back when the last descriptor is closed, on a worker.
+        // Space is freed when the last descriptor is closed, on a worker.
         for _ in 0..100 {
             std::thread::sleep(std::time::Duration::from_millis(20));
             let Ok(again) = create(&*store, "again").await else { continue };
@@ -126,7 +126,7 @@ fn what_a_disk_cannot_read_is_an_io_error() {
         let file = create(&*store, "f").await.unwrap();
         let data = Bytes::from(vec![7; 8 << 20]);
         store.write(&file.open, 0, data, Stability::FileSync).await.unwrap();
-        // The disk loses its end, and memory what it had of the file.
+        // Truncate the disk, and drop the page cache of the file.
         std::fs::File::options().write(true).open(&disk.image).unwrap().set_len(1 << 20).unwrap();
         let same = std::fs::File::open(disk.at.join("f")).unwrap();
         rustix::fs::fadvise(&same, 0, None, Advice::DontNeed).unwrap();
@@ -142,7 +142,7 @@ fn what_a_disk_cannot_write_fails_the_commit() {
     let dir = tempfile::tempdir().unwrap();
     let small = dir.path().join("small");
     std::fs::create_dir(&small).unwrap();
-    // The image promises more than the memory file system below it holds.
+    // The image is larger than the tmpfs it lies on.
     if !run("mount", &["-t", "tmpfs", "-o", "size=8m", "none", small.to_str().unwrap()]) {
         return;
     }
@@ -153,7 +153,7 @@ fn what_a_disk_cannot_write_fails_the_commit() {
             let file = create(&*store, "f").await.unwrap();
             let data = Bytes::from(vec![7; 16 << 20]);
             store.write(&file.open, 0, data.clone(), Stability::Unstable).await.unwrap();
-            // Loop devices pass on why they could not write.
+            // Loop devices pass on the reason of a failed write.
             let lost = [StoreError::Io, StoreError::NoSpace];
             assert!(lost.contains(&error_of(store.commit(&file.open).await)));
             let stable = store.write(&file.open, 16 << 20, data, Stability::FileSync).await;
@@ -163,8 +163,8 @@ fn what_a_disk_cannot_write_fails_the_commit() {
     run("umount", &["-l", small.to_str().unwrap()]);
 }
 
-/// The kernel tells a lost write once by one descriptor. Whoever is told, the
-/// count says it to all.
+/// The kernel reports a lost write once per descriptor. The loss counter
+/// reports it to all callers.
 #[test]
 fn every_lost_write_is_counted_whoever_is_told() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Bytes: reading, writing, space, holes, copies.
+//! File data: reads, writes, space, holes, copies.
 
 use crate::scene::*;
 use bytes::Bytes;
@@ -153,8 +153,8 @@ fn truncation_and_growth() {
     });
 }
 
-/// Whatever goes past the cache, the bytes are those that were written, also
-/// around the end and where another program writes through the cache.
+/// Reads that bypass the cache return the written bytes, also at the end of the
+/// file and while another program writes through the cache.
 #[test]
 fn reads_past_the_cache_are_the_same_bytes() {
     for direct_io in [DirectIo::Auto, DirectIo::Always, DirectIo::Never] {
@@ -173,7 +173,7 @@ fn reads_past_the_cache_are_the_same_bytes() {
                 assert_eq!(bytes, data[offset..end], "{direct_io:?} {offset} {len}");
                 assert_eq!(read.eof, offset + len >= data.len());
             };
-            // Else `auto` leaves a small file to the cache.
+            // Otherwise `auto` reads a small file through the cache.
             store.advise(&file, 0, 0, Advice::NoReuse).await.unwrap();
             for offset in (0..data.len()).step_by(1 << 20) {
                 read(offset, 1 << 20).await;

@@ -1,4 +1,4 @@
-//! What handles survive and what they must not reach.
+//! Lifetime of handles, and objects they must not reach.
 
 use crate::scene::*;
 use zgate_posix::{HandleMode, PosixOptions, PosixStore};
@@ -105,7 +105,7 @@ fn nothing_outside_the_export_is_reached() {
         assert!(narrow.getattr(&file.handle).await.is_ok());
         assert!(narrow.lookup_parent(&root(), &narrow.root()).await.is_err());
 
-        // A directory somebody moves out of the export does not lead there.
+        // A handle must not reach a directory that was moved out of the export.
         let moved = narrow.lookup(&root(), &narrow.root(), b"in").await.unwrap();
         std::fs::rename(outer.path().join("export/in"), outer.path().join("out")).unwrap();
         let above = narrow.lookup_parent(&root(), &moved.handle).await;

@@ -1,6 +1,6 @@
-//! A disk that does not answer, as a frozen loop-mounted file system: calls that
-//! change it do not return until it is thawed. Needs root, loop devices and
-//! ext4's tools, and passes without a word where these are missing.
+//! A disk that does not answer, as a frozen loop-mounted file system: calls
+//! that change it do not return until it is thawed. Needs root, loop devices
+//! and ext4's tools, and passes silently where these are missing.
 
 use crate::bad_disk::{Disk, EXT4, let_anyone_in, run};
 use crate::scene::*;
@@ -15,12 +15,12 @@ use zgate_posix::{PosixOptions, PosixStore};
 use zgate_store::file_store::{CreateMode, NewNode, Stability};
 use zgate_store::{BufferPool, FileStore, SetAttr};
 
-/// Workers of a store here.
+/// Workers per store in these tests.
 const WORKERS: usize = 2;
-/// A store that is not held up answers sooner than this by far.
+/// Time limit far above the response time of a store that does not hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Thaws what it froze, or nothing could be unmounted.
+/// Thaws the file system when dropped, so that it can be unmounted.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -57,7 +57,7 @@ fn a_file_system_that_hangs_stops_no_other() {
     let options = || PosixOptions::new(engine.clone(), BufferPool::new(16 << 20));
     let hung = PosixStore::open(&disk.at, options()).unwrap();
     let sound = PosixStore::open(sound_dir.path(), options()).unwrap();
-    // The directory is on another file system, and so is what is mounted in it.
+    // The directory is on another file system, and so is its child mount.
     let above = PosixStore::open(dir.path(), options()).unwrap();
     block_on(async {
         let mode = SetAttr { mode: Some(0o644), ..SetAttr::default() };
@@ -91,7 +91,7 @@ fn a_file_system_that_hangs_stops_no_other() {
     });
 }
 
-/// Calls of every kind of worker.
+/// Makes calls that use every kind of worker.
 async fn use_it(store: &Arc<PosixStore>, name: &str) {
     let mode = SetAttr { mode: Some(0o644), ..SetAttr::default() };
     let (who, top) = (root(), store.root());

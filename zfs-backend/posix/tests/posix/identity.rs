@@ -1,4 +1,4 @@
-//! Several callers: what the kernel lets each of them do. Needs root.
+//! Several callers, each limited by the kernel's permission checks. Needs root.
 
 use crate::scene::*;
 use bytes::Bytes;
@@ -72,7 +72,7 @@ fn others_are_kept_out() {
         assert!(!mask.read && !mask.write && !mask.execute);
         let mask = s.store.access(&alice, h).await.unwrap();
         assert!(mask.read && mask.write && !mask.execute);
-        // Listing needs r, attributes need x.
+        // Listing needs read permission, attributes need search permission.
         s.store.setattr(&alice, &dir.handle, &mode(0o744), None).await.unwrap();
         let page = s.store.readdir(&bob, &dir.handle, 0, 10, true).await.unwrap();
         assert_eq!(page.entries[0].node, Err(StoreError::AccessDenied));
@@ -88,7 +88,7 @@ fn the_owner_and_stateless_opens() {
         let (alice, bob) = (user(1001, 2001), user(1002, 2002));
         let made = s.create_as(&alice, &s.root(), "f", 0o000).await.unwrap();
         let h = made.node.handle;
-        // The creator's descriptor works whatever the mode.
+        // The creator's descriptor works regardless of the mode.
         s.write(made.open.as_ref().unwrap(), 0, b"data").await;
         assert_eq!(error_of(s.store.open(&alice, &h, READ_WRITE).await), StoreError::AccessDenied);
         let stateless = OpenAccess { stateless: true, ..READ_WRITE };
@@ -97,7 +97,7 @@ fn the_owner_and_stateless_opens() {
         assert_eq!(error_of(s.store.open(&bob, &h, stateless).await), StoreError::AccessDenied);
         let cut = SetAttr { size: Some(1), ..SetAttr::default() };
         assert_eq!(s.store.setattr(&alice, &h, &cut, None).await.unwrap().size, 1);
-        // A program may be read by who may execute it.
+        // A program may be read by a caller who may execute it.
         s.store.setattr(&alice, &h, &mode(0o711), None).await.unwrap();
         let read = OpenAccess { read: true, write: false, stateless: true };
         assert!(s.store.open(&bob, &h, read).await.is_ok());
@@ -135,7 +135,8 @@ fn sticky_directories_and_existing_names() {
         let gone = s.store.remove(&bob, &s.root(), b"f", None).await;
         assert!(matches!(error_of(gone), StoreError::NotPermitted | StoreError::AccessDenied));
         s.store.setattr(&root(), &s.root(), &mode(0o755), None).await.unwrap();
-        // A name that is there can be opened where none can be made.
+        // An existing file can be opened in a directory where none can be
+        // created.
         let found = s
             .store
             .create_file(&bob, &s.root(), b"f", CreateMode::Unchecked, &SetAttr::default())

@@ -1,11 +1,11 @@
-//! What READDIR remembers is never older than what clients did.
+//! READDIR's cache is never older than the last change by a client.
 
 use crate::scene::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zgate_store::{Attr, FileStore, NodeHandle, SetAttr, SetTime, StoreError, Timestamp};
 
-/// Longer than anything is remembered.
+/// Longer than the cache is valid.
 const LIFE: Duration = Duration::from_millis(1100);
 
 async fn attrs(s: &Scene, dir: &NodeHandle) -> BTreeMap<String, Attr> {

@@ -1,7 +1,7 @@
 //! The whole store trait against a real directory, in both handle modes and,
 //! as root, under several identities.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
 mod attributes;
 mod bad_disk;

@@ -61,7 +61,7 @@ fn child_mounts_are_crossed_both_ways() {
                 let again = open_store(dir.path(), mode);
                 assert_eq!(again.getattr(&f.handle).await.unwrap().fileid, f.attr.fileid);
             }
-            // After an unmount the handles name nothing.
+            // After an unmount the handles are stale.
             store.release();
             drop(small);
             std::thread::sleep(std::time::Duration::from_millis(300));

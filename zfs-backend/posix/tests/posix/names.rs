@@ -1,4 +1,4 @@
-//! Creating, finding, renaming, linking and removing.
+//! Creation, lookup, renaming, linking and removal of names.
 
 use crate::scene::*;
 use zgate_store::file_store::{CreateMode, NewNode};
@@ -165,7 +165,7 @@ fn renaming_keeps_handles_and_numbers() {
         let parent = s.store.lookup_parent(&root(), &inner.handle).await.unwrap();
         assert_eq!(parent.handle, two.handle);
 
-        // Onto another object: the other one goes.
+        // Renaming onto another object replaces it.
         let (victim, victim_open) = s.file("victim").await;
         drop(victim_open);
         let (mover, _open) = s.file("mover").await;
@@ -198,7 +198,7 @@ fn hard_links() {
         let dir = s.mkdir(&s.root(), "d").await;
         let linked = s.store.link(&root(), &dir.handle, &s.root(), b"e").await;
         assert_eq!(error_of(linked), StoreError::IsDirectory);
-        // One name goes, the handle stays.
+        // One name is removed, the handle stays valid.
         s.store.remove(&root(), &s.root(), b"b", None).await.unwrap();
         s.store.release();
         assert_eq!(s.store.getattr(&file.handle).await.unwrap().nlink, 1);

@@ -1,4 +1,4 @@
-//! A store over a scratch directory, and short ways to use it.
+//! A store over a scratch directory, with short methods for tests.
 
 use std::future::Future;
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,6 @@
-//! Set-id bits of files that change: decided at each change, by who makes it.
-//! The mode may have changed since the file was opened, through the store or
-//! beside it.
+//! Set-id bits of files that change: each change is decided by its caller's
+//! rights. The mode may have changed since the file was opened, through the
+//! store or by another program.
 
 use crate::scene::{READ, READ_WRITE, Scene, in_both_modes, is_root, mode, open_store, root, user};
 use bytes::Bytes;
@@ -10,8 +10,8 @@ use zgate_posix::HandleMode;
 use zgate_store::file_store::{CreateMode, OpenFile, Stability};
 use zgate_store::{Caller, FileStore, NodeHandle, SetAttr, StoreError};
 
-/// A program with both bits, and what is left of its mode after a change by
-/// somebody without the right to keep them.
+/// A program with both bits, and its mode after a change by a caller without
+/// the right to keep them.
 const SET: u32 = 0o6777;
 const CLEARED: u32 = 0o777;
 
@@ -134,7 +134,7 @@ fn ones_own_new_file_is_no_exception() {
         assert_eq!(made.node.attr.mode, SET);
         s.write(&made.open.unwrap(), 0, b"x").await;
         assert_eq!(s.mode_of(&made.node.handle).await, CLEARED);
-        // An exclusive creation that is sent again finds its file and opens it.
+        // A retransmitted exclusive create finds its file and opens it.
         let create = async || {
             let (how, attrs) = (CreateMode::Exclusive([3; 8]), mode(SET));
             s.store.create_file(&bob, &s.root(), b"again", how, &attrs).await.unwrap()
@@ -161,8 +161,8 @@ fn roots_changes_keep_the_bits() {
             s.write(&file, 0, &[1; 8192]).await;
             s.store.setattr(&root(), &node.handle, &mode(SET), None).await.unwrap();
             for _ in 0..8 {
-                // Workers that have just written for somebody else are among
-                // those that write now.
+                // Some of the workers that write now have just written for
+                // another caller.
                 s.write(&other, 0, b"x").await;
                 s.change(&root(), &file, &node.handle, how).await;
             }

@@ -154,7 +154,7 @@ class ZgateCopier(CopierInterface):
                 target[at : at + len(piece)].copy_(source)
                 at += len(piece)
         if at != end - self._base:
-            raise ValueError(f"{self.metadata.src}: it ends at byte {at + self._base}, not {end}")
+            raise ValueError(f"{self.metadata.src}: the file ends at byte {at + self._base}, not {end}")
 
     def wait_io(
         self, gbuf: Any, dtype: DType = DType.AUTO, noalign: bool = False, owner: Any = None

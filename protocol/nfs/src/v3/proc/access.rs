@@ -1,55 +1,15 @@
 //! ACCESS (RFC 1813 §3.3.4).
 
-use super::Procedure;
+use super::Rule;
 use crate::v3::cx::{Cx, Object};
-use crate::v3::wire::{Attributes, Fh3, Status};
+use zgate_nfs_wire::v3::proc::Access;
+use zgate_nfs_wire::v3::proc::access::{
+    Args, DELETE, EXECUTE, EXTEND, Granted, LOOKUP, MODIFY, READ,
+};
+use zgate_nfs_wire::v3::{Attributes, Status};
 use zgate_store::attr::{Attr, FileKind};
 
-/// The procedure.
-#[derive(Debug)]
-pub struct Access;
-
-/// ACCESS3_READ.
-pub const READ: u32 = 0x01;
-/// ACCESS3_LOOKUP.
-pub const LOOKUP: u32 = 0x02;
-/// ACCESS3_MODIFY.
-pub const MODIFY: u32 = 0x04;
-/// ACCESS3_EXTEND.
-pub const EXTEND: u32 = 0x08;
-/// ACCESS3_DELETE.
-pub const DELETE: u32 = 0x10;
-/// ACCESS3_EXECUTE.
-pub const EXECUTE: u32 = 0x20;
-
-zgate_xdr::xdr_struct! {
-    /// ACCESS3args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// The object.
-        pub object: Fh3,
-        /// Rights asked about.
-        pub access: u32,
-    }
-}
-
-zgate_xdr::xdr_struct! {
-    /// ACCESS3resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Granted {
-        /// Attributes of the object.
-        pub attributes: Option<Attributes>,
-        /// Rights the caller has among those asked about.
-        pub access: u32,
-    }
-}
-
-impl Procedure for Access {
-    const NUMBER: u32 = 4;
-    type Args = Args;
-    type Ok = Granted;
-    type Fail = Option<Attributes>;
-
+impl Rule for Access {
     async fn run(
         cx: &Cx<'_>,
         args: Args,

@@ -1,47 +1,18 @@
-//! COMMIT (RFC 1813 §3.3.21). The whole file is committed, whatever the range.
+//! COMMIT (RFC 1813 §3.3.21). The whole file is committed, regardless of the
+//! range.
 
-use super::Procedure;
+use super::Rule;
 use crate::v3::cx::{Cx, Object};
-use crate::v3::wire::{Fh3, Status, WccData};
+use zgate_nfs_wire::v3::proc::Commit;
+use zgate_nfs_wire::v3::proc::commit::{Args, Committed};
+use zgate_nfs_wire::v3::{Status, WccData};
 
-/// The procedure.
-#[derive(Debug)]
-pub struct Commit;
-
-zgate_xdr::xdr_struct! {
-    /// COMMIT3args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// The file.
-        pub file: Fh3,
-        /// First byte.
-        pub offset: u64,
-        /// Bytes; 0: to the end.
-        pub count: u32,
-    }
-}
-
-zgate_xdr::xdr_struct! {
-    /// COMMIT3resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Committed {
-        /// The file.
-        pub wcc: WccData,
-        /// Differs from the one of a WRITE whose data may have been lost.
-        pub verifier: [u8; 8],
-    }
-}
-
-impl Procedure for Commit {
-    const NUMBER: u32 = 21;
-    type Args = Args;
-    type Ok = Committed;
-    type Fail = WccData;
-
+impl Rule for Commit {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Committed, Status> {
         let object = cx.enter_writable(&args.file)?;
         let committed = commit(&object).await;
-        // Afterwards: what another's sync was told meanwhile counts as well.
+        // Read after the sync: an error reported to another sync in the
+        // meantime counts as well.
         let verifier = cx.server.write_verifier.of(object.store());
         *fail = object.wcc_after().await;
         committed?;
@@ -58,13 +29,13 @@ async fn commit(object: &Object) -> Result<(), Status> {
 mod tests {
     use super::*;
     use crate::namespace::StableNames;
-    use crate::v3::proc::create::{self, Create, How};
     use crate::v3::proc::rig::Rig;
-    use crate::v3::proc::write::{self, Write};
-    use crate::v3::wire::{DirOp, Name3, StableHow};
     use bytes::Bytes;
     use std::sync::Arc;
     use zgate_memory::{FileOp, MemoryStore};
+    use zgate_nfs_wire::v3::proc::create::{self, How};
+    use zgate_nfs_wire::v3::proc::{Create, Write, write};
+    use zgate_nfs_wire::v3::{DirOp, Fh3, Name3, StableHow};
     use zgate_store::StoreError;
 
     fn write(rig: &Rig, file: &Fh3, stable: StableHow) -> Result<[u8; 8], Status> {
@@ -73,8 +44,8 @@ mod tests {
         rig.call::<Write>(&args).map(|written| written.verifier).map_err(|failed| failed.0)
     }
 
-    /// The kernel tells a lost write once: to a COMMIT, a stable WRITE, or the
-    /// sync of a name. Whoever else wrote learns by the verifier.
+    /// The kernel reports a lost write once: to a COMMIT, a stable WRITE, or
+    /// the sync of a name. All other writers learn of it by the verifier.
     #[test]
     fn a_lost_write_changes_the_verifier_whoever_was_told() {
         let memory = MemoryStore::builder().root_mode(0o777).build();
@@ -89,7 +60,7 @@ mod tests {
             (FileOp::SyncObjects, &|| {
                 let args = create::Args {
                     place: DirOp { dir: rig.root(), name: Name3::from(&b"g"[..]) },
-                    how: How::Guarded(crate::v3::wire::SetAttributes::default()),
+                    how: How::Guarded(zgate_nfs_wire::v3::SetAttributes::default()),
                 };
                 rig.call::<Create>(&args).unwrap_err().0
             }),

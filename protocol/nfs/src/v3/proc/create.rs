@@ -1,75 +1,15 @@
 //! CREATE (RFC 1813 §3.3.8).
 
-use super::Procedure;
+use super::Rule;
 use crate::v3::cx::{Cx, Object};
 use crate::v3::guard::Change;
-use crate::v3::wire::{Created, DirOp, SetAttributes, Status, WccData};
+use zgate_nfs_wire::v3::proc::Create;
+use zgate_nfs_wire::v3::proc::create::{Args, How};
+use zgate_nfs_wire::v3::{Created, Status, WccData};
 use zgate_store::attr::{FileKind, SetAttr};
 use zgate_store::file_store::{CreateMode, CreatedFile};
-use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 
-/// The procedure.
-#[derive(Debug)]
-pub struct Create;
-
-/// createhow3.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum How {
-    /// UNCHECKED: an existing file will do.
-    Unchecked(SetAttributes),
-    /// GUARDED: the name must be new.
-    Guarded(SetAttributes),
-    /// EXCLUSIVE: new, or made by the same call before.
-    Exclusive([u8; 8]),
-}
-
-impl Encode for How {
-    fn encode(&self, e: &mut Encoder) {
-        match self {
-            Self::Unchecked(attributes) => {
-                e.u32(0);
-                attributes.encode(e);
-            }
-            Self::Guarded(attributes) => {
-                e.u32(1);
-                attributes.encode(e);
-            }
-            Self::Exclusive(verifier) => {
-                e.u32(2);
-                verifier.encode(e);
-            }
-        }
-    }
-}
-
-impl Decode for How {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        match d.u32()? {
-            0 => SetAttributes::decode(d).map(Self::Unchecked),
-            1 => SetAttributes::decode(d).map(Self::Guarded),
-            2 => Decode::decode(d).map(Self::Exclusive),
-            _ => Err(XdrError::BadValue),
-        }
-    }
-}
-
-zgate_xdr::xdr_struct! {
-    /// CREATE3args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Where.
-        pub place: DirOp,
-        /// How.
-        pub how: How,
-    }
-}
-
-impl Procedure for Create {
-    const NUMBER: u32 = 8;
-    type Args = Args;
-    type Ok = Created;
-    type Fail = WccData;
-
+impl Rule for Create {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Created, Status> {
         let dir = cx.enter_writable(&args.place.dir)?;
         let file = create(cx, &dir, &args, fail).await?;
@@ -112,7 +52,9 @@ async fn create(
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
-    use crate::v3::wire::{Fh3, Name3};
+    use zgate_nfs_wire::v3::DirOp;
+    use zgate_nfs_wire::v3::SetAttributes;
+    use zgate_nfs_wire::v3::{Fh3, Name3};
 
     fn create(rig: &Rig, name: &str, how: How) -> Result<Fh3, Status> {
         let place = DirOp { dir: rig.root(), name: Name3::from(name.as_bytes()) };

@@ -1,18 +1,13 @@
 //! FSINFO (RFC 1813 §3.3.19).
 
-use super::Procedure;
+use super::Rule;
 use crate::limits::{MAX_READDIR_BYTES, MAX_TRANSFER_BYTES};
 use crate::v3::cx::Cx;
-use crate::v3::wire::{Attributes, Fh3, NfsTime, Status};
+use zgate_nfs_wire::v3::proc::FsInfo;
+use zgate_nfs_wire::v3::proc::fsinfo::{Info, PROPERTIES};
+use zgate_nfs_wire::v3::{Attributes, Fh3, NfsTime, Status};
 
-/// The procedure.
-#[derive(Debug)]
-pub struct FsInfo;
-
-/// FSF3_LINK | FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME.
-pub const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
-
-/// Least suggested multiple of transfer sizes, in bytes: a page.
+/// Least suggested multiple of transfer sizes, in bytes: one page.
 const LEAST_MULTIPLE_BYTES: u32 = 4096;
 
 /// Suggested size of a directory reply, in bytes.
@@ -20,41 +15,7 @@ const DIRECTORY_BYTES: u32 = 64 << 10;
 
 const _: () = assert!(DIRECTORY_BYTES <= MAX_READDIR_BYTES);
 
-zgate_xdr::xdr_struct! {
-    /// FSINFO3resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Info {
-        /// Attributes of the object.
-        pub attributes: Option<Attributes>,
-        /// Largest READ.
-        pub read_max: u32,
-        /// Best READ.
-        pub read_preferred: u32,
-        /// Multiple for READ.
-        pub read_multiple: u32,
-        /// Largest WRITE.
-        pub write_max: u32,
-        /// Best WRITE.
-        pub write_preferred: u32,
-        /// Multiple for WRITE.
-        pub write_multiple: u32,
-        /// Best READDIR.
-        pub readdir_preferred: u32,
-        /// Largest file.
-        pub max_file_bytes: u64,
-        /// Precision of times.
-        pub time_delta: NfsTime,
-        /// What the file system can do.
-        pub properties: u32,
-    }
-}
-
-impl Procedure for FsInfo {
-    const NUMBER: u32 = 19;
-    type Args = Fh3;
-    type Ok = Info;
-    type Fail = Option<Attributes>;
-
+impl Rule for FsInfo {
     async fn run(cx: &Cx<'_>, fh: Fh3, _: &mut Option<Attributes>) -> Result<Info, Status> {
         let object = cx.enter(&fh)?;
         let attr = object.store().getattr(&object.node).await?;
@@ -77,8 +38,8 @@ impl Procedure for FsInfo {
     }
 }
 
-/// Whole records where the file system has them: a write of less than one
-/// reads the rest of it first.
+/// Whole records, if the file system has them: a smaller write must first read
+/// the rest of the record.
 fn multiple(preferred_io_bytes: u64, transfer_bytes: u32) -> u32 {
     let most = transfer_bytes.max(LEAST_MULTIPLE_BYTES);
     match u32::try_from(preferred_io_bytes) {

@@ -1,19 +1,11 @@
 //! GETATTR (RFC 1813 §3.3.1).
 
-use super::Procedure;
+use super::Rule;
 use crate::v3::cx::Cx;
-use crate::v3::wire::{Attributes, Fh3, Status};
+use zgate_nfs_wire::v3::proc::GetAttr;
+use zgate_nfs_wire::v3::{Attributes, Fh3, Status};
 
-/// The procedure.
-#[derive(Debug)]
-pub struct GetAttr;
-
-impl Procedure for GetAttr {
-    const NUMBER: u32 = 1;
-    type Args = Fh3;
-    type Ok = Attributes;
-    type Fail = ();
-
+impl Rule for GetAttr {
     async fn run(cx: &Cx<'_>, fh: Fh3, _: &mut ()) -> Result<Attributes, Status> {
         let object = cx.enter(&fh)?;
         let attr = object.store().getattr(&object.node).await?;
@@ -26,7 +18,7 @@ mod tests {
     use super::*;
     use crate::namespace::{Place, PseudoId};
     use crate::v3::proc::rig::Rig;
-    use crate::v3::wire::FileType;
+    use zgate_nfs_wire::v3::FileType;
 
     #[test]
     fn the_root_is_a_directory_and_rubbish_no_handle() {

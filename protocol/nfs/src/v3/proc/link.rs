@@ -1,42 +1,13 @@
 //! LINK (RFC 1813 §3.3.15).
 
-use super::Procedure;
+use super::Rule;
 use crate::v3::cx::Cx;
 use crate::v3::guard::Change;
-use crate::v3::wire::{Attributes, DirOp, Fh3, Status, WccData};
+use zgate_nfs_wire::v3::Status;
+use zgate_nfs_wire::v3::proc::Link;
+use zgate_nfs_wire::v3::proc::link::{Args, Linked};
 
-/// The procedure.
-#[derive(Debug)]
-pub struct Link;
-
-zgate_xdr::xdr_struct! {
-    /// LINK3args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// What.
-        pub file: Fh3,
-        /// Its new name.
-        pub link: DirOp,
-    }
-}
-
-zgate_xdr::xdr_struct! {
-    /// LINK3resok and LINK3resfail.
-    #[derive(Clone, Debug, Default, PartialEq, Eq)]
-    pub struct Linked {
-        /// The object.
-        pub attributes: Option<Attributes>,
-        /// The directory of the new name.
-        pub dir_wcc: WccData,
-    }
-}
-
-impl Procedure for Link {
-    const NUMBER: u32 = 15;
-    type Args = Args;
-    type Ok = Linked;
-    type Fail = Linked;
-
+impl Rule for Link {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut Linked) -> Result<Linked, Status> {
         let file = cx.enter_writable(&args.file)?;
         let dir = cx.enter_writable(&args.link.dir)?;
@@ -60,7 +31,8 @@ impl Procedure for Link {
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
-    use crate::v3::wire::Name3;
+    use zgate_nfs_wire::v3::DirOp;
+    use zgate_nfs_wire::v3::Name3;
 
     #[test]
     fn one_file_has_two_names() {

@@ -1,35 +1,15 @@
 //! LOOKUP (RFC 1813 §3.3.3).
 
-use super::Procedure;
-use crate::v3::cx::{Cx, NameKind, Object};
-use crate::v3::wire::{Attributes, DirOp, Fh3, Name3, Status};
+use super::Rule;
+use crate::v3::cx::{Cx, Object};
+use zgate_nfs_wire::v3::proc::Lookup;
+use zgate_nfs_wire::v3::proc::lookup::Found;
+use zgate_nfs_wire::v3::{Attributes, DirOp, Name3, NameKind, Status};
 use zgate_store::StoreError;
 use zgate_store::attr::FileKind;
 use zgate_store::file_store::Node;
 
-/// The procedure.
-#[derive(Debug)]
-pub struct Lookup;
-
-zgate_xdr::xdr_struct! {
-    /// LOOKUP3resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Found {
-        /// Handle of the object.
-        pub fh: Fh3,
-        /// Its attributes.
-        pub attributes: Option<Attributes>,
-        /// The directory's attributes.
-        pub dir_attributes: Option<Attributes>,
-    }
-}
-
-impl Procedure for Lookup {
-    const NUMBER: u32 = 3;
-    type Args = DirOp;
-    type Ok = Found;
-    type Fail = Option<Attributes>;
-
+impl Rule for Lookup {
     async fn run(cx: &Cx<'_>, args: DirOp, fail: &mut Option<Attributes>) -> Result<Found, Status> {
         let dir = cx.enter(&args.dir)?;
         let found = find(&dir, &args.name).await;
@@ -72,6 +52,7 @@ pub(in crate::v3) async fn parent(dir: &Object) -> Result<Node, Status> {
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
+    use zgate_nfs_wire::v3::Fh3;
 
     #[test]
     fn names_dot_and_dot_dot_lead_where_they_should() {

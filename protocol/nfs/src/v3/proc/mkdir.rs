@@ -1,39 +1,21 @@
-//! MKDIR (RFC 1813 §3.3.9), and what all procedures share that create
+//! MKDIR (RFC 1813 §3.3.9), and code shared by all procedures that create
 //! something other than a regular file.
 
-use super::Procedure;
+use super::Rule;
 use crate::v3::cx::Cx;
 use crate::v3::guard::Change;
-use crate::v3::wire::{Created, DirOp, SetAttributes, Status, WccData};
+use zgate_nfs_wire::v3::proc::MkDir;
+use zgate_nfs_wire::v3::proc::mkdir::Args;
+use zgate_nfs_wire::v3::{Created, DirOp, SetAttributes, Status, WccData};
 use zgate_store::file_store::NewNode;
 
-/// The procedure.
-#[derive(Debug)]
-pub struct MkDir;
-
-zgate_xdr::xdr_struct! {
-    /// MKDIR3args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Where.
-        pub place: DirOp,
-        /// Initial attributes.
-        pub attributes: SetAttributes,
-    }
-}
-
-impl Procedure for MkDir {
-    const NUMBER: u32 = 9;
-    type Args = Args;
-    type Ok = Created;
-    type Fail = WccData;
-
+impl Rule for MkDir {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Created, Status> {
         create_node(cx, &args.place, &NewNode::Directory, &args.attributes, fail).await
     }
 }
 
-/// Creates a node of any kind but a regular file.
+/// Creates a node of any type except a regular file.
 pub(super) async fn create_node(
     cx: &Cx<'_>,
     place: &DirOp,
@@ -44,7 +26,7 @@ pub(super) async fn create_node(
     let dir = cx.enter_writable(&place.dir)?;
     let name = place.name.to_create()?;
     let mut attrs = attributes.to_set_attr()?;
-    // Only a regular file has a length to set.
+    // Only a regular file has a size to set.
     attrs.size = None;
     let _entries = cx.before_change(&dir, dir.node, Change::Entries).await?;
     let before = dir.before().await;
@@ -62,7 +44,7 @@ pub(super) async fn create_node(
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
-    use crate::v3::wire::{FileType, Name3};
+    use zgate_nfs_wire::v3::{FileType, Name3};
 
     #[test]
     fn a_directory_is_made_once() {

@@ -1,4 +1,5 @@
-//! The procedures, one file each: arguments, result, rule, tests.
+//! Implementations of the procedures, one file each, with their tests.
+//! Arguments and results are in `zgate_nfs_wire::v3::proc`.
 
 pub mod access;
 pub mod commit;
@@ -28,22 +29,13 @@ pub(crate) mod rig;
 
 use super::cx::Cx;
 use super::guard::LocalBox;
-use super::wire::Status;
+use zgate_nfs_wire::v3::{Procedure, Status};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 
-/// A procedure whose result begins with a status: all but NULL.
-pub trait Procedure {
-    /// Its number.
-    const NUMBER: u32;
-    /// What it takes.
-    type Args: Decode + Encode + 'static;
-    /// What follows NFS3_OK.
-    type Ok: Decode + Encode;
-    /// What follows any other status.
-    type Fail: Decode + Encode + Default;
-
-    /// Runs it. `fail` is what is sent when it does not succeed; it is filled
-    /// in as soon as it is known.
+/// Server implementation of a procedure.
+pub trait Rule: Procedure {
+    /// Runs the procedure. `fail` is the result for an error; it is filled in
+    /// as soon as its parts are known.
     fn run(
         cx: &Cx<'_>,
         args: Self::Args,
@@ -51,9 +43,9 @@ pub trait Procedure {
     ) -> impl Future<Output = Result<Self::Ok, Status>>;
 }
 
-/// Reads a procedure's arguments; the work returned runs it and writes the
+/// Reads a procedure's arguments; the returned future runs it and writes the
 /// result.
-pub(super) fn run<'a, P: Procedure>(
+pub(super) fn run<'a, P: Rule>(
     cx: &'a Cx<'a>,
     d: &mut Decoder<'_>,
     e: &'a mut Encoder,
@@ -67,7 +59,7 @@ pub(super) fn run<'a, P: Procedure>(
                 ok.encode(e);
             }
             Err(status) => {
-                debug_assert_ne!(status, Status::Ok, "a failure says why");
+                debug_assert_ne!(status, Status::Ok, "a failure has a status other than OK");
                 status.encode(e);
                 fail.encode(e);
             }

@@ -1,4 +1,4 @@
-//! NULL (RFC 1813 §3.3.0): answers, to show that somebody is there.
+//! NULL (RFC 1813 §3.3.0): answers to show that the server is reachable.
 
 use crate::v3::cx::Cx;
 use crate::v3::guard::LocalBox;

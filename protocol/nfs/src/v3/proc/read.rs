@@ -1,70 +1,16 @@
 //! READ (RFC 1813 §3.3.6).
 
-use super::Procedure;
+use super::Rule;
 use crate::limits::MAX_TRANSFER_BYTES;
 use crate::v3::cx::{Cx, Object};
-use crate::v3::wire::{Attributes, Fh3, Status};
 use bytes::Bytes;
+use zgate_nfs_wire::v3::proc::Read;
+use zgate_nfs_wire::v3::proc::read::{Args, Data};
+use zgate_nfs_wire::v3::{Attributes, Status};
 use zgate_store::Payload;
 use zgate_store::file_store::{ReadData, ReadHow};
-use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 
-/// The procedure.
-#[derive(Debug)]
-pub struct Read;
-
-zgate_xdr::xdr_struct! {
-    /// READ3args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// The file.
-        pub file: Fh3,
-        /// First byte.
-        pub offset: u64,
-        /// Most bytes.
-        pub count: u32,
-    }
-}
-
-/// READ3resok.
-#[derive(Clone, Debug)]
-pub struct Data {
-    /// Attributes of the file.
-    pub attributes: Option<Attributes>,
-    /// Whether the data reaches the end.
-    pub eof: bool,
-    /// The data.
-    pub data: Payload,
-}
-
-impl Encode for Data {
-    fn encode(&self, e: &mut Encoder) {
-        self.attributes.encode(e);
-        e.u32(self.data.len() as u32);
-        self.eof.encode(e);
-        e.direct_bulk(self.data.clone());
-    }
-}
-
-impl Decode for Data {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        let attributes = Decode::decode(d)?;
-        let count = d.u32()? as usize;
-        let eof = bool::decode(d)?;
-        let data = d.bulk(MAX_TRANSFER_BYTES)?;
-        if data.len() != count {
-            return Err(XdrError::BadValue);
-        }
-        Ok(Self { attributes, eof, data: Payload::Bytes(data) })
-    }
-}
-
-impl Procedure for Read {
-    const NUMBER: u32 = 6;
-    type Args = Args;
-    type Ok = Data;
-    type Fail = Option<Attributes>;
-
+impl Rule for Read {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut Option<Attributes>) -> Result<Data, Status> {
         let object = cx.enter(&args.file)?;
         let read = read(cx, &object, &args).await;
@@ -77,7 +23,7 @@ impl Procedure for Read {
 async fn read(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<ReadData, Status> {
     cx.before_read(object).await?;
     let open = object.open(true, false).await?;
-    // What no file can hold lies beyond the end of each.
+    // An offset that no file can have is beyond the end of every file.
     if args.offset >= i64::MAX as u64 {
         return Ok(ReadData { data: Payload::Bytes(Bytes::new()), eof: true });
     }
@@ -91,6 +37,7 @@ async fn read(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<ReadData, Sta
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
+    use zgate_nfs_wire::v3::Fh3;
 
     fn read(rig: &Rig, file: &Fh3, offset: u64, count: u32) -> (Vec<u8>, bool) {
         let args = Args { file: file.clone(), offset, count };

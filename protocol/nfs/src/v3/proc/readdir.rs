@@ -1,92 +1,13 @@
 //! READDIR (RFC 1813 §3.3.16).
 
-use super::Procedure;
+use super::Rule;
 use crate::v3::cx::Cx;
 use crate::v3::listing::{self, Budget};
-use crate::v3::wire::{Attributes, Fh3, Name3, Status};
-use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
+use zgate_nfs_wire::v3::proc::ReadDir;
+use zgate_nfs_wire::v3::proc::readdir::{Args, DirList, Entry, Page};
+use zgate_nfs_wire::v3::{Attributes, Name3, Status};
 
-/// The procedure.
-#[derive(Debug)]
-pub struct ReadDir;
-
-zgate_xdr::xdr_struct! {
-    /// READDIR3args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// The directory.
-        pub dir: Fh3,
-        /// Where to go on; 0: at the start.
-        pub cookie: u64,
-        /// What came with the cookie.
-        pub verifier: [u8; 8],
-        /// Most bytes of the result.
-        pub count: u32,
-    }
-}
-
-zgate_xdr::xdr_struct! {
-    /// entry3.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Entry {
-        /// Number of the object.
-        pub fileid: u64,
-        /// Its name.
-        pub name: Name3,
-        /// Where to go on after it.
-        pub cookie: u64,
-    }
-}
-
-/// dirlist3 and dirlistplus3: a linked list and whether it is the last.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirList<T> {
-    /// The entries.
-    pub entries: Vec<T>,
-    /// Whether they reach the end.
-    pub eof: bool,
-}
-
-impl<T: Encode> Encode for DirList<T> {
-    fn encode(&self, e: &mut Encoder) {
-        for entry in &self.entries {
-            true.encode(e);
-            entry.encode(e);
-        }
-        false.encode(e);
-        self.eof.encode(e);
-    }
-}
-
-impl<T: Decode> Decode for DirList<T> {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        let mut entries = Vec::new();
-        while bool::decode(d)? {
-            entries.push(T::decode(d)?);
-        }
-        Ok(Self { entries, eof: bool::decode(d)? })
-    }
-}
-
-zgate_xdr::xdr_struct! {
-    /// READDIR3resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Page {
-        /// Attributes of the directory.
-        pub attributes: Option<Attributes>,
-        /// Always zero: cookies stay good as long as the directory lives.
-        pub verifier: [u8; 8],
-        /// The entries.
-        pub list: DirList<Entry>,
-    }
-}
-
-impl Procedure for ReadDir {
-    const NUMBER: u32 = 16;
-    type Args = Args;
-    type Ok = Page;
-    type Fail = Option<Attributes>;
-
+impl Rule for ReadDir {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut Option<Attributes>) -> Result<Page, Status> {
         let dir = cx.enter(&args.dir)?;
         let attr = dir.store().getattr(&dir.node).await?;
@@ -111,6 +32,8 @@ mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
     use std::collections::BTreeSet;
+    use zgate_xdr::Encode;
+    use zgate_xdr::Encoder;
 
     fn page(rig: &Rig, cookie: u64, count: u32) -> Result<Page, Status> {
         let args = Args { dir: rig.root(), cookie, verifier: [0; 8], count };

@@ -1,68 +1,14 @@
 //! READDIRPLUS (RFC 1813 §3.3.17).
 
-use super::Procedure;
-use super::readdir::DirList;
+use super::Rule;
 use crate::v3::cx::Cx;
 use crate::v3::listing::{self, Budget};
-use crate::v3::wire::{Attributes, Fh3, Name3, Status};
+use zgate_nfs_wire::v3::proc::ReadDirPlus;
+use zgate_nfs_wire::v3::proc::readdir::DirList;
+use zgate_nfs_wire::v3::proc::readdirplus::{Args, Entry, Page};
+use zgate_nfs_wire::v3::{Attributes, Name3, Status};
 
-/// The procedure.
-#[derive(Debug)]
-pub struct ReadDirPlus;
-
-zgate_xdr::xdr_struct! {
-    /// READDIRPLUS3args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// The directory.
-        pub dir: Fh3,
-        /// Where to go on; 0: at the start.
-        pub cookie: u64,
-        /// What came with the cookie.
-        pub verifier: [u8; 8],
-        /// Most bytes of numbers, names and cookies.
-        pub dir_count: u32,
-        /// Most bytes of the result.
-        pub max_count: u32,
-    }
-}
-
-zgate_xdr::xdr_struct! {
-    /// entryplus3.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Entry {
-        /// Number of the object.
-        pub fileid: u64,
-        /// Its name.
-        pub name: Name3,
-        /// Where to go on after it.
-        pub cookie: u64,
-        /// Its attributes.
-        pub attributes: Option<Attributes>,
-        /// Its handle.
-        pub fh: Option<Fh3>,
-    }
-}
-
-zgate_xdr::xdr_struct! {
-    /// READDIRPLUS3resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Page {
-        /// Attributes of the directory.
-        pub attributes: Option<Attributes>,
-        /// Always zero: cookies stay good as long as the directory lives.
-        pub verifier: [u8; 8],
-        /// The entries.
-        pub list: DirList<Entry>,
-    }
-}
-
-impl Procedure for ReadDirPlus {
-    const NUMBER: u32 = 17;
-    type Args = Args;
-    type Ok = Page;
-    type Fail = Option<Attributes>;
-
+impl Rule for ReadDirPlus {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut Option<Attributes>) -> Result<Page, Status> {
         let dir = cx.enter(&args.dir)?;
         let attr = dir.store().getattr(&dir.node).await?;

@@ -1,32 +1,13 @@
 //! READLINK (RFC 1813 §3.3.5).
 
-use super::Procedure;
-use crate::limits::MAX_LINK_BYTES;
+use super::Rule;
 use crate::v3::cx::Cx;
-use crate::v3::wire::{Attributes, Fh3, Status};
+use zgate_nfs_wire::v3::proc::ReadLink;
+use zgate_nfs_wire::v3::proc::readlink::Target;
+use zgate_nfs_wire::v3::{Attributes, Fh3, Status};
 use zgate_xdr::DirectOpaque;
 
-/// The procedure.
-#[derive(Debug)]
-pub struct ReadLink;
-
-zgate_xdr::xdr_struct! {
-    /// READLINK3resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Target {
-        /// Attributes of the link.
-        pub attributes: Option<Attributes>,
-        /// Where it points.
-        pub path: DirectOpaque<MAX_LINK_BYTES>,
-    }
-}
-
-impl Procedure for ReadLink {
-    const NUMBER: u32 = 5;
-    type Args = Fh3;
-    type Ok = Target;
-    type Fail = Option<Attributes>;
-
+impl Rule for ReadLink {
     async fn run(cx: &Cx<'_>, fh: Fh3, fail: &mut Option<Attributes>) -> Result<Target, Status> {
         let object = cx.enter(&fh)?;
         let path = object.store().readlink(&object.who, &object.node).await;

@@ -1,27 +1,19 @@
-//! REMOVE (RFC 1813 §3.3.12), and what it shares with RMDIR.
+//! REMOVE (RFC 1813 §3.3.12), and code shared with RMDIR.
 
-use super::Procedure;
+use super::Rule;
 use crate::v3::cx::Cx;
 use crate::v3::guard::Change;
-use crate::v3::wire::{DirOp, Status, WccData};
+use zgate_nfs_wire::v3::proc::Remove;
+use zgate_nfs_wire::v3::{DirOp, Status, WccData};
 use zgate_store::attr::FileKind;
 
-/// The procedure.
-#[derive(Debug)]
-pub struct Remove;
-
-impl Procedure for Remove {
-    const NUMBER: u32 = 12;
-    type Args = DirOp;
-    type Ok = WccData;
-    type Fail = WccData;
-
+impl Rule for Remove {
     async fn run(cx: &Cx<'_>, args: DirOp, fail: &mut WccData) -> Result<WccData, Status> {
         remove(cx, &args, FileKind::Regular, fail).await
     }
 }
 
-/// Removes a name of a directory, or of anything else.
+/// Removes a directory, or an object of any other type.
 pub(super) async fn remove(
     cx: &Cx<'_>,
     args: &DirOp,
@@ -44,7 +36,7 @@ pub(super) async fn remove(
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
-    use crate::v3::wire::Name3;
+    use zgate_nfs_wire::v3::Name3;
 
     #[test]
     fn files_go_once_and_directories_stay() {

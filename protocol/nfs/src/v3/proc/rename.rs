@@ -1,43 +1,14 @@
 //! RENAME (RFC 1813 §3.3.14).
 
-use super::Procedure;
+use super::Rule;
 use crate::changes::Changing;
 use crate::v3::cx::{Cx, Object};
 use crate::v3::guard::Change;
-use crate::v3::wire::{DirOp, Status, WccData};
+use zgate_nfs_wire::v3::Status;
+use zgate_nfs_wire::v3::proc::Rename;
+use zgate_nfs_wire::v3::proc::rename::{Args, Both};
 
-/// The procedure.
-#[derive(Debug)]
-pub struct Rename;
-
-zgate_xdr::xdr_struct! {
-    /// RENAME3args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// What.
-        pub from: DirOp,
-        /// Where to.
-        pub to: DirOp,
-    }
-}
-
-zgate_xdr::xdr_struct! {
-    /// RENAME3resok and RENAME3resfail.
-    #[derive(Clone, Debug, Default, PartialEq, Eq)]
-    pub struct Both {
-        /// Directory it was in.
-        pub from_wcc: WccData,
-        /// Directory it is in.
-        pub to_wcc: WccData,
-    }
-}
-
-impl Procedure for Rename {
-    const NUMBER: u32 = 14;
-    type Args = Args;
-    type Ok = Both;
-    type Fail = Both;
-
+impl Rule for Rename {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut Both) -> Result<Both, Status> {
         let from = cx.enter_writable(&args.from.dir)?;
         let to = cx.enter_writable(&args.to.dir)?;
@@ -62,8 +33,8 @@ impl Procedure for Rename {
     }
 }
 
-/// Asks about what a rename changes on one of its sides: the directory, and the
-/// object that is moved or the one that is replaced.
+/// Asks the guard about the changes of a rename on one side: the directory, and
+/// the object that is moved or replaced.
 async fn ask(cx: &Cx<'_>, (dir, name): (&Object, &[u8])) -> Result<Changing, Status> {
     let _entries = cx.before_change(dir, dir.node, Change::Entries).await?;
     cx.before_change_of_child(dir, name, Change::Name).await
@@ -73,7 +44,8 @@ async fn ask(cx: &Cx<'_>, (dir, name): (&Object, &[u8])) -> Result<Changing, Sta
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
-    use crate::v3::wire::{Fh3, Name3};
+    use zgate_nfs_wire::v3::DirOp;
+    use zgate_nfs_wire::v3::{Fh3, Name3};
 
     #[test]
     fn a_name_moves_and_replaces() {

@@ -1,17 +1,10 @@
-//! A server over a tree in memory, and calls as a client makes them.
+//! Test server on a tree in memory, and calls like those of a client.
 
-use super::create::{self, Create};
-use super::lookup::Lookup;
-use super::mkdir::{self, MkDir};
-use super::symlink::{self, Symlink};
-use super::write::{self, Write};
-use super::{Procedure, getattr::GetAttr, read};
 use crate::changes::Changing;
 use crate::namespace::export::Versions;
 use crate::namespace::{ClientRule, Export, ExportId, Namespace, Place};
 use crate::runtime::{Call, ConnectionId, Peer};
 use crate::v3::guard::{Change, ConflictGuard, LocalBox, NoConflicts};
-use crate::v3::wire::{Attributes, DirOp, Fh3, Name3, SetAttributes, StableHow, Status};
 use crate::v3::{NamespaceSource, Server};
 use crate::write_verifier::WriteVerifier;
 use bytes::Bytes;
@@ -19,11 +12,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use zgate_memory::MemoryStore;
+use zgate_nfs_wire::v3::proc::{Create, GetAttr, Lookup, MkDir, Read, Symlink, Write};
+use zgate_nfs_wire::v3::proc::{create, mkdir, read, symlink, write};
+use zgate_nfs_wire::v3::{Attributes, DirOp, Fh3, Name3, SetAttributes, StableHow, Status};
 use zgate_rpc::{AcceptError, AuthSys, Credential};
 use zgate_store::{NodeHandle, Payload};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder};
 
-/// Runs a future that never has to wait for long.
+/// Runs a future that never waits for long.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -35,7 +31,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A guard that lets nobody through: to anything, or to one object.
+/// A guard that refuses access: to everything, or to one object.
 #[derive(Debug)]
 struct Held(Option<Fh3>);
 
@@ -105,7 +101,7 @@ pub(crate) fn an_export() -> Export {
     }
 }
 
-/// A source that always gives the same exports.
+/// A source that always returns the same exports.
 pub(crate) fn source_of(exports: Vec<Export>) -> NamespaceSource {
     let exports = exports.into_iter().map(Arc::new).collect();
     let namespace = Arc::new(Namespace::new(exports, 1).unwrap());
@@ -167,7 +163,7 @@ impl Rig {
     }
 
     /// Calls a procedure over the wire.
-    pub(crate) fn call<P: Procedure>(
+    pub(crate) fn call<P: zgate_nfs_wire::v3::Procedure>(
         &self,
         args: &P::Args,
     ) -> Result<P::Ok, Box<(Status, P::Fail)>> {
@@ -188,7 +184,7 @@ impl Rig {
         DirOp { dir: self.root(), name: Name3::from(name.as_bytes()) }
     }
 
-    /// Creates a file with a content in the root.
+    /// Creates a file with contents in the root.
     pub(crate) fn file(&self, name: &str, content: &[u8]) -> Fh3 {
         let attributes = SetAttributes { mode: Some(0o644), ..Default::default() };
         let how = create::How::Guarded(attributes);
@@ -250,8 +246,8 @@ impl Rig {
 
     pub(crate) fn content(&self, file: &Fh3) -> Vec<u8> {
         let args = read::Args { file: file.clone(), offset: 0, count: 1 << 20 };
-        let data = self.call::<read::Read>(&args).map_err(|failed| failed.0).unwrap();
-        let Payload::Bytes(bytes) = data.data else { panic!("bytes were asked for") };
+        let data = self.call::<Read>(&args).map_err(|failed| failed.0).unwrap();
+        let Payload::Bytes(bytes) = data.data else { panic!("the call requested bytes") };
         bytes.to_vec()
     }
 }
@@ -260,35 +256,31 @@ impl Rig {
 mod tests {
     use super::*;
     use crate::v3::table::TABLE;
-    use proptest::prelude::*;
+    use zgate_fuzz::{Dice, target};
 
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+    target!(any_bytes_get_an_answer, 300, any_bytes);
+    target!(any_arguments_get_an_answer, 160, any_arguments);
 
-        #[test]
-        fn any_bytes_get_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let rig = Rig::new();
-            for procedure in 0..23 {
-                let _ = rig.raw(procedure, &bytes);
-            }
+    fn any_bytes(dice: &mut Dice<'_>) {
+        let (rig, bytes) = (Rig::new(), dice.rest());
+        for procedure in 0..23 {
+            let _ = rig.raw(procedure, bytes);
         }
+    }
 
-        /// Behind a good handle, so that more than the handle is looked at.
-        #[test]
-        fn any_arguments_get_an_answer(
-            words in prop::collection::vec(prop_oneof![0..5_u32, any::<u32>()], 0..40),
-            file in any::<bool>(),
-        ) {
-            let rig = Rig::new();
-            let file = if file { rig.file("f", b"content") } else { rig.root() };
-            let mut e = Encoder::new();
-            file.encode(&mut e);
-            words.iter().for_each(|word| e.u32(*word));
-            let args = e.finish().flatten().unwrap();
-            for row in &TABLE {
-                if let Ok(result) = rig.raw(row.number, &args) {
-                    prop_assert!(row.number == 0 || result.len() >= 4);
-                }
+    /// With a valid handle, so that the other arguments are used, too.
+    fn any_arguments(dice: &mut Dice<'_>) {
+        let rig = Rig::new();
+        let file = if dice.once_in(2) { rig.file("f", b"content") } else { rig.root() };
+        let mut e = Encoder::new();
+        file.encode(&mut e);
+        while !dice.is_spent() {
+            e.u32(if dice.once_in(2) { dice.u32() } else { dice.below(5) as u32 });
+        }
+        let args = e.finish().flatten().unwrap();
+        for row in &TABLE {
+            if let Ok(result) = rig.raw(row.number, &args) {
+                assert!(row.number == 0 || result.len() >= 4);
             }
         }
     }

@@ -1,23 +1,15 @@
 //! RMDIR (RFC 1813 §3.3.13).
 
-use super::Procedure;
+use super::Rule;
 use super::remove::remove;
 use crate::v3::cx::Cx;
-use crate::v3::wire::{DirOp, Status, WccData};
+use zgate_nfs_wire::v3::proc::RmDir;
+use zgate_nfs_wire::v3::{DirOp, Status, WccData};
 use zgate_store::attr::FileKind;
 
-/// The procedure.
-#[derive(Debug)]
-pub struct RmDir;
-
-impl Procedure for RmDir {
-    const NUMBER: u32 = 13;
-    type Args = DirOp;
-    type Ok = WccData;
-    type Fail = WccData;
-
+impl Rule for RmDir {
     async fn run(cx: &Cx<'_>, args: DirOp, fail: &mut WccData) -> Result<WccData, Status> {
-        // The parent of anything is not empty.
+        // `..` names a directory that is not empty.
         if args.name.0 == b".." {
             return Err(Status::Exist);
         }
@@ -28,16 +20,16 @@ impl Procedure for RmDir {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::v3::proc::mkdir::{self, MkDir};
     use crate::v3::proc::rig::Rig;
-    use crate::v3::wire::{Name3, SetAttributes};
+    use zgate_nfs_wire::v3::proc::{MkDir, mkdir};
+    use zgate_nfs_wire::v3::{Name3, SetAttributes};
 
     #[test]
     fn only_empty_directories_go() {
         let rig = Rig::new();
         let dir = rig.dir("d");
         rig.file("f", b"");
-        let rmdir = |dir: &crate::v3::wire::Fh3, name: &str| {
+        let rmdir = |dir: &zgate_nfs_wire::v3::Fh3, name: &str| {
             let args = DirOp { dir: dir.clone(), name: Name3::from(name.as_bytes()) };
             rig.call::<RmDir>(&args).map(|_| ()).map_err(|failed| failed.0)
         };

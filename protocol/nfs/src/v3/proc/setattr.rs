@@ -1,34 +1,14 @@
 //! SETATTR (RFC 1813 §3.3.2).
 
-use super::Procedure;
+use super::Rule;
 use crate::v3::cx::{Cx, Object};
 use crate::v3::guard::Change;
-use crate::v3::wire::{Attributes, Fh3, NfsTime, SetAttributes, Status, WccData};
+use zgate_nfs_wire::v3::proc::SetAttr;
+use zgate_nfs_wire::v3::proc::setattr::Args;
+use zgate_nfs_wire::v3::{Attributes, NfsTime, Status, WccData};
 use zgate_store::attr;
 
-/// The procedure.
-#[derive(Debug)]
-pub struct SetAttr;
-
-zgate_xdr::xdr_struct! {
-    /// SETATTR3args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// The object.
-        pub object: Fh3,
-        /// What to change.
-        pub attributes: SetAttributes,
-        /// Only when its ctime is this.
-        pub guard: Option<NfsTime>,
-    }
-}
-
-impl Procedure for SetAttr {
-    const NUMBER: u32 = 2;
-    type Args = Args;
-    type Ok = WccData;
-    type Fail = WccData;
-
+impl Rule for SetAttr {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<WccData, Status> {
         let object = cx.enter_writable(&args.object)?;
         match change(cx, &object, &args).await {
@@ -52,8 +32,8 @@ async fn change(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<Attributes,
             return Err(Status::NotSync);
         }
     }
-    // A truncation counts as a write: the owner may, whatever the mode says
-    // (RFC 1813 §4.4).
+    // A truncation counts as a write: the owner may truncate, regardless of the
+    // mode (RFC 1813 §4.4).
     let open = match changes.size {
         Some(_) => Some(object.open(false, true).await?),
         None => None,
@@ -67,6 +47,8 @@ async fn change(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<Attributes,
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
+    use zgate_nfs_wire::v3::Fh3;
+    use zgate_nfs_wire::v3::SetAttributes;
 
     #[test]
     fn the_guard_decides() {

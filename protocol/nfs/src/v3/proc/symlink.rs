@@ -1,39 +1,20 @@
 //! SYMLINK (RFC 1813 §3.3.10).
 
-use super::Procedure;
+use super::Rule;
 use super::mkdir::create_node;
 use crate::v3::cx::Cx;
-use crate::v3::wire::{Created, DirOp, Path3, SetAttributes, Status, WccData};
+use zgate_nfs_wire::v3::proc::Symlink;
+use zgate_nfs_wire::v3::proc::symlink::Args;
+use zgate_nfs_wire::v3::{Created, SetAttributes, Status, WccData};
 use zgate_store::file_store::NewNode;
 
-/// The procedure.
-#[derive(Debug)]
-pub struct Symlink;
-
-zgate_xdr::xdr_struct! {
-    /// SYMLINK3args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Where.
-        pub place: DirOp,
-        /// Initial attributes.
-        pub attributes: SetAttributes,
-        /// Where it points.
-        pub target: Path3,
-    }
-}
-
-impl Procedure for Symlink {
-    const NUMBER: u32 = 10;
-    type Args = Args;
-    type Ok = Created;
-    type Fail = WccData;
-
+impl Rule for Symlink {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Created, Status> {
         if args.target.0.is_empty() || args.target.0.contains(&0) {
             return Err(Status::Inval);
         }
-        // A link's own mode means nothing and cannot be set everywhere.
+        // A link's own mode has no meaning and cannot be set on every file
+        // system.
         let attributes = SetAttributes { mode: None, ..args.attributes };
         let what = NewNode::Symlink(args.target.0);
         create_node(cx, &args.place, &what, &attributes, fail).await
@@ -44,7 +25,8 @@ impl Procedure for Symlink {
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
-    use crate::v3::wire::{FileType, Name3};
+    use zgate_nfs_wire::v3::DirOp;
+    use zgate_nfs_wire::v3::{FileType, Name3};
     use zgate_xdr::Opaque;
 
     #[test]

@@ -1,88 +1,14 @@
 //! WRITE (RFC 1813 §3.3.7).
 
-use super::Procedure;
-use crate::limits::{MAX_FH3_BYTES, MAX_TRANSFER_BYTES};
+use super::Rule;
+use crate::limits::MAX_TRANSFER_BYTES;
 use crate::v3::cx::{Cx, Object};
 use crate::v3::guard::Change;
-use crate::v3::wire::{Fh3, StableHow, Status, WccData};
-use bytes::Bytes;
-use zgate_store::Payload;
-use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
+use zgate_nfs_wire::v3::proc::Write;
+use zgate_nfs_wire::v3::proc::write::{Args, Written};
+use zgate_nfs_wire::v3::{StableHow, Status, WccData};
 
-/// The procedure.
-#[derive(Debug)]
-pub struct Write;
-
-/// WRITE3args.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Args {
-    /// The file.
-    pub file: Fh3,
-    /// First byte.
-    pub offset: u64,
-    /// Bytes to write.
-    pub count: u32,
-    /// How stable they must be before the answer.
-    pub stable: StableHow,
-    /// The data.
-    pub data: Bytes,
-}
-
-impl Encode for Args {
-    fn encode(&self, e: &mut Encoder) {
-        self.file.encode(e);
-        e.u64(self.offset);
-        e.u32(self.count);
-        self.stable.encode(e);
-        e.bulk(Payload::Bytes(self.data.clone()));
-    }
-}
-
-impl Decode for Args {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        Ok(Self {
-            file: Fh3::decode(d)?,
-            offset: d.u64()?,
-            count: d.u32()?,
-            stable: StableHow::decode(d)?,
-            data: d.bulk(MAX_TRANSFER_BYTES)?,
-        })
-    }
-}
-
-/// Where the data of a WRITE lies, from the first bytes of its arguments:
-/// (offset of the body in `d`'s input, length in bytes). Lets a transport
-/// receive the body where it is to stay.
-///
-/// # Errors
-/// [`XdrError`] when the input ends before the body or is none of ours.
-pub fn body_position(d: &mut Decoder<'_>) -> Result<(usize, usize), XdrError> {
-    d.opaque(MAX_FH3_BYTES)?;
-    d.take(8 + 4 + 4)?;
-    d.bulk_position(MAX_TRANSFER_BYTES)
-}
-
-zgate_xdr::xdr_struct! {
-    /// WRITE3resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Written {
-        /// The file.
-        pub wcc: WccData,
-        /// Bytes written.
-        pub count: u32,
-        /// How stable they are.
-        pub committed: StableHow,
-        /// Changes when unstable data may have been lost.
-        pub verifier: [u8; 8],
-    }
-}
-
-impl Procedure for Write {
-    const NUMBER: u32 = 7;
-    type Args = Args;
-    type Ok = Written;
-    type Fail = WccData;
-
+impl Rule for Write {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Written, Status> {
         let object = cx.enter_writable(&args.file)?;
         let verifier = cx.server.write_verifier.of(object.store());
@@ -99,7 +25,8 @@ async fn write(cx: &Cx<'_>, object: &Object, args: Args) -> Result<(u32, StableH
     }
     let change = cx.before_change(object, object.node, Change::Data).await?;
     let open = object.open(false, true).await?;
-    // A short write is the server's right; the client sends the rest again.
+    // The server may write less than requested; the client sends the rest
+    // again.
     let most = (object.export.max_transfer_bytes as usize).min(MAX_TRANSFER_BYTES);
     let data = args.data.slice(..args.data.len().min(most));
     let end = args.offset.checked_add(data.len() as u64).ok_or(Status::FBig)?;
@@ -119,6 +46,8 @@ async fn write(cx: &Cx<'_>, object: &Object, args: Args) -> Result<(u32, StableH
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
+    use bytes::Bytes;
+    use zgate_nfs_wire::v3::Fh3;
 
     fn args(file: &Fh3, offset: u64, data: &[u8]) -> Args {
         Args {
@@ -160,14 +89,5 @@ mod tests {
         let rig = Rig::with(|export| export.max_transfer_bytes = 4096);
         let file = rig.file("f", b"");
         assert_eq!(rig.call::<Write>(&args(&file, 0, &[1; 5000])).unwrap().count, 4096);
-    }
-
-    #[test]
-    fn the_body_is_found_before_it_arrives() {
-        let mut e = Encoder::new();
-        args(&Fh3(vec![1; 13]), 0, b"data!").encode(&mut e);
-        let raw = e.finish().flatten().unwrap();
-        let (at, len) = body_position(&mut Decoder::new(&raw[..raw.len() - 8])).unwrap();
-        assert_eq!(&raw[at..at + len], b"data!");
     }
 }

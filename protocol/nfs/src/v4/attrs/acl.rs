@@ -1,8 +1,8 @@
-//! NFSv4 ACLs as seen through POSIX ACLs and back (RFC 8881 §6). Only what
-//! rwx can say is kept.
+//! Conversion between NFSv4 ACLs and POSIX ACLs (RFC 8881 §6). Only rights that
+//! rwx can express are kept.
 
 use crate::limits::{MAX_ACES, MAX_PRINCIPAL_BYTES};
-use crate::v4::wire::Status;
+use zgate_nfs_wire::v4::Status;
 use zgate_store::file_store::{PosixAcl, PosixAclEntry, PosixAclTag};
 use zgate_store::{Attr, FileKind};
 use zgate_xdr::{Decoder, Opaque, XdrError, xdr_struct};
@@ -13,7 +13,7 @@ xdr_struct! {
     pub struct Ace {
         /// ALLOW 0, DENY 1, AUDIT 2, ALARM 3.
         pub kind: u32,
-        /// Inheritance, and whether `who` is a group.
+        /// Inheritance, and a flag for groups.
         pub flags: u32,
         /// Rights.
         pub mask: u32,
@@ -39,9 +39,9 @@ const WRITE_ATTRIBUTES: u32 = 0x100;
 const READ_ACL: u32 = 0x2_0000;
 const WRITE_ACL: u32 = 0x4_0000;
 const SYNCHRONIZE: u32 = 0x10_0000;
-/// What everyone may do.
+/// Rights of everyone.
 const ALWAYS: u32 = READ_ATTRIBUTES | READ_ACL | SYNCHRONIZE;
-/// What the owner may do besides.
+/// Additional rights of the owner.
 const OWNER_ALWAYS: u32 = WRITE_ATTRIBUTES | WRITE_ACL;
 
 fn mask_of(perms: u8, is_dir: bool) -> u32 {
@@ -75,8 +75,8 @@ fn perms_of(mask: u32) -> u8 {
     perms
 }
 
-/// The NFSv4 ACL that says what a POSIX ACL says. Denials stand where a later,
-/// wider entry would otherwise allow more than POSIX does.
+/// The NFSv4 ACL equivalent to a POSIX ACL. Contains DENY entries where a
+/// later, wider entry would otherwise allow more than POSIX does.
 #[must_use]
 pub fn from_posix(posix: &PosixAcl, attr: &Attr) -> Vec<Ace> {
     let is_dir = attr.kind == FileKind::Directory;
@@ -130,10 +130,10 @@ fn tag_of(ace: &Ace) -> Result<PosixAclTag, Status> {
     }
 }
 
-/// The POSIX ACL that comes closest without allowing more.
+/// The closest POSIX ACL that does not allow more.
 ///
 /// # Errors
-/// [`Status::Badowner`] for a principal that is no number,
+/// [`Status::Badowner`] for a principal that is not a number,
 /// [`Status::Attrnotsupp`] for AUDIT and ALARM entries.
 pub fn to_posix(aces: &[Ace]) -> Result<PosixAcl, Status> {
     if aces.iter().any(|ace| ace.kind > DENY) {
@@ -149,7 +149,7 @@ pub fn to_posix(aces: &[Ace]) -> Result<PosixAcl, Status> {
     })
 }
 
-/// Walks the entries in order; the first that speaks of a right decides it
+/// Evaluates the entries in order; the first one with a right decides about it
 /// (RFC 8881 §6.2.1).
 fn entries_of(aces: &[&Ace]) -> Result<Vec<PosixAclEntry>, Status> {
     let mut tags = vec![PosixAclTag::UserObj, PosixAclTag::GroupObj, PosixAclTag::Other];

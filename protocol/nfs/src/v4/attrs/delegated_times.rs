@@ -1,46 +1,47 @@
-//! Times that the holder of a delegation kept and now hands in (RFC 9754 §5).
+//! Times kept by the holder of a delegation and returned to the server (RFC
+//! 9754 §5).
 //!
-//! They say when the holder read or wrote, or what a program of it set
-//! (`touch -d`): clients keep both alike. So a file's owner, who may set any
-//! time by SETATTR, may do so here; from others they are bounded as the RFC
-//! has it. What changes nothing is not written: it would move the time of
-//! change of a file that nobody changed.
-//! See docs/spec-exceptions/delegated-times.md.
+//! They are the times of the holder's reads or writes, or times set by a
+//! program (`touch -d`): clients do not distinguish the two. So a file's owner,
+//! who may set any time by SETATTR, may do so here; times from others are
+//! bounded as the RFC requires. Unchanged times are not written: this would
+//! change the ctime of a file that was not changed. See
+//! docs/spec-exceptions/delegated-times.md.
 
 use zgate_store::{Attr, Caller, SetAttr, SetTime, Timestamp};
 
-/// Seconds by which a holder's clock may be ahead without anybody having set
-/// such a time: its "now" is the server's.
+/// Seconds by which a holder's clock may be ahead: such a time counts as the
+/// server's current time.
 const CLOCK_SKEW_SECONDS: i64 = 5;
 
-/// Where times stood when a delegation was given.
+/// Times at which a delegation was granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimesGiven {
     /// The server's clock.
     pub now: Timestamp,
-    /// The file's time of modification.
+    /// The file's mtime.
     pub mtime: Timestamp,
 }
 
-/// What a holder's times are measured by.
+/// Reference values for the holder's times.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure<'a> {
-    /// The file as it is.
+    /// The current attributes of the file.
     pub present: &'a Attr,
-    /// When the delegation was given.
+    /// Times at which the delegation was granted.
     pub given: TimesGiven,
     /// The server's clock.
     pub now: Timestamp,
 }
 
 impl Measure<'_> {
-    /// Whether `who` may set any time of the file.
+    /// True if `who` may set any time of the file.
     #[must_use]
     pub fn is_owner(&self, who: &Caller) -> bool {
         who.uid == 0 || who.uid == self.present.uid
     }
 
-    /// Leaves of the times in `set` those that are to be written.
+    /// Removes from `set` all times that need not be written.
     pub fn reduce(&self, who: &Caller, set: &mut SetAttr) {
         set.mtime = at(set.mtime).and_then(|time| self.mtime(who, time)).map(SetTime::At);
         let modified = set.mtime.is_some();
@@ -50,15 +51,15 @@ impl Measure<'_> {
 
     fn mtime(&self, who: &Caller, time: Timestamp) -> Option<Timestamp> {
         let time = self.without_skew(who, time);
-        // RFC 9754 §5: one before the file's own is ignored.
+        // RFC 9754 §5: a time before the file's own is ignored.
         let wrong = !self.is_owner(who) && time < self.given.mtime;
         (time != self.present.mtime && !wrong).then_some(time)
     }
 
     fn atime(&self, who: &Caller, modified: bool, time: Timestamp) -> Option<Timestamp> {
         let time = self.without_skew(who, time);
-        // One that reading gave must not move the time of change
-        // (RFC 9754 §5), which no file system lets us prevent.
+        // A time set by reading must not change the ctime (RFC 9754 §5), which
+        // no file system allows us to prevent.
         let by_reading = self.given.now <= time && time <= self.now;
         let wrong = !modified && (by_reading || !self.is_owner(who));
         (time != self.present.atime && !wrong).then_some(time)
@@ -73,7 +74,7 @@ impl Measure<'_> {
 fn at(time: Option<SetTime>) -> Option<Timestamp> {
     match time {
         Some(SetTime::At(at)) => Some(at),
-        // Delegated times are always given.
+        // Delegated times always have a value.
         Some(SetTime::Now) | None => None,
     }
 }

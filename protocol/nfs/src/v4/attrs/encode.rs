@@ -1,27 +1,27 @@
-//! Writing attributes, each in the order of its number.
+//! Writes attributes in the order of their numbers.
 
 use super::acl;
 use super::facts::Facts;
 use super::locations;
-use super::number::*;
 use super::table::{settable_at_exclusive_create, supported};
 use crate::v4::cx::{Current, Cx};
-use crate::v4::wire::{Bitmap, Fattr, NfsTime, Status};
+use zgate_nfs_wire::v4::attr::*;
+use zgate_nfs_wire::v4::{Bitmap, Fattr, NfsTime, Status};
 use zgate_store::{Attr, FileKind};
 use zgate_xdr::{Encode, Encoder, Opaque};
 
-/// Attributes of `current`, those of `want` that are supported.
+/// Encodes the supported attributes of `want` for `current`.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn encode_attrs(cx: &Cx<'_>, current: &Current, want: &Bitmap) -> Result<Fattr, Status> {
     encode_known(cx, current, None, want).await
 }
 
-/// The same, with attributes that were fetched already.
+/// Like [`encode_attrs`], with attributes that are already known.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn encode_known(
     cx: &Cx<'_>,
     current: &Current,
@@ -41,7 +41,7 @@ pub async fn encode_known(
     Ok(Fattr { mask: written, values: Opaque(values) })
 }
 
-/// READDIR's answer for an entry whose attributes cannot be had.
+/// READDIR's answer for an entry whose attributes are not available.
 #[must_use]
 pub fn encode_error(status: Status) -> Fattr {
     let values = (status as u32).to_be_bytes().to_vec();
@@ -60,7 +60,7 @@ fn kind_number(kind: FileKind) -> u32 {
     }
 }
 
-/// Writes an attribute; false: this object has none.
+/// Writes an attribute; false if the object does not have it.
 pub(super) fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Encoder) -> bool {
     let attr = &facts.attr;
     match attribute {
@@ -121,7 +121,7 @@ pub(super) fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Enco
     true
 }
 
-/// A uid or gid as the decimal string clients take it as (RFC 8881 §5.9).
+/// Writes a uid or gid as a decimal string (RFC 8881 §5.9).
 fn write_id(id: u32, e: &mut Encoder) {
     // u32::MAX has ten digits.
     let mut digits = [0; 10];
@@ -160,7 +160,7 @@ fn write_limit(facts: &Facts, attribute: u32, e: &mut Encoder) -> bool {
     true
 }
 
-/// open_arguments4 (RFC 9754 §3): what OPEN understands here.
+/// open_arguments4 (RFC 9754 §3): supported arguments of OPEN.
 fn write_open_arguments(delegated_times: bool, e: &mut Encoder) {
     Bitmap::of(&[1, 2, 3]).encode(e);
     Bitmap::of(&[0, 1, 2, 3]).encode(e);

@@ -1,11 +1,12 @@
-//! Gathering what the wanted attributes need, and no more.
+//! Collects the values that the requested attributes need.
 
-use super::number::*;
 use crate::namespace::pseudo::{Child, ROOT};
-use crate::namespace::{Export, Fh, Namespace, Place, PseudoId};
+use crate::namespace::{Export, Namespace, Place, PseudoId};
 use crate::v4::cx::{Current, Cx, FileKey};
-use crate::v4::wire::{Bitmap, Status};
 use std::sync::Arc;
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::attr::*;
+use zgate_nfs_wire::v4::{Bitmap, Status};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{FsStat, PosixAcl, StoreTraits};
 use zgate_store::{Attr, FileKind, Timestamp};
@@ -13,7 +14,7 @@ use zgate_store::{Attr, FileKind, Timestamp};
 /// Upper half of the pseudo file system's fsid.
 const PSEUDO_FSID: u64 = 0x7a67_6174_6500;
 
-/// Everything attributes are written from.
+/// Values for all attributes.
 pub struct Facts {
     /// Attributes of the object.
     pub attr: Attr,
@@ -21,15 +22,15 @@ pub struct Facts {
     pub fh: Fh,
     /// Its export; `None` in the pseudo file system.
     pub export: Option<Arc<Export>>,
-    /// Abilities of its file system.
+    /// Properties of its file system.
     pub traits: StoreTraits,
-    /// Space, when wanted.
+    /// Space, if requested.
     pub space: FsStat,
-    /// ACL, when wanted.
+    /// ACL, if requested.
     pub acl: Option<PosixAcl>,
 }
 
-/// Abilities of the pseudo file system.
+/// Properties of the pseudo file system.
 const PSEUDO_TRAITS: StoreTraits = StoreTraits {
     persistent_handles: true,
     max_file_bytes: 0,
@@ -71,7 +72,7 @@ pub fn pseudo_attr(namespace: &Namespace, id: PseudoId) -> Attr {
     }
 }
 
-/// What only statfs knows; SPACE_USED is the object's own.
+/// Attributes that need statfs; SPACE_USED belongs to the object.
 const SPACE: [u32; 10] = [
     FILES_AVAIL,
     FILES_FREE,
@@ -85,30 +86,31 @@ const SPACE: [u32; 10] = [
     SPACE_TOTAL,
 ];
 
-/// Whether `want` names anything about the file system's space.
+/// True if `want` contains attributes of the file system's space.
 #[must_use]
 pub fn asks_space(want: &Bitmap) -> bool {
     SPACE.iter().any(|attribute| want.contains(*attribute))
 }
 
-/// Whether `want` names what the holder of a write delegation may know better.
+/// True if `want` contains attributes of which the holder of a write delegation
+/// may have newer values.
 #[must_use]
 pub fn asks_data(want: &Bitmap) -> bool {
     want.contains(SIZE) || want.contains(CHANGE) || want.contains(TIME_MODIFY)
 }
 
 impl Facts {
-    /// Whether delegations of the export come with time stamps.
+    /// True if delegations of the export come with time stamps.
     #[must_use]
     pub fn delegated_times(&self) -> bool {
         self.export.as_ref().is_some_and(|export| export.gives_delegated_times())
     }
 
-    /// Gathers what `want` needs about `current`; `known` saves a look when the
-    /// attributes were fetched already.
+    /// Collects the values for `want` of `current`; `known` avoids a getattr if
+    /// the attributes are already known.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub async fn gather(
         cx: &Cx<'_>,
         current: &Current,
@@ -158,7 +160,7 @@ impl Facts {
     }
 }
 
-/// The handle a pseudo directory's child is listed with.
+/// The handle that a pseudo directory lists for a child.
 #[must_use]
 pub fn place_of_child(namespace: &Namespace, child: Child) -> Option<Place> {
     match child {
@@ -169,7 +171,7 @@ pub fn place_of_child(namespace: &Namespace, child: Child) -> Option<Place> {
     }
 }
 
-/// Where the whole tree begins.
+/// The root of the whole tree.
 #[must_use]
 pub fn root_place(namespace: &Namespace) -> Place {
     place_of_child(namespace, namespace.root()).unwrap_or(Place::Pseudo(ROOT))

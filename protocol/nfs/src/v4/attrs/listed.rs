@@ -1,31 +1,32 @@
-//! Attributes of many objects of one export: what is the same for all of them
-//! is worked out once, and each is written right where it goes.
+//! Attributes of many objects of one export: common values are computed once,
+//! and each attribute is written directly into the reply.
 
 use super::encode::write_one;
 use super::facts::{Facts, asks_data, asks_space};
-use super::number::{ACL, FILEHANDLE};
 use super::table::supported;
-use crate::namespace::{Fh, Place};
+use crate::namespace::Place;
 use crate::v4::cx::{Cx, Object};
-use crate::v4::wire::Bitmap;
+use zgate_nfs_wire::v4::Bitmap;
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::attr::{ACL, FILEHANDLE};
 use zgate_store::FileKind;
 use zgate_store::file_store::{FsStat, Node};
 use zgate_xdr::{Encode, Encoder};
 
 /// Writes the attributes of one object after the other.
 pub struct ListedAttrs {
-    /// What is written, in order.
+    /// The attributes to be written, in order.
     attributes: Vec<u32>,
     mask: Bitmap,
     facts: Facts,
-    /// Regular files must be asked about one by one: somebody may hold newer
-    /// data under a delegation.
+    /// Regular files must be handled one by one: a client may hold newer data
+    /// under a delegation.
     delegated: bool,
 }
 
 impl ListedAttrs {
-    /// For objects of the export of `dir`, of which `first` is one. `None`
-    /// when more than their attributes is wanted.
+    /// For objects of the export of `dir`, of which `first` is one. `None` if
+    /// `want` contains more than plain attributes.
     #[must_use]
     pub fn new(cx: &Cx<'_>, dir: &Object, first: &Node, want: &Bitmap) -> Option<Self> {
         if want.contains(ACL) || asks_space(want) {
@@ -46,8 +47,8 @@ impl ListedAttrs {
         Some(Self { attributes: mask.iter().collect(), mask, facts, delegated })
     }
 
-    /// Writes the fattr4 of an object; false, and nothing is written, when it
-    /// has to be encoded by itself.
+    /// Writes the fattr4 of an object; false if it must be encoded separately,
+    /// and nothing is written.
     pub fn write(&mut self, cx: &Cx<'_>, dir: &Object, node: &Node, e: &mut Encoder) -> bool {
         if self.delegated && node.attr.kind == FileKind::Regular {
             return false;
@@ -64,12 +65,12 @@ impl ListedAttrs {
         let before = e.len();
         for attribute in &self.attributes {
             if !write_one(cx, &self.facts, *attribute, e) {
-                // It has one attribute less than the others.
+                // The object has one attribute less than the others.
                 e.rollback(begin);
                 return false;
             }
         }
-        // Attributes are whole words: nothing is to be padded.
+        // Attributes are whole words: no padding is needed.
         let values = e.len() - before;
         debug_assert_eq!(values % 4, 0);
         e.patch_u32(length, values as u32);

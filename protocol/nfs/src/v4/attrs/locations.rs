@@ -1,13 +1,12 @@
 //! fs_locations: the other addresses of this server (RFC 8881 §11.5.1, §11.16).
-//! A client that looks for more paths connects to them and asks whether they
-//! are the same server (RFC 8881 §2.10.5).
+//! A client that supports several paths connects to them and checks that they
+//! belong to the same server (RFC 8881 §2.10.5).
 
 use std::net::IpAddr;
 use zgate_xdr::Encoder;
 
-/// Addresses clients can reach this server at, by what they connect with. The
-/// Linux client tries those it is given with the transport and port of its
-/// mount, so that each transport has its own list.
+/// Addresses of this server, by transport. The Linux client tries them with the
+/// transport and port of its mount, so each transport has its own list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trunks {
     /// Over TCP.
@@ -17,7 +16,7 @@ pub struct Trunks {
 }
 
 impl Trunks {
-    /// Those for a client that came over RDMA or TCP.
+    /// The addresses for a client connected over RDMA or TCP.
     #[must_use]
     pub fn of(&self, rdma: bool) -> &[IpAddr] {
         if rdma { &self.rdma } else { &self.tcp }
@@ -30,8 +29,8 @@ fn pathname(path: &str, e: &mut Encoder) {
     names.into_iter().for_each(|name| e.opaque(name.as_bytes()));
 }
 
-/// fs_locations4 of what is exported at `path`: itself, at all `addresses`; no
-/// location when there is none but the one the client came by.
+/// fs_locations4 of the export at `path`, at all `addresses`; no location if
+/// there is no other address than the one the client uses.
 pub(super) fn write(path: &str, addresses: &[IpAddr], e: &mut Encoder) {
     if addresses.len() < 2 {
         // An empty root path and no locations.

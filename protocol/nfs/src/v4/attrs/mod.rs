@@ -1,5 +1,5 @@
-//! File attributes: which exist, how they are written, which may be set
-//! (RFC 8881 §5, RFC 7862 §12, RFC 8275, RFC 8276, RFC 9754).
+//! File attributes: supported ones, their encoding, settable ones (RFC 8881 §5,
+//! RFC 7862 §12, RFC 8275, RFC 8276, RFC 9754).
 
 pub mod acl;
 pub mod delegated_times;
@@ -7,7 +7,6 @@ pub mod encode;
 pub mod facts;
 pub mod listed;
 mod locations;
-pub mod number;
 pub mod settable;
 pub mod table;
 

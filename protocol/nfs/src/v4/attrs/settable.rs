@@ -1,31 +1,31 @@
-//! Reading attributes that are to be set.
+//! Reads attributes that are to be set.
 
 use super::acl::{self, Ace};
-use super::number::*;
 use super::table::{Use, usage};
 use crate::limits::MAX_PRINCIPAL_BYTES;
 use crate::v4::cx::Object;
-use crate::v4::wire::{Bitmap, Fattr, NfsTime, Status};
+use zgate_nfs_wire::v4::attr::*;
+use zgate_nfs_wire::v4::{Bitmap, Fattr, NfsTime, Status};
 use zgate_store::{SetAttr, SetTime, Timestamp};
 use zgate_xdr::{Decode, Decoder};
 
 /// Attributes to set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settable {
-    /// What the store sets.
+    /// Attributes for the store.
     pub set: SetAttr,
     /// An ACL to set.
     pub acl: Option<Vec<Ace>>,
     /// Mode bits to set under a mask: (value, mask) (RFC 8881 §6.2.5).
     pub masked_mode: Option<(u32, u32)>,
-    /// All that was asked for.
+    /// All requested attributes.
     pub applied: Bitmap,
 }
 
 /// A numeric id, as a bare number or with a domain.
 ///
 /// # Errors
-/// [`Status::Inval`] for nothing or no text, [`Status::Badowner`].
+/// [`Status::Inval`] for empty or invalid text, [`Status::Badowner`].
 pub fn parse_id(text: &[u8]) -> Result<u32, Status> {
     let text = std::str::from_utf8(text).map_err(|_| Status::Inval)?;
     if text.is_empty() {
@@ -62,12 +62,11 @@ fn mode(bits: u32) -> Result<u32, Status> {
     if bits & !0o7777 == 0 { Ok(bits) } else { Err(Status::Inval) }
 }
 
-/// Reads them (RFC 8881 §18.30.3).
+/// Decodes the attributes (RFC 8881 §18.30.3).
 ///
 /// # Errors
-/// [`Status::Attrnotsupp`] for unknown ones, [`Status::Inval`] for those that
-/// can only be read and for bad values, [`Status::Badxdr`],
-/// [`Status::Badowner`].
+/// [`Status::Attrnotsupp`] for unknown attributes, [`Status::Inval`] for
+/// read-only ones and invalid values, [`Status::Badxdr`], [`Status::Badowner`].
 pub fn parse(attrs: &Fattr, minor: u8) -> Result<Settable, Status> {
     let mut d = Decoder::new(&attrs.values.0);
     let mut out = Settable { applied: attrs.mask.clone(), ..Settable::default() };
@@ -105,10 +104,10 @@ pub fn parse(attrs: &Fattr, minor: u8) -> Result<Settable, Status> {
     Ok(out)
 }
 
-/// Sets the ACL asked for, if any.
+/// Sets the requested ACL, if any.
 ///
 /// # Errors
-/// The mapping's and the store's.
+/// Errors of the mapping and of the store.
 pub async fn apply_acl(object: &Object, settable: &Settable) -> Result<(), Status> {
     let Some(aces) = &settable.acl else { return Ok(()) };
     let posix = acl::to_posix(aces)?;

@@ -1,11 +1,11 @@
-//! Every attribute that is offered.
+//! Supported attributes.
 
-use super::number::*;
-use crate::v4::wire::Bitmap;
 use Use::{Both, Read, Write};
+use zgate_nfs_wire::v4::Bitmap;
+use zgate_nfs_wire::v4::attr::*;
 use zgate_store::file_store::StoreTraits;
 
-/// What an attribute may be used for.
+/// Allowed use of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// GETATTR.
@@ -88,7 +88,7 @@ pub fn usage(attribute: u32, minor: u8) -> Option<Use> {
     ATTRS.iter().find(|row| row.0 == attribute && row.1 <= minor).map(|row| row.2)
 }
 
-/// supported_attrs of a file system, with delegated times or without.
+/// supported_attrs of a file system, with or without delegated times.
 #[must_use]
 pub fn supported(minor: u8, traits: &StoreTraits, delegated_times: bool) -> Bitmap {
     let mut map = Bitmap::default();
@@ -106,8 +106,8 @@ pub fn supported(minor: u8, traits: &StoreTraits, delegated_times: bool) -> Bitm
     map
 }
 
-/// suppattr_exclcreat: what EXCLUSIVE4_1 may set along. The verifier is kept
-/// in the time stamps, so these are left out (RFC 8881 §5.8.1.14).
+/// suppattr_exclcreat: attributes that EXCLUSIVE4_1 may set. The verifier is
+/// kept in the time stamps, so these are left out (RFC 8881 §5.8.1.14).
 #[must_use]
 pub fn settable_at_exclusive_create(minor: u8, traits: &StoreTraits) -> Bitmap {
     let mut map = Bitmap::default();
@@ -120,7 +120,7 @@ pub fn settable_at_exclusive_create(minor: u8, traits: &StoreTraits) -> Bitmap {
     map
 }
 
-/// Refuses attributes that can only be set.
+/// True if `want` contains no attribute that can only be set.
 #[must_use]
 pub fn only_readable(want: &Bitmap, minor: u8) -> bool {
     !want.iter().any(|attribute| usage(attribute, minor) == Some(Write))

@@ -1,46 +1,50 @@
 //! Paths to clients: back channels of sessions, and the callback address of
 //! minor version 0.
 
-use super::message::{BackSlot, CallbackOp, CallbackReply, decode_reply, encode_call, encode_null};
+use super::message::{decode_reply, encode_call, encode_null};
 use crate::limits::MAX_BACK_SLOTS;
 use crate::runtime::{CallbackFailure, CallbackPath, LocalFuture, Runtime};
 use crate::v4::Server;
 use crate::v4::state::session::{CallbackHeader, Session};
 use crate::v4::state::tables::{Callback40, Tables};
-use crate::v4::wire::{ClientId, SessionId};
-use std::collections::HashMap;
+use ahash::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use zgate_nfs_wire::v4::callback::{CallbackOp, Reply, Sequence};
+use zgate_nfs_wire::v4::{ClientId, SessionId};
 
-/// How often a busy back channel is looked at again, in milliseconds.
+/// Poll interval of a busy back channel, in milliseconds.
 const SLOT_POLL_MILLISECONDS: u64 = 5;
-/// How often at most.
+/// Most polls.
 const SLOT_POLLS: u32 = 400;
-/// How long after CREATE_SESSION the back channel is tried, in milliseconds.
+/// Delay of the first call on a back channel after CREATE_SESSION, in
+/// milliseconds.
 const GREETING_MILLISECONDS: u64 = 20;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     seqid: u32,
     busy: bool,
-    /// The latest call had no answer: the client has its number, or has not.
+    /// The latest call had no answer: it is unknown if the client has its
+    /// sequence number.
     in_doubt: bool,
 }
 
-/// A slot in use, given back when dropped.
+/// A slot in use, released when dropped.
 struct SlotUse {
     slots: Slots,
     client: ClientId,
-    at: BackSlot,
-    /// The client has the number that a call of this use carried.
+    at: Sequence,
+    /// The client has received the sequence number of a call of this use.
     taken: bool,
     in_doubt: bool,
 }
 
 impl SlotUse {
-    /// The number of the use is the client's now: the next call has the next.
+    /// The client has received the sequence number: the next call uses the next
+    /// one.
     fn advance(&mut self) {
-        self.at.seqid = self.at.seqid.wrapping_add(1);
+        self.at.sequence = self.at.sequence.wrapping_add(1);
         (self.taken, self.in_doubt) = (false, false);
     }
 }
@@ -50,13 +54,13 @@ impl Drop for SlotUse {
         let mut all = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(slots) = all.get_mut(&(self.client, self.at.session)) else { return };
         if let Some(slot) = slots.get_mut(self.at.slot as usize) {
-            let seqid = self.at.seqid.wrapping_sub(u32::from(!self.taken));
+            let seqid = self.at.sequence.wrapping_sub(u32::from(!self.taken));
             *slot = Slot { seqid, busy: false, in_doubt: self.in_doubt };
         }
     }
 }
 
-/// Where a client can be called, as it was when this was asked for.
+/// Callback path of a client at the time of the request.
 pub(crate) struct CallbackTarget {
     channels: BackChannels,
     runtime: Arc<dyn Runtime>,
@@ -91,7 +95,7 @@ impl CallbackTarget {
         }
     }
 
-    /// Waits.
+    /// Sleeps.
     pub(crate) async fn sleep(&self, milliseconds: u64) {
         self.runtime.sleep(milliseconds).await;
     }
@@ -106,18 +110,18 @@ pub struct BackChannels {
     xid: Arc<AtomicU32>,
 }
 
-/// What sending a callback comes to.
-pub(crate) type CallbackOutcome = Result<CallbackReply, CallbackFailure>;
+/// Result of a callback.
+pub(crate) type CallbackOutcome = Result<Reply, CallbackFailure>;
 
 impl BackChannels {
-    /// Forgets a client that is gone.
+    /// Removes an expired client.
     pub(crate) fn forget(&self, client: ClientId) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.retain(|(owner, _), _| *owner != client);
     }
 
-    /// Forgets a session that was destroyed: a client may make and destroy as
-    /// many as it likes.
+    /// Removes a destroyed session: a client may create and destroy any number
+    /// of sessions.
     pub(crate) fn forget_session(&self, client: ClientId, session: SessionId) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.remove(&(client, session));
@@ -127,7 +131,7 @@ impl BackChannels {
         self.xid.fetch_add(1, Ordering::Relaxed) | 0x8000_0000
     }
 
-    /// Where a client can be called now; `None` when it has no path.
+    /// Current callback path of a client; `None` if it has none.
     pub(crate) fn target(
         &self,
         server: &Server,
@@ -148,7 +152,8 @@ impl BackChannels {
         Some(CallbackTarget { channels: self.clone(), runtime: Arc::clone(&server.runtime), to })
     }
 
-    /// The work of sending `ops` to a client; `None` when it has no path.
+    /// The future that sends `ops` to a client; `None` if the client has no
+    /// path.
     pub(crate) fn prepare(
         &self,
         server: &Server,
@@ -160,8 +165,8 @@ impl BackChannels {
         Some(Box::pin(async move { target.send(&ops).await }))
     }
 
-    /// A way to send something to a client later, when the paths of today may
-    /// be gone.
+    /// A handle for a later callback, for the case that the present paths no
+    /// longer exist then.
     pub(crate) fn later(
         &self,
         server: &Server,
@@ -180,9 +185,9 @@ impl BackChannels {
     ) -> CallbackOutcome {
         let mut slot = self.acquire(runtime, session).await?;
         if slot.in_doubt {
-            // A call with the number in doubt would be a false retry if the
-            // client has it. CB_SEQUENCE alone settles that: taken as new, or
-            // known already (RFC 8881 §2.10.6.1.3).
+            // A call with the uncertain number would be a false retry if the
+            // client has received it. A lone CB_SEQUENCE resolves this: it is
+            // accepted as new, or already known (RFC 8881 §2.10.6.1.3).
             let reply = self.exchange(runtime, session, &mut slot, &[]).await?;
             if slot.in_doubt {
                 return Ok(reply);
@@ -192,7 +197,7 @@ impl BackChannels {
         self.exchange(runtime, session, &mut slot, ops).await
     }
 
-    /// One call in a slot, over whichever connection answers.
+    /// Sends one call in a slot, over any connection that answers.
     async fn exchange(
         &self,
         runtime: &dyn Runtime,
@@ -207,15 +212,15 @@ impl BackChannels {
                 continue;
             }
             let xid = self.next_xid();
-            let call = encode_call(xid, &session.callback(), 0, Some(slot.at), ops);
+            let call = encode_call(xid, &session.callback(), 0, Some(&slot.at), ops);
             slot.in_doubt = true;
             let answer = runtime.callback(CallbackPath::Connection(connection), xid, call).await;
             let reply =
                 answer.and_then(|raw| decode_reply(&raw).map_err(|_| CallbackFailure::Unreachable));
             match reply {
                 Ok(reply) => {
-                    slot.taken = reply.took_slot;
-                    slot.in_doubt = doubted && !reply.took_slot;
+                    slot.taken = reply.took_slot();
+                    slot.in_doubt = doubted && !slot.taken;
                     return Ok(reply);
                 }
                 Err(why) => failure = why,
@@ -238,7 +243,7 @@ impl BackChannels {
         Err(CallbackFailure::TimedOut)
     }
 
-    /// A free slot, one that is not in doubt if there is any.
+    /// A free slot, preferably one whose sequence number is certain.
     fn try_acquire(&self, session: &Arc<Session>) -> Option<SlotUse> {
         let mut all = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let count = session.back.slots.clamp(1, MAX_BACK_SLOTS) as usize;
@@ -248,24 +253,25 @@ impl BackChannels {
         let free = sure.or_else(|| slots.iter().position(|slot| !slot.busy))?;
         slots[free].busy = true;
         let highest = slots.iter().rposition(|slot| slot.busy).unwrap_or(free);
-        let at = BackSlot {
+        let at = Sequence {
             session: session.id,
+            sequence: slots[free].seqid.wrapping_add(1),
             slot: free as u32,
-            seqid: slots[free].seqid.wrapping_add(1),
             highest_slot: highest as u32,
+            cache_this: false,
+            referring: Vec::new(),
         };
         let in_doubt = slots[free].in_doubt;
         let slots = Arc::clone(&self.slots);
         Some(SlotUse { slots, client: session.client, at, taken: false, in_doubt })
     }
 
-    /// Says CB_NULL over a new session's back channel: a client behind a
-    /// firewall or with another program number is found out now, not at the
-    /// first recall.
+    /// Sends CB_NULL over a new session's back channel: detects a client behind
+    /// a firewall or with another program number now, not at the first recall.
     pub(crate) fn greet(&self, server: &Server, session: Arc<Session>) {
         let (runtime, xid) = (Arc::clone(&server.runtime), self.next_xid());
         server.runtime.spawn(Box::pin(async move {
-            // The answer to CREATE_SESSION goes first.
+            // The answer to CREATE_SESSION must be sent first.
             runtime.sleep(GREETING_MILLISECONDS).await;
             let Some(connection) = session.back_paths().first().copied() else { return };
             let call = encode_null(xid, &session.callback());
@@ -279,7 +285,7 @@ impl BackChannels {
         }));
     }
 
-    /// Whether a minor-0 client's callback address answers CB_NULL.
+    /// True if a minor-0 client's callback address answers CB_NULL.
     pub(super) async fn answers_null(&self, runtime: &dyn Runtime, callback: &Callback40) -> bool {
         let xid = self.next_xid();
         let call = encode_null(xid, &address_header(callback));

@@ -1,18 +1,14 @@
-//! Attributes of a file that another client holds a write delegation of:
-//! that client knows them best (RFC 8881 §10.4.3).
+//! Attributes of a file that another client holds a write delegation for: that
+//! client has the newest values (RFC 8881 §10.4.3).
 
-use super::message::CallbackOp;
 use crate::v4::cx::{Cx, FileKey};
 use crate::v4::state::State;
-use crate::v4::wire::{Bitmap, NfsTime, Status};
+use zgate_nfs_wire::v4::attr::{CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
+use zgate_nfs_wire::v4::callback::CallbackOp;
+use zgate_nfs_wire::v4::{Bitmap, NfsTime, Status};
 use zgate_xdr::{Decode, Decoder};
 
-const CHANGE: u32 = 3;
-const SIZE: u32 = 4;
-const TIME_DELEG_ACCESS: u32 = 84;
-const TIME_DELEG_MODIFY: u32 = 85;
-
-/// What the holder of a write delegation says.
+/// Attributes from the holder of a write delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelegatedAttributes {
     /// change.
@@ -26,8 +22,8 @@ pub struct DelegatedAttributes {
 }
 
 impl State {
-    /// Asks the holder of a write delegation, when it is another client than
-    /// the caller. `None`: nobody to ask, or no answer.
+    /// Asks the holder of a write delegation, if it is another client than the
+    /// caller. `None` if there is no such holder, or no answer.
     pub async fn delegated_attributes(
         &self,
         cx: &Cx<'_>,
@@ -36,8 +32,8 @@ impl State {
         let (work, given_change) = {
             let tables = self.lock();
             let now = cx.now.seconds();
-            // One whose lease ran out has nothing to say; it keeps the
-            // delegation out of courtesy only.
+            // A client with an expired lease is not asked; it keeps the
+            // delegation only by courtesy.
             let there = |client| {
                 let record = tables.clients.get(&client);
                 record.is_some_and(|record| !record.lease.expired(now, self.lease_seconds))
@@ -60,8 +56,9 @@ impl State {
         if reply.status != Status::Ok {
             return None;
         }
-        let attrs = reply.attrs?;
-        // Half an answer is none: the store knows better than a guess.
+        let attrs = reply.attrs()?;
+        // An incomplete answer is ignored: the store's values are better than a
+        // guess.
         if !attrs.mask.contains(CHANGE) || !attrs.mask.contains(SIZE) {
             return None;
         }

@@ -1,5 +1,5 @@
-//! Callbacks: what the server asks of its clients (RFC 8881 §20,
-//! RFC 7530 §16), encoded and decoded here, carried by the gateway.
+//! Callbacks: requests of the server to its clients (RFC 8881 §20, RFC 7530
+//! §16), sent in slots here, transported by the gateway.
 
 mod channel;
 mod delegated;
@@ -8,5 +8,5 @@ mod probe;
 
 pub use channel::BackChannels;
 pub use delegated::DelegatedAttributes;
-pub use message::{CallbackOp, CallbackReply, recall_call};
+pub use message::recall_call;
 pub use probe::CallbackProbe;

@@ -1,4 +1,4 @@
-//! Whether anybody answers at the callback address of a minor-0 client.
+//! Checks whether the callback address of a minor-0 client answers.
 
 use super::channel::BackChannels;
 use crate::v4::Server;
@@ -6,7 +6,7 @@ use crate::v4::state::tables::Callback40;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The probes of one client: one at a time, the latest address next.
+/// The probes of one client: one at a time, then the latest address.
 #[derive(Debug, Default)]
 pub struct CallbackProbe(Mutex<Probe>);
 
@@ -21,8 +21,8 @@ impl CallbackProbe {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a probe of this address; false when one runs already, which
-    /// turns to this address afterwards.
+    /// Requests a probe of this address; false if one is running, which probes
+    /// this address afterwards.
     fn ask(&self, callback: Callback40) -> bool {
         let mut probe = self.lock();
         probe.next = Some(callback);
@@ -30,14 +30,14 @@ impl CallbackProbe {
     }
 }
 
-/// A probe that runs; dropped at any moment it makes way for the next.
+/// A running probe; when dropped, the next one may start.
 struct Running {
     probe: Arc<CallbackProbe>,
     ended: bool,
 }
 
 impl Running {
-    /// The address to probe next; with none, the probe has ended.
+    /// The address to probe next; without one, the probe has ended.
     fn next(&mut self) -> Option<Callback40> {
         let mut probe = self.probe.lock();
         let next = probe.next.take();
@@ -56,8 +56,7 @@ impl Drop for Running {
 }
 
 impl BackChannels {
-    /// Asks a minor-0 client's callback address whether anybody is there, after
-    /// the reply.
+    /// Probes a minor-0 client's callback address after the reply.
     pub(crate) fn probe(&self, server: &Server, probe: &Arc<CallbackProbe>, callback: Callback40) {
         if !probe.ask(callback) {
             return;

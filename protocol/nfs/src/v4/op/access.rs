@@ -1,58 +1,15 @@
 //! ACCESS (RFC 8881 §18.1, RFC 8276 §8.4.1).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::{Current, Cx};
-use crate::v4::wire::{OpNum, Status};
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Access;
+use zgate_nfs_wire::v4::op::access::{
+    Args, DELETE, EXECUTE, EXTEND, LOOKUP, MODIFY, READ, Res, XALIST, XAREAD, XAWRITE,
+};
 use zgate_store::FileKind;
-use zgate_xdr::xdr_struct;
 
-/// ACCESS4_READ.
-pub const READ: u32 = 0x01;
-/// ACCESS4_LOOKUP.
-pub const LOOKUP: u32 = 0x02;
-/// ACCESS4_MODIFY.
-pub const MODIFY: u32 = 0x04;
-/// ACCESS4_EXTEND.
-pub const EXTEND: u32 = 0x08;
-/// ACCESS4_DELETE.
-pub const DELETE: u32 = 0x10;
-/// ACCESS4_EXECUTE.
-pub const EXECUTE: u32 = 0x20;
-/// ACCESS4_XAREAD.
-pub const XAREAD: u32 = 0x40;
-/// ACCESS4_XAWRITE.
-pub const XAWRITE: u32 = 0x80;
-/// ACCESS4_XALIST.
-pub const XALIST: u32 = 0x100;
-
-xdr_struct! {
-    /// ACCESS4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Rights asked about.
-        pub access: u32,
-    }
-}
-
-xdr_struct! {
-    /// ACCESS4resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Res {
-        /// Rights the server can tell about.
-        pub supported: u32,
-        /// Rights the caller has.
-        pub access: u32,
-    }
-}
-
-/// The operation.
-pub struct Access;
-
-impl Operation for Access {
-    const NUM: OpNum = OpNum::Access;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for Access {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let xattrs = XAREAD | XAWRITE | XALIST;
         let known = 0x3f | if cx.minor > 1 { xattrs } else { 0 };
@@ -84,7 +41,7 @@ impl Operation for Access {
         if rights.execute {
             allowed |= if is_dir { LOOKUP } else { EXECUTE };
         }
-        // What makes no sense for the kind of object is not supported
+        // Rights without a meaning for the type of object are not supported
         // (RFC 8881 §18.1.3).
         let sensible = known & if is_dir { !EXECUTE } else { !(LOOKUP | DELETE) };
         Ok(Res { supported: args.access & sensible, access: args.access & sensible & allowed })

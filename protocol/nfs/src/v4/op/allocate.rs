@@ -1,33 +1,14 @@
 //! ALLOCATE (RFC 7862 §15.1).
 
 use super::read::kind_first;
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::io::{IoAccess, open_for_change};
-use crate::v4::wire::{OpNum, Stateid, Status};
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Allocate;
+use zgate_nfs_wire::v4::op::allocate::Args;
 
-xdr_struct! {
-    /// ALLOCATE4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// A stateid that allows writing.
-        pub stateid: Stateid,
-        /// First byte.
-        pub offset: u64,
-        /// Bytes.
-        pub length: u64,
-    }
-}
-
-/// The operation.
-pub struct Allocate;
-
-impl Operation for Allocate {
-    const NUM: OpNum = OpNum::Allocate;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for Allocate {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let object = cx.writable_object()?;
         let opened = open_for_change(cx, &object, args.stateid, IoAccess::Write).await;

@@ -1,61 +1,16 @@
 //! BIND_CONN_TO_SESSION (RFC 8881 §18.34).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{OpNum, SessionId, Status};
-use zgate_xdr::{xdr_enum, xdr_struct};
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::BindConnToSession;
+use zgate_nfs_wire::v4::op::bind_conn_to_session::{Args, Direction, Res};
 
-xdr_enum! {
-    /// channel_dir_from_client4.
-    pub enum Direction {
-        /// CDFC4_FORE.
-        Fore = 1,
-        /// CDFC4_BACK.
-        Back = 2,
-        /// CDFC4_FORE_OR_BOTH.
-        ForeOrBoth = 3,
-        /// CDFC4_BACK_OR_BOTH.
-        BackOrBoth = 7,
-    }
-}
-
-xdr_struct! {
-    /// BIND_CONN_TO_SESSION4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// bctsa_sessid.
-        pub session: SessionId,
-        /// bctsa_dir.
-        pub direction: Direction,
-        /// bctsa_use_conn_in_rdma_mode.
-        pub rdma_mode: bool,
-    }
-}
-
-xdr_struct! {
-    /// BIND_CONN_TO_SESSION4resok; directions are CDFS4_FORE 1, BACK 2, BOTH 3.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Res {
-        /// bctsr_sessid.
-        pub session: SessionId,
-        /// bctsr_dir.
-        pub direction: u32,
-        /// bctsr_use_conn_in_rdma_mode.
-        pub rdma_mode: bool,
-    }
-}
-
-/// The operation.
-pub struct BindConnToSession;
-
-impl Operation for BindConnToSession {
-    const NUM: OpNum = OpNum::BindConnToSession;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for BindConnToSession {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let session = cx.server.state.sessions.get(args.session).ok_or(Status::Badsession)?;
-        // To others the session does not exist; the RFC has no error for them.
+        // For other clients the session does not exist; the RFC defines no
+        // error for them.
         let connection = cx.call.peer.connection;
         if !session.is_bound(connection) && !cx.server.state.may_use(&session, cx.call) {
             return Err(Status::Badsession.into());

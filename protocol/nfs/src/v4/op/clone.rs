@@ -1,37 +1,14 @@
 //! CLONE (RFC 7862 §15.13): shares blocks, atomically.
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::io::{IoAccess, open_for_change, open_for_io};
-use crate::v4::wire::{OpNum, Stateid, Status};
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Clone;
+use zgate_nfs_wire::v4::op::clone::Args;
 use zgate_store::FileKind;
-use zgate_xdr::xdr_struct;
 
-xdr_struct! {
-    /// CLONE4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Allows reading the saved file.
-        pub from: Stateid,
-        /// Allows writing the current file.
-        pub to: Stateid,
-        /// First byte to share.
-        pub from_offset: u64,
-        /// Where it goes.
-        pub to_offset: u64,
-        /// Bytes; 0: to the source's end.
-        pub count: u64,
-    }
-}
-
-/// The operation.
-pub struct Clone;
-
-impl Operation for Clone {
-    const NUM: OpNum = OpNum::Clone;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for Clone {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         cx.current()?;
         let from = cx.saved_object(Status::Isdir)?;

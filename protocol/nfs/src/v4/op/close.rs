@@ -1,41 +1,15 @@
 //! CLOSE (RFC 8881 §18.2, RFC 7530 §16.2).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::sequenced::sequenced;
 use crate::v4::state::tables::StateKind;
-use crate::v4::wire::{OpNum, Stateid, Status};
 use std::sync::Arc;
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::op::Close;
+use zgate_nfs_wire::v4::op::close::{Args, Res};
+use zgate_nfs_wire::v4::{Stateid, Status};
 
-xdr_struct! {
-    /// CLOSE4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Owner's sequence number (minor version 0).
-        pub seqid: u32,
-        /// The open.
-        pub stateid: Stateid,
-    }
-}
-
-xdr_struct! {
-    /// CLOSE4resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Res {
-        /// Of no use any more.
-        pub stateid: Stateid,
-    }
-}
-
-/// The operation.
-pub struct Close;
-
-impl Operation for Close {
-    const NUM: OpNum = OpNum::Close;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for Close {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         cx.current()?;
         let stateid = cx.resolve_stateid(args.stateid)?;
@@ -62,7 +36,7 @@ fn close(cx: &Cx<'_>, stateid: Stateid) -> Result<Res, Status> {
     let open = tables.opens.get(&key).ok_or(Status::BadStateid)?;
     let (client, owner, seqid) = (open.client, Arc::clone(&open.owner), open.seqid);
     // Locks under the open are released with it (RFC 8881 §18.2.3 leaves the
-    // choice to the server; clients unlock first when they care).
+    // choice to the server; clients that care unlock first).
     state.remove_open(&mut tables, key, now);
     state.wake_waiters(cx.server, &mut tables, &file);
     if let Some(record) = tables.clients.get_mut(&client) {
@@ -79,8 +53,8 @@ fn close(cx: &Cx<'_>, stateid: Stateid) -> Result<Res, Status> {
             record.open_owners.remove(&owner);
         }
     }
-    // Minor version 1 wants the invalid stateid back, so that nobody uses it
-    // (RFC 8881 §18.2.4).
+    // Minor version 1 returns the invalid stateid, so that it is not used any
+    // more (RFC 8881 §18.2.4).
     let next = crate::v4::state::open::next_seqid(seqid);
     Ok(Res { stateid: if cx.minor == 0 { key.stateid(next) } else { Stateid::INVALID } })
 }

@@ -1,30 +1,12 @@
-//! COPY_NOTIFY (RFC 7862 §15.3): copies between servers are not offered.
+//! COPY_NOTIFY (RFC 7862 §15.3): copies between servers are not supported.
 
-use super::copy::NetLocation;
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{OpNum, Stateid, Status};
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::CopyNotify;
+use zgate_nfs_wire::v4::op::copy_notify::Args;
 
-xdr_struct! {
-    /// COPY_NOTIFY4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Allows reading the current file.
-        pub stateid: Stateid,
-        /// Who will copy.
-        pub destination: NetLocation,
-    }
-}
-
-/// The operation.
-pub struct CopyNotify;
-
-impl Operation for CopyNotify {
-    const NUM: OpNum = OpNum::CopyNotify;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for CopyNotify {
     async fn run(cx: &mut Cx<'_>, _: Args) -> Result<(), Failure> {
         cx.current()?;
         Err(Status::Notsupp.into())

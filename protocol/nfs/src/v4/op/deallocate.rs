@@ -1,33 +1,14 @@
 //! DEALLOCATE (RFC 7862 §15.4).
 
 use super::read::kind_first;
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::io::{IoAccess, open_for_change};
-use crate::v4::wire::{OpNum, Stateid, Status};
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Deallocate;
+use zgate_nfs_wire::v4::op::deallocate::Args;
 
-xdr_struct! {
-    /// DEALLOCATE4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// A stateid that allows writing.
-        pub stateid: Stateid,
-        /// First byte.
-        pub offset: u64,
-        /// Bytes.
-        pub length: u64,
-    }
-}
-
-/// The operation.
-pub struct Deallocate;
-
-impl Operation for Deallocate {
-    const NUM: OpNum = OpNum::Deallocate;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for Deallocate {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let object = cx.writable_object()?;
         let opened = open_for_change(cx, &object, args.stateid, IoAccess::Write).await;

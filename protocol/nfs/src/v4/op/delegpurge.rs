@@ -1,30 +1,15 @@
-//! DELEGPURGE (RFC 8881 §18.5): delegations do not outlive their client here,
-//! so there is nothing to purge.
+//! DELEGPURGE (RFC 8881 §18.5): delegations do not outlive their client in this
+//! server, so there is nothing to purge.
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{ClientId, OpNum, Status};
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Delegpurge;
+use zgate_nfs_wire::v4::op::delegpurge::Args;
 
-xdr_struct! {
-    /// DELEGPURGE4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Whose.
-        pub clientid: ClientId,
-    }
-}
-
-/// The operation.
-pub struct Delegpurge;
-
-impl Operation for Delegpurge {
-    const NUM: OpNum = OpNum::Delegpurge;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for Delegpurge {
     async fn run(_: &mut Cx<'_>, _: Args) -> Result<(), Failure> {
-        // RFC 8881 §18.5.3: a server without CLAIM_DELEGATE_PREV answers so.
+        // RFC 8881 §18.5.3: required of a server without CLAIM_DELEGATE_PREV.
         Err(Status::Notsupp.into())
     }
 }

@@ -1,29 +1,14 @@
 //! DELEGRETURN (RFC 8881 §18.6).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::ids::StateKey;
 use crate::v4::state::tables::StateKind;
-use crate::v4::wire::{OpNum, Stateid, Status};
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Delegreturn;
+use zgate_nfs_wire::v4::op::delegreturn::Args;
 
-xdr_struct! {
-    /// DELEGRETURN4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// The delegation.
-        pub stateid: Stateid,
-    }
-}
-
-/// The operation.
-pub struct Delegreturn;
-
-impl Operation for Delegreturn {
-    const NUM: OpNum = OpNum::Delegreturn;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for Delegreturn {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let file = cx.object(Status::BadStateid)?.file_key();
         let stateid = cx.resolve_stateid(args.stateid)?;
@@ -32,7 +17,7 @@ impl Operation for Delegreturn {
         let (key, kind) = match state.find_state(&tables, cx, stateid, Some(&file)) {
             Ok(found) => found,
             Err(status @ (Status::DelegRevoked | Status::Expired)) => {
-                // Returning what was revoked acknowledges it.
+                // Returning a revoked delegation acknowledges the revocation.
                 let key = StateKey::from(stateid);
                 for client in tables.clients.values_mut() {
                     client.revoked.remove(&key);

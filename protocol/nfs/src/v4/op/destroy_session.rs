@@ -1,31 +1,16 @@
 //! DESTROY_SESSION (RFC 8881 §18.37).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{OpNum, SessionId, Status};
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::DestroySession;
+use zgate_nfs_wire::v4::op::destroy_session::Args;
 
-xdr_struct! {
-    /// DESTROY_SESSION4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// dsa_sessionid.
-        pub session: SessionId,
-    }
-}
-
-/// The operation.
-pub struct DestroySession;
-
-impl Operation for DestroySession {
-    const NUM: OpNum = OpNum::DestroySession;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for DestroySession {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let state = &cx.server.state;
-        // Behind its own SEQUENCE it must come last, so that the reply needs
-        // no slot any more (RFC 8881 §18.37.3).
+        // In a COMPOUND with its own SEQUENCE it must be the last operation, so
+        // that the reply does not need the slot (RFC 8881 §18.37.3).
         let own = cx.slot.as_ref().is_some_and(|slot| slot.session.id == args.session);
         if own && cx.op_index + 1 != cx.op_count {
             return Err(Status::NotOnlyOp.into());

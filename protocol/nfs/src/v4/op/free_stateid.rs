@@ -1,30 +1,15 @@
 //! FREE_STATEID (RFC 8881 §18.38).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::file::{check_seqid, is_special};
 use crate::v4::state::ids::StateKey;
 use crate::v4::state::tables::StateKind;
-use crate::v4::wire::{OpNum, Stateid, Status};
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::FreeStateid;
+use zgate_nfs_wire::v4::op::free_stateid::Args;
 
-xdr_struct! {
-    /// FREE_STATEID4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// fsa_stateid.
-        pub stateid: Stateid,
-    }
-}
-
-/// The operation.
-pub struct FreeStateid;
-
-impl Operation for FreeStateid {
-    const NUM: OpNum = OpNum::FreeStateid;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for FreeStateid {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let id = cx.session_client().ok_or(Status::OpNotInSession)?;
         let stateid = cx.resolve_stateid(args.stateid)?;

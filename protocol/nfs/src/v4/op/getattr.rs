@@ -1,18 +1,12 @@
 //! GETATTR (RFC 8881 §18.7).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::attrs::{encode_attrs, table::only_readable};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{Bitmap, Fattr, OpNum, Status};
+use zgate_nfs_wire::v4::op::Getattr;
+use zgate_nfs_wire::v4::{Bitmap, Fattr, Status};
 
-/// The operation.
-pub struct Getattr;
-
-impl Operation for Getattr {
-    const NUM: OpNum = OpNum::Getattr;
-    type Args = Bitmap;
-    type Res = Fattr;
-
+impl Rule for Getattr {
     async fn run(cx: &mut Cx<'_>, want: Bitmap) -> Result<Fattr, Failure> {
         let current = cx.current()?;
         if !only_readable(&want, cx.minor) {

@@ -1,18 +1,11 @@
 //! GETFH (RFC 8881 §18.8).
 
-use super::{Failure, Operation};
-use crate::namespace::Fh;
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
-use crate::v4::wire::OpNum;
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::Getfh;
 
-/// The operation.
-pub struct Getfh;
-
-impl Operation for Getfh {
-    const NUM: OpNum = OpNum::Getfh;
-    type Args = ();
-    type Res = Fh;
-
+impl Rule for Getfh {
     async fn run(cx: &mut Cx<'_>, (): ()) -> Result<Fh, Failure> {
         Ok(cx.current()?.place().to_fh())
     }

@@ -1,12 +1,13 @@
 //! GETXATTR (RFC 8276 §8.4.1).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::limits::MAX_XATTR_BYTES;
 use crate::v4::cx::Cx;
-use crate::v4::wire::{Component, OpNum, Status};
+use zgate_nfs_wire::v4::op::Getxattr;
+use zgate_nfs_wire::v4::{Component, Status};
 use zgate_xdr::Opaque;
 
-/// Refuses names no attribute can have.
+/// Refuses names that no attribute can have.
 ///
 /// # Errors
 /// [`Status::Inval`], [`Status::Nametoolong`].
@@ -20,14 +21,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
-/// The operation.
-pub struct Getxattr;
-
-impl Operation for Getxattr {
-    const NUM: OpNum = OpNum::Getxattr;
-    type Args = Component;
-    type Res = Opaque<MAX_XATTR_BYTES>;
-
+impl Rule for Getxattr {
     async fn run(cx: &mut Cx<'_>, name: Component) -> Result<Opaque<MAX_XATTR_BYTES>, Failure> {
         let object = cx.object(Status::Noxattr)?;
         check_name(&name.0)?;

@@ -1,28 +1,14 @@
 //! IO_ADVISE (RFC 7862 §15.5).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::io::{IoAccess, open_for_io};
-use crate::v4::wire::{Bitmap, OpNum, Stateid, Status};
+use zgate_nfs_wire::v4::op::IoAdvise;
+use zgate_nfs_wire::v4::op::io_advise::Args;
+use zgate_nfs_wire::v4::{Bitmap, Status};
 use zgate_store::file_store::Advice;
-use zgate_xdr::xdr_struct;
 
-xdr_struct! {
-    /// IO_ADVISE4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// A stateid of the file.
-        pub stateid: Stateid,
-        /// First byte.
-        pub offset: u64,
-        /// Bytes; 0: to the end.
-        pub count: u64,
-        /// io_advise_type4 bits.
-        pub hints: Bitmap,
-    }
-}
-
-/// io_advise_type4 numbers that mean something to a file system here.
+/// io_advise_type4 numbers with an equivalent in the store.
 const HINTS: [(u32, Advice); 6] = [
     (0, Advice::Normal),
     (1, Advice::Sequential),
@@ -32,14 +18,7 @@ const HINTS: [(u32, Advice); 6] = [
     (7, Advice::NoReuse),
 ];
 
-/// The operation; it answers which hints are followed.
-pub struct IoAdvise;
-
-impl Operation for IoAdvise {
-    const NUM: OpNum = OpNum::IoAdvise;
-    type Args = Args;
-    type Res = Bitmap;
-
+impl Rule for IoAdvise {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Bitmap, Failure> {
         let object = cx.object(Status::Isdir)?;
         let file = open_for_io(cx, &object, args.stateid, IoAccess::Read).await?;

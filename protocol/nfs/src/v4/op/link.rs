@@ -1,19 +1,13 @@
 //! LINK (RFC 8881 §18.9).
 
 use super::remove::as_directory;
-use super::{Failure, Operation, names};
+use super::{Failure, Rule, names};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{ChangeInfo, Component, OpNum, Status};
+use zgate_nfs_wire::v4::op::Link;
+use zgate_nfs_wire::v4::{ChangeInfo, Component, Status};
 use zgate_store::FileKind;
 
-/// The operation.
-pub struct Link;
-
-impl Operation for Link {
-    const NUM: OpNum = OpNum::Link;
-    type Args = Component;
-    type Res = ChangeInfo;
-
+impl Rule for Link {
     async fn run(cx: &mut Cx<'_>, name: Component) -> Result<ChangeInfo, Failure> {
         cx.current()?;
         let source = cx.saved_object(Status::Isdir)?;

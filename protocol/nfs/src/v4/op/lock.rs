@@ -1,6 +1,6 @@
 //! LOCK (RFC 8881 §18.10).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::limits::{MAX_LOCK_STATES_PER_OPEN, MAX_RANGES_PER_FILE};
 use crate::v4::cx::{Cx, FileKey};
 use crate::v4::state::State;
@@ -13,132 +13,26 @@ use crate::v4::state::sequenced::sequenced;
 use crate::v4::state::tables::{
     LockOwner, LockOwnerId, LockState, OwnerName, StateKind, Tables, Waiter,
 };
-use crate::v4::wire::{LockType, OpNum, OwnerBytes, StateOwner, Stateid, Status};
 use std::sync::Arc;
-use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError, xdr_struct};
+use zgate_nfs_wire::v4::op::Lock;
+use zgate_nfs_wire::v4::op::lock::{Args, Denied, Locker, Res};
+use zgate_nfs_wire::v4::{LockType, OwnerBytes, StateOwner, Stateid, Status};
 
-/// locker4.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Locker {
-    /// open_to_lock_owner4: the owner's first lock of this file.
-    New {
-        /// Open owner's sequence number.
-        open_seqid: u32,
-        /// The open.
-        open: Stateid,
-        /// Lock owner's sequence number.
-        lock_seqid: u32,
-        /// Whose lock.
-        owner: StateOwner,
-    },
-    /// exist_lock_owner4.
-    Existing {
-        /// The lock stateid.
-        stateid: Stateid,
-        /// Lock owner's sequence number.
-        seqid: u32,
-    },
+/// LOCK4denied with the conflicting lock.
+pub(super) fn denied(held: &Held<LockOwnerId>) -> Failure {
+    let denied = Denied {
+        offset: held.range.start,
+        length: held.range.length(),
+        kind: if held.write { LockType::Write } else { LockType::Read },
+        owner: StateOwner {
+            clientid: held.owner.client,
+            owner: OwnerBytes::from(&*held.owner.name),
+        },
+    };
+    Failure::with_body(Status::Denied, &denied)
 }
 
-impl Encode for Locker {
-    fn encode(&self, e: &mut Encoder) {
-        match self {
-            Self::New { open_seqid, open, lock_seqid, owner } => {
-                e.u32(1);
-                e.u32(*open_seqid);
-                open.encode(e);
-                e.u32(*lock_seqid);
-                owner.encode(e);
-            }
-            Self::Existing { stateid, seqid } => {
-                e.u32(0);
-                stateid.encode(e);
-                e.u32(*seqid);
-            }
-        }
-    }
-}
-
-impl Decode for Locker {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        if bool::decode(d)? {
-            Ok(Self::New {
-                open_seqid: d.u32()?,
-                open: Decode::decode(d)?,
-                lock_seqid: d.u32()?,
-                owner: Decode::decode(d)?,
-            })
-        } else {
-            Ok(Self::Existing { stateid: Decode::decode(d)?, seqid: d.u32()? })
-        }
-    }
-}
-
-xdr_struct! {
-    /// LOCK4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Shared or exclusive, waiting or not.
-        pub kind: LockType,
-        /// Taking back what was held before a restart.
-        pub reclaim: bool,
-        /// First byte.
-        pub offset: u64,
-        /// Bytes; all ones: to the end.
-        pub length: u64,
-        /// Whose.
-        pub locker: Locker,
-    }
-}
-
-xdr_struct! {
-    /// LOCK4resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Res {
-        /// The lock stateid.
-        pub stateid: Stateid,
-    }
-}
-
-xdr_struct! {
-    /// LOCK4denied: what stands in the way.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Denied {
-        /// First byte.
-        pub offset: u64,
-        /// Bytes; all ones: to the end.
-        pub length: u64,
-        /// Shared or exclusive.
-        pub kind: LockType,
-        /// Whose.
-        pub owner: StateOwner,
-    }
-}
-
-impl Denied {
-    /// Describes a lock.
-    #[must_use]
-    pub fn by(held: &Held<LockOwnerId>) -> Self {
-        Self {
-            offset: held.range.start,
-            length: held.range.length(),
-            kind: if held.write { LockType::Write } else { LockType::Read },
-            owner: StateOwner {
-                clientid: held.owner.client,
-                owner: OwnerBytes::from(&*held.owner.name),
-            },
-        }
-    }
-}
-
-/// The operation.
-pub struct Lock;
-
-impl Operation for Lock {
-    const NUM: OpNum = OpNum::Lock;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for Lock {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         super::lockt::check_kind(cx).await?;
         let result = match args.locker.clone() {
@@ -163,7 +57,8 @@ impl Operation for Lock {
     }
 }
 
-/// Locks the current file once what was taken from others is free.
+/// Locks the current file once state being taken from other clients is
+/// released.
 async fn when_free(
     cx: &Cx<'_>,
     attempt: impl FnMut() -> Result<Res, Failure>,
@@ -172,7 +67,7 @@ async fn when_free(
     cx.server.state.when_settled(&*cx.server.runtime, &file, attempt).await
 }
 
-/// Checks everything that does not depend on other locks.
+/// Checks all conditions that do not depend on other locks.
 fn check(cx: &Cx<'_>, args: &Args, tables: &Tables, open: StateKey) -> Result<Range, Status> {
     let range = Range::new(args.offset, args.length).ok_or(Status::Inval)?;
     let open = tables.opens.get(&open).ok_or(Status::BadStateid)?;
@@ -228,7 +123,8 @@ fn first_lock(
     Ok(Res { stateid: key.stateid(lock.seqid) })
 }
 
-/// Whether the client may have one more lock stateid, and owner if it is new.
+/// Checks that the client may have one more lock stateid, and one more owner if
+/// it is new.
 fn check_room(
     tables: &Tables,
     id: &LockOwnerId,
@@ -249,15 +145,16 @@ fn check_room(
     client.room_for_state()
 }
 
-/// Charges the owner's host for the ranges it has locked in the file now.
+/// Charges the owner's host for the ranges that the owner has locked in the
+/// file.
 pub(super) fn count_ranges(tables: &mut Tables, key: StateKey) {
     let Some(lock) = tables.locks.get_mut(&key) else { return };
     let held = tables.files.get(&lock.file).map_or(0, |file| file.ranges.held_by(&lock.owner));
     lock.ranges.set(held);
 }
 
-/// A lock owner known already may not start over with another number
-/// (RFC 7530 §16.10.5).
+/// A known lock owner may not start again with another number (RFC 7530
+/// §16.10.5).
 fn check_first_seqid(tables: &Tables, id: &LockOwnerId, seqid: u32) -> Result<(), Status> {
     let client = tables.clients.get(&id.client).ok_or(Status::StaleClientid)?;
     let Some(owner) = client.lock_owners.get(&id.name) else { return Ok(()) };
@@ -301,7 +198,7 @@ fn next_lock(cx: &Cx<'_>, args: &Args, stateid: Stateid) -> Result<Res, Failure>
     bump(state, &mut tables, key).map(|stateid| Res { stateid }).map_err(Failure::from)
 }
 
-/// Moves a lock stateid to its next version.
+/// Increments the seqid of a lock stateid.
 pub(super) fn bump(state: &State, tables: &mut Tables, key: StateKey) -> Result<Stateid, Status> {
     let lock = tables.locks.get_mut(&key).ok_or(Status::BadStateid)?;
     lock.seqid = next_seqid(lock.seqid);
@@ -350,11 +247,11 @@ fn grant(
             };
             State::add_waiter(tables, *file, waiter);
         }
-        return Err(Failure::with_body(Status::Denied, &Denied::by(&held)));
+        return Err(denied(&held));
     }
 }
 
-/// The lock owner's stateid for the file, made when it has none.
+/// The lock owner's stateid for the file; created if there is none.
 fn enter_lock_state(
     state: &State,
     tables: &mut Tables,
@@ -385,26 +282,4 @@ fn enter_lock_state(
     let lock = LockState { key, seqid: 1, owner: id.clone(), open, file: *file, charge, ranges };
     tables.locks.insert(key, lock);
     Ok(key)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use zgate_xdr::Opaque;
-
-    #[test]
-    fn both_lockers_survive_the_trip() {
-        let stateid = Stateid { seqid: 1, other: [4; 12] };
-        let owner =
-            StateOwner { clientid: crate::v4::wire::ClientId(7), owner: Opaque(b"me".to_vec()) };
-        for locker in [
-            Locker::New { open_seqid: 1, open: stateid, lock_seqid: 0, owner },
-            Locker::Existing { stateid, seqid: 9 },
-        ] {
-            let mut e = Encoder::new();
-            locker.encode(&mut e);
-            let raw = e.finish().flatten().unwrap();
-            assert_eq!(Locker::decode(&mut Decoder::new(&raw)).unwrap(), locker);
-        }
-    }
 }

@@ -1,39 +1,18 @@
-//! LOCKT (RFC 8881 §18.11): would this lock be granted?
+//! LOCKT (RFC 8881 §18.11): tests for a conflicting lock.
 
-use super::lock::Denied;
-use super::{Failure, Operation};
+use super::lock::denied;
+use super::{Failure, Rule};
 use crate::v4::cx::{Cx, FileKey};
 use crate::v4::state::State;
 use crate::v4::state::ranges::Range;
 use crate::v4::state::tables::LockOwnerId;
-use crate::v4::wire::{LockType, OpNum, StateOwner, Status};
 use std::sync::Arc;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Lockt;
+use zgate_nfs_wire::v4::op::lockt::Args;
 use zgate_store::FileKind;
-use zgate_xdr::xdr_struct;
 
-xdr_struct! {
-    /// LOCKT4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Shared or exclusive.
-        pub kind: LockType,
-        /// First byte.
-        pub offset: u64,
-        /// Bytes; all ones: to the end.
-        pub length: u64,
-        /// Whose.
-        pub owner: StateOwner,
-    }
-}
-
-/// The operation.
-pub struct Lockt;
-
-impl Operation for Lockt {
-    const NUM: OpNum = OpNum::Lockt;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for Lockt {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         check_kind(cx).await?;
         let file = cx.object(Status::Isdir)?.file_key();
@@ -55,7 +34,7 @@ impl Operation for Lockt {
     }
 }
 
-/// Whether the lock would be given now.
+/// Tests whether the lock would be granted now.
 fn test(
     cx: &Cx<'_>,
     file: &FileKey,
@@ -70,7 +49,7 @@ fn test(
             tables.files.get(file).and_then(|f| f.ranges.conflict(range, write, owner)).cloned();
         let Some(held) = held else { return Ok(State::check_settled(&mut tables, file)?) };
         if !state.give_up_if_expired(&mut tables, held.owner.client, cx.now.seconds()) {
-            return Err(Failure::with_body(Status::Denied, &Denied::by(&held)));
+            return Err(denied(&held));
         }
         State::wait_for_departed(&tables, held.owner.client)?;
     }

@@ -1,48 +1,16 @@
 //! LOCKU (RFC 8881 §18.12).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::limits::MAX_RANGES_PER_FILE;
 use crate::v4::cx::Cx;
 use crate::v4::state::ranges::Range;
 use crate::v4::state::sequenced::sequenced;
 use crate::v4::state::tables::StateKind;
-use crate::v4::wire::{LockType, OpNum, Stateid, Status};
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::op::Locku;
+use zgate_nfs_wire::v4::op::locku::{Args, Res};
+use zgate_nfs_wire::v4::{Stateid, Status};
 
-xdr_struct! {
-    /// LOCKU4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Means nothing; must be legal.
-        pub kind: LockType,
-        /// Lock owner's sequence number (minor version 0).
-        pub seqid: u32,
-        /// The lock stateid.
-        pub stateid: Stateid,
-        /// First byte.
-        pub offset: u64,
-        /// Bytes; all ones: to the end.
-        pub length: u64,
-    }
-}
-
-xdr_struct! {
-    /// LOCKU4resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Res {
-        /// Its new version.
-        pub stateid: Stateid,
-    }
-}
-
-/// The operation.
-pub struct Locku;
-
-impl Operation for Locku {
-    const NUM: OpNum = OpNum::Locku;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for Locku {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         cx.current()?;
         let stateid = cx.resolve_stateid(args.stateid)?;

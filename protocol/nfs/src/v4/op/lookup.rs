@@ -1,20 +1,14 @@
 //! LOOKUP (RFC 8881 §18.13).
 
-use super::{Failure, Operation, names};
+use super::{Failure, Rule, names};
 use crate::namespace::{PseudoId, pseudo::Child};
 use crate::v4::cx::{Current, Cx, Object};
-use crate::v4::wire::{Component, OpNum, Status};
 use std::sync::Arc;
+use zgate_nfs_wire::v4::op::Lookup;
+use zgate_nfs_wire::v4::{Component, Status};
 use zgate_store::{FileKind, StoreError};
 
-/// The operation.
-pub struct Lookup;
-
-impl Operation for Lookup {
-    const NUM: OpNum = OpNum::Lookup;
-    type Args = Component;
-    type Res = ();
-
+impl Rule for Lookup {
     async fn run(cx: &mut Cx<'_>, name: Component) -> Result<(), Failure> {
         match cx.current()? {
             Current::Pseudo(id) => {
@@ -44,8 +38,7 @@ impl Operation for Lookup {
     }
 }
 
-/// A child of a pseudo directory. An export closed to the caller does not
-/// exist for it.
+/// A child of a pseudo directory. An export closed to the caller is hidden.
 ///
 /// # Errors
 /// [`Status::Noent`], [`Status::Wrongsec`].
@@ -63,10 +56,11 @@ pub fn lookup_pseudo(cx: &Cx<'_>, id: PseudoId, name: &[u8]) -> Result<Current, 
     }
 }
 
-/// What an operation on a directory answers for anything else.
+/// Checks that an object is a directory; returns the error of a directory
+/// operation otherwise.
 ///
 /// # Errors
-/// [`Status::Symlink`], [`Status::Notdir`] or the store's.
+/// [`Status::Symlink`], [`Status::Notdir`] or those of the store.
 pub async fn check_directory(object: &Object) -> Result<(), Status> {
     match object.export.store.getattr(&object.node).await?.kind {
         FileKind::Directory => Ok(()),
@@ -75,10 +69,11 @@ pub async fn check_directory(object: &Object) -> Result<(), Status> {
     }
 }
 
-/// The same for operations that may not answer [`Status::Symlink`].
+/// Like [`check_directory`], for operations that may not return
+/// [`Status::Symlink`].
 ///
 /// # Errors
-/// [`Status::Notdir`] or the store's.
+/// [`Status::Notdir`] or those of the store.
 pub async fn require_directory(object: &Object) -> Result<(), Status> {
     match check_directory(object).await {
         Err(Status::Symlink) => Err(Status::Notdir),

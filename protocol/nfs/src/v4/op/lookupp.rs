@@ -1,18 +1,12 @@
 //! LOOKUPP (RFC 8881 §18.14).
 
 use super::lookup::check_directory;
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::{Current, Cx, Object};
-use crate::v4::wire::{OpNum, Status};
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Lookupp;
 
-/// The operation.
-pub struct Lookupp;
-
-impl Operation for Lookupp {
-    const NUM: OpNum = OpNum::Lookupp;
-    type Args = ();
-    type Res = ();
-
+impl Rule for Lookupp {
     async fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
         let parent = parent_of(cx).await?;
         cx.current = Some(parent);
@@ -21,11 +15,12 @@ impl Operation for Lookupp {
     }
 }
 
-/// The parent directory: from an export's root it is the pseudo directory the
-/// export hangs in.
+/// The parent directory; for an export's root it is the pseudo directory that
+/// contains the export.
 ///
 /// # Errors
-/// [`Status::Noent`] at the very root, [`Status::Notdir`], the store's.
+/// [`Status::Noent`] at the root of the tree, [`Status::Notdir`], those of the
+/// store.
 pub async fn parent_of(cx: &Cx<'_>) -> Result<Current, Status> {
     let dir: Object = match cx.current()? {
         Current::Pseudo(id) => {

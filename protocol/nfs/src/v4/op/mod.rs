@@ -1,4 +1,5 @@
-//! The operations, one file each: arguments, result, rule, tests.
+//! Implementations of the operations, one file each. Arguments and results are
+//! in `zgate_nfs_wire::v4::op`.
 
 pub mod access;
 pub mod allocate;
@@ -69,30 +70,23 @@ pub mod write;
 pub mod write_same;
 
 use crate::v4::cx::Cx;
-use crate::v4::wire::{OpNum, Status};
+use zgate_nfs_wire::v4::{OpNum, Operation, Status};
 use zgate_store::StoreError;
 use zgate_xdr::{Decode, Encode, Encoder, XdrError};
 
-/// An operation of a COMPOUND.
-pub trait Operation {
-    /// Its number.
-    const NUM: OpNum;
-    /// What it takes.
-    type Args: Decode + Encode;
-    /// What it answers when it succeeds.
-    type Res: Decode + Encode;
-
+/// Server implementation of an operation.
+pub trait Rule: Operation {
     /// Runs it.
     fn run(cx: &mut Cx<'_>, args: Self::Args) -> impl Future<Output = Result<Self::Res, Failure>>;
 }
 
-/// An operation that did not succeed (or answers with bytes it has already,
-/// as a replayed one does).
+/// Failure of an operation (or an already encoded answer, as for a replayed
+/// operation).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The status.
     pub status: Status,
-    /// What follows the status on the wire; nothing for most operations.
+    /// Bytes after the status on the wire; empty for most operations.
     pub body: Vec<u8>,
 }
 

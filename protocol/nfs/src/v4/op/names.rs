@@ -1,9 +1,9 @@
-//! Path components: which are legal (RFC 8881 §14.5, RFC 7530 §12.7).
+//! Path components: legal names (RFC 8881 §14.5, RFC 7530 §12.7).
 
-use crate::v4::wire::Status;
+use zgate_nfs_wire::v4::Status;
 
-/// Whether bytes are text: UTF-8 without noncharacters, which Unicode reserves
-/// for use inside a program (stringprep table C.4, RFC 3454).
+/// True for text: UTF-8 without noncharacters, which Unicode reserves for use
+/// inside a program (stringprep table C.4, RFC 3454).
 #[must_use]
 pub fn is_text(bytes: &[u8]) -> bool {
     // U+FDD0–U+FDEF, and the last two code points of each plane.
@@ -14,7 +14,7 @@ pub fn is_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| text.is_ascii() || !text.contains(noncharacter))
 }
 
-/// Refuses what can be no name in any directory.
+/// Refuses names that are illegal in every directory.
 ///
 /// # Errors
 /// [`Status::Inval`] for an empty name or one that is not [text](is_text),

@@ -1,41 +1,15 @@
 //! OPEN_CONFIRM (RFC 7530 §16.18), minor version 0 only.
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::open::next_seqid;
 use crate::v4::state::sequenced::sequenced;
 use crate::v4::state::tables::StateKind;
-use crate::v4::wire::{OpNum, Stateid, Status};
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::OpenConfirm;
+use zgate_nfs_wire::v4::op::open_confirm::{Args, Res};
 
-xdr_struct! {
-    /// OPEN_CONFIRM4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// The open.
-        pub stateid: Stateid,
-        /// Owner's sequence number.
-        pub seqid: u32,
-    }
-}
-
-xdr_struct! {
-    /// OPEN_CONFIRM4resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Res {
-        /// The open's new version.
-        pub stateid: Stateid,
-    }
-}
-
-/// The operation.
-pub struct OpenConfirm;
-
-impl Operation for OpenConfirm {
-    const NUM: OpNum = OpNum::OpenConfirm;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for OpenConfirm {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         cx.current()?;
         sequenced(cx, args.stateid, args.seqid, async |cx: &mut Cx<'_>| {

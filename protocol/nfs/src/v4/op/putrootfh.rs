@@ -1,18 +1,11 @@
 //! PUTROOTFH (RFC 8881 §18.21).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::attrs::facts::root_place;
 use crate::v4::cx::Cx;
-use crate::v4::wire::OpNum;
+use zgate_nfs_wire::v4::op::Putrootfh;
 
-/// The operation.
-pub struct Putrootfh;
-
-impl Operation for Putrootfh {
-    const NUM: OpNum = OpNum::Putrootfh;
-    type Args = ();
-    type Res = ();
-
+impl Rule for Putrootfh {
     async fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
         cx.current = Some(cx.enter(root_place(&cx.namespace))?);
         cx.current_stateid = None;

@@ -1,118 +1,37 @@
 //! READDIR (RFC 8881 §18.23).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::limits::MAX_READDIR_BYTES;
 use crate::namespace::{Namespace, Place, PseudoId};
 use crate::v4::attrs::encode::{encode_error, encode_known};
 use crate::v4::attrs::facts::place_of_child;
 use crate::v4::attrs::listed::ListedAttrs;
-use crate::v4::attrs::number::{FILEID, MOUNTED_ON_FILEID, RDATTR_ERROR};
 use crate::v4::attrs::table::only_readable;
 use crate::v4::cx::{Current, Cx, Object};
-use crate::v4::wire::{Bitmap, Component, Fattr, OpNum, Status, Verifier};
-use bytes::Bytes;
+use zgate_nfs_wire::v4::attr::{FILEID, MOUNTED_ON_FILEID, RDATTR_ERROR};
+use zgate_nfs_wire::v4::op::Readdir;
+use zgate_nfs_wire::v4::op::readdir::{Args, Entry, Res};
+use zgate_nfs_wire::v4::{Bitmap, Fattr, Status, Verifier};
 use zgate_store::file_store::DirEntry;
-use zgate_xdr::{Decode, Decoder, Encode, Encoder, Mark, XdrError, xdr_struct};
+use zgate_xdr::{Encode, Encoder, Mark};
 
-/// Entries asked of the store at a time, at most.
+/// Most entries of one request to the store.
 const PAGE_ENTRIES: usize = 1024;
-/// Bytes of a usual entry without its attributes, and of an attribute.
+/// Bytes of a typical entry without its attributes, and of one attribute.
 const ENTRY_BYTES: usize = 48;
 const ATTRIBUTE_BYTES: usize = 8;
-/// Bytes of the result around the entries.
+/// Bytes of the result beside the entries.
 const FRAME_BYTES: usize = 8 + 4 + 4;
 /// READDIR4resok of an empty directory.
 const EMPTY_BYTES: u32 = FRAME_BYTES as u32;
 
-xdr_struct! {
-    /// READDIR4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Where to go on; 0: the beginning.
-        pub cookie: u64,
-        /// Came with the cookie.
-        pub verifier: Verifier,
-        /// Most bytes of names and cookies; a hint.
-        pub dircount: u32,
-        /// Most bytes of the result.
-        pub maxcount: u32,
-        /// Attributes of each entry.
-        pub want: Bitmap,
-    }
-}
-
-/// entry4.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Resume after it.
-    pub cookie: u64,
-    /// Its name.
-    pub name: Component,
-    /// Its attributes.
-    pub attrs: Fattr,
-}
-
-/// READDIR4resok.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Res {
-    /// cookieverf.
-    pub verifier: Verifier,
-    /// Entries.
-    pub entries: Vec<Entry>,
-    /// Further entries as they are on the wire: how a server answers. None
-    /// after decoding.
-    pub encoded: Bytes,
-    /// Whether these are the last.
-    pub eof: bool,
-}
-
-impl Encode for Entry {
-    fn encode(&self, e: &mut Encoder) {
-        e.u32(1);
-        e.u64(self.cookie);
-        self.name.encode(e);
-        self.attrs.encode(e);
-    }
-}
-
-impl Encode for Res {
-    fn encode(&self, e: &mut Encoder) {
-        self.verifier.encode(e);
-        for entry in &self.entries {
-            entry.encode(e);
-        }
-        e.raw(&self.encoded);
-        e.u32(0);
-        self.eof.encode(e);
-    }
-}
-
-impl Decode for Res {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        let verifier = Decode::decode(d)?;
-        let mut entries = Vec::new();
-        while bool::decode(d)? {
-            let cookie = d.u64()?;
-            entries.push(Entry { cookie, name: Decode::decode(d)?, attrs: Decode::decode(d)? });
-        }
-        Ok(Self { verifier, entries, encoded: Bytes::new(), eof: Decode::decode(d)? })
-    }
-}
-
-/// The operation.
-pub struct Readdir;
-
-impl Operation for Readdir {
-    const NUM: OpNum = OpNum::Readdir;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for Readdir {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let current = cx.current()?.clone();
         if !only_readable(&args.want, cx.minor) {
             return Err(Status::Inval.into());
         }
-        // Cookies 1 and 2 are never given out (RFC 8881 §18.23.3).
+        // Cookies 1 and 2 are never returned (RFC 8881 §18.23.3).
         if matches!(args.cookie, 1 | 2) {
             return Err(Status::BadCookie.into());
         }
@@ -141,7 +60,7 @@ impl Operation for Readdir {
         }
         let verifier = match &current {
             Current::Pseudo(_) => pseudo_verifier(cx),
-            // Cookies stay good as long as the directory lives.
+            // Cookies stay valid as long as the directory exists.
             Current::Node { .. } => [0; 8],
         };
         let encoded = page.entries.finish().flatten().unwrap_or_default();
@@ -157,7 +76,7 @@ fn check_verifier(args: &Args, verifier: Verifier) -> Result<(), Status> {
     if args.cookie != 0 && args.verifier != verifier { Err(Status::NotSame) } else { Ok(()) }
 }
 
-/// Entries as they go on the wire, as many as there is room for.
+/// Encoded entries, as many as fit.
 struct Page {
     room: usize,
     entries: Encoder,
@@ -175,7 +94,7 @@ impl Page {
         self.fit(mark);
     }
 
-    /// Takes back what was written after `mark` if it is too much.
+    /// Removes the bytes after `mark` if they do not fit.
     fn fit(&mut self, mark: Mark) {
         if self.entries.len() > self.room {
             self.entries.rollback(mark);
@@ -183,8 +102,8 @@ impl Page {
         }
     }
 
-    /// Writes an entry of a store; false, and nothing is written, when it has
-    /// to be encoded by itself.
+    /// Writes an entry of a store; false if it must be encoded separately, and
+    /// nothing is written.
     fn push_listed(
         &mut self,
         cx: &Cx<'_>,
@@ -237,8 +156,9 @@ async fn list(cx: &Cx<'_>, dir: &Object, args: &Args, page: &mut Page) -> Result
     }
 }
 
-/// An entry's attributes. One that vanished meanwhile is left out; one that
-/// cannot be read is said so, or fails the whole (RFC 8881 §18.23.3).
+/// An entry's attributes. An entry removed in the meantime is left out; an
+/// error is returned with rdattr_error, or fails the whole operation (RFC 8881
+/// §18.23.3).
 async fn encode_entry(
     cx: &Cx<'_>,
     dir: &Object,
@@ -293,7 +213,7 @@ async fn list_pseudo(
         }
         let attrs = match cx.enter(place) {
             Ok(current) => encode_known(cx, &current, None, &args.want).await,
-            // Closed to this caller: it does not exist.
+            // Closed to this caller: it is hidden.
             Err(Status::Stale | Status::Noent | Status::Access) => continue,
             Err(status) => Err(status),
         };

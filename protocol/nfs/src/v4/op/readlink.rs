@@ -1,20 +1,14 @@
 //! READLINK (RFC 8881 §18.24).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::limits::MAX_LINK_BYTES;
 use crate::v4::cx::Cx;
-use crate::v4::wire::{OpNum, Status};
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Readlink;
 use zgate_store::{FileKind, StoreError};
 use zgate_xdr::DirectOpaque;
 
-/// The operation.
-pub struct Readlink;
-
-impl Operation for Readlink {
-    const NUM: OpNum = OpNum::Readlink;
-    type Args = ();
-    type Res = DirectOpaque<MAX_LINK_BYTES>;
-
+impl Rule for Readlink {
     async fn run(cx: &mut Cx<'_>, (): ()) -> Result<DirectOpaque<MAX_LINK_BYTES>, Failure> {
         let object = cx.object(Status::Inval)?;
         let store = &object.export.store;

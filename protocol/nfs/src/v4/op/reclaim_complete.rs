@@ -1,31 +1,17 @@
 //! RECLAIM_COMPLETE (RFC 8881 §18.51).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{OpNum, Status};
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::ReclaimComplete;
+use zgate_nfs_wire::v4::op::reclaim_complete::Args;
 
-xdr_struct! {
-    /// RECLAIM_COMPLETE4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// rca_one_fs: only the current file handle's file system is done.
-        pub one_fs: bool,
-    }
-}
-
-/// The operation.
-pub struct ReclaimComplete;
-
-impl Operation for ReclaimComplete {
-    const NUM: OpNum = OpNum::ReclaimComplete;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for ReclaimComplete {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let id = cx.session_client().ok_or(Status::OpNotInSession)?;
         if args.one_fs {
-            // Only for a file system that moved here, which none does.
+            // Only for a file system that was migrated to this server; there is
+            // none.
             cx.current()?;
             return Ok(());
         }

@@ -1,29 +1,14 @@
 //! RELEASE_LOCKOWNER (RFC 7530 §16.37), minor version 0 only.
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::tables::{LockOwnerId, OwnerName};
-use crate::v4::wire::{OpNum, StateOwner, Status};
 use std::sync::Arc;
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::ReleaseLockowner;
+use zgate_nfs_wire::v4::op::release_lockowner::Args;
 
-xdr_struct! {
-    /// RELEASE_LOCKOWNER4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Whose state may go.
-        pub owner: StateOwner,
-    }
-}
-
-/// The operation.
-pub struct ReleaseLockowner;
-
-impl Operation for ReleaseLockowner {
-    const NUM: OpNum = OpNum::ReleaseLockowner;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for ReleaseLockowner {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let state = &cx.server.state;
         let mut tables = state.lock();

@@ -1,19 +1,13 @@
 //! REMOVE (RFC 8881 §18.25).
 
-use super::{Failure, Operation, names};
+use super::{Failure, Rule, names};
 use crate::changes::Changing;
 use crate::v4::cx::{Cx, FileKey, Object};
-use crate::v4::wire::{ChangeInfo, Component, OpNum, Status};
+use zgate_nfs_wire::v4::op::Remove;
+use zgate_nfs_wire::v4::{ChangeInfo, Component, Status};
 use zgate_store::FileKind;
 
-/// The operation.
-pub struct Remove;
-
-impl Operation for Remove {
-    const NUM: OpNum = OpNum::Remove;
-    type Args = Component;
-    type Res = ChangeInfo;
-
+impl Rule for Remove {
     async fn run(cx: &mut Cx<'_>, name: Component) -> Result<ChangeInfo, Failure> {
         let dir = cx.writable_object()?;
         names::check(&name.0)?;
@@ -27,8 +21,8 @@ impl Operation for Remove {
     }
 }
 
-/// Names wait for the end of grace: a client may be about to take back an open
-/// of what would go (RFC 8881 §18.25.3 lists NFS4ERR_GRACE for this).
+/// Changes of names wait for the end of grace: a client may still reclaim an
+/// open of the removed object (RFC 8881 §18.25.3 lists NFS4ERR_GRACE for this).
 ///
 /// # Errors
 /// [`Status::Grace`].
@@ -37,11 +31,11 @@ pub(super) fn check_grace(cx: &Cx<'_>) -> Result<(), Status> {
 }
 
 /// Recalls the delegations of a name's object before the name changes; the
-/// change lasts as long as what is returned. Where nobody else may be given a
-/// delegation, there is no need to look.
+/// change lasts until the returned value is dropped. If no other client could
+/// get a delegation, the name is not looked up.
 ///
 /// # Errors
-/// [`Status::Delay`] while a recall runs.
+/// [`Status::Delay`] during a recall.
 pub(super) async fn recall_named(
     cx: &Cx<'_>,
     dir: &Object,
@@ -61,7 +55,7 @@ pub(super) async fn recall_named(
     state.recall_for_change(cx, key)
 }
 
-/// The status of a name operation on something that is no directory.
+/// The status of a name operation on an object that is not a directory.
 pub(super) async fn as_directory(dir: &Object, error: zgate_store::StoreError) -> Status {
     use zgate_store::StoreError::{IsSymlink, NotDirectory};
     if matches!(error, NotDirectory | IsSymlink)

@@ -1,18 +1,12 @@
 //! REMOVEXATTR (RFC 8276 §8.4.4).
 
 use super::getxattr::check_name;
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{ChangeInfo, Component, OpNum};
+use zgate_nfs_wire::v4::op::Removexattr;
+use zgate_nfs_wire::v4::{ChangeInfo, Component};
 
-/// The operation.
-pub struct Removexattr;
-
-impl Operation for Removexattr {
-    const NUM: OpNum = OpNum::Removexattr;
-    type Args = Component;
-    type Res = ChangeInfo;
-
+impl Rule for Removexattr {
     async fn run(cx: &mut Cx<'_>, name: Component) -> Result<ChangeInfo, Failure> {
         let object = cx.writable_object()?;
         check_name(&name.0)?;

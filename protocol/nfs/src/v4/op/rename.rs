@@ -1,42 +1,14 @@
 //! RENAME (RFC 8881 §18.26).
 
 use super::remove::{as_directory, recall_named};
-use super::{Failure, Operation, names};
+use super::{Failure, Rule, names};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{ChangeInfo, Component, OpNum, Status};
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Rename;
+use zgate_nfs_wire::v4::op::rename::{Args, Res};
 use zgate_store::StoreError;
-use zgate_xdr::xdr_struct;
 
-xdr_struct! {
-    /// RENAME4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Name in the saved directory.
-        pub old: Component,
-        /// Name in the current directory.
-        pub new: Component,
-    }
-}
-
-xdr_struct! {
-    /// RENAME4resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Res {
-        /// Of the saved directory.
-        pub source: ChangeInfo,
-        /// Of the current directory.
-        pub target: ChangeInfo,
-    }
-}
-
-/// The operation.
-pub struct Rename;
-
-impl Operation for Rename {
-    const NUM: OpNum = OpNum::Rename;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for Rename {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         cx.current()?;
         let from = cx.saved_object(Status::Rofs)?;
@@ -53,8 +25,8 @@ impl Operation for Rename {
         let rename = store.rename(to.who(), &from.node, &args.old.0, &to.node, &args.new.0);
         match moved.in_store(replaced.in_store(rename)).await {
             Ok((source, target)) => Ok(Res { source: source.into(), target: target.into() }),
-            // An existing target of another kind, or a directory in use, is
-            // NFS4ERR_EXIST (RFC 8881 §18.26.3).
+            // An existing target of another type, or a directory that is not
+            // empty, is NFS4ERR_EXIST (RFC 8881 §18.26.3).
             Err(StoreError::NotEmpty | StoreError::IsDirectory) => Err(Status::Exist.into()),
             Err(StoreError::NotDirectory | StoreError::IsSymlink) => {
                 for dir in [&from, &to] {

@@ -1,28 +1,13 @@
 //! RENEW (RFC 7530 §16.28), minor version 0 only.
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{ClientId, OpNum, Status};
 use std::sync::atomic::Ordering;
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Renew;
+use zgate_nfs_wire::v4::op::renew::Args;
 
-xdr_struct! {
-    /// RENEW4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// clientid.
-        pub clientid: ClientId,
-    }
-}
-
-/// The operation.
-pub struct Renew;
-
-impl Operation for Renew {
-    const NUM: OpNum = OpNum::Renew;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for Renew {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let state = &cx.server.state;
         let mut tables = state.lock();

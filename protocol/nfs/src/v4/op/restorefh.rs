@@ -1,17 +1,11 @@
 //! RESTOREFH (RFC 8881 §18.27).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{OpNum, Status};
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Restorefh;
 
-/// The operation.
-pub struct Restorefh;
-
-impl Operation for Restorefh {
-    const NUM: OpNum = OpNum::Restorefh;
-    type Args = ();
-    type Res = ();
-
+impl Rule for Restorefh {
     async fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
         let none = if cx.minor == 0 { Status::Restorefh } else { Status::Nofilehandle };
         cx.current = Some(cx.saved.clone().ok_or(none)?);

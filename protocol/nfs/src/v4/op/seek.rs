@@ -1,46 +1,16 @@
 //! SEEK (RFC 7862 §15.11).
 
 use super::read::kind_first;
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::io::{IoAccess, open_for_io};
-use crate::v4::wire::{OpNum, Stateid, Status};
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Seek;
+use zgate_nfs_wire::v4::op::seek::{Args, Res};
 use zgate_store::StoreError;
 use zgate_store::file_store::SeekWhat;
-use zgate_xdr::xdr_struct;
 
-xdr_struct! {
-    /// SEEK4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// A stateid that allows reading.
-        pub stateid: Stateid,
-        /// Where to start.
-        pub offset: u64,
-        /// NFS4_CONTENT_DATA 0 or NFS4_CONTENT_HOLE 1.
-        pub what: u32,
-    }
-}
-
-xdr_struct! {
-    /// seek_res4.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Res {
-        /// Nothing of that kind before the end.
-        pub eof: bool,
-        /// Where it begins.
-        pub offset: u64,
-    }
-}
-
-/// The operation.
-pub struct Seek;
-
-impl Operation for Seek {
-    const NUM: OpNum = OpNum::Seek;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for Seek {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let object = cx.object(Status::Isdir)?;
         let file = match open_for_io(cx, &object, args.stateid, IoAccess::Read).await {
@@ -59,7 +29,7 @@ impl Operation for Seek {
         }
         match store.seek(&file, args.offset, what).await {
             Ok(offset) => Ok(Res { eof: offset >= size, offset }),
-            // Only a hole is left.
+            // Only a hole follows.
             Err(StoreError::BeyondEnd) => Ok(Res { eof: true, offset: size }),
             Err(error) => Err(error.into()),
         }

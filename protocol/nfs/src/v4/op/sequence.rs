@@ -1,60 +1,15 @@
 //! SEQUENCE (RFC 8881 §18.46): takes a slot, renews the lease.
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::session::{Session, SlotVerdict};
-use crate::v4::wire::{OpNum, SessionId, Status};
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Sequence;
+use zgate_nfs_wire::v4::op::sequence::{
+    Args, Res, STATUS_CB_PATH_DOWN, STATUS_RECALLABLE_STATE_REVOKED,
+};
 
-/// SEQ4_STATUS_CB_PATH_DOWN.
-pub const STATUS_CB_PATH_DOWN: u32 = 0x1;
-/// SEQ4_STATUS_RECALLABLE_STATE_REVOKED.
-pub const STATUS_RECALLABLE_STATE_REVOKED: u32 = 0x40;
-
-xdr_struct! {
-    /// SEQUENCE4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// sa_sessionid.
-        pub session: SessionId,
-        /// sa_sequenceid.
-        pub sequence: u32,
-        /// sa_slotid.
-        pub slot: u32,
-        /// sa_highest_slotid.
-        pub highest_slot: u32,
-        /// sa_cachethis.
-        pub cache_this: bool,
-    }
-}
-
-xdr_struct! {
-    /// SEQUENCE4resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Res {
-        /// sr_sessionid.
-        pub session: SessionId,
-        /// sr_sequenceid.
-        pub sequence: u32,
-        /// sr_slotid.
-        pub slot: u32,
-        /// sr_highest_slotid.
-        pub highest_slot: u32,
-        /// sr_target_highest_slotid.
-        pub target_highest_slot: u32,
-        /// sr_status_flags.
-        pub status_flags: u32,
-    }
-}
-
-/// The operation.
-pub struct Sequence;
-
-impl Operation for Sequence {
-    const NUM: OpNum = OpNum::Sequence;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for Sequence {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let session = cx.server.state.sessions.get(args.session).ok_or(Status::Badsession)?;
         let connection = cx.call.peer.connection;

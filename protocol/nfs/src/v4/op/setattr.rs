@@ -1,43 +1,26 @@
 //! SETATTR (RFC 8881 §18.30).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::attrs::delegated_times::{Measure, TimesGiven};
-use crate::v4::attrs::number::{TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use crate::v4::attrs::settable::{self, Settable};
 use crate::v4::cx::{Cx, Object};
 use crate::v4::state::io::{IoAccess, open_for_change};
-use crate::v4::wire::{Bitmap, Fattr, OpNum, Stateid, Status};
+use zgate_nfs_wire::v4::attr::{TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
+use zgate_nfs_wire::v4::op::Setattr;
+use zgate_nfs_wire::v4::op::setattr::Args;
+use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
 use zgate_store::StoreError::{AccessDenied, NoSpace, NotPermitted, QuotaExceeded};
 use zgate_store::{Caller, FileKind, SetAttr};
-use zgate_xdr::xdr_struct;
 
-xdr_struct! {
-    /// SETATTR4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// Used when the size changes.
-        pub stateid: Stateid,
-        /// What to set.
-        pub attrs: Fattr,
-    }
-}
-
-/// The operation; it answers which attributes were set, also when it fails.
-pub struct Setattr;
-
-impl Operation for Setattr {
-    const NUM: OpNum = OpNum::Setattr;
-    type Args = Args;
-    type Res = Bitmap;
-
+impl Rule for Setattr {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Bitmap, Failure> {
         set(cx, &args).await.map_err(|status| Failure::with_body(status, &Bitmap::default()))
     }
 }
 
 /// Delegated time stamps may be set under the stateid of a delegation that
-/// came with them, by its holder (RFC 9754 §5). Returns where times stood when
-/// it was given, and whether this user was given it for writing.
+/// includes them, by its holder (RFC 9754 §5). Returns the times at which it
+/// was granted, and whether it was granted to this user for writing.
 fn time_delegation(
     cx: &Cx<'_>,
     object: &Object,
@@ -48,7 +31,8 @@ fn time_delegation(
     let file = object.file_key();
     let (key, _) = cx.server.state.find_state(&tables, cx, stateid, Some(&file))?;
     match tables.delegations.get(&key) {
-        // One given before the export's switch was turned off counts.
+        // A delegation granted before the export's option was turned off is
+        // valid.
         Some(held) if held.attrs => {
             Ok((held.times, held.write && held.core.uid == object.who().uid))
         }
@@ -57,7 +41,8 @@ fn time_delegation(
     }
 }
 
-/// Reduces delegated times to those that are to be written, and says as whom.
+/// Reduces delegated times to those that must be written, and returns the
+/// identity for writing them.
 async fn settle_times(
     cx: &Cx<'_>,
     object: &Object,
@@ -68,12 +53,12 @@ async fn settle_times(
     let present = object.export.store.getattr(&object.node).await?;
     let measure = Measure { present: &present, given, now: cx.now.wall };
     measure.reduce(object.who(), &mut settable.set);
-    // Who writes moves a file's times, without a right to set them.
+    // A writer changes a file's times without the right to set them.
     let moves = writer && !measure.is_owner(object.who()) && only_times(settable);
     Ok(if moves { Caller::root() } else { object.who().clone() })
 }
 
-/// Whether nothing but times is to be set.
+/// True if only times are to be set.
 fn only_times(settable: &Settable) -> bool {
     let times =
         SetAttr { atime: settable.set.atime, mtime: settable.set.mtime, ..SetAttr::default() };
@@ -103,8 +88,9 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
         who = settle_times(cx, &object, args.stateid, &mut settable).await?;
         change
     } else {
-        // In minor 0 the stateid alone says whose delegation need not come
-        // back: its holder sets the length under it (RFC 7530 §10.4.4).
+        // In minor version 0 only the stateid identifies the delegation that
+        // need not be recalled: its holder sets the size under it (RFC 7530
+        // §10.4.4).
         let state = &cx.server.state;
         let named = || state.index.get(args.stateid.into()).map(|handle| handle.core.client);
         let caller = cx.calling_client().or_else(named);
@@ -121,13 +107,13 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
             Err(NoSpace | QuotaExceeded | NotPermitted | AccessDenied)
                 if by_delegation && only_times(&settable) =>
             {
-                // docs/spec-exceptions/delegated-times.md
+                // See docs/spec-exceptions/delegated-times.md.
                 return Ok(Bitmap::default());
             }
             set => set.map(drop)?,
         }
     } else if settable.acl.is_none() {
-        // Nothing to set: the object must exist all the same.
+        // Nothing to set: the object must exist nevertheless.
         store.getattr(&object.node).await?;
     }
     change.in_store(settable::apply_acl(&object, &settable)).await?;

@@ -1,94 +1,23 @@
 //! SETCLIENTID (RFC 7530 §16.33), minor version 0 only.
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::tables::{Callback40, Client, Principal};
-use crate::v4::wire::{ClientId, OpNum, OwnerBytes, Status, Verifier};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::Setclientid;
+use zgate_nfs_wire::v4::op::setclientid::{Args, NetAddress, Res};
 use zgate_rpc::auth::OpaqueAuth;
 use zgate_rpc::{AuthSys, Credential};
-use zgate_xdr::{Opaque, xdr_struct};
 
-xdr_struct! {
-    /// clientaddr4: a universal address (RFC 5665).
-    #[derive(Clone, Debug, Default, PartialEq, Eq)]
-    pub struct NetAddress {
-        /// tcp, tcp6, rdma ...
-        pub netid: Opaque<128>,
-        /// Address and port.
-        pub address: Opaque<128>,
-    }
-}
-
-impl NetAddress {
-    /// The socket address, when it is one callbacks can be sent to.
-    #[must_use]
-    pub fn to_socket(&self) -> Option<SocketAddr> {
-        if self.netid.0 != b"tcp" && self.netid.0 != b"tcp6" {
-            return None;
-        }
-        let text = std::str::from_utf8(&self.address.0).ok()?;
-        let (rest, low) = text.rsplit_once('.')?;
-        let (host, high) = rest.rsplit_once('.')?;
-        let port = u16::from(high.parse::<u8>().ok()?) << 8 | u16::from(low.parse::<u8>().ok()?);
-        let address: IpAddr = host.parse().ok()?;
-        (port != 0 && !address.is_unspecified()).then_some(SocketAddr::new(address, port))
-    }
-
-    /// The universal address of a socket address.
-    #[must_use]
-    pub fn from_socket(socket: SocketAddr) -> Self {
-        let netid: &[u8] = if socket.is_ipv4() { b"tcp" } else { b"tcp6" };
-        let port = socket.port();
-        let text = format!("{}.{}.{}", socket.ip(), port >> 8, port & 0xff);
-        Self { netid: netid.into(), address: text.as_bytes().into() }
-    }
-}
-
-xdr_struct! {
-    /// SETCLIENTID4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// client.verifier.
-        pub verifier: Verifier,
-        /// client.id.
-        pub name: OwnerBytes,
-        /// cb_program.
-        pub callback_program: u32,
-        /// cb_location.
-        pub callback_address: NetAddress,
-        /// callback_ident.
-        pub callback_ident: u32,
-    }
-}
-
-xdr_struct! {
-    /// SETCLIENTID4resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Res {
-        /// clientid.
-        pub clientid: ClientId,
-        /// setclientid_confirm.
-        pub confirm: Verifier,
-    }
-}
-
-/// The operation.
-pub struct Setclientid;
-
-impl Operation for Setclientid {
-    const NUM: OpNum = OpNum::Setclientid;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for Setclientid {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         cx.require_named_host()?;
         let state = &cx.server.state;
         let now = cx.now.seconds();
         let mut tables = state.lock();
         let slot = tables.by_name.get(&args.name.0).copied().unwrap_or_default();
-        // A record that lost its state counts no more: whoever comes begins anew.
+        // A record that lost its state is ignored: the client starts again.
         let confirmed = slot
             .confirmed
             .and_then(|id| tables.clients.get(&id))
@@ -102,8 +31,8 @@ impl Operation for Setclientid {
             {
                 return Err(in_use(client));
             }
-            // The same client with the same verifier changes its callback:
-            // the id stays (RFC 7530 §16.33.5).
+            // The same client with the same verifier changes its callback: the
+            // client id stays (RFC 7530 §16.33.5).
             if !other && client.minor_zero && client.verifier == args.verifier {
                 keep_id = Some(client.id);
             }
@@ -128,9 +57,9 @@ impl Operation for Setclientid {
     }
 }
 
-/// The callback path a client asks for. One that leads to another host is none:
-/// the server connects to nobody in a client's name. See
-/// docs/spec-exceptions/callback-address.md.
+/// The callback path that a client requests; `None` if it leads to another
+/// host: the server does not connect to a third party on behalf of a client.
+/// See docs/spec-exceptions/callback-address.md.
 fn callback_path(cx: &Cx<'_>, args: &Args) -> Option<Callback40> {
     let (address, host) = (args.callback_address.to_socket()?, cx.call.peer.address);
     if address.ip().to_canonical() != host.to_canonical() {
@@ -146,8 +75,8 @@ fn callback_path(cx: &Cx<'_>, args: &Args) -> Option<Callback40> {
     })
 }
 
-/// Callbacks carry the flavour the client id was acquired with
-/// (RFC 7530 §3.3.3); Linux refuses AUTH_NONE for anything but CB_NULL.
+/// Callbacks carry the flavour with which the client id was acquired (RFC 7530
+/// §3.3.3); Linux refuses AUTH_NONE for all calls except CB_NULL.
 fn callback_credential(acquired_with: &Credential) -> OpaqueAuth {
     let of_the_server =
         || AuthSys { stamp: 0, machine: b"zgate".to_vec(), uid: 0, gid: 0, groups: Vec::new() };
@@ -157,7 +86,8 @@ fn callback_credential(acquired_with: &Credential) -> OpaqueAuth {
     }
 }
 
-/// CLID_INUSE names the address of who uses it (RFC 7530 §16.33.2).
+/// CLID_INUSE with the address of the client that uses the name (RFC 7530
+/// §16.33.2).
 fn in_use(client: &Client) -> Failure {
     let user = NetAddress { netid: b"tcp"[..].into(), address: client.address.as_bytes().into() };
     Failure::with_body(Status::ClidInuse, &user)
@@ -174,19 +104,5 @@ mod tests {
         let Credential::Sys(sent) = Credential::parse(&sent).unwrap() else { panic!("{sent:?}") };
         assert_eq!((sent.uid, sent.gid, sent.groups.len()), (0, 0, 0));
         assert_eq!(callback_credential(&Credential::None), OpaqueAuth::none());
-    }
-
-    #[test]
-    fn universal_addresses() {
-        let socket: SocketAddr = "10.0.0.1:2049".parse().unwrap();
-        let address = NetAddress::from_socket(socket);
-        assert_eq!(address.address.0, b"10.0.0.1.8.1");
-        assert_eq!(address.to_socket(), Some(socket));
-        let six: SocketAddr = "[fe80::1]:1025".parse().unwrap();
-        assert_eq!(NetAddress::from_socket(six).to_socket(), Some(six));
-        for bad in ["", "1.2.3.4", "0.0.0.0.8.1", "1.2.3.4.0.0", "1.2.3.4.300.1", "a.b.c.d.8.1"] {
-            let address = NetAddress { netid: b"tcp"[..].into(), address: bad.as_bytes().into() };
-            assert_eq!(address.to_socket(), None, "{bad}");
-        }
     }
 }

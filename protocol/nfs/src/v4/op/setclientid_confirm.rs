@@ -1,38 +1,22 @@
 //! SETCLIENTID_CONFIRM (RFC 7530 §16.34), minor version 0 only.
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::client::keep_record;
 use crate::v4::state::tables::{Client, Principal, Tables};
-use crate::v4::wire::{ClientId, OpNum, Status, Verifier};
-use zgate_xdr::xdr_struct;
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::SetclientidConfirm;
+use zgate_nfs_wire::v4::op::setclientid_confirm::Args;
 
-xdr_struct! {
-    /// SETCLIENTID_CONFIRM4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Args {
-        /// clientid.
-        pub clientid: ClientId,
-        /// setclientid_confirm.
-        pub confirm: Verifier,
-    }
-}
-
-/// The operation.
-pub struct SetclientidConfirm;
-
-impl Operation for SetclientidConfirm {
-    const NUM: OpNum = OpNum::SetclientidConfirm;
-    type Args = Args;
-    type Res = ();
-
+impl Rule for SetclientidConfirm {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let state = &cx.server.state;
         let now = cx.now.seconds();
         judge(cx, &state.lock(), &args)?;
         let kept = keep_record(cx, args.clientid).await?;
         let mut tables = state.lock();
-        // The same request may have run meanwhile, or the client be gone.
+        // The same request may have run in the meantime, or the client may have
+        // been removed.
         let client = judge(cx, &tables, &args)?;
         if !client.confirmed {
             kept.still_counts(client)?;
@@ -48,7 +32,7 @@ impl Operation for SetclientidConfirm {
     }
 }
 
-/// The client of the request, which may confirm it (RFC 7530 §16.34.5).
+/// The client of the request, if it may confirm it (RFC 7530 §16.34.5).
 fn judge<'t>(cx: &Cx<'_>, tables: &'t Tables, args: &Args) -> Result<&'t Client, Status> {
     let client = tables
         .clients

@@ -1,26 +1,26 @@
-//! Every operation, when it is legal, and how it is run.
+//! Table of the operations: minor versions, session rules and implementation.
 
 use super::*;
-use crate::v4::wire::Bitmap;
+use zgate_nfs_wire::v4::{Bitmap, op};
 use zgate_xdr::Decoder;
 
-/// A boxed run of one operation; answers what it wrote as status.
+/// Boxed future of one operation; returns the status it wrote.
 pub type RunFuture<'a> = std::pin::Pin<Box<dyn Future<Output = Status> + 'a>>;
 
-/// Decodes the arguments, runs the rule, writes status and result.
+/// Decodes the arguments, runs the operation, writes status and result.
 pub type Run =
     for<'a, 'b, 'd> fn(&'a mut Cx<'b>, &'a mut Decoder<'d>, &'a mut Encoder) -> RunFuture<'a>;
 
-/// How an operation relates to sessions (RFC 8881 §2.10.1, §18).
+/// Relation of an operation to sessions (RFC 8881 §2.10.1, §18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionRule {
-    /// Behind SEQUENCE only.
+    /// After SEQUENCE only.
     Inside,
-    /// Behind SEQUENCE, or alone in a COMPOUND.
+    /// After SEQUENCE, or alone in a COMPOUND.
     InsideOrAlone,
-    /// Alone in a COMPOUND, never behind SEQUENCE.
+    /// Alone in a COMPOUND, never after SEQUENCE.
     Alone,
-    /// SEQUENCE itself: first.
+    /// SEQUENCE itself: first operation only.
     First,
 }
 
@@ -28,15 +28,15 @@ pub enum SessionRule {
 pub struct Row {
     /// Its number.
     pub num: OpNum,
-    /// Lowest and highest minor version that has it.
+    /// Lowest and highest minor version that has the operation.
     pub minors: (u8, u8),
-    /// How it relates to sessions, from minor version 1 on.
+    /// Relation to sessions, from minor version 1 on.
     pub session: SessionRule,
     /// Runs it.
     pub run: Run,
 }
 
-fn run<'a, 'b, 'd, O: Operation>(
+fn run<'a, 'b, 'd, O: Rule>(
     cx: &'a mut Cx<'b>,
     d: &'a mut Decoder<'d>,
     e: &'a mut Encoder,
@@ -64,8 +64,8 @@ fn run<'a, 'b, 'd, O: Operation>(
     })
 }
 
-/// The status of an operation that was not run. SETATTR tells the attributes
-/// that were set with every status (RFC 8881 §18.30.2).
+/// Writes the status of an operation that was not run. SETATTR returns the
+/// attributes that were set with every status (RFC 8881 §18.30.2).
 pub(crate) fn encode_refusal(e: &mut Encoder, num: OpNum, status: Status) {
     status.encode(e);
     if num == OpNum::Setattr {
@@ -74,91 +74,91 @@ pub(crate) fn encode_refusal(e: &mut Encoder, num: OpNum, status: Status) {
 }
 
 macro_rules! rows {
-    ($($op:ty, $first:literal ..= $last:literal, $session:ident;)*) => {
+    ($($op:ident, $first:literal ..= $last:literal, $session:ident;)*) => {
         &[$(Row {
-            num: <$op as Operation>::NUM,
+            num: <op::$op as Operation>::NUM,
             minors: ($first, $last),
             session: SessionRule::$session,
-            run: run::<$op>,
+            run: run::<op::$op>,
         }),*]
     };
 }
 
 /// The table.
 pub static ROWS: &[Row] = rows! {
-    access::Access, 0..=2, Inside;
-    close::Close, 0..=2, Inside;
-    commit::Commit, 0..=2, Inside;
-    create::Create, 0..=2, Inside;
-    delegpurge::Delegpurge, 0..=2, Inside;
-    delegreturn::Delegreturn, 0..=2, Inside;
-    getattr::Getattr, 0..=2, Inside;
-    getfh::Getfh, 0..=2, Inside;
-    link::Link, 0..=2, Inside;
-    lock::Lock, 0..=2, Inside;
-    lockt::Lockt, 0..=2, Inside;
-    locku::Locku, 0..=2, Inside;
-    lookup::Lookup, 0..=2, Inside;
-    lookupp::Lookupp, 0..=2, Inside;
-    nverify::Nverify, 0..=2, Inside;
-    open::Open, 0..=2, Inside;
-    openattr::Openattr, 0..=2, Inside;
-    open_confirm::OpenConfirm, 0..=0, Inside;
-    open_downgrade::OpenDowngrade, 0..=2, Inside;
-    putfh::Putfh, 0..=2, Inside;
-    putpubfh::Putpubfh, 0..=2, Inside;
-    putrootfh::Putrootfh, 0..=2, Inside;
-    read::Read, 0..=2, Inside;
-    readdir::Readdir, 0..=2, Inside;
-    readlink::Readlink, 0..=2, Inside;
-    remove::Remove, 0..=2, Inside;
-    rename::Rename, 0..=2, Inside;
-    renew::Renew, 0..=0, Inside;
-    restorefh::Restorefh, 0..=2, Inside;
-    savefh::Savefh, 0..=2, Inside;
-    secinfo::Secinfo, 0..=2, Inside;
-    setattr::Setattr, 0..=2, Inside;
-    setclientid::Setclientid, 0..=0, Inside;
-    setclientid_confirm::SetclientidConfirm, 0..=0, Inside;
-    verify::Verify, 0..=2, Inside;
-    write::Write, 0..=2, Inside;
-    release_lockowner::ReleaseLockowner, 0..=0, Inside;
-    backchannel_ctl::BackchannelCtl, 1..=2, Inside;
-    bind_conn_to_session::BindConnToSession, 1..=2, Alone;
-    exchange_id::ExchangeId, 1..=2, InsideOrAlone;
-    create_session::CreateSession, 1..=2, InsideOrAlone;
-    destroy_session::DestroySession, 1..=2, InsideOrAlone;
-    free_stateid::FreeStateid, 1..=2, Inside;
-    want_delegation::GetDirDelegation, 1..=2, Inside;
-    layout::Getdeviceinfo, 1..=2, Inside;
-    layout::Getdevicelist, 1..=2, Inside;
-    layout::Layoutcommit, 1..=2, Inside;
-    layout::Layoutget, 1..=2, Inside;
-    layout::Layoutreturn, 1..=2, Inside;
-    secinfo_no_name::SecinfoNoName, 1..=2, Inside;
-    sequence::Sequence, 1..=2, First;
-    want_delegation::SetSsv, 1..=2, Inside;
-    test_stateid::TestStateid, 1..=2, Inside;
-    want_delegation::WantDelegation, 1..=2, Inside;
-    destroy_clientid::DestroyClientid, 1..=2, InsideOrAlone;
-    reclaim_complete::ReclaimComplete, 1..=2, Inside;
-    allocate::Allocate, 2..=2, Inside;
-    copy::Copy, 2..=2, Inside;
-    copy_notify::CopyNotify, 2..=2, Inside;
-    deallocate::Deallocate, 2..=2, Inside;
-    io_advise::IoAdvise, 2..=2, Inside;
-    layout::Layouterror, 2..=2, Inside;
-    layout::Layoutstats, 2..=2, Inside;
-    offload_cancel::OffloadCancel, 2..=2, Inside;
-    offload_status::OffloadStatus, 2..=2, Inside;
-    read_plus::ReadPlus, 2..=2, Inside;
-    seek::Seek, 2..=2, Inside;
-    write_same::WriteSame, 2..=2, Inside;
-    clone::Clone, 2..=2, Inside;
-    getxattr::Getxattr, 2..=2, Inside;
-    setxattr::Setxattr, 2..=2, Inside;
-    listxattrs::Listxattrs, 2..=2, Inside;
-    removexattr::Removexattr, 2..=2, Inside;
+    Access, 0..=2, Inside;
+    Close, 0..=2, Inside;
+    Commit, 0..=2, Inside;
+    Create, 0..=2, Inside;
+    Delegpurge, 0..=2, Inside;
+    Delegreturn, 0..=2, Inside;
+    Getattr, 0..=2, Inside;
+    Getfh, 0..=2, Inside;
+    Link, 0..=2, Inside;
+    Lock, 0..=2, Inside;
+    Lockt, 0..=2, Inside;
+    Locku, 0..=2, Inside;
+    Lookup, 0..=2, Inside;
+    Lookupp, 0..=2, Inside;
+    Nverify, 0..=2, Inside;
+    Open, 0..=2, Inside;
+    Openattr, 0..=2, Inside;
+    OpenConfirm, 0..=0, Inside;
+    OpenDowngrade, 0..=2, Inside;
+    Putfh, 0..=2, Inside;
+    Putpubfh, 0..=2, Inside;
+    Putrootfh, 0..=2, Inside;
+    Read, 0..=2, Inside;
+    Readdir, 0..=2, Inside;
+    Readlink, 0..=2, Inside;
+    Remove, 0..=2, Inside;
+    Rename, 0..=2, Inside;
+    Renew, 0..=0, Inside;
+    Restorefh, 0..=2, Inside;
+    Savefh, 0..=2, Inside;
+    Secinfo, 0..=2, Inside;
+    Setattr, 0..=2, Inside;
+    Setclientid, 0..=0, Inside;
+    SetclientidConfirm, 0..=0, Inside;
+    Verify, 0..=2, Inside;
+    Write, 0..=2, Inside;
+    ReleaseLockowner, 0..=0, Inside;
+    BackchannelCtl, 1..=2, Inside;
+    BindConnToSession, 1..=2, Alone;
+    ExchangeId, 1..=2, InsideOrAlone;
+    CreateSession, 1..=2, InsideOrAlone;
+    DestroySession, 1..=2, InsideOrAlone;
+    FreeStateid, 1..=2, Inside;
+    GetDirDelegation, 1..=2, Inside;
+    Getdeviceinfo, 1..=2, Inside;
+    Getdevicelist, 1..=2, Inside;
+    Layoutcommit, 1..=2, Inside;
+    Layoutget, 1..=2, Inside;
+    Layoutreturn, 1..=2, Inside;
+    SecinfoNoName, 1..=2, Inside;
+    Sequence, 1..=2, First;
+    SetSsv, 1..=2, Inside;
+    TestStateid, 1..=2, Inside;
+    WantDelegation, 1..=2, Inside;
+    DestroyClientid, 1..=2, InsideOrAlone;
+    ReclaimComplete, 1..=2, Inside;
+    Allocate, 2..=2, Inside;
+    Copy, 2..=2, Inside;
+    CopyNotify, 2..=2, Inside;
+    Deallocate, 2..=2, Inside;
+    IoAdvise, 2..=2, Inside;
+    Layouterror, 2..=2, Inside;
+    Layoutstats, 2..=2, Inside;
+    OffloadCancel, 2..=2, Inside;
+    OffloadStatus, 2..=2, Inside;
+    ReadPlus, 2..=2, Inside;
+    Seek, 2..=2, Inside;
+    WriteSame, 2..=2, Inside;
+    Clone, 2..=2, Inside;
+    Getxattr, 2..=2, Inside;
+    Setxattr, 2..=2, Inside;
+    Listxattrs, 2..=2, Inside;
+    Removexattr, 2..=2, Inside;
 };
 
 /// Highest operation number in the table.
@@ -176,7 +176,7 @@ const fn index() -> [Option<u8>; MAX_NUM + 1] {
     by_num
 }
 
-/// Why a number names no operation here.
+/// Reason why a number names no operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRow {
     /// Unknown to this minor version: OP_ILLEGAL.

@@ -1,30 +1,24 @@
 //! VERIFY (RFC 8881 §18.31).
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::attrs::encode_attrs;
-use crate::v4::attrs::number::RDATTR_ERROR;
 use crate::v4::attrs::table::{Use, usage};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{Fattr, OpNum, Status};
+use zgate_nfs_wire::v4::attr::RDATTR_ERROR;
+use zgate_nfs_wire::v4::op::Verify;
+use zgate_nfs_wire::v4::{Fattr, Status};
 
-/// The operation.
-pub struct Verify;
-
-impl Operation for Verify {
-    const NUM: OpNum = OpNum::Verify;
-    type Args = Fattr;
-    type Res = ();
-
+impl Rule for Verify {
     async fn run(cx: &mut Cx<'_>, args: Fattr) -> Result<(), Failure> {
         if agrees(cx, &args).await? { Ok(()) } else { Err(Status::NotSame.into()) }
     }
 }
 
-/// Whether the object's attributes are the given ones.
+/// True if the object's attributes equal the given ones.
 ///
 /// # Errors
-/// [`Status::Inval`] for attributes that can only be set and for
-/// rdattr_error, [`Status::Attrnotsupp`], the store's.
+/// [`Status::Inval`] for attributes that can only be set and for rdattr_error,
+/// [`Status::Attrnotsupp`], errors of the store.
 pub async fn agrees(cx: &Cx<'_>, args: &Fattr) -> Result<bool, Status> {
     let current = cx.current()?;
     for attribute in args.mask.iter() {

@@ -1,122 +1,29 @@
 //! WANT_DELEGATION, GET_DIR_DELEGATION and SET_SSV (RFC 8881 §18.49, §18.39,
-//! §18.47): optional operations that are not offered.
+//! §18.47): optional operations that are not supported.
 
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{Bitmap, NfsTime, OpNum, Status};
-use zgate_xdr::{Decode, Decoder, Encode, Encoder, Opaque, XdrError, xdr_struct};
+use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::want_delegation::{GetDirArgs, GetDirRes, SsvArgs, WantArgs};
+use zgate_nfs_wire::v4::op::{GetDirDelegation, SetSsv, WantDelegation};
+use zgate_xdr::Opaque;
 
-/// WANT_DELEGATION4args.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantArgs {
-    /// OPEN4_SHARE_ACCESS_WANT_*.
-    pub want: u32,
-    /// deleg_claim4's discriminant.
-    pub claim: u32,
-    /// CLAIM_DELEG_PREV_FH and CLAIM_PREVIOUS carry more.
-    pub previous: Option<u32>,
-}
-
-impl Encode for WantArgs {
-    fn encode(&self, e: &mut Encoder) {
-        e.u32(self.want);
-        e.u32(self.claim);
-        if let Some(kind) = self.previous {
-            e.u32(kind);
-        }
-    }
-}
-
-impl Decode for WantArgs {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        let (want, claim) = (d.u32()?, d.u32()?);
-        let previous = match claim {
-            1 => Some(d.u32()?),
-            4 | 6 => None,
-            _ => return Err(XdrError::BadValue),
-        };
-        Ok(Self { want, claim, previous })
-    }
-}
-
-/// WANT_DELEGATION.
-pub struct WantDelegation;
-
-impl Operation for WantDelegation {
-    const NUM: OpNum = OpNum::WantDelegation;
-    type Args = WantArgs;
-    type Res = ();
-
+impl Rule for WantDelegation {
     async fn run(_: &mut Cx<'_>, _: WantArgs) -> Result<(), Failure> {
         Err(Status::Notsupp.into())
     }
 }
 
-xdr_struct! {
-    /// GET_DIR_DELEGATION4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct GetDirArgs {
-        /// gdda_signal_deleg_avail.
-        pub signal: bool,
-        /// gdda_notification_types.
-        pub notifications: Bitmap,
-        /// gdda_child_attr_delay.
-        pub child_delay: NfsTime,
-        /// gdda_dir_attr_delay.
-        pub dir_delay: NfsTime,
-        /// gdda_child_attributes.
-        pub child_attributes: Bitmap,
-        /// gdda_dir_attributes.
-        pub dir_attributes: Bitmap,
-    }
-}
-
-xdr_struct! {
-    /// GET_DIR_DELEGATION4res_non_fatal, unavailable.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct GetDirRes {
-        /// GDD4_UNAVAIL is 1.
-        pub status: u32,
-        /// Whether the client will be told when it becomes available.
-        pub will_signal: bool,
-    }
-}
-
-/// GET_DIR_DELEGATION.
-pub struct GetDirDelegation;
-
-impl Operation for GetDirDelegation {
-    const NUM: OpNum = OpNum::GetDirDelegation;
-    type Args = GetDirArgs;
-    type Res = GetDirRes;
-
+impl Rule for GetDirDelegation {
     async fn run(cx: &mut Cx<'_>, _: GetDirArgs) -> Result<GetDirRes, Failure> {
         cx.current()?;
         Ok(GetDirRes { status: 1, will_signal: false })
     }
 }
 
-xdr_struct! {
-    /// SET_SSV4args.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct SsvArgs {
-        /// ssa_ssv.
-        pub ssv: Opaque<1024>,
-        /// ssa_digest.
-        pub digest: Opaque<1024>,
-    }
-}
-
-/// SET_SSV.
-pub struct SetSsv;
-
-impl Operation for SetSsv {
-    const NUM: OpNum = OpNum::SetSsv;
-    type Args = SsvArgs;
-    type Res = Opaque<1024>;
-
+impl Rule for SetSsv {
     async fn run(_: &mut Cx<'_>, _: SsvArgs) -> Result<Opaque<1024>, Failure> {
-        // RFC 8881 §18.47.3: without SP4_SSV protection the client must not.
+        // RFC 8881 §18.47.3: not allowed without SP4_SSV protection.
         Err(Status::Inval.into())
     }
 }

@@ -1,63 +1,15 @@
 //! WRITE (RFC 8881 §18.32).
 
 use super::read::kind_first;
-use super::{Failure, Operation};
-use crate::limits::MAX_TRANSFER_BYTES;
+use super::{Failure, Rule};
 use crate::v4::cx::Cx;
 use crate::v4::state::io::{IoAccess, open_for_change};
-use crate::v4::wire::{OpNum, StableHow, Stateid, Status, Verifier};
-use bytes::Bytes;
-use zgate_store::Payload;
+use zgate_nfs_wire::v4::op::Write;
+use zgate_nfs_wire::v4::op::write::{Args, Res};
+use zgate_nfs_wire::v4::{StableHow, Status};
 use zgate_store::file_store::Stability;
-use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError, xdr_struct};
 
-/// WRITE4args.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Args {
-    /// An open, lock or delegation, or the anonymous one.
-    pub stateid: Stateid,
-    /// First byte.
-    pub offset: u64,
-    /// How stable before the answer.
-    pub stable: StableHow,
-    /// The data.
-    pub data: Bytes,
-}
-
-impl Encode for Args {
-    fn encode(&self, e: &mut Encoder) {
-        self.stateid.encode(e);
-        e.u64(self.offset);
-        self.stable.encode(e);
-        e.bulk(Payload::Bytes(self.data.clone()));
-    }
-}
-
-impl Decode for Args {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        Ok(Self {
-            stateid: Decode::decode(d)?,
-            offset: d.u64()?,
-            stable: Decode::decode(d)?,
-            data: d.bulk(MAX_TRANSFER_BYTES)?,
-        })
-    }
-}
-
-xdr_struct! {
-    /// WRITE4resok.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Res {
-        /// Bytes written.
-        pub count: u32,
-        /// How stable they are.
-        pub committed: StableHow,
-        /// Changes when unstable data may have been lost.
-        pub verifier: Verifier,
-    }
-}
-
-/// stable_how4 as the store knows it.
+/// The store's stability for stable_how4.
 #[must_use]
 pub fn stability(how: StableHow) -> Stability {
     match how {
@@ -67,7 +19,7 @@ pub fn stability(how: StableHow) -> Stability {
     }
 }
 
-/// And back.
+/// The stable_how4 for a store's stability.
 #[must_use]
 pub fn stable_how(stability: Stability) -> StableHow {
     match stability {
@@ -77,14 +29,7 @@ pub fn stable_how(stability: Stability) -> StableHow {
     }
 }
 
-/// The operation.
-pub struct Write;
-
-impl Operation for Write {
-    const NUM: OpNum = OpNum::Write;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for Write {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         cx.current()?;
         let object = match cx.writable_object() {

@@ -1,14 +1,15 @@
-//! Stateids of clients that are gone. Minor version 0 tells "your client
-//! record went, and this with it" (NFS4ERR_EXPIRED) from "this never was"
+//! Stateids of removed clients. Minor version 0 distinguishes a stateid removed
+//! with its client (NFS4ERR_EXPIRED) from one that never existed
 //! (NFS4ERR_BAD_STATEID): RFC 7530 §9.1.4.4, §13.1.5.
 
 use super::ids::StateKey;
-use std::collections::{HashSet, VecDeque};
+use ahash::HashSet;
+use std::collections::VecDeque;
 
-/// How many are remembered; older ones become bad stateids.
+/// Most stateids remembered; older ones become bad stateids.
 const MAX_BURIED: usize = 64 << 10;
 
-/// The latest stateids that went with their clients.
+/// The latest stateids that were removed with their clients.
 #[derive(Debug, Default)]
 pub struct Buried {
     order: VecDeque<StateKey>,
@@ -16,7 +17,7 @@ pub struct Buried {
 }
 
 impl Buried {
-    /// Remembers one.
+    /// Adds a stateid.
     pub fn bury(&mut self, key: StateKey) {
         if !self.known.insert(key) {
             return;
@@ -29,7 +30,7 @@ impl Buried {
         }
     }
 
-    /// Whether the stateid went with its client.
+    /// True if the stateid was removed with its client.
     #[must_use]
     pub fn contains(&self, key: StateKey) -> bool {
         self.known.contains(&key)

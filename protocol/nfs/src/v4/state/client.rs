@@ -1,4 +1,4 @@
-//! Making, confirming and removing client records.
+//! Creates, confirms and removes client records.
 
 use super::State;
 use super::hosts::ClientHosts;
@@ -8,16 +8,16 @@ use super::quota::Quota;
 use super::recovery::ClientRecord;
 use super::tables::{Client, HeldStates, Principal, Tables};
 use crate::v4::cx::Cx;
-use crate::v4::wire::{ClientId, Status, Verifier};
-use std::collections::{HashMap, HashSet};
+use ahash::{HashMap, HashSet};
 use std::sync::Arc;
+use zgate_nfs_wire::v4::{ClientId, Status, Verifier};
 
 impl State {
-    /// A new, unconfirmed record under its name; an older unconfirmed one
-    /// makes room.
+    /// Adds a new, unconfirmed record under its name; replaces an older
+    /// unconfirmed one.
     ///
     /// # Errors
-    /// [`Status::Delay`] or [`Status::Resource`] when there are too many clients,
+    /// [`Status::Delay`] or [`Status::Resource`] if there are too many clients,
     /// or too many of the host.
     pub(crate) fn add_client(
         &self,
@@ -32,8 +32,8 @@ impl State {
         }
         let host = self.hosts.account(cx.call.peer.address);
         let Some(place) = host.take(Quota::Clients, 1) else {
-            // Minor version 0 has a status for it (RFC 7530 §16.33); later ones
-            // have the client wait (RFC 8881 §15.1.1.3).
+            // Minor version 0 has a status for it (RFC 7530 §16.33); in later
+            // ones the client must wait (RFC 8881 §15.1.1.3).
             return Err(if minor_zero { Status::Resource } else { Status::Delay });
         };
         let id = self.ids.client();
@@ -51,13 +51,13 @@ impl State {
             sessions: Vec::new(),
             create_sequence: OwnerSeq::default(),
             first_create_sequence: 1,
-            open_owners: HashMap::new(),
-            lock_owners: HashMap::new(),
+            open_owners: HashMap::default(),
+            lock_owners: HashMap::default(),
             held: HeldStates::default(),
             host,
             place,
-            delegations: HashSet::new(),
-            revoked: HashMap::new(),
+            delegations: HashSet::default(),
+            revoked: HashMap::default(),
             reclaim_complete: false,
             may_reclaim: self.grace.may_reclaim(name, cx.now.seconds()),
             callback: None,
@@ -72,8 +72,8 @@ impl State {
         Ok(id)
     }
 
-    /// Makes a record the confirmed one of its name and removes the one before
-    /// it with all its state: the client has restarted.
+    /// Confirms a record and removes the earlier one of the same name with all
+    /// its state: the client has restarted.
     pub(crate) fn confirm_client(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
         let Some(client) = tables.clients.get_mut(&id) else { return };
         client.confirmed = true;
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// Removes a record and everything that hangs on it.
+    /// Removes a record with all its state.
     pub(crate) fn drop_client(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
         if let Some(client) = tables.clients.get(&id) {
             client.lease.revoke();
@@ -114,11 +114,11 @@ impl State {
         }
     }
 
-    /// The confirmed minor-0 client, its lease renewed.
+    /// The confirmed minor-0 client, after renewal of its lease.
     ///
     /// # Errors
-    /// [`Status::StaleClientid`] when there is none (any more),
-    /// [`Status::Expired`] when its lease ran out and it lost its state.
+    /// [`Status::StaleClientid`] if there is none, [`Status::Expired`] if its
+    /// lease has expired and it lost its state.
     pub(crate) fn minor_zero_client<'t>(
         &self,
         tables: &'t mut Tables,
@@ -138,30 +138,32 @@ impl State {
     }
 }
 
-/// Says that a client's record was brought to stable storage, and as of when.
+/// Proof that a client's record was written to stable storage, with the state
+/// at that time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordKept {
     record_removals: u32,
 }
 
 impl RecordKept {
-    /// Whether the record is there still: that of an earlier client of the same
-    /// name may have been removed since.
+    /// Checks that the record still exists: that of an earlier client of the
+    /// same name may have been removed since.
     ///
     /// # Errors
-    /// [`Status::Delay`]: the client comes again.
+    /// [`Status::Delay`]: the client must retry.
     pub(crate) fn still_counts(self, client: &Client) -> Result<(), Status> {
         if client.record_removals == self.record_removals { Ok(()) } else { Err(Status::Delay) }
     }
 }
 
-/// Brings the record of a client that is about to be confirmed to stable
+/// Writes the record of a client that is about to be confirmed to stable
 /// storage: it must be there before the client may rely on reclaiming after a
-/// restart (RFC 8881 §8.4.2.1, RFC 7530 §9.6.3.4). Nothing is locked meanwhile,
-/// so whoever waited looks at everything anew.
+/// restart (RFC 8881 §8.4.2.1, RFC 7530 §9.6.3.4). No lock is held in the
+/// meantime, so the caller must check all conditions again.
 ///
 /// # Errors
-/// [`Status::StaleClientid`], or [`Status::Delay`] when storage does not take it.
+/// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not
+/// accept it.
 pub(crate) async fn keep_record(cx: &Cx<'_>, id: ClientId) -> Result<RecordKept, Status> {
     let state = &cx.server.state;
     let (record, kept) = {

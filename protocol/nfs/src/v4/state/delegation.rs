@@ -1,4 +1,4 @@
-//! Delegations: who gets one, who must give one back (RFC 8881 §10.4).
+//! Delegations: granting, recall and revocation (RFC 8881 §10.4).
 
 use super::State;
 use super::ids::StateKey;
@@ -10,15 +10,15 @@ use crate::changes::Changing;
 use crate::namespace::Export;
 use crate::v4::attrs::delegated_times::TimesGiven;
 use crate::v4::cx::{Cx, FileKey, Object};
-use crate::v4::wire::{ClientId, Status};
 use std::sync::Arc;
+use zgate_nfs_wire::v4::{ClientId, Status};
 use zgate_store::file_store::OpenFile;
 
-/// For how long after a recall no new delegation is given, in seconds: the
-/// file is shared, another one would only be recalled again.
+/// Time after a recall during which no delegation is granted, in seconds: the
+/// file is shared, and the delegation would be recalled again.
 const QUIET_SECONDS: u64 = 10;
 
-/// A delegation about to be given.
+/// A delegation about to be granted.
 pub(crate) struct NewDelegation<'a> {
     pub client: ClientId,
     pub object: &'a Object,
@@ -31,8 +31,8 @@ pub(crate) struct NewDelegation<'a> {
 }
 
 impl State {
-    /// Whether a delegation may be given: nobody else uses the file in a way
-    /// that would have it recalled at once.
+    /// Returns whether a delegation may be granted: no other client uses the
+    /// file in a way that would cause an immediate recall.
     pub(crate) fn may_delegate(
         &self,
         tables: &Tables,
@@ -49,7 +49,7 @@ impl State {
         if state.no_delegation_before > now_seconds || !settled {
             return false;
         }
-        // One for writing is alone: the first tells.
+        // A write delegation is the only one: the first tells.
         let first = state.delegations.values().next().and_then(|key| tables.delegations.get(key));
         if first.is_some_and(|first| first.write || write)
             || state.delegations.contains_key(&client)
@@ -59,7 +59,7 @@ impl State {
         if write { state.opens.only_by(client) } else { state.opens.written_only_by(client) }
     }
 
-    /// Gives a delegation.
+    /// Grants a delegation.
     pub(crate) fn enter_delegation(
         &self,
         tables: &mut Tables,
@@ -104,8 +104,8 @@ impl State {
         Some(key)
     }
 
-    /// Forgets a delegation. Changes under it that storage still carries out end
-    /// before the file is given to others.
+    /// Removes a delegation. Changes under it that the backend has not
+    /// completed must end before the file is granted to others.
     pub(crate) fn remove_delegation(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
         let Some(delegation) = tables.delegations.remove(&key) else { return };
         delegation.recall.settle();
@@ -125,14 +125,14 @@ impl State {
         tables.tidy_file(&delegation.file, now_seconds);
     }
 
-    /// Takes a delegation away from a client that does not return it; it hears
-    /// of it through SEQUENCE and TEST_STATEID.
+    /// Revokes a delegation that a client does not return; the client learns of
+    /// it through SEQUENCE and TEST_STATEID.
     pub(crate) fn revoke_delegation(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
         let Some(delegation) = tables.delegations.get(&key) else { return };
         let holder = delegation.client;
         self.remove_delegation(tables, key, now_seconds);
         match tables.clients.get_mut(&holder) {
-            // Whose it was need not be remembered: NFS4ERR_EXPIRED for everybody.
+            // The owner need not be kept: NFS4ERR_EXPIRED for everyone.
             Some(client) if client.minor_zero => tables.buried.bury(key),
             Some(client) => {
                 client.revoked.insert(key, Status::DelegRevoked);
@@ -141,13 +141,13 @@ impl State {
         }
     }
 
-    /// Recalls what stands in the way of an access: write delegations, and
-    /// read delegations too when the access is a modification. Delegations of
-    /// `except` stay.
+    /// Recalls the delegations that conflict with an access: write delegations,
+    /// and also read delegations if the access is a modification. Delegations
+    /// of `except` stay.
     ///
     /// # Errors
-    /// [`Status::Delay`] while a delegation is being recalled, or what was taken
-    /// from others is not free.
+    /// [`Status::Delay`] during a recall, or while state taken from other
+    /// clients is not released.
     pub(crate) fn recall_conflicting(
         &self,
         cx: &Cx<'_>,
@@ -159,8 +159,8 @@ impl State {
         self.recall_standing(cx.server, &mut self.lock(), file, modifies, except, now_seconds)
     }
 
-    /// The same for who holds the tables: what this finds free stays free as
-    /// long as they are held.
+    /// Like [`Self::recall_conflicting`], for a caller that holds the tables:
+    /// the result is valid as long as they are held.
     ///
     /// # Errors
     /// [`Status::Delay`].
@@ -196,7 +196,7 @@ impl State {
         if waiting { Err(Status::Delay) } else { Self::check_settled(tables, file) }
     }
 
-    /// Starts the recall of one delegation, once.
+    /// Starts the recall of one delegation, unless started before.
     pub(crate) fn begin_recall(
         &self,
         server: &crate::v4::Server,
@@ -222,7 +222,7 @@ impl State {
     }
 
     /// Recalls for REMOVE, RENAME, LINK and SETXATTR: all delegations of the
-    /// object but the caller's own.
+    /// object except the caller's own.
     ///
     /// # Errors
     /// [`Status::Delay`].
@@ -230,8 +230,8 @@ impl State {
         self.recall_before_change(cx, &file, cx.session_client())
     }
 
-    /// Recalls for a change without an open: all delegations but those of
-    /// `caller`. Until what is returned is dropped nobody else is given one.
+    /// Recalls for a change without an open: all delegations except those of
+    /// `caller`. No other client gets one until the returned value is dropped.
     ///
     /// # Errors
     /// [`Status::Delay`].
@@ -247,7 +247,7 @@ impl State {
         Ok(changing)
     }
 
-    /// Whether any delegation of the file stands in the way of another
+    /// Returns whether any delegation of the file conflicts with another
     /// protocol's access; starts the recall.
     pub fn foreign_access(
         &self,
@@ -279,16 +279,17 @@ impl State {
 }
 
 impl State {
-    /// Whether any file is delegated at all: without one, names need not be
-    /// looked up before they change.
+    /// True if any file is delegated: otherwise names need not be looked up
+    /// before they change.
     #[must_use]
     pub fn has_delegations(&self) -> bool {
         !self.lock().delegations.is_empty()
     }
 
-    /// Begins the change of a name in an export where there is nobody but
-    /// `caller` to be given a delegation. `None` where there is: the name has to
-    /// be looked up, so that what it stands for counts as changing.
+    /// Begins the change of a name that need not be looked up: no file is
+    /// delegated, or there is no client except `caller`. Until it ends, no
+    /// other client is granted a delegation of any file. `None` if the name
+    /// must be looked up, so that the file's delegations are recalled.
     pub(crate) fn begin_change_of_name(
         &self,
         export: &Export,
@@ -297,9 +298,11 @@ impl State {
         if !export.delegations {
             return Some(Changing::of_nothing());
         }
-        // Before the look at the clients: one that comes after it finds this.
+        // Before the check of the tables: a later request for a delegation
+        // finds this change.
         let changing = self.changes.begin_of_name(caller.map(|client| client.0));
-        let alone = self.lock().clients.keys().all(|id| Some(*id) == caller);
-        alone.then_some(changing)
+        let tables = self.lock();
+        let alone = || tables.clients.keys().all(|id| Some(*id) == caller);
+        (tables.delegations.is_empty() || alone()).then_some(changing)
     }
 }

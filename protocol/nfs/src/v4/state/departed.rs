@@ -1,10 +1,10 @@
-//! Clients that are gone, and the state they leave behind.
+//! State of removed clients.
 //!
-//! A client may hold hundreds of thousands of opens. Removing them all while
-//! everybody waits for the tables would stop the server, so they go in slices:
-//! the first at once, the others with the ticks, or when somebody meets one of
-//! them. The client is fenced from the beginning: its lease is revoked, its
-//! sessions are gone and its stateids name nothing any more.
+//! A client may hold hundreds of thousands of opens. Removing all of them under
+//! one lock would stall the server, so they are removed in slices: the first at
+//! once, the others in ticks, or when a request conflicts with one of them. The
+//! client is fenced from the beginning: its lease is revoked, its sessions are
+//! removed and its stateids are invalid.
 
 use super::State;
 use super::ids::StateKey;
@@ -13,32 +13,33 @@ use super::tables::{LockOwner, OpenOwner, OwnerName, Tables};
 use crate::limits::{MAX_SLICES_PER_TICK, MAX_STATES_PER_SLICE};
 use crate::v4::Server;
 use crate::v4::cx::FileKey;
-use crate::v4::wire::{ClientId, Status};
 use std::collections::{btree_set, hash_map, hash_set};
+use zgate_nfs_wire::v4::{ClientId, Status};
 
-/// What is still to be removed of a client.
+/// The state of a client still to be removed.
 pub struct Departed {
     opens: btree_set::IntoIter<StateKey>,
     open_owners: hash_map::IntoIter<OwnerName, OpenOwner>,
     lock_owners: hash_map::IntoIter<OwnerName, LockOwner>,
     delegations: hash_set::IntoIter<StateKey>,
-    /// Stateids it had lost already.
+    /// Stateids that had been revoked before.
     revoked: hash_map::IntoIter<StateKey, Status>,
-    /// The removal of its record, when its lease ran out: until that is durable
-    /// nothing it held is given to others (RFC 8881 §8.4.3).
+    /// The removal of its record, if its lease expired: until that is durable,
+    /// none of its state is granted to others (RFC 8881 §8.4.3).
     record_removal: Option<Awaited>,
     /// Minor version 0: its stateids are remembered (see [`super::buried`]).
     minor_zero: bool,
 }
 
 impl State {
-    /// Removes all opens, locks and delegations of a client, or as many as go at
-    /// once; the record stays. The caller has seen to it that the client gets no
-    /// new ones.
+    /// Removes all opens, locks and delegations of a client, or the first
+    /// slice; the record stays. The caller has made sure that the client gets
+    /// no new ones.
     pub(crate) fn drop_client_state(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
         let Some(client) = tables.clients.get_mut(&id) else { return };
         if tables.departed.contains_key(&id) {
-            // An expired client of minor version 0 whose record goes as well.
+            // An expired client of minor version 0 whose record is also
+            // removed.
             self.remove_slice(tables, id, now_seconds);
             return;
         }
@@ -55,14 +56,15 @@ impl State {
         self.remove_slice(tables, id, now_seconds);
     }
 
-    /// Removes some of what a client left behind. Whether there is nothing left.
+    /// Removes one slice of a removed client's state. Returns whether nothing
+    /// is left.
     pub(crate) fn remove_slice(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) -> bool {
         let Some(mut left) = tables.departed.remove(&id) else { return true };
         let mut removed = 0;
         while removed < MAX_STATES_PER_SLICE {
             removed += 1;
             if let Some(key) = left.opens.next() {
-                // Its lock stateids go with it.
+                // Its lock stateids are removed with it.
                 removed += tables.opens.get(&key).map_or(0, |open| open.locks.len());
                 self.bury(tables, &left, key);
                 hold_back(tables, &left, tables.opens.get(&key).map(|open| open.file));
@@ -95,8 +97,8 @@ impl State {
         tables.buried.bury(key);
     }
 
-    /// Whether a client that stood in the way is gone and has left more behind
-    /// than could be removed at once: whoever met it tries again.
+    /// Checks whether a removed client still has state that could conflict: the
+    /// request must be retried in that case.
     ///
     /// # Errors
     /// [`Status::Delay`].
@@ -105,7 +107,8 @@ impl State {
     }
 }
 
-/// Keeps a file from others until the record of the client that is gone is gone, too.
+/// Delays the grant of a file to others until the record of the removed client
+/// is deleted.
 fn hold_back(tables: &mut Tables, left: &Departed, file: Option<FileKey>) {
     if let (Some(removal), Some(file)) = (&left.record_removal, file) {
         State::await_before_giving(tables, file, removal.clone());
@@ -113,8 +116,8 @@ fn hold_back(tables: &mut Tables, left: &Departed, file: Option<FileKey>) {
 }
 
 impl Server {
-    /// Removes what clients left behind, a bounded part of it; others get the
-    /// tables in between.
+    /// Removes a bounded part of the state of removed clients; the tables are
+    /// unlocked in between.
     pub(super) fn remove_departed(&self, now_seconds: u64) {
         for _ in 0..MAX_SLICES_PER_TICK {
             let mut tables = self.state.lock();

@@ -1,21 +1,21 @@
-//! Time: leases that run out, recalls nobody answers, grace that ends.
+//! Timeouts: expiry of leases, unanswered recalls, end of grace.
 
 use super::State;
 use super::ongoing::Awaited;
 use super::tables::Tables;
 use crate::v4::Server;
 use crate::v4::cx::FileKey;
-use crate::v4::wire::ClientId;
+use zgate_nfs_wire::v4::ClientId;
 
-/// How long an expired client keeps its state when nobody else wants it, in
+/// Time for which an expired client keeps its state without a conflict, in
 /// seconds (a day: a laptop may sleep overnight).
 const COURTESY_SECONDS: u64 = 24 * 3600;
-/// How long a blocked lock is remembered, in seconds; clients ask again more
+/// Time for which a blocked lock is remembered, in seconds; clients retry more
 /// often than that.
 const WAITER_SECONDS: u64 = 120;
 
 impl State {
-    /// When the client's lease ran out, takes its state away and returns true:
+    /// If the client's lease has expired, removes its state and returns true:
     /// courtesy ends with the first conflict (RFC 8881 §8.4.2.4).
     pub(crate) fn give_up_if_expired(
         &self,
@@ -28,7 +28,7 @@ impl State {
             return true;
         };
         if record.lease.revoked() {
-            // Its record is all it keeps (minor version 0).
+            // Only its record is left (minor version 0).
             self.remove_slice(tables, client, now_seconds);
             return true;
         }
@@ -39,11 +39,11 @@ impl State {
         true
     }
 
-    /// Takes all state from a client whose lease ran out. Minor version 0
-    /// keeps the bare record, so that RENEW answers NFS4ERR_EXPIRED
-    /// (RFC 7530 §16.28.3); later versions lose their sessions. Nothing of what
-    /// it held is given to others while it could reclaim it after a restart
-    /// (RFC 8881 §8.4.3).
+    /// Removes all state of a client with an expired lease. Minor version 0
+    /// keeps the bare record, so that RENEW answers NFS4ERR_EXPIRED (RFC 7530
+    /// §16.28.3); later versions lose their sessions. None of its state is
+    /// granted to others while it could reclaim it after a restart (RFC 8881
+    /// §8.4.3).
     pub(crate) fn expire_client(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
         let Some(record) = tables.clients.get(&id) else { return };
         let name = record.name.clone();
@@ -58,7 +58,8 @@ impl State {
         }
     }
 
-    /// Begins to remove the record of a client that lost its state or left.
+    /// Begins the removal of the record of a client that lost its state or
+    /// left.
     pub(crate) fn forget_record(&self, tables: &mut Tables, name: &[u8]) -> Awaited {
         let newcomer = tables.by_name.get(name).and_then(|slot| slot.unconfirmed);
         if let Some(newcomer) = newcomer.and_then(|id| tables.clients.get_mut(&id)) {
@@ -69,8 +70,8 @@ impl State {
 }
 
 impl State {
-    /// Gives up what clients hold in exports that `namespace` no longer has.
-    /// They learn of it at the next use: the file handle is stale.
+    /// Removes state of clients in exports that `namespace` no longer has. They
+    /// learn of it at the next use: the file handle is stale.
     pub(crate) fn close_vanished(&self, namespace: &crate::namespace::Namespace, now_seconds: u64) {
         let mut tables = self.lock();
         let vanished = |file: &FileKey| namespace.export(file.export).is_none();
@@ -97,7 +98,7 @@ impl Server {
     /// revokes delegations that were recalled a lease ago, drops waiters.
     pub fn tick(&self, now_seconds: u64) {
         self.state.records.tick(now_seconds);
-        // The tables are let go of between the steps: others wait for them.
+        // The tables are unlocked between the steps: requests wait for them.
         self.end_grace(&mut self.state.lock(), now_seconds);
         self.expire_clients(&mut self.state.lock(), now_seconds);
         self.remove_departed(now_seconds);
@@ -110,10 +111,10 @@ impl Server {
         forget_idle_files(&mut self.state.lock(), now_seconds);
     }
 
-    /// The records of clients that never came back go, and grace with the last
-    /// of them. A client that is here keeps its own, whether it said that it was
-    /// done (minor version 0 has no way to say so) or not: it must be able to
-    /// reclaim after the next restart.
+    /// Removes the records of clients that did not come back, and ends grace
+    /// with the last of them. The record of a connected client is kept, whether
+    /// it reported RECLAIM_COMPLETE (minor version 0 cannot) or not: it must be
+    /// able to reclaim after the next restart.
     fn end_grace(&self, tables: &mut Tables, now_seconds: u64) {
         let grace = &self.state.grace;
         grace.end_if_settled();
@@ -123,8 +124,9 @@ impl Server {
         grace.close(removals.collect());
     }
 
-    /// Forgets blocked locks whose client stopped asking, and tells the others
-    /// what became free without an unlock: an expired client's locks.
+    /// Removes blocked locks whose client stopped asking, and notifies the
+    /// others of locks that became free without an unlock: those of an expired
+    /// client.
     fn serve_waiters(&self, tables: &mut Tables, now_seconds: u64) {
         let waited_for: Vec<_> = tables.waited_for.iter().copied().collect();
         for key in waited_for {
@@ -148,8 +150,8 @@ impl Server {
                 } else if client.has_state() {
                     COURTESY_SECONDS
                 } else {
-                    // Nothing to keep: remembering the record a few leases
-                    // long spares a returning client its EXCHANGE_ID.
+                    // No state to keep: the record is remembered for a few
+                    // leases, so that a returning client needs no EXCHANGE_ID.
                     lease * 8
                 };
                 silent > patience
@@ -167,19 +169,20 @@ impl Server {
         }
     }
 
-    /// The record of a client that stayed away while it was being written goes,
-    /// unless it is also that of a confirmed one.
+    /// Removes the record of a client that stayed away while it was being
+    /// written, unless it is also the record of a confirmed client.
     fn forget_unconfirmed(&self, tables: &mut Tables, id: ClientId) {
         let Some(name) = tables.clients.get(&id).map(|client| client.name.clone()) else { return };
         if tables.by_name.get(&name).is_none_or(|slot| slot.confirmed.is_none()) {
-            // Nothing waits for the end of it: the client held nothing.
+            // The removal need not be awaited: the client held no state.
             let _ = self.state.forget_record(tables, &name);
         }
     }
 
-    /// A client that lives loses the delegation. One whose lease ran out meanwhile
-    /// loses everything: what it locked under the delegation nobody here knows of,
-    /// and it must not go on with the opens that go with those locks.
+    /// Revokes unreturned delegations. A client with a valid lease loses the
+    /// delegation. One with an expired lease loses all state: the server does
+    /// not know the locks it took under the delegation, and it must not
+    /// continue with the opens of those locks.
     fn revoke_unreturned(&self, tables: &mut Tables, now_seconds: u64) {
         let lease = u64::from(self.state.lease_seconds);
         let overdue: Vec<_> = tables
@@ -198,7 +201,7 @@ impl Server {
     }
 }
 
-/// Forgets the files that were kept for a while and hold nothing any more.
+/// Removes files that were kept for a while and have no state any more.
 fn forget_idle_files(tables: &mut Tables, now_seconds: u64) {
     let later = tables.revisits.split_off(&(now_seconds + 1));
     let due = std::mem::replace(&mut tables.revisits, later);
@@ -208,9 +211,10 @@ fn forget_idle_files(tables: &mut Tables, now_seconds: u64) {
 }
 
 impl Server {
-    /// Owners that hold nothing for two sweeps are forgotten; clients make a new
-    /// one for each process. The time between is for repeated requests of minor
-    /// version 0 (RFC 7530 §9.1.8). Others get the tables between two clients.
+    /// Removes owners that hold nothing for two sweeps; clients create a new
+    /// one for each process. The time in between is for repeated requests of
+    /// minor version 0 (RFC 7530 §9.1.8). The tables are unlocked between two
+    /// clients.
     fn sweep_owners(&self) {
         let clients: Vec<_> = self.state.lock().clients.keys().copied().collect();
         for id in clients {
@@ -233,7 +237,8 @@ impl Server {
 }
 
 impl Server {
-    /// A transport connection is gone: no channel of any session uses it.
+    /// Handles the loss of a connection: no channel of any session uses it any
+    /// more.
     pub fn connection_closed(&self, connection: crate::runtime::ConnectionId) {
         self.state.sessions.connection_closed(connection);
     }

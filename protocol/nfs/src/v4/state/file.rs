@@ -1,12 +1,12 @@
-//! Share reservations of a file: which opens exclude each other
-//! (RFC 8881 §9.7), and looking stateids up.
+//! Share reservations of a file: conflicts between opens (RFC 8881 §9.7), and
+//! lookup of stateids.
 
 use super::State;
 use super::ids::StateKey;
 use super::shares::Share;
 use super::tables::{StateKind, Tables};
 use crate::v4::cx::{Cx, FileKey};
-use crate::v4::wire::{Stateid, Status};
+use zgate_nfs_wire::v4::{Stateid, Status};
 
 /// OPEN4_SHARE_ACCESS_READ.
 pub const ACCESS_READ: u32 = 1;
@@ -14,13 +14,13 @@ pub const ACCESS_READ: u32 = 1;
 pub const ACCESS_WRITE: u32 = 2;
 
 impl State {
-    /// Checks that no open excludes this one, giving up clients whose lease
-    /// ran out. The opener's own earlier open counts like anybody's
-    /// (RFC 7530 §9.9, RFC 8881 §9.7).
+    /// Checks that no open conflicts with this one, and removes the state of
+    /// conflicting clients with an expired lease. The opener's own earlier open
+    /// counts as well (RFC 7530 §9.9, RFC 8881 §9.7).
     ///
     /// # Errors
-    /// [`Status::ShareDenied`], [`Status::Delay`] while what was taken from
-    /// others is not free, or a client that is gone still leaves opens behind.
+    /// [`Status::ShareDenied`], [`Status::Delay`] while state taken from others
+    /// is not released, or opens of a removed client are left.
     pub(crate) fn check_shares(
         &self,
         tables: &mut Tables,
@@ -40,13 +40,13 @@ impl State {
         }
     }
 
-    /// Looks a stateid up for an operation on state and checks version, owner
+    /// Looks up a stateid for an operation on state and checks version, owner
     /// and file.
     ///
     /// # Errors
     /// [`Status::BadStateid`], [`Status::OldStateid`],
-    /// [`Status::StaleStateid`], [`Status::Expired`],
-    /// [`Status::DelegRevoked`] and their kind.
+    /// [`Status::StaleStateid`], [`Status::Expired`], [`Status::DelegRevoked`]
+    /// and similar.
     pub(crate) fn find_state(
         &self,
         tables: &Tables,
@@ -80,13 +80,13 @@ impl State {
         Ok((key, kind))
     }
 
-    /// Why a stateid is not known: from before a restart, taken away, or never
-    /// given out.
+    /// Status for an unknown stateid: from before a restart, revoked, or never
+    /// issued.
     pub(crate) fn why_unknown(&self, tables: &Tables, cx: &Cx<'_>, stateid: Stateid) -> Status {
         let key = StateKey::from(stateid);
         let client = cx.session_client().and_then(|client| tables.clients.get(&client));
-        // Minor version 0 names no client: what its clients lost is remembered
-        // for all of them together.
+        // Minor version 0 names no client: the lost stateids of all its clients
+        // are remembered together.
         let lost = || tables.buried.contains(key) || tables.find_any(key).is_some();
         match client.and_then(|client| client.revoked.get(&key)) {
             Some(status) => *status,
@@ -99,7 +99,7 @@ impl State {
     }
 }
 
-/// Anonymous, bypass, current and invalid stateids.
+/// True for the anonymous, bypass, current and invalid stateids.
 #[must_use]
 pub fn is_special(stateid: Stateid) -> bool {
     stateid.other == [0; 12] || stateid.other == [0xff; 12]

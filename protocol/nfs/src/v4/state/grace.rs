@@ -1,5 +1,5 @@
-//! The grace period: who held state before a restart takes it back, and nobody
-//! takes what another one may take back (RFC 8881 §8.4.2).
+//! The grace period: clients with state from before a restart reclaim it, and
+//! no client gets state that another one may reclaim (RFC 8881 §8.4.2).
 
 use super::ongoing::Awaited;
 use super::recovery::KeptRecords;
@@ -8,24 +8,25 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How long grace lasts.
+/// Length of grace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GracePeriod {
     /// Its regular length in seconds; 0: none.
     pub seconds: u32,
-    /// Its length at most, in seconds: it goes on while clients reclaim.
+    /// Greatest length in seconds: grace is extended while clients reclaim.
     pub max_seconds: u32,
 }
 
 /// Clients reclaim.
 const RUNNING: u8 = 0;
-/// Nobody new may reclaim, and the records of who did not come back are being
-/// removed: until they are, nothing is given to others.
+/// No further client may reclaim, and the records of clients that did not come
+/// back are being removed: until that is complete, no conflicting state is
+/// granted.
 const CLOSING: u8 = 1;
-/// Past.
+/// Over.
 const OVER: u8 = 2;
 
-/// Clients known from before the restart that have not finished.
+/// Clients from before the restart that have not finished.
 #[derive(Debug, Default)]
 struct Unfinished {
     clients: HashSet<Vec<u8>>,
@@ -36,21 +37,21 @@ struct Unfinished {
 #[derive(Debug)]
 pub struct Grace {
     eligible: HashSet<Vec<u8>>,
-    /// Some records could not be read: not all clients that held state are
-    /// known, so the period does not end early.
+    /// Some records could not be read: not all clients with state are known, so
+    /// the period does not end early.
     damaged: bool,
     unfinished: Mutex<Unfinished>,
     ends_seconds: u64,
-    /// However busy clients are reclaiming, it ends then.
+    /// Latest end of the period, even while clients reclaim.
     ends_at_last_seconds: u64,
-    /// The second after that of the latest reclaim; 0: there was none.
+    /// The second after the latest reclaim; 0: there was none.
     after_last_reclaim: AtomicU64,
     phase: AtomicU8,
 }
 
 impl Grace {
-    /// Grace for the clients in `kept`. With none, and none damaged, there is
-    /// nothing to wait for.
+    /// Grace for the clients in `kept`. With no records, and none damaged,
+    /// there is no grace.
     #[must_use]
     pub fn new(kept: KeptRecords, started_seconds: u64, period: GracePeriod) -> Self {
         let eligible: HashSet<_> = kept.records.into_iter().map(|record| record.name).collect();
@@ -71,14 +72,14 @@ impl Grace {
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the period runs.
+    /// True during the period.
     #[must_use]
     pub fn active(&self) -> bool {
         self.phase.load(Ordering::Acquire) != OVER
     }
 
-    /// Whether a client of this name, which introduces itself, held state
-    /// before the restart and comes in time to reclaim it.
+    /// True if a client of this name, which registers now, had state before the
+    /// restart and may still reclaim it.
     #[must_use]
     pub fn may_reclaim(&self, name: &[u8], now_seconds: u64) -> bool {
         let running = self.phase.load(Ordering::Acquire) == RUNNING;
@@ -89,7 +90,7 @@ impl Grace {
         eligible
     }
 
-    /// A client that may is taking back what it held.
+    /// Records that a client is reclaiming.
     pub fn reclaiming(&self, now_seconds: u64) {
         self.after_last_reclaim.fetch_max(now_seconds + 1, Ordering::Relaxed);
     }
@@ -100,8 +101,8 @@ impl Grace {
         now_seconds >= self.ends_at_last_seconds || now_seconds >= self.ends_seconds && !reclaiming
     }
 
-    /// A client has taken back all it wanted; with the last one grace ends,
-    /// when all are known.
+    /// Records that a client has reclaimed everything; with the last client
+    /// grace ends, if all are known.
     pub fn completed(&self, name: &[u8], now_seconds: u64) {
         let mut unfinished = self.unfinished();
         if unfinished.clients.remove(name) {
@@ -113,9 +114,9 @@ impl Grace {
         }
     }
 
-    /// Begins the end of the period when its time has come. Returns the clients
-    /// that have not finished, once: the records of those that did not come
-    /// back are to be removed and given to [`Self::close`].
+    /// Begins the end of the period when its time has come. Returns the
+    /// unfinished clients, once: the records of those that did not come back
+    /// must be removed and passed to [`Self::close`].
     pub fn tick(&self, now_seconds: u64) -> Option<Vec<Vec<u8>>> {
         let running = self.phase.load(Ordering::Acquire) == RUNNING;
         if !running || !self.due(now_seconds) {
@@ -125,15 +126,15 @@ impl Grace {
         Some(self.unfinished().clients.drain().collect())
     }
 
-    /// What must have ended before the period has: the removal of the records
-    /// of clients that did not come back. They must not reclaim after the next
-    /// restart what is given to others from now on (RFC 8881 §8.4.3).
+    /// Sets the removals that must end before the period: those of the records
+    /// of clients that did not come back. After the next restart these must not
+    /// reclaim state that is granted to others from now on (RFC 8881 §8.4.3).
     pub fn close(&self, removals: Vec<Awaited>) {
         self.unfinished().removals = removals;
         self.end_if_settled();
     }
 
-    /// Ends a period that is closing once its removals are done.
+    /// Ends a closing period once its removals are complete.
     pub fn end_if_settled(&self) {
         if self.phase.load(Ordering::Acquire) != CLOSING {
             return;
@@ -145,7 +146,7 @@ impl Grace {
         }
     }
 
-    /// Seconds until it ends by itself.
+    /// Seconds until the regular end.
     #[must_use]
     pub fn remaining_seconds(&self, now_seconds: u64) -> u64 {
         if !self.active() {

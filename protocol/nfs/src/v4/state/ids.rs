@@ -1,15 +1,15 @@
-//! Client ids, session ids and stateids. Nobody guesses one: each carries at
-//! least 64 random bits, since on a session without protection (SP4_NONE) the
-//! id is all that a caller shows (RFC 8881 §2.10.8.3). Stateids also carry the
-//! boot epoch, so that one from before a restart (NFS4ERR_STALE_STATEID) is told
-//! apart from one that never was.
+//! Client ids, session ids and stateids. They cannot be guessed: each contains
+//! at least 64 random bits, since on a session without protection (SP4_NONE)
+//! the id is the only proof of a caller (RFC 8881 §2.10.8.3). Stateids also
+//! contain the boot epoch, so that one from before a restart
+//! (NFS4ERR_STALE_STATEID) is distinguished from one that never existed.
 //!
 //! Ids are not compared with those in use: with a million of them, the next one
-//! is among them with a probability of 2^-44.
+//! is a duplicate with a probability of 2^-44.
 
 use crate::runtime::Runtime;
-use crate::v4::wire::{ClientId, SessionId, Stateid};
 use std::sync::Arc;
+use zgate_nfs_wire::v4::{ClientId, SessionId, Stateid};
 
 /// The constant part of a stateid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,20 +29,20 @@ impl From<Stateid> for StateKey {
     }
 }
 
-/// Hands out ids.
+/// Generates ids.
 pub struct IdSource {
     boot_epoch: u32,
     runtime: Arc<dyn Runtime>,
 }
 
 impl IdSource {
-    /// Ids of the start numbered `boot_epoch`, random by `runtime`.
+    /// Ids of the server start `boot_epoch`, with random numbers of `runtime`.
     #[must_use]
     pub fn new(boot_epoch: u32, runtime: Arc<dyn Runtime>) -> Self {
         Self { boot_epoch, runtime }
     }
 
-    /// A new client id. One from before a restart is as unknown as any other
+    /// A new client id. One from before a restart is unknown like any other
     /// (NFS4ERR_STALE_CLIENTID, RFC 7530 §9.1.1, RFC 8881 §15.1.10.4).
     pub fn client(&self) -> ClientId {
         ClientId(self.runtime.random())
@@ -64,13 +64,13 @@ impl IdSource {
         StateKey(other)
     }
 
-    /// Whether the stateid is of an earlier start.
+    /// True if the stateid is from an earlier start.
     #[must_use]
     pub fn is_stale(&self, stateid: Stateid) -> bool {
         stateid.other[..4] != self.boot_epoch.to_be_bytes()
     }
 
-    /// SETCLIENTID's confirm verifier, known to whom it was answered only.
+    /// SETCLIENTID's confirm verifier, known only to its receiver.
     pub fn verifier(&self) -> [u8; 8] {
         self.runtime.random().to_be_bytes()
     }

@@ -1,43 +1,44 @@
-//! From a stateid to its open file, sharded, for READ and WRITE.
+//! Lookup of the open file of a stateid, without a global lock, for READ and
+//! WRITE.
 
 use super::ids::StateKey;
 use super::lease::Lease;
 use super::ongoing::{Awaited, Ongoing};
 use crate::v4::cx::FileKey;
-use crate::v4::wire::ClientId;
-use std::collections::HashMap;
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zgate_nfs_wire::v4::ClientId;
 use zgate_store::file_store::OpenFile;
 
-const SHARDS: usize = 64;
-
-/// The files behind an open or a delegation; lock stateids share their open's.
+/// The open files of an open or a delegation; lock stateids share those of
+/// their open.
 pub struct IoCore {
-    /// Whose.
+    /// The client.
     pub client: ClientId,
     /// The client's lease.
     pub lease: Arc<Lease>,
-    /// Which file.
+    /// The file.
     pub file: FileKey,
-    /// Whom the server saw open it; others must show rights of their own.
+    /// The user that opened it; other users need access rights of their own.
     pub uid: u32,
     read: Mutex<Option<OpenFile>>,
     write: Mutex<Changes>,
 }
 
-/// What changes of the file go through.
+/// State for changes of the file.
 #[derive(Default)]
 struct Changes {
-    /// Open for writing, when granted.
+    /// The file open for writing, if granted.
     file: Option<OpenFile>,
-    /// Held by each change that runs. `None` once the open or delegation is
-    /// gone: no further change begins.
+    /// Held by each change in progress. `None` once the open or delegation is
+    /// removed: no further change begins.
     ongoing: Option<Ongoing>,
 }
 
 impl IoCore {
-    /// A core without files yet.
+    /// A core without open files.
     #[must_use]
     pub fn new(client: ClientId, lease: Arc<Lease>, file: FileKey, uid: u32) -> Self {
         let changes = Changes { file: None, ongoing: Some(Ongoing::default()) };
@@ -48,7 +49,7 @@ impl IoCore {
         self.write.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Grants what `file` was opened for.
+    /// Grants the access for which `file` was opened.
     pub fn grant(&self, read: bool, write: bool, file: &OpenFile) {
         if read {
             *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(file));
@@ -58,8 +59,8 @@ impl IoCore {
         }
     }
 
-    /// Takes rights back after OPEN_DOWNGRADE. What must have ended before the
-    /// file may be changed by others comes back when writing was one of them.
+    /// Revokes rights after OPEN_DOWNGRADE. If writing is revoked, returns the
+    /// work that must end before other clients may change the file.
     #[must_use]
     pub fn restrict(&self, read: bool, write: bool) -> Option<Awaited> {
         if !read {
@@ -74,28 +75,29 @@ impl IoCore {
         before.map(|ongoing| ongoing.awaited())
     }
 
-    /// Lets no further change begin: the open or delegation is gone. Returns
-    /// what must have ended before the file is given to others: changes that
-    /// storage still carries out.
+    /// Stops further changes: the open or delegation is removed. Returns the
+    /// work that must end before the file is granted to others: changes that
+    /// the backend has not completed.
     #[must_use]
     pub fn end(&self) -> Option<Awaited> {
         self.changes().ongoing.take().map(|ongoing| ongoing.awaited())
     }
 
-    /// The file for reading, when granted.
+    /// The file for reading, if granted.
     #[must_use]
     pub fn for_read(&self) -> Option<OpenFile> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether writing is granted.
+    /// True if writing is granted.
     #[must_use]
     pub fn allows_write(&self) -> bool {
         self.changes().file.is_some()
     }
 
-    /// Begins a change: the file for writing, when granted, and what to hold
-    /// until the change has ended. `None` when the open or delegation is gone.
+    /// Begins a change: returns the file for writing, if granted, and a guard
+    /// to hold until the end of the change. `None` if the open or delegation is
+    /// removed.
     #[must_use]
     pub fn begin_change(&self) -> Option<(Option<OpenFile>, Ongoing)> {
         let changes = self.changes();
@@ -112,51 +114,37 @@ pub struct IoHandle {
 }
 
 impl IoHandle {
-    /// The version clients should hold.
+    /// The current seqid of the stateid.
     #[must_use]
     pub fn seqid(&self) -> u32 {
         self.seqid.load(Ordering::Acquire)
     }
 }
 
-type Shard = RwLock<HashMap<StateKey, Arc<IoHandle>>>;
-
 /// All stateids that allow I/O.
-pub struct IoIndex {
-    shards: Box<[Shard]>,
-}
-
-impl Default for IoIndex {
-    fn default() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
-    }
-}
+#[derive(Default)]
+pub struct IoIndex(DashMap<StateKey, Arc<IoHandle>, ahash::RandomState>);
 
 impl IoIndex {
-    fn shard(&self, key: StateKey) -> &Shard {
-        &self.shards[usize::from(key.0[11]) % SHARDS]
-    }
-
-    /// Enters a stateid or moves it to a new version.
+    /// Adds a stateid or updates its seqid.
     pub fn publish(&self, key: StateKey, seqid: u32, core: &Arc<IoCore>) {
-        let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
-        match shard.get(&key) {
-            Some(handle) => handle.seqid.store(seqid, Ordering::Release),
-            None => {
+        match self.0.entry(key) {
+            Entry::Occupied(entry) => entry.get().seqid.store(seqid, Ordering::Release),
+            Entry::Vacant(entry) => {
                 let handle = IoHandle { core: Arc::clone(core), seqid: AtomicU32::new(seqid) };
-                shard.insert(key, Arc::new(handle));
+                entry.insert(Arc::new(handle));
             }
         }
     }
 
-    /// Forgets a stateid.
+    /// Removes a stateid.
     pub fn remove(&self, key: StateKey) {
-        self.shard(key).write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.0.remove(&key);
     }
 
     /// Finds a stateid.
     #[must_use]
     pub fn get(&self, key: StateKey) -> Option<Arc<IoHandle>> {
-        self.shard(key).read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        self.0.get(&key).map(|handle| Arc::clone(&handle))
     }
 }

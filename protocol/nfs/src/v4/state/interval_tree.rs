@@ -1,19 +1,19 @@
-//! Ranges that may overlap, searched for one that reaches beyond a byte.
+//! Overlapping ranges, with a search for one that reaches beyond a byte.
 //!
-//! A tree balanced by weight (Hirai, Yamamoto: Balancing weight-balanced trees,
-//! 2011), ordered by start. Each node knows the greatest end below it, and the
-//! greatest of any other owner: a search that leaves one owner out goes straight
-//! down.
+//! A weight-balanced tree (Hirai, Yamamoto: Balancing weight-balanced trees,
+//! 2011), ordered by start. Each node stores the greatest end below it, and the
+//! greatest end of any other owner, so that a search that excludes one owner
+//! needs no backtracking.
 
 use super::ranges::Range;
 use std::cmp::Ordering;
 
-/// How much heavier one side may be than the other.
+/// Greatest ratio of the weights of two sides.
 const IMBALANCE: usize = 3;
-/// From which weight on the inner side is rotated first.
+/// Ratio from which the inner side is rotated first.
 const INNER: usize = 2;
 
-/// How far the ranges of a subtree reach. Ends are never 0.
+/// Greatest ends of the ranges of a subtree. Ends are never 0.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
     end: u64,
@@ -139,8 +139,8 @@ fn remove<V>(link: Link<V>, start: u64, owner: u64) -> Link<V> {
     Some(balance(node))
 }
 
-/// Ranges of several owners, each with a value. No owner has two with the same
-/// start.
+/// Ranges of several owners, each with a value. An owner has at most one range
+/// with the same start.
 #[derive(Debug)]
 pub(super) struct IntervalTree<V> {
     root: Link<V>,
@@ -153,24 +153,24 @@ impl<V> Default for IntervalTree<V> {
 }
 
 impl<V> IntervalTree<V> {
-    /// Enters a range.
+    /// Adds a range.
     pub(super) fn insert(&mut self, range: Range, owner: u64, value: V) {
         let reach = Reach { end: range.end, owner, others_end: 0 };
         let node = Node { range, owner, value, weight: 2, reach, left: None, right: None };
         self.root = Some(insert(self.root.take(), Box::new(node)));
     }
 
-    /// Removes the owner's range that starts here.
+    /// Removes the owner's range with this start.
     pub(super) fn remove(&mut self, start: u64, owner: u64) {
         self.root = remove(self.root.take(), start, owner);
     }
 
-    /// The first range, of anybody but `owner`, that overlaps.
+    /// The first overlapping range of an owner other than `owner`.
     pub(super) fn overlapping(&self, range: &Range, owner: u64) -> Option<&V> {
         self.overlapping_counted(range, owner).0
     }
 
-    /// The same, and how many nodes were looked at.
+    /// Like `overlapping`, and the number of visited nodes.
     fn overlapping_counted(&self, range: &Range, owner: u64) -> (Option<&V>, usize) {
         let reaches = |node: &Node<V>| node.reach.without(owner) > range.start;
         let mut next = self.root.as_deref().filter(|node| reaches(node));
@@ -180,8 +180,8 @@ impl<V> IntervalTree<V> {
             if let Some(left) = node.left.as_deref().filter(|left| reaches(left)) {
                 next = Some(left);
             } else if node.owner != owner && node.range.end > range.start {
-                // All that end beyond the first byte and start earlier were
-                // ruled out: if this one starts too late, so does each.
+                // All ranges that end after the first byte and start earlier
+                // were excluded: if this one starts too late, so do all others.
                 let found = node.range.start < range.end;
                 return (found.then_some(&node.value), steps);
             } else {
@@ -200,8 +200,8 @@ mod tests {
         link.as_ref().map_or(0, |node| 1 + depth(&node.left).max(depth(&node.right)))
     }
 
-    /// In the order that hurts a tree without balance, owners of one range each
-    /// and one owner of most.
+    /// With the worst insertion order for an unbalanced tree, owners of one
+    /// range each and one owner of most.
     #[test]
     fn searches_cost_the_logarithm_of_how_many_there_are() {
         let mut tree = IntervalTree::default();
@@ -212,7 +212,7 @@ mod tests {
         assert!(depth(&tree.root) < 40, "{} levels", depth(&tree.root));
         let whole = Range { start: 0, end: u64::MAX };
         for n in (0..10_000u64).rev().filter(|n| n % 100 == 0) {
-            // The one of another owner is the last of all that overlap.
+            // The range of another owner is the last of all that overlap.
             let (found, steps) =
                 tree.overlapping_counted(&Range { start: n * 2 - n.min(1), end: u64::MAX }, 1);
             assert_eq!(found, Some(&n));

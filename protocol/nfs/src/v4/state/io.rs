@@ -1,4 +1,4 @@
-//! From a stateid to the open file that READ, WRITE and their kin use.
+//! From a stateid to the open file for READ, WRITE and similar operations.
 
 use super::State;
 use super::file::{ACCESS_READ, ACCESS_WRITE, check_seqid, is_special};
@@ -6,19 +6,19 @@ use super::index::{IoCore, IoHandle};
 use super::ongoing::Ongoing;
 use crate::changes::Changing;
 use crate::v4::cx::{Cx, Object};
-use crate::v4::wire::{Stateid, Status};
 use std::ops::Deref;
 use std::sync::Arc;
+use zgate_nfs_wire::v4::{Stateid, Status};
 use zgate_store::file_store::{OpenAccess, OpenFile};
 
-/// What the open file is wanted for.
+/// Use of the open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoAccess {
     /// Reading data.
     Read,
     /// Writing data.
     Write,
-    /// Setting the length.
+    /// Setting the size.
     SetSize,
 }
 
@@ -29,10 +29,10 @@ impl IoAccess {
 }
 
 /// An open file for one operation. While it is held, a change under a stateid
-/// counts as running: what the stateid protected is not given to others.
+/// counts as in progress: the state of the stateid is not granted to others.
 ///
-/// Requests are not dropped while storage works for them: a connection that
-/// ends leaves them running to their end.
+/// Requests are not dropped during a call to the backend: they run to
+/// completion even if the connection ends.
 #[derive(Clone)]
 pub struct IoFile {
     file: OpenFile,
@@ -54,11 +54,11 @@ impl Deref for IoFile {
 }
 
 /// The open file for an I/O operation on `object` under `stateid`, to be held
-/// until storage is done.
+/// until the backend has completed it.
 ///
 /// # Errors
-/// What RFC 8881 §18.22.4 and §18.32.4 list for the stateid, share, grace and
-/// delegation rules, and the store's errors for anonymous access.
+/// The errors of RFC 8881 §18.22.4 and §18.32.4 for the stateid, share, grace
+/// and delegation rules, and the store's errors for anonymous access.
 pub async fn open_for_io(
     cx: &Cx<'_>,
     object: &Object,
@@ -88,7 +88,7 @@ async fn begin_change(
     access: IoAccess,
 ) -> Result<IoFile, Status> {
     let Some((granted, ongoing)) = core.begin_change() else {
-        // It was taken away since it was found.
+        // It was revoked after the lookup.
         let state = &cx.server.state;
         return Err(state.why_unknown(&state.lock(), cx, stateid));
     };
@@ -110,13 +110,14 @@ async fn open_for_read(object: &Object, core: &IoCore) -> Result<OpenFile, Statu
     if let (Some(file), true) = (granted, own) {
         return Ok(file);
     }
-    // Clients that opened for writing only read whole pages around what they
-    // write; RFC 8881 §18.22.3 lets the server allow it.
+    // Clients with an open for writing only read whole pages around their
+    // writes; RFC 8881 §18.22.3 lets the server allow it.
     open_for_other(object, OpenAccess { read: true, write: false, stateless: true }).await
 }
 
-/// The same for an operation that changes the object, and the change: it is
-/// counted before delegations are looked for, and until storage has ended it.
+/// Like [`open_for_io`], for an operation that changes the object; also returns
+/// the change, which is counted from before the look for delegations until the
+/// backend has completed it.
 ///
 /// # Errors
 /// As [`open_for_io`].
@@ -128,7 +129,7 @@ pub async fn open_for_change(
 ) -> Result<(IoFile, Changing), Status> {
     let (state, file) = (&cx.server.state, object.file_key());
     let resolved = cx.resolve_stateid(stateid)?;
-    // In minor 0 the stateid alone says whose the change is.
+    // In minor version 0 only the stateid identifies the client of the change.
     let named = || state.index.get(resolved.into()).map(|handle| handle.core.client);
     let by = cx.session_client().or_else(named).map(|client| client.0);
     let changing = if is_special(resolved) {
@@ -145,7 +146,7 @@ fn find(cx: &Cx<'_>, object: &Object, stateid: Stateid) -> Result<Arc<IoHandle>,
         return Err(state.why_unknown(&state.lock(), cx, stateid));
     };
     if handle.core.lease.revoked() {
-        // Of a client that is gone; its stateids go in slices.
+        // A stateid of a removed client; these are removed in slices.
         return Err(state.why_unknown(&state.lock(), cx, stateid));
     }
     match cx.session_client() {
@@ -160,9 +161,9 @@ fn find(cx: &Cx<'_>, object: &Object, stateid: Stateid) -> Result<Arc<IoHandle>,
     Ok(handle)
 }
 
-/// A stateid in the hands of another user than the one who opened: the share
-/// rules are the stateid's, the rights are the user's own (RFC 8881 §8.2.5
-/// warns of stolen stateids; clients also write dirty pages back this way).
+/// Opens for a stateid used by another user than the one who opened it: share
+/// rules apply to the stateid, access rights to the user (RFC 8881 §8.2.5 warns
+/// of stolen stateids; clients also write dirty pages back this way).
 async fn open_for_other(object: &Object, want: OpenAccess) -> Result<OpenFile, Status> {
     Ok(object.export.store.open(object.who(), &object.node, want).await?)
 }
@@ -192,7 +193,7 @@ async fn open_anonymous(
 }
 
 impl State {
-    /// Whether an access without an open collides with someone's share
+    /// Returns whether an access without an open conflicts with a share
     /// reservation (RFC 8881 §9.1.2).
     pub(crate) fn check_anonymous(
         &self,

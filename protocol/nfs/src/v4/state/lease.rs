@@ -1,4 +1,4 @@
-//! A client's lease: renewed from any core without a lock.
+//! Lease of a client: renewed on any core without a lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease renewed now.
+    /// A lease with the renewal time `now_seconds`.
     #[must_use]
     pub fn new(now_seconds: u64) -> Self {
         Self {
@@ -21,42 +21,42 @@ impl Lease {
         }
     }
 
-    /// The client showed life.
+    /// Renews the lease.
     pub fn renew(&self, now_seconds: u64) {
         self.renewed_seconds.fetch_max(now_seconds, Ordering::Relaxed);
     }
 
-    /// When it last did.
+    /// Time of the last renewal.
     #[must_use]
     pub fn renewed_seconds(&self) -> u64 {
         self.renewed_seconds.load(Ordering::Relaxed)
     }
 
-    /// Whether the lease ran out. The client keeps its state out of courtesy
-    /// until another one needs it (RFC 8881 §8.4.2.4).
+    /// True if the lease has expired. The client keeps its state by courtesy
+    /// until another client needs it (RFC 8881 §8.4.2.4).
     #[must_use]
     pub fn expired(&self, now_seconds: u64, lease_seconds: u32) -> bool {
         now_seconds > self.renewed_seconds() + u64::from(lease_seconds)
     }
 
-    /// Takes all rights away, for good.
+    /// Revokes the lease permanently.
     pub fn revoke(&self) {
         self.revoked.store(true, Ordering::Release);
     }
 
-    /// Whether they were taken.
+    /// True if the lease was revoked.
     #[must_use]
     pub fn revoked(&self) -> bool {
         self.revoked.load(Ordering::Acquire)
     }
 
-    /// From now on SEQUENCE looks at the client's record for news: it holds
+    /// Makes SEQUENCE check the client's record for changes: it holds
     /// delegations, or lost state.
     pub fn want_attention(&self) {
         self.attention.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it should.
+    /// True if SEQUENCE must check the record.
     #[must_use]
     pub fn wants_attention(&self) -> bool {
         self.attention.load(Ordering::Relaxed)

@@ -1,10 +1,10 @@
-//! What the server remembers: clients, sessions, opens, locks, delegations.
+//! State of the server: clients, sessions, opens, locks, delegations.
 //!
-//! Two layers, so that the per-byte path takes no global lock. READ and WRITE
-//! find their session in [`session::SessionTable`] and their open file in
-//! [`index::IoIndex`], both sharded. Everything else (OPEN, CLOSE, LOCK,
-//! EXCHANGE_ID, recalls, expiry) works on [`tables::Tables`] behind one mutex
-//! that is held for microseconds and never across an await.
+//! Two layers, so that READ and WRITE take no global lock. They find their
+//! session in [`session::SessionTable`] and their open file in
+//! [`index::IoIndex`], both sharded. All other operations (OPEN, CLOSE, LOCK,
+//! EXCHANGE_ID, recalls, expiry) use [`tables::Tables`] behind one mutex that
+//! is held for microseconds and never across an await.
 
 pub mod buried;
 pub mod client;
@@ -58,12 +58,12 @@ pub struct State {
     pub(crate) hosts: quota::Hosts,
     pub(crate) back: BackChannels,
     pub(crate) changes: crate::changes::Changes,
-    /// Async copies under way and finished.
+    /// Asynchronous copies in progress and finished.
     pub copies: crate::v4::copy_jobs::CopyJobs,
 }
 
 impl State {
-    /// The state of a server that starts now: nothing but the records of the
+    /// The state of a starting server: empty except for the records of the
     /// clients that may reclaim.
     #[must_use]
     pub fn new(
@@ -91,7 +91,7 @@ impl State {
         }
     }
 
-    /// The same with descriptors for so many open files.
+    /// Sets the number of files for which descriptors are available.
     #[must_use]
     pub fn with_open_files(self, files: usize) -> Self {
         Self { hosts: quota::Hosts::with_open_files(files), ..self }

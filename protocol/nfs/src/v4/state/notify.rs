@@ -1,17 +1,18 @@
-//! Blocked locks and the word that they may be tried again
-//! (RFC 8881 §20.11): a hint, the client polls all the same.
+//! Blocked locks and CB_NOTIFY_LOCK (RFC 8881 §20.11): a hint, as the client
+//! polls in any case.
 
 use super::State;
 use super::tables::{Tables, Waiter};
 use crate::v4::Server;
-use crate::v4::callback::CallbackOp;
 use crate::v4::cx::FileKey;
+use zgate_nfs_wire::v4::StateOwner;
+use zgate_nfs_wire::v4::callback::CallbackOp;
 
-/// Most blocked locks remembered per file.
+/// Most blocked locks per file.
 const MAX_WAITERS_PER_FILE: usize = 256;
 
 impl State {
-    /// Remembers a blocked lock.
+    /// Adds a blocked lock.
     pub(crate) fn add_waiter(tables: &mut Tables, file: FileKey, waiter: Waiter) {
         let state = tables.files.entry(file).or_default();
         state.waiters.retain(|w| w.owner != waiter.owner || w.range != waiter.range);
@@ -21,7 +22,7 @@ impl State {
         }
     }
 
-    /// Tells every waiter whose lock is free now, once.
+    /// Notifies every waiter whose lock is free now, once.
     pub(crate) fn wake_waiters(&self, server: &Server, tables: &mut Tables, file: &FileKey) {
         let Some(state) = tables.files.get_mut(file) else {
             tables.waited_for.remove(file);
@@ -37,10 +38,12 @@ impl State {
         }
         state.waiters = blocked;
         for waiter in ready {
-            let op = CallbackOp::NotifyLock { fh: waiter.fh, owner: waiter.owner.clone() };
+            let owner =
+                StateOwner { clientid: waiter.owner.client, owner: (*waiter.owner.name).into() };
+            let op = CallbackOp::NotifyLock { fh: waiter.fh, owner };
             if let Some(work) = self.back.prepare(server, tables, waiter.owner.client, vec![op]) {
                 server.runtime.spawn(Box::pin(async move {
-                    // A lost hint costs the client one polling interval.
+                    // A lost hint delays the client by one polling interval.
                     let _ = work.await;
                 }));
             }

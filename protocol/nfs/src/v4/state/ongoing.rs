@@ -1,5 +1,5 @@
-//! Work that must have ended before what a client held is given to another
-//! one: requests of it that storage still carries out, and the removal of its
+//! Work that must end before the state of a client is granted to another one:
+//! its requests that the backend has not completed, and the removal of its
 //! record from stable storage.
 
 use super::State;
@@ -8,29 +8,28 @@ use crate::limits::SETTLE_WAIT_MILLISECONDS;
 use crate::runtime::Runtime;
 use crate::v4::cx::FileKey;
 use crate::v4::op::Failure;
-use crate::v4::wire::Status;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
+use zgate_nfs_wire::v4::Status;
 
-/// Held by work for as long as it runs. Dropping the last clone says that it is
-/// over.
+/// Held by work in progress. Dropping the last clone marks its end.
 #[derive(Clone, Debug, Default)]
 pub struct Ongoing(Arc<()>);
 
 impl Ongoing {
-    /// The view of somebody who waits for the end of the work.
+    /// A view for waiting for the end of the work.
     #[must_use]
     pub fn awaited(&self) -> Awaited {
         Awaited(Arc::downgrade(&self.0))
     }
 }
 
-/// Work whose end is waited for.
+/// Work that can be waited for.
 #[derive(Clone, Debug)]
 pub struct Awaited(Weak<()>);
 
 impl Awaited {
-    /// Whether the work is over. What it did is visible then.
+    /// True if the work has ended. Its effects are visible then.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let over = self.0.strong_count() == 0;
@@ -40,7 +39,7 @@ impl Awaited {
 }
 
 impl State {
-    /// Remembers that nothing of `file` is given away before the work is over.
+    /// Delays all grants of `file` until the work has ended.
     pub(crate) fn await_before_giving(tables: &mut Tables, file: FileKey, work: Awaited) {
         if work.is_over() {
             return;
@@ -53,13 +52,13 @@ impl State {
         }
     }
 
-    /// Whether everything of `file` that was taken from clients, or given up by
-    /// them, may be given to others.
+    /// Checks that all state of `file` that was taken from clients, or returned
+    /// by them, may be granted to others.
     ///
     /// # Errors
-    /// [`Status::Delay`] while requests under what was taken still run in
-    /// storage, or a client that lost it could still reclaim it after a restart
-    /// (RFC 8881 §8.4.3).
+    /// [`Status::Delay`] while requests under that state are still running in
+    /// the backend, or a client that lost it could still reclaim it after a
+    /// restart (RFC 8881 §8.4.3).
     pub(crate) fn check_settled(tables: &mut Tables, file: &FileKey) -> Result<(), Status> {
         let Some(state) = tables.files.get_mut(file) else { return Ok(()) };
         if state.unfinished.is_empty() {
@@ -73,12 +72,12 @@ impl State {
         Self::check_settled(&mut self.lock(), file).is_ok()
     }
 
-    /// Tries again, for at most [`SETTLE_WAIT_MILLISECONDS`], what failed with
-    /// NFS4ERR_DELAY because `file` was not settled: it mostly is within
-    /// milliseconds, and clients come back after seconds.
+    /// Retries, for at most [`SETTLE_WAIT_MILLISECONDS`], an operation that
+    /// failed with NFS4ERR_DELAY because work on `file` has not ended: this
+    /// usually takes milliseconds, but clients retry after seconds.
     ///
     /// # Errors
-    /// Those of the last attempt.
+    /// Error of the last attempt.
     pub(crate) async fn when_settled<T>(
         &self,
         runtime: &dyn Runtime,
@@ -102,8 +101,7 @@ impl State {
     }
 }
 
-/// The first pause of who waits for a file to settle; each is twice the one
-/// before.
+/// First pause between two attempts; each is twice the one before.
 const FIRST_PAUSE_MILLISECONDS: u64 = 4;
 
 #[cfg(test)]

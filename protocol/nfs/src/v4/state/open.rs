@@ -1,4 +1,4 @@
-//! Opens: entering, widening, narrowing and removing them.
+//! Opens: adding, upgrading, downgrading and removing them.
 
 use super::State;
 use super::ids::StateKey;
@@ -7,12 +7,12 @@ use super::quota::Quota;
 use super::shares::Share;
 use super::tables::{Open, OpenOwner, OwnerName, Tables};
 use crate::v4::cx::FileKey;
-use crate::v4::wire::{ClientId, Stateid, Status};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use zgate_nfs_wire::v4::{ClientId, Stateid, Status};
 use zgate_store::file_store::OpenFile;
 
-/// An OPEN that passed every check and is to be remembered.
+/// An OPEN that passed all checks.
 pub(crate) struct NewOpen<'a> {
     pub client: ClientId,
     pub owner: &'a OwnerName,
@@ -23,13 +23,13 @@ pub(crate) struct NewOpen<'a> {
     pub uid: u32,
 }
 
-/// The place of (access, deny) in an open's history.
+/// The bit of (access, deny) in an open's history.
 fn history_bit(access: u32, deny: u32) -> u16 {
     1 << ((access & 3) * 4 + (deny & 3))
 }
 
 impl State {
-    /// The owner's open of a file, when it has one.
+    /// The owner's open of a file, if any.
     pub(crate) fn open_of(
         tables: &Tables,
         client: ClientId,
@@ -39,12 +39,12 @@ impl State {
         tables.files.get(file)?.opens.of_owner(client, owner)
     }
 
-    /// Remembers an open: widens the owner's open of the file, or makes one.
-    /// The caller has checked shares and the owner exists.
+    /// Adds an open: upgrades the owner's open of the file, or creates one. The
+    /// caller has checked the shares, and the owner exists.
     ///
     /// # Errors
-    /// [`Status::Resource`] or [`Status::Delay`] when the client holds too much,
-    /// [`Status::StaleClientid`] when it is gone.
+    /// [`Status::Resource`] or [`Status::Delay`] if the client holds too much,
+    /// [`Status::StaleClientid`] if it was removed.
     pub(crate) fn enter_open(
         &self,
         tables: &mut Tables,
@@ -72,8 +72,8 @@ impl State {
         let charge = client.take(Quota::Opens)?;
         tables.hold_file(new.client, &new.file)?;
         let client = tables.clients.get_mut(&new.client).ok_or(Status::StaleClientid)?;
-        // With sessions an owner goes with its last open, which may be closed
-        // while this OPEN waits for storage.
+        // With sessions an owner is removed with its last open, which may be
+        // closed while this OPEN waits for the backend.
         let confirmed = !client.minor_zero;
         let owner = client
             .open_owners
@@ -104,11 +104,10 @@ impl State {
         Ok(key.stateid(1))
     }
 
-    /// Narrows an open to rights it was opened with before
-    /// (RFC 8881 §18.18.3).
+    /// Downgrades an open to rights of earlier OPENs (RFC 8881 §18.18.3).
     ///
     /// # Errors
-    /// [`Status::Inval`] for rights that no OPEN asked for.
+    /// [`Status::Inval`] for rights that no OPEN requested.
     pub(crate) fn downgrade_open(
         &self,
         tables: &mut Tables,
@@ -118,7 +117,7 @@ impl State {
     ) -> Result<Stateid, Status> {
         let open = tables.opens.get_mut(&key).ok_or(Status::BadStateid)?;
         let reachable = |bits: u32, shift: u32| {
-            // The union of some of the earlier OPENs must give exactly `bits`.
+            // The union of some of the earlier OPENs must be exactly `bits`.
             let mut union = 0;
             for place in 0..16u32 {
                 let value = (place >> shift) & 3;
@@ -150,8 +149,9 @@ impl State {
         Ok(stateid)
     }
 
-    /// Forgets an open with its lock stateids and their locks. Changes under it
-    /// that storage still carries out end before the file is given to others.
+    /// Removes an open with its lock stateids and their locks. Changes under it
+    /// that the backend has not completed must end before the file is granted
+    /// to others.
     pub(crate) fn remove_open(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
         let Some(open) = tables.opens.remove(&key) else { return };
         self.index.remove(key);
@@ -174,7 +174,7 @@ impl State {
         tables.tidy_file(&open.file, now_seconds);
     }
 
-    /// Forgets a lock stateid and releases its locks.
+    /// Removes a lock stateid and releases its locks.
     pub(crate) fn remove_lock_state(&self, tables: &mut Tables, key: StateKey) {
         let Some(lock) = tables.locks.remove(&key) else { return };
         self.index.remove(key);
@@ -189,7 +189,7 @@ impl State {
             client.held.locks -= 1;
             if let Some(owner) = client.lock_owners.get_mut(&lock.owner.name) {
                 owner.states.remove(&key);
-                // With sessions nothing is left to repeat to it.
+                // With sessions no reply needs to be kept for it.
                 if owner.states.is_empty() && !client.minor_zero {
                     client.lock_owners.remove(&lock.owner.name);
                 }
@@ -198,7 +198,7 @@ impl State {
     }
 }
 
-/// The next version of a stateid; 0 is skipped (RFC 8881 §8.2.2).
+/// The next seqid of a stateid; 0 is skipped (RFC 8881 §8.2.2).
 #[must_use]
 pub(crate) fn next_seqid(seqid: u32) -> u32 {
     seqid.checked_add(1).unwrap_or(1)

@@ -2,39 +2,39 @@
 
 use crate::namespace::Place;
 use crate::v4::op::Failure;
-use crate::v4::wire::{OpNum, Status};
+use zgate_nfs_wire::v4::{OpNum, Status};
 use zgate_xdr::{Encode, Encoder};
 
-/// What an owner's last sequenced operation answered.
+/// Reply to an owner's last sequenced operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastReply {
-    /// Which operation it was.
+    /// The operation.
     pub op: OpNum,
-    /// Status and body as they went out.
+    /// Status and body of the reply.
     pub reply: Failure,
     /// The current file handle afterwards (OPEN changes it).
     pub current: Option<Place>,
 }
 
-/// An owner's position.
+/// Sequence state of an owner.
 #[derive(Clone, Debug, Default)]
 pub struct OwnerSeq {
     last: Option<(u32, Option<LastReply>)>,
 }
 
-/// What to do with a sequenced operation.
+/// Handling of a sequenced operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Run it.
+    /// Execute it.
     Run,
-    /// Answer as before.
+    /// Repeat the earlier reply.
     Replay(LastReply),
     /// Refuse it.
     Bad,
 }
 
 impl OwnerSeq {
-    /// Judges a sequence number; a new owner may start with any.
+    /// Checks a sequence number; a new owner may start with any.
     #[must_use]
     pub fn judge(&self, seqid: u32) -> Verdict {
         match &self.last {
@@ -42,8 +42,8 @@ impl OwnerSeq {
             Some((last, reply)) if *last == seqid => {
                 reply.clone().map_or(Verdict::Bad, Verdict::Replay)
             }
-            // The number after the last one wraps to 1, never to 0
-            // (RFC 7530 §9.1.3), but clients that wrap to 0 exist.
+            // The number after the last one wraps to 1, never to 0 (RFC 7530
+            // §9.1.3), but there are clients that wrap to 0.
             Some((last, _))
                 if last.wrapping_add(1) == seqid || (*last == u32::MAX && seqid == 1) =>
             {
@@ -53,15 +53,15 @@ impl OwnerSeq {
         }
     }
 
-    /// Remembers an answer, unless it is one that leaves the number alone
-    /// (RFC 7530 §9.1.7).
+    /// Stores a reply, unless its status does not advance the number (RFC 7530
+    /// §9.1.7).
     pub fn record(&mut self, seqid: u32, reply: LastReply) {
         if advances(reply.reply.status) {
             self.last = Some((seqid, Some(reply)));
         }
     }
 
-    /// Moves the number without an answer to repeat.
+    /// Advances the number without a reply to repeat.
     pub fn advance(&mut self, seqid: u32) {
         self.last = Some((seqid, None));
     }
@@ -81,7 +81,7 @@ fn advances(status: Status) -> bool {
     )
 }
 
-/// The bytes of an answer, to be repeated.
+/// The bytes of a reply, for repetition.
 pub fn answer_bytes<R: Encode>(result: &Result<R, Failure>) -> Failure {
     match result {
         Ok(res) => {

@@ -1,23 +1,23 @@
-//! Quotas by host: no host takes so much of anything the server keeps that
-//! others find nothing left.
+//! Quotas by host: no host can exhaust a resource of the server.
 //!
-//! A host may take more as long as what it then holds is at most
-//! [`HOST_SHARE_OF_FREE`] times what is then left free. A host alone may thus
-//! hold three quarters; one that comes next finds a quarter free and may have
-//! three quarters of that; of many that take all they can, each gets the same.
-//! Nothing has to be counted but what is held. IPv4 hosts are addresses, IPv6
-//! hosts /64 networks: an interface chooses among the addresses of one.
+//! A host may take more as long as its share is then at most
+//! [`HOST_SHARE_OF_FREE`] times the free part. A single host can thus use three
+//! quarters; a second one finds a quarter free and may use three quarters of
+//! that; many hosts that take all they can get equal shares. Only the amounts
+//! in use are counted. IPv4 hosts are addresses, IPv6 hosts are /64 networks,
+//! as an interface may choose among the addresses of one.
 
 use crate::limits::{
     HOST_SHARE_OF_FREE, MAX_CLIENTS, MAX_DELEGATIONS, MAX_LOCK_STATES, MAX_OPEN_FILES, MAX_OPENS,
     MAX_OWNERS, MAX_RANGES, MAX_REPLY_CACHE_BYTES, MAX_SESSIONS,
 };
-use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use ahash::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use zgate_store::HostKey;
 
-/// What is divided among hosts.
+/// Resources divided among hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
     /// Client records.
@@ -26,7 +26,7 @@ pub enum Quota {
     Sessions,
     /// Bytes promised to reply caches.
     ReplyBytes,
-    /// Files that are open or delegated: each holds descriptors of the process.
+    /// Files that are open or delegated: each needs descriptors of the process.
     Files,
     /// Opens.
     Opens,
@@ -42,7 +42,7 @@ pub enum Quota {
 
 const QUOTAS: usize = 9;
 
-/// What all hosts together may hold, in the order of [`Quota`].
+/// Limits for all hosts together, in the order of [`Quota`].
 const CAPACITY: [usize; QUOTAS] = [
     MAX_CLIENTS,
     MAX_SESSIONS,
@@ -55,19 +55,7 @@ const CAPACITY: [usize; QUOTAS] = [
     MAX_OWNERS,
 ];
 
-/// The address that stands for a host.
-#[must_use]
-pub fn host_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(six) => {
-            let network = u128::from(six) & !u128::from(u64::MAX);
-            IpAddr::V6(Ipv6Addr::from(network))
-        }
-        four => four,
-    }
-}
-
-type Registry = Mutex<HashMap<IpAddr, Weak<HostAccount>>>;
+type Registry = Mutex<HashMap<HostKey, Weak<HostAccount>>>;
 
 #[derive(Debug)]
 struct Totals {
@@ -75,7 +63,7 @@ struct Totals {
     capacity: [usize; QUOTAS],
 }
 
-/// All hosts that hold anything.
+/// All hosts with resources in use.
 #[derive(Debug)]
 pub struct Hosts {
     totals: Arc<Totals>,
@@ -89,7 +77,7 @@ impl Default for Hosts {
 }
 
 impl Hosts {
-    /// Quotas of a server with descriptors for so many open files.
+    /// Quotas of a server with descriptors for `files` open files.
     #[must_use]
     pub fn with_open_files(files: usize) -> Self {
         let mut capacity = CAPACITY;
@@ -98,10 +86,10 @@ impl Hosts {
         Self { totals: Arc::new(totals), accounts: Arc::default() }
     }
 
-    /// What the host at this address holds.
+    /// The account of the host at this address.
     #[must_use]
     pub fn account(&self, address: IpAddr) -> Arc<HostAccount> {
-        let host = host_of(address);
+        let host = HostKey::from(address);
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = accounts.get(&host).and_then(Weak::upgrade) {
             return known;
@@ -116,24 +104,24 @@ impl Hosts {
         account
     }
 
-    /// How much of it all hosts together hold.
+    /// Amount in use by all hosts together.
     #[must_use]
     pub fn held(&self, quota: Quota) -> usize {
         self.totals.held[quota as usize].load(Ordering::Relaxed)
     }
 }
 
-/// What one host holds.
+/// Resources used by one host.
 #[derive(Debug)]
 pub struct HostAccount {
-    host: IpAddr,
+    host: HostKey,
     held: [AtomicUsize; QUOTAS],
     totals: Arc<Totals>,
     accounts: Arc<Registry>,
 }
 
 impl HostAccount {
-    /// Whether the host may take so much more.
+    /// True if the host may take `amount` more.
     #[must_use]
     pub fn has_room(&self, quota: Quota, amount: usize) -> bool {
         let own = self.held[quota as usize].load(Ordering::Relaxed) + amount;
@@ -142,26 +130,26 @@ impl HostAccount {
         free.is_some_and(|free| own <= free.saturating_mul(HOST_SHARE_OF_FREE))
     }
 
-    /// Takes so much more, if the host may.
+    /// Takes `amount` more, if the host may.
     #[must_use]
     pub fn take(self: &Arc<Self>, quota: Quota, amount: usize) -> Option<Charge> {
         self.has_room(quota, amount).then(|| self.charge(quota, amount))
     }
 
-    /// Charges the host for what it has got already.
+    /// Charges the host for resources it has already.
     #[must_use]
     pub fn charge(self: &Arc<Self>, quota: Quota, amount: usize) -> Charge {
         self.charge_parts(quota, amount, Parts { own: true, total: true })
     }
 
-    /// Charges the host alone: the total has it already. A file is open once,
-    /// whoever opens it.
+    /// Charges the host only; the total was charged before. A file counts once
+    /// in the total, regardless of the number of hosts.
     #[must_use]
     pub fn charge_own(self: &Arc<Self>, quota: Quota, amount: usize) -> Charge {
         self.charge_parts(quota, amount, Parts { own: true, total: false })
     }
 
-    /// Charges the total alone.
+    /// Charges the total only.
     #[must_use]
     pub fn charge_total(self: &Arc<Self>, quota: Quota, amount: usize) -> Charge {
         self.charge_parts(quota, amount, Parts { own: false, total: true })
@@ -177,7 +165,7 @@ impl HostAccount {
 impl Drop for HostAccount {
     fn drop(&mut self) {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody may have made a new one meanwhile.
+        // Another thread may have created a new one in the meantime.
         if accounts.get(&self.host).is_some_and(|account| account.strong_count() == 0) {
             accounts.remove(&self.host);
         }
@@ -190,7 +178,7 @@ struct Parts {
     total: bool,
 }
 
-/// A part of what a host holds. Dropping it gives it back.
+/// A charged amount. Dropping it releases the amount.
 #[derive(Debug)]
 pub struct Charge {
     account: Arc<HostAccount>,
@@ -246,7 +234,7 @@ mod tests {
             assert!(second.len() * 16 >= all * 3 - 64, "{} of {all}", second.len());
             let third = greedy(&hosts, "10.0.0.3", quota);
             assert!(third.len() >= all / 32, "{} of {all}", third.len());
-            // What the first gives back, others can have.
+            // Resources released by the first host are available to others.
             drop(first);
             assert!(greedy(&hosts, "10.0.0.4", quota).len() >= all / 2);
         }
@@ -259,7 +247,6 @@ mod tests {
         assert!(!first.is_empty());
         assert!(greedy(&hosts, "2001:db8::ffff:1", Quota::Clients).is_empty());
         assert!(!greedy(&hosts, "2001:db8:0:1::1", Quota::Clients).is_empty());
-        assert_eq!(host_of(address("::ffff:10.0.0.1")), address("10.0.0.1"));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Byte-range locks of one file: who holds what, what conflicts, and the
-//! POSIX rules for joining and splitting (RFC 8881 §9.1, §18.10).
+//! Byte-range locks of one file: owners, conflicts, and the POSIX rules for
+//! joining and splitting (RFC 8881 §9.1, §18.10).
 
 use super::interval_tree::IntervalTree;
-use std::collections::{BTreeMap, HashMap};
+use ahash::HashMap;
+use std::collections::BTreeMap;
 use std::hash::Hash;
 
 /// A range of bytes; `end` is exclusive, [`u64::MAX`] means to the end.
@@ -15,8 +16,8 @@ pub struct Range {
 }
 
 impl Range {
-    /// A range as LOCK names it; `None` when it is illegal: length 0, or
-    /// beyond 2^64 (RFC 8881 §18.10.3).
+    /// The range of a LOCK; `None` if it is illegal: length 0, or beyond 2^64
+    /// (RFC 8881 §18.10.3).
     #[must_use]
     pub fn new(offset: u64, length: u64) -> Option<Self> {
         match length {
@@ -26,7 +27,7 @@ impl Range {
         }
     }
 
-    /// Its length as LOCK denials name it.
+    /// Its length as used in LOCK4denied.
     #[must_use]
     pub fn length(&self) -> u64 {
         if self.end == u64::MAX { u64::MAX } else { self.end - self.start }
@@ -44,14 +45,14 @@ pub struct Held<O> {
     pub range: Range,
     /// Exclusive.
     pub write: bool,
-    /// Whose.
+    /// The owner.
     pub owner: O,
 }
 
-/// What one owner holds in a file.
+/// Locks of one owner in a file.
 #[derive(Debug)]
 struct Owned {
-    /// Stands for the owner in the trees.
+    /// Number of the owner in the trees.
     number: u64,
     /// End and mode by start; they do not overlap.
     ranges: BTreeMap<u64, (u64, bool)>,
@@ -82,8 +83,8 @@ pub struct RangeTable<O> {
 impl<O> Default for RangeTable<O> {
     fn default() -> Self {
         Self {
-            owners: HashMap::new(),
-            // 0 stands for owners that hold nothing.
+            owners: HashMap::default(),
+            // 0 is for owners without locks.
             next_number: 1,
             shared: IntervalTree::default(),
             exclusive: IntervalTree::default(),
@@ -93,8 +94,8 @@ impl<O> Default for RangeTable<O> {
 }
 
 impl<O: Clone + Eq + Hash> RangeTable<O> {
-    /// A lock of another owner that keeps `owner` from this one: the first in the
-    /// file of those in its way. Costs the logarithm of the number of locks.
+    /// A lock of another owner that conflicts with a lock of `owner`: the first
+    /// one in the file. Takes logarithmic time in the number of locks.
     #[must_use]
     pub fn conflict(&self, range: &Range, write: bool, owner: &O) -> Option<&Held<O>> {
         let number = self.owners.get(owner).map_or(0, |owned| owned.number);
@@ -106,8 +107,8 @@ impl<O: Clone + Eq + Hash> RangeTable<O> {
         found.min_by_key(|held| held.range.start)
     }
 
-    /// Sets a lock; it replaces what the same owner holds in the range. The
-    /// caller has made sure that nothing conflicts.
+    /// Sets a lock; replaces the owner's locks in the range. The caller has
+    /// checked for conflicts.
     pub fn set(&mut self, range: Range, write: bool, owner: &O) {
         debug_assert!(self.conflict(&range, write, owner).is_none());
         self.clear(&range, owner);
@@ -133,7 +134,7 @@ impl<O: Clone + Eq + Hash> RangeTable<O> {
         self.put_in(merged, write, owner);
     }
 
-    /// Removes what the owner holds in the range, splitting where needed.
+    /// Removes the owner's locks in the range, splitting where needed.
     pub fn clear(&mut self, range: &Range, owner: &O) {
         let Some(owned) = self.owners.get(owner) else { return };
         for (held, write) in owned.overlapping(range) {
@@ -158,7 +159,7 @@ impl<O: Clone + Eq + Hash> RangeTable<O> {
             Owned { number: *next - 1, ranges: BTreeMap::new() }
         });
         let number = owned.number;
-        // Only an empty range at the very end can be there already.
+        // Only an empty range at the very end can exist already.
         if let Some((end, mode)) = owned.ranges.insert(range.start, (range.end, write)) {
             debug_assert_eq!(end, range.start);
             self.len -= 1;
@@ -181,14 +182,14 @@ impl<O: Clone + Eq + Hash> RangeTable<O> {
         self.tree(write).remove(range.start, number);
     }
 
-    /// Whether taking this range out of a lock of the owner leaves two.
+    /// True if removing this range from a lock of the owner leaves two.
     #[must_use]
     pub fn splits(&self, range: &Range, owner: &O) -> bool {
         let before = self.owners.get(owner).and_then(|o| o.ranges.range(..range.start).next_back());
         before.is_some_and(|(_, (end, _))| range.end < *end)
     }
 
-    /// Removes everything the owner holds.
+    /// Removes all locks of the owner.
     pub fn clear_owner(&mut self, owner: &O) {
         let Some(owned) = self.owners.remove(owner) else { return };
         self.len -= owned.ranges.len();
@@ -197,31 +198,31 @@ impl<O: Clone + Eq + Hash> RangeTable<O> {
         }
     }
 
-    /// How many ranges the owner holds.
+    /// Number of ranges of the owner.
     #[must_use]
     pub fn held_by(&self, owner: &O) -> usize {
         self.owners.get(owner).map_or(0, |owned| owned.ranges.len())
     }
 
-    /// Whether the owner holds anything.
+    /// True if the owner has any lock.
     #[must_use]
     pub fn holds(&self, owner: &O) -> bool {
         self.owners.contains_key(owner)
     }
 
-    /// How many ranges are locked.
+    /// Number of locked ranges.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nobody holds anything.
+    /// True if there are no locks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All locks, those of one owner by their starts.
+    /// All locks, those of one owner ordered by start.
     pub fn iter(&self) -> impl Iterator<Item = Held<O>> + '_ {
         self.owners.iter().flat_map(|(owner, owned)| {
             owned.ranges.iter().map(|(&start, &(end, write))| Held {

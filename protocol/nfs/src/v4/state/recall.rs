@@ -1,45 +1,44 @@
-//! Asking a client for a delegation until it says that it heard
-//! (RFC 8881 §10.2.1, §20.2). Whether it returns it is another matter
-//! (expiry.rs).
+//! Recalls a delegation until the client acknowledges the recall (RFC 8881
+//! §10.2.1, §20.2). Its return is monitored separately (expiry.rs).
 
 use super::State;
 use super::ids::StateKey;
 use super::tables::{Delegation, Tables};
 use crate::v4::Server;
-use crate::v4::wire::{ClientId, Status};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use zgate_nfs_wire::v4::{ClientId, Status};
 
-/// When a recall is sent again that was not acknowledged, in seconds after it
-/// was sent last: longer than an answer is waited for. It is a new call then, in
-/// another slot: no call is repeated in its slot while the connection lasts
-/// (RFC 8881 §2.10.6.2).
+/// Time after which an unacknowledged recall is sent again, in seconds: longer
+/// than the timeout of a callback. It is a new call in another slot then: no
+/// call is repeated in its slot while the connection lasts (RFC 8881
+/// §2.10.6.2).
 const RECALL_AGAIN_SECONDS: u64 = 6;
-/// How long to wait before a recall that was answered with an error is sent
-/// again, in milliseconds; twice as long each further time. The client may not
-/// have seen the answer that gave the delegation or made the session yet
-/// (RFC 8881 §2.10.6.3).
+/// First pause before a recall that was answered with an error is sent again,
+/// in milliseconds; doubled each time. The client may not have received the
+/// reply that granted the delegation or created the session yet (RFC 8881
+/// §2.10.6.3).
 const FIRST_PAUSE_MILLISECONDS: u64 = 50;
-/// How often it is sent so.
+/// Number of such repetitions.
 const QUICK_TRIES: u32 = 6;
 
 const _: () = assert!(
     FIRST_PAUSE_MILLISECONDS << QUICK_TRIES < RECALL_AGAIN_SECONDS * 1000,
-    "the quick tries are over when the next ones are due"
+    "the quick repetitions end before the next recall is due"
 );
 
-/// What became of the recall of one delegation.
+/// State of the recall of one delegation.
 #[derive(Debug, Default)]
 pub struct Recall {
     /// The client acknowledged it, or there is nothing to recall any more.
     settled: AtomicBool,
-    /// Calls that wait for an answer.
+    /// Number of calls without an answer.
     under_way: AtomicU32,
     sent_seconds: AtomicU64,
 }
 
 impl Recall {
-    /// Nothing more is to be sent.
+    /// Stops further calls.
     pub fn settle(&self) {
         self.settled.store(true, Ordering::Release);
     }
@@ -48,7 +47,7 @@ impl Recall {
         self.settled.load(Ordering::Acquire)
     }
 
-    /// Whether it is time to send it again.
+    /// True if the recall must be sent again.
     fn is_due(&self, now_seconds: u64) -> bool {
         !self.is_settled()
             && self.under_way.load(Ordering::Acquire) == 0
@@ -75,8 +74,8 @@ fn outstanding(delegation: &Delegation) -> bool {
 }
 
 impl State {
-    /// Asks for a delegation. An error is no refusal for good: it is asked for
-    /// again, soon at first.
+    /// Sends a recall. An error is not final: the recall is sent again, soon at
+    /// first.
     pub(super) fn send_recall(
         &self,
         server: &Server,
@@ -97,16 +96,16 @@ impl State {
                 match target.send(&ops).await {
                     Ok(reply) if reply.status == Status::Ok => return under_way.0.settle(),
                     Ok(_) => target.sleep(FIRST_PAUSE_MILLISECONDS << turn).await,
-                    // No answer: a new back channel is another chance, and
-                    // there is another turn in a while (repeat_recalls).
+                    // No answer: it is sent again on a new back channel, and
+                    // after a while (repeat_recalls).
                     Err(_) => return,
                 }
             }
         }));
     }
 
-    /// A client has a new back channel: recalls it never acknowledged are sent
-    /// again (RFC 8881 §10.2.1).
+    /// Sends unacknowledged recalls again after a client got a new back channel
+    /// (RFC 8881 §10.2.1).
     pub(crate) fn resend_recalls(
         &self,
         server: &Server,
@@ -122,9 +121,9 @@ impl State {
         }
     }
 
-    /// Sends recalls again whose answer was not in time, or that were not sent:
-    /// a client that is slow, a path that was down for a moment, or a full back
-    /// channel must not cost a client its delegation.
+    /// Sends recalls again that were not answered in time, or not sent: a slow
+    /// client, a short loss of the path, or a full back channel must not cost a
+    /// client its delegation.
     pub(super) fn repeat_recalls(&self, server: &Server, tables: &Tables, now_seconds: u64) {
         for delegation in tables.recalled.iter().filter_map(|key| tables.delegations.get(key)) {
             if outstanding(delegation) && delegation.recall.is_due(now_seconds) {

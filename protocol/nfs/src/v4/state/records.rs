@@ -1,7 +1,6 @@
-//! Changes of client records on their way to stable storage: one at a time for
-//! each client, in the order in which they were asked for, without anybody's
-//! lock. Who asks waits for a change asynchronously, or for its end before
-//! something else may happen.
+//! Changes of client records being written to stable storage: one at a time for
+//! each client, in order, without a lock. Callers wait asynchronously for a
+//! change, or for its end before granting state.
 
 use super::ongoing::{Awaited, Ongoing};
 use super::recovery::{ClientRecord, Completion, KeptRecords, RecoveryStore};
@@ -9,11 +8,11 @@ use crate::limits::{
     MAX_RECORD_WRITES, RECORD_LOG_PAUSE_SECONDS, RECORD_RETRY_SECONDS, RECORD_WAIT_MILLISECONDS,
 };
 use crate::runtime::{Runtime, within};
-use crate::v4::wire::Status;
-use std::collections::HashMap;
+use ahash::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
+use zgate_nfs_wire::v4::Status;
 use zgate_store::StoreResult;
 
 /// All changes that are not on stable storage yet.
@@ -29,21 +28,22 @@ struct Inner {
 #[derive(Default)]
 struct Queue {
     clients: HashMap<Vec<u8>, Changes>,
-    /// Records on their way to stable storage.
+    /// Number of records being written.
     writes: usize,
     next_line_seconds: u64,
 }
 
-/// What is to become of one client's record.
+/// Pending changes of one client's record.
 #[derive(Default)]
 struct Changes {
-    /// What storage does now.
+    /// The change in progress.
     running: Option<Step>,
-    /// The record to be kept, now or next, and who waits for it.
+    /// The record to be written, now or next, and its waiters.
     write: Option<Write>,
-    /// The record is to go, or to be written anew; held until either is durable.
+    /// The record must be removed, or written again; held until either is
+    /// durable.
     removal: Option<Ongoing>,
-    /// When this was first seen unfinished, in seconds.
+    /// Time at which this was first seen unfinished, in seconds.
     since_seconds: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ struct Write {
     outcome: Arc<Outcome>,
 }
 
-/// What became of a record, for those who wait for it.
+/// Result for the waiters of a record.
 #[derive(Default)]
 struct Outcome {
     state: Mutex<OutcomeState>,
@@ -71,33 +71,33 @@ struct OutcomeState {
     next_waiter: u64,
 }
 
-/// Changes that are not done, as an operator sees them.
+/// Pending changes, for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordBacklog {
-    /// Records to be kept or removed.
+    /// Records to be written or removed.
     pub changes: usize,
-    /// How long the oldest of them has been waiting, in seconds.
+    /// Age of the oldest one in seconds.
     pub oldest_seconds: u64,
 }
 
 impl ClientRecords {
-    /// No changes yet, over this storage.
+    /// No changes yet, on this storage.
     pub fn new(store: Arc<dyn RecoveryStore>) -> Self {
         Self { inner: Arc::new(Inner { store, queue: Mutex::default() }) }
     }
 
-    /// What the start before this one kept.
+    /// Records of the previous server start.
     pub fn load(&self) -> KeptRecords {
         self.inner.store.load()
     }
 
-    /// Brings a record to stable storage. Who asks for the same record while it
-    /// is being written waits for the same write.
+    /// Writes a record to stable storage. Requests for the same record during
+    /// the write wait for the same write.
     ///
     /// # Errors
-    /// [`Status::Delay`] when storage fails, does not answer within
-    /// [`RECORD_WAIT_MILLISECONDS`], or has [`MAX_RECORD_WRITES`] to write. The
-    /// write goes on, if it was begun.
+    /// [`Status::Delay`] if the storage fails, does not answer within
+    /// [`RECORD_WAIT_MILLISECONDS`], or has [`MAX_RECORD_WRITES`] to write. A
+    /// started write continues.
     pub async fn keep(&self, runtime: &dyn Runtime, record: ClientRecord) -> Result<(), Status> {
         let outcome = self.inner.begin_write(record)?;
         match within(runtime, RECORD_WAIT_MILLISECONDS, outcome.wait()).await {
@@ -107,7 +107,7 @@ impl ClientRecords {
                     tracing::error!(
                         ?error,
                         "a client record cannot be written to the state directory; new clients \
-                         have to wait: make room there, or repair the disk below it"
+                         must wait: free space there, or repair its disk"
                     );
                 }
                 Err(Status::Delay)
@@ -116,15 +116,15 @@ impl ClientRecords {
         }
     }
 
-    /// Removes a client's record. What it held may be given to others when the
-    /// work returned is over: it could reclaim it until then. A removal that
-    /// fails is tried again; a new record of the client replaces it.
+    /// Removes a client's record. Its state may be granted to others when the
+    /// returned work has ended: until then the client could reclaim it. A
+    /// failed removal is retried; a new record of the client replaces it.
     pub fn forget(&self, name: &[u8]) -> Awaited {
         self.inner.begin_removal(name)
     }
 
-    /// To be called about once a second: tries removals again that failed, and
-    /// says so when storage does not get on.
+    /// To be called about once a second: retries failed removals, and logs
+    /// storage that makes no progress.
     pub fn tick(&self, now_seconds: u64) {
         let (retry, stuck) = self.inner.due(now_seconds);
         for name in retry {
@@ -134,14 +134,14 @@ impl ClientRecords {
             tracing::error!(
                 changes,
                 oldest_seconds,
-                "client records do not get to the state directory; new clients wait, and so do \
-                 requests for what expired clients held: make room there, or repair the disk \
-                 below it"
+                "client records cannot be written to the state directory; new clients wait, and \
+                 so do requests for state of expired clients: free space there, or repair its \
+                 disk"
             );
         }
     }
 
-    /// What is not on stable storage yet.
+    /// Changes that are not on stable storage yet.
     #[must_use]
     pub fn backlog(&self, now_seconds: u64) -> RecordBacklog {
         self.inner.queue().backlog(now_seconds)
@@ -159,7 +159,7 @@ impl Inner {
             let mut queue = self.queue();
             match queue.clients.get(&name).and_then(|changes| changes.write.as_ref()) {
                 Some(write) if write.record == record => return Ok(Arc::clone(&write.outcome)),
-                // Two clients of one name; the later one comes again.
+                // Two clients with one name; the later one must retry.
                 Some(_) => return Err(Status::Delay),
                 None if queue.writes >= MAX_RECORD_WRITES => return Err(Status::Delay),
                 None => {}
@@ -184,8 +184,8 @@ impl Inner {
         awaited
     }
 
-    /// Hands the next change of a client to storage, when it does none. A
-    /// record that is to be kept wins: it stands for a client that is here.
+    /// Starts the next change of a client, if none is in progress. Writing a
+    /// record has priority: its client is active.
     fn start_next(self: &Arc<Self>, name: &[u8]) {
         let record = {
             let mut queue = self.queue();
@@ -215,7 +215,7 @@ impl Inner {
             if outcome.is_ok() {
                 changes.removal = None;
             }
-            // A removal that failed waits for the next attempt (`due`).
+            // A failed removal waits for the next attempt (`due`).
             let again = changes.write.is_some() || told.is_some() && changes.removal.is_some();
             if changes.write.is_none() && changes.removal.is_none() {
                 queue.clients.remove(name);
@@ -231,7 +231,7 @@ impl Inner {
         }
     }
 
-    /// Removals to be tried again, and what to complain about.
+    /// Removals to be retried, and the backlog to be logged.
     fn due(&self, now_seconds: u64) -> (Vec<Vec<u8>>, Option<RecordBacklog>) {
         let mut queue = self.queue();
         for changes in queue.clients.values_mut() {
@@ -249,7 +249,7 @@ impl Inner {
 }
 
 impl Queue {
-    /// Whether it is time for another line in the log; the next one waits then.
+    /// Returns whether another line may be logged, and delays the next one.
     fn may_log(&mut self, now_seconds: u64) -> bool {
         let may = now_seconds >= self.next_line_seconds;
         if may {
@@ -298,7 +298,7 @@ impl Outcome {
     }
 }
 
-/// Takes a waker back whose request does not wait any more.
+/// Removes the waker of a request that no longer waits.
 struct Waiter<'a> {
     outcome: &'a Outcome,
     number: u64,

@@ -1,6 +1,6 @@
-//! Stable storage for what must survive a restart: which clients may reclaim
-//! (RFC 8881 §8.4.2.1). The order of changes and who waits for them is in
-//! `records.rs`, the grace period in `grace.rs`.
+//! Stable storage for the clients that may reclaim after a restart (RFC 8881
+//! §8.4.2.1). The order of changes and their waiters are in `records.rs`, the
+//! grace period in `grace.rs`.
 
 use zgate_store::{StoreError, StoreResult};
 
@@ -13,27 +13,26 @@ pub struct ClientRecord {
     pub minor_zero: bool,
 }
 
-/// The records of the start before this one.
+/// Records of the previous server start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptRecords {
-    /// Those that could be read.
+    /// Readable records.
     pub records: Vec<ClientRecord>,
-    /// There are others that could not: not every client is known that held
-    /// state.
+    /// Some records could not be read: not all clients with state are known.
     pub damaged: bool,
 }
 
-/// Hears once what became of a change: on stable storage, or the storage's
-/// error. One that is dropped unheard says [`StoreError::Io`].
+/// Callback for the result of a change: durable, or the storage's error.
+/// Dropping it without a call reports [`StoreError::Io`].
 pub struct Completion(Option<Box<dyn FnOnce(StoreResult<()>) + Send>>);
 
 impl Completion {
-    /// Calls `tell` with the outcome, on whatever thread it is known.
+    /// Calls `tell` with the result, on any thread.
     pub fn new(tell: impl FnOnce(StoreResult<()>) + Send + 'static) -> Self {
         Self(Some(Box::new(tell)))
     }
 
-    /// Reports the outcome.
+    /// Reports the result.
     pub fn report(mut self, outcome: StoreResult<()>) {
         if let Some(tell) = self.0.take() {
             tell(outcome);
@@ -52,18 +51,17 @@ impl Drop for Completion {
 /// Stable storage for client records. `put` and `remove` return at once, and
 /// report when the change is durable. There is one change of a client at a time.
 pub trait RecoveryStore: Send + Sync {
-    /// The records of the start before this one; called once, before any
-    /// change.
+    /// Records of the previous server start; called once, before any change.
     fn load(&self) -> KeptRecords;
 
-    /// Begins to keep a record.
+    /// Begins to write a record.
     fn put(&self, record: ClientRecord, done: Completion);
 
-    /// Begins to drop a record; a missing one is dropped already.
+    /// Begins to remove a record; a missing one counts as removed.
     fn remove(&self, name: Vec<u8>, done: Completion);
 }
 
-/// Keeps nothing: for tests and servers without a state directory.
+/// Stores nothing: for tests and servers without a state directory.
 #[derive(Debug, Default)]
 pub struct NoRecovery;
 

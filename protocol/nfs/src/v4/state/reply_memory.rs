@@ -5,16 +5,16 @@ use super::session::Channel;
 use crate::limits::{SLOT_BYTES, SPARE_CACHED_REPLY_BYTES, SPARE_SLOTS};
 use std::sync::Arc;
 
-/// What a session takes of its host's quotas; given back when dropped.
+/// A session's part of its host's quotas; released when dropped.
 #[derive(Debug)]
 pub struct Share {
     _session: Charge,
     _bytes: Charge,
 }
 
-/// Promises what a channel asks for. When that is more than the host may have,
-/// the channel becomes a small one: it still works, with less under way. `None`:
-/// the host has too many sessions.
+/// Reserves the memory that a channel requests. If that exceeds the host's
+/// quota, the channel is reduced to a small one with fewer concurrent requests.
+/// `None`: the host has too many sessions.
 #[must_use]
 pub fn promise(host: &Arc<HostAccount>, channel: &mut Channel) -> Option<Share> {
     let session = host.take(Quota::Sessions, 1)?;

@@ -1,4 +1,4 @@
-//! Minor version 0: running an operation under its owner's sequence number.
+//! Minor version 0: runs an operation under its owner's sequence number.
 
 use super::State;
 use super::ids::StateKey;
@@ -6,16 +6,16 @@ use super::owner::{LastReply, OwnerSeq, Verdict, answer_bytes};
 use super::tables::{OwnerName, Tables};
 use crate::v4::cx::Cx;
 use crate::v4::op::Failure;
-use crate::v4::wire::{ClientId, Stateid, Status};
 use std::sync::Arc;
+use zgate_nfs_wire::v4::{ClientId, Stateid, Status};
 use zgate_xdr::Encode;
 
-/// An owner whose operations are numbered.
+/// An owner with sequence numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SeqOwner {
-    /// Of opens.
+    /// An open owner.
     Open(ClientId, OwnerName),
-    /// Of locks.
+    /// A lock owner.
     Lock(ClientId, OwnerName),
 }
 
@@ -33,8 +33,7 @@ impl State {
         }
     }
 
-    /// The owner a stateid belongs to, also when it names the owner's open
-    /// closed last.
+    /// The owner of a stateid; also for the open that the owner closed last.
     pub(crate) fn owner_of(tables: &Tables, stateid: Stateid) -> Option<SeqOwner> {
         let key = StateKey::from(stateid);
         if let Some(open) = tables.opens.get(&key) {
@@ -49,8 +48,8 @@ impl State {
         last.then(|| SeqOwner::Open(*client, Arc::clone(name)))
     }
 
-    /// Judges the sequence number. A replay comes back as the failure that
-    /// repeats the old answer; the current file handle is set as it was.
+    /// Checks the sequence number. For a replay, returns the failure that
+    /// repeats the earlier reply; the current file handle is set as before.
     pub(crate) fn begin_sequenced(
         &self,
         cx: &mut Cx<'_>,
@@ -67,8 +66,8 @@ impl State {
         match verdict {
             Verdict::Run => Ok(()),
             Verdict::Bad => Err(Status::BadSeqid.into()),
-            // Another operation under the number of the last is no retry of it,
-            // and could not read its answer.
+            // Another operation under the number of the last one is not a
+            // retry, and could not decode its reply.
             Verdict::Replay(last) if last.op != cx.op => Err(Status::BadSeqid.into()),
             Verdict::Replay(last) => {
                 if let Some(place) = last.current {
@@ -79,7 +78,7 @@ impl State {
         }
     }
 
-    /// Remembers the answer.
+    /// Stores the reply.
     pub(crate) fn end_sequenced<R: Encode>(
         &self,
         cx: &Cx<'_>,
@@ -99,8 +98,8 @@ impl State {
     }
 }
 
-/// Runs an operation on a stateid under its owner's sequence number in minor
-/// version 0, and as it is in later ones.
+/// Runs an operation on a stateid: in minor version 0 under its owner's
+/// sequence number, in later ones directly.
 pub(crate) async fn sequenced<R: Encode>(
     cx: &mut Cx<'_>,
     stateid: Stateid,

@@ -3,14 +3,14 @@
 use super::lease::Lease;
 use super::reply_memory::Share;
 use crate::runtime::ConnectionId;
-use crate::v4::wire::{ClientId, SessionId, Status};
-use std::collections::HashMap;
+use dashmap::DashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
+use zgate_nfs_wire::v4::{ClientId, SessionId, Status};
 use zgate_rpc::auth::OpaqueAuth;
 use zgate_xdr::Message;
 
-/// What a channel of a session allows (RFC 8881 §18.36.3, channel_attrs4).
+/// Limits of a session's channel (RFC 8881 §18.36.3, channel_attrs4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel {
     /// ca_headerpadsize.
@@ -36,7 +36,7 @@ struct Slot {
     request_digest: u64,
 }
 
-/// What the RPC header of a callback carries (RFC 8881 §18.36.3,
+/// Parameters of the RPC header of a callback (RFC 8881 §18.36.3,
 /// csa_cb_program and csa_sec_parms).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallbackHeader {
@@ -44,7 +44,7 @@ pub struct CallbackHeader {
     pub minor: u8,
     /// Program number.
     pub program: u32,
-    /// The credential the client wants to see.
+    /// The credential that the client requested.
     pub credential: OpaqueAuth,
 }
 
@@ -53,18 +53,18 @@ pub struct CallbackHeader {
 pub struct Session {
     /// Its id.
     pub id: SessionId,
-    /// Whose.
+    /// The client.
     pub client: ClientId,
     /// The client's lease.
     pub lease: Arc<Lease>,
-    /// Requests.
+    /// Fore channel.
     pub fore: Channel,
-    /// Callbacks.
+    /// Back channel.
     pub back: Channel,
-    /// How callbacks are addressed; BACKCHANNEL_CTL changes it.
+    /// Header of callbacks; BACKCHANNEL_CTL changes it.
     callback: Mutex<CallbackHeader>,
     slots: Vec<Mutex<Slot>>,
-    /// What the reply cache may take of the total.
+    /// The reply cache's part of the total memory.
     share: std::sync::OnceLock<Share>,
     replays: AtomicU64,
     /// Connections bound to the fore channel.
@@ -73,26 +73,26 @@ pub struct Session {
     pub back_connections: Mutex<Vec<ConnectionId>>,
 }
 
-/// What SEQUENCE found in the slot.
+/// Result of the slot check of SEQUENCE.
 #[derive(Debug)]
 pub enum SlotVerdict {
     /// A new request; run it and finish the slot.
     Run(SlotUse),
-    /// A retry; answer with this.
+    /// A retry; answer with this reply.
     Replay(Message),
 }
 
-/// A slot taken by the COMPOUND that runs in it. Dropping it without
-/// [`SlotUse::finish`] gives the slot back as if the request never came.
+/// A slot in use by a COMPOUND. Dropping it without [`SlotUse::finish`]
+/// releases the slot as if the request had not arrived.
 #[derive(Debug)]
 pub struct SlotUse {
     /// The session.
     pub session: Arc<Session>,
-    /// Whose.
+    /// The client.
     pub client: ClientId,
-    /// Which slot.
+    /// The slot.
     pub slot: u32,
-    /// The client asked for the reply to be kept.
+    /// The client requested that the reply be cached.
     pub cache_this: bool,
     finished: bool,
 }
@@ -123,12 +123,11 @@ impl Session {
         }
     }
 
-    /// Judges a request by its slot and sequence number
-    /// (RFC 8881 §2.10.6.1).
+    /// Checks a request by its slot and sequence number (RFC 8881 §2.10.6.1).
     ///
     /// # Errors
     /// [`Status::Badslot`], [`Status::SeqMisordered`], [`Status::Delay`] for a
-    /// retry of what still runs, [`Status::RetryUncachedRep`],
+    /// retry of a running request, [`Status::RetryUncachedRep`],
     /// [`Status::SeqFalseRetry`].
     pub fn take(
         self: &Arc<Self>,
@@ -165,19 +164,19 @@ impl Session {
         }))
     }
 
-    /// Keeps the session's share of the reply memory as long as it lives.
+    /// Stores the session's share of the reply memory until the session ends.
     pub fn keep(&self, share: Share) {
-        // A session is given its share once, by the operation that makes it.
+        // The share is set once, by the operation that creates the session.
         let _ = self.share.set(share);
     }
 
-    /// How callbacks are addressed now.
+    /// The current header of callbacks.
     #[must_use]
     pub fn callback(&self) -> CallbackHeader {
         self.callback.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Addresses callbacks differently from now on.
+    /// Changes the header of callbacks.
     pub fn set_callback(&self, header: CallbackHeader) {
         *self.callback.lock().unwrap_or_else(PoisonError::into_inner) = header;
     }
@@ -190,7 +189,7 @@ impl Session {
         }
     }
 
-    /// Whether the connection is bound to the fore channel.
+    /// True if the connection is bound to the fore channel.
     #[must_use]
     pub fn is_bound(&self, connection: ConnectionId) -> bool {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner).contains(&connection)
@@ -204,7 +203,7 @@ impl Session {
         }
     }
 
-    /// Unbinds a connection that is gone.
+    /// Unbinds a closed connection.
     pub fn unbind(&self, connection: ConnectionId) {
         self.connections
             .lock()
@@ -216,14 +215,14 @@ impl Session {
             .retain(|c| *c != connection);
     }
 
-    /// Connections callbacks may use, newest first.
+    /// Connections for callbacks, newest first.
     #[must_use]
     pub fn back_paths(&self) -> Vec<ConnectionId> {
         let bound = self.back_connections.lock().unwrap_or_else(PoisonError::into_inner);
         bound.iter().rev().copied().collect()
     }
 
-    /// Slots in which a request runs.
+    /// Number of slots with a running request.
     #[must_use]
     pub fn busy_slots(&self) -> usize {
         self.slots
@@ -232,7 +231,7 @@ impl Session {
             .count()
     }
 
-    /// Retries answered from the reply cache or refused.
+    /// Number of retries answered from the reply cache or refused.
     #[must_use]
     pub fn replays(&self) -> u64 {
         self.replays.load(Ordering::Relaxed)
@@ -240,7 +239,7 @@ impl Session {
 }
 
 impl SlotUse {
-    /// Ends the request; `reply` is what a retry gets.
+    /// Ends the request; `reply` answers a retry.
     pub fn finish(mut self, reply: Option<Message>) {
         self.finished = true;
         if let Some(cell) = self.session.slots.get(self.slot as usize) {
@@ -265,52 +264,30 @@ impl Drop for SlotUse {
     }
 }
 
-const SHARDS: usize = 16;
-type Shard = RwLock<HashMap<SessionId, Arc<Session>>>;
-
-/// All sessions, sharded.
-#[derive(Debug)]
-pub struct SessionTable {
-    shards: Box<[Shard]>,
-}
-
-impl Default for SessionTable {
-    fn default() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
-    }
-}
+/// All sessions.
+#[derive(Debug, Default)]
+pub struct SessionTable(DashMap<SessionId, Arc<Session>, ahash::RandomState>);
 
 impl SessionTable {
-    fn shard(&self, id: SessionId) -> &Shard {
-        &self.shards[usize::from(id.0[15]) % SHARDS]
-    }
-
     /// Finds a session.
     #[must_use]
     pub fn get(&self, id: SessionId) -> Option<Arc<Session>> {
-        self.shard(id).read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.0.get(&id).map(|session| Arc::clone(&session))
     }
 
-    /// Enters a session.
+    /// Adds a session.
     pub fn insert(&self, session: Arc<Session>) {
-        let mut shard = self.shard(session.id).write().unwrap_or_else(PoisonError::into_inner);
-        shard.insert(session.id, session);
+        self.0.insert(session.id, session);
     }
 
-    /// Forgets a session.
+    /// Removes a session.
     pub fn remove(&self, id: SessionId) {
-        self.shard(id).write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.0.remove(&id);
     }
 
-    /// Unbinds a closed connection everywhere.
+    /// Unbinds a closed connection from all sessions.
     pub fn connection_closed(&self, connection: ConnectionId) {
-        for shard in &self.shards {
-            let sessions: Vec<_> =
-                shard.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-            for session in sessions {
-                session.unbind(connection);
-            }
-        }
+        self.0.iter().for_each(|session| session.unbind(connection));
     }
 }
 

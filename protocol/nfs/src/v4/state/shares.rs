@@ -1,28 +1,28 @@
-//! Opens of one file by what they share and deny, and by their owners.
+//! Opens of one file by their share bits and by owner.
 //!
-//! A file may be open a hundred thousand times. Each question that OPEN and
-//! CLOSE ask (RFC 8881 §9.7, §18.16) is a few searches in sorted sets: none
-//! walks through the opens.
+//! A file may be open a hundred thousand times. Each query of OPEN and CLOSE
+//! (RFC 8881 §9.7, §18.16) takes a few searches in sorted sets: none iterates
+//! over the opens.
 
 use super::ids::StateKey;
 use super::tables::OwnerName;
-use crate::v4::wire::ClientId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use zgate_nfs_wire::v4::ClientId;
 
 /// Access and deny bits of an open: access 1 to 3, deny 0 to 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share(u8);
 
 impl Share {
-    /// The two lowest bits of `share_access` and `share_deny`; WANT bits do not
-    /// count.
+    /// The two lowest bits of `share_access` and `share_deny`; WANT bits are
+    /// ignored.
     #[must_use]
     pub fn new(access: u32, deny: u32) -> Self {
         Self(((access & 3) << 2 | deny & 3) as u8)
     }
 
-    /// Whether two opens exclude each other.
+    /// True if two opens conflict.
     #[must_use]
     pub fn excludes(self, other: Self) -> bool {
         let (access, deny) = (self.0 >> 2, self.0 & 3);
@@ -34,8 +34,8 @@ impl Share {
     }
 }
 
-/// The opens of a file. `C` is the client: a parameter, so that a test can count
-/// how often two are compared.
+/// The opens of a file. `C` is the client: a parameter, so that a test can
+/// count comparisons.
 #[derive(Clone, Debug)]
 pub struct OpenIndex<C = ClientId> {
     by_owner: BTreeMap<(C, OwnerName), StateKey>,
@@ -50,20 +50,20 @@ impl<C> Default for OpenIndex<C> {
 }
 
 impl<C: Ord + Copy> OpenIndex<C> {
-    /// Enters an open; an owner has one of each file.
+    /// Adds an open; an owner has at most one of each file.
     pub fn insert(&mut self, client: C, owner: &OwnerName, key: StateKey, share: Share) {
         self.by_owner.insert((client, Arc::clone(owner)), key);
         self.by_share.entry(share).or_default().insert((client, key));
     }
 
-    /// Changes what an open shares: it was widened or narrowed.
+    /// Changes the share bits of an open after an upgrade or downgrade.
     pub fn reshare(&mut self, client: C, key: StateKey, from: Share, to: Share) {
         if from != to && self.leave_share(client, key, from) {
             self.by_share.entry(to).or_default().insert((client, key));
         }
     }
 
-    /// Forgets an open.
+    /// Removes an open.
     pub fn remove(&mut self, client: C, owner: &OwnerName, key: StateKey, share: Share) {
         self.by_owner.remove(&(client, Arc::clone(owner)));
         self.leave_share(client, key, share);
@@ -84,7 +84,7 @@ impl<C: Ord + Copy> OpenIndex<C> {
         self.by_owner.get(&(client, Arc::clone(owner))).copied()
     }
 
-    /// A client whose open excludes one of this share.
+    /// A client with an open that conflicts with this share.
     #[must_use]
     pub fn conflict(&self, wanted: Share) -> Option<C> {
         self.by_share
@@ -93,14 +93,14 @@ impl<C: Ord + Copy> OpenIndex<C> {
             .find_map(|(_, opens)| opens.first().map(|(client, _)| *client))
     }
 
-    /// Whether nobody but `client` has the file open.
+    /// True if no client except `client` has the file open.
     #[must_use]
     pub fn only_by(&self, client: C) -> bool {
         let ends = [self.by_owner.first_key_value(), self.by_owner.last_key_value()];
         ends.into_iter().flatten().all(|((found, _), _)| *found == client)
     }
 
-    /// Whether nobody but `client` has the file open for writing.
+    /// True if no client except `client` has the file open for writing.
     #[must_use]
     pub fn written_only_by(&self, client: C) -> bool {
         self.by_share
@@ -111,25 +111,25 @@ impl<C: Ord + Copy> OpenIndex<C> {
             .all(|(found, _)| *found == client)
     }
 
-    /// Whether the client has the file open.
+    /// True if the client has the file open.
     #[must_use]
     pub fn has(&self, client: C) -> bool {
         let least: OwnerName = Arc::from([]);
         self.by_owner.range((client, least)..).next().is_some_and(|((c, _), _)| *c == client)
     }
 
-    /// All of them.
+    /// All opens.
     pub fn keys(&self) -> impl Iterator<Item = StateKey> + '_ {
         self.by_owner.values().copied()
     }
 
-    /// How many there are.
+    /// Number of opens.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_owner.len()
     }
 
-    /// Whether the file is not open.
+    /// True if the file is not open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_owner.is_empty()
@@ -146,7 +146,7 @@ mod tests {
         static COMPARISONS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// A client that counts how often two are compared.
+    /// A client type that counts comparisons.
     #[derive(Clone, Copy, Debug)]
     struct Counted(u64);
 
@@ -184,7 +184,7 @@ mod tests {
         COMPARISONS.get()
     }
 
-    /// Everything that one OPEN and one CLOSE ask of a file that is open 10,000
+    /// All queries of one OPEN and one CLOSE for a file that is open 10,000
     /// times, by one client or by as many.
     #[test]
     fn opens_cost_the_logarithm_of_how_many_there_are() {
@@ -207,7 +207,7 @@ mod tests {
                 index.remove(client, &name, key(77_777), Share::new(1, 0));
                 assert!(index.has(client));
             });
-            // Nine questions of a few nodes with at most eleven keys each.
+            // Nine queries of a few nodes with at most eleven keys each.
             assert!(taken < 600, "{taken} comparisons among {} opens", index.len());
         }
     }

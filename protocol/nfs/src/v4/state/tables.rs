@@ -1,4 +1,4 @@
-//! The records behind the one mutex, and the links between them.
+//! The records behind the mutex, and the links between them.
 
 use super::buried::Buried;
 use super::departed::Departed;
@@ -17,29 +17,30 @@ use crate::limits::{MAX_OWNERS_PER_CLIENT, MAX_STATES_PER_CLIENT};
 use crate::v4::attrs::delegated_times::TimesGiven;
 use crate::v4::callback::CallbackProbe;
 use crate::v4::cx::FileKey;
-use crate::v4::wire::{ClientId, LockType, Status, Verifier};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use ahash::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use zgate_nfs_wire::v4::{ClientId, LockType, Status, Verifier};
 use zgate_rpc::Credential;
 
 /// An owner's name within its client.
 pub type OwnerName = Arc<[u8]>;
 
-/// A lock owner across all clients.
+/// A lock owner, unique across all clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockOwnerId {
     /// The client; `None` for lock owners of other protocols.
     pub client: ClientId,
-    /// Its name.
+    /// The owner's name.
     pub name: OwnerName,
 }
 
-/// Everything.
+/// All tables.
 #[derive(Default)]
 pub struct Tables {
     /// Clients, confirmed or not.
     pub clients: HashMap<ClientId, Client>,
-    /// Which records a client's own name leads to.
+    /// Records by the client's own name.
     pub by_name: HashMap<Vec<u8>, NameSlot>,
     /// Files with any state.
     pub files: HashMap<FileKey, FileState>,
@@ -49,18 +50,18 @@ pub struct Tables {
     pub locks: HashMap<StateKey, LockState>,
     /// Delegations.
     pub delegations: HashMap<StateKey, Delegation>,
-    /// Stateids that went with their minor-0 clients.
+    /// Stateids that were removed with their minor-0 clients.
     pub buried: Buried,
-    /// Clients that are gone with more state than is removed at once.
+    /// Removed clients with more state than is removed at once.
     pub departed: BTreeMap<ClientId, Departed>,
     /// Delegations being recalled.
     pub recalled: BTreeSet<StateKey>,
     /// Files with blocked locks.
     pub waited_for: HashSet<FileKey>,
-    /// Files to be looked at again, by the second: they may be idle then.
+    /// Files to be checked for being idle, by second.
     pub revisits: BTreeMap<u64, Vec<FileKey>>,
-    /// Owners of minor version 0 by the open each closed last. May name owners
-    /// that are gone.
+    /// Owners of minor version 0 by the open each closed last. May name removed
+    /// owners.
     pub last_closed: HashMap<StateKey, (ClientId, OwnerName)>,
 }
 
@@ -74,7 +75,7 @@ pub struct NameSlot {
     pub unconfirmed: Option<ClientId>,
 }
 
-/// Who may act for a client: the credential it introduced itself with.
+/// The identity that may act for a client: the credential of its registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     uid: Option<u32>,
@@ -99,67 +100,67 @@ pub struct Client {
     pub name: Vec<u8>,
     /// Changes when the client restarts.
     pub verifier: Verifier,
-    /// Who introduced it.
+    /// The principal that registered it.
     pub principal: Principal,
     /// Minor version 0 (SETCLIENTID) or later (EXCHANGE_ID).
     pub minor_zero: bool,
-    /// Whether it was confirmed.
+    /// True if it was confirmed.
     pub confirmed: bool,
-    /// How often the record of its name was removed while it was there: one
-    /// written before that does not count.
+    /// Number of removals of the record of its name while this record existed:
+    /// a record written before the last one is invalid.
     pub record_removals: u32,
-    /// Its record was handed to stable storage.
+    /// The write of its record was started.
     pub record_begun: bool,
-    /// The removal of its record, which began when its lease ran out.
+    /// The removal of its record, started when its lease expired.
     pub record_removal: Option<Awaited>,
     /// Its lease.
     pub lease: Arc<Lease>,
     /// Its sessions.
     pub sessions: Vec<Arc<Session>>,
-    /// CREATE_SESSION's sequence and last answer.
+    /// CREATE_SESSION's sequence number and last reply.
     pub create_sequence: OwnerSeq,
-    /// The sequence number EXCHANGE_ID announced.
+    /// The sequence number returned by EXCHANGE_ID.
     pub first_create_sequence: u32,
     /// Open owners by name.
     pub open_owners: HashMap<OwnerName, OpenOwner>,
     /// Lock owners by name.
     pub lock_owners: HashMap<OwnerName, LockOwner>,
-    /// What it holds.
+    /// Number of its states.
     pub held: HeldStates,
-    /// The host it is of, and its place among that host's clients.
+    /// Its host, and its part of that host's quota of clients.
     pub host: Arc<HostAccount>,
     /// See [`Self::host`].
     pub place: Charge,
     /// Its delegations.
     pub delegations: HashSet<StateKey>,
-    /// Stateids taken away that it has not freed yet, and why.
+    /// Revoked stateids that it has not freed yet, with the status.
     pub revoked: HashMap<StateKey, Status>,
     /// RECLAIM_COMPLETE was received.
     pub reclaim_complete: bool,
-    /// Whether it may reclaim: it had state when the server went down.
+    /// True if it may reclaim: it had state before the restart.
     pub may_reclaim: bool,
     /// Callback path of minor version 0.
     pub callback: Option<Callback40>,
-    /// Whether that path is being probed.
+    /// Probe of that path.
     pub probe: Arc<CallbackProbe>,
     /// SETCLIENTID's confirm verifier.
     pub confirm_verifier: Verifier,
-    /// The hosts it acts from.
+    /// The hosts of the client.
     pub hosts: ClientHosts,
-    /// Where it last came from, for people.
+    /// Address of its latest call, for display.
     pub address: String,
-    /// Implementation name it gave, for people.
+    /// Implementation name it sent, for display.
     pub implementation: String,
 }
 
 impl Client {
-    /// What a client that holds too much is told: minor version 0 has a status
-    /// for it, later ones have the client wait (RFC 8881 §15.1.1.3).
+    /// Status for a client that holds too much: minor version 0 has one, in
+    /// later ones the client must wait (RFC 8881 §15.1.1.3).
     pub(crate) fn too_much(&self) -> Status {
         if self.minor_zero { Status::Resource } else { Status::Delay }
     }
 
-    /// Room for one more open, lock or delegation.
+    /// Checks for room for one more open, lock or delegation.
     ///
     /// # Errors
     /// The status for a client that holds too much.
@@ -168,7 +169,7 @@ impl Client {
         if room { Ok(()) } else { Err(self.too_much()) }
     }
 
-    /// Takes a part of what its host may have.
+    /// Takes a part of its host's quota.
     ///
     /// # Errors
     /// As [`Self::room_for_state`].
@@ -176,7 +177,7 @@ impl Client {
         self.host.take(quota, 1).ok_or_else(|| self.too_much())
     }
 
-    /// Room for as much more as its host may have.
+    /// Checks that its host's quota has room for `amount` more.
     ///
     /// # Errors
     /// As [`Self::room_for_state`].
@@ -184,7 +185,7 @@ impl Client {
         if self.host.has_room(quota, amount) { Ok(()) } else { Err(self.too_much()) }
     }
 
-    /// Room for one more owner.
+    /// Checks for room for one more owner.
     ///
     /// # Errors
     /// As [`Self::room_for_state`].
@@ -193,14 +194,14 @@ impl Client {
         if room { Ok(()) } else { Err(self.too_much()) }
     }
 
-    /// Opens, locks and delegations it holds.
+    /// True if it holds opens, locks or delegations.
     #[must_use]
     pub fn has_state(&self) -> bool {
         self.held.all() > 0
     }
 }
 
-/// How many of each a client holds.
+/// Numbers of a client's states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldStates {
     /// Opens.
@@ -212,7 +213,7 @@ pub struct HeldStates {
 }
 
 impl HeldStates {
-    /// Of all kinds.
+    /// Sum of all kinds.
     #[must_use]
     pub fn all(&self) -> usize {
         self.opens + self.locks + self.delegations
@@ -222,45 +223,45 @@ impl HeldStates {
 /// NFSv4.0 callback path.
 #[derive(Clone, Debug)]
 pub struct Callback40 {
-    /// Program number the client chose.
+    /// Program number chosen by the client.
     pub program: u32,
     /// callback_ident.
     pub ident: u32,
-    /// Where it listens.
+    /// Address of the client's callback service.
     pub address: std::net::SocketAddr,
-    /// What calls to it carry.
+    /// Credential of callbacks.
     pub credential: zgate_rpc::auth::OpaqueAuth,
-    /// Whether CB_NULL was answered.
+    /// True if CB_NULL was answered.
     pub up: Arc<std::sync::atomic::AtomicBool>,
 }
 
 /// An open owner.
 #[derive(Default)]
 pub struct OpenOwner {
-    /// Order and replay (minor version 0).
+    /// Sequence number and replay (minor version 0).
     pub seq: OwnerSeq,
     /// OPEN_CONFIRM was received, or is not needed.
     pub confirmed: bool,
     /// Its opens.
     pub opens: BTreeSet<StateKey>,
-    /// What of its host's quota it takes.
+    /// Its part of its host's quota.
     pub charge: Option<Charge>,
     /// The open closed last: a replayed CLOSE still names it.
     pub last_closed: Option<StateKey>,
-    /// It opened nothing since the last sweep (expiry.rs).
+    /// It has opened nothing since the last sweep (expiry.rs).
     pub idle: bool,
 }
 
 /// A lock owner.
 #[derive(Default)]
 pub struct LockOwner {
-    /// Order and replay (minor version 0).
+    /// Sequence number and replay (minor version 0).
     pub seq: OwnerSeq,
     /// Its lock stateids, one per file.
     pub states: BTreeSet<StateKey>,
-    /// What of its host's quota it takes.
+    /// Its part of its host's quota.
     pub charge: Option<Charge>,
-    /// It locked nothing since the last sweep (expiry.rs).
+    /// It has locked nothing since the last sweep (expiry.rs).
     pub idle: bool,
 }
 
@@ -268,30 +269,30 @@ pub struct LockOwner {
 pub struct Open {
     /// Its stateid.
     pub key: StateKey,
-    /// Version.
+    /// The seqid of the stateid.
     pub seqid: u32,
-    /// Whose.
+    /// The client.
     pub client: ClientId,
-    /// Which owner.
+    /// The owner.
     pub owner: OwnerName,
-    /// Which file.
+    /// The file.
     pub file: FileKey,
     /// OPEN4_SHARE_ACCESS bits.
     pub access: u32,
     /// OPEN4_SHARE_DENY bits.
     pub deny: u32,
-    /// Each (access, deny) opened so far, for OPEN_DOWNGRADE: bit `a*4+d`.
+    /// Each (access, deny) of an OPEN so far, for OPEN_DOWNGRADE: bit `a*4+d`.
     pub history: u16,
     /// The open files.
     pub core: Arc<IoCore>,
-    /// Lock stateids made from it.
+    /// Lock stateids created from it.
     pub locks: BTreeSet<StateKey>,
-    /// What of its host's quota it takes.
+    /// Its part of its host's quota.
     pub charge: Charge,
 }
 
 impl Open {
-    /// What it shares and denies.
+    /// Its share bits.
     #[must_use]
     pub fn share(&self) -> Share {
         Share::new(self.access, self.deny)
@@ -302,17 +303,17 @@ impl Open {
 pub struct LockState {
     /// Its stateid.
     pub key: StateKey,
-    /// Version.
+    /// The seqid of the stateid.
     pub seqid: u32,
-    /// Whose.
+    /// The owner.
     pub owner: LockOwnerId,
-    /// The open it came from.
+    /// The open from which it was created.
     pub open: StateKey,
-    /// Which file.
+    /// The file.
     pub file: FileKey,
-    /// What of its host's quota it takes.
+    /// Its part of its host's quota.
     pub charge: Charge,
-    /// The same for the ranges its owner has locked in the file.
+    /// The part for the ranges that its owner has locked in the file.
     pub ranges: Charge,
 }
 
@@ -320,76 +321,76 @@ pub struct LockState {
 pub struct Delegation {
     /// Its stateid.
     pub key: StateKey,
-    /// Version.
+    /// The seqid of the stateid.
     pub seqid: u32,
-    /// Whose.
+    /// The client.
     pub client: ClientId,
-    /// Which file.
+    /// The file.
     pub file: FileKey,
-    /// Write (else read).
+    /// Write delegation (otherwise read).
     pub write: bool,
     /// With delegated time stamps (RFC 9754).
     pub attrs: bool,
-    /// Where times stood then.
+    /// Times at which it was granted.
     pub times: TimesGiven,
-    /// The change number when it was given, for CB_GETATTR.
+    /// The change attribute at which it was granted, for CB_GETATTR.
     pub change: u64,
-    /// Size when it was given.
+    /// Size at which it was granted.
     pub size: u64,
-    /// When its recall began, in seconds.
+    /// Start of its recall, in seconds.
     pub recalled_seconds: Option<u64>,
-    /// What became of asking for it.
+    /// State of its recall.
     pub recall: Arc<Recall>,
-    /// The session it was given on.
+    /// Its open files.
     pub core: Arc<IoCore>,
     /// The file handle, for callbacks.
-    pub fh: crate::namespace::Fh,
-    /// What of its host's quota it takes.
+    pub fh: zgate_nfs_wire::v4::Fh,
+    /// Its part of its host's quota.
     pub charge: Charge,
 }
 
-/// A blocked lock whose client wants to hear when it may try again.
+/// A blocked lock whose client requested a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    /// Who waits.
+    /// The lock owner.
     pub owner: LockOwnerId,
-    /// For what.
+    /// The range.
     pub range: super::ranges::Range,
-    /// How.
+    /// The lock type.
     pub kind: LockType,
     /// The file handle, for the callback.
-    pub fh: crate::namespace::Fh,
-    /// Since when, in seconds.
+    pub fh: zgate_nfs_wire::v4::Fh,
+    /// Start of the wait, in seconds.
     pub since_seconds: u64,
 }
 
 /// A file with state.
 #[derive(Default)]
 pub struct FileState {
-    /// Opens of it.
+    /// Its opens.
     pub opens: OpenIndex,
-    /// Delegations of it; a client has one at most.
+    /// Its delegations; a client has at most one.
     pub delegations: BTreeMap<ClientId, StateKey>,
     /// Clients that have it open or delegated, each with its part of its host's
     /// quota of files.
     pub holders: BTreeMap<ClientId, Charge>,
-    /// Its part of all files that are held, whoever holds it.
+    /// Its part of the total number of files.
     pub held: Option<Charge>,
     /// Byte-range locks.
     pub ranges: RangeTable<LockOwnerId>,
-    /// Lock stateids of it.
+    /// Its lock stateids.
     pub lock_states: BTreeMap<LockOwnerId, StateKey>,
-    /// Blocked locks, first come first.
+    /// Blocked locks, in order of arrival.
     pub waiters: Vec<Waiter>,
-    /// No delegations before this second: one was recalled lately.
+    /// No delegations before this second: one was recalled recently.
     pub no_delegation_before: u64,
-    /// What must have ended before anything of the file is given to somebody:
-    /// see `ongoing.rs`.
+    /// Work that must end before any state of the file is granted: see
+    /// `ongoing.rs`.
     pub unfinished: Vec<Awaited>,
 }
 
 impl FileState {
-    /// Gives back a client's part of the quota of files, unless it still holds
+    /// Releases a client's part of the quota of files, unless it still holds
     /// this one.
     pub fn let_go(&mut self, client: ClientId) {
         if !self.opens.has(client) && !self.delegations.contains_key(&client) {
@@ -400,7 +401,7 @@ impl FileState {
         }
     }
 
-    /// Whether nothing is left to remember.
+    /// True if the record can be dropped.
     #[must_use]
     pub fn is_idle(&self, now_seconds: u64) -> bool {
         self.is_held_by_nobody()
@@ -408,7 +409,8 @@ impl FileState {
             && self.unfinished.iter().all(Awaited::is_over)
     }
 
-    /// Whether nobody holds anything of it, and work of those who did goes on.
+    /// True if no client holds state of it, and work of former holders is still
+    /// running.
     fn is_unfinished(&self) -> bool {
         self.is_held_by_nobody() && !self.unfinished.iter().all(Awaited::is_over)
     }
@@ -421,7 +423,7 @@ impl FileState {
     }
 }
 
-/// What a stateid names.
+/// Type of the state of a stateid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateKind {
     /// An open.
@@ -433,13 +435,13 @@ pub enum StateKind {
 }
 
 impl Tables {
-    /// What the stateid names, whose it is and its version.
+    /// Type, client and seqid of a stateid.
     #[must_use]
     pub fn find(&self, key: StateKey) -> Option<(StateKind, ClientId, u32)> {
         self.find_any(key).filter(|(_, client, _)| !self.departed.contains_key(client))
     }
 
-    /// The same, also of a client that is gone but for its state.
+    /// Like `find`, also for clients of which only state is left.
     #[must_use]
     pub fn find_any(&self, key: StateKey) -> Option<(StateKind, ClientId, u32)> {
         if let Some(open) = self.opens.get(&key) {
@@ -452,8 +454,8 @@ impl Tables {
     }
 
     /// Charges the client's host for a file that the client is about to open or
-    /// to be given a delegation of. A file that others hold needs no descriptors
-    /// of its own: it may always be opened.
+    /// to get a delegation for. A file held by other clients needs no
+    /// additional descriptors: it may always be opened.
     ///
     /// # Errors
     /// As [`Client::room_for_state`].
@@ -472,13 +474,14 @@ impl Tables {
         Ok(())
     }
 
-    /// Drops a file's record when nothing hangs on it any more.
+    /// Drops a file's record when it has no state any more.
     pub fn tidy_file(&mut self, file: &FileKey, now_seconds: u64) {
         let Some(state) = self.files.get(file) else { return };
         if state.is_idle(now_seconds) {
             self.files.remove(file);
         } else if state.is_unfinished() {
-            // Nobody tells when storage is done: looked at again a second later.
+            // There is no notification of the backend's completion: checked
+            // again a second later.
             self.revisits.entry(now_seconds + 1).or_default().push(*file);
         }
     }

@@ -1,30 +1,30 @@
-//! What an operator sees of the state.
+//! State for display.
 
 use crate::v4::Server;
-use crate::v4::wire::ClientId;
+use zgate_nfs_wire::v4::ClientId;
 
 /// One client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientView {
     /// Its id.
     pub id: ClientId,
-    /// The name it gave itself.
+    /// The name it sent.
     pub name: String,
-    /// Where it came from.
+    /// Address of its latest call.
     pub address: String,
-    /// Implementation name it gave.
+    /// Implementation name it sent.
     pub implementation: String,
     /// 0, or 1 for sessions (4.1 and 4.2).
     pub minor: u8,
     /// Seconds since its lease was renewed.
     pub idle_seconds: u64,
-    /// Whether its lease ran out and it keeps state by courtesy.
+    /// True if its lease has expired and it keeps its state by courtesy.
     pub courtesy: bool,
     /// Sessions.
     pub sessions: usize,
-    /// Slots of all its sessions, and how many are busy.
+    /// Slots of all its sessions, and number of busy ones.
     pub slots: (usize, usize),
-    /// Requests it repeated.
+    /// Number of repeated requests.
     pub replays: u64,
     /// Open and lock owners.
     pub owners: usize,
@@ -41,7 +41,7 @@ pub struct ClientView {
 pub struct StateTotals {
     /// Confirmed clients.
     pub clients: usize,
-    /// Clients whose lease ran out and who keep state by courtesy.
+    /// Clients whose lease has expired and that keep their state by courtesy.
     pub courtesy_clients: usize,
     /// Sessions.
     pub sessions: usize,
@@ -49,7 +49,7 @@ pub struct StateTotals {
     pub slots: usize,
     /// Busy slots.
     pub busy_slots: usize,
-    /// Requests repeated.
+    /// Number of repeated requests.
     pub replays: u64,
     /// Opens.
     pub opens: usize,
@@ -59,9 +59,9 @@ pub struct StateTotals {
     pub delegations: usize,
     /// Delegations being recalled.
     pub recalls: usize,
-    /// Whether grace runs, and seconds left.
+    /// Seconds of grace left; 0: no grace.
     pub grace_seconds: u64,
-    /// Client records on their way to stable storage, or from it.
+    /// Client records being written to or removed from stable storage.
     pub record_changes: usize,
 }
 

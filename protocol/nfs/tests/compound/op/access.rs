@@ -1,11 +1,12 @@
 //! ACCESS (RFC 8881 §18.1, RFC 8276 §8.4.1).
 
-use crate::rig::{Ops, Scene, every_minor};
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::access::{self, Access};
-use zgate_nfs::v4::wire::Status;
+use zgate_test_harness::nfs::{Ops, Fixture, every_minor};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::Access;
+use zgate_nfs_wire::v4::op::access;
+use zgate_nfs_wire::v4::Status;
 
-fn ask(s: &Scene, fh: &Fh, bits: u32) -> (u32, u32) {
+fn ask(s: &Fixture, fh: &Fh, bits: u32) -> (u32, u32) {
     let ops = Ops::new().at(fh).op::<Access>(&access::Args { access: bits });
     let res = s.c.run(ops).ok().get::<Access>();
     (res.supported, res.access)
@@ -17,15 +18,16 @@ fn rights_depend_on_kind_caller_and_export() {
         let (file, dir) = (0x01 | 0x04 | 0x08 | 0x20, 0x1f);
         assert_eq!(ask(s, &s.file, 0x3f).0, file);
         assert_eq!(ask(s, &s.dir, 0x3f), (dir, dir));
-        // Root may do everything but run what nobody may run.
+        // Root has all rights except execution of a file without any execute
+        // bit.
         assert_eq!(ask(s, &s.file, 0x3f).1, file & !0x20);
         s.c.as_user(1000, || {
             assert_eq!(ask(s, &s.file, 0x3f).1, 0x01);
             assert_eq!(ask(s, &s.dir, 0x3f).1, 0x03);
-            // Only what was asked about is answered.
+            // Only the requested rights are answered.
             assert_eq!(ask(s, &s.file, 0x04), (0x04, 0));
         });
-        let ro = s.c.lookup(&s.rig.root_of("/dir/ro"), "file").unwrap();
+        let ro = s.c.lookup(&s.harness.root_of("/dir/ro"), "file").unwrap();
         assert_eq!(ask(s, &ro, 0x0d), (0x0d, 0x01));
         let pseudo = s.c.run(Ops::new().root().op::<Access>(&access::Args { access: 0x1f })).ok();
         assert_eq!(pseudo.get::<Access>(), access::Res { supported: 0x1f, access: 0x03 });

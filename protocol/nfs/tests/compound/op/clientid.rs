@@ -1,13 +1,15 @@
 //! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW (RFC 7530 §16.28, §16.33,
-//! §16.34): minor version 0's way to be a client.
+//! §16.34): client registration in minor version 0.
 
-use crate::rig::{Client, LEASE, Manner, Ops, Rig, Wish, each};
-use zgate_nfs::v4::op::open::{Delegated, How};
-use zgate_nfs::v4::op::renew::{self, Renew};
-use zgate_nfs::v4::op::setclientid::{NetAddress, Setclientid};
-use zgate_nfs::v4::op::setclientid_confirm::SetclientidConfirm;
-use zgate_nfs::v4::op::{setclientid, setclientid_confirm};
-use zgate_nfs::v4::wire::{ClientId, Status};
+use zgate_test_harness::nfs::{Client, LEASE, CallbackBehavior, Ops, Harness, OpenRequest, each};
+use zgate_nfs_wire::v4::op::open::{Delegated, How};
+use zgate_nfs_wire::v4::op::Renew;
+use zgate_nfs_wire::v4::op::renew;
+use zgate_nfs_wire::v4::op::Setclientid;
+use zgate_nfs_wire::v4::op::setclientid::NetAddress;
+use zgate_nfs_wire::v4::op::SetclientidConfirm;
+use zgate_nfs_wire::v4::op::{setclientid, setclientid_confirm};
+use zgate_nfs_wire::v4::{ClientId, Status};
 
 fn renew(c: &Client) -> Status {
     let args = renew::Args { clientid: c.id.get() };
@@ -25,25 +27,25 @@ fn a_client_introduces_itself_and_renews() {
 
 #[test]
 fn an_unconfirmed_client_may_do_nothing() {
-    let rig = Rig::new();
-    let c = rig.stranger("c", 0);
+    let harness = Harness::new();
+    let c = harness.stranger("c", 0);
     let made = c.set_clientid(false).unwrap();
     c.id.set(made.clientid);
     assert_eq!(renew(&c), Status::StaleClientid);
-    let wish = Wish::name(&c.export(), "f").how(How::Unchecked(Default::default()));
+    let wish = OpenRequest::name(&c.export(), "f").how(How::Unchecked(Default::default()));
     assert_eq!(c.open(&wish).unwrap_err(), Status::StaleClientid);
     let wrong = setclientid::Res { confirm: [9; 8], ..made.clone() };
     assert_eq!(c.confirm_clientid(&wrong), Err(Status::StaleClientid));
     assert_eq!(c.confirm_clientid(&made), Ok(()));
     // A repeated confirmation is harmless (RFC 7530 §16.34.5).
     assert_eq!(c.confirm_clientid(&made), Ok(()));
-    assert!(rig.shelf.names().contains(&b"c".to_vec()));
+    assert!(harness.records.names().contains(&b"c".to_vec()));
 }
 
 #[test]
 fn the_same_client_changes_its_callback_and_keeps_its_id() {
-    let rig = Rig::new();
-    let c = rig.client("c", 0);
+    let harness = Harness::new();
+    let c = harness.client("c", 0);
     let opened = c.create("f");
     let id = c.id.get();
     let made = c.set_clientid(true).unwrap();
@@ -54,8 +56,8 @@ fn the_same_client_changes_its_callback_and_keeps_its_id() {
 
 #[test]
 fn a_rebooted_client_loses_what_it_held_when_it_confirms() {
-    let rig = Rig::new();
-    let c = rig.client("c", 0);
+    let harness = Harness::new();
+    let c = harness.client("c", 0);
     let opened = c.create("f");
     c.reboot();
     let made = c.set_clientid(false).unwrap();
@@ -67,10 +69,10 @@ fn a_rebooted_client_loses_what_it_held_when_it_confirms() {
 
 #[test]
 fn another_principal_may_not_take_a_name_in_use() {
-    let rig = Rig::new();
-    let c = rig.client("c", 0);
+    let harness = Harness::new();
+    let c = harness.client("c", 0);
     c.create("f");
-    let thief = rig.stranger("c", 0);
+    let thief = harness.stranger("c", 0);
     thief.become_user(1000, 1000);
     let ops = |client: &Client| {
         let args = setclientid::Args {
@@ -89,32 +91,32 @@ fn another_principal_may_not_take_a_name_in_use() {
     let args = setclientid_confirm::Args { clientid: made.clientid, confirm: made.confirm };
     let confirm = Ops::new().op::<SetclientidConfirm>(&args);
     assert_eq!(thief.bare(confirm).status, Status::ClidInuse);
-    // When nobody renews it any more the name is free.
-    rig.pass_seconds(LEASE + 1);
+    // When the lease has expired, the name is free.
+    harness.pass_seconds(LEASE + 1);
     assert_eq!(thief.bare(ops(&thief)).status, Status::Ok);
 }
 
 #[test]
 fn a_shelf_that_does_not_keep_records_makes_clients_wait() {
-    let rig = Rig::new();
-    rig.shelf.set_broken(true);
-    let c = rig.stranger("c", 0);
+    let harness = Harness::new();
+    harness.records.set_broken(true);
+    let c = harness.stranger("c", 0);
     let made = c.set_clientid(false).unwrap();
     assert_eq!(c.confirm_clientid(&made), Err(Status::Delay));
-    rig.shelf.set_broken(false);
+    harness.records.set_broken(false);
     assert_eq!(c.confirm_clientid(&made), Ok(()));
 }
 
 #[test]
 fn a_host_that_no_export_names_leaves_no_trace() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        rig.reload(|path| path == "/closed");
-        let c = rig.stranger("c", minor);
+        let harness = Harness::new();
+        harness.reload(|path| path == "/closed");
+        let c = harness.stranger("c", minor);
         let refused =
             if minor == 0 { c.set_clientid(false).err() } else { c.exchange_id().err() };
         assert_eq!(refused, Some(Status::Perm));
-        rig.reload(|path| path == "/export");
+        harness.reload(|path| path == "/export");
         c.introduce(false);
         assert!(c.lookup(&c.export(), "nothing").is_err());
     }
@@ -122,8 +124,8 @@ fn a_host_that_no_export_names_leaves_no_trace() {
 
 #[test]
 fn a_client_is_confirmed_from_its_own_host_only() {
-    let rig = Rig::new();
-    let c = rig.stranger("c", 0);
+    let harness = Harness::new();
+    let c = harness.stranger("c", 0);
     let made = c.set_clientid(false).unwrap();
     let home = c.address.replace([198, 51, 100, 9].into());
     assert_eq!(c.confirm_clientid(&made), Err(Status::StaleClientid));
@@ -133,39 +135,39 @@ fn a_client_is_confirmed_from_its_own_host_only() {
 
 #[test]
 fn callbacks_go_to_the_clients_own_address_only() {
-    let rig = Rig::new();
-    let c = rig.stranger("c", 0);
-    // Its callback address stays what it was.
+    let harness = Harness::new();
+    let c = harness.stranger("c", 0);
+    // Its callback address is unchanged.
     c.address.set([198, 51, 100, 9].into());
     c.introduce(true);
-    rig.pass_seconds(1);
-    assert_eq!(rig.world.ears().calls, 0, "somebody else was called");
+    harness.pass_seconds(1);
+    assert_eq!(harness.simulation.inbox().calls, 0, "somebody else was called");
     let file = c.file(&c.export(), "file", b"");
-    let opened = c.open(&Wish::name(&c.export(), "file")).unwrap();
+    let opened = c.open(&OpenRequest::name(&c.export(), "file")).unwrap();
     assert_eq!(opened.fh, file);
     assert_eq!(opened.delegated, Delegated::None, "nobody to recall from");
-    // The same client, from where it wants to be called.
+    // The same client, from its callback address.
     c.address.set([192, 0, 2, 7].into());
     c.introduce(true);
-    rig.pass_seconds(1);
-    assert_eq!(rig.world.ears().nulls, 1);
+    harness.pass_seconds(1);
+    assert_eq!(harness.simulation.inbox().nulls, 1);
 }
 
 #[test]
 fn a_callback_address_is_probed_once_at_a_time() {
-    let rig = Rig::new();
-    let c = rig.stranger("c", 0);
-    c.answers_callbacks(Manner::Silent);
+    let harness = Harness::new();
+    let c = harness.stranger("c", 0);
+    c.answers_callbacks(CallbackBehavior::Silent);
     for _ in 0..400 {
         c.introduce(true);
     }
-    assert_eq!(rig.world.ears().calls, 1);
-    rig.pass_seconds(11);
-    assert_eq!(rig.world.ears().calls, 2, "the latest address");
-    rig.pass_seconds(11);
-    c.answers_callbacks(Manner::Good);
+    assert_eq!(harness.simulation.inbox().calls, 1);
+    harness.pass_seconds(11);
+    assert_eq!(harness.simulation.inbox().calls, 2, "the latest address");
+    harness.pass_seconds(11);
+    c.answers_callbacks(CallbackBehavior::Good);
     c.introduce(true);
-    rig.pass_seconds(1);
-    assert_eq!(rig.world.ears().calls, 3);
-    assert_eq!(rig.world.ears().nulls, 1);
+    harness.pass_seconds(1);
+    assert_eq!(harness.simulation.inbox().calls, 3);
+    assert_eq!(harness.simulation.inbox().nulls, 1);
 }

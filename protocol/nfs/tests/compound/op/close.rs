@@ -1,11 +1,12 @@
 //! CLOSE (RFC 8881 §18.2, RFC 7530 §16.2).
 
-use crate::rig::{Ops, Scene, Wish, each, every_minor};
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::close::{self, Close};
-use zgate_nfs::v4::wire::{LockType, Stateid, Status};
+use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, each, every_minor};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::Close;
+use zgate_nfs_wire::v4::op::close;
+use zgate_nfs_wire::v4::{LockType, Stateid, Status};
 
-fn close(s: &Scene, fh: &Fh, stateid: Stateid) -> Ops {
+fn close(s: &Fixture, fh: &Fh, stateid: Stateid) -> Ops {
     let seqid = s.c.seqid("owner");
     Ops::new().at(fh).op::<Close>(&close::Args { seqid, stateid })
 }
@@ -58,7 +59,7 @@ fn stateids_that_are_none() {
     });
 }
 
-fn close_at_root(s: &Scene, stateid: Stateid) -> Ops {
+fn close_at_root(s: &Fixture, stateid: Stateid) -> Ops {
     let seqid = s.c.seqid("owner");
     Ops::new().root().op::<Close>(&close::Args { seqid, stateid })
 }
@@ -66,7 +67,7 @@ fn close_at_root(s: &Scene, stateid: Stateid) -> Ops {
 #[test]
 fn an_old_version_is_old() {
     every_minor(|s| {
-        let first = s.c.open(&Wish::name(&s.root, "file").access(1)).unwrap();
+        let first = s.c.open(&OpenRequest::name(&s.root, "file").access(1)).unwrap();
         let second = s.open();
         assert_eq!(second.stateid.other, first.stateid.other);
         s.c.check("old", close(s, &s.file, first.stateid), Status::OldStateid);
@@ -83,10 +84,10 @@ fn an_old_version_is_old() {
 #[test]
 fn the_current_stateid_is_closed() {
     each(1..=2, |s| {
-        let wish = Wish::name(&s.root, "file");
+        let wish = OpenRequest::name(&s.root, "file");
         let ops = Ops::new()
             .at(&s.root)
-            .op::<zgate_nfs::v4::op::open::Open>(&s.c.open_args(&wish))
+            .op::<zgate_nfs_wire::v4::op::Open>(&s.c.open_args(&wish))
             .op::<Close>(&close::Args { seqid: 0, stateid: Stateid::CURRENT });
         s.c.check_last("current stateid", ops, Status::Ok);
         let none = Ops::new()
@@ -118,8 +119,8 @@ fn another_operation_under_the_last_number_is_no_retry() {
         let seqid = s.c.seqid("owner");
         let ops = || Ops::new().at(&s.file).op::<Close>(&close::Args { seqid, stateid: opened.stateid });
         assert_eq!(s.c.bare(ops()).status, Status::Ok);
-        let args = s.c.open_args(&Wish::name(&s.root, "file"));
-        let open = Ops::new().at(&s.root).op::<zgate_nfs::v4::op::open::Open>(&args);
+        let args = s.c.open_args(&OpenRequest::name(&s.root, "file"));
+        let open = Ops::new().at(&s.root).op::<zgate_nfs_wire::v4::op::Open>(&args);
         assert_eq!(s.c.bare(open).status, Status::BadSeqid, "it could not read CLOSE's answer");
         assert_eq!(s.c.bare(ops()).status, Status::Ok, "a retry");
     });

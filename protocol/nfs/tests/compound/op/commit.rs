@@ -1,9 +1,10 @@
 //! COMMIT (RFC 8881 §18.3).
 
-use crate::rig::{Ops, every_minor};
-use zgate_nfs::v4::op::commit::{self, Commit};
-use zgate_nfs::v4::op::write::Write;
-use zgate_nfs::v4::wire::{StableHow, Stateid, Status};
+use zgate_test_harness::nfs::{Ops, every_minor};
+use zgate_nfs_wire::v4::op::Commit;
+use zgate_nfs_wire::v4::op::commit;
+use zgate_nfs_wire::v4::op::Write;
+use zgate_nfs_wire::v4::{StableHow, Stateid, Status};
 
 #[test]
 fn the_verifier_is_that_of_write() {
@@ -26,7 +27,7 @@ fn errors() {
         s.c.check("beyond the file", commit(1 << 40, 10)(Ops::new().at(&s.file)), Status::Ok);
         s.c.check("a pseudo directory", commit(0, 0)(Ops::new().root()), Status::Isdir);
         let secret = s.c.file(&s.root, "secret", b"x");
-        s.c.setattr(&secret, Stateid::ANONYMOUS, crate::rig::mode(0)).unwrap();
+        s.c.setattr(&secret, Stateid::ANONYMOUS, zgate_test_harness::nfs::mode(0)).unwrap();
         s.c.as_user(1000, || {
             s.c.check("neither read nor write", commit(0, 0)(Ops::new().at(&secret)), Status::Access);
         });

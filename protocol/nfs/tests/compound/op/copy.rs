@@ -1,14 +1,19 @@
 //! COPY, COPY_NOTIFY, CLONE, OFFLOAD_CANCEL and OFFLOAD_STATUS
 //! (RFC 7862 §15.2, §15.3, §15.8, §15.9, §15.13).
 
-use crate::rig::{Heard, Ops, Rig, Scene, Wish, each};
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::clone::{self, Clone as CloneOp};
-use zgate_nfs::v4::op::copy::{self, Copy, NetLocation};
-use zgate_nfs::v4::op::copy_notify::{self, CopyNotify};
-use zgate_nfs::v4::op::offload_cancel::{self, OffloadCancel};
-use zgate_nfs::v4::op::offload_status::{self, OffloadStatus};
-use zgate_nfs::v4::wire::{Stateid, Status};
+use zgate_test_harness::nfs::{Ops, Harness, Fixture, OpenRequest, each};
+use zgate_nfs_wire::v4::callback::CallbackOp;
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::{Clone as CloneOp, clone};
+use zgate_nfs_wire::v4::op::Copy;
+use zgate_nfs_wire::v4::op::copy::{NetLocation, self};
+use zgate_nfs_wire::v4::op::CopyNotify;
+use zgate_nfs_wire::v4::op::copy_notify;
+use zgate_nfs_wire::v4::op::OffloadCancel;
+use zgate_nfs_wire::v4::op::offload_cancel;
+use zgate_nfs_wire::v4::op::OffloadStatus;
+use zgate_nfs_wire::v4::op::offload_status;
+use zgate_nfs_wire::v4::{Stateid, Status};
 use zgate_xdr::Opaque;
 
 // Clone is imported under another name, not to hide the trait.
@@ -73,8 +78,8 @@ fn blocks_are_shared() {
     });
 }
 
-/// What both refuse in the same way.
-fn check_refusals(s: &Scene, what: &str, op: &dyn Fn(Ops, Stateid, Stateid) -> Ops) {
+/// Refusals common to both operations.
+fn check_refusals(s: &Fixture, what: &str, op: &dyn Fn(Ops, Stateid, Stateid) -> Ops) {
     let to = s.c.file(&s.root, "to", b"0123");
     let plain = |ops| op(ops, ANY, ANY);
     s.c.check(what, plain(Ops::new()), Status::Nofilehandle);
@@ -85,13 +90,13 @@ fn check_refusals(s: &Scene, what: &str, op: &dyn Fn(Ops, Stateid, Stateid) -> O
     s.c.check(what, plain(between(&s.file, &s.dir)), Status::Isdir);
     s.c.check(what, plain(between(&s.fifo, &to)), Status::WrongType);
     s.c.check(what, plain(between(&s.file, &s.link)), Status::WrongType);
-    let ro = s.c.lookup(&s.rig.root_of("/dir/ro"), "to").unwrap();
+    let ro = s.c.lookup(&s.harness.root_of("/dir/ro"), "to").unwrap();
     s.c.check(what, plain(between(&s.file, &ro)), Status::Rofs);
-    let second = s.c.file(&s.rig.root_of("/dir/second"), "there", b"");
+    let second = s.c.file(&s.harness.root_of("/dir/second"), "there", b"");
     s.c.check(what, plain(between(&s.file, &second)), Status::Xdev);
     s.c.check(what, op(between(&s.file, &to), Stateid::INVALID, ANY), Status::BadStateid);
     s.c.check(what, op(between(&s.file, &to), ANY, Stateid::INVALID), Status::BadStateid);
-    let reader = s.c.open(&Wish::name(&s.root, "to").access(1)).unwrap();
+    let reader = s.c.open(&OpenRequest::name(&s.root, "to").access(1)).unwrap();
     s.c.check(what, op(between(&s.file, &to), ANY, reader.stateid), Status::Openmode);
     s.c.as_user(1000, || s.c.check(what, plain(between(&s.file, &to)), Status::Access));
 }
@@ -126,8 +131,8 @@ fn refusals() {
     });
 }
 
-/// A large hole: copied in steps of its own.
-fn large(c: &crate::rig::Client) -> (Fh, Fh) {
+/// A large hole: copied in separate steps.
+fn large(c: &zgate_test_harness::nfs::Client) -> (Fh, Fh) {
     let root = c.export();
     let from = c.create_in(&root, "from");
     c.truncate(&from.fh, from.stateid, 100 << 20).unwrap();
@@ -137,11 +142,11 @@ fn large(c: &crate::rig::Client) -> (Fh, Fh) {
 
 #[test]
 fn a_long_copy_goes_on_after_its_answer() {
-    let rig = Rig::new();
-    let c = rig.reachable("c", 2);
-    let maker = rig.client("maker", 2);
+    let harness = Harness::new();
+    let c = harness.reachable("c", 2);
+    let maker = harness.client("maker", 2);
     let (from, to) = large(&maker);
-    let hold = rig.store.faults().hold_next(zgate_memory::FileOp::CopyRange, zgate_memory::When::BeforeEffect);
+    let hold = harness.store.faults().hold_next(zgate_memory::FileOp::CopyRange, zgate_memory::When::BeforeEffect);
     let args = copy::Args { synchronous: false, ..copy_args(0, 0, 0) };
     let res = c.run(between(&from, &to).op::<Copy>(&args)).ok().get::<Copy>();
     assert!(!res.synchronous && res.count == 0);
@@ -152,14 +157,21 @@ fn a_long_copy_goes_on_after_its_answer() {
     };
     assert_eq!(ask().unwrap(), offload_status::Res { count: 0, complete: None });
     hold.release();
-    rig.world.settle();
+    harness.simulation.settle();
     let done = offload_status::Res { count: 100 << 20, complete: Some(Status::Ok) };
     assert_eq!(ask().unwrap(), done);
-    let told = Heard::Offload { fh: to.clone(), stateid, status: Status::Ok, bytes: 100 << 20 };
-    assert_eq!(c.heard(), [told]);
+    let told = CallbackOp::Offload {
+        fh: to.clone(),
+        stateid,
+        status: Status::Ok,
+        bytes: 100 << 20,
+        committed: 0,
+        verifier: res.verifier,
+    };
+    assert_eq!(c.callbacks(), [told]);
     assert_eq!(c.number(&to, 4), 100 << 20);
     let cancel = |stateid| Ops::new().at(&to).op::<OffloadCancel>(&offload_cancel::Args { stateid });
-    let other = rig.client("other", 2);
+    let other = harness.client("other", 2);
     other.check("another client's", cancel(stateid), Status::BadStateid);
     c.check("known until cancelled", cancel(stateid), Status::Ok);
     c.check("forgotten", cancel(stateid), Status::BadStateid);
@@ -168,19 +180,19 @@ fn a_long_copy_goes_on_after_its_answer() {
 
 #[test]
 fn a_cancelled_copy_stops_and_tells_nothing() {
-    let rig = Rig::new();
-    let c = rig.reachable("c", 2);
-    let (from, to) = large(&rig.client("maker", 2));
-    let hold = rig.store.faults().hold_next(zgate_memory::FileOp::CopyRange, zgate_memory::When::BeforeEffect);
+    let harness = Harness::new();
+    let c = harness.reachable("c", 2);
+    let (from, to) = large(&harness.client("maker", 2));
+    let hold = harness.store.faults().hold_next(zgate_memory::FileOp::CopyRange, zgate_memory::When::BeforeEffect);
     let args = copy::Args { synchronous: false, ..copy_args(0, 0, 0) };
     let res = c.run(between(&from, &to).op::<Copy>(&args)).ok().get::<Copy>();
     let stateid = res.callback.unwrap();
     let cancel = Ops::new().at(&to).op::<OffloadCancel>(&offload_cancel::Args { stateid });
     c.check("under way", cancel, Status::Ok);
     hold.release();
-    rig.world.settle();
+    harness.simulation.settle();
     assert!(c.number(&to, 4) < 100 << 20);
-    assert_eq!(c.heard(), []);
+    assert_eq!(c.callbacks(), []);
     for op in [false, true] {
         let ops = if op {
             Ops::new().op::<OffloadStatus>(&offload_status::Args { stateid })

@@ -1,9 +1,10 @@
 //! CREATE (RFC 8881 §18.4).
 
 use super::BAD_NAMES;
-use crate::rig::{Ops, attrs, every_minor, mode, name};
-use zgate_nfs::v4::op::create::{self, Create, Kind};
-use zgate_nfs::v4::wire::{Bitmap, Fattr, Status};
+use zgate_test_harness::nfs::{Ops, attrs, every_minor, mode, name};
+use zgate_nfs_wire::v4::op::Create;
+use zgate_nfs_wire::v4::op::create::{Kind, self};
+use zgate_nfs_wire::v4::{Bitmap, Fattr, Status};
 use zgate_store::file_store::NewNode;
 
 fn make(ops: Ops, text: impl AsRef<[u8]>, node: NewNode, attrs: Fattr) -> Ops {
@@ -29,7 +30,7 @@ fn every_kind_is_made() {
             let ops = make(Ops::new().at(&s.dir), text, node, mode(0o640)).getfh();
             let reply = s.c.run(ops).ok();
             let res = reply.get::<Create>();
-            let fh = reply.get::<zgate_nfs::v4::op::getfh::Getfh>();
+            let fh = reply.get::<zgate_nfs_wire::v4::op::Getfh>();
             assert_eq!(s.c.number(&fh, 1), kind, "{text}");
             assert_eq!((res.change.before, res.change.after), (before, s.c.number(&s.dir, 3)));
             assert_eq!(res.attrs_set, Bitmap::of(&[33]));
@@ -49,7 +50,7 @@ fn names_and_places() {
         s.c.check("a link", dir(Ops::new().at(&s.link), "x"), Status::Notdir);
         s.c.check("exists", dir(Ops::new().at(&s.root), "file"), Status::Exist);
         s.c.check("pseudo", dir(Ops::new().root(), "x"), Status::Rofs);
-        let ro = s.rig.root_of("/dir/ro");
+        let ro = s.harness.root_of("/dir/ro");
         s.c.check("read-only export", dir(Ops::new().at(&ro), "x"), Status::Rofs);
         for (text, status) in BAD_NAMES {
             s.c.check("a bad name", dir(Ops::new().at(&s.root), text), status);

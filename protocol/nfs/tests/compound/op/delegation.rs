@@ -1,11 +1,14 @@
 //! DELEGPURGE, DELEGRETURN, WANT_DELEGATION and GET_DIR_DELEGATION
 //! (RFC 8881 §18.5, §18.6, §18.49, §18.39).
 
-use crate::rig::{Client, Ops, Rig, Wish, every_minor, sessions};
-use zgate_nfs::v4::op::delegpurge::{self, Delegpurge};
-use zgate_nfs::v4::op::delegreturn::{self, Delegreturn};
-use zgate_nfs::v4::op::want_delegation::{GetDirArgs, GetDirDelegation, GetDirRes, WantArgs, WantDelegation};
-use zgate_nfs::v4::wire::{Bitmap, Stateid, Status};
+use zgate_test_harness::nfs::{Client, Ops, Harness, OpenRequest, every_minor, sessions};
+use zgate_nfs_wire::v4::op::Delegpurge;
+use zgate_nfs_wire::v4::op::delegpurge;
+use zgate_nfs_wire::v4::op::Delegreturn;
+use zgate_nfs_wire::v4::op::delegreturn;
+use zgate_nfs_wire::v4::op::{GetDirDelegation, WantDelegation};
+use zgate_nfs_wire::v4::op::want_delegation::{GetDirArgs, GetDirRes, WantArgs};
+use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
 
 fn give_back(ops: Ops, stateid: Stateid) -> Ops {
     ops.op::<Delegreturn>(&delegreturn::Args { stateid })
@@ -14,11 +17,11 @@ fn give_back(ops: Ops, stateid: Stateid) -> Ops {
 #[test]
 fn a_delegation_goes_back_once() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let c: Client = rig.reachable("c", minor);
+        let harness = Harness::new();
+        let c: Client = harness.reachable("c", minor);
         let root = c.export();
-        rig.client("maker", minor).file(&root, "f", b"x");
-        let opened = c.open(&Wish::name(&root, "f").access(1)).unwrap();
+        harness.client("maker", minor).file(&root, "f", b"x");
+        let opened = c.open(&OpenRequest::name(&root, "f").access(1)).unwrap();
         let held = opened.delegation();
         let at = || Ops::new().at(&opened.fh);
         c.check("no handle", give_back(Ops::new(), held), Status::Nofilehandle);

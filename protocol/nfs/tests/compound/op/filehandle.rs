@@ -1,13 +1,13 @@
 //! PUTFH, PUTROOTFH, PUTPUBFH, GETFH, SAVEFH and RESTOREFH
 //! (RFC 8881 §18.8, §18.19-§18.21, §18.27, §18.28).
 
-use crate::rig::{Ops, every_minor};
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::getfh::Getfh;
-use zgate_nfs::v4::op::putpubfh::Putpubfh;
-use zgate_nfs::v4::wire::Status;
+use zgate_test_harness::nfs::{Ops, every_minor};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::Getfh;
+use zgate_nfs_wire::v4::op::Putpubfh;
+use zgate_nfs_wire::v4::Status;
 
-// Putfh, Putrootfh, Savefh and Restorefh are run through `Ops`' short ways.
+// Putfh, Putrootfh, Savefh and Restorefh are sent through the helpers of `Ops`.
 
 #[test]
 fn handles_go_in_and_out() {
@@ -42,11 +42,11 @@ fn errors() {
         longer.0.push(0);
         let status = s.c.run(Ops::new().at(&longer).getattr(&[1])).status;
         assert!(matches!(status, Status::Badhandle | Status::Stale), "{status:?}");
-        let closed = s.rig.root_of("/closed");
+        let closed = s.harness.root_of("/closed");
         s.c.check("an export for others", Ops::new().at(&closed), Status::Stale);
-        let weak = s.rig.root_of("/weak");
+        let weak = s.harness.root_of("/weak");
         s.c.check("the wrong flavour", Ops::new().at(&weak), Status::Wrongsec);
-        let old = s.rig.root_of("/old");
+        let old = s.harness.root_of("/old");
         let expected = if s.c.minor == 0 { Status::Ok } else { Status::Stale };
         s.c.check("another minor version's export", Ops::new().at(&old), expected);
     });

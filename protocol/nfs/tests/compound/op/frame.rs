@@ -1,12 +1,13 @@
-//! The frame of a COMPOUND: which operation is legal where (RFC 8881 §16.2,
-//! §18, RFC 7530 §16, RFC 7862 §15, RFC 8276 §8.1), and arguments cut short.
+//! The header of a COMPOUND, the legal positions of operations (RFC 8881 §16.2,
+//! §18, RFC 7530 §16, RFC 7862 §15, RFC 8276 §8.1), and truncated arguments.
 
-use crate::rig::{Ops, Reply, each, every_minor, sessions};
-use zgate_nfs::v4::wire::{OpNum, Status};
+use zgate_nfs_wire::v4::{OpNum, Status};
 use zgate_rpc::AcceptError;
+use zgate_test_harness::nfs::{Ops, Reply, each, every_minor, sessions};
 use zgate_xdr::{Decode, Decoder};
 
-/// What a number is in a minor version, by the RFCs' tables.
+/// Expected status of an operation number in a minor version, by the RFCs'
+/// tables.
 fn legality(number: u32, minor: u8) -> Status {
     let withdrawn = matches!(number, 20 | 30 | 35 | 36 | 39);
     let highest = [39, 58, 75][usize::from(minor)];
@@ -41,14 +42,14 @@ fn only_the_minor_versions_own_operations_are_legal() {
 
 #[test]
 fn arguments_cut_short_are_bad_xdr() {
-    /// Operations without arguments, and those that never look at them.
+    /// Operations without arguments, and those that never decode them.
     const NO_ARGUMENTS: [u32; 13] = [10, 16, 23, 24, 27, 31, 32, 47, 48, 49, 51, 64, 65];
     every_minor(|s| {
         for number in 3..=75 {
             if legality(number, s.c.minor) != Status::Ok || NO_ARGUMENTS.contains(&number) {
                 continue;
             }
-            // Alone, or first, in a COMPOUND.
+            // Operations that must be alone, or first, in a COMPOUND.
             let lonely = matches!(number, 41 | 53);
             for len in 0..3 {
                 let ops = Ops::new().raw(number, &vec![0; len]);
@@ -72,9 +73,7 @@ fn outside_a_session_only_few_operations_run() {
                 _ => assert_eq!(status, Status::OpNotInSession, "{number}"),
             }
         }
-        let two = Ops::new()
-            .op::<zgate_nfs::v4::op::exchange_id::ExchangeId>(&s.c.exchange_args())
-            .root();
+        let two = Ops::new().op::<zgate_nfs_wire::v4::op::ExchangeId>(&s.c.exchange_args()).root();
         assert_eq!(s.c.bare(two).status, Status::NotOnlyOp);
         s.c.check("SEQUENCE twice", Ops::new().raw(53, &[0; 32]), Status::SequencePos);
         s.c.check("BIND_CONN_TO_SESSION inside", Ops::new().raw(41, &[0; 24]), Status::NotOnlyOp);

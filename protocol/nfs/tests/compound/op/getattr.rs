@@ -1,10 +1,10 @@
 //! GETATTR (RFC 8881 §18.7).
 
-use crate::rig::{Ops, every_minor};
-use zgate_nfs::v4::attrs::number::{MAXREAD, MAXWRITE};
+use zgate_test_harness::nfs::{Ops, every_minor};
+use zgate_nfs_wire::v4::attr::{MAXREAD, MAXWRITE};
 use zgate_nfs::v4::attrs::table::{ATTRS, Use};
-use zgate_nfs::v4::op::getattr::Getattr;
-use zgate_nfs::v4::wire::{Bitmap, Status};
+use zgate_nfs_wire::v4::op::Getattr;
+use zgate_nfs_wire::v4::{Bitmap, Status};
 use zgate_xdr::{Decode, Decoder};
 
 #[test]
@@ -64,8 +64,9 @@ fn errors_and_unknown_attributes() {
     });
 }
 
-/// Clients make wsize of it. A power of two, like a record of ZFS: WRITEs of this
-/// size at multiples of it are whole records, or whole parts of longer ones.
+/// Clients derive wsize from it. A power of two, like a record of ZFS: WRITEs
+/// of this size at multiples of it are whole records, or whole parts of longer
+/// ones.
 #[test]
 fn transfers_are_as_long_as_the_export_takes_them() {
     every_minor(|s| {

@@ -2,9 +2,10 @@
 //! Getdevicelist, Layoutcommit, Layoutget, Layoutreturn, Layouterror,
 //! Layoutstats (RFC 8881 §18.40-§18.44, RFC 7862 §15.6, §15.7).
 
-use crate::rig::{Ops, sessions};
-use zgate_nfs::v4::op::layout::{GetArgs, Layoutget};
-use zgate_nfs::v4::wire::{Stateid, Status};
+use zgate_test_harness::nfs::{Ops, sessions};
+use zgate_nfs_wire::v4::op::Layoutget;
+use zgate_nfs_wire::v4::op::layout::GetArgs;
+use zgate_nfs_wire::v4::{Stateid, Status};
 
 #[test]
 fn layoutget_says_there_are_none() {

@@ -1,9 +1,9 @@
 //! LINK (RFC 8881 §18.9).
 
 use super::BAD_NAMES;
-use crate::rig::{Ops, every_minor};
-use zgate_nfs::v4::op::link::Link;
-use zgate_nfs::v4::wire::Status;
+use zgate_test_harness::nfs::{Ops, every_minor};
+use zgate_nfs_wire::v4::op::Link;
+use zgate_nfs_wire::v4::Status;
 
 #[test]
 fn a_file_gets_a_second_name() {
@@ -35,9 +35,9 @@ fn errors() {
         for (text, status) in BAD_NAMES {
             s.c.check("a bad name", from(&s.file).at(&s.dir).link(text), status);
         }
-        let second = s.rig.root_of("/dir/second");
+        let second = s.harness.root_of("/dir/second");
         s.c.check("across exports", from(&s.file).at(&second).link("x"), Status::Xdev);
-        let ro = s.rig.root_of("/dir/ro");
+        let ro = s.harness.root_of("/dir/ro");
         s.c.check("read-only", from(&s.file).at(&ro).link("x"), Status::Rofs);
         s.c.check("pseudo target", from(&s.file).root().link("x"), Status::Rofs);
         s.c.check("pseudo source", Ops::new().root().save().at(&s.dir).link("x"), Status::Isdir);

@@ -1,12 +1,16 @@
 //! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881 §18.10-§18.12,
 //! RFC 7530 §16.37).
 
-use crate::rig::{Ops, Scene, Wish, each, every_minor};
-use zgate_nfs::v4::op::lock::{self, Denied, Lock, Locker};
-use zgate_nfs::v4::op::lockt::{self, Lockt};
-use zgate_nfs::v4::op::locku::{self, Locku};
-use zgate_nfs::v4::op::release_lockowner::{self, ReleaseLockowner};
-use zgate_nfs::v4::wire::{LockType, Stateid, Status};
+use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, each, every_minor};
+use zgate_nfs_wire::v4::op::Lock;
+use zgate_nfs_wire::v4::op::lock::{Denied, Locker, self};
+use zgate_nfs_wire::v4::op::Lockt;
+use zgate_nfs_wire::v4::op::lockt;
+use zgate_nfs_wire::v4::op::Locku;
+use zgate_nfs_wire::v4::op::locku;
+use zgate_nfs_wire::v4::op::ReleaseLockowner;
+use zgate_nfs_wire::v4::op::release_lockowner;
+use zgate_nfs_wire::v4::{LockType, Stateid, Status};
 
 const ALL: u64 = u64::MAX;
 
@@ -74,11 +78,11 @@ fn kinds_of_objects_and_opens() {
         s.check_regular_only("LOCK", lock);
         s.c.check("pseudo", lock(Ops::new().root()), Status::Isdir);
         s.c.check("no such type", Ops::new().at(&s.file).raw(13, &[0; 40]), Status::Badxdr);
-        let wish = Wish::name(&s.root, "file").owner("reader").access(1);
+        let wish = OpenRequest::name(&s.root, "file").owner("reader").access(1);
         let reader = s.c.open(&wish).unwrap();
         let refused = s.c.lock(&reader, "a", LockType::Write, (0, 1));
         assert_eq!(refused.unwrap_err(), Status::Openmode);
-        let wish = Wish::name(&s.root, "file").owner("writer").access(2);
+        let wish = OpenRequest::name(&s.root, "file").owner("writer").access(2);
         let writer = s.c.open(&wish).unwrap();
         let refused = s.c.lock(&writer, "a", LockType::Read, (0, 1));
         assert_eq!(refused.unwrap_err(), Status::Openmode);
@@ -86,13 +90,13 @@ fn kinds_of_objects_and_opens() {
     });
 }
 
-fn more(s: &Scene, stateid: Stateid) -> Ops {
+fn more(s: &Fixture, stateid: Stateid) -> Ops {
     let locker = Locker::Existing { stateid, seqid: s.c.seqid("a") };
     let args = lock::Args { kind: LockType::Read, reclaim: false, offset: 0, length: 1, locker };
     Ops::new().at(&s.file).op::<Lock>(&args)
 }
 
-fn unlock(s: &Scene, stateid: Stateid) -> Ops {
+fn unlock(s: &Fixture, stateid: Stateid) -> Ops {
     let seqid = s.c.seqid("a");
     let args = locku::Args { kind: LockType::Read, seqid, stateid, offset: 0, length: 1 };
     Ops::new().at(&s.file).op::<Locku>(&args)
@@ -110,19 +114,19 @@ fn stateids_that_do_not_lock() {
             let ahead = Stateid { seqid: held.stateid.seqid + 1, ..held.stateid };
             s.c.check("a version to come", op(s, ahead), Status::BadStateid);
         }
-        // An open's stateid unlocks nothing; minor version 0 judges the
-        // number of the open's owner first.
+        // An open's stateid cannot unlock; minor version 0 first checks the
+        // sequence number of the open owner.
         if s.c.minor > 0 {
             s.c.check("an open's", unlock(s, opened.stateid), Status::BadStateid);
             s.c.check("an open's", more(s, opened.stateid), Status::BadStateid);
         }
         let new = |stateid| {
-            let fake = crate::rig::Opened { stateid, ..opened.clone() };
+            let fake = zgate_test_harness::nfs::Opened { stateid, ..opened.clone() };
             let args = s.c.lock_args(&fake, "fresh", LockType::Read, (5, 1));
             Ops::new().at(&s.file).op::<Lock>(&args)
         };
         s.c.check("first lock by nothing", new(Stateid::ANONYMOUS), Status::BadStateid);
-        let inner = s.c.open(&Wish::name(&s.dir, "inner").owner("i")).unwrap();
+        let inner = s.c.open(&OpenRequest::name(&s.dir, "inner").owner("i")).unwrap();
         let args = s.c.lock_args(&inner, "fresh", LockType::Read, (5, 1));
         let ops = Ops::new().at(&s.file).op::<Lock>(&args);
         s.c.check("another file's open", ops, Status::BadStateid);

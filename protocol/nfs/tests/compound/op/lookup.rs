@@ -1,10 +1,10 @@
 //! LOOKUP and LOOKUPP (RFC 8881 §18.13, §18.14).
 
 use super::BAD_NAMES;
-use crate::rig::{Ops, every_minor, mode};
-use zgate_nfs::v4::op::getfh::Getfh;
-use zgate_nfs::v4::op::lookupp::Lookupp;
-use zgate_nfs::v4::wire::{Stateid, Status};
+use zgate_test_harness::nfs::{Ops, every_minor, mode};
+use zgate_nfs_wire::v4::op::Getfh;
+use zgate_nfs_wire::v4::op::Lookupp;
+use zgate_nfs_wire::v4::{Stateid, Status};
 
 // Lookup is run through `Ops::lookup`.
 

@@ -1,14 +1,14 @@
-//! One file per operation or small family: what it does, and every error the
-//! RFCs list for it that this server can come to.
+//! One file per operation or small family: its behaviour, and every error of
+//! the RFCs that this server can return for it.
 
 use zgate_nfs::v4::op::table::ROWS;
-use zgate_nfs::v4::wire::OpNum;
-use zgate_nfs::v4::wire::Status;
+use zgate_nfs_wire::v4::OpNum;
+use zgate_nfs_wire::v4::Status;
 
 macro_rules! families {
     ($($file:ident: $($op:ident)+;)*) => {
         $(mod $file;)*
-        /// Which file proves which operation.
+        /// Test file of each operation.
         const FAMILIES: &[(&str, &str, &[OpNum])] = &[
             $((stringify!($file), include_str!(concat!(stringify!($file), ".rs")), &[$(OpNum::$op),+])),*
         ];
@@ -48,7 +48,7 @@ families! {
 mod frame;
 mod pseudo;
 
-/// Names no directory takes, and what each gets (RFC 8881 §14.5).
+/// Invalid names, each with its expected status (RFC 8881 §14.5).
 const BAD_NAMES: [(&[u8], Status); 7] = [
     (b"", Status::Inval),
     (b".", Status::Badname),

@@ -2,21 +2,24 @@
 //! RFC 7530 §16.16-§16.19).
 
 use super::BAD_NAMES;
-use crate::rig::{Ops, Scene, Wish, attrs, each, every_minor, mode, name, sessions};
-use zgate_nfs::v4::op::open::{self, Claim, How, Open};
-use zgate_nfs::v4::op::open_confirm::{self, OpenConfirm};
-use zgate_nfs::v4::op::open_downgrade::{self, OpenDowngrade};
-use zgate_nfs::v4::op::openattr::Openattr;
-use zgate_nfs::v4::wire::{Bitmap, Stateid, Status};
+use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, attrs, each, every_minor, mode, name, sessions};
+use zgate_nfs_wire::v4::op::Open;
+use zgate_nfs_wire::v4::op::open::{Claim, How, self};
+use zgate_nfs_wire::v4::op::OpenConfirm;
+use zgate_nfs_wire::v4::op::open_confirm;
+use zgate_nfs_wire::v4::op::OpenDowngrade;
+use zgate_nfs_wire::v4::op::open_downgrade;
+use zgate_nfs_wire::v4::op::Openattr;
+use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
 
-fn refused(s: &Scene, wish: Wish) -> Status {
+fn refused(s: &Fixture, wish: OpenRequest) -> Status {
     s.c.open(&wish).unwrap_err()
 }
 
 #[test]
 fn creation_modes() {
     every_minor(|s| {
-        let wish = |text: &str, how| Wish::name(&s.dir, text).how(how);
+        let wish = |text: &str, how| OpenRequest::name(&s.dir, text).how(how);
         let before = s.c.number(&s.dir, 3);
         let made = s.c.open(&wish("u", How::Unchecked(mode(0o640)))).unwrap();
         assert_eq!((made.change.before, made.change.after), (before, s.c.number(&s.dir, 3)));
@@ -38,7 +41,7 @@ fn creation_modes() {
         assert_eq!(refused(s, wish("e", How::Exclusive([2; 8]))), Status::Exist);
     });
     sessions(|s| {
-        let wish = |how| Wish::name(&s.dir, "x").how(how);
+        let wish = |how| OpenRequest::name(&s.dir, "x").how(how);
         let how = How::ExclusiveWithAttrs([1; 8], mode(0o604));
         let made = s.c.open(&wish(how.clone())).unwrap();
         assert!(made.attrs_set.contains(33));
@@ -48,19 +51,19 @@ fn creation_modes() {
         assert_eq!(refused(s, wish(other)), Status::Exist);
         let times = attrs(&[54], |e| e.u32(0));
         let with_times = How::ExclusiveWithAttrs([3; 8], times);
-        let status = refused(s, Wish::name(&s.dir, "y").how(with_times));
+        let status = refused(s, OpenRequest::name(&s.dir, "y").how(with_times));
         assert!(matches!(status, Status::Attrnotsupp | Status::Inval), "{status:?}");
     });
     each([0], |s| {
         let how = How::ExclusiveWithAttrs([1; 8], mode(0o604));
-        assert_eq!(refused(s, Wish::name(&s.dir, "x").how(how)), Status::Badxdr);
+        assert_eq!(refused(s, OpenRequest::name(&s.dir, "x").how(how)), Status::Badxdr);
     });
 }
 
 #[test]
 fn names_and_kinds() {
     every_minor(|s| {
-        let wish = |text: &str| Wish::name(&s.root, text);
+        let wish = |text: &str| OpenRequest::name(&s.root, text);
         let args = s.c.open_args(&wish("file"));
         s.c.check("no handle", Ops::new().op::<Open>(&args), Status::Nofilehandle);
         assert_eq!(refused(s, wish("nothing")), Status::Noent);
@@ -68,10 +71,10 @@ fn names_and_kinds() {
         assert_eq!(refused(s, wish("link")), Status::Symlink);
         let special = if s.c.minor == 0 { Status::Symlink } else { Status::WrongType };
         assert_eq!(refused(s, wish("fifo")), special);
-        assert_eq!(refused(s, Wish::name(&s.file, "x")), Status::Notdir);
+        assert_eq!(refused(s, OpenRequest::name(&s.file, "x")), Status::Notdir);
         let through = if s.c.minor == 0 { Status::Notdir } else { Status::Symlink };
-        assert_eq!(refused(s, Wish::name(&s.link, "x")), through);
-        assert_eq!(refused(s, Wish::name(&s.stale, "x")), Status::Stale);
+        assert_eq!(refused(s, OpenRequest::name(&s.link, "x")), through);
+        assert_eq!(refused(s, OpenRequest::name(&s.stale, "x")), Status::Stale);
         for (text, status) in BAD_NAMES {
             let bad = wish("").claim(Claim::Null(name(text)));
             assert_eq!(refused(s, bad.clone()), status);
@@ -94,18 +97,18 @@ fn names_and_kinds() {
 fn exports_and_rights() {
     every_minor(|s| {
         let new = How::Unchecked(mode(0o600));
-        let pseudo = s.c.run(Ops::new().root().getfh()).ok().get::<zgate_nfs::v4::op::getfh::Getfh>();
-        assert_eq!(refused(s, Wish::name(&pseudo, "export")), Status::Isdir);
-        assert_eq!(refused(s, Wish::name(&pseudo, "x")), Status::Noent);
-        assert_eq!(refused(s, Wish::name(&pseudo, "x").how(new.clone())), Status::Rofs);
-        let ro = s.rig.root_of("/dir/ro");
-        assert_eq!(refused(s, Wish::name(&ro, "file")), Status::Rofs);
-        assert_eq!(refused(s, Wish::name(&ro, "x").how(new.clone())), Status::Rofs);
-        assert!(s.c.open(&Wish::name(&ro, "file").access(1).owner("ro")).is_ok());
+        let pseudo = s.c.run(Ops::new().root().getfh()).ok().get::<zgate_nfs_wire::v4::op::Getfh>();
+        assert_eq!(refused(s, OpenRequest::name(&pseudo, "export")), Status::Isdir);
+        assert_eq!(refused(s, OpenRequest::name(&pseudo, "x")), Status::Noent);
+        assert_eq!(refused(s, OpenRequest::name(&pseudo, "x").how(new.clone())), Status::Rofs);
+        let ro = s.harness.root_of("/dir/ro");
+        assert_eq!(refused(s, OpenRequest::name(&ro, "file")), Status::Rofs);
+        assert_eq!(refused(s, OpenRequest::name(&ro, "x").how(new.clone())), Status::Rofs);
+        assert!(s.c.open(&OpenRequest::name(&ro, "file").access(1).owner("ro")).is_ok());
         s.c.as_user(1000, || {
-            assert_eq!(refused(s, Wish::name(&s.root, "file")), Status::Access);
-            assert_eq!(refused(s, Wish::name(&s.dir, "x").how(new.clone())), Status::Access);
-            assert!(s.c.open(&Wish::name(&s.root, "file").access(1).owner("u")).is_ok());
+            assert_eq!(refused(s, OpenRequest::name(&s.root, "file")), Status::Access);
+            assert_eq!(refused(s, OpenRequest::name(&s.dir, "x").how(new.clone())), Status::Access);
+            assert!(s.c.open(&OpenRequest::name(&s.root, "file").access(1).owner("u")).is_ok());
         });
     });
 }
@@ -113,7 +116,7 @@ fn exports_and_rights() {
 #[test]
 fn share_bits_and_reservations() {
     every_minor(|s| {
-        let wish = |access, deny| Wish::name(&s.root, "file").access(access).deny(deny);
+        let wish = |access, deny| OpenRequest::name(&s.root, "file").access(access).deny(deny);
         for (access, deny) in [(0, 0), (4, 0), (1, 4), (0x8000_0001, 0)] {
             assert_eq!(refused(s, wish(access, deny)), Status::Inval, "{access:x} {deny}");
         }
@@ -134,8 +137,8 @@ fn share_bits_and_reservations() {
 #[test]
 fn claims() {
     sessions(|s| {
-        let by_handle = Wish::name(&s.root, "").claim(Claim::Fh);
-        let at = |fh: &zgate_nfs::namespace::Fh| Wish { fh: fh.clone(), ..by_handle.clone() };
+        let by_handle = OpenRequest::name(&s.root, "").claim(Claim::Fh);
+        let at = |fh: &zgate_nfs_wire::v4::Fh| OpenRequest { fh: fh.clone(), ..by_handle.clone() };
         let opened = s.c.open(&at(&s.file)).unwrap();
         assert_eq!(opened.fh, s.file);
         assert_eq!(refused(s, at(&s.dir)), Status::Isdir);
@@ -152,10 +155,10 @@ fn claims() {
         }
     });
     every_minor(|s| {
-        let wish = |claim| Wish::name(&s.root, "").claim(claim);
+        let wish = |claim| OpenRequest::name(&s.root, "").claim(claim);
         let previous = wish(Claim::DelegatePrevious(name("file")));
         assert_eq!(refused(s, previous), Status::Notsupp);
-        let reclaim = Wish { fh: s.file.clone(), ..wish(Claim::Previous(0)) };
+        let reclaim = OpenRequest { fh: s.file.clone(), ..wish(Claim::Previous(0)) };
         assert_eq!(refused(s, reclaim), Status::NoGrace);
         let current = wish(Claim::DelegateCurrent(Stateid::ANONYMOUS, name("file")));
         assert_eq!(refused(s, current), Status::BadStateid);
@@ -166,7 +169,7 @@ fn claims() {
 #[test]
 fn flags_of_the_minor_versions() {
     every_minor(|s| {
-        let args = s.c.open_args(&Wish::name(&s.root, "file").owner("fresh"));
+        let args = s.c.open_args(&OpenRequest::name(&s.root, "file").owner("fresh"));
         let reply = s.c.run(Ops::new().at(&s.root).op::<Open>(&args).getfh()).ok();
         let flags = reply.get::<Open>().flags;
         assert_ne!(flags & open::RESULT_LOCKTYPE_POSIX, 0);
@@ -175,14 +178,14 @@ fn flags_of_the_minor_versions() {
     });
 }
 
-fn confirm(s: &Scene, stateid: Stateid, seqid: u32) -> Ops {
+fn confirm(s: &Fixture, stateid: Stateid, seqid: u32) -> Ops {
     Ops::new().at(&s.file).op::<OpenConfirm>(&open_confirm::Args { stateid, seqid })
 }
 
 #[test]
 fn minor_zero_confirms_new_owners() {
     each([0], |s| {
-        let args = s.c.open_args(&Wish::name(&s.root, "file").owner("new"));
+        let args = s.c.open_args(&OpenRequest::name(&s.root, "file").owner("new"));
         let open = |args: &open::Args| Ops::new().at(&s.root).op::<Open>(args);
         let first = s.c.run(open(&args)).ok();
         assert_eq!(s.c.run(open(&args)).ok().raw, first.raw, "a repeated OPEN");
@@ -207,7 +210,7 @@ fn minor_zero_confirms_new_owners() {
 #[test]
 fn an_unconfirmed_owner_starts_over() {
     each([0], |s| {
-        let args = s.c.open_args(&Wish::name(&s.root, "file").owner("new"));
+        let args = s.c.open_args(&OpenRequest::name(&s.root, "file").owner("new"));
         let open = |seqid| {
             let args = open::Args { seqid, ..args.clone() };
             s.c.run(Ops::new().at(&s.root).op::<Open>(&args)).ok().get::<Open>()
@@ -224,7 +227,7 @@ fn an_unconfirmed_owner_starts_over() {
 #[test]
 fn downgrades() {
     every_minor(|s| {
-        let wish = |access, deny| Wish::name(&s.root, "file").access(access).deny(deny);
+        let wish = |access, deny| OpenRequest::name(&s.root, "file").access(access).deny(deny);
         let mut opened = s.c.open(&wish(3, 0)).unwrap();
         assert_eq!(s.c.downgrade(&mut opened, 1, 0), Err(Status::Inval), "never opened so");
         s.c.open(&wish(1, 0)).unwrap();

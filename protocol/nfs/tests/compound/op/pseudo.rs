@@ -1,14 +1,20 @@
-//! The pseudo file system: crossing into exports and back, and no way around
-//! (RFC 8881 §7.3, §7.4).
+//! The pseudo file system: crossing into exports and back, without a way around
+//! access rules (RFC 8881 §7.3, §7.4).
 
-use crate::rig::{Ops, Rig, every_minor};
-use zgate_nfs::namespace::{ExportId, Fh, Place};
-use zgate_nfs::v4::op::getfh::Getfh;
-use zgate_nfs::v4::op::lookupp::Lookupp;
-use zgate_nfs::v4::op::readdir::{self, Readdir};
-use zgate_nfs::v4::wire::{Bitmap, Status};
+use zgate_nfs::namespace::{ExportId, Place};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::Getfh;
+use zgate_nfs_wire::v4::op::Lookupp;
+use zgate_nfs_wire::v4::op::Readdir;
+use zgate_nfs_wire::v4::op::readdir;
+use zgate_nfs_wire::v4::{Bitmap, Status};
+use zgate_test_harness::nfs::{Harness, Ops, every_minor};
 
-fn names(c: &crate::rig::Client, ops: Ops, want: &[u32]) -> Result<Vec<String>, Status> {
+fn names(
+    c: &zgate_test_harness::nfs::Client,
+    ops: Ops,
+    want: &[u32],
+) -> Result<Vec<String>, Status> {
     let args = readdir::Args {
         cookie: 0,
         verifier: [0; 8],
@@ -28,11 +34,11 @@ fn exports_hang_where_their_paths_say() {
             0 => &["dir", "export", "old", "weak"],
             _ => &["dir", "export", "weak"],
         };
-        // RDATTR_ERROR: an export of another flavour is listed all the same.
+        // RDATTR_ERROR: an export of another flavour is listed nevertheless.
         assert_eq!(names(&s.c, Ops::new().root(), &[11, 20]).unwrap(), expected);
         assert_eq!(names(&s.c, Ops::new().root().lookup("dir"), &[20]).unwrap(), ["ro", "second"]);
         let fh = s.c.run(Ops::new().root().lookup("dir").lookup("second").getfh()).ok();
-        assert_eq!(fh.get::<Getfh>(), s.rig.root_of("/dir/second"));
+        assert_eq!(fh.get::<Getfh>(), s.harness.root_of("/dir/second"));
     });
 }
 
@@ -42,7 +48,7 @@ fn the_way_up_leads_into_the_pseudo_file_system() {
         let up = |ops: Ops| ops.op::<Lookupp>(&());
         let root = s.c.run(Ops::new().root().getfh()).ok().get::<Getfh>();
         let dir = s.c.run(Ops::new().root().lookup("dir").getfh()).ok().get::<Getfh>();
-        let second = s.rig.root_of("/dir/second");
+        let second = s.harness.root_of("/dir/second");
         let parent = s.c.run(up(Ops::new().at(&second)).getfh()).ok().get::<Getfh>();
         assert_eq!(parent, dir);
         let top = s.c.run(up(up(Ops::new().at(&second))).getfh()).ok().get::<Getfh>();
@@ -59,7 +65,7 @@ fn crossing_is_seen_in_fsid_and_fileid() {
         let pseudo = s.c.run(Ops::new().root().getfh()).ok().get::<Getfh>();
         let fsid = |fh: &Fh| s.c.run(Ops::new().at(fh).getattr(&[8])).ok().raw;
         assert_ne!(fsid(&pseudo), fsid(&s.root));
-        assert_ne!(fsid(&s.root), fsid(&s.rig.root_of("/dir/second")));
+        assert_ne!(fsid(&s.root), fsid(&s.harness.root_of("/dir/second")));
         assert_ne!(s.c.number(&s.root, 55), s.c.number(&s.root, 20), "mounted_on_fileid");
         assert_eq!(s.c.number(&s.file, 55), s.c.number(&s.file, 20));
     });
@@ -93,13 +99,13 @@ fn a_handle_does_not_reach_into_another_export() {
 #[test]
 fn an_export_taken_away_is_stale_until_it_is_back() {
     every_minor(|s| {
-        let rig: &Rig = &s.rig;
+        let harness: &Harness = &s.harness;
         let opened = s.open();
-        rig.reload(|path| path != "/export");
+        harness.reload(|path| path != "/export");
         s.c.check("gone", Ops::new().at(&s.file).getattr(&[1]), Status::Stale);
         s.c.check("gone by name", Ops::new().root().lookup("export"), Status::Noent);
-        rig.reload(|_| true);
-        // What was open is not: its file system may have been unmounted.
+        harness.reload(|_| true);
+        // The open file was closed: its file system may have been unmounted.
         s.c.check("back", Ops::new().at(&s.file).getattr(&[1]), Status::Ok);
         assert_eq!(s.c.write(&s.file, opened.stateid, 0, b"x"), Err(Status::BadStateid));
     });
@@ -118,7 +124,7 @@ fn listings_of_the_pseudo_file_system_notice_a_reload() {
         let cookie = first.entries.last().unwrap().cookie;
         s.c.check("goes on", list(cookie, first.verifier, 4096), Status::Ok);
         s.c.check("another verifier", list(cookie, [9; 8], 4096), Status::NotSame);
-        s.rig.reload(|path| path != "/weak");
+        s.harness.reload(|path| path != "/weak");
         s.c.check("reloaded", list(cookie, first.verifier, 4096), Status::NotSame);
     });
 }

@@ -1,12 +1,15 @@
 //! READ, READ_PLUS, SEEK and IO_ADVISE (RFC 8881 §18.22, RFC 7862 §15.5,
 //! §15.10, §15.11).
 
-use crate::rig::{Ops, Scene, Wish, each, every_minor, mode};
-use zgate_nfs::v4::op::io_advise::{self, IoAdvise};
-use zgate_nfs::v4::op::read::Read;
-use zgate_nfs::v4::op::read_plus::{self, Content, ReadPlus};
-use zgate_nfs::v4::op::seek::{self, Seek};
-use zgate_nfs::v4::wire::{Bitmap, LockType, Stateid, Status};
+use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, each, every_minor, mode};
+use zgate_nfs_wire::v4::op::IoAdvise;
+use zgate_nfs_wire::v4::op::io_advise;
+use zgate_nfs_wire::v4::op::Read;
+use zgate_nfs_wire::v4::op::ReadPlus;
+use zgate_nfs_wire::v4::op::read_plus::{Content, self};
+use zgate_nfs_wire::v4::op::Seek;
+use zgate_nfs_wire::v4::op::seek;
+use zgate_nfs_wire::v4::{Bitmap, LockType, Stateid, Status};
 use zgate_store::Payload;
 
 #[test]
@@ -26,9 +29,9 @@ fn every_kind_of_stateid_reads() {
             assert_eq!(s.c.read(&s.file, stateid, u64::MAX, 1), Ok((true, "".into())), "{what}");
             assert_eq!(s.c.read(&s.file, stateid, 0, 0), Ok((false, "".into())), "{what}");
         }
-        let wish = Wish::name(&s.root, "file").owner("writer").access(2);
+        let wish = OpenRequest::name(&s.root, "file").owner("writer").access(2);
         let writer = s.c.open(&wish).unwrap();
-        // Clients read around what they write (RFC 8881 §18.22.3).
+        // Clients read around their writes (RFC 8881 §18.22.3).
         assert!(s.c.read(&s.file, writer.stateid, 0, 3).is_ok());
         if s.c.minor > 0 {
             let newest = Stateid { seqid: 0, ..opened.stateid };
@@ -42,15 +45,15 @@ fn every_kind_of_stateid_reads() {
 fn no_more_than_an_export_transfers_at_once() {
     every_minor(|s| {
         let big = s.c.file(&s.root, "big", &vec![7; 1 << 20]);
-        let opened = s.c.open(&Wish::name(&s.root, "big")).unwrap();
+        let opened = s.c.open(&OpenRequest::name(&s.root, "big")).unwrap();
         s.c.write(&big, opened.stateid, 1 << 20, &[8; 100]).unwrap();
         let (eof, data) = s.c.read(&big, opened.stateid, 0, u32::MAX).unwrap();
         assert!(!eof && data.len() == 1 << 20);
     });
 }
 
-/// What READ and its kin refuse in the same way.
-fn check_refusals(s: &Scene, what: &str, op: &dyn Fn(Ops, Stateid) -> Ops) {
+/// Refusals common to READ and similar operations.
+fn check_refusals(s: &Fixture, what: &str, op: &dyn Fn(Ops, Stateid) -> Ops) {
     s.check_regular_only(what, |ops| op(ops, Stateid::ANONYMOUS));
     s.c.check(what, op(Ops::new().root(), Stateid::ANONYMOUS), Status::Isdir);
     let opened = s.open();
@@ -62,7 +65,7 @@ fn check_refusals(s: &Scene, what: &str, op: &dyn Fn(Ops, Stateid) -> Ops) {
     let ahead = Stateid { seqid: opened.stateid.seqid + 1, ..opened.stateid };
     s.c.check(what, op(at(), ahead), Status::BadStateid);
     s.c.check(what, op(Ops::new().at(&s.inner), opened.stateid), Status::BadStateid);
-    let wish = Wish::name(&s.dir, "inner").owner("denier").deny(1);
+    let wish = OpenRequest::name(&s.dir, "inner").owner("denier").deny(1);
     let denier = s.c.open(&wish).unwrap();
     let inner = || Ops::new().at(&s.inner);
     s.c.check(what, op(inner(), Stateid::ANONYMOUS), Status::Locked);
@@ -79,8 +82,8 @@ fn check_refusals(s: &Scene, what: &str, op: &dyn Fn(Ops, Stateid) -> Ops) {
 fn read_refusals() {
     every_minor(|s| {
         check_refusals(s, "READ", &|ops, stateid| ops.read(stateid, 0, 1));
-        // An old version of an open.
-        let first = s.c.open(&Wish::name(&s.root, "file").access(1)).unwrap();
+        // An old seqid of an open.
+        let first = s.c.open(&OpenRequest::name(&s.root, "file").access(1)).unwrap();
         s.open();
         let old = Stateid { seqid: first.stateid.seqid, ..first.stateid };
         assert_eq!(s.c.read(&s.file, old, 0, 1).unwrap_err(), Status::OldStateid);
@@ -102,7 +105,7 @@ fn another_users_stateid_gives_no_rights() {
     every_minor(|s| {
         let secret = s.c.file(&s.root, "secret", b"x");
         s.c.setattr(&secret, Stateid::ANONYMOUS, mode(0o600)).unwrap();
-        let opened = s.c.open(&Wish::name(&s.root, "secret")).unwrap();
+        let opened = s.c.open(&OpenRequest::name(&s.root, "secret")).unwrap();
         s.c.as_user(1000, || {
             let stolen = s.c.read(&secret, opened.stateid, 0, 1);
             assert_eq!(stolen.unwrap_err(), Status::Access);
@@ -112,7 +115,7 @@ fn another_users_stateid_gives_no_rights() {
 }
 
 /// A file with data at 0..4096 and 8192..8292, size 20000.
-fn holey(s: &Scene) -> crate::rig::Opened {
+fn holey(s: &Fixture) -> zgate_test_harness::nfs::Opened {
     let opened = s.c.create("holey");
     s.c.write(&opened.fh, opened.stateid, 0, &[1; 4096]).unwrap();
     s.c.write(&opened.fh, opened.stateid, 8192, &[2; 100]).unwrap();
@@ -137,7 +140,7 @@ fn read_plus_tells_data_from_holes() {
                         assert_eq!(&expected[from..from + data.len()], &data[..]);
                         (*start, start + data.len() as u64)
                     }
-                    Content::Data(..) => panic!("bytes were asked for"),
+                    Content::Data(..) => panic!("the call requested bytes"),
                     Content::Hole(start, length) => {
                         let range = *start as usize..(start + length) as usize;
                         assert!(expected[range].iter().all(|byte| *byte == 0));
@@ -194,7 +197,7 @@ fn advice_is_taken_or_not() {
         s.c.check("stale", ask(Ops::new().at(&s.stale), &[1]), Status::Stale);
         s.c.check("pseudo", ask(Ops::new().root(), &[1]), Status::Isdir);
     });
-    // A plain READ stays what it is beside the others.
+    // A plain READ is unchanged by the other operations.
     each([2], |s| {
         let both = Ops::new().at(&s.file).read(Stateid::ANONYMOUS, 0, 1);
         assert_eq!(s.c.run(both).ok().get::<Read>().data.len(), 1);

@@ -1,10 +1,11 @@
 //! READDIR (RFC 8881 §18.23).
 
-use crate::rig::{Ops, Scene, every_minor, mode};
+use zgate_test_harness::nfs::{Ops, Fixture, every_minor, mode};
 use std::collections::HashSet;
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::readdir::{self, Readdir, Res};
-use zgate_nfs::v4::wire::{Bitmap, Stateid, Status};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::Readdir;
+use zgate_nfs_wire::v4::op::readdir::{Res, self};
+use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
 
 fn list(fh: &Fh, cookie: u64, verifier: [u8; 8], maxcount: u32, want: &[u32]) -> Ops {
     let want = Bitmap::of(want);
@@ -12,8 +13,8 @@ fn list(fh: &Fh, cookie: u64, verifier: [u8; 8], maxcount: u32, want: &[u32]) ->
     Ops::new().at(fh).op::<Readdir>(&args)
 }
 
-/// The whole directory in pages of `maxcount` bytes.
-fn walk(s: &Scene, fh: &Fh, maxcount: u32, want: &[u32]) -> Vec<Vec<u8>> {
+/// Reads the whole directory in pages of `maxcount` bytes.
+fn walk(s: &Fixture, fh: &Fh, maxcount: u32, want: &[u32]) -> Vec<Vec<u8>> {
     let (mut cookie, mut verifier, mut names) = (0, [0; 8], Vec::new());
     let mut cookies = HashSet::new();
     loop {

@@ -1,8 +1,8 @@
 //! READLINK (RFC 8881 §18.24, RFC 7530 §16.25).
 
-use crate::rig::{Ops, every_minor};
-use zgate_nfs::v4::op::readlink::Readlink;
-use zgate_nfs::v4::wire::Status;
+use zgate_test_harness::nfs::{Ops, every_minor};
+use zgate_nfs_wire::v4::op::Readlink;
+use zgate_nfs_wire::v4::Status;
 
 #[test]
 fn the_target_and_nothing_else() {

@@ -1,10 +1,10 @@
 //! REMOVE (RFC 8881 §18.25).
 
 use super::BAD_NAMES;
-use crate::rig::{Ops, every_minor};
-use zgate_nfs::v4::wire::{Stateid, Status};
+use zgate_test_harness::nfs::{Ops, every_minor};
+use zgate_nfs_wire::v4::{Stateid, Status};
 
-// Remove is run through `Ops::remove`.
+// Remove is sent through `Ops::remove`.
 
 #[test]
 fn names_go_and_open_files_stay() {
@@ -15,7 +15,7 @@ fn names_go_and_open_files_stay() {
         assert_eq!((change.before, change.after), (before, s.c.number(&s.root, 3)));
         assert!(change.after > change.before);
         assert_eq!(s.c.lookup(&s.root, "file"), Err(Status::Noent));
-        // As a local file system would, though OPEN does not promise it.
+        // Like a local file system, although OPEN does not promise it.
         assert_eq!(s.c.write(&s.file, opened.stateid, 0, b"CON"), Ok(3));
         assert_eq!(&s.c.read(&s.file, opened.stateid, 0, 9).unwrap().1[..], b"CONtent");
         s.c.close(&opened).unwrap();
@@ -38,7 +38,7 @@ fn errors() {
         s.c.check("in a link", Ops::new().at(&s.link).remove("x"), Status::Notdir);
         s.c.check("stale", Ops::new().at(&s.stale).remove("x"), Status::Stale);
         s.c.check("pseudo", Ops::new().root().remove("export"), Status::Rofs);
-        let ro = s.rig.root_of("/dir/ro");
+        let ro = s.harness.root_of("/dir/ro");
         s.c.check("read-only export", Ops::new().at(&ro).remove("file"), Status::Rofs);
         for (text, status) in BAD_NAMES {
             s.c.check("a bad name", Ops::new().at(&s.root).remove(text), status);

@@ -1,10 +1,10 @@
 //! RENAME (RFC 8881 §18.26).
 
 use super::BAD_NAMES;
-use crate::rig::{Ops, Scene, every_minor};
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::rename::Rename;
-use zgate_nfs::v4::wire::Status;
+use zgate_test_harness::nfs::{Ops, Fixture, every_minor};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::Rename;
+use zgate_nfs_wire::v4::Status;
 
 fn mv(from: &Fh, old: &str, to: &Fh, new: &str) -> Ops {
     Ops::new().at(from).save().at(to).rename(old, new)
@@ -26,7 +26,7 @@ fn both_directories_change() {
 
 #[test]
 fn what_may_replace_what() {
-    every_minor(|s: &Scene| {
+    every_minor(|s: &Fixture| {
         s.c.file(&s.root, "file2", b"2");
         s.c.mkdir(&s.root, "empty");
         s.c.mkdir(&s.root, "empty2");
@@ -49,7 +49,7 @@ fn two_names_of_one_file_stay() {
         s.c.run(Ops::new().at(&s.file).save().at(&s.root).link("second")).ok();
         let before = s.c.number(&s.root, 3);
         let res = s.c.run(mv(&s.root, "file", &s.root, "second")).ok().get::<Rename>();
-        // RFC 8881 §18.26.3: names of the same file: nothing is done.
+        // RFC 8881 §18.26.3: for two names of the same file nothing is done.
         assert_eq!((res.source.before, res.source.after), (before, before));
         assert!(s.c.lookup(&s.root, "file").is_ok() && s.c.lookup(&s.root, "second").is_ok());
     });
@@ -72,7 +72,7 @@ fn errors() {
             s.c.check("a bad old name", ops().rename(text, "y"), status);
             s.c.check("a bad new name", ops().rename("file", text), status);
         }
-        let (second, ro) = (s.rig.root_of("/dir/second"), s.rig.root_of("/dir/ro"));
+        let (second, ro) = (s.harness.root_of("/dir/second"), s.harness.root_of("/dir/ro"));
         s.c.check("across exports", mv(&s.root, "file", &second, "x"), Status::Xdev);
         s.c.check("read-only export", mv(&ro, "file", &ro, "x"), Status::Rofs);
         s.c.check("pseudo", Ops::new().root().save().root().rename("export", "x"), Status::Rofs);

@@ -1,10 +1,11 @@
 //! SECINFO and SECINFO_NO_NAME (RFC 8881 §18.29, §18.45).
 
 use super::BAD_NAMES;
-use crate::rig::{Ops, every_minor, name, sessions};
-use zgate_nfs::v4::op::secinfo::Secinfo;
-use zgate_nfs::v4::op::secinfo_no_name::{SecinfoNoName, Style};
-use zgate_nfs::v4::wire::Status;
+use zgate_test_harness::nfs::{Ops, every_minor, name, sessions};
+use zgate_nfs_wire::v4::op::Secinfo;
+use zgate_nfs_wire::v4::op::SecinfoNoName;
+use zgate_nfs_wire::v4::op::secinfo_no_name::Style;
+use zgate_nfs_wire::v4::Status;
 
 const NONE: u32 = 0;
 const SYS: u32 = 1;
@@ -20,7 +21,7 @@ fn flavours_of_objects_and_exports() {
         assert_eq!(flavors(ask(Ops::new().at(&s.root), "file")), [SYS, NONE]);
         assert_eq!(flavors(ask(Ops::new().root(), "dir")), [SYS, NONE]);
         assert_eq!(flavors(ask(Ops::new().root(), "export")), [SYS, NONE]);
-        // Asked with the wrong flavour: that is what the question is for.
+        // Called with the wrong flavour: this is the purpose of the operation.
         assert_eq!(flavors(ask(Ops::new().root(), "weak")), [NONE]);
         let after = ask(Ops::new().at(&s.root), "file").getfh();
         // RFC 8881 §2.6.3.1.1.8: the current file handle is consumed.

@@ -1,13 +1,14 @@
-//! SEQUENCE (RFC 8881 §18.46, §2.10.6): exactly once.
+//! SEQUENCE (RFC 8881 §18.46, §2.10.6): exactly-once semantics.
 
-use crate::rig::{Ops, Rig, Scene, sessions};
+use zgate_test_harness::nfs::{Ops, Harness, Fixture, sessions};
 use zgate_memory::{FileOp, When};
-use zgate_nfs::v4::op::read::Read;
-use zgate_nfs::v4::op::sequence::{self, Sequence};
-use zgate_nfs::v4::wire::{SessionId, Status};
-use zgate_nfs::v4::wire::{StableHow, Stateid};
+use zgate_nfs_wire::v4::op::Read;
+use zgate_nfs_wire::v4::op::Sequence;
+use zgate_nfs_wire::v4::op::sequence;
+use zgate_nfs_wire::v4::{SessionId, Status};
+use zgate_nfs_wire::v4::{StableHow, Stateid};
 
-fn lone(s: &Scene, slot: u32, sequence: u32) -> Ops {
+fn lone(s: &Fixture, slot: u32, sequence: u32) -> Ops {
     Ops::new().op::<Sequence>(&s.c.sequence_args(slot, sequence))
 }
 
@@ -43,7 +44,7 @@ fn what_was_not_to_be_kept_is_not_repeated() {
         let ops = || Ops::new().at(&s.root).remove("link");
         s.c.run_as(0, next, ops()).ok();
         assert_eq!(s.c.run_as(0, next, ops()).status, Status::RetryUncachedRep);
-        // A lone SEQUENCE is always repeated (RFC 8881 §18.46.3).
+        // A lone SEQUENCE is always cached (RFC 8881 §18.46.3).
         let first = s.c.bare(lone(s, 1, 1)).ok();
         assert_eq!(s.c.bare(lone(s, 1, 1)).ok().raw, first.raw);
     });
@@ -74,7 +75,7 @@ fn numbers_and_slots_out_of_order() {
         assert_eq!(s.c.bare(Ops::new().op::<Sequence>(&high)).status, Status::BadHighSlot);
         let none = sequence::Args { session: SessionId([9; 16]), ..s.c.sequence_args(2, 1) };
         assert_eq!(s.c.bare(Ops::new().op::<Sequence>(&none)).status, Status::Badsession);
-        // None of these moved the slot.
+        // None of these advanced the slot.
         s.c.check("the next one", Ops::new().root(), Status::Ok);
     });
 }
@@ -84,15 +85,15 @@ fn a_retry_while_the_first_runs_waits() {
     sessions(|s| {
         s.c.cache.set(true);
         let next = s.c.slots.borrow()[0] + 1;
-        let hold = s.rig.store.faults().hold_next(FileOp::Remove, When::AfterEffect);
+        let hold = s.harness.store.faults().hold_next(FileOp::Remove, When::AfterEffect);
         let ops = || Ops::new().at(&s.root).remove("link");
         let pending = s.c.begin(0, next, ops());
-        s.rig.world.settle();
+        s.harness.simulation.settle();
         assert!(pending.borrow().is_none());
         assert_eq!(s.c.run_as(0, next, ops()).status, Status::Delay);
         assert_eq!(s.c.run_as(0, next + 1, ops()).status, Status::Delay);
         hold.release();
-        s.rig.world.settle();
+        s.harness.simulation.settle();
         let first = pending.borrow_mut().take().unwrap();
         assert_eq!(s.c.run_as(0, next, ops()).ok().raw, first);
     });
@@ -101,8 +102,8 @@ fn a_retry_while_the_first_runs_waits() {
 #[test]
 fn limits_of_the_session() {
     sessions(|s| {
-        let rig: &std::rc::Rc<Rig> = &s.rig;
-        let small = rig.stranger("small", s.c.minor);
+        let harness: &std::rc::Rc<Harness> = &s.harness;
+        let small = harness.stranger("small", s.c.minor);
         let made = small.exchange_id().unwrap();
         let mut args = small.session_args(made.sequenceid, false);
         args.fore.max_request_bytes = 600;
@@ -116,7 +117,7 @@ fn limits_of_the_session() {
         let big = Ops::new().at(&s.file).write(Stateid::ANONYMOUS, 0, &[1; 700], StableHow::Unstable);
         small.check("a big request", big, Status::ReqTooBig);
         let content = s.c.file(&s.root, "kilobyte", &[5; 1024]);
-        // READ shortens itself rather than failing.
+        // READ returns less data instead of failing.
         let read = small.run(Ops::new().at(&content).read(Stateid::ANONYMOUS, 0, 1024)).ok();
         assert!(read.raw.len() <= 700 && read.get::<Read>().data.len() > 300);
         let all: Vec<u32> = (0..56).filter(|bit| ![48, 54].contains(bit)).collect();

@@ -2,17 +2,25 @@
 //! BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, RECLAIM_COMPLETE and SET_SSV
 //! (RFC 8881 §18.33-§18.37, §18.47, §18.50, §18.51).
 
-use crate::rig::{Client, LEASE, Ops, Rig, sessions};
+use zgate_test_harness::nfs::{Client, LEASE, Ops, Harness, sessions};
 use std::net::{IpAddr, Ipv4Addr};
-use zgate_nfs::v4::op::backchannel_ctl::{self, BackchannelCtl};
-use zgate_nfs::v4::op::bind_conn_to_session::{self, BindConnToSession, Direction};
-use zgate_nfs::v4::op::create_session::{self, CallbackSecurity, CreateSession};
-use zgate_nfs::v4::op::destroy_clientid::{self, DestroyClientid};
-use zgate_nfs::v4::op::destroy_session::{self, DestroySession};
-use zgate_nfs::v4::op::exchange_id::{self, CONFIRMED, ExchangeId, UPDATE};
-use zgate_nfs::v4::op::reclaim_complete::{self, ReclaimComplete};
-use zgate_nfs::v4::op::want_delegation::{SetSsv, SsvArgs};
-use zgate_nfs::v4::wire::{ClientId, SessionId, Status};
+use zgate_nfs_wire::v4::op::BackchannelCtl;
+use zgate_nfs_wire::v4::op::backchannel_ctl;
+use zgate_nfs_wire::v4::op::BindConnToSession;
+use zgate_nfs_wire::v4::op::bind_conn_to_session::{Direction, self};
+use zgate_nfs_wire::v4::op::CreateSession;
+use zgate_nfs_wire::v4::op::create_session::{CallbackSecurity, self};
+use zgate_nfs_wire::v4::op::DestroyClientid;
+use zgate_nfs_wire::v4::op::destroy_clientid;
+use zgate_nfs_wire::v4::op::DestroySession;
+use zgate_nfs_wire::v4::op::destroy_session;
+use zgate_nfs_wire::v4::op::ExchangeId;
+use zgate_nfs_wire::v4::op::exchange_id::{CONFIRMED, UPDATE, self};
+use zgate_nfs_wire::v4::op::ReclaimComplete;
+use zgate_nfs_wire::v4::op::reclaim_complete;
+use zgate_nfs_wire::v4::op::SetSsv;
+use zgate_nfs_wire::v4::op::want_delegation::SsvArgs;
+use zgate_nfs_wire::v4::{ClientId, SessionId, Status};
 
 fn destroy(session: SessionId) -> Ops {
     Ops::new().op::<DestroySession>(&destroy_session::Args { session })
@@ -50,10 +58,10 @@ fn exchange_id_keeps_one_record_per_name() {
 fn another_principal_and_a_name_in_use() {
     sessions(|s| {
         s.open();
-        let thief = s.rig.stranger("scene", s.c.minor);
+        let thief = s.harness.stranger("scene", s.c.minor);
         thief.become_user(1000, 1000);
         assert_eq!(thief.exchange_id(), Err(Status::ClidInuse));
-        s.rig.pass_seconds(LEASE + 1);
+        s.harness.pass_seconds(LEASE + 1);
         assert!(thief.exchange_id().is_ok(), "the lease ran out");
     });
 }
@@ -63,7 +71,7 @@ fn a_restarted_client_loses_its_state_when_it_confirms() {
     sessions(|s| {
         let opened = s.open();
         let old = s.c.session.get();
-        let reborn = s.rig.stranger("scene", s.c.minor);
+        let reborn = s.harness.stranger("scene", s.c.minor);
         reborn.verifier.set(2);
         let made = reborn.exchange_id().unwrap();
         assert_eq!(made.flags & CONFIRMED, 0);
@@ -72,7 +80,7 @@ fn a_restarted_client_loses_its_state_when_it_confirms() {
         assert_eq!(s.c.session.get(), old);
         assert_eq!(s.c.run(Ops::new().root()).status, Status::Badsession);
         reborn.reclaim_complete().unwrap();
-        assert!(reborn.open(&crate::rig::Wish::name(&s.root, "file").deny(3)).is_ok());
+        assert!(reborn.open(&zgate_test_harness::nfs::OpenRequest::name(&s.root, "file").deny(3)).is_ok());
     });
 }
 
@@ -93,7 +101,7 @@ fn protection_needs_gss() {
 #[test]
 fn create_session_counts_and_repeats() {
     sessions(|s| {
-        let c = s.rig.stranger("c", s.c.minor);
+        let c = s.harness.stranger("c", s.c.minor);
         let made = c.exchange_id().unwrap();
         let args = c.session_args(made.sequenceid, false);
         let ops = |args: &create_session::Args| Ops::new().op::<CreateSession>(args);
@@ -115,7 +123,7 @@ fn create_session_counts_and_repeats() {
 #[test]
 fn channels_are_negotiated() {
     sessions(|s| {
-        let c = s.rig.stranger("c", s.c.minor);
+        let c = s.harness.stranger("c", s.c.minor);
         let made = c.exchange_id().unwrap();
         let args = c.session_args(made.sequenceid, true);
         let refused = |change: &dyn Fn(&mut create_session::Args)| {
@@ -149,7 +157,7 @@ fn channels_are_negotiated() {
 #[test]
 fn sessions_and_clients_end() {
     sessions(|s| {
-        let (c, other) = (&s.c, s.rig.client("other", s.c.minor));
+        let (c, other) = (&s.c, s.harness.client("other", s.c.minor));
         assert_eq!(c.bare(destroy(SessionId([1; 16]))).status, Status::Badsession);
         let foreign = c.bare(destroy(other.session.get())).status;
         assert_eq!(foreign, Status::ConnNotBoundToSession);
@@ -166,7 +174,7 @@ fn sessions_and_clients_end() {
         assert_eq!(c.bare(destroy(c.session.get())).status, Status::Ok, "alone");
         assert_eq!(c.bare(destroy_client(c.id.get())).status, Status::Ok);
         assert_eq!(c.bare(destroy_client(c.id.get())).status, Status::StaleClientid);
-        assert_eq!(s.rig.shelf.names(), [b"other".to_vec()]);
+        assert_eq!(s.harness.records.names(), [b"other".to_vec()]);
         other.check("the other stays", Ops::new().root(), Status::Ok);
     });
 }
@@ -216,14 +224,14 @@ fn callbacks_are_addressed_anew() {
 #[test]
 fn reclaims_are_complete_once() {
     sessions(|s| {
-        let rig: &std::rc::Rc<Rig> = &s.rig;
+        let harness: &std::rc::Rc<Harness> = &s.harness;
         let done = |one_fs| Ops::new().op::<ReclaimComplete>(&reclaim_complete::Args { one_fs });
         s.c.check("twice", done(false), Status::CompleteAlready);
         s.c.check("one file system", done(true), Status::Nofilehandle);
-        let c = rig.stranger("c", s.c.minor);
+        let c = harness.stranger("c", s.c.minor);
         c.introduce_for_reclaim(false);
-        // RFC 8881 §18.51.3: nothing is opened before it.
-        let wish = crate::rig::Wish::name(&s.root, "file");
+        // RFC 8881 §18.51.3: no open is allowed before it.
+        let wish = zgate_test_harness::nfs::OpenRequest::name(&s.root, "file");
         assert_eq!(c.open(&wish).unwrap_err(), Status::Grace);
         c.check("once", done(false), Status::Ok);
         assert!(c.open(&wish).is_ok());
@@ -241,26 +249,26 @@ fn ssv_is_not_offered() {
 #[test]
 fn a_shelf_that_does_not_keep_records_makes_clients_wait() {
     sessions(|s| {
-        let c = s.rig.stranger("c", s.c.minor);
+        let c = s.harness.stranger("c", s.c.minor);
         let made = c.exchange_id().unwrap();
-        s.rig.shelf.set_broken(true);
+        s.harness.records.set_broken(true);
         assert_eq!(c.create_session(made.sequenceid, false).unwrap_err(), Status::Delay);
-        s.rig.shelf.set_broken(false);
+        s.harness.records.set_broken(false);
         assert!(c.create_session(made.sequenceid, false).is_ok(), "with the same number");
     });
 }
 
-/// A host of another address.
+/// A host with another address.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 9));
 
 #[test]
 fn nobody_counts_up_to_another_clients_ids() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let mut seen: Vec<Vec<u64>> = vec![Vec::new(); 4];
     let word = |bytes: &[u8]| u64::from_be_bytes(bytes[bytes.len() - 8..].try_into().unwrap());
     for number in 0..64 {
-        let c = rig.client(&format!("c{number}"), 1);
-        let old = rig.stranger(&format!("old{number}"), 0);
+        let c = harness.client(&format!("c{number}"), 1);
+        let old = harness.stranger(&format!("old{number}"), 0);
         let confirm = old.set_clientid(false).unwrap().confirm;
         let stateid = c.create(&format!("f{number}")).stateid;
         let ids = [c.id.get().0, word(&c.session.get().0), word(&confirm), word(&stateid.other)];
@@ -277,7 +285,7 @@ fn nobody_counts_up_to_another_clients_ids() {
 fn a_session_is_used_from_its_clients_hosts_only() {
     sessions(|s| {
         s.open();
-        let thief = s.rig.client("thief", s.c.minor);
+        let thief = s.harness.client("thief", s.c.minor);
         let own = thief.session.get();
         thief.address.set(ELSEWHERE);
         thief.become_user(1000, 1000);
@@ -295,15 +303,15 @@ fn a_session_is_used_from_its_clients_hosts_only() {
         }
         let ended = thief.bare(destroy(s.c.session.get())).status;
         assert_eq!(ended, Status::ConnNotBoundToSession);
-        // A retry of CREATE_SESSION, whose answer tells the session's id, and a
-        // further session.
+        // A retry of CREATE_SESSION, whose answer contains the session's id,
+        // and a further session.
         for sequence in [1, 2] {
             assert_eq!(thief.create_session(sequence, true), Err(Status::ClidInuse));
         }
         assert_eq!(thief.bare(destroy_client(s.c.id.get())).status, Status::StaleClientid);
         s.c.check("the slot is where it was", Ops::new().root(), Status::Ok);
-        // What is the thief's own goes with its new address as soon as the
-        // credential is the one it was introduced with.
+        // The thief's own session can be used from its new address once the
+        // credential is that of its registration.
         thief.session.set(own);
         *thief.slots.borrow_mut() = [1, 0, 0, 0];
         thief.check("another user", Ops::new().root(), Status::ConnNotBoundToSession);
@@ -318,7 +326,7 @@ fn a_session_is_used_from_its_clients_hosts_only() {
 #[test]
 fn a_client_that_introduces_itself_from_two_hosts_acts_from_both() {
     sessions(|s| {
-        let trunk = s.rig.stranger("scene", s.c.minor);
+        let trunk = s.harness.stranger("scene", s.c.minor);
         trunk.address.set(ELSEWHERE);
         let made = trunk.exchange_id().unwrap();
         assert_eq!((made.clientid, made.flags & CONFIRMED), (s.c.id.get(), CONFIRMED));

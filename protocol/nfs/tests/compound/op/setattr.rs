@@ -1,11 +1,12 @@
 //! SETATTR (RFC 8881 §18.30) and ACLs (§6).
 
-use crate::rig::{Ops, Scene, Wish, attrs, each, every_minor, mode};
-use zgate_nfs::namespace::Fh;
+use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, attrs, each, every_minor, mode};
+use zgate_nfs_wire::v4::Fh;
 use zgate_nfs::v4::attrs::acl::Ace;
-use zgate_nfs::v4::op::getattr::Getattr;
-use zgate_nfs::v4::op::setattr::{self, Setattr};
-use zgate_nfs::v4::wire::{Bitmap, Fattr, Stateid, Status};
+use zgate_nfs_wire::v4::op::Getattr;
+use zgate_nfs_wire::v4::op::Setattr;
+use zgate_nfs_wire::v4::op::setattr;
+use zgate_nfs_wire::v4::{Bitmap, Fattr, Stateid, Status};
 use zgate_xdr::{Decoder, Encode};
 
 const ANY: Stateid = Stateid::ANONYMOUS;
@@ -100,7 +101,7 @@ fn places_and_rights() {
         s.c.check("no handle", set(Ops::new(), ANY, mode(0)), Status::Nofilehandle);
         s.c.check("stale", set(Ops::new().at(&s.stale), ANY, mode(0)), Status::Stale);
         s.c.check("pseudo", set(Ops::new().root(), ANY, mode(0)), Status::Rofs);
-        let ro = s.c.lookup(&s.rig.root_of("/dir/ro"), "file").unwrap();
+        let ro = s.c.lookup(&s.harness.root_of("/dir/ro"), "file").unwrap();
         s.c.check("read-only export", set(Ops::new().at(&ro), ANY, mode(0)), Status::Rofs);
         s.c.check("size of a directory", set(Ops::new().at(&s.dir), ANY, size(1)), Status::Isdir);
         s.c.check("size of a link", set(Ops::new().at(&s.link), ANY, size(1)), Status::Inval);
@@ -115,12 +116,12 @@ fn places_and_rights() {
 #[test]
 fn the_stateid_counts_when_the_size_changes() {
     every_minor(|s| {
-        let reader = s.c.open(&Wish::name(&s.root, "file").access(1)).unwrap();
+        let reader = s.c.open(&OpenRequest::name(&s.root, "file").access(1)).unwrap();
         let at = |stateid, fattr| set(Ops::new().at(&s.file), stateid, fattr);
         s.c.check("read only", at(reader.stateid, size(1)), Status::Openmode);
         s.c.check("no size", at(reader.stateid, mode(0o600)), Status::Ok);
         s.c.check("bad", at(Stateid::INVALID, size(1)), Status::BadStateid);
-        let wish = Wish::name(&s.dir, "inner").owner("denier").deny(2);
+        let wish = OpenRequest::name(&s.dir, "inner").owner("denier").deny(2);
         let denier = s.c.open(&wish).unwrap();
         let inner = |stateid| set(Ops::new().at(&s.inner), stateid, size(1));
         s.c.check("denied", inner(ANY), Status::Locked);
@@ -141,7 +142,7 @@ fn acl(aces: &[Ace]) -> Fattr {
     })
 }
 
-fn read_acl(s: &Scene, fh: &Fh) -> Vec<Ace> {
+fn read_acl(s: &Fixture, fh: &Fh) -> Vec<Ace> {
     let reply = s.c.run(Ops::new().at(fh).getattr(&[12])).ok();
     Decoder::new(&reply.get::<Getattr>().values.0).array(100).unwrap()
 }
@@ -180,8 +181,8 @@ fn acls_that_are_none() {
 
 #[test]
 fn the_attributes_set_are_told_with_every_failure() {
-    // RFC 8881 §18.30.2: attrsset follows whatever the status is, also when
-    // SETATTR was refused before it was looked at.
+    // RFC 8881 §18.30.2: attrsset is present with every status, also if SETATTR
+    // was refused before it was run.
     each([0, 1, 2], |s| {
         let reply = s.c.run(Ops::new().at(&s.file).raw(34, &[0; 4]));
         assert_eq!(reply.status, Status::Badxdr);

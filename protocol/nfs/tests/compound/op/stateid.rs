@@ -1,11 +1,13 @@
 //! FREE_STATEID and TEST_STATEID (RFC 8881 §18.38, §18.48).
 
-use crate::rig::{Ops, Scene, sessions};
-use zgate_nfs::v4::op::free_stateid::{self, FreeStateid};
-use zgate_nfs::v4::op::test_stateid::{self, TestStateid};
-use zgate_nfs::v4::wire::{LockType, Stateid, Status};
+use zgate_test_harness::nfs::{Ops, Fixture, sessions};
+use zgate_nfs_wire::v4::op::FreeStateid;
+use zgate_nfs_wire::v4::op::free_stateid;
+use zgate_nfs_wire::v4::op::TestStateid;
+use zgate_nfs_wire::v4::op::test_stateid;
+use zgate_nfs_wire::v4::{LockType, Stateid, Status};
 
-fn test(s: &Scene, stateids: &[Stateid]) -> Vec<Status> {
+fn test(s: &Fixture, stateids: &[Stateid]) -> Vec<Status> {
     let args = test_stateid::Args { stateids: stateids.to_vec() };
     s.c.run(Ops::new().op::<TestStateid>(&args)).ok().get::<TestStateid>().statuses
 }
@@ -19,8 +21,8 @@ fn each_stateid_gets_its_verdict() {
     sessions(|s| {
         let opened = s.open();
         let locked = s.c.lock(&opened, "l", LockType::Read, (0, 1)).unwrap();
-        let other = s.rig.client("other", s.c.minor);
-        let theirs = other.open(&crate::rig::Wish::name(&s.root, "file")).unwrap();
+        let other = s.harness.client("other", s.c.minor);
+        let theirs = other.open(&zgate_test_harness::nfs::OpenRequest::name(&s.root, "file")).unwrap();
         let ahead = Stateid { seqid: opened.stateid.seqid + 1, ..opened.stateid };
         let newest = Stateid { seqid: 0, ..opened.stateid };
         let mut unknown = opened.stateid;
@@ -63,7 +65,7 @@ fn only_what_holds_nothing_is_freed() {
         for special in [Stateid::ANONYMOUS, Stateid::READ_BYPASS, Stateid::INVALID] {
             s.c.check("special", free(special), Status::BadStateid);
         }
-        let other = s.rig.client("other", s.c.minor);
+        let other = s.harness.client("other", s.c.minor);
         other.check("another client's", free(opened.stateid), Status::BadStateid);
         assert!(s.c.lock(&opened, "l", LockType::Read, (0, 1)).is_ok(), "the owner starts anew");
     });

@@ -1,9 +1,9 @@
 //! VERIFY and NVERIFY (RFC 8881 §18.31, §18.15).
 
-use crate::rig::{Ops, attrs, every_minor};
-use zgate_nfs::v4::op::nverify::Nverify;
-use zgate_nfs::v4::op::verify::Verify;
-use zgate_nfs::v4::wire::{Fattr, Status};
+use zgate_test_harness::nfs::{Ops, attrs, every_minor};
+use zgate_nfs_wire::v4::op::Nverify;
+use zgate_nfs_wire::v4::op::Verify;
+use zgate_nfs_wire::v4::{Fattr, Status};
 
 #[test]
 fn equal_and_different() {

@@ -1,13 +1,16 @@
 //! WRITE, ALLOCATE, DEALLOCATE and WRITE_SAME (RFC 8881 §18.32,
 //! RFC 7862 §15.1, §15.4, §15.12).
 
-use crate::rig::{Ops, Scene, Wish, each, every_minor};
+use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, each, every_minor};
 use zgate_memory::FileOp;
-use zgate_nfs::v4::op::allocate::{self, Allocate};
-use zgate_nfs::v4::op::deallocate::{self, Deallocate};
-use zgate_nfs::v4::op::write::Write;
-use zgate_nfs::v4::op::write_same::{self, WriteSame};
-use zgate_nfs::v4::wire::{LockType, StableHow, Stateid, Status};
+use zgate_nfs_wire::v4::op::Allocate;
+use zgate_nfs_wire::v4::op::allocate;
+use zgate_nfs_wire::v4::op::Deallocate;
+use zgate_nfs_wire::v4::op::deallocate;
+use zgate_nfs_wire::v4::op::Write;
+use zgate_nfs_wire::v4::op::WriteSame;
+use zgate_nfs_wire::v4::op::write_same;
+use zgate_nfs_wire::v4::{LockType, StableHow, Stateid, Status};
 use zgate_xdr::Opaque;
 
 #[test]
@@ -33,22 +36,23 @@ fn every_kind_of_stateid_writes_as_stably_as_asked() {
     });
 }
 
-/// A record of ZFS that a client sends whole must not reach it in parts.
+/// A ZFS record that a client sends as a whole must reach the store in one
+/// piece.
 #[test]
 fn a_write_reaches_the_store_in_one_piece() {
     every_minor(|s| {
         let opened = s.open();
         let data: Vec<u8> = (0..1u32 << 20).map(|n| (n / 3) as u8).collect();
-        let before = s.rig.store.faults().calls(FileOp::Write);
+        let before = s.harness.store.faults().calls(FileOp::Write);
         let ops = Ops::new().at(&s.file).write(opened.stateid, 0, &data, StableHow::Unstable);
         assert_eq!(s.c.run(ops).ok().get::<Write>().count, 1 << 20);
-        assert_eq!(s.rig.store.faults().calls(FileOp::Write) - before, 1);
+        assert_eq!(s.harness.store.faults().calls(FileOp::Write) - before, 1);
         assert!(s.c.content(&s.file) == data);
     });
 }
 
-/// What WRITE and its kin refuse in the same way.
-fn check_refusals(s: &Scene, what: &str, op: &dyn Fn(Ops, Stateid, u64) -> Ops) {
+/// Refusals common to WRITE and similar operations.
+fn check_refusals(s: &Fixture, what: &str, op: &dyn Fn(Ops, Stateid, u64) -> Ops) {
     s.c.check(what, op(Ops::new(), Stateid::ANONYMOUS, 0), Status::Nofilehandle);
     s.c.check(what, op(Ops::new().at(&s.stale), Stateid::ANONYMOUS, 0), Status::Stale);
     for (fh, expected) in s.no_files() {
@@ -59,11 +63,11 @@ fn check_refusals(s: &Scene, what: &str, op: &dyn Fn(Ops, Stateid, u64) -> Ops) 
     s.c.check(what, op(at(), Stateid::ANONYMOUS, u64::MAX), Status::Inval);
     s.c.check(what, op(at(), Stateid::ANONYMOUS, i64::MAX as u64), Status::Fbig);
     s.c.check(what, op(at(), Stateid::INVALID, 0), Status::BadStateid);
-    let reader = s.c.open(&Wish::name(&s.root, "file").access(1)).unwrap();
+    let reader = s.c.open(&OpenRequest::name(&s.root, "file").access(1)).unwrap();
     s.c.check(what, op(at(), reader.stateid, 0), Status::Openmode);
     let inner = || Ops::new().at(&s.inner);
     s.c.check(what, op(inner(), reader.stateid, 0), Status::BadStateid);
-    let wish = Wish::name(&s.dir, "inner").owner("denier").deny(2);
+    let wish = OpenRequest::name(&s.dir, "inner").owner("denier").deny(2);
     let denier = s.c.open(&wish).unwrap();
     s.c.check(what, op(inner(), Stateid::ANONYMOUS, 0), Status::Locked);
     s.c.check(what, op(inner(), denier.stateid, 0), Status::Ok);
@@ -71,7 +75,7 @@ fn check_refusals(s: &Scene, what: &str, op: &dyn Fn(Ops, Stateid, u64) -> Ops) 
     s.c.as_user(1000, || {
         s.c.check(what, op(inner(), Stateid::ANONYMOUS, 0), Status::Access);
     });
-    let ro = s.c.lookup(&s.rig.root_of("/dir/ro"), "file").unwrap();
+    let ro = s.c.lookup(&s.harness.root_of("/dir/ro"), "file").unwrap();
     s.c.check(what, op(Ops::new().at(&ro), Stateid::ANONYMOUS, 0), Status::Rofs);
 }
 

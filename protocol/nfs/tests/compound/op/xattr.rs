@@ -1,11 +1,13 @@
 //! GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276 §8.4).
 
-use crate::rig::{Ops, Scene, each, name};
-use zgate_nfs::v4::op::getxattr::Getxattr;
-use zgate_nfs::v4::op::listxattrs::{self, Listxattrs};
-use zgate_nfs::v4::op::removexattr::Removexattr;
-use zgate_nfs::v4::op::setxattr::{self, Option4, Setxattr};
-use zgate_nfs::v4::wire::Status;
+use zgate_test_harness::nfs::{Ops, Fixture, each, name};
+use zgate_nfs_wire::v4::op::Getxattr;
+use zgate_nfs_wire::v4::op::Listxattrs;
+use zgate_nfs_wire::v4::op::listxattrs;
+use zgate_nfs_wire::v4::op::Removexattr;
+use zgate_nfs_wire::v4::op::Setxattr;
+use zgate_nfs_wire::v4::op::setxattr::{Option4, self};
+use zgate_nfs_wire::v4::Status;
 use zgate_xdr::Opaque;
 
 fn set(ops: Ops, option: Option4, text: &[u8], value: &[u8]) -> Ops {
@@ -25,7 +27,7 @@ fn drop_it(ops: Ops, text: &[u8]) -> Ops {
     ops.op::<Removexattr>(&name(text))
 }
 
-fn at(s: &Scene) -> Ops {
+fn at(s: &Fixture) -> Ops {
     Ops::new().at(&s.file)
 }
 
@@ -99,7 +101,7 @@ fn errors() {
         s.c.check("stale", list(Ops::new().at(&s.stale), 0, 99), Status::Stale);
         s.c.check("pseudo", put(Ops::new().root(), b"a"), Status::Rofs);
         s.c.check("pseudo", get(Ops::new().root(), b"a"), Status::Noxattr);
-        let ro = s.c.lookup(&s.rig.root_of("/dir/ro"), "file").unwrap();
+        let ro = s.c.lookup(&s.harness.root_of("/dir/ro"), "file").unwrap();
         s.c.check("read-only", put(Ops::new().at(&ro), b"a"), Status::Rofs);
         s.c.check("read-only", drop_it(Ops::new().at(&ro), b"a"), Status::Rofs);
         let large = set(at(s), Option4::Either, b"a", &[0; (64 << 10) + 1]);

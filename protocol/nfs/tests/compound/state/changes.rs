@@ -1,33 +1,39 @@
-//! Changes that still run on slow storage: nobody is promised meanwhile that
-//! the file stays as it is (RFC 8881 §10.4), whatever became of those who
-//! asked for them.
+//! Changes in progress on slow storage: no delegation is granted in the
+//! meantime (RFC 8881 §10.4), even if the client of the change is removed.
 
 use super::foreign::begin_three;
-use crate::rig::{Client, Ops, Rig, Wish, attrs, mode};
 use bytes::Bytes;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 use zgate_memory::{FileOp, When};
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::allocate::{self, Allocate};
-use zgate_nfs::v4::op::clone::{self, Clone as CloneRange};
-use zgate_nfs::v4::op::copy::{self, Copy as CopyRange};
-use zgate_nfs::v4::op::deallocate::{self, Deallocate};
-use zgate_nfs::v4::op::open::Delegated;
-use zgate_nfs::v4::op::setattr::{self, Setattr};
-use zgate_nfs::v4::op::setxattr::{self, Setxattr};
-use zgate_nfs::v4::op::write::{self, Write};
-use zgate_nfs::v4::wire::{Fattr, StableHow, Stateid, Status};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::Allocate;
+use zgate_nfs_wire::v4::op::Clone as CloneRange;
+use zgate_nfs_wire::v4::op::Copy as CopyRange;
+use zgate_nfs_wire::v4::op::Deallocate;
+use zgate_nfs_wire::v4::op::Setattr;
+use zgate_nfs_wire::v4::op::Setxattr;
+use zgate_nfs_wire::v4::op::Write;
+use zgate_nfs_wire::v4::op::allocate;
+use zgate_nfs_wire::v4::op::clone;
+use zgate_nfs_wire::v4::op::copy;
+use zgate_nfs_wire::v4::op::deallocate;
+use zgate_nfs_wire::v4::op::open::Delegated;
+use zgate_nfs_wire::v4::op::setattr;
+use zgate_nfs_wire::v4::op::setxattr;
+use zgate_nfs_wire::v4::op::write;
+use zgate_nfs_wire::v4::{Fattr, StableHow, Stateid, Status};
+use zgate_test_harness::nfs::{Client, Harness, OpenRequest, Ops, attrs, mode};
 use zgate_xdr::{Decoder, Encoder};
 
 const ANY: Stateid = Stateid::ANONYMOUS;
-/// Longer than any change is taken to be "recent" for.
+/// Longer than any change counts as recent.
 const LONG_SECONDS: u64 = 9;
 
-/// A file with two names, another one, somebody who would like a delegation,
-/// and somebody else.
-struct Scene {
-    rig: Rc<Rig>,
+/// A file with two names, another file, a client that requests a delegation,
+/// and another client.
+struct Fixture {
+    harness: Rc<Harness>,
     reader: Client,
     other: Client,
     root: Fh,
@@ -35,22 +41,23 @@ struct Scene {
     second: Fh,
 }
 
-impl Scene {
+impl Fixture {
     fn new(reader_minor: u8) -> Self {
-        let rig = Rig::new();
-        let (reader, other) = (rig.reachable("reader", reader_minor), rig.client("other", 2));
+        let harness = Harness::new();
+        let (reader, other) =
+            (harness.reachable("reader", reader_minor), harness.client("other", 2));
         let root = reader.export();
         let file = other.file(&root, "f", &[1; 8192]);
         let second = other.file(&root, "g", &[2; 8192]);
         other.run(Ops::new().at(&file).save().at(&root).link("second")).ok();
-        rig.pass_seconds(LONG_SECONDS);
-        Self { rig, reader, other, root, file, second }
+        harness.pass_seconds(LONG_SECONDS);
+        Self { harness, reader, other, root, file, second }
     }
 
-    /// Whether the file is delegated to who opens it for reading.
+    /// Returns whether an open for reading gets a delegation.
     fn delegates(&self) -> bool {
-        // While a change of an open that is gone runs, the file is not even opened.
-        let opened = match self.reader.open(&Wish::name(&self.root, "second").access(1)) {
+        // During a change of a removed open, the file is not even opened.
+        let opened = match self.reader.open(&OpenRequest::name(&self.root, "second").access(1)) {
             Err(Status::Delay) => return false,
             opened => opened.unwrap(),
         };
@@ -62,23 +69,23 @@ impl Scene {
         given
     }
 
-    /// Lets a change that storage holds take long, and then end.
+    /// Runs a change that storage delays, and then completes it.
     fn watch(&self, what: &str, op: FileOp, begin: impl FnOnce(&Self)) {
         assert!(self.delegates(), "{what}: to begin with");
-        let hold = self.rig.store.faults().hold_next(op, When::BeforeEffect);
+        let hold = self.harness.store.faults().hold_next(op, When::BeforeEffect);
         begin(self);
-        self.rig.world.settle();
+        self.harness.simulation.settle();
         assert_eq!(hold.waiting(), 1, "{what} has not come to storage");
-        self.rig.pass_seconds(LONG_SECONDS);
+        self.harness.pass_seconds(LONG_SECONDS);
         assert!(!self.delegates(), "{what} is under way");
         hold.release();
-        self.rig.world.settle();
-        self.rig.pass_seconds(LONG_SECONDS);
+        self.harness.simulation.settle();
+        self.harness.pass_seconds(LONG_SECONDS);
         assert!(self.delegates(), "{what} has ended");
     }
 }
 
-fn between(s: &Scene) -> Ops {
+fn between(s: &Fixture) -> Ops {
     Ops::new().at(&s.second).save().at(&s.file)
 }
 
@@ -87,7 +94,7 @@ fn write_args(stateid: Stateid) -> write::Args {
     write::Args { stateid, offset: 0, stable: StableHow::Unstable, data }
 }
 
-fn set(s: &Scene, attrs: Fattr) -> Ops {
+fn set(s: &Fixture, attrs: Fattr) -> Ops {
     Ops::new().at(&s.file).op::<Setattr>(&setattr::Args { stateid: ANY, attrs })
 }
 
@@ -104,7 +111,7 @@ fn copy_args(synchronous: bool) -> copy::Args {
     }
 }
 
-type Act = fn(&Scene) -> Ops;
+type Act = fn(&Fixture) -> Ops;
 
 const ACTS: [(&str, FileOp, Act); 12] = [
     ("WRITE", FileOp::Write, |s| Ops::new().at(&s.file).op::<Write>(&write_args(ANY))),
@@ -130,7 +137,7 @@ const ACTS: [(&str, FileOp, Act); 12] = [
     ("SETXATTR", FileOp::SetXattr, |s| {
         let args = setxattr::Args {
             option: setxattr::Option4::Either,
-            name: crate::rig::name("x"),
+            name: zgate_test_harness::nfs::name("x"),
             value: Some(zgate_xdr::Opaque(b"v".to_vec())),
         };
         Ops::new().at(&s.file).op::<Setxattr>(&args)
@@ -141,7 +148,7 @@ const ACTS: [(&str, FileOp, Act); 12] = [
 fn nothing_is_delegated_until_a_change_without_an_open_has_ended() {
     for minor in 0..=2 {
         for (what, op, act) in ACTS {
-            let s = Scene::new(minor);
+            let s = Fixture::new(minor);
             s.watch(what, op, |s| drop(s.other.begin(1, 1, act(s))));
         }
     }
@@ -149,36 +156,36 @@ fn nothing_is_delegated_until_a_change_without_an_open_has_ended() {
 
 #[test]
 fn nor_to_who_comes_while_a_name_changes() {
-    let rig = Rig::new();
-    let other = rig.client("other", 2);
+    let harness = Harness::new();
+    let other = harness.client("other", 2);
     let root = other.export();
     let file = other.file(&root, "f", b"x");
     other.run(Ops::new().at(&file).save().at(&root).link("second")).ok();
-    rig.pass_seconds(LONG_SECONDS);
-    let hold = rig.store.faults().hold_next(FileOp::Remove, When::BeforeEffect);
+    harness.pass_seconds(LONG_SECONDS);
+    let hold = harness.store.faults().hold_next(FileOp::Remove, When::BeforeEffect);
     drop(other.begin(1, 1, Ops::new().at(&root).remove("f")));
-    rig.world.settle();
-    let reader = rig.reachable("reader", 2);
-    let s = Scene { rig, reader, other, root, second: file.clone(), file };
+    harness.simulation.settle();
+    let reader = harness.reachable("reader", 2);
+    let s = Fixture { harness, reader, other, root, second: file.clone(), file };
     assert!(!s.delegates());
     hold.release();
-    s.rig.world.settle();
-    s.rig.pass_seconds(LONG_SECONDS);
+    s.harness.simulation.settle();
+    s.harness.pass_seconds(LONG_SECONDS);
     assert!(s.delegates());
 }
 
 #[test]
 fn nor_until_a_write_has_ended_whose_open_is_closed() {
     for minor in 0..=2 {
-        let s = Scene::new(minor);
+        let s = Fixture::new(minor);
         s.watch("WRITE", FileOp::Write, |s| {
-            let open = s.other.open(&Wish::name(&s.root, "f").access(2)).unwrap();
+            let open = s.other.open(&OpenRequest::name(&s.root, "f").access(2)).unwrap();
             drop(s.other.begin(
                 1,
                 1,
                 Ops::new().at(&s.file).op::<Write>(&write_args(open.stateid)),
             ));
-            s.rig.world.settle();
+            s.harness.simulation.settle();
             s.other.close(&open).unwrap();
         });
     }
@@ -191,7 +198,7 @@ fn nor_until_one_of_nfs_version_three_has_ended() {
     const REMOVE: u32 = 12;
     const RENAME: u32 = 14;
     const LINK: u32 = 15;
-    type Args = fn(&Scene, &mut Encoder);
+    type Args = fn(&Fixture, &mut Encoder);
     let acts: [(&str, u32, FileOp, Args); 6] = [
         ("WRITE", WRITE, FileOp::Write, |s, e| {
             e.opaque(&s.file.0);
@@ -202,7 +209,7 @@ fn nor_until_one_of_nfs_version_three_has_ended() {
         }),
         ("SETATTR", SETATTR, FileOp::SetAttr, |s, e| {
             e.opaque(&s.file.0);
-            // The mode, and nothing else; no guard.
+            // Only the mode; no guard.
             [1, 0o600, 0, 0, 0, 0, 0, 0].iter().for_each(|word| e.u32(*word));
         }),
         ("REMOVE", REMOVE, FileOp::Remove, |s, e| name(s, e, "f")),
@@ -220,7 +227,7 @@ fn nor_until_one_of_nfs_version_three_has_ended() {
         }),
     ];
     for (what, procedure, op, args) in acts {
-        let s = Scene::new(1);
+        let s = Fixture::new(1);
         s.watch(what, op, |s| {
             let mut e = Encoder::new();
             args(s, &mut e);
@@ -229,16 +236,16 @@ fn nor_until_one_of_nfs_version_three_has_ended() {
     }
 }
 
-fn name(s: &Scene, e: &mut Encoder, name: &str) {
+fn name(s: &Fixture, e: &mut Encoder, name: &str) {
     e.opaque(&s.root.0);
     e.opaque(name.as_bytes());
 }
 
 #[test]
 fn a_copy_that_goes_on_after_its_answer_is_a_change_until_it_ends() {
-    let s = Scene::new(1);
+    let s = Fixture::new(1);
     s.other.truncate(&s.second, ANY, 100 << 20).unwrap();
-    s.rig.pass_seconds(LONG_SECONDS);
+    s.harness.pass_seconds(LONG_SECONDS);
     s.watch("COPY", FileOp::CopyRange, |s| {
         let args = copy::Args { count: 0, ..copy_args(false) };
         let res = s.other.run(between(s).op::<CopyRange>(&args)).ok().get::<CopyRange>();
@@ -248,30 +255,30 @@ fn a_copy_that_goes_on_after_its_answer_is_a_change_until_it_ends() {
 
 #[test]
 fn a_request_that_is_dropped_may_have_left_its_change_behind() {
-    let s = Scene::new(1);
-    let hold = s.rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
-    let first =
-        Ops::new().op::<zgate_nfs::v4::op::sequence::Sequence>(&s.other.sequence_args(1, 1));
+    let s = Fixture::new(1);
+    let hold = s.harness.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+    let first = Ops::new().op::<zgate_nfs_wire::v4::op::Sequence>(&s.other.sequence_args(1, 1));
     let ops = Ops::new().at(&s.file).op::<Write>(&write_args(ANY)).after(first);
     let (bytes, _) = ops.encode(b"", 2);
-    let (server, call, now) = (s.rig.server(), s.other.rpc_call(), s.rig.world.clock());
+    let (server, call, now) =
+        (s.harness.server(), s.other.rpc_call(), s.harness.simulation.clock());
     let mut d = Decoder::new(&bytes);
     let mut request = Box::pin(server.compound(&call, now, &mut d));
     assert!(request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     assert_eq!(hold.waiting(), 1);
     drop(request);
-    // A worker may be writing still; nobody knows when it ends.
-    s.rig.pass_seconds(LONG_SECONDS);
+    // A worker may still be writing; the end of the write is unknown.
+    s.harness.pass_seconds(LONG_SECONDS);
     assert!(!s.delegates());
 }
 
 #[test]
 fn what_fails_before_it_comes_to_storage_has_ended() {
-    let s = Scene::new(1);
+    let s = Fixture::new(1);
     let args = deallocate::Args { stateid: ANY, offset: u64::MAX, length: 2 };
     s.other.check("range", Ops::new().at(&s.file).op::<Deallocate>(&args), Status::Inval);
-    s.rig.store.faults().fail_next(FileOp::Write, zgate_store::StoreError::Io);
+    s.harness.store.faults().fail_next(FileOp::Write, zgate_store::StoreError::Io);
     s.other.check("fault", Ops::new().at(&s.file).op::<Write>(&write_args(ANY)), Status::Io);
-    s.rig.pass_seconds(LONG_SECONDS);
+    s.harness.pass_seconds(LONG_SECONDS);
     assert!(s.delegates());
 }

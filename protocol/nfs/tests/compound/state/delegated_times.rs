@@ -1,12 +1,12 @@
-//! Times that the holder of a delegation kept (RFC 9754 §5).
+//! Times kept by the holder of a delegation (RFC 9754 §5).
 
-use crate::rig::{Client, Opened, Ops, Rig, Wish, attrs, mode};
 use std::rc::Rc;
 use zgate_memory::FileOp;
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::open::{Delegated, How};
-use zgate_nfs::v4::wire::{Bitmap, Fattr, Stateid, Status};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::open::{Delegated, How};
+use zgate_nfs_wire::v4::{Bitmap, Fattr, Stateid, Status};
 use zgate_store::StoreError;
+use zgate_test_harness::nfs::{Client, Harness, OpenRequest, Opened, Ops, attrs, mode};
 
 /// OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS.
 const WANT_TIMESTAMPS: u32 = 0x10_0000;
@@ -22,8 +22,8 @@ const NANOSECONDS: u32 = 7;
 /// Bob, who does not own the file but may write to it.
 const BOB: u32 = 1002;
 
-struct Scene {
-    rig: Rc<Rig>,
+struct Fixture {
+    harness: Rc<Harness>,
     holder: Client,
     other: Client,
     root: Fh,
@@ -43,22 +43,22 @@ fn times(access: Option<i64>, modify: Option<i64>) -> Fattr {
     })
 }
 
-impl Scene {
-    /// A file of root's that anybody may write to.
+impl Fixture {
+    /// A file of root that everyone may write to.
     fn new(minor: u8) -> Self {
-        let rig = Rig::new();
-        let (holder, other) = (rig.reachable("holder", minor), rig.client("other", minor));
+        let harness = Harness::new();
+        let (holder, other) = (harness.reachable("holder", minor), harness.client("other", minor));
         let root = holder.export();
         let fh = other.file(&root, "f", b"content");
         other.setattr(&fh, Stateid::ANONYMOUS, mode(0o666)).unwrap();
-        rig.pass_seconds(20);
-        Self { rig, holder, other, root, fh }
+        harness.pass_seconds(20);
+        Self { harness, holder, other, root, fh }
     }
 
     fn take(&self, access: u32) -> Opened {
-        let wish = Wish::name(&self.root, "f").access(access | WANT_TIMESTAMPS);
+        let wish = OpenRequest::name(&self.root, "f").access(access | WANT_TIMESTAMPS);
         let opened = self.holder.open(&wish).unwrap();
-        self.rig.pass_seconds(2);
+        self.harness.pass_seconds(2);
         opened
     }
 
@@ -67,18 +67,18 @@ impl Scene {
         set.err().unwrap_or(Status::Ok)
     }
 
-    /// What the store says: the whole seconds of one of the times.
+    /// A time of the store in whole seconds.
     fn seconds(&self, time: u32) -> i64 {
         let reply = self.holder.run(Ops::new().at(&self.fh).getattr(&[time])).ok();
-        let values = reply.get::<zgate_nfs::v4::op::getattr::Getattr>().values.0;
+        let values = reply.get::<zgate_nfs_wire::v4::op::Getattr>().values.0;
         i64::from_be_bytes(values[..8].try_into().unwrap())
     }
 
     fn now(&self) -> i64 {
-        self.rig.world.clock().wall.seconds
+        self.harness.simulation.clock().wall.seconds
     }
 
-    /// Change number and time of change.
+    /// Change attribute and ctime.
     fn version(&self) -> (u64, i64) {
         (self.holder.number(&self.fh, CHANGE), self.seconds(TIME_METADATA))
     }
@@ -87,8 +87,8 @@ impl Scene {
 #[test]
 fn they_are_for_holders_of_such_a_delegation() {
     for minor in 1..=2 {
-        let s = Scene::new(minor);
-        let plain = s.holder.open(&Wish::name(&s.root, "f").access(3)).unwrap();
+        let s = Fixture::new(minor);
+        let plain = s.holder.open(&OpenRequest::name(&s.root, "f").access(3)).unwrap();
         let set = |c: &Client, stateid, modify| {
             c.setattr(&s.fh, stateid, times(None, Some(modify))).map(|_| ())
         };
@@ -101,8 +101,9 @@ fn they_are_for_holders_of_such_a_delegation() {
         assert_eq!(set(&s.other, timed.delegation(), 9), Err(Status::BadStateid));
         assert_eq!(set(&s.holder, timed.delegation(), 9), Ok(()));
         assert_eq!(s.seconds(TIME_MODIFY), 9);
-        // A file system too full to note them lets the delegation come back.
-        let faults = s.rig.store.faults();
+        // A full file system that cannot store them does not prevent the return
+        // of the delegation.
+        let faults = s.harness.store.faults();
         for refusal in [StoreError::NoSpace, StoreError::QuotaExceeded, StoreError::NotPermitted] {
             faults.fail_next(FileOp::SetAttr, refusal);
             assert_eq!(set(&s.holder, timed.delegation(), 10), Ok(()));
@@ -114,21 +115,21 @@ fn they_are_for_holders_of_such_a_delegation() {
 
 #[test]
 fn times_that_change_nothing_are_not_written() {
-    let s = Scene::new(2);
+    let s = Fixture::new(2);
     let opened = s.take(3);
     let write = times(None, Some(s.now() - 1));
     assert_eq!(s.set(&opened, write.clone()), Status::Ok);
-    let (before, calls) = (s.version(), s.rig.store.faults().calls(FileOp::SetAttr));
-    s.rig.pass_seconds(5);
+    let (before, calls) = (s.version(), s.harness.store.faults().calls(FileOp::SetAttr));
+    s.harness.pass_seconds(5);
     assert_eq!(s.set(&opened, write), Status::Ok);
-    assert_eq!(s.rig.store.faults().calls(FileOp::SetAttr), calls);
+    assert_eq!(s.harness.store.faults().calls(FileOp::SetAttr), calls);
     assert_eq!(s.version(), before);
 }
 
 #[test]
 fn reading_moves_no_time_of_change() {
     for access in [1, 3] {
-        let s = Scene::new(2);
+        let s = Fixture::new(2);
         let opened = s.take(access);
         let before = s.version();
         assert_eq!(s.set(&opened, times(Some(s.now()), None)), Status::Ok);
@@ -138,13 +139,13 @@ fn reading_moves_no_time_of_change() {
 
 #[test]
 fn what_the_owner_sets_explicitly_is_kept() {
-    let s = Scene::new(2);
+    let s = Fixture::new(2);
     let opened = s.take(3);
     let (past, future) = (981_173_106, 1_893_456_000);
     for time in [past, future] {
         assert_eq!(s.set(&opened, times(None, Some(time))), Status::Ok);
         assert_eq!(s.seconds(TIME_MODIFY), time);
-        // utimensat(2) with UTIME_OMIT for the other one.
+        // utimensat(2) with UTIME_OMIT for the other time.
         assert_eq!(s.set(&opened, times(Some(time + 1), None)), Status::Ok);
         assert_eq!((s.seconds(TIME_ACCESS), s.seconds(TIME_MODIFY)), (time + 1, time));
     }
@@ -154,7 +155,7 @@ fn what_the_owner_sets_explicitly_is_kept() {
 
 #[test]
 fn a_clock_that_is_a_little_ahead_makes_no_file_of_tomorrow() {
-    let s = Scene::new(2);
+    let s = Fixture::new(2);
     let opened = s.take(3);
     assert_eq!(s.set(&opened, times(None, Some(s.now() + 3))), Status::Ok);
     assert_eq!(s.seconds(TIME_MODIFY), s.now());
@@ -162,7 +163,7 @@ fn a_clock_that_is_a_little_ahead_makes_no_file_of_tomorrow() {
 
 #[test]
 fn who_writes_without_owning_moves_times_no_further_than_now() {
-    let s = Scene::new(2);
+    let s = Fixture::new(2);
     s.holder.as_user(BOB, || {
         let opened = s.take(3);
         assert!(matches!(opened.delegated, Delegated::Write { attrs: true, .. }));
@@ -174,8 +175,8 @@ fn who_writes_without_owning_moves_times_no_further_than_now() {
         assert_eq!(s.set(&opened, times(None, Some(now + 9000))), Status::Ok);
         assert_eq!(s.seconds(TIME_MODIFY), now);
     });
-    // Nor does another user of the holder's, who was given nothing.
-    let s = Scene::new(2);
+    // Nor does another user of the holder, without a delegation.
+    let s = Fixture::new(2);
     let opened = s.take(3);
     let before = s.version();
     s.holder.as_user(BOB, || {
@@ -187,24 +188,24 @@ fn who_writes_without_owning_moves_times_no_further_than_now() {
 #[test]
 fn an_export_without_them_says_so() {
     for minor in 1..=2 {
-        let rig = Rig::new();
-        let c = rig.reachable("c", minor);
+        let harness = Harness::new();
+        let c = harness.reachable("c", minor);
         for (path, offered) in [("/export", true), ("/dir/second", false)] {
-            let root = rig.root_of(path);
+            let root = harness.root_of(path);
             let reply = c.run(Ops::new().at(&root).getattr(&[SUPPORTED_ATTRS])).ok();
-            let values = reply.get::<zgate_nfs::v4::op::getattr::Getattr>().values.0;
+            let values = reply.get::<zgate_nfs_wire::v4::op::Getattr>().values.0;
             let supported: Bitmap =
                 zgate_xdr::Decode::decode(&mut zgate_xdr::Decoder::new(&values)).unwrap();
             assert_eq!(supported.contains(TIME_DELEG_ACCESS), offered, "{path}");
             assert_eq!(supported.contains(TIME_DELEG_MODIFY), offered, "{path}");
             assert!(supported.contains(OPEN_ARGUMENTS));
             let reply = c.run(Ops::new().at(&root).getattr(&[OPEN_ARGUMENTS])).ok();
-            let values = reply.get::<zgate_nfs::v4::op::getattr::Getattr>().values.0;
+            let values = reply.get::<zgate_nfs_wire::v4::op::Getattr>().values.0;
             let mut d = zgate_xdr::Decoder::new(&values);
             let maps: Vec<Bitmap> =
                 (0..3).map(|_| zgate_xdr::Decode::decode(&mut d).unwrap()).collect();
             assert_eq!(maps[2].contains(20), offered, "oa_share_access_want of {path}");
-            let wish = Wish::name(&root, "new").how(How::Guarded(mode(0o600)));
+            let wish = OpenRequest::name(&root, "new").how(How::Guarded(mode(0o600)));
             let opened = c.open(&wish.access(3 | WANT_TIMESTAMPS)).unwrap();
             let Delegated::Write { attrs, .. } = opened.delegated else { panic!("{path}") };
             assert_eq!(attrs, offered, "{path}");

@@ -1,45 +1,51 @@
-//! Delegations: given, asked about, recalled, revoked (RFC 8881 §10.2-§10.4).
+//! Delegations: granted, queried, recalled, revoked (RFC 8881 §10.2-§10.4).
 
-use crate::rig::{Client, Heard, LEASE, Manner, Opened, Ops, Rig, Wish, attrs, mode};
 use std::rc::Rc;
-use zgate_nfs::v4::op::free_stateid::{self, FreeStateid};
-use zgate_nfs::v4::op::open::{Claim, Delegated, How};
-use zgate_nfs::v4::op::sequence;
-use zgate_nfs::v4::op::test_stateid::{self, TestStateid};
-use zgate_nfs::v4::wire::{Bitmap, Fattr, Stateid, Status};
+use zgate_nfs_wire::v4::callback::CallbackOp;
+use zgate_nfs_wire::v4::op::BindConnToSession;
+use zgate_nfs_wire::v4::op::FreeStateid;
+use zgate_nfs_wire::v4::op::TestStateid;
+use zgate_nfs_wire::v4::op::free_stateid;
+use zgate_nfs_wire::v4::op::open::{Claim, Delegated, How};
+use zgate_nfs_wire::v4::op::sequence;
+use zgate_nfs_wire::v4::op::test_stateid;
+use zgate_nfs_wire::v4::{Bitmap, Fattr, Stateid, Status};
+use zgate_test_harness::nfs::{
+    CallbackBehavior, Client, Harness, LEASE, OpenRequest, Opened, Ops, attrs, mode,
+};
 
-/// A file with a holder and somebody else.
-struct Scene {
-    rig: Rc<Rig>,
+/// A file with a delegation, its holder and another client.
+struct Fixture {
+    harness: Rc<Harness>,
     holder: Client,
     other: Client,
-    root: zgate_nfs::namespace::Fh,
+    root: zgate_nfs_wire::v4::Fh,
 }
 
-impl Scene {
+impl Fixture {
     fn new(minor: u8) -> Self {
         Self::of(minor, minor)
     }
 
     fn of(one: u8, two: u8) -> Self {
-        let rig = Rig::new();
-        let (holder, other) = (rig.reachable("holder", one), rig.client("other", two));
+        let harness = Harness::new();
+        let (holder, other) = (harness.reachable("holder", one), harness.client("other", two));
         let root = holder.export();
         other.file(&root, "f", b"content");
         other.file(&root, "g", b"content");
-        Self { rig, holder, other, root }
+        Self { harness, holder, other, root }
     }
 
     fn take(&self, access: u32) -> Opened {
-        self.holder.open(&Wish::name(&self.root, "f").access(access)).unwrap()
+        self.holder.open(&OpenRequest::name(&self.root, "f").access(access)).unwrap()
     }
 
-    fn wish(&self) -> Wish {
-        Wish::name(&self.root, "f")
+    fn wish(&self) -> OpenRequest {
+        OpenRequest::name(&self.root, "f")
     }
 
     fn recalled(&self) -> usize {
-        self.holder.heard().iter().filter(|op| matches!(op, Heard::Recall { .. })).count()
+        self.holder.callbacks().iter().filter(|op| matches!(op, CallbackOp::Recall { .. })).count()
     }
 
     fn test(&self, stateid: Stateid) -> Status {
@@ -52,7 +58,7 @@ impl Scene {
 #[test]
 fn what_is_opened_decides_what_is_delegated() {
     for minor in 0..=2 {
-        let s = Scene::new(minor);
+        let s = Fixture::new(minor);
         let read = s.take(1);
         assert!(matches!(read.delegated, Delegated::Read { recall: false, .. }));
         s.holder.delegreturn(&read.fh, read.delegation()).unwrap();
@@ -68,14 +74,14 @@ fn what_is_opened_decides_what_is_delegated() {
 #[test]
 fn readers_share_and_a_writer_recalls_them_all() {
     for minor in 0..=2 {
-        let s = Scene::new(minor);
-        let second = s.rig.reachable("second", minor);
+        let s = Fixture::new(minor);
+        let second = s.harness.reachable("second", minor);
         let (x, y) = (s.take(1), second.open(&s.wish().access(1)).unwrap());
         assert_ne!(x.delegation(), y.delegation());
         assert!(s.other.open(&s.wish().access(1)).is_ok(), "a reader disturbs nobody");
         assert_eq!(s.recalled(), 0);
         assert_eq!(s.other.open(&s.wish().access(2)).unwrap_err(), Status::Delay);
-        assert_eq!((s.recalled(), second.heard().len()), (1, 1));
+        assert_eq!((s.recalled(), second.callbacks().len()), (1, 1));
         assert_eq!(s.other.open(&s.wish().access(2)).unwrap_err(), Status::Delay);
         assert_eq!(s.recalled(), 1, "recalled once");
         s.holder.delegreturn(&x.fh, x.delegation()).unwrap();
@@ -85,11 +91,11 @@ fn readers_share_and_a_writer_recalls_them_all() {
     }
 }
 
-/// Everything that collides with a write delegation: DELAY, then done.
+/// All operations that conflict with a write delegation: DELAY, then success.
 #[test]
 fn conflicting_operations_wait_for_the_return() {
     for (one, two) in [(0, 0), (1, 1), (2, 2), (0, 2), (2, 0)] {
-        type Act = fn(&Scene, &zgate_nfs::namespace::Fh) -> Status;
+        type Act = fn(&Fixture, &zgate_nfs_wire::v4::Fh) -> Status;
         let acts: [(&str, Act); 9] = [
             ("OPEN", |s, _| s.other.open(&s.wish().access(1)).err().unwrap_or(Status::Ok)),
             ("READ", |s, f| s.other.run(Ops::new().at(f).read(Stateid::ANONYMOUS, 0, 1)).status),
@@ -112,12 +118,14 @@ fn conflicting_operations_wait_for_the_return() {
             ("LINK", |s, f| s.other.run(Ops::new().at(f).save().at(&s.root).link("second")).status),
         ];
         for (what, act) in acts {
-            let s = Scene::of(one, two);
+            let s = Fixture::of(one, two);
             let opened = s.take(3);
             s.holder.close(&opened).unwrap();
             assert_eq!(act(&s, &opened.fh), Status::Delay, "{what}");
-            let Some(Heard::Recall { stateid, fh, .. }) = s.holder.heard().first().cloned() else {
-                panic!("{what}: {:?}", s.holder.heard());
+            let Some(CallbackOp::Recall { stateid, fh, .. }) =
+                s.holder.callbacks().first().cloned()
+            else {
+                panic!("{what}: {:?}", s.holder.callbacks());
             };
             assert_eq!((stateid, &fh), (opened.delegation(), &opened.fh), "{what}");
             s.holder.delegreturn(&fh, stateid).unwrap();
@@ -129,23 +137,23 @@ fn conflicting_operations_wait_for_the_return() {
 #[test]
 fn the_holder_disturbs_nobody() {
     for minor in 1..=2 {
-        let s = Scene::new(minor);
+        let s = Fixture::new(minor);
         let opened = s.take(3);
         assert!(s.holder.open(&s.wish().owner("second")).is_ok());
         s.holder.setattr(&opened.fh, Stateid::ANONYMOUS, mode(0o600)).unwrap();
         s.holder.truncate(&opened.fh, opened.stateid, 3).unwrap();
         let local = s.wish().claim(Claim::DelegateCurrentFh(opened.delegation()));
-        let local = Wish { fh: opened.fh.clone(), ..local };
+        let local = OpenRequest { fh: opened.fh.clone(), ..local };
         assert!(s.holder.open(&local.owner("third")).is_ok());
         s.holder.run(Ops::new().at(&s.root).remove("f")).ok();
-        assert_eq!(s.holder.heard(), []);
+        assert_eq!(s.holder.callbacks(), []);
     }
 }
 
 #[test]
 fn a_delegation_opens_its_own_file_only() {
     for minor in 0..=2 {
-        let s = Scene::new(minor);
+        let s = Fixture::new(minor);
         let opened = s.take(1);
         let name = |text: &str| Claim::DelegateCurrent(opened.delegation(), text.as_bytes().into());
         let wish = |claim| s.wish().access(1).owner("local").claim(claim);
@@ -154,7 +162,7 @@ fn a_delegation_opens_its_own_file_only() {
         if minor > 0 {
             let g = s.holder.lookup(&s.root, "g").unwrap();
             let by_handle = Claim::DelegateCurrentFh(opened.delegation());
-            let other = Wish { fh: g, ..wish(by_handle) };
+            let other = OpenRequest { fh: g, ..wish(by_handle) };
             assert_eq!(s.holder.open(&other).unwrap_err(), Status::BadStateid);
         }
     }
@@ -163,7 +171,7 @@ fn a_delegation_opens_its_own_file_only() {
 #[test]
 fn no_delegation_where_it_would_be_recalled_at_once() {
     for minor in 1..=2 {
-        let s = Scene::new(minor);
+        let s = Fixture::new(minor);
         let writer = s.other.open(&s.wish()).unwrap();
         let none = |opened: &Opened| matches!(opened.delegated, Delegated::None);
         assert!(none(&s.take(1)), "somebody writes");
@@ -183,7 +191,7 @@ fn no_delegation_where_it_would_be_recalled_at_once() {
         s.holder.delegreturn(&wanted.fh, held).unwrap();
         let soon = s.holder.open(&s.wish().access(1 | 0x100).owner("soon")).unwrap();
         assert_eq!(soon.delegated, Delegated::NoneBecause(1), "recalled just now");
-        s.rig.pass_seconds(11);
+        s.harness.pass_seconds(11);
         let later = s.holder.open(&s.wish().access(1 | 0x100).owner("later")).unwrap();
         assert!(matches!(later.delegated, Delegated::Read { .. }));
     }
@@ -199,54 +207,54 @@ fn knows(change: u64, size: u64) -> Fattr {
 #[test]
 fn the_holder_is_asked_about_size_and_change() {
     for (one, two) in [(0, 0), (1, 1), (2, 2), (1, 0)] {
-        let s = Scene::of(one, two);
+        let s = Fixture::of(one, two);
         let opened = s.take(3);
         let change = s.holder.number(&opened.fh, 3);
-        s.holder.answers_callbacks(Manner::Knows(knows(change + 1, 4711)));
+        s.holder.answers_callbacks(CallbackBehavior::Knows(knows(change + 1, 4711)));
         assert_eq!(s.other.number(&opened.fh, 4), 4711);
         assert!(s.other.number(&opened.fh, 3) > change, "RFC 8881 §10.4.3");
-        assert!(matches!(s.holder.heard()[0], Heard::GetAttr { .. }));
+        assert!(matches!(s.holder.callbacks()[0], CallbackOp::GetAttr { .. }));
         assert_eq!(s.recalled(), 0, "nothing has to come back");
-        // What does not depend on the data is not asked about.
-        let asked = s.holder.heard().len();
+        // Attributes independent of the data are not queried.
+        let asked = s.holder.callbacks().len();
         s.other.number(&opened.fh, 20);
-        assert_eq!(s.holder.heard().len(), asked);
-        // An answer that leaves the size out is no answer.
-        s.holder.answers_callbacks(Manner::Knows(attrs(&[3], |e| e.u64(change))));
+        assert_eq!(s.holder.callbacks().len(), asked);
+        // An answer without the size is ignored.
+        s.holder.answers_callbacks(CallbackBehavior::Knows(attrs(&[3], |e| e.u64(change))));
         assert_eq!(s.other.number(&opened.fh, 4), 7);
-        s.holder.answers_callbacks(Manner::Refuses(Status::Badhandle));
+        s.holder.answers_callbacks(CallbackBehavior::Refuses(Status::Badhandle));
         assert_eq!(s.other.number(&opened.fh, 4), 7);
         let garbled = Fattr { mask: Bitmap::of(&[3, 4]), values: vec![1, 2, 3][..].into() };
-        s.holder.answers_callbacks(Manner::Knows(garbled));
+        s.holder.answers_callbacks(CallbackBehavior::Knows(garbled));
         assert_eq!(s.other.number(&opened.fh, 4), 7);
-        let before = s.rig.world.clock().seconds();
-        s.holder.answers_callbacks(Manner::Silent);
+        let before = s.harness.simulation.clock().seconds();
+        s.holder.answers_callbacks(CallbackBehavior::Silent);
         assert_eq!(s.other.number(&opened.fh, 4), 7);
-        let waited = s.rig.world.clock().seconds() - before;
+        let waited = s.harness.simulation.clock().seconds() - before;
         assert!(waited <= 60, "waited {waited} seconds for a silent client");
     }
 }
 
-/// A recall may overtake the answer that gave the delegation.
+/// A recall may arrive before the reply that granted the delegation.
 #[test]
 fn a_recall_that_is_answered_with_an_error_is_sent_again() {
     for (minor, why) in [(0, Status::Badhandle), (1, Status::Delay), (2, Status::BadStateid)] {
-        let s = Scene::new(minor);
+        let s = Fixture::new(minor);
         s.take(3);
         let passes = |seconds: u32| {
             for _ in 0..seconds {
-                s.rig.pass_seconds(1);
+                s.harness.pass_seconds(1);
                 s.holder.run(Ops::new().root()).ok();
             }
         };
-        s.holder.answers_callbacks(Manner::Refuses(why));
+        s.holder.answers_callbacks(CallbackBehavior::Refuses(why));
         assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
         assert_eq!(s.recalled(), 1);
         passes(1);
         assert_eq!(s.recalled(), 5, "soon again, minor version {minor}");
         passes(4);
         assert_eq!(s.recalled(), 6, "and not for ever");
-        s.holder.answers_callbacks(Manner::Good);
+        s.holder.answers_callbacks(CallbackBehavior::Good);
         passes(2);
         assert_eq!(s.recalled(), 7);
         passes(7);
@@ -254,42 +262,42 @@ fn a_recall_that_is_answered_with_an_error_is_sent_again() {
     }
 }
 
-/// The callback may overtake the answer to CREATE_SESSION. A CB_SEQUENCE that
-/// fails leaves the slot's number alone.
+/// The callback may arrive before the reply to CREATE_SESSION. A failed
+/// CB_SEQUENCE does not advance the slot.
 #[test]
 fn a_client_that_does_not_know_its_session_yet_is_asked_again() {
     for minor in 1..=2 {
-        let s = Scene::new(minor);
+        let s = Fixture::new(minor);
         let opened = s.take(3);
-        s.holder.answers_callbacks(Manner::KnowsNoSession);
+        s.holder.answers_callbacks(CallbackBehavior::KnowsNoSession);
         assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
         assert_eq!(s.recalled(), 0);
-        s.holder.answers_callbacks(Manner::Good);
-        s.rig.pass_seconds(1);
+        s.holder.answers_callbacks(CallbackBehavior::Good);
+        s.harness.pass_seconds(1);
         assert_eq!(s.recalled(), 1, "minor version {minor}");
         s.holder.delegreturn(&opened.fh, opened.delegation()).unwrap();
         assert!(s.other.open(&s.wish()).is_ok());
     }
 }
 
-/// Answers that are lost, or too late, cost a client nothing: it is asked again
-/// over the same connection, each time as a new call.
+/// Lost or late answers have no consequences for a client: the recall is sent
+/// again over the same connection, each time as a new call.
 #[test]
 fn a_recall_whose_answer_is_lost_is_sent_again() {
     for minor in 1..=2 {
-        let s = Scene::new(minor);
+        let s = Fixture::new(minor);
         s.take(3);
-        s.holder.answers_callbacks(Manner::Lost);
+        s.holder.answers_callbacks(CallbackBehavior::Lost);
         assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
         let passes = |seconds: u32| {
             for _ in 0..seconds {
-                s.rig.pass_seconds(1);
+                s.harness.pass_seconds(1);
                 s.holder.run(Ops::new().root()).ok();
             }
         };
         passes(9);
         assert_eq!(s.recalled(), 1, "its answer is waited for");
-        s.holder.answers_callbacks(Manner::Good);
+        s.holder.answers_callbacks(CallbackBehavior::Good);
         passes(3);
         assert_eq!(s.recalled(), 2, "minor version {minor}");
         passes(7);
@@ -297,13 +305,13 @@ fn a_recall_whose_answer_is_lost_is_sent_again() {
     }
 }
 
-/// With one slot whose answer was lost, the next call must not look like a retry
-/// of the lost one.
+/// With a single slot whose answer was lost, the next call must not look like a
+/// retry of the lost one.
 #[test]
 fn a_slot_whose_answer_was_lost_is_sorted_out_first() {
     for minor in 1..=2 {
-        let s = Scene::new(minor);
-        let narrow = s.rig.stranger("narrow", minor);
+        let s = Fixture::new(minor);
+        let narrow = s.harness.stranger("narrow", minor);
         let made = narrow.exchange_id().unwrap();
         let mut args = narrow.session_args(made.sequenceid, true);
         args.back.slots = 1;
@@ -311,14 +319,14 @@ fn a_slot_whose_answer_was_lost_is_sorted_out_first() {
         narrow.reclaim_complete().unwrap();
         let opened = narrow.open(&s.wish()).unwrap();
         opened.delegation();
-        narrow.answers_callbacks(Manner::Lost);
+        narrow.answers_callbacks(CallbackBehavior::Lost);
         assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
-        assert_eq!(narrow.heard().len(), 1);
-        s.rig.pass_seconds(9);
-        narrow.answers_callbacks(Manner::Good);
+        assert_eq!(narrow.callbacks().len(), 1);
+        s.harness.pass_seconds(9);
+        narrow.answers_callbacks(CallbackBehavior::Good);
         narrow.run(Ops::new().root()).ok();
-        s.rig.pass_seconds(3);
-        assert_eq!(narrow.heard().len(), 2, "minor version {minor}");
+        s.harness.pass_seconds(3);
+        assert_eq!(narrow.callbacks().len(), 2, "minor version {minor}");
         narrow.delegreturn(&opened.fh, opened.delegation()).unwrap();
         assert!(s.other.open(&s.wish()).is_ok());
     }
@@ -327,13 +335,13 @@ fn a_slot_whose_answer_was_lost_is_sorted_out_first() {
 #[test]
 fn a_delegation_that_is_not_returned_is_revoked_after_a_lease() {
     for minor in 1..=2 {
-        let s = Scene::new(minor);
+        let s = Fixture::new(minor);
         let opened = s.take(3);
         let held = opened.delegation();
-        s.holder.answers_callbacks(Manner::Silent);
+        s.holder.answers_callbacks(CallbackBehavior::Silent);
         assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
         for _ in 0..2 * LEASE {
-            s.rig.pass_seconds(1);
+            s.harness.pass_seconds(1);
             s.holder.run(Ops::new().root()).ok();
             s.other.run(Ops::new().root()).ok();
         }
@@ -352,17 +360,17 @@ fn a_delegation_that_is_not_returned_is_revoked_after_a_lease() {
     }
 }
 
-/// It may hold locks under the delegation that the server has never heard of: with
+/// It may hold locks under the delegation that the server has never callbacks of: with
 /// its opens alone it would write under locks that others have had since.
 #[test]
 fn a_holder_that_was_away_for_a_lease_loses_its_opens_too() {
     for minor in 0..=2 {
-        let s = Scene::new(minor);
+        let s = Fixture::new(minor);
         let opened = s.take(3);
-        s.holder.answers_callbacks(Manner::Silent);
+        s.holder.answers_callbacks(CallbackBehavior::Silent);
         assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
         for _ in 0..2 * LEASE {
-            s.rig.pass_seconds(1);
+            s.harness.pass_seconds(1);
             s.other.read(&opened.fh, Stateid::default(), 0, 1).ok();
         }
         assert!(s.other.open(&s.wish()).is_ok());
@@ -373,13 +381,13 @@ fn a_holder_that_was_away_for_a_lease_loses_its_opens_too() {
 
 #[test]
 fn minor_zero_hears_of_a_revocation_too() {
-    let s = Scene::new(0);
+    let s = Fixture::new(0);
     let opened = s.take(3);
     let held = opened.delegation();
-    s.holder.answers_callbacks(Manner::Silent);
+    s.holder.answers_callbacks(CallbackBehavior::Silent);
     assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
     for _ in 0..2 * LEASE {
-        s.rig.pass_seconds(1);
+        s.harness.pass_seconds(1);
         s.holder.read(&opened.fh, opened.stateid, 0, 1).unwrap();
     }
     assert!(s.other.open(&s.wish()).is_ok());
@@ -390,20 +398,20 @@ fn minor_zero_hears_of_a_revocation_too() {
 #[test]
 fn a_recall_is_repeated_over_a_new_back_channel() {
     for minor in 1..=2 {
-        let s = Scene::new(minor);
+        let s = Fixture::new(minor);
         let opened = s.take(3);
-        s.holder.answers_callbacks(Manner::Unreachable);
+        s.holder.answers_callbacks(CallbackBehavior::Unreachable);
         assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
         assert_eq!(s.recalled(), 0);
         s.holder.reconnect();
-        use zgate_nfs::v4::op::bind_conn_to_session as bind;
+        use zgate_nfs_wire::v4::op::bind_conn_to_session as bind;
         let args = bind::Args {
             session: s.holder.session.get(),
             direction: bind::Direction::BackOrBoth,
             rdma_mode: false,
         };
-        s.holder.bare(Ops::new().op::<bind::BindConnToSession>(&args)).ok();
-        s.rig.world.settle();
+        s.holder.bare(Ops::new().op::<BindConnToSession>(&args)).ok();
+        s.harness.simulation.settle();
         assert_eq!(s.recalled(), 1);
         s.holder.delegreturn(&opened.fh, opened.delegation()).unwrap();
         assert!(s.other.open(&s.wish()).is_ok());
@@ -412,16 +420,16 @@ fn a_recall_is_repeated_over_a_new_back_channel() {
 
 #[test]
 fn minor_zero_is_asked_again_until_it_answers() {
-    let s = Scene::new(0);
+    let s = Fixture::new(0);
     let opened = s.take(3);
-    s.holder.answers_callbacks(Manner::Unreachable);
+    s.holder.answers_callbacks(CallbackBehavior::Unreachable);
     assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
-    s.rig.pass_seconds(1);
+    s.harness.pass_seconds(1);
     assert_eq!(s.recalled(), 0);
-    s.holder.answers_callbacks(Manner::Good);
+    s.holder.answers_callbacks(CallbackBehavior::Good);
     for _ in 0..LEASE - 2 {
-        s.rig.pass_seconds(1);
-        s.rig.world.settle();
+        s.harness.pass_seconds(1);
+        s.harness.simulation.settle();
     }
     assert_eq!(s.recalled(), 1, "asked again, and no more once it answered");
     s.holder.delegreturn(&opened.fh, opened.delegation()).unwrap();
@@ -431,11 +439,11 @@ fn minor_zero_is_asked_again_until_it_answers() {
 #[test]
 fn a_lost_back_channel_is_told() {
     for minor in 1..=2 {
-        let s = Scene::new(minor);
+        let s = Fixture::new(minor);
         s.take(3);
         let connection = s.holder.connection.get();
-        s.rig.world.cut(zgate_nfs::runtime::ConnectionId(connection));
-        s.rig.server().connection_closed(zgate_nfs::runtime::ConnectionId(connection));
+        s.harness.simulation.cut(zgate_nfs::runtime::ConnectionId(connection));
+        s.harness.server().connection_closed(zgate_nfs::runtime::ConnectionId(connection));
         s.holder.reconnect();
         let news = s.holder.run(Ops::new().root()).ok().sequence.unwrap();
         assert_ne!(news.status_flags & sequence::STATUS_CB_PATH_DOWN, 0);
@@ -445,8 +453,8 @@ fn a_lost_back_channel_is_told() {
 #[test]
 fn a_new_file_may_be_delegated_to_its_maker() {
     for minor in 0..=2 {
-        let s = Scene::new(minor);
-        let wish = Wish::name(&s.root, "new").how(How::Guarded(mode(0o600)));
+        let s = Fixture::new(minor);
+        let wish = OpenRequest::name(&s.root, "new").how(How::Guarded(mode(0o600)));
         let opened = s.holder.open(&wish).unwrap();
         assert!(matches!(opened.delegated, Delegated::Write { .. }));
     }
@@ -456,18 +464,18 @@ fn a_new_file_may_be_delegated_to_its_maker() {
 fn a_delegation_given_while_a_writer_waits_for_storage_is_recalled() {
     use zgate_memory::{FileOp, When};
     for minor in 1..=2 {
-        let s = Scene::new(minor);
-        let hold = s.rig.store.faults().hold_next(FileOp::Open, When::AfterEffect);
+        let s = Fixture::new(minor);
+        let hold = s.harness.store.faults().hold_next(FileOp::Open, When::AfterEffect);
         let writer = s.other.open_args(&s.wish().access(2));
         let next = s.other.slots.borrow()[0] + 1;
-        let ops = Ops::new().at(&s.root).op::<zgate_nfs::v4::op::open::Open>(&writer);
+        let ops = Ops::new().at(&s.root).op::<zgate_nfs_wire::v4::op::Open>(&writer);
         let pending = s.other.begin(0, next, ops);
-        s.rig.world.settle();
+        s.harness.simulation.settle();
         assert!(pending.borrow().is_none());
         let reader = s.take(1);
         assert!(matches!(reader.delegated, Delegated::Read { .. }));
         hold.release();
-        s.rig.world.settle();
+        s.harness.simulation.settle();
         s.other.slots.borrow_mut()[0] = next;
         assert_eq!(s.recalled(), 1);
         assert_eq!(s.other.open(&s.wish().access(2)).unwrap_err(), Status::Delay);

@@ -1,28 +1,30 @@
-//! A restarted server: grace, reclaims, and its end (RFC 8881 §8.4.2,
+//! A restarted server: grace, reclaims, and the end of grace (RFC 8881 §8.4.2,
 //! RFC 7530 §9.6.2).
 
-use crate::rig::{Client, GRACE, Ops, Rig, Wish};
 use std::rc::Rc;
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::lock::{self, Lock};
-use zgate_nfs::v4::op::open::{Claim, Delegated, Open, RESULT_CONFIRM};
-use zgate_nfs::v4::wire::{LockType, Stateid, Status};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::Lock;
+use zgate_nfs_wire::v4::op::Open;
+use zgate_nfs_wire::v4::op::lock;
+use zgate_nfs_wire::v4::op::open::{Claim, Delegated, RESULT_CONFIRM};
+use zgate_nfs_wire::v4::{LockType, Stateid, Status};
+use zgate_test_harness::nfs::{Client, GRACE, Harness, OpenRequest, Ops};
 
-fn reclaim(fh: &Fh, delegation: u32) -> Wish {
-    let wish = Wish::name(fh, "").claim(Claim::Previous(delegation));
-    Wish { fh: fh.clone(), ..wish }
+fn reclaim(fh: &Fh, delegation: u32) -> OpenRequest {
+    let wish = OpenRequest::name(fh, "").claim(Claim::Previous(delegation));
+    OpenRequest { fh: fh.clone(), ..wish }
 }
 
-/// Two clients with an open file each, and the server gone.
-fn gone(minor: u8) -> (Rc<Rig>, [(Client, Fh); 2]) {
-    let rig = Rig::new();
+/// Two clients with an open file each, and a stopped server.
+fn gone(minor: u8) -> (Rc<Harness>, [(Client, Fh); 2]) {
+    let harness = Harness::new();
     let clients = ["a", "b"].map(|name| {
-        let c = rig.client(name, minor);
+        let c = harness.client(name, minor);
         let fh = c.create(name).fh;
         (c, fh)
     });
-    rig.restart();
-    (rig, clients)
+    harness.restart();
+    (harness, clients)
 }
 
 fn come_back(c: &Client) {
@@ -33,13 +35,14 @@ fn come_back(c: &Client) {
 #[test]
 fn ids_of_the_old_server_are_stale() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let c = rig.client("c", minor);
+        let harness = Harness::new();
+        let c = harness.client("c", minor);
         let opened = c.create("f");
-        rig.restart();
+        harness.restart();
         c.reconnect();
         if minor == 0 {
-            use zgate_nfs::v4::op::renew::{Args, Renew};
+            use zgate_nfs_wire::v4::op::Renew;
+            use zgate_nfs_wire::v4::op::renew::Args;
             let args = Args { clientid: c.id.get() };
             c.check("client id", Ops::new().op::<Renew>(&args), Status::StaleClientid);
             let read = c.read(&opened.fh, opened.stateid, 0, 1);
@@ -55,10 +58,10 @@ fn ids_of_the_old_server_are_stale() {
 #[test]
 fn what_was_held_is_taken_back_and_nothing_else() {
     for minor in 0..=2 {
-        let (rig, [(a, fa), (b, fb)]) = gone(minor);
+        let (harness, [(a, fa), (b, fb)]) = gone(minor);
         come_back(&a);
         let root = a.export();
-        assert_eq!(a.open(&Wish::name(&root, "b")).unwrap_err(), Status::Grace);
+        assert_eq!(a.open(&OpenRequest::name(&root, "b")).unwrap_err(), Status::Grace);
         let anonymous = a.read(&fb, Stateid::ANONYMOUS, 0, 1);
         assert_eq!(anonymous.unwrap_err(), Status::Grace);
         let opened = a.open(&reclaim(&fa, 0)).unwrap();
@@ -69,12 +72,15 @@ fn what_was_held_is_taken_back_and_nothing_else() {
         let reply = a.run(Ops::new().at(&fa).op::<Lock>(&args)).ok();
         a.advance("owner", Status::Ok);
         a.advance("l", Status::Ok);
-        let mut held =
-            crate::rig::Locked { fh: fa.clone(), stateid: reply.get::<Lock>().stateid, owner: "l" };
+        let mut held = zgate_test_harness::nfs::Locked {
+            fh: fa.clone(),
+            stateid: reply.get::<Lock>().stateid,
+            owner: "l",
+        };
         assert_eq!(a.lock_more(&mut held, LockType::Read, (9, 1)), Err(Status::Grace));
         assert_eq!(a.lockt(&fa, "x", LockType::Read, (9, 1)), Err(Status::Grace));
-        // A client the old server did not know reclaims nothing.
-        let new = rig.stranger("new", minor);
+        // A client unknown to the old server cannot reclaim.
+        let new = harness.stranger("new", minor);
         new.introduce_for_reclaim(false);
         assert_eq!(new.open(&reclaim(&fb, 0)).unwrap_err(), Status::NoGrace);
         come_back(&b);
@@ -86,15 +92,18 @@ fn what_was_held_is_taken_back_and_nothing_else() {
                 Status::NoGrace,
                 "it said it was done"
             );
-            assert_eq!(a.open(&Wish::name(&root, "b")).unwrap_err(), Status::Grace);
+            assert_eq!(a.open(&OpenRequest::name(&root, "b")).unwrap_err(), Status::Grace);
             b.reclaim_complete().unwrap();
-            assert!(a.open(&Wish::name(&root, "b")).is_ok(), "all are back: grace ends early");
+            assert!(
+                a.open(&OpenRequest::name(&root, "b")).is_ok(),
+                "all are back: grace ends early"
+            );
         } else {
-            rig.pass_seconds(GRACE + 5);
-            assert!(a.open(&Wish::name(&root, "b")).is_ok());
+            harness.pass_seconds(GRACE + 5);
+            assert!(a.open(&OpenRequest::name(&root, "b")).is_ok());
         }
-        let c = rig.client("late", minor);
-        let theirs = c.open(&Wish::name(&root, "a")).unwrap();
+        let c = harness.client("late", minor);
+        let theirs = c.open(&OpenRequest::name(&root, "a")).unwrap();
         let refused = c.lock(&theirs, "l", LockType::Read, (0, 1));
         assert_eq!(refused.unwrap_err(), Status::Denied, "the reclaimed lock holds");
     }
@@ -103,19 +112,19 @@ fn what_was_held_is_taken_back_and_nothing_else() {
 #[test]
 fn grace_ends_in_time_and_forgets_who_stayed_away() {
     for minor in 0..=2 {
-        let (rig, [(a, fa), (b, fb)]) = gone(minor);
+        let (harness, [(a, fa), (b, fb)]) = gone(minor);
         come_back(&a);
         a.open(&reclaim(&fa, 0)).unwrap();
         if minor > 0 {
             a.reclaim_complete().unwrap();
         }
         for _ in 0..GRACE + 1 {
-            rig.pass_seconds(1);
+            harness.pass_seconds(1);
             a.run(Ops::new().root());
         }
-        assert!(a.open(&Wish::name(&a.export(), "b")).is_ok());
+        assert!(a.open(&OpenRequest::name(&a.export(), "b")).is_ok());
         if minor > 0 {
-            assert!(!rig.shelf.names().contains(&b"b".to_vec()));
+            assert!(!harness.records.names().contains(&b"b".to_vec()));
         }
         come_back(&b);
         assert_eq!(b.open(&reclaim(&fb, 0)).unwrap_err(), Status::NoGrace);
@@ -124,15 +133,15 @@ fn grace_ends_in_time_and_forgets_who_stayed_away() {
 
 #[test]
 fn a_second_restart_in_grace_does_not_let_in_who_did_not_come() {
-    // RFC 8881 §8.4.3: an edge condition. A client that lost its locks in one
-    // life of the server may not reclaim them in the next.
+    // RFC 8881 §8.4.3: an edge condition. A client that lost its locks during
+    // one run of the server may not reclaim them in the next.
     for minor in 1..=2 {
-        let (rig, [(a, fa), (b, fb)]) = gone(minor);
+        let (harness, [(a, fa), (b, fb)]) = gone(minor);
         come_back(&a);
         a.open(&reclaim(&fa, 0)).unwrap();
         a.reclaim_complete().unwrap();
-        rig.pass_seconds(GRACE + 5);
-        rig.restart();
+        harness.pass_seconds(GRACE + 5);
+        harness.restart();
         come_back(&b);
         assert_eq!(b.open(&reclaim(&fb, 0)).unwrap_err(), Status::NoGrace);
         come_back(&a);
@@ -143,12 +152,12 @@ fn a_second_restart_in_grace_does_not_let_in_who_did_not_come() {
 #[test]
 fn delegations_are_reclaimed() {
     for minor in 1..=2 {
-        let rig = Rig::new();
-        let c = rig.reachable("c", minor);
-        rig.client("maker", minor).file(&c.export(), "f", b"x");
-        let held = c.open(&Wish::name(&c.export(), "f").access(1)).unwrap();
+        let harness = Harness::new();
+        let c = harness.reachable("c", minor);
+        harness.client("maker", minor).file(&c.export(), "f", b"x");
+        let held = c.open(&OpenRequest::name(&c.export(), "f").access(1)).unwrap();
         assert!(matches!(held.delegated, Delegated::Read { .. }));
-        rig.restart();
+        harness.restart();
         c.reconnect();
         c.introduce_for_reclaim(true);
         let back = c.open(&reclaim(&held.fh, 1).access(1)).unwrap();
@@ -174,13 +183,13 @@ fn shares_are_reclaimed_with_their_denials() {
 #[test]
 fn nobody_to_wait_for_is_no_grace() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        rig.restart();
-        let c = rig.client("c", minor);
+        let harness = Harness::new();
+        harness.restart();
+        let c = harness.client("c", minor);
         c.create("f");
-        rig.restart_with_grace(0);
-        let d = rig.client("d", minor);
-        assert!(d.open(&Wish::name(&d.export(), "f")).is_ok());
+        harness.restart_with_grace(0);
+        let d = harness.client("d", minor);
+        assert!(d.open(&OpenRequest::name(&d.export(), "f")).is_ok());
     }
 }
 
@@ -195,18 +204,19 @@ fn a_reclaim_asks_for_no_confirmation() {
 
 #[test]
 fn who_came_back_may_reclaim_after_the_next_restart_too() {
-    // Minor version 0 has no way to say that it is done, and a client of a
-    // later one may be slow to say so: being here is enough.
+    // Minor version 0 cannot report the end of its reclaims, and a client of a
+    // later one may be slow to do so: it is sufficient that the client is
+    // registered.
     for minor in 0..=2 {
-        let (rig, [(a, fa), (b, fb)]) = gone(minor);
+        let (harness, [(a, fa), (b, fb)]) = gone(minor);
         come_back(&a);
         a.open(&reclaim(&fa, 0)).unwrap();
         for _ in 0..GRACE + 5 {
-            rig.pass_seconds(1);
+            harness.pass_seconds(1);
             a.run(Ops::new().root());
         }
-        assert_eq!(rig.shelf.names(), [b"a".to_vec()], "minor version {minor}");
-        rig.restart();
+        assert_eq!(harness.records.names(), [b"a".to_vec()], "minor version {minor}");
+        harness.restart();
         come_back(&a);
         assert!(a.open(&reclaim(&fa, 0)).is_ok(), "minor version {minor}");
         come_back(&b);
@@ -217,7 +227,7 @@ fn who_came_back_may_reclaim_after_the_next_restart_too() {
 #[test]
 fn names_stay_as_they_are_until_grace_ends() {
     for minor in 0..=2 {
-        let (rig, [(a, fa), _]) = gone(minor);
+        let (harness, [(a, fa), _]) = gone(minor);
         come_back(&a);
         let root = a.export();
         let rename = || Ops::new().at(&root).save().at(&root).rename("a", "b");
@@ -225,7 +235,7 @@ fn names_stay_as_they_are_until_grace_ends() {
         assert_eq!(a.remove(&root, "b").unwrap_err(), Status::Grace);
         a.check("RENAME", rename(), Status::Grace);
         a.check("LINK", link(), Status::Grace);
-        rig.pass_seconds(GRACE + 5);
+        harness.pass_seconds(GRACE + 5);
         a.reconnect();
         a.introduce_for_reclaim(false);
         a.check("LINK", link(), Status::Ok);
@@ -233,21 +243,21 @@ fn names_stay_as_they_are_until_grace_ends() {
     }
 }
 
-/// Seconds between one client and the next that reclaims: processors are short.
+/// Seconds between the reclaims of two clients on a slow machine.
 const SLOW_SECONDS: u64 = 5;
 
 #[test]
 fn many_clients_that_reclaim_slowly_are_all_let_in() {
     for minor in 0..=2 {
-        let rig = Rig::new();
+        let harness = Harness::new();
         let clients: Vec<_> = (0..16)
             .map(|number| {
-                let c = rig.client(&format!("c{number}"), minor);
+                let c = harness.client(&format!("c{number}"), minor);
                 let fh = c.create(&format!("f{number}")).fh;
                 (c, fh)
             })
             .collect();
-        rig.restart();
+        harness.restart();
         let mut passed = 0;
         for (c, fh) in &clients {
             come_back(c);
@@ -255,44 +265,44 @@ fn many_clients_that_reclaim_slowly_are_all_let_in() {
             if minor > 0 {
                 c.reclaim_complete().unwrap();
             }
-            rig.pass_seconds(SLOW_SECONDS);
+            harness.pass_seconds(SLOW_SECONDS);
             passed += SLOW_SECONDS;
         }
         assert!(passed > 2 * GRACE && passed < 3 * GRACE);
-        rig.pass_seconds(3 * GRACE - passed);
-        let c = rig.client("late", minor);
-        assert!(c.open(&Wish::name(&c.export(), "f1")).is_ok(), "grace ends all the same");
+        harness.pass_seconds(3 * GRACE - passed);
+        let c = harness.client("late", minor);
+        assert!(c.open(&OpenRequest::name(&c.export(), "f1")).is_ok(), "grace ends all the same");
     }
 }
 
 #[test]
 fn grace_ends_at_last_however_busily_clients_reclaim() {
     for minor in 0..=2 {
-        let (rig, [(a, fa), (b, _)]) = gone(minor);
+        let (harness, [(a, fa), (b, _)]) = gone(minor);
         come_back(&a);
         for second in 0..3 * GRACE {
             assert!(a.open(&reclaim(&fa, 0)).is_ok(), "{second}");
-            rig.pass_seconds(1);
+            harness.pass_seconds(1);
         }
         assert_eq!(a.open(&reclaim(&fa, 0)).unwrap_err(), Status::NoGrace);
         come_back(&b);
-        assert!(!rig.shelf.names().is_empty());
+        assert!(!harness.records.names().is_empty());
     }
 }
 
 #[test]
 fn a_stranger_that_asks_to_reclaim_does_not_prolong_grace() {
     for minor in 0..=2 {
-        let (rig, [(_, fa), _]) = gone(minor);
-        let stranger = rig.stranger("stranger", minor);
+        let (harness, [(_, fa), _]) = gone(minor);
+        let stranger = harness.stranger("stranger", minor);
         stranger.introduce_for_reclaim(false);
         for _ in 0..GRACE {
             assert_eq!(stranger.open(&reclaim(&fa, 0)).unwrap_err(), Status::NoGrace);
-            rig.pass_seconds(1);
+            harness.pass_seconds(1);
         }
         if minor > 0 {
             stranger.reclaim_complete().unwrap();
         }
-        assert!(stranger.open(&Wish::name(&stranger.export(), "a")).is_ok());
+        assert!(stranger.open(&OpenRequest::name(&stranger.export(), "a")).is_ok());
     }
 }

@@ -1,18 +1,27 @@
-//! What one client held goes to another one: the first one's changes that
-//! storage still carries out have ended before.
+//! State of one client is granted to another one only after the end of the
+//! first client's changes in the backend.
 
-use crate::rig::{Client, LEASE, Manner, Opened, Ops, Rig, Wish, attrs};
 use std::rc::Rc;
 use zgate_memory::{FileOp, When};
-use zgate_nfs::namespace::Fh;
-use zgate_nfs::v4::op::allocate::{self, Allocate};
-use zgate_nfs::v4::op::clone::{self, Clone};
-use zgate_nfs::v4::op::copy::{self, Copy};
-use zgate_nfs::v4::op::deallocate::{self, Deallocate};
-use zgate_nfs::v4::op::open::{How, Open};
-use zgate_nfs::v4::op::renew::{self, Renew};
-use zgate_nfs::v4::op::setattr::{self, Setattr};
-use zgate_nfs::v4::wire::{LockType, StableHow, Stateid, Status};
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::Allocate;
+use zgate_nfs_wire::v4::op::Clone;
+use zgate_nfs_wire::v4::op::Copy;
+use zgate_nfs_wire::v4::op::Deallocate;
+use zgate_nfs_wire::v4::op::Open;
+use zgate_nfs_wire::v4::op::Renew;
+use zgate_nfs_wire::v4::op::Setattr;
+use zgate_nfs_wire::v4::op::allocate;
+use zgate_nfs_wire::v4::op::clone;
+use zgate_nfs_wire::v4::op::copy;
+use zgate_nfs_wire::v4::op::deallocate;
+use zgate_nfs_wire::v4::op::open::How;
+use zgate_nfs_wire::v4::op::renew;
+use zgate_nfs_wire::v4::op::setattr;
+use zgate_nfs_wire::v4::{LockType, StableHow, Stateid, Status};
+use zgate_test_harness::nfs::{
+    CallbackBehavior, Client, Harness, LEASE, OpenRequest, Opened, Ops, attrs,
+};
 
 fn alive(c: &Client) -> Status {
     if c.minor > 0 {
@@ -25,8 +34,8 @@ fn write(opened: &Opened, data: &[u8]) -> Ops {
     Ops::new().at(&opened.fh).write(opened.stateid, 0, data, StableHow::FileSync)
 }
 
-/// Name of an operation, the call of the store that carries it out, and what is
-/// sent for an open file and another one.
+/// Name of an operation, the store's call, and the request for an open file and
+/// another one.
 type Change = (&'static str, FileOp, fn(&Opened, &Fh) -> Ops);
 
 /// The changes a client makes under a stateid, in this minor version.
@@ -75,7 +84,7 @@ fn changes(minor: u8) -> Vec<Change> {
 }
 
 struct Pair {
-    rig: Rc<Rig>,
+    harness: Rc<Harness>,
     a: Client,
     b: Client,
     root: Fh,
@@ -83,27 +92,27 @@ struct Pair {
 }
 
 fn pair(minor: u8) -> Pair {
-    let rig = Rig::new();
-    let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+    let harness = Harness::new();
+    let (a, b) = (harness.client("a", minor), harness.client("b", minor));
     let root = a.export();
     let source = a.file(&root, "source", b"copied");
-    Pair { rig, a, b, root, source }
+    Pair { harness, a, b, root, source }
 }
 
 #[test]
 fn every_change_of_an_expired_client_ends_before_its_lock_is_given_away() {
     for minor in 0..=2 {
         for (what, call, ops) in changes(minor) {
-            let Pair { rig, a, b, root, source } = pair(minor);
+            let Pair { harness, a, b, root, source } = pair(minor);
             let opened = a.create("f");
             a.lock(&opened, "l", LockType::Write, (0, 9)).unwrap();
-            let hold = rig.store.faults().hold_next(call, When::BeforeEffect);
+            let hold = harness.store.faults().hold_next(call, When::BeforeEffect);
             let late = a.begin_next(ops(&opened, &source));
-            rig.world.settle();
+            harness.simulation.settle();
             assert_eq!(hold.waiting(), 1, "{what}");
-            rig.pass_seconds(LEASE + 1);
+            harness.pass_seconds(LEASE + 1);
             alive(&b);
-            let theirs = b.open(&Wish::name(&root, "f")).unwrap();
+            let theirs = b.open(&OpenRequest::name(&root, "f")).unwrap();
             for _ in 0..3 {
                 let refused = b.lock(&theirs, "l", LockType::Write, (0, 9));
                 assert_eq!(refused.unwrap_err(), Status::Delay, "{what} of minor {minor}");
@@ -111,11 +120,11 @@ fn every_change_of_an_expired_client_ends_before_its_lock_is_given_away() {
                 assert_eq!(asked, Err(Status::Delay), "{what}");
             }
             hold.release();
-            rig.world.settle();
+            harness.simulation.settle();
             assert!(late.borrow().is_some(), "{what} ended");
             b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
             b.write(&theirs.fh, theirs.stateid, 0, b"new").unwrap();
-            rig.pass_seconds(1);
+            harness.pass_seconds(1);
             assert_eq!(b.content(&theirs.fh)[..3], *b"new", "{what}");
         }
     }
@@ -125,24 +134,26 @@ fn every_change_of_an_expired_client_ends_before_its_lock_is_given_away() {
 fn a_write_of_an_expired_client_ends_before_anything_of_the_file_is_given_away() {
     type Act = fn(&Client, &Fh, &Fh) -> Status;
     let acts: [(&str, Act); 4] = [
-        ("OPEN", |b, root, _| b.open(&Wish::name(root, "f").deny(3)).err().unwrap_or(Status::Ok)),
+        ("OPEN", |b, root, _| {
+            b.open(&OpenRequest::name(root, "f").deny(3)).err().unwrap_or(Status::Ok)
+        }),
         ("READ", |b, _, f| b.run(Ops::new().at(f).read(Stateid::ANONYMOUS, 0, 1)).status),
         ("WRITE", |b, _, f| b.write(f, Stateid::ANONYMOUS, 0, b"new").err().unwrap_or(Status::Ok)),
         ("truncation", |b, _, f| b.truncate(f, Stateid::ANONYMOUS, 0).err().unwrap_or(Status::Ok)),
     ];
     for minor in 0..=2 {
         for (what, act) in acts {
-            let Pair { rig, a, b, root, .. } = pair(minor);
+            let Pair { harness, a, b, root, .. } = pair(minor);
             a.file(&root, "f", b"first");
-            let opened = a.open(&Wish::name(&root, "f").deny(3)).unwrap();
-            let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+            let opened = a.open(&OpenRequest::name(&root, "f").deny(3)).unwrap();
+            let hold = harness.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
             let late = a.begin_next(write(&opened, b"old"));
-            rig.world.settle();
-            rig.pass_seconds(LEASE + 1);
+            harness.simulation.settle();
+            harness.pass_seconds(LEASE + 1);
             alive(&b);
             assert_eq!(act(&b, &root, &opened.fh), Status::Delay, "{what}");
             hold.release();
-            rig.world.settle();
+            harness.simulation.settle();
             assert!(late.borrow().is_some());
             assert_eq!(act(&b, &root, &opened.fh), Status::Ok, "{what}");
         }
@@ -152,20 +163,20 @@ fn a_write_of_an_expired_client_ends_before_anything_of_the_file_is_given_away()
 #[test]
 fn a_write_that_ends_soon_is_waited_for() {
     for minor in 0..=2 {
-        let Pair { rig, a, b, root, .. } = pair(minor);
+        let Pair { harness, a, b, root, .. } = pair(minor);
         a.file(&root, "f", b"first");
-        let opened = a.open(&Wish::name(&root, "f").deny(3)).unwrap();
-        let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+        let opened = a.open(&OpenRequest::name(&root, "f").deny(3)).unwrap();
+        let hold = harness.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
         let _late = a.begin_next(write(&opened, b"old"));
-        rig.world.settle();
-        rig.pass_seconds(LEASE + 1);
+        harness.simulation.settle();
+        harness.pass_seconds(LEASE + 1);
         alive(&b);
-        let runtime = rig.server().runtime.clone();
-        rig.world.spawn(Box::pin(async move {
+        let runtime = harness.server().runtime.clone();
+        harness.simulation.spawn(Box::pin(async move {
             runtime.sleep(300).await;
             hold.release();
         }));
-        let theirs = b.open(&Wish::name(&root, "f").deny(3)).unwrap();
+        let theirs = b.open(&OpenRequest::name(&root, "f").deny(3)).unwrap();
         let (_, data) = b.read(&theirs.fh, theirs.stateid, 0, 3).unwrap();
         assert_eq!(data, b"old"[..]);
     }
@@ -174,91 +185,92 @@ fn a_write_that_ends_soon_is_waited_for() {
 #[test]
 fn a_restarted_client_is_not_overtaken_by_its_own_past() {
     for minor in 0..=2 {
-        let Pair { rig, a, root, .. } = pair(minor);
+        let Pair { harness, a, root, .. } = pair(minor);
         let opened = a.create("f");
-        let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+        let hold = harness.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
         let late = a.begin_next(write(&opened, b"old"));
-        rig.world.settle();
+        harness.simulation.settle();
         a.reboot();
         a.introduce(false);
-        assert_eq!(a.open(&Wish::name(&root, "f")).unwrap_err(), Status::Delay);
+        assert_eq!(a.open(&OpenRequest::name(&root, "f")).unwrap_err(), Status::Delay);
         hold.release();
-        rig.world.settle();
+        harness.simulation.settle();
         assert!(late.borrow().is_some());
-        assert!(a.open(&Wish::name(&root, "f")).is_ok());
+        assert!(a.open(&OpenRequest::name(&root, "f")).is_ok());
     }
 }
 
 #[test]
 fn a_write_repeated_over_another_connection_is_the_same_write() {
     for minor in 1..=2 {
-        let Pair { rig, a, b, root, .. } = pair(minor);
+        let Pair { harness, a, b, root, .. } = pair(minor);
         a.file(&root, "f", b"first");
-        let opened = a.open(&Wish::name(&root, "f").deny(3)).unwrap();
-        let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+        let opened = a.open(&OpenRequest::name(&root, "f").deny(3)).unwrap();
+        let hold = harness.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
         let _first = a.begin_next(write(&opened, b"old"));
-        rig.world.settle();
+        harness.simulation.settle();
         a.reconnect();
         let slot = a.slots.borrow()[0];
         let again = a.run_as(0, slot, write(&opened, b"old"));
         assert_eq!(again.status, Status::Delay);
-        rig.pass_seconds(LEASE + 1);
+        harness.pass_seconds(LEASE + 1);
         alive(&b);
-        assert_eq!(b.open(&Wish::name(&root, "f")).unwrap_err(), Status::Delay);
+        assert_eq!(b.open(&OpenRequest::name(&root, "f")).unwrap_err(), Status::Delay);
         hold.release();
-        rig.world.settle();
-        assert!(b.open(&Wish::name(&root, "f")).is_ok());
+        harness.simulation.settle();
+        assert!(b.open(&OpenRequest::name(&root, "f")).is_ok());
     }
 }
 
 #[test]
 fn a_write_under_a_revoked_delegation_ends_before_the_file_is_given_away() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let (holder, other) = (rig.reachable("holder", minor), rig.client("other", minor));
+        let harness = Harness::new();
+        let (holder, other) = (harness.reachable("holder", minor), harness.client("other", minor));
         let root = other.export();
         other.file(&root, "f", b"first");
-        let held = holder.open(&Wish::name(&root, "f")).unwrap();
-        holder.answers_callbacks(Manner::Silent);
-        let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+        let held = holder.open(&OpenRequest::name(&root, "f")).unwrap();
+        holder.answers_callbacks(CallbackBehavior::Silent);
+        let hold = harness.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
         let under = Opened { stateid: held.delegation(), ..held };
         let late = holder.begin_next(write(&under, b"old"));
-        rig.world.settle();
-        // It lives and does not give the delegation back.
+        harness.simulation.settle();
+        // It is active and does not return the delegation.
         for _ in 0..LEASE + 3 {
-            assert_eq!(other.open(&Wish::name(&root, "f")).unwrap_err(), Status::Delay);
-            rig.pass_seconds(1);
+            assert_eq!(other.open(&OpenRequest::name(&root, "f")).unwrap_err(), Status::Delay);
+            harness.pass_seconds(1);
             alive(&holder);
         }
-        assert_eq!(rig.server().totals(0).delegations, 0, "revoked");
-        assert_eq!(other.open(&Wish::name(&root, "f")).unwrap_err(), Status::Delay);
+        assert_eq!(harness.server().totals(0).delegations, 0, "revoked");
+        assert_eq!(other.open(&OpenRequest::name(&root, "f")).unwrap_err(), Status::Delay);
         hold.release();
-        rig.world.settle();
+        harness.simulation.settle();
         assert!(late.borrow().is_some());
-        assert!(other.open(&Wish::name(&root, "f")).is_ok());
+        assert!(other.open(&OpenRequest::name(&root, "f")).is_ok());
     }
 }
 
 #[test]
 fn a_file_closed_with_a_write_under_way_is_given_away_after_it() {
     for minor in 0..=2 {
-        let Pair { rig, a, b, root, .. } = pair(minor);
+        let Pair { harness, a, b, root, .. } = pair(minor);
         let opened = a.create("f");
-        let hold = rig.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+        let hold = harness.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
         let late = a.begin_next(write(&opened, b"old"));
-        rig.world.settle();
+        harness.simulation.settle();
         close_elsewhere(&a, &opened);
-        assert_eq!(b.open(&Wish::name(&root, "f").deny(3)).unwrap_err(), Status::Delay);
+        assert_eq!(b.open(&OpenRequest::name(&root, "f").deny(3)).unwrap_err(), Status::Delay);
         hold.release();
-        rig.world.settle();
+        harness.simulation.settle();
         assert!(late.borrow().is_some());
-        assert!(b.open(&Wish::name(&root, "f").deny(3)).is_ok());
+        assert!(b.open(&OpenRequest::name(&root, "f").deny(3)).is_ok());
     }
 }
 
-/// CLOSE in another slot, where there are slots.
+/// CLOSE in another slot, if there are slots.
 fn close_elsewhere(a: &Client, opened: &Opened) {
-    use zgate_nfs::v4::op::close::{Args, Close};
+    use zgate_nfs_wire::v4::op::Close;
+    use zgate_nfs_wire::v4::op::close::Args;
     let args = Args { seqid: a.seqid(opened.owner), stateid: opened.stateid };
     let ops = Ops::new().at(&opened.fh).op::<Close>(&args);
     if a.minor == 0 {
@@ -272,21 +284,21 @@ fn close_elsewhere(a: &Client, opened: &Opened) {
 #[test]
 fn a_truncating_open_of_an_expired_client_ends_before_the_file_is_given_away() {
     for minor in 0..=2 {
-        let Pair { rig, a, b, root, .. } = pair(minor);
+        let Pair { harness, a, b, root, .. } = pair(minor);
         a.file(&root, "f", b"first");
         let empty = How::Unchecked(attrs(&[4], |e| e.u64(0)));
-        let hold = rig.store.faults().hold_next(FileOp::SetAttr, When::BeforeEffect);
-        let wish = Wish::name(&root, "f").deny(3).how(empty);
+        let hold = harness.store.faults().hold_next(FileOp::SetAttr, When::BeforeEffect);
+        let wish = OpenRequest::name(&root, "f").deny(3).how(empty);
         let late = a.begin_next(Ops::new().at(&root).op::<Open>(&a.open_args(&wish)));
-        rig.world.settle();
+        harness.simulation.settle();
         assert_eq!(hold.waiting(), 1);
-        rig.pass_seconds(LEASE + 1);
+        harness.pass_seconds(LEASE + 1);
         alive(&b);
-        assert_eq!(b.open(&Wish::name(&root, "f")).unwrap_err(), Status::Delay);
+        assert_eq!(b.open(&OpenRequest::name(&root, "f")).unwrap_err(), Status::Delay);
         hold.release();
-        rig.world.settle();
+        harness.simulation.settle();
         assert!(late.borrow().is_some());
-        let theirs = b.open(&Wish::name(&root, "f")).unwrap();
+        let theirs = b.open(&OpenRequest::name(&root, "f")).unwrap();
         b.write(&theirs.fh, theirs.stateid, 0, b"new").unwrap();
         assert_eq!(b.content(&theirs.fh), b"new");
     }
@@ -294,12 +306,12 @@ fn a_truncating_open_of_an_expired_client_ends_before_the_file_is_given_away() {
 
 #[test]
 fn a_copy_that_goes_on_after_its_answer_ends_before_the_file_is_given_away() {
-    let Pair { rig, a, b, root, .. } = pair(2);
+    let Pair { harness, a, b, root, .. } = pair(2);
     let source = a.create_in(&root, "large");
     a.truncate(&source.fh, source.stateid, 100 << 20).unwrap();
     a.file(&root, "f", b"first");
-    let opened = a.open(&Wish::name(&root, "f").deny(3)).unwrap();
-    let hold = rig.store.faults().hold_next(FileOp::CopyRange, When::BeforeEffect);
+    let opened = a.open(&OpenRequest::name(&root, "f").deny(3)).unwrap();
+    let hold = harness.store.faults().hold_next(FileOp::CopyRange, When::BeforeEffect);
     let args = copy::Args {
         from: Stateid::ANONYMOUS,
         to: opened.stateid,
@@ -312,11 +324,11 @@ fn a_copy_that_goes_on_after_its_answer_ends_before_the_file_is_given_away() {
     };
     let ops = Ops::new().at(&source.fh).save().at(&opened.fh).op::<Copy>(&args);
     assert!(!a.run(ops).ok().get::<Copy>().synchronous);
-    rig.pass_seconds(LEASE + 1);
+    harness.pass_seconds(LEASE + 1);
     alive(&b);
-    assert_eq!(b.open(&Wish::name(&root, "f")).unwrap_err(), Status::Delay);
+    assert_eq!(b.open(&OpenRequest::name(&root, "f")).unwrap_err(), Status::Delay);
     hold.release();
-    rig.world.settle();
-    b.open(&Wish::name(&root, "f")).unwrap();
+    harness.simulation.settle();
+    b.open(&OpenRequest::name(&root, "f")).unwrap();
     assert!(b.number(&opened.fh, 4) < 100 << 20, "the rest of the copy never began");
 }

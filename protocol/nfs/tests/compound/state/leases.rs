@@ -1,8 +1,9 @@
-//! Leases that run out, and courtesy (RFC 8881 §8.4.2.4, RFC 7530 §9.6.3).
+//! Expiry of leases, and courtesy (RFC 8881 §8.4.2.4, RFC 7530 §9.6.3).
 
-use crate::rig::{Client, LEASE, Ops, Rig, Wish};
-use zgate_nfs::v4::op::renew::{self, Renew};
-use zgate_nfs::v4::wire::{LockType, Stateid, Status};
+use zgate_nfs_wire::v4::op::Renew;
+use zgate_nfs_wire::v4::op::renew;
+use zgate_nfs_wire::v4::{LockType, Stateid, Status};
+use zgate_test_harness::nfs::{Client, Harness, LEASE, OpenRequest, Ops};
 
 fn alive(c: &Client) -> Status {
     if c.minor > 0 {
@@ -14,20 +15,20 @@ fn alive(c: &Client) -> Status {
 #[test]
 fn a_silent_client_keeps_its_state_until_somebody_needs_it() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+        let harness = Harness::new();
+        let (a, b) = (harness.client("a", minor), harness.client("b", minor));
         let root = a.export();
         let opened = a.create("f");
         a.lock(&opened, "l", LockType::Write, (0, 5)).unwrap();
-        rig.pass_seconds(5 * LEASE);
+        harness.pass_seconds(5 * LEASE);
         assert_eq!(alive(&a), Status::Ok, "nobody asked for anything of it");
         assert_eq!(a.write(&opened.fh, opened.stateid, 0, b"x"), Ok(1));
-        rig.pass_seconds(LEASE + 1);
-        // No conflict: an open that excludes nobody.
+        harness.pass_seconds(LEASE + 1);
+        // No conflict: an open that denies nothing.
         alive(&b);
-        let beside = b.open(&Wish::name(&root, "f")).unwrap();
+        let beside = b.open(&OpenRequest::name(&root, "f")).unwrap();
         assert_eq!(alive(&a), Status::Ok);
-        rig.pass_seconds(LEASE + 1);
+        harness.pass_seconds(LEASE + 1);
         alive(&b);
         b.lock(&beside, "l", LockType::Write, (3, 1)).unwrap();
         if minor == 0 {
@@ -43,9 +44,11 @@ fn a_silent_client_keeps_its_state_until_somebody_needs_it() {
 #[test]
 fn every_kind_of_conflict_ends_courtesy() {
     for minor in 0..=2 {
-        type Act = fn(&Client, &zgate_nfs::namespace::Fh, &zgate_nfs::namespace::Fh) -> Status;
+        type Act = fn(&Client, &zgate_nfs_wire::v4::Fh, &zgate_nfs_wire::v4::Fh) -> Status;
         let acts: [(&str, Act); 5] = [
-            ("OPEN", |b, root, _| b.open(&Wish::name(root, "f")).err().unwrap_or(Status::Ok)),
+            ("OPEN", |b, root, _| {
+                b.open(&OpenRequest::name(root, "f")).err().unwrap_or(Status::Ok)
+            }),
             ("READ", |b, _, f| b.run(Ops::new().at(f).read(Stateid::ANONYMOUS, 0, 1)).status),
             ("WRITE", |b, _, f| {
                 b.write(f, Stateid::ANONYMOUS, 0, b"x").err().unwrap_or(Status::Ok)
@@ -58,14 +61,14 @@ fn every_kind_of_conflict_ends_courtesy() {
             }),
         ];
         for (what, act) in acts {
-            let rig = Rig::new();
-            let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+            let harness = Harness::new();
+            let (a, b) = (harness.client("a", minor), harness.client("b", minor));
             let root = a.export();
             a.file(&root, "f", b"x");
-            let opened = a.open(&Wish::name(&root, "f").deny(3)).unwrap();
+            let opened = a.open(&OpenRequest::name(&root, "f").deny(3)).unwrap();
             a.lock(&opened, "l", LockType::Write, (0, 5)).unwrap();
             assert_ne!(act(&b, &root, &opened.fh), Status::Ok, "{what} too early");
-            rig.pass_seconds(LEASE + 1);
+            harness.pass_seconds(LEASE + 1);
             alive(&b);
             assert_eq!(act(&b, &root, &opened.fh), Status::Ok, "{what}");
             assert_ne!(alive(&a), Status::Ok, "{what}");
@@ -76,26 +79,26 @@ fn every_kind_of_conflict_ends_courtesy() {
 #[test]
 fn courtesy_does_not_last_for_ever() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let a = rig.client("a", minor);
+        let harness = Harness::new();
+        let a = harness.client("a", minor);
         a.create("f");
-        let now = rig.world.clock().seconds();
-        rig.server().tick(now + 25 * 3600);
+        let now = harness.simulation.clock().seconds();
+        harness.server().tick(now + 25 * 3600);
         assert_ne!(alive(&a), Status::Ok);
-        assert!(rig.shelf.names().is_empty(), "nothing to reclaim for it either");
+        assert!(harness.records.names().is_empty(), "nothing to reclaim for it either");
     }
 }
 
 #[test]
 fn whatever_a_client_does_renews_its_lease() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+        let harness = Harness::new();
+        let (a, b) = (harness.client("a", minor), harness.client("b", minor));
         let opened = a.create("f");
         let mut held = a.lock(&opened, "l", LockType::Write, (0, 5)).unwrap();
-        let theirs = b.open(&Wish::name(&a.export(), "f")).unwrap();
+        let theirs = b.open(&OpenRequest::name(&a.export(), "f")).unwrap();
         for round in 0..9 {
-            rig.pass_seconds(LEASE - 1);
+            harness.pass_seconds(LEASE - 1);
             match round % 3 {
                 0 => assert!(a.read(&opened.fh, opened.stateid, 0, 1).is_ok()),
                 1 => a.lock_more(&mut held, LockType::Write, (0, 5)).unwrap(),
@@ -111,33 +114,33 @@ fn whatever_a_client_does_renews_its_lease() {
 #[test]
 fn an_expired_client_starts_anew() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+        let harness = Harness::new();
+        let (a, b) = (harness.client("a", minor), harness.client("b", minor));
         let root = a.export();
         a.file(&root, "f", b"x");
-        a.open(&Wish::name(&root, "f").deny(3)).unwrap();
-        rig.pass_seconds(LEASE + 1);
+        a.open(&OpenRequest::name(&root, "f").deny(3)).unwrap();
+        harness.pass_seconds(LEASE + 1);
         alive(&b);
-        let opened = b.open(&Wish::name(&root, "f")).unwrap();
+        let opened = b.open(&OpenRequest::name(&root, "f")).unwrap();
         b.close(&opened).unwrap();
         a.introduce(false);
-        assert!(a.open(&Wish::name(&root, "f").deny(3)).is_ok());
+        assert!(a.open(&OpenRequest::name(&root, "f").deny(3)).is_ok());
     }
 }
 
 #[test]
 fn exports_that_go_take_their_state_with_them() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let (a, b) = (rig.client("a", minor), rig.client("b", 2));
+        let harness = Harness::new();
+        let (a, b) = (harness.client("a", minor), harness.client("b", 2));
         let root = a.export();
         a.file(&root, "f", b"content");
-        let opened = a.open(&Wish::name(&root, "f").deny(2)).unwrap();
-        assert!(b.open(&Wish::name(&root, "f")).is_err());
-        rig.reload(|_| false);
+        let opened = a.open(&OpenRequest::name(&root, "f").deny(2)).unwrap();
+        assert!(b.open(&OpenRequest::name(&root, "f")).is_err());
+        harness.reload(|_| false);
         assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::Stale);
-        rig.reload(|_| true);
+        harness.reload(|_| true);
         assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::BadStateid);
-        b.open(&Wish::name(&root, "f")).unwrap();
+        b.open(&OpenRequest::name(&root, "f")).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! State and time: what clients hold, lose and take back.
+//! State and time: state that clients hold, lose and reclaim.
 
 mod changes;
 mod delegated_times;

@@ -1,19 +1,19 @@
-//! No host takes so much that others find nothing left, and one that leaves much
-//! behind keeps nobody waiting for all of it.
+//! No host can exhaust a resource, and the removal of a client with much state
+//! does not stall others.
 
-use crate::rig::{Client, LEASE, Rig, Wish};
 use std::rc::Rc;
 use zgate_nfs::limits::MAX_STATES_PER_SLICE;
-use zgate_nfs::v4::wire::{LockType, Status};
+use zgate_nfs_wire::v4::{LockType, Status};
+use zgate_test_harness::nfs::{Client, Harness, LEASE, OpenRequest};
 
-fn at(rig: &Rc<Rig>, name: &str, minor: u8, host: u8) -> Client {
-    let client = rig.stranger(name, minor);
+fn at(harness: &Rc<Harness>, name: &str, minor: u8, host: u8) -> Client {
+    let client = harness.stranger(name, minor);
     client.address.set([192, 0, 2, host].into());
     client
 }
 
-fn ready_at(rig: &Rc<Rig>, name: &str, minor: u8, host: u8) -> Client {
-    let client = at(rig, name, minor, host);
+fn ready_at(harness: &Rc<Harness>, name: &str, minor: u8, host: u8) -> Client {
+    let client = at(harness, name, minor, host);
     client.introduce(false);
     client
 }
@@ -26,24 +26,24 @@ fn introduce(client: &Client) -> Result<(), Status> {
     }
 }
 
-/// Records of clients that never confirm: all that one host can make, then one
-/// of another host.
+/// Records of unconfirmed clients: as many as one host can create, then one of
+/// another host.
 #[test]
 fn one_host_does_not_take_all_client_records() {
     for (minor, refusal) in [(0, Status::Resource), (1, Status::Delay)] {
-        let rig = Rig::new();
+        let harness = Harness::new();
         let mut made = 0;
         let refused = loop {
-            match introduce(&at(&rig, &format!("greedy{made}"), minor, 1)) {
+            match introduce(&at(&harness, &format!("greedy{made}"), minor, 1)) {
                 Ok(()) => made += 1,
                 Err(status) => break status,
             }
         };
         assert_eq!(refused, refusal);
-        ready_at(&rig, "another", minor, 2);
-        // Records nobody confirms go after a lease.
-        rig.pass_seconds(LEASE + 2);
-        assert_eq!(introduce(&at(&rig, "greedy again", minor, 1)), Ok(()), "of {made}");
+        ready_at(&harness, "another", minor, 2);
+        // Unconfirmed records are removed after a lease.
+        harness.pass_seconds(LEASE + 2);
+        assert_eq!(introduce(&at(&harness, "greedy again", minor, 1)), Ok(()), "of {made}");
     }
 }
 
@@ -51,14 +51,15 @@ fn one_host_does_not_take_all_client_records() {
 #[test]
 fn one_host_does_not_take_all_open_files() {
     for (minor, refusal) in [(0, Status::Resource), (1, Status::Delay), (2, Status::Delay)] {
-        let rig = Rig::new();
-        rig.restart_with_open_files(100);
+        let harness = Harness::new();
+        harness.restart_with_open_files(100);
         let (greedy, other) =
-            (ready_at(&rig, "greedy", minor, 1), ready_at(&rig, "other", minor, 2));
+            (ready_at(&harness, "greedy", minor, 1), ready_at(&harness, "other", minor, 2));
         let root = greedy.export();
         let make = |client: &Client, name: &str| {
-            let how = zgate_nfs::v4::op::open::How::Unchecked(crate::rig::mode(0o644));
-            client.open(&Wish::name(&root, name).how(how))
+            let how =
+                zgate_nfs_wire::v4::op::open::How::Unchecked(zgate_test_harness::nfs::mode(0o644));
+            client.open(&OpenRequest::name(&root, name).how(how))
         };
         let mut held = Vec::new();
         let refused = loop {
@@ -71,13 +72,13 @@ fn one_host_does_not_take_all_open_files() {
         let refused = format!("f{}", held.len());
         assert_eq!(other.lookup(&root, &refused), Err(Status::Noent), "nothing was made");
         // A second client of the same host gets no more.
-        let again = ready_at(&rig, "greedy too", minor, 1);
+        let again = ready_at(&harness, "greedy too", minor, 1);
         assert_eq!(make(&again, "g").unwrap_err(), refusal);
-        // What is open already needs no descriptors.
-        again.open(&Wish::name(&root, "f0")).unwrap();
+        // A file that is already open needs no further descriptors.
+        again.open(&OpenRequest::name(&root, "f0")).unwrap();
         let mine = make(&other, "h").unwrap();
         make(&other, "i").unwrap();
-        // Room comes back with CLOSE, of the last that has the file open.
+        // CLOSE makes room, for the last client that has the file open.
         other.close(&mine).unwrap();
         assert_eq!(make(&again, "j").unwrap_err(), refusal);
         for opened in &held[..8] {
@@ -91,37 +92,37 @@ fn owner(number: usize) -> &'static str {
     Box::leak(format!("owner{number}").into_boxed_str())
 }
 
-/// A client that goes with more opens than are removed at once: its stateids are
-/// dead at once, who meets the rest waits and is let in soon.
+/// A removed client with more opens than are removed at once: its stateids are
+/// invalid immediately, a conflicting request waits shortly for the rest.
 #[test]
 fn what_a_client_leaves_behind_goes_in_slices() {
     const OPENS: usize = MAX_STATES_PER_SLICE * 3;
     for minor in [0, 1] {
-        let rig = Rig::new();
-        let (gone, here) = (rig.client("gone", minor), rig.client("here", minor));
+        let harness = Harness::new();
+        let (gone, here) = (harness.client("gone", minor), harness.client("here", minor));
         let root = gone.export();
         let opens: Vec<_> = (0..OPENS)
             .map(|n| {
                 if n == 0 {
                     gone.create("f");
                 }
-                gone.open(&Wish::name(&root, "f").access(1).owner(owner(n))).unwrap()
+                gone.open(&OpenRequest::name(&root, "f").access(1).owner(owner(n))).unwrap()
             })
             .collect();
         gone.lock(&opens[7], "locker", LockType::Read, (0, 5)).unwrap();
-        rig.pass_seconds(LEASE + 1);
-        let here = if minor == 0 { rig.client("here", 0) } else { here };
+        harness.pass_seconds(LEASE + 1);
+        let here = if minor == 0 { harness.client("here", 0) } else { here };
         if minor > 0 {
             here.reboot();
             here.introduce(false);
         }
         let held = || {
-            let now = rig.world.clock().seconds();
-            let totals = rig.server().totals(now);
+            let now = harness.simulation.clock().seconds();
+            let totals = harness.server().totals(now);
             totals.opens
         };
         assert!(held() > OPENS, "courtesy");
-        let wish = Wish::name(&root, "f").access(1).deny(1);
+        let wish = OpenRequest::name(&root, "f").access(1).deny(1);
         assert_eq!(here.open(&wish).unwrap_err(), Status::Delay, "a slice is gone");
         for opened in [&opens[0], &opens[7], &opens[OPENS - 1]] {
             let dead = gone.read(&opened.fh, opened.stateid, 0, 1).unwrap_err();
@@ -136,21 +137,21 @@ fn what_a_client_leaves_behind_goes_in_slices() {
     }
 }
 
-/// The same without anybody who asks: the ticks do it.
+/// The same without a conflicting request: the ticks remove the state.
 #[test]
 fn ticks_finish_what_a_client_left_behind() {
     const OPENS: usize = MAX_STATES_PER_SLICE * 2 + 5;
-    let rig = Rig::new();
-    let gone = rig.client("gone", 1);
+    let harness = Harness::new();
+    let gone = harness.client("gone", 1);
     let root = gone.export();
     gone.create("f");
     for n in 0..OPENS {
-        gone.open(&Wish::name(&root, "f").access(1).owner(owner(n))).unwrap();
+        gone.open(&OpenRequest::name(&root, "f").access(1).owner(owner(n))).unwrap();
     }
     gone.reboot();
     gone.introduce(false);
-    let other = rig.client("other", 1);
-    let wish = Wish::name(&root, "f").access(1).deny(1);
-    rig.pass_seconds(1);
+    let other = harness.client("other", 1);
+    let wish = OpenRequest::name(&root, "f").access(1).deny(1);
+    harness.pass_seconds(1);
     assert!(other.open(&wish).is_ok(), "all are gone");
 }

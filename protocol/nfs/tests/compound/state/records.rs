@@ -1,16 +1,19 @@
-//! Client records on storage that is slow or fails: who waits, and for what
-//! (RFC 8881 §8.4.2.1, §8.4.3; RFC 7530 §9.6.3.4).
+//! Client records on slow or failing storage: waiting requests (RFC 8881
+//! §8.4.2.1, §8.4.3; RFC 7530 §9.6.3.4).
 
-use crate::rig::{Client, GRACE, LEASE, Ops, Pending, Rig, Wish};
 use std::rc::Rc;
 use zgate_nfs::limits::{
     MAX_RECORD_WRITES, RECORD_RETRY_SECONDS, RECORD_WAIT_MILLISECONDS, SETTLE_WAIT_MILLISECONDS,
 };
-use zgate_nfs::v4::op::create_session::{self, CreateSession};
-use zgate_nfs::v4::op::open::Claim;
-use zgate_nfs::v4::op::renew::{self, Renew};
-use zgate_nfs::v4::op::setclientid_confirm::{self, SetclientidConfirm};
-use zgate_nfs::v4::wire::{LockType, Status};
+use zgate_nfs_wire::v4::op::CreateSession;
+use zgate_nfs_wire::v4::op::Renew;
+use zgate_nfs_wire::v4::op::SetclientidConfirm;
+use zgate_nfs_wire::v4::op::create_session;
+use zgate_nfs_wire::v4::op::open::Claim;
+use zgate_nfs_wire::v4::op::renew;
+use zgate_nfs_wire::v4::op::setclientid_confirm;
+use zgate_nfs_wire::v4::{LockType, Status};
+use zgate_test_harness::nfs::{Client, GRACE, Harness, LEASE, OpenRequest, Ops, Pending};
 use zgate_xdr::Decode;
 
 fn alive(c: &Client) -> Status {
@@ -20,7 +23,7 @@ fn alive(c: &Client) -> Status {
     c.run(Ops::new().op::<Renew>(&renew::Args { clientid: c.id.get() })).status
 }
 
-/// What confirms a client that introduced itself.
+/// The operation that confirms a registered client.
 enum Confirmation {
     Session(create_session::Args),
     ClientId(setclientid_confirm::Args),
@@ -51,177 +54,181 @@ fn status(pending: &Pending) -> Option<Status> {
     Some(Status::decode(&mut zgate_xdr::Decoder::new(&raw)).unwrap())
 }
 
-fn sessions(rig: &Rig) -> usize {
-    rig.server().totals(0).sessions
+fn sessions(harness: &Harness) -> usize {
+    harness.server().totals(0).sessions
 }
 
-/// Waits as long as one request does at most.
-fn one_wait(rig: &Rig) {
-    rig.pass_seconds(RECORD_WAIT_MILLISECONDS.div_ceil(1000));
+/// Waits for the longest wait of one request.
+fn one_wait(harness: &Harness) {
+    harness.pass_seconds(RECORD_WAIT_MILLISECONDS.div_ceil(1000));
 }
 
 #[test]
 fn a_client_is_confirmed_when_its_record_is_kept_and_nobody_else_waits() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let old = rig.client("old", minor);
+        let harness = Harness::new();
+        let old = harness.client("old", minor);
         let root = old.export();
         old.file(&root, "f", b"content");
-        let new = rig.stranger("new", minor);
-        rig.shelf.hold();
+        let new = harness.stranger("new", minor);
+        harness.records.hold();
         let asked = new.begin_bare(Confirmation::of(&new).ops());
-        rig.world.settle();
-        assert_eq!((rig.shelf.waiting(), status(&asked)), (1, None));
-        let opened = old.open(&Wish::name(&root, "f")).unwrap();
+        harness.simulation.settle();
+        assert_eq!((harness.records.waiting(), status(&asked)), (1, None));
+        let opened = old.open(&OpenRequest::name(&root, "f")).unwrap();
         assert!(old.read(&opened.fh, opened.stateid, 0, 7).is_ok());
         old.close(&opened).unwrap();
-        assert_eq!(rig.server().totals(0).clients, 1, "the new one is not confirmed");
-        rig.shelf.release();
-        rig.world.settle();
+        assert_eq!(harness.server().totals(0).clients, 1, "the new one is not confirmed");
+        harness.records.release();
+        harness.simulation.settle();
         assert_eq!(status(&asked), Some(Status::Ok));
-        assert_eq!(rig.server().totals(0).clients, 2);
-        assert_eq!(rig.shelf.names(), [b"new".to_vec(), b"old".to_vec()]);
+        assert_eq!(harness.server().totals(0).clients, 2);
+        assert_eq!(harness.records.names(), [b"new".to_vec(), b"old".to_vec()]);
     }
 }
 
 #[test]
 fn a_confirmation_repeated_while_the_record_is_written_is_the_same() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let c = rig.stranger("c", minor);
-        rig.shelf.hold();
+        let harness = Harness::new();
+        let c = harness.stranger("c", minor);
+        harness.records.hold();
         let confirmation = Confirmation::of(&c);
         let first = c.begin_bare(confirmation.ops());
         c.reconnect();
         let second = c.begin_bare(confirmation.ops());
-        rig.world.settle();
-        assert_eq!(rig.shelf.waiting(), 1, "one record");
-        rig.shelf.release();
-        rig.world.settle();
+        harness.simulation.settle();
+        assert_eq!(harness.records.waiting(), 1, "one record");
+        harness.records.release();
+        harness.simulation.settle();
         assert_eq!((status(&first), status(&second)), (Some(Status::Ok), Some(Status::Ok)));
         assert_eq!(*first.borrow(), *second.borrow(), "the same answer");
-        assert_eq!((rig.server().totals(0).clients, rig.shelf.puts()), (1, 1));
-        assert_eq!(sessions(&rig), usize::from(minor > 0));
+        assert_eq!((harness.server().totals(0).clients, harness.records.puts()), (1, 1));
+        assert_eq!(sessions(&harness), usize::from(minor > 0));
     }
 }
 
 #[test]
 fn a_disk_that_hangs_makes_new_clients_come_again() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let c = rig.stranger("c", minor);
-        rig.shelf.hold();
+        let harness = Harness::new();
+        let c = harness.stranger("c", minor);
+        harness.records.hold();
         let confirmation = Confirmation::of(&c);
         for _ in 0..3 {
             let asked = c.begin_bare(confirmation.ops());
-            rig.world.settle();
+            harness.simulation.settle();
             assert_eq!(status(&asked), None);
-            one_wait(&rig);
+            one_wait(&harness);
             assert_eq!(status(&asked), Some(Status::Delay));
         }
-        assert_eq!((rig.shelf.waiting(), rig.server().totals(0).clients), (1, 0));
-        rig.shelf.release();
+        assert_eq!((harness.records.waiting(), harness.server().totals(0).clients), (1, 0));
+        harness.records.release();
         c.bare(confirmation.ops()).ok();
-        assert_eq!(rig.server().totals(0).clients, 1);
+        assert_eq!(harness.server().totals(0).clients, 1);
     }
 }
 
 #[test]
 fn a_request_that_is_given_up_leaves_nothing_half_done() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let c = rig.stranger("c", minor);
-        rig.shelf.hold();
+        let harness = Harness::new();
+        let c = harness.stranger("c", minor);
+        harness.records.hold();
         let confirmation = Confirmation::of(&c);
         let (bytes, _) = confirmation.ops().encode(b"", u32::from(minor));
-        let (server, call, now) = (rig.server(), c.rpc_call(), rig.world.clock());
+        let (server, call, now) = (harness.server(), c.rpc_call(), harness.simulation.clock());
         {
             let mut d = zgate_xdr::Decoder::new(&bytes);
             let mut work = Box::pin(server.compound(&call, now, &mut d));
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             assert!(work.as_mut().poll(&mut context).is_pending());
         }
-        rig.shelf.release();
-        assert_eq!(rig.server().totals(0).clients, 0, "nobody confirmed it");
+        harness.records.release();
+        assert_eq!(harness.server().totals(0).clients, 0, "nobody confirmed it");
         c.bare(confirmation.ops()).ok();
-        assert_eq!((rig.server().totals(0).clients, sessions(&rig)), (1, usize::from(minor > 0)));
+        assert_eq!(
+            (harness.server().totals(0).clients, sessions(&harness)),
+            (1, usize::from(minor > 0))
+        );
     }
 }
 
 #[test]
 fn records_of_clients_that_never_confirm_go() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let c = rig.stranger("c", minor);
-        rig.shelf.hold();
+        let harness = Harness::new();
+        let c = harness.stranger("c", minor);
+        harness.records.hold();
         let asked = c.begin_bare(Confirmation::of(&c).ops());
-        rig.world.settle();
-        one_wait(&rig);
+        harness.simulation.settle();
+        one_wait(&harness);
         assert_eq!(status(&asked), Some(Status::Delay));
-        rig.shelf.release();
-        assert_eq!(rig.shelf.names(), [b"c".to_vec()]);
-        rig.pass_seconds(LEASE + 1);
-        assert!(rig.shelf.names().is_empty(), "it did not come again");
+        harness.records.release();
+        assert_eq!(harness.records.names(), [b"c".to_vec()]);
+        harness.pass_seconds(LEASE + 1);
+        assert!(harness.records.names().is_empty(), "it did not come again");
     }
 }
 
 #[test]
 fn no_more_than_so_many_records_wait_to_be_written() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let many: Vec<_> = (0..=MAX_RECORD_WRITES)
         .map(|number| {
-            let c = rig.stranger(&format!("c{number}"), 0);
+            let c = harness.stranger(&format!("c{number}"), 0);
             let confirmation = Confirmation::of(&c);
             (c, confirmation)
         })
         .collect();
-    rig.shelf.hold();
+    harness.records.hold();
     let asked: Vec<_> =
         many.iter().map(|(c, confirmation)| c.begin_bare(confirmation.ops())).collect();
-    rig.world.settle();
-    assert_eq!(rig.shelf.waiting(), MAX_RECORD_WRITES);
+    harness.simulation.settle();
+    assert_eq!(harness.records.waiting(), MAX_RECORD_WRITES);
     let refused = asked.iter().filter(|asked| status(asked) == Some(Status::Delay)).count();
     assert_eq!(refused, 1);
-    rig.shelf.release();
-    rig.world.settle();
-    assert_eq!(rig.server().totals(0).clients, MAX_RECORD_WRITES);
+    harness.records.release();
+    harness.simulation.settle();
+    assert_eq!(harness.server().totals(0).clients, MAX_RECORD_WRITES);
 }
 
-/// A client whose lease ran out, with a lock, and another one that wants it.
-fn conflict(minor: u8) -> (Rc<Rig>, Client, Client, crate::rig::Opened) {
-    let rig = Rig::new();
-    let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+/// A client with an expired lease and a lock, and another one that requests the
+/// lock.
+fn conflict(minor: u8) -> (Rc<Harness>, Client, Client, zgate_test_harness::nfs::Opened) {
+    let harness = Harness::new();
+    let (a, b) = (harness.client("a", minor), harness.client("b", minor));
     let opened = a.create("f");
     a.lock(&opened, "l", LockType::Write, (0, 9)).unwrap();
-    rig.pass_seconds(LEASE + 1);
+    harness.pass_seconds(LEASE + 1);
     alive(&b);
-    let theirs = b.open(&Wish::name(&b.export(), "f")).unwrap();
-    (rig, a, b, theirs)
+    let theirs = b.open(&OpenRequest::name(&b.export(), "f")).unwrap();
+    (harness, a, b, theirs)
 }
 
-fn reclaim(c: &Client, fh: &zgate_nfs::namespace::Fh) -> Status {
+fn reclaim(c: &Client, fh: &zgate_nfs_wire::v4::Fh) -> Status {
     c.reconnect();
     c.introduce_for_reclaim(false);
-    let wish = Wish::name(fh, "").claim(Claim::Previous(0));
-    c.open(&Wish { fh: fh.clone(), ..wish }).err().unwrap_or(Status::Ok)
+    let wish = OpenRequest::name(fh, "").claim(Claim::Previous(0));
+    c.open(&OpenRequest { fh: fh.clone(), ..wish }).err().unwrap_or(Status::Ok)
 }
 
 #[test]
 fn what_an_expired_client_could_reclaim_is_not_given_away() {
     for minor in 0..=2 {
-        let (rig, a, b, theirs) = conflict(minor);
-        rig.shelf.set_broken(true);
+        let (harness, a, b, theirs) = conflict(minor);
+        harness.records.set_broken(true);
         for _ in 0..3 {
             let refused = b.lock(&theirs, "l", LockType::Write, (0, 9));
             assert_eq!(refused.unwrap_err(), Status::Delay, "the record of the other is there");
-            rig.pass_seconds(RECORD_RETRY_SECONDS);
+            harness.pass_seconds(RECORD_RETRY_SECONDS);
             alive(&b);
         }
-        rig.shelf.set_broken(false);
-        rig.pass_seconds(RECORD_RETRY_SECONDS);
-        assert_eq!(rig.shelf.names(), [b"b".to_vec()]);
+        harness.records.set_broken(false);
+        harness.pass_seconds(RECORD_RETRY_SECONDS);
+        assert_eq!(harness.records.names(), [b"b".to_vec()]);
         b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
-        rig.restart();
+        harness.restart();
         assert_eq!(reclaim(&a, &theirs.fh), Status::NoGrace);
     }
 }
@@ -229,13 +236,13 @@ fn what_an_expired_client_could_reclaim_is_not_given_away() {
 #[test]
 fn the_removal_of_a_record_is_waited_for_a_while() {
     for minor in 0..=2 {
-        let (rig, _, b, theirs) = conflict(minor);
-        rig.shelf.hold();
-        let shelf = std::sync::Arc::clone(&rig.shelf);
-        let runtime = rig.server().runtime.clone();
-        rig.world.spawn(Box::pin(async move {
+        let (harness, _, b, theirs) = conflict(minor);
+        harness.records.hold();
+        let records = std::sync::Arc::clone(&harness.records);
+        let runtime = harness.server().runtime.clone();
+        harness.simulation.spawn(Box::pin(async move {
             runtime.sleep(SETTLE_WAIT_MILLISECONDS / 2).await;
-            shelf.release();
+            records.release();
         }));
         b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
     }
@@ -244,12 +251,12 @@ fn the_removal_of_a_record_is_waited_for_a_while() {
 #[test]
 fn a_crash_while_the_record_is_removed_gives_nothing_away() {
     for minor in 0..=2 {
-        let (rig, a, b, theirs) = conflict(minor);
-        rig.shelf.hold();
+        let (harness, a, b, theirs) = conflict(minor);
+        harness.records.hold();
         let refused = b.lock(&theirs, "l", LockType::Write, (0, 9));
         assert_eq!(refused.unwrap_err(), Status::Delay);
-        rig.shelf.lose_what_waits();
-        rig.restart();
+        harness.records.lose_what_waits();
+        harness.restart();
         assert_eq!(reclaim(&a, &theirs.fh), Status::Ok, "nobody had it meanwhile");
     }
 }
@@ -257,18 +264,18 @@ fn a_crash_while_the_record_is_removed_gives_nothing_away() {
 #[test]
 fn an_expired_client_that_is_back_has_a_record() {
     for minor in 0..=2 {
-        let (rig, a, b, theirs) = conflict(minor);
-        rig.shelf.hold();
+        let (harness, a, b, theirs) = conflict(minor);
+        harness.records.hold();
         let refused = b.lock(&theirs, "l", LockType::Write, (0, 9));
         assert_eq!(refused.unwrap_err(), Status::Delay);
-        // Its old record is being removed while the new one is asked for.
+        // Its old record is being removed while the new one is requested.
         let asked = a.begin_bare(Confirmation::of(&a).ops());
-        rig.world.settle();
-        assert_eq!(rig.shelf.waiting(), 1, "one after the other");
-        rig.shelf.release();
-        rig.world.settle();
+        harness.simulation.settle();
+        assert_eq!(harness.records.waiting(), 1, "one after the other");
+        harness.records.release();
+        harness.simulation.settle();
         assert_eq!(status(&asked), Some(Status::Ok));
-        assert_eq!(rig.shelf.names(), [b"a".to_vec(), b"b".to_vec()]);
+        assert_eq!(harness.records.names(), [b"a".to_vec(), b"b".to_vec()]);
         b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
     }
 }
@@ -276,23 +283,23 @@ fn an_expired_client_that_is_back_has_a_record() {
 #[test]
 fn grace_goes_on_until_who_stayed_away_can_reclaim_no_more() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+        let harness = Harness::new();
+        let (a, b) = (harness.client("a", minor), harness.client("b", minor));
         let fh = a.create("f").fh;
-        rig.restart();
+        harness.restart();
         b.reconnect();
         b.introduce(false);
-        rig.shelf.set_broken(true);
+        harness.records.set_broken(true);
         for _ in 0..GRACE + 15 {
-            rig.pass_seconds(1);
+            harness.pass_seconds(1);
             alive(&b);
         }
-        let wish = Wish::name(&b.export(), "f");
+        let wish = OpenRequest::name(&b.export(), "f");
         assert_eq!(b.open(&wish).unwrap_err(), Status::Grace, "a could reclaim after a restart");
-        rig.shelf.set_broken(false);
-        rig.pass_seconds(RECORD_RETRY_SECONDS + 1);
+        harness.records.set_broken(false);
+        harness.pass_seconds(RECORD_RETRY_SECONDS + 1);
         b.open(&wish).unwrap();
-        rig.restart();
+        harness.restart();
         assert_eq!(reclaim(&a, &fh), Status::NoGrace);
     }
 }
@@ -300,24 +307,24 @@ fn grace_goes_on_until_who_stayed_away_can_reclaim_no_more() {
 #[test]
 fn damaged_records_mean_the_whole_grace_period() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let a = rig.client("a", minor);
+        let harness = Harness::new();
+        let a = harness.client("a", minor);
         let fh = a.create("f").fh;
-        rig.shelf.damage();
-        rig.restart();
-        let b = rig.stranger("b", minor);
+        harness.records.damage();
+        harness.restart();
+        let b = harness.stranger("b", minor);
         b.introduce(false);
-        assert_eq!(b.open(&Wish::name(&b.export(), "f")).unwrap_err(), Status::Grace);
+        assert_eq!(b.open(&OpenRequest::name(&b.export(), "f")).unwrap_err(), Status::Grace);
         assert_eq!(reclaim(&a, &fh), Status::Ok);
         if minor > 0 {
             a.reclaim_complete().unwrap();
         }
-        assert_eq!(b.open(&Wish::name(&b.export(), "f")).unwrap_err(), Status::Grace);
+        assert_eq!(b.open(&OpenRequest::name(&b.export(), "f")).unwrap_err(), Status::Grace);
         for _ in 0..GRACE + 15 {
-            rig.pass_seconds(1);
+            harness.pass_seconds(1);
             alive(&a);
             alive(&b);
         }
-        b.open(&Wish::name(&b.export(), "f")).unwrap();
+        b.open(&OpenRequest::name(&b.export(), "f")).unwrap();
     }
 }

@@ -1,17 +1,17 @@
 //! Share reservations between clients (RFC 8881 §9.7).
 
-use crate::rig::{Rig, Wish};
-use zgate_nfs::v4::wire::{Stateid, Status};
+use zgate_nfs_wire::v4::{Stateid, Status};
+use zgate_test_harness::nfs::{Harness, OpenRequest};
 
 /// Every pair of (access, deny) against every other, between two clients.
 #[test]
 fn the_whole_matrix() {
     for (one, two) in [(0, 0), (1, 1), (2, 2), (0, 1), (2, 0), (1, 2)] {
-        let rig = Rig::new();
-        let (a, b) = (rig.client("a", one), rig.client("b", two));
+        let harness = Harness::new();
+        let (a, b) = (harness.client("a", one), harness.client("b", two));
         let root = a.export();
         a.file(&root, "f", b"x");
-        let wish = |access, deny| Wish::name(&root, "f").access(access).deny(deny);
+        let wish = |access, deny| OpenRequest::name(&root, "f").access(access).deny(deny);
         for held in 0..12_u32 {
             let (access, deny) = (held % 3 + 1, held / 3);
             let first = a.open(&wish(access, deny)).unwrap();
@@ -42,19 +42,19 @@ fn the_whole_matrix() {
 #[test]
 fn opens_of_one_owner_add_up() {
     for minor in 0..=2 {
-        let rig = Rig::new();
-        let (a, b) = (rig.client("a", minor), rig.client("b", minor));
+        let harness = Harness::new();
+        let (a, b) = (harness.client("a", minor), harness.client("b", minor));
         let root = a.export();
         a.file(&root, "f", b"x");
-        let first = a.open(&Wish::name(&root, "f").access(1).deny(2)).unwrap();
-        let status = a.open(&Wish::name(&root, "f").access(2)).unwrap_err();
+        let first = a.open(&OpenRequest::name(&root, "f").access(1).deny(2)).unwrap();
+        let status = a.open(&OpenRequest::name(&root, "f").access(2)).unwrap_err();
         assert_eq!(status, Status::ShareDenied, "an owner's own denial counts too");
-        let second = a.open(&Wish::name(&root, "f").access(1).deny(0)).unwrap();
+        let second = a.open(&OpenRequest::name(&root, "f").access(1).deny(0)).unwrap();
         assert_eq!(second.stateid.other, first.stateid.other);
         assert_eq!(second.stateid.seqid, first.stateid.seqid + 1);
-        // One CLOSE ends them all.
-        assert!(b.open(&Wish::name(&root, "f").access(2)).is_err());
+        // One CLOSE ends all of them.
+        assert!(b.open(&OpenRequest::name(&root, "f").access(2)).is_err());
         a.close(&second).unwrap();
-        assert!(b.open(&Wish::name(&root, "f").access(2)).is_ok());
+        assert!(b.open(&OpenRequest::name(&root, "f").access(2)).is_ok());
     }
 }

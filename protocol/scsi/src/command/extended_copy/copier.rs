@@ -1,4 +1,4 @@
-//! Moving bytes from one logical unit to another, a stride at a time.
+//! Copies between two logical units, one stride at a time.
 
 use crate::command::medium::Span;
 use crate::disk::Disk;
@@ -13,13 +13,13 @@ pub(crate) struct Place<'a> {
     pub(crate) offset: u64,
 }
 
-/// Copies `bytes` bytes; both ranges are within their capacities and made of
-/// whole blocks. Overlapping ranges come out as if all was read first.
+/// Copies `bytes` bytes; both ranges are within their capacities and consist of
+/// whole blocks. Overlapping ranges are copied as if all data were read first.
 pub(crate) async fn copy(from: Place<'_>, to: Place<'_>, bytes: u64) -> StoreResult<()> {
     let span = Span { offset: 0, len: bytes };
     let same = std::ptr::eq(from.disk, to.disk);
     if same && to.offset > from.offset && to.offset - from.offset < bytes {
-        // Moving up over itself: from the end backwards.
+        // Target above source in the same unit: copy from the end backwards.
         let pieces: Vec<Span> = span.strides(STRIDE_BYTES).collect();
         for piece in pieces.into_iter().rev() {
             copy_piece(from, to, piece).await?;
@@ -46,14 +46,15 @@ async fn copy_piece(from: Place<'_>, to: Place<'_>, piece: Span) -> StoreResult<
     to.disk.store.write(at.offset, data, false).await
 }
 
-/// The blocks a span of bytes lies in.
+/// Returns the blocks that contain a span of bytes.
 pub(crate) fn blocks(disk: &Disk, span: Span) -> BlockRange {
     let block = u64::from(disk.block_bytes());
     let lba = span.offset / block;
     BlockRange { lba, blocks: (span.offset + span.len).div_ceil(block) - lba }
 }
 
-/// With the write cache off, what was written is stable before the answer.
+/// Syncs if the write cache is off, so that the data is stable before the
+/// reply.
 pub(crate) async fn finish(disk: &Disk) -> StoreResult<()> {
     let cached = disk.state().mode.write_cache();
     if cached { Ok(()) } else { disk.sync_store(None).await }

@@ -1,14 +1,15 @@
-//! EXTENDED COPY (LID1) (SPC-4 §6.5): blocks copied between logical units of
-//! this target, as ESXi and Windows ask for it.
+//! EXTENDED COPY (LID1) (SPC-4 §6.5): copies blocks between logical units of
+//! this target, in the form that ESXi and Windows use.
 
 mod copier;
 mod parameters;
 
 pub(crate) use copier::{Place, copy};
 
-use super::copy_results::{CopyResult, keep};
 use super::{Cx, Failure, Outcome, Reply};
 use crate::disk::Disk;
+use crate::disk::background::Progress;
+use crate::disk::copy_result::{CopyResult, keep};
 use crate::disk::range_lock::BlockRange;
 use crate::sense::{Asc, Sense, SenseKey};
 use parameters::{Parameters, Segment, parse};
@@ -16,9 +17,9 @@ use std::sync::Arc;
 
 /// A logical unit named by a CSCD descriptor.
 pub(crate) enum Unit<'a> {
-    /// The one the command came to.
+    /// The unit that received the command.
     Own(&'a Disk),
-    /// Another one behind the same target.
+    /// Another unit of the same target.
     Other(Arc<Disk>),
 }
 
@@ -79,7 +80,7 @@ async fn copy_segments(
     Ok(())
 }
 
-/// COPY ABORTED with a code.
+/// Returns COPY ABORTED with a code.
 pub(crate) fn aborted(asc: Asc) -> Failure {
     Sense::new(SenseKey::CopyAborted, asc).into()
 }
@@ -98,7 +99,7 @@ async fn copy_segment(
     };
     let source = unit(segment.source)?.disk();
     let target = unit(segment.target)?.disk();
-    // The target's own resets and preempts wait for this, too.
+    // Resets and preempts of the target unit wait for this copy, too.
     let _running = target.running.begin(&cx.command.nexus);
     if cx.task.is_aborted() {
         return Err(Failure::Aborted);
@@ -112,7 +113,8 @@ async fn copy_segment(
     Ok(bytes)
 }
 
-/// Where a segment reads or writes; it must lie within the capacity.
+/// Returns the position a segment reads or writes, which must lie within the
+/// capacity.
 fn place(disk: &Disk, lba: u64, byte_offset: u32, bytes: u64) -> Result<Place<'_>, Failure> {
     let capacity = disk.capacity_blocks() * u64::from(disk.block_bytes());
     let offset = lba
@@ -129,8 +131,8 @@ fn place(disk: &Disk, lba: u64, byte_offset: u32, bytes: u64) -> Result<Place<'_
 }
 
 impl Disk {
-    /// Whether a copy manager acting for this initiator may use the unit:
-    /// the checks that a READ or WRITE sent to it would meet.
+    /// Checks that a copy manager acting for this initiator may use the unit,
+    /// as for a READ or WRITE sent to it.
     pub(crate) fn check_third_party(&self, cx: &Cx<'_>, writes: bool) -> Result<(), Failure> {
         let nexus = &cx.command.nexus;
         let mut state = self.state();
@@ -143,7 +145,7 @@ impl Disk {
         if foreign || reserved {
             return Err(Failure::Conflict);
         }
-        if state.ejected || state.sanitize != super::sanitize::Progress::Idle {
+        if state.ejected || state.sanitize != Progress::Idle {
             return Err(aborted(Asc::COPY_TARGET_NOT_REACHABLE));
         }
         let protected = self.config.read_only
@@ -155,7 +157,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Tells those who hold tokens that a range changes.
+    /// Revokes the tokens that cover a range about to change.
     pub(crate) fn blocks_change(&self, range: BlockRange) {
         self.state().tokens.invalidate(range);
     }
@@ -220,7 +222,7 @@ mod tests {
         };
         assert_eq!(run(0).status, ScsiStatus::Good);
         assert_eq!(target.content(20, 4), vec![0x42; 4 * 512]);
-        // A reservation on the target keeps copies away as it does writes.
+        // A reservation on the target refuses copies as it refuses writes.
         let stranger = target.another_nexus(9);
         target.run_as(&stranger, &[0x16, 0, 0, 0, 0, 0], b"");
         assert_eq!(run(0).status, ScsiStatus::ReservationConflict);

@@ -19,14 +19,14 @@ const BLOCK_TO_BLOCK_OFFSET: u8 = 0x0A;
 /// A parsed list.
 pub(crate) struct Parameters<'a> {
     pub(crate) list: u8,
-    /// Whether RECEIVE COPY STATUS may ask later (LIST ID USAGE 00b).
+    /// Set if RECEIVE COPY STATUS may follow (LIST ID USAGE 00b).
     pub(crate) keeps_results: bool,
     /// The units of the CSCD descriptors; `None` for null ones.
     pub(crate) units: Vec<Option<Unit<'a>>>,
     pub(crate) segments: Vec<Segment>,
 }
 
-/// How long a segment is.
+/// Length of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     /// In blocks of the source.
@@ -98,13 +98,13 @@ pub(crate) fn parse<'a>(cx: &Cx<'a>, list: &[u8]) -> Result<Parameters<'a>, Fail
     })
 }
 
-/// Finds the unit with that designator. SPC-4 made LU ID TYPE reserved, and
-/// it is not looked at.
+/// Finds the unit with that designator. SPC-4 made LU ID TYPE reserved, so it
+/// is ignored.
 fn parse_cscd<'a>(cx: &Cx<'a>, cscd: &[u8]) -> Result<Option<Unit<'a>>, Failure> {
     if byte(cscd, 0) != IDENTIFICATION {
         return Err(Asc::UNSUPPORTED_TARGET.into());
     }
-    // NUL: no unit behind this one.
+    // NUL: the descriptor names no unit.
     if byte(cscd, 1) & 0x20 != 0 {
         return Ok(None);
     }
@@ -197,7 +197,7 @@ fn parse_segment(kind: u8, data: &[u8]) -> Segment {
 pub(crate) mod tests {
     use crate::testing::Bench;
 
-    /// The identification descriptor of the bench's own disk.
+    /// Identification descriptor of the bench's own disk.
     pub(crate) fn own_cscd(bench: &Bench) -> Vec<u8> {
         let naa = bench.disk.config().naa;
         let mut cscd = vec![0u8; 32];
@@ -210,7 +210,7 @@ pub(crate) mod tests {
         cscd
     }
 
-    /// A whole parameter list.
+    /// Builds a complete parameter list.
     pub(crate) fn list(id: u8, cscds: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<u8> {
         let (cscds, segments) = (cscds.concat(), segments.concat());
         let mut list = vec![id, 0];

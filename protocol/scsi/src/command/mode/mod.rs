@@ -62,7 +62,7 @@ pub(crate) fn mode_sense(cx: &Cx<'_>) -> Outcome {
     }
 }
 
-/// The pages asked for; `provisioning` is the one subpage, or empty.
+/// Returns the requested pages; `provisioning` is the only subpage, or empty.
 fn requested_pages(
     mode: &ModePages,
     provisioning: &[u8],
@@ -80,7 +80,7 @@ fn requested_pages(
         0 => Ok(pages),
         ALL_SUBPAGES => {
             if has_sub {
-                // It belongs to the last page of all.
+                // It belongs to the last page.
                 pages.extend(provisioning);
             }
             Ok(pages)
@@ -90,16 +90,17 @@ fn requested_pages(
     }
 }
 
-/// Short LBA mode parameter block descriptor (SBC-4 §6.5.2.2).
+/// Returns the short LBA mode parameter block descriptor (SBC-4 §6.5.2.2).
 fn short_descriptor(cx: &Cx<'_>) -> Vec<u8> {
     let blocks = u32::try_from(cx.capacity_blocks()).unwrap_or(u32::MAX);
     let mut data = blocks.to_be_bytes().to_vec();
-    // The top byte of the length is reserved; block sizes fit below it.
+    // The top byte of the length is reserved; all supported block sizes fit
+    // below it.
     data.extend(cx.disk.block_bytes().to_be_bytes());
     data
 }
 
-/// Long LBA mode parameter block descriptor (SBC-4 §6.5.2.3).
+/// Returns the long LBA mode parameter block descriptor (SBC-4 §6.5.2.3).
 fn long_descriptor(cx: &Cx<'_>) -> Vec<u8> {
     let mut data = cx.capacity_blocks().to_be_bytes().to_vec();
     data.extend([0; 4]);

@@ -1,6 +1,6 @@
-//! The mode pages: what they say, and which bits hosts may change.
+//! Mode pages: their values, and the bits that initiators may change.
 
-/// Which values MODE SENSE asks for (PC).
+/// Set of values that MODE SENSE requests (PC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     Current,
@@ -21,7 +21,7 @@ const POWER: u8 = 0x1A;
 /// Informational Exceptions Control (SBC-4 §6.5.7).
 const EXCEPTIONS: u8 = 0x1C;
 
-/// The pages there are, in ascending order.
+/// Supported pages, in ascending order.
 pub(crate) const PAGE_CODES: [u8; 6] = [RECOVERY, DISCONNECT, CACHING, CONTROL, POWER, EXCEPTIONS];
 
 /// Caching byte 2: WCE.
@@ -31,7 +31,7 @@ const D_SENSE: u8 = 0x04;
 /// Control byte 4: SWP.
 const SWP: u8 = 0x08;
 
-/// What hosts have changed.
+/// Values that initiators have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ModePages {
     write_cache: bool,
@@ -41,7 +41,7 @@ pub(crate) struct ModePages {
 }
 
 impl ModePages {
-    /// The defaults of a unit with or without a write cache.
+    /// Returns the defaults of a unit with or without a write cache.
     pub(crate) fn new(write_cache: bool) -> Self {
         Self {
             write_cache,
@@ -51,22 +51,22 @@ impl ModePages {
         }
     }
 
-    /// WCE: writes may be answered before they are on stable storage.
+    /// Returns WCE: status may be sent before data is on stable storage.
     pub(crate) fn write_cache(&self) -> bool {
         self.write_cache
     }
 
-    /// D_SENSE: sense data in descriptor format.
+    /// Returns D_SENSE: sense data in descriptor format.
     pub(crate) fn descriptor_sense(&self) -> bool {
         self.descriptor_sense
     }
 
-    /// SWP: writes are refused.
+    /// Returns SWP: writes are refused.
     pub(crate) fn software_write_protect(&self) -> bool {
         self.software_write_protect
     }
 
-    /// A page with its two-byte header; PS=0, nothing can be saved.
+    /// Returns a page with its two-byte header; PS=0, nothing can be saved.
     pub(crate) fn page(&self, code: u8, control: Control) -> Vec<u8> {
         let mut page = match code {
             RECOVERY => vec![0; 12],
@@ -82,7 +82,7 @@ impl ModePages {
         let values = if control == Control::Default { &defaults } else { self };
         let bit = |on: bool, bit: u8| if changeable || on { bit } else { 0 };
         match code {
-            // AWRE and ARRE: the storage below repairs itself.
+            // AWRE and ARRE: the storage repairs itself.
             RECOVERY if !changeable => page[2] = 0xC0,
             CACHING => page[2] = bit(values.write_cache, WCE),
             CONTROL => {
@@ -97,14 +97,14 @@ impl ModePages {
                     page[9] = 0xFF;
                 }
             }
-            // MRIE 0: nothing is reported by itself.
+            // MRIE 0: no unsolicited reports.
             _ => {}
         }
         page
     }
 
-    /// Takes a page of MODE SELECT, header included. Gives the number of the
-    /// byte that must not change.
+    /// Applies a page of MODE SELECT, header included. The error is the
+    /// position of the byte that must not change.
     pub(crate) fn apply(&mut self, page: &[u8]) -> Result<(), usize> {
         let code = page.first().copied().unwrap_or(0) & 0x3F;
         let current = self.page(code, Control::Current);

@@ -1,6 +1,6 @@
-//! The Logical Block Provisioning mode page (SBC-4 §6.5.9): when hosts are
-//! told that the space behind a thin unit runs short. It is there where the
-//! space is known; hosts may read it and change nothing.
+//! The Logical Block Provisioning mode page (SBC-4 §6.5.9): the threshold at
+//! which initiators are warned that the space behind a thin unit runs short.
+//! Present if the space is known; read-only for initiators.
 
 use super::pages::Control;
 use crate::disk::ThinSpace;
@@ -13,10 +13,10 @@ pub(super) const SUBPAGE: u8 = 0x02;
 /// SPF: the page has a subpage code.
 pub(super) const SPF: u8 = 0x40;
 const PAGE_BYTES: usize = 24;
-/// Where the first threshold descriptor stands.
+/// Position of the first threshold descriptor.
 const DESCRIPTOR: usize = 16;
 
-/// The page with its four-byte header.
+/// Returns the page with its four-byte header.
 pub(super) fn page(space: &ThinSpace, control: Control) -> Vec<u8> {
     let mut page = vec![0; PAGE_BYTES];
     page[0] = SPF | CODE;
@@ -67,7 +67,8 @@ mod tests {
         assert_eq!(usize::from(be16(&data, 0)), data.len() - 2);
         assert_eq!((data[8], data[9], be16(&data, 10)), (0x5C, 0x02, 20));
         assert_eq!((data[24], data[25], be32(&data, 28)), (0x80, 0x01, 10 * 1024));
-        // Nothing of it can be changed, and giving it back as it is is fine.
+        // Nothing in it can be changed, but sending it back unchanged is
+        // accepted.
         let mut select = data.clone();
         select[..2].fill(0);
         select[3] = 0;
@@ -75,7 +76,7 @@ mod tests {
         assert_eq!(bench.run(&cdb, &select).status, ScsiStatus::Good);
         select[31] ^= 1;
         bench.refused(&cdb, &select, Asc::INVALID_FIELD_IN_PARAMETERS);
-        // All pages: with subpages only when these are asked for.
+        // All pages: with subpages only if requested.
         let plain = bench.data(&bench.run(&sense(0x3F, 0), b""));
         let all = bench.data(&bench.run(&sense(0x3F, 0xFF), b""));
         assert_eq!(all.len(), plain.len() + 24);
@@ -93,7 +94,7 @@ mod tests {
             let told = bench.run_as(nexus, &[0; 6], b"").sense.unwrap();
             assert_eq!(told.asc, Asc::THIN_SOFT_THRESHOLD);
         }
-        // At the border nothing is said again.
+        // Near the threshold the warning is not repeated.
         assert!(!bench.disk.set_thin_space(space(10 * GIB + GIB / 2)));
         assert!(!bench.disk.set_thin_space(space(9 * GIB)));
         assert_eq!(bench.run(&[0; 6], b"").status, ScsiStatus::Good);

@@ -26,7 +26,7 @@ pub(crate) async fn mode_select(cx: &Cx<'_>) -> Outcome {
     let cached_before = cx.disk.state().mode.write_cache();
     let wanted = parse(cx, list, start)?;
     if cached_before && !wanted.write_cache() {
-        // What was cached must not be forgotten (SBC-4 §6.5.6).
+        // Cached data must not be lost (SBC-4 §6.5.6).
         cx.sync().await?;
     }
     let mut state = cx.disk.state();
@@ -37,7 +37,7 @@ pub(crate) async fn mode_select(cx: &Cx<'_>) -> Outcome {
     Ok(Reply::GOOD)
 }
 
-/// Checks header and block descriptor; gives where the pages start.
+/// Checks header and block descriptor; returns the position of the first page.
 fn check_descriptor(cx: &Cx<'_>, list: &[u8], long: bool) -> Result<usize, Failure> {
     let header = if long { 8 } else { 4 };
     if list.len() < header {
@@ -58,8 +58,8 @@ fn check_descriptor(cx: &Cx<'_>, list: &[u8], long: bool) -> Result<usize, Failu
             return Err(Sense::invalid_parameter(at).into());
         }
     };
-    // The block size cannot be changed; the number of blocks is ignored, as
-    // capacity is the store's matter.
+    // The block size cannot be changed; the number of blocks is ignored,
+    // because the store defines the capacity.
     if block != cx.disk.block_bytes() {
         let at = header + descriptor_bytes - 3;
         return Err(Sense::invalid_parameter(u16::try_from(at).unwrap_or(0)).into());
@@ -67,7 +67,8 @@ fn check_descriptor(cx: &Cx<'_>, list: &[u8], long: bool) -> Result<usize, Failu
     Ok(header + descriptor_bytes)
 }
 
-/// Applies every page to a copy of the current ones: all or none.
+/// Applies all pages to a copy of the current ones, so that either all take
+/// effect or none.
 fn parse(cx: &Cx<'_>, list: &[u8], start: usize) -> Result<super::ModePages, Failure> {
     let mut wanted = cx.disk.state().mode;
     let mut at = start;
@@ -78,7 +79,7 @@ fn parse(cx: &Cx<'_>, list: &[u8], start: usize) -> Result<super::ModePages, Fai
             at += length;
             continue;
         }
-        // There is no other page with SPF, and PS is reserved here.
+        // No other page has SPF, and PS is reserved here.
         if byte(list, at) & 0xC0 != 0 || !PAGE_CODES.contains(&code) {
             return Err(Sense::invalid_parameter(field(0)).into());
         }
@@ -92,7 +93,7 @@ fn parse(cx: &Cx<'_>, list: &[u8], start: usize) -> Result<super::ModePages, Fai
         };
         wanted.apply(page).map_err(|byte| Failure::from(Sense::invalid_parameter(field(byte))))?;
         if code == CACHING && wanted.write_cache() && !cx.geometry.write_cache {
-            // There is no cache to turn on.
+            // There is no cache to enable.
             return Err(Sense::invalid_parameter(field(2)).into());
         }
         at += length;
@@ -100,8 +101,8 @@ fn parse(cx: &Cx<'_>, list: &[u8], start: usize) -> Result<super::ModePages, Fai
     Ok(wanted)
 }
 
-/// The provisioning page may be given back as it is. Its length, when it is
-/// the one at `at`.
+/// Returns the length of the provisioning page if it is the one at `at`; it is
+/// only accepted unchanged.
 fn unchanged_provisioning(cx: &Cx<'_>, list: &[u8], at: usize) -> Result<Option<usize>, Failure> {
     let (code, subpage) = (byte(list, at), byte(list, at + 1));
     if (code, subpage) != (provisioning::SPF | provisioning::CODE, provisioning::SUBPAGE) {

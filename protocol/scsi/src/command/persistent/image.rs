@@ -1,4 +1,4 @@
-//! The registry as it is kept on stable storage.
+//! Format of the registry on stable storage.
 
 use super::ReservationType;
 use super::state::{Registrant, Registration, Registry, Reservation};
@@ -15,7 +15,7 @@ const NO_RESERVATION: u8 = 0;
 const NO_HOLDER: u16 = 0xFFFF;
 
 impl Registry {
-    /// The image of registrations that survive a loss of power.
+    /// Encodes the registrations that survive a power loss.
     pub(crate) fn encode(&self) -> Bytes {
         let mut image = MAGIC.to_vec();
         let holder = self.reservation.as_ref().and_then(|reservation| {
@@ -37,7 +37,7 @@ impl Registry {
         Bytes::from(image)
     }
 
-    /// Reads an image; `None` when it is damaged.
+    /// Decodes an image; `None` if it is damaged.
     pub(crate) fn decode(image: &[u8]) -> Option<Self> {
         let (body, digest) = image.split_at_checked(image.len().checked_sub(DIGEST_BYTES)?)?;
         if Sha256::digest(body).as_slice() != digest || !body.starts_with(&MAGIC) {

@@ -15,8 +15,8 @@ pub(crate) fn reserve_in(cx: &Cx<'_>) -> Outcome {
     Ok(Reply::data(data, u32::from(cx.cdb().be16(7))))
 }
 
-/// PRGENERATION and ADDITIONAL LENGTH before the list; both tell the whole,
-/// whatever is cut off.
+/// Prepends PRGENERATION and ADDITIONAL LENGTH to the list; both describe the
+/// whole list, even if it is truncated.
 fn framed(registry: &Registry, list: Vec<u8>) -> Vec<u8> {
     let mut data = registry.generation.to_be_bytes().to_vec();
     data.extend(u32::try_from(list.len()).unwrap_or(u32::MAX).to_be_bytes());
@@ -32,7 +32,8 @@ fn read_reservation(registry: &Registry) -> Vec<u8> {
     let Some(reservation) = &registry.reservation else {
         return Vec::new();
     };
-    // Nobody's key when all registrants hold it (SPC-4 §6.15.3.2).
+    // The key is zero if all registrants hold the reservation (SPC-4
+    // §6.15.3.2).
     let key = reservation.holder.as_ref().and_then(|holder| {
         registry.registrations.iter().find(|one| one.who == *holder).map(|one| one.key)
     });

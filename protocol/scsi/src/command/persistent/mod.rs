@@ -17,12 +17,13 @@ use bytes::Bytes;
 use parameters::{Action, parse};
 use state::{Effects, Registrant, Registry};
 
-/// Changes the registry as one step: a copy is changed, kept on stable
-/// storage where APTPL asks for it, and only then takes effect.
+/// Changes the registry atomically: a copy is changed, written to stable
+/// storage if APTPL requires it, and takes effect only then.
 pub(crate) async fn reserve_out(cx: &Cx<'_>) -> Outcome {
     let action = parse(cx)?;
     let _one_at_a_time = cx.disk.reserving.lock().await;
-    // Task management waits for the lock, not for those who queue for it.
+    // Task management waits for the holder of the lock, not for commands queued
+    // for it.
     if cx.task.is_aborted() {
         return Err(Failure::Aborted);
     }
@@ -45,10 +46,11 @@ pub(crate) async fn reserve_out(cx: &Cx<'_>) -> Outcome {
     Ok(Reply::GOOD)
 }
 
-/// PREEMPT and PREEMPT AND ABORT: the new state keeps out those who were preempted, and
-/// what they have running comes to its end, aborted or not, before the preempt is done
-/// (SPC-4 §5.13.11.2.6). When it does not in time, nothing was preempted: whoever fences a
-/// host must not take it for fenced, and can try again.
+/// Completes PREEMPT and PREEMPT AND ABORT: the new state excludes the
+/// preempted nexuses, and their running commands end, aborted or not, before
+/// the preempt is done (SPC-4 §5.13.11.2.6). If they do not end in time, the
+/// preempt fails without effect: the initiator must not believe that the other
+/// is fenced, and can retry.
 async fn keep_out(
     cx: &Cx<'_>,
     before: &Registry,
@@ -155,7 +157,8 @@ mod tests {
 
     #[test]
     fn each_type_keeps_out_whom_it_should() {
-        // Type, then reads and writes of a registered and of another nexus.
+        // Type, then reads and writes of a registered and of an unregistered
+        // nexus.
         for (kind, registered, stranger) in [
             (1, (true, false), (true, false)),
             (3, (false, false), (false, false)),
@@ -292,7 +295,7 @@ mod tests {
         bench.settle(&second);
         assert_eq!(keys(&bench).1, [1]);
         assert_eq!((read(&bench, &first), read(&bench, &second)), (GOOD, CONFLICT));
-        // Registering without APTPL forgets it for the next time.
+        // Registering without APTPL drops the image for the next start.
         out(&bench, &first, 6, 0, (0, 1), 0);
         let bench = bench.restarted();
         bench.settle(&bench.nexus);

@@ -1,38 +1,14 @@
 //! The parameter lists of PERSISTENT RESERVE OUT (SPC-4 §6.16.3, §6.16.4).
 
 use super::ReservationType;
+use super::state::{Move, Register};
 use crate::command::{Cx, Failure};
 use crate::limits::{MAX_PARAMETER_LIST_BYTES, MAX_REGISTRATIONS};
 use crate::nexus::TransportId;
 use crate::sense::{Asc, Sense};
 use crate::wire::{be16, be32, be64, byte};
 
-/// REGISTER, or REGISTER AND IGNORE EXISTING KEY.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Register {
-    /// RESERVATION KEY; `None` when it is ignored.
-    pub(crate) key: Option<u64>,
-    /// SERVICE ACTION RESERVATION KEY; 0 unregisters.
-    pub(crate) new_key: u64,
-    pub(crate) aptpl: bool,
-    pub(crate) all_ports: bool,
-    /// Initiator ports to register as well (SPEC_I_PT).
-    pub(crate) others: Vec<TransportId>,
-    pub(crate) names_others: bool,
-}
-
-/// REGISTER AND MOVE.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Move {
-    pub(crate) key: u64,
-    pub(crate) new_key: u64,
-    pub(crate) unregister: bool,
-    pub(crate) aptpl: bool,
-    pub(crate) relative_port: u16,
-    pub(crate) initiator: TransportId,
-}
-
-/// What a PERSISTENT RESERVE OUT wants.
+/// Action requested by PERSISTENT RESERVE OUT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Register(Register),
@@ -87,7 +63,7 @@ pub(crate) fn parse(cx: &Cx<'_>) -> Result<Action, Failure> {
     }
 }
 
-/// SCOPE must be the logical unit, TYPE one of the known.
+/// Checks that SCOPE is the logical unit and TYPE is known.
 fn kind(cx: &Cx<'_>) -> Result<ReservationType, Failure> {
     let byte = cx.cdb().byte(2);
     if byte >> 4 != 0 {

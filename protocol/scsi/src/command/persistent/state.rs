@@ -1,15 +1,39 @@
 //! Registrations and the reservation of one logical unit (SPC-4 §5.13), as a
-//! value that every service action turns into the next one.
+//! value from which every service action derives the next one.
 
 use super::ReservationType;
-use super::parameters::{Move, Register};
 use crate::command::Failure;
 use crate::limits::MAX_REGISTRATIONS;
 use crate::nexus::{Nexus, TransportId};
 use crate::sense::{Asc, Sense};
 
-/// An I_T nexus as reservations know it: by port names, which outlive
-/// sessions.
+/// REGISTER, or REGISTER AND IGNORE EXISTING KEY.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Register {
+    /// RESERVATION KEY; `None` if it is ignored.
+    pub(crate) key: Option<u64>,
+    /// SERVICE ACTION RESERVATION KEY; 0 unregisters.
+    pub(crate) new_key: u64,
+    pub(crate) aptpl: bool,
+    pub(crate) all_ports: bool,
+    /// Initiator ports to register as well (SPEC_I_PT).
+    pub(crate) others: Vec<TransportId>,
+    pub(crate) names_others: bool,
+}
+
+/// REGISTER AND MOVE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) key: u64,
+    pub(crate) new_key: u64,
+    pub(crate) unregister: bool,
+    pub(crate) aptpl: bool,
+    pub(crate) relative_port: u16,
+    pub(crate) initiator: TransportId,
+}
+
+/// An I_T nexus in terms of reservations: identified by port names, which
+/// outlive sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Registrant {
     pub(crate) initiator: TransportId,
@@ -17,7 +41,7 @@ pub(crate) struct Registrant {
 }
 
 impl Registrant {
-    /// Whether this is (or covers) the nexus of a session.
+    /// Returns whether this is, or covers, the nexus of a session.
     pub(crate) fn is(&self, nexus: &Nexus) -> bool {
         self.relative_port == nexus.relative_port && self.initiator.covers(&nexus.initiator)
     }
@@ -38,22 +62,22 @@ pub(crate) struct Registration {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
     pub(crate) kind: ReservationType,
-    /// Who holds it; nobody in particular when all registrants do.
+    /// Holder of the reservation; none if all registrants hold it.
     pub(crate) holder: Option<Registrant>,
 }
 
-/// Somebody who gets a unit attention.
+/// Recipient of a unit attention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) who: Registrant,
     pub(crate) asc: Asc,
 }
 
-/// What a service action does to others.
+/// Effects of a service action on other nexuses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effects {
     pub(crate) told: Vec<Told>,
-    /// Whose registrations were preempted.
+    /// Registrants whose registrations were preempted.
     pub(crate) preempted: Vec<Registrant>,
 }
 
@@ -75,7 +99,7 @@ pub(crate) struct Registry {
 type Changed = Result<Effects, Failure>;
 
 impl Registry {
-    /// Whether the state survives a loss of power.
+    /// Returns whether the state survives a power loss.
     pub(crate) fn aptpl(&self) -> bool {
         self.aptpl
     }
@@ -88,19 +112,20 @@ impl Registry {
         self.registrations.iter().find(|one| one.who.is(nexus))
     }
 
-    /// The key a nexus has registered.
+    /// Returns the key that a nexus has registered.
     pub(crate) fn key_of(&self, nexus: &Nexus) -> Option<u64> {
         self.find(nexus).map(|one| one.key)
     }
 
-    /// Whether the registration holds the reservation.
+    /// Returns whether the registration holds the reservation.
     pub(super) fn holds(&self, one: &Registration) -> bool {
         self.reservation.as_ref().is_some_and(|reservation| {
             reservation.kind.is_held_by_all() || reservation.holder.as_ref() == Some(&one.who)
         })
     }
 
-    /// The reservation that stands between this nexus and the medium.
+    /// Returns the reservation that restricts this nexus's access to the
+    /// medium.
     pub(crate) fn reserved_against(&self, nexus: &Nexus) -> Option<ReservationType> {
         let reservation = self.reservation.as_ref()?;
         let admitted = self
@@ -109,7 +134,7 @@ impl Registry {
         (!admitted).then_some(reservation.kind)
     }
 
-    /// The registration of the sender, whose key must match.
+    /// Returns the registration of the sender, whose key must match.
     fn sender(&self, nexus: &Nexus, key: u64) -> Result<Registration, Failure> {
         self.find(nexus).filter(|one| one.key == key).cloned().ok_or(Failure::Conflict)
     }
@@ -125,7 +150,7 @@ impl Registry {
                 if wanted.key.is_some_and(|key| key != mine.key) {
                     return Err(Failure::Conflict);
                 }
-                // SPC-4 §5.13.7: others are registered by new registrants.
+                // SPC-4 §5.13.7: only new registrants may register other ports.
                 if wanted.names_others {
                     return Err(Sense::invalid_parameter(20).into());
                 }
@@ -164,7 +189,8 @@ impl Registry {
         Ok(Effects::default())
     }
 
-    /// Registers an initiator port on those ports where it is not yet.
+    /// Registers an initiator port on those target ports where it is not
+    /// registered yet.
     fn add(&mut self, initiator: &TransportId, key: u64, ports: &[u16]) -> Result<(), Failure> {
         for &relative_port in ports {
             let who = Registrant { initiator: initiator.clone(), relative_port };
@@ -192,7 +218,7 @@ impl Registry {
         self.registrations.retain(|one| !gone(one));
         let mut effects = Effects::default();
         if released && let Some(reservation) = self.reservation.take() {
-            // SPC-4 §5.13.11.2.3: registrants learn that it is gone.
+            // SPC-4 §5.13.11.2.3: registrants are informed of the release.
             if reservation.kind.admits_registrants() {
                 effects.tell(&self.registrations, Asc::RESERVATIONS_RELEASED);
             }
@@ -201,7 +227,7 @@ impl Registry {
         effects
     }
 
-    /// A reservation of all registrants ends with the last of them.
+    /// Ends a reservation of all registrants with the last of them.
     fn drop_orphan(&mut self) {
         if self.registrations.is_empty() {
             self.reservation = None;
@@ -250,7 +276,8 @@ impl Registry {
         Ok(effects)
     }
 
-    /// PREEMPT and PREEMPT AND ABORT (SPC-4 §5.13.11.2.4, §5.13.11.2.6).
+    /// Performs PREEMPT and PREEMPT AND ABORT (SPC-4 §5.13.11.2.4,
+    /// §5.13.11.2.6).
     pub(crate) fn preempt(
         &mut self,
         nexus: &Nexus,
@@ -272,7 +299,7 @@ impl Registry {
         let everyone = held_by_all && victim == 0;
         let (gone, kept): (Vec<_>, Vec<_>) = self.registrations.drain(..).partition(|one| {
             let named = everyone || one.key == victim;
-            // Who takes the reservation over keeps the registration.
+            // A nexus that takes over the reservation keeps its registration.
             named && !(takes_over && one.who == mine.who)
         });
         self.registrations = kept;
@@ -295,7 +322,7 @@ impl Registry {
         Ok(effects)
     }
 
-    /// REGISTER AND MOVE (SPC-4 §5.13.8).
+    /// Performs REGISTER AND MOVE (SPC-4 §5.13.8).
     pub(crate) fn move_to(&mut self, nexus: &Nexus, wanted: &Move) -> Changed {
         let mine = self.sender(nexus, wanted.key)?;
         let kind = match &self.reservation {

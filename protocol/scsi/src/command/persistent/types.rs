@@ -1,6 +1,6 @@
 //! Types of persistent reservations (SPC-4 table 68).
 
-/// What a reservation keeps whom from.
+/// Type of a reservation: the accesses it restricts, and for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum ReservationType {
@@ -25,7 +25,7 @@ impl ReservationType {
         }
     }
 
-    /// Reads of others are stopped, too.
+    /// Returns whether reads of others are refused, too.
     pub(crate) fn is_exclusive_access(self) -> bool {
         matches!(
             self,
@@ -33,12 +33,12 @@ impl ReservationType {
         )
     }
 
-    /// Every registrant may do what the holder may.
+    /// Returns whether every registrant has the holder's access.
     pub(crate) fn admits_registrants(self) -> bool {
         !matches!(self, Self::WriteExclusive | Self::ExclusiveAccess)
     }
 
-    /// Every registrant holds it.
+    /// Returns whether every registrant holds the reservation.
     pub(crate) fn is_held_by_all(self) -> bool {
         matches!(self, Self::WriteExclusiveAll | Self::ExclusiveAccessAll)
     }

@@ -1,10 +1,10 @@
-//! The rows themselves, sorted by operation code and service action.
+//! Rows of the table, sorted by operation code and service action.
 
 use super::{Conflict, DataOut, Family, Needs, Row};
 use crate::command::cdb::Shape;
 
-/// The bits of a CDB that mean something, from the bytes that are not zero
-/// at the end.
+/// Expands the bits of a CDB that have a meaning; trailing zero bytes are
+/// omitted.
 const fn usage(bytes: &[u8]) -> [u8; 16] {
     let mut map = [0; 16];
     let mut at = 0;
@@ -51,7 +51,7 @@ impl Row {
         self
     }
 
-    /// Reads or checks the medium.
+    /// Marks a command that reads or checks the medium.
     const fn reads(mut self, shape: Shape) -> Self {
         self.shape = shape;
         self.medium = true;
@@ -59,7 +59,7 @@ impl Row {
         self
     }
 
-    /// Changes the medium.
+    /// Marks a command that changes the medium.
     const fn writes(mut self, shape: Shape, data_out: DataOut) -> Self {
         self.shape = shape;
         self.data_out = data_out;
@@ -79,7 +79,7 @@ impl Row {
         self
     }
 
-    /// Answers whatever state the unit is in.
+    /// Marks a command that works in every state of the unit.
     const fn anytime(mut self) -> Self {
         self.under_reserve6 = true;
         self.while_sanitizing = true;
@@ -332,7 +332,7 @@ const fn reserve_in(name: &'static str, action: u8) -> Row {
     row(name, &[0x5E, A, 0, 0, 0, 0, 0, X, X], F::ReserveIn).action(action).standby()
 }
 
-/// PERSISTENT RESERVE OUT decides about conflicts itself.
+/// Builds a row of PERSISTENT RESERVE OUT, which handles conflicts itself.
 const fn reserve_out(name: &'static str, action: u8) -> Row {
     row(name, &[0x5F, A, X, 0, 0, X, X, X, X], F::ReserveOut)
         .action(action)

@@ -8,7 +8,7 @@ use crate::limits::{MAX_PARAMETER_LIST_BYTES, MAX_TOKEN_RANGES};
 use crate::sense::{Asc, Sense};
 use crate::wire::{be16, be32, be64, byte};
 
-/// ROD types a host may ask for that mean a point in time: the default, the
+/// ROD types that mean a point in time and may be requested: the default, the
 /// change vulnerable one, and "any".
 const ACCEPTED_ROD_TYPES: [u32; 4] = [0, 0x0080_0000, ROD_TYPE_CHANGE_VULNERABLE, 0x0080_FFFF];
 
@@ -35,7 +35,7 @@ fn list<'a>(cx: &'a Cx<'_>, least: usize) -> Result<&'a [u8], Failure> {
     Ok(list)
 }
 
-/// Block device range descriptors; they must not overlap.
+/// Parses block device range descriptors, which must not overlap.
 fn ranges(list: &[u8], length_at: usize) -> Result<Vec<BlockRange>, Failure> {
     let field = u16::try_from(length_at).unwrap_or(u16::MAX);
     let bytes = usize::from(be16(list, length_at));

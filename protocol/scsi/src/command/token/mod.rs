@@ -1,19 +1,19 @@
 //! POPULATE TOKEN, WRITE USING TOKEN, RECEIVE ROD TOKEN INFORMATION and REPORT
 //! ALL ROD TOKENS (SPC-4 §6.26, §6.29; SBC-4 §5.14, §5.49).
 //!
-//! Without snapshots below, a token stands for a point in time only for as
-//! long as nobody changes its blocks ("change vulnerable").
+//! Without snapshots of the store, a token represents a point in time only
+//! until its blocks change ("change vulnerable").
 
 mod lists;
 mod tokens;
 
 pub(crate) use tokens::{ROD_TYPE_CHANGE_VULNERABLE, TokenTable};
 
-use super::copy_results::{CopyResult, keep};
 use super::extended_copy::{Place, copy};
 use super::{Cx, Failure, Outcome, Reply};
 use crate::command::medium::Span;
 use crate::disk::Disk;
+use crate::disk::copy_result::{CopyResult, keep};
 use crate::disk::range_lock::BlockRange;
 use crate::limits::MAX_TOKEN_BYTES;
 use crate::sense::{Asc, Sense, SenseKey};
@@ -22,7 +22,7 @@ use lists::{parse_populate, parse_write_using};
 use std::sync::Arc;
 use tokens::{ROD_TYPE_ZERO, TOKEN_BYTES, rod_type};
 
-/// POPULATE TOKEN.
+/// Performs POPULATE TOKEN.
 pub(crate) async fn populate(cx: &Cx<'_>) -> Outcome {
     let list = cx.cdb().be32(6);
     let wanted = parse_populate(cx)?;
@@ -47,7 +47,7 @@ pub(crate) async fn populate(cx: &Cx<'_>) -> Outcome {
     Ok(Reply::GOOD)
 }
 
-/// WRITE USING TOKEN: copies inside the command.
+/// Performs WRITE USING TOKEN: the copy runs inside the command.
 pub(crate) async fn write_using(cx: &Cx<'_>) -> Outcome {
     let list = cx.cdb().be32(6);
     let wanted = parse_write_using(cx)?;
@@ -107,7 +107,8 @@ fn in_blocks(cx: &Cx<'_>, span: Span) -> BlockRange {
     BlockRange { lba: span.offset / cx.block_bytes(), blocks: span.len / cx.block_bytes() }
 }
 
-/// The disks a token may come from: this one (`None`) and its neighbours.
+/// Returns the disks that a token may come from: this one (`None`) and the
+/// others of the target.
 fn candidates(cx: &Cx<'_>) -> Vec<Option<Arc<Disk>>> {
     let mut disks = vec![None];
     if let Some(luns) = cx.luns {
@@ -143,7 +144,7 @@ async fn write_from_token(
             .iter()
             .map(|range| Span { offset: range.lba * block, len: range.blocks * block })
             .collect();
-        // OFFSET INTO ROD counts blocks of the unit that is written.
+        // OFFSET INTO ROD counts blocks of the destination unit.
         let skip =
             offset_blocks.checked_mul(cx.block_bytes()).ok_or(Sense::invalid_parameter(8))?;
         let total: u64 = spans.iter().map(|span| span.len).sum();
@@ -155,7 +156,7 @@ async fn write_from_token(
     Err(unknown.into())
 }
 
-/// The spans without their first `skip` bytes.
+/// Returns the spans without their first `skip` bytes.
 fn skipped(spans: &[Span], mut skip: u64) -> Vec<Span> {
     let mut rest = Vec::new();
     for span in spans {
@@ -184,7 +185,8 @@ async fn copy_ranges(
                 return Err(Asc::INVALID_TOKEN.into());
             };
             let len = from.len.min(target.len);
-            // Writing over the token's own blocks would change it midway.
+            // Writing over the token's own blocks would change it during the
+            // copy.
             if source.state().tokens.find(token).is_err() {
                 return Err(Asc::TOKEN_REVOKED.into());
             }
@@ -206,7 +208,7 @@ async fn copy_ranges(
     Ok(())
 }
 
-/// RECEIVE ROD TOKEN INFORMATION.
+/// Performs RECEIVE ROD TOKEN INFORMATION.
 pub(crate) fn receive_information(cx: &Cx<'_>) -> Outcome {
     let list = cx.cdb().be32(2);
     let allocation = cx.cdb().be32(10);
@@ -222,7 +224,7 @@ pub(crate) fn receive_information(cx: &Cx<'_>) -> Outcome {
     // COPY OPERATION STATUS: completed without, or with errors.
     data[5] = if result.failure.is_some() { 0x02 } else { 0x01 };
     data[7] = 1;
-    // ESTIMATED STATUS UPDATE DELAY: it is over.
+    // ESTIMATED STATUS UPDATE DELAY: the operation has ended.
     put(&mut data, 8, &u32::MAX.wrapping_sub(1).to_be_bytes());
     data[12] = if result.failure.is_some() { 0x02 } else { 0x00 };
     let sense_bytes = u8::try_from(sense.len()).unwrap_or(0);
@@ -246,7 +248,7 @@ pub(crate) fn receive_information(cx: &Cx<'_>) -> Outcome {
     Ok(Reply::data(data, allocation))
 }
 
-/// REPORT ALL ROD TOKENS: the management part of each.
+/// Performs REPORT ALL ROD TOKENS: returns the management part of each.
 pub(crate) fn report_all(cx: &Cx<'_>) -> Outcome {
     let list = cx.disk.state().tokens.management();
     let bytes = u32::try_from(list.len() + 4).unwrap_or(u32::MAX);

@@ -12,9 +12,9 @@ use std::collections::VecDeque;
 pub(super) const TOKEN_BYTES: usize = 512;
 /// "Point in time copy - change vulnerable".
 pub(crate) const ROD_TYPE_CHANGE_VULNERABLE: u32 = 0x0080_0001;
-/// "Block device zero ROD token": stands for zeros, made by hosts.
+/// "Block device zero ROD token": represents zeros; made by initiators.
 pub(super) const ROD_TYPE_ZERO: u32 = 0xFFFF_0001;
-/// Bytes of a management ROD token, the readable part.
+/// Length of a management ROD token, the readable part, in bytes.
 const MANAGEMENT_BYTES: usize = 96;
 
 pub(super) fn rod_type(token: &[u8]) -> u32 {
@@ -28,7 +28,7 @@ struct Token {
     revoked: bool,
 }
 
-/// The tokens of one logical unit, oldest first.
+/// Tokens of one logical unit, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct TokenTable {
     tokens: VecDeque<Token>,
@@ -36,7 +36,7 @@ pub(crate) struct TokenTable {
 }
 
 impl TokenTable {
-    /// A new token for these ranges.
+    /// Creates a token for these ranges.
     pub(super) fn make(
         &mut self,
         config: &DiskConfig,
@@ -55,7 +55,7 @@ impl TokenTable {
         put(&mut bytes, 24, naa);
         put(&mut bytes, 45, &config.logical_block_bytes.to_be_bytes()[1..]);
         put(&mut bytes, 48, &u128::from(represented_bytes).to_be_bytes());
-        // What makes the token hard to guess.
+        // Proof that makes the token hard to guess.
         let proof = Sha256::new()
             .chain_update(config.token_secret)
             .chain_update(naa)
@@ -69,7 +69,8 @@ impl TokenTable {
         bytes
     }
 
-    /// The ranges of a token, or why it cannot be used.
+    /// Returns the ranges of a token, or the reason for which it cannot be
+    /// used.
     pub(super) fn find(&self, bytes: &[u8]) -> Result<Vec<BlockRange>, Asc> {
         let token = self.tokens.iter().find(|token| token.bytes == bytes);
         match token {
@@ -90,7 +91,7 @@ impl TokenTable {
         }
     }
 
-    /// The management ROD tokens, one after the other.
+    /// Returns the management ROD tokens, concatenated.
     pub(super) fn management(&self) -> Vec<u8> {
         let usable = self.tokens.iter().filter(|token| !token.revoked);
         usable.flat_map(|token| token.bytes.iter().take(MANAGEMENT_BYTES).copied()).collect()

@@ -1,4 +1,4 @@
-//! What a block device can do: pages B0h, B1h and B2h (SBC-4 §6.6).
+//! Abilities of the block device: pages B0h, B1h and B2h (SBC-4 §6.6).
 
 use crate::command::Cx;
 use crate::limits::{
@@ -7,7 +7,7 @@ use crate::limits::{
 };
 use crate::wire::put;
 
-/// Block Limits (SBC-4 §6.6.4). Offsets are those of the page less its
+/// Returns Block Limits (SBC-4 §6.6.4). Offsets are those of the page minus its
 /// four-byte header.
 pub(super) fn limits(cx: &Cx<'_>) -> Vec<u8> {
     let block = cx.block_bytes();
@@ -17,13 +17,13 @@ pub(super) fn limits(cx: &Cx<'_>) -> Vec<u8> {
     let granularity = blocks(physical).max(1);
     let optimal = blocks(u64::from(geometry.optimal_io_bytes).min(MAX_TRANSFER_BYTES));
     let mut body = vec![0; 60];
-    // WSNZ: WRITE SAME does not take a length of zero.
+    // WSNZ: WRITE SAME does not accept a length of zero.
     body[0] = 0x01;
     body[1] = MAX_COMPARE_AND_WRITE_BLOCKS;
     put(&mut body, 2, &u16::try_from(granularity).unwrap_or(u16::MAX).to_be_bytes());
     put(&mut body, 4, &blocks(MAX_TRANSFER_BYTES).to_be_bytes());
     put(&mut body, 8, &optimal.to_be_bytes());
-    // No limit to PRE-FETCH is reported.
+    // No limit of PRE-FETCH is reported.
     if cx.disk.is_thin(geometry) {
         put(&mut body, 16, &MAX_UNMAP_BLOCKS.to_be_bytes());
         put(&mut body, 20, &MAX_UNMAP_DESCRIPTORS.to_be_bytes());
@@ -41,7 +41,7 @@ pub(super) fn limits(cx: &Cx<'_>) -> Vec<u8> {
     body
 }
 
-/// Block Device Characteristics (SBC-4 §6.6.2).
+/// Returns Block Device Characteristics (SBC-4 §6.6.2).
 pub(super) fn characteristics(cx: &Cx<'_>) -> Vec<u8> {
     let mut body = vec![0; 60];
     // Non-rotating medium.
@@ -56,7 +56,7 @@ pub(super) fn characteristics(cx: &Cx<'_>) -> Vec<u8> {
     body
 }
 
-/// Logical Block Provisioning (SBC-4 §6.6.7).
+/// Returns Logical Block Provisioning (SBC-4 §6.6.7).
 pub(super) fn provisioning(cx: &Cx<'_>) -> Vec<u8> {
     let thin = cx.disk.is_thin(&cx.geometry);
     let reads_zeros = thin && cx.geometry.discard_zeroes;
@@ -65,11 +65,11 @@ pub(super) fn provisioning(cx: &Cx<'_>) -> Vec<u8> {
         body[0] = cx.disk.threshold_exponent();
     }
     if thin {
-        // LBPU, LBPWS, LBPWS10; LBPRZ 001b when zeros are read.
+        // LBPU, LBPWS, LBPWS10; LBPRZ 001b if unmapped blocks read as zeros.
         body[1] = 0xE0 | (u8::from(reads_zeros) << 2);
         // PROVISIONING TYPE 010b: thin.
         body[2] = 0x02;
     }
-    // Otherwise 000b: nothing is said about provisioning.
+    // Otherwise 000b: provisioning is not reported.
     body
 }

@@ -26,7 +26,7 @@ pub(super) fn third_party_copy(cx: &Cx<'_>) -> Vec<u8> {
     descriptor(&mut data, 0x0004, &parameter_data());
     // Supported descriptors: identification CSCD, block to block segments.
     descriptor(&mut data, 0x0008, &[3, 0x02, 0x0A, 0xE4]);
-    // Supported CSCD descriptor IDs: none but those of the list.
+    // Supported CSCD descriptor IDs: only those of the list.
     descriptor(&mut data, 0x000C, &[0, 0]);
     descriptor(&mut data, 0x0106, &rod_token_features(cx));
     descriptor(&mut data, 0x0108, &supported_rod_types());
@@ -34,7 +34,7 @@ pub(super) fn third_party_copy(cx: &Cx<'_>) -> Vec<u8> {
     data
 }
 
-/// Block Device ROD Token Limits, a descriptor of the 0000h kind.
+/// Returns Block Device ROD Token Limits, a descriptor of type 0000h.
 fn block_device_rod_limits(cx: &Cx<'_>) -> Vec<u8> {
     let block = cx.block_bytes();
     let mut body = vec![0; 32];
@@ -46,7 +46,7 @@ fn block_device_rod_limits(cx: &Cx<'_>) -> Vec<u8> {
     body
 }
 
-/// Operation codes with their service actions, from the command table.
+/// Returns operation codes with their service actions, from the command table.
 fn supported_commands() -> Vec<u8> {
     let mut list = Vec::new();
     for opcode in [0x83u8, 0x84] {

@@ -1,4 +1,4 @@
-//! Who the logical unit is: pages 80h, 83h, 86h, 87h and 88h (SPC-4 §7.8).
+//! Identity of the logical unit: pages 80h, 83h, 86h, 87h and 88h (SPC-4 §7.8).
 
 use crate::command::Cx;
 use crate::disk::config::TargetPort;
@@ -15,7 +15,7 @@ const DEVICE: u8 = 0x20;
 const PIV: u8 = 0x80;
 const ISCSI: u8 = 0x50;
 
-/// Unit Serial Number.
+/// Returns Unit Serial Number.
 pub(super) fn serial_number(cx: &Cx<'_>) -> Vec<u8> {
     cx.disk.config.serial.clone().into_bytes()
 }
@@ -25,7 +25,8 @@ fn designator(data: &mut Vec<u8>, protocol_and_set: u8, kind: u8, bytes: &[u8]) 
     data.extend(bytes.iter().take(usize::from(u8::MAX)));
 }
 
-/// A SCSI name string ends in one to four zeros (SPC-4 §7.8.6.9).
+/// Encodes a SCSI name string, which ends in one to four zeros (SPC-4
+/// §7.8.6.9).
 fn name_string(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.truncate(251);
@@ -34,8 +35,8 @@ fn name_string(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Device Identification: the logical unit's NAA and T10 names, then the
-/// port the question came by.
+/// Returns Device Identification: the logical unit's NAA and T10 names, then
+/// the port that received the command.
 pub(super) fn device_identification(cx: &Cx<'_>) -> Vec<u8> {
     let config = &cx.disk.config;
     let mut data = Vec::new();
@@ -58,26 +59,26 @@ pub(super) fn device_identification(cx: &Cx<'_>) -> Vec<u8> {
     data
 }
 
-/// Extended INQUIRY Data.
+/// Returns Extended INQUIRY Data.
 pub(super) fn extended_inquiry(_: &Cx<'_>) -> Vec<u8> {
     let mut body = vec![0; 60];
     // SIMPSUP, ORDSUP, HEADSUP.
     body[1] = 0x07;
-    // V_SUP: the write cache is volatile as far as the unit knows.
+    // V_SUP: the unit reports a volatile write cache.
     body[2] = 0x01;
-    // LUICLR: unit attentions of a nexus are cleared for it alone.
+    // LUICLR: unit attentions are cleared per I_T nexus.
     body[3] = 0x01;
     // RTD_SUP=0, and the longest sense data: fixed 18, descriptors 28.
     body[9] = 36;
     body
 }
 
-/// Mode Page Policy: every page is shared by all I_T nexuses.
+/// Returns Mode Page Policy: every page is shared by all I_T nexuses.
 pub(super) fn mode_page_policy(_: &Cx<'_>) -> Vec<u8> {
     vec![0x3F, 0xFF, 0x00, 0x00]
 }
 
-/// SCSI Ports.
+/// Returns SCSI Ports.
 pub(super) fn ports(cx: &Cx<'_>) -> Vec<u8> {
     let mut data = Vec::new();
     for port in cx.disk.config.ports() {

@@ -9,7 +9,7 @@ use crate::sense::Sense;
 
 type Body = fn(&Cx<'_>) -> Vec<u8>;
 
-/// The pages, in ascending order as SPC-4 §7.8.13 wants them listed.
+/// Pages in ascending order, as SPC-4 §7.8.13 requires for their list.
 const PAGES: &[(u8, Body)] = &[
     (0x00, supported),
     (0x80, identity::serial_number),
@@ -23,7 +23,7 @@ const PAGES: &[(u8, Body)] = &[
     (0xB2, block::provisioning),
 ];
 
-/// A page with its header.
+/// Returns a page with its header.
 pub(crate) fn page(cx: &Cx<'_>, code: u8) -> Result<Vec<u8>, Failure> {
     let Some((_, body)) = PAGES.iter().find(|(known, _)| *known == code) else {
         return Err(Sense::invalid_cdb(2, None).into());

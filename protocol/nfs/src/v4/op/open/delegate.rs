@@ -1,33 +1,22 @@
-//! Whether an OPEN comes with a delegation (RFC 8881 §10.4, §18.16.3).
+//! Decides whether an OPEN grants a delegation (RFC 8881 §10.4, §18.16.3).
 
 use super::target::Target;
-use super::wire::{Args, Claim, Delegated};
 use crate::v4::attrs::delegated_times::TimesGiven;
 use crate::v4::cx::Cx;
 use crate::v4::state::delegation::NewDelegation;
-use crate::v4::wire::ClientId;
 use std::sync::atomic::Ordering;
+use zgate_nfs_wire::v4::ClientId;
+use zgate_nfs_wire::v4::op::open::{
+    Args, CANCELLED, CONTENTION, Claim, Delegated, NOT_WANTED, RESOURCE, WANT_CANCEL, WANT_MASK,
+    WANT_NO_DELEGATION, WANT_READ, WANT_TIMESTAMPS, WANT_WRITE,
+};
 use zgate_store::file_store::OpenAccess;
 
-const WANT_MASK: u32 = 0xff00;
-const WANT_READ: u32 = 0x0100;
-const WANT_WRITE: u32 = 0x0200;
-const WANT_NO_DELEGATION: u32 = 0x0400;
-const WANT_CANCEL: u32 = 0x0500;
-/// OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS (RFC 9754 §5).
-const WANT_TIMESTAMPS: u32 = 0x10_0000;
-
-/// why_no_delegation4.
-const NOT_WANTED: u32 = 0;
-const CONTENTION: u32 = 1;
-const RESOURCE: u32 = 2;
-const CANCELLED: u32 = 7;
-
-/// How far a file may grow under a write delegation before the client must
-/// ask: no bound, space is found out at WRITE.
+/// Size to which a file may grow under a write delegation before the client
+/// must ask: unlimited, as WRITE reports missing space.
 const LIMIT_BYTES: u64 = u64::MAX;
 
-/// Decides and gives.
+/// Decides, and grants the delegation.
 pub(super) async fn decide(
     cx: &Cx<'_>,
     args: &Args,
@@ -69,14 +58,14 @@ pub(super) async fn decide(
     if write && !object.entry.writable {
         return none(RESOURCE);
     }
-    // The client will decide about later opens itself: it must be allowed
-    // everything the delegation lets it do.
+    // The client will decide about later opens itself: it must have all the
+    // rights of the delegation.
     let rights = OpenAccess { read: true, write, stateless: false };
     let Ok(opened) = object.export.store.open(object.who(), &object.node, rights).await else {
         return none(RESOURCE);
     };
-    // What was seen of it before may be from before a change that has ended
-    // meanwhile.
+    // Attributes read before may precede a change that has ended in the
+    // meantime.
     let Ok(attr) = object.export.store.getattr(&object.node).await else {
         return none(RESOURCE);
     };

@@ -2,11 +2,8 @@
 
 mod delegate;
 mod target;
-mod wire;
 
-pub use wire::{Args, Claim, Delegated, DelegationAce, How, Res};
-
-use super::{Failure, Operation};
+use super::{Failure, Rule};
 use crate::changes::Changing;
 use crate::v4::cx::{Cx, Object};
 use crate::v4::state::State;
@@ -14,32 +11,22 @@ use crate::v4::state::open::NewOpen;
 use crate::v4::state::quota::Quota;
 use crate::v4::state::sequenced::SeqOwner;
 use crate::v4::state::tables::{OpenOwner, OwnerName};
-use crate::v4::wire::{ClientId, OpNum, Stateid, Status};
 use std::sync::Arc;
 use target::Target;
+use zgate_nfs_wire::v4::op::Open;
+use zgate_nfs_wire::v4::op::open::{
+    Args, Claim, How, RESULT_CONFIRM, RESULT_LOCKTYPE_POSIX, RESULT_MAY_NOTIFY_LOCK, Res,
+};
+use zgate_nfs_wire::v4::{ClientId, Stateid, Status};
+use zgate_store::SetAttr;
 use zgate_store::file_store::{OpenAccess, OpenFile};
-use zgate_store::{FileKind, SetAttr};
 
-/// OPEN4_RESULT_CONFIRM.
-pub const RESULT_CONFIRM: u32 = 2;
-/// OPEN4_RESULT_LOCKTYPE_POSIX.
-pub const RESULT_LOCKTYPE_POSIX: u32 = 4;
-/// OPEN4_RESULT_MAY_NOTIFY_LOCK.
-pub const RESULT_MAY_NOTIFY_LOCK: u32 = 0x20;
-
-/// Bits of share_access that minor version 1 and later know: access, the
-/// WANT kinds, the two signal bits, RFC 9754's WANT_DELEG_TIMESTAMPS and
+/// Bits of share_access in minor version 1 and later: access, the WANT types,
+/// the two signal bits, RFC 9754's WANT_DELEG_TIMESTAMPS and
 /// WANT_OPEN_XOR_DELEGATION.
 const KNOWN_ACCESS_BITS: u32 = 0x3 | 0xff00 | 0x1_0000 | 0x2_0000 | 0x10_0000 | 0x20_0000;
 
-/// The operation.
-pub struct Open;
-
-impl Operation for Open {
-    const NUM: OpNum = OpNum::Open;
-    type Args = Args;
-    type Res = Res;
-
+impl Rule for Open {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let server = cx.server;
         if cx.minor > 0 {
@@ -58,8 +45,8 @@ impl Operation for Open {
         }
         let judged = server.state.begin_sequenced(cx, &seq_owner, args.seqid);
         if let Err(failure) = judged {
-            // An owner that never confirmed starts anew with any number
-            // (RFC 7530 §16.16.5); a repeated first OPEN is still a replay.
+            // An unconfirmed owner may start again with any number (RFC 7530
+            // §16.16.5); a repeated first OPEN is still a replay.
             let unconfirmed = !server.state.owner_confirmed(client, &owner);
             if failure.status != Status::BadSeqid || !unconfirmed {
                 return Err(failure);
@@ -74,7 +61,7 @@ impl Operation for Open {
 }
 
 impl State {
-    /// Makes the open owner when it does not exist. `confirmed`: it needs no
+    /// Creates the open owner if it does not exist. `confirmed`: it needs no
     /// OPEN_CONFIRM.
     fn ensure_owner(
         &self,
@@ -101,8 +88,8 @@ impl State {
         record.and_then(|c| c.open_owners.get(owner)).is_none_or(|o| o.confirmed)
     }
 
-    /// An owner that reclaims needs no OPEN_CONFIRM: the server must not ask
-    /// for one then (RFC 7530 §16.18.5), and what it reclaimed before stays.
+    /// Confirms an owner that reclaims: the server must not request
+    /// OPEN_CONFIRM then (RFC 7530 §16.18.5), and earlier reclaimed opens stay.
     fn confirm_reclaiming(&self, client: ClientId, owner: &OwnerName) {
         let mut tables = self.lock();
         let record = tables.clients.get_mut(&client);
@@ -111,7 +98,7 @@ impl State {
         }
     }
 
-    /// Forgets what an owner opened without confirming.
+    /// Removes the opens of an unconfirmed owner.
     fn restart_unconfirmed(&self, client: ClientId, owner: &OwnerName, now_seconds: u64) {
         let mut tables = self.lock();
         let Some(record) = tables.clients.get_mut(&client) else { return };
@@ -137,8 +124,7 @@ fn check_bits(minor: u8, access: u32, deny: u32) -> Result<(), Status> {
     Ok(())
 }
 
-/// Who may open during grace, and who may reclaim (RFC 8881 §8.4.2,
-/// RFC 7530 §9.6.2).
+/// Checks opens and reclaims during grace (RFC 8881 §8.4.2, RFC 7530 §9.6.2).
 fn check_grace(cx: &Cx<'_>, client: ClientId, claim: &Claim) -> Result<(), Status> {
     let state = &cx.server.state;
     let (complete, may_reclaim) = {
@@ -170,14 +156,15 @@ async fn open(
     cx.current()?;
     check_grace(cx, client, &args.claim)?;
     if !matches!(args.how, How::NoCreate) {
-        // A name that is made stays, and the OPEN is tried again: what would be
-        // refused afterwards is refused before.
+        // A created name stays, and the OPEN is retried: refusals that would
+        // follow are checked before.
         room_to_create(cx, client)?;
     }
     let target = target::find(cx, args, client).await?;
     let object = &target.object;
     let access = args.access & 3;
-    // An open for reading does not say to others that the file is emptied.
+    // The conflict check of an open for reading does not cover the truncation
+    // of the file.
     let emptying = match target.truncate {
         true => cx.server.state.changes.begin_under_state(&object.file_key(), Some(client.0)),
         false => Changing::of_nothing(),
@@ -196,7 +183,8 @@ async fn open(
         cx.server.state.confirm_reclaiming(client, owner);
     }
     if target.truncate {
-        // It counts as a change under the open, which may be taken meanwhile.
+        // The truncation counts as a change under the open, which may be
+        // removed in the meantime.
         let handle = cx.server.state.index.get(stateid.into());
         let Some(_ongoing) = handle.and_then(|handle| handle.core.begin_change()) else {
             let state = &cx.server.state;
@@ -217,7 +205,7 @@ async fn open(
     if cx.minor > 0 {
         // Not OPEN4_RESULT_PRESERVE_UNLINKED: a removed file stays while this
         // process has it open, but not across a restart. Without the flag
-        // clients rename such files away, which survives one.
+        // clients rename such files instead, which survives a restart.
         flags |= RESULT_MAY_NOTIFY_LOCK;
     }
     let (object, node) = (target.object.clone(), target.object.node);
@@ -226,7 +214,7 @@ async fn open(
     Ok(Res { stateid, change: target.change, flags, attrs_set: target.attrs_set, delegated })
 }
 
-/// Whether the client may have one more open of one more file.
+/// Checks that the client may have one more open of one more file.
 fn room_to_create(cx: &Cx<'_>, client: ClientId) -> Result<(), Status> {
     let tables = cx.server.state.lock();
     let record = tables.clients.get(&client).ok_or(Status::StaleClientid)?;
@@ -235,13 +223,14 @@ fn room_to_create(cx: &Cx<'_>, client: ClientId) -> Result<(), Status> {
     record.host_has_room(Quota::Files, 1)
 }
 
-/// Whether an OPEN ends read delegations of others, and not only write ones.
+/// True if an OPEN also conflicts with read delegations of others, not only
+/// write delegations.
 fn takes_from_others(args: &Args, target: &Target) -> bool {
     args.access & 2 != 0 || args.deny != 0 || target.truncate
 }
 
-/// Opens the file as the caller, for what is asked; a file created just now
-/// is open already, whatever its mode says.
+/// Opens the file as the caller, with the requested access; a file just created
+/// is already open, regardless of its mode.
 async fn open_in_store(target: &Target, args: &Args, access: u32) -> Result<OpenFile, Failure> {
     if let Some(opened) = &target.opened {
         return Ok(Arc::clone(opened));
@@ -250,7 +239,7 @@ async fn open_in_store(target: &Target, args: &Args, access: u32) -> Result<Open
     if access & 2 != 0 && !object.entry.writable {
         return Err(Status::Rofs.into());
     }
-    // A reclaim, and an open under a delegation, was allowed before.
+    // A reclaim, and an open under a delegation, were allowed before.
     let stateless = args.claim.is_reclaim()
         || matches!(args.claim, Claim::DelegateCurrent(..) | Claim::DelegateCurrentFh(_));
     let want = OpenAccess { read: access & 1 != 0, write: access & 2 != 0, stateless };
@@ -271,7 +260,7 @@ fn remember(
     let mut tables = state.lock();
     let now = cx.now.seconds();
     state.check_shares(&mut tables, &file, access, args.deny, now)?;
-    // Somebody may have been given a delegation while storage was waited for.
+    // Another client may have got a delegation during the call to the backend.
     let modifies = takes_from_others(args, target);
     state.recall_standing(cx.server, &mut tables, &file, modifies, Some(client), now)?;
     let new = NewOpen {
@@ -296,16 +285,4 @@ async fn truncate(object: &Object, opened: &OpenFile, access: u32) -> Result<(),
 fn undo(cx: &Cx<'_>, stateid: Stateid) {
     let mut tables = cx.server.state.lock();
     cx.server.state.remove_open(&mut tables, stateid.into(), cx.now.seconds());
-}
-
-/// What OPEN answers for something that is no regular file
-/// (RFC 8881 §18.16.3; RFC 7530 §16.16.5).
-pub(super) fn not_a_file(kind: FileKind, minor: u8) -> Option<Status> {
-    match kind {
-        FileKind::Regular => None,
-        FileKind::Directory => Some(Status::Isdir),
-        FileKind::Symlink => Some(Status::Symlink),
-        _ if minor == 0 => Some(Status::Symlink),
-        _ => Some(Status::WrongType),
-    }
 }

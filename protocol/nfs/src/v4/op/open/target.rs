@@ -1,29 +1,25 @@
-//! Finding or creating the file an OPEN is about.
+//! Finds or creates the file of an OPEN.
 
-use super::not_a_file;
-use super::wire::{Args, Claim, How};
 use crate::namespace::pseudo::Child;
 use crate::v4::attrs::settable::{self, Settable};
 use crate::v4::cx::{Current, Cx, FileKey, Object};
 use crate::v4::op::{Failure, names};
 use crate::v4::state::ids::StateKey;
-use crate::v4::wire::{Bitmap, ChangeInfo, ClientId, Fattr, Stateid, Status};
-use zgate_store::SetAttr;
+use zgate_nfs_wire::v4::attr::{SIZE, TIME_ACCESS, TIME_MODIFY};
+use zgate_nfs_wire::v4::op::open::{Args, Claim, How};
+use zgate_nfs_wire::v4::{Bitmap, ChangeInfo, ClientId, Fattr, Stateid, Status};
 use zgate_store::file_store::{CreateMode, OpenFile};
-
-const SIZE: u32 = 4;
-const TIME_ACCESS: u32 = 47;
-const TIME_MODIFY: u32 = 53;
+use zgate_store::{FileKind, SetAttr};
 
 /// The file of an OPEN.
 pub(super) struct Target {
     pub object: Object,
-    /// Open for reading and writing, when it was created now.
+    /// Open for reading and writing, if it was just created.
     pub opened: Option<OpenFile>,
     pub created: bool,
     pub change: ChangeInfo,
     pub attrs_set: Bitmap,
-    /// An existing file is to be emptied once the open stands.
+    /// An existing file must be truncated once the open is granted.
     pub truncate: bool,
 }
 
@@ -43,13 +39,13 @@ pub(super) async fn find(cx: &Cx<'_>, args: &Args, client: ClientId) -> Result<T
             let held = check_held(cx, *stateid, client)?;
             only(held, by_handle(cx, args).await?)
         }
-        // Delegations do not outlive their client's lease here
-        // (RFC 8881 §10.2.1 leaves that to the server).
+        // Delegations do not outlive their client's lease in this server (RFC
+        // 8881 §10.2.1 leaves that to the server).
         Claim::DelegatePrevious(_) | Claim::DelegatePreviousFh => Err(Status::Notsupp.into()),
     }
 }
 
-/// The file a delegation of the client is for.
+/// The file of a delegation of the client.
 fn check_held(cx: &Cx<'_>, stateid: Stateid, client: ClientId) -> Result<FileKey, Status> {
     let tables = cx.server.state.lock();
     match tables.delegations.get(&StateKey::from(stateid)) {
@@ -59,14 +55,13 @@ fn check_held(cx: &Cx<'_>, stateid: Stateid, client: ClientId) -> Result<FileKey
     }
 }
 
-/// A delegation opens its own file and no other (RFC 8881 §18.16.3).
+/// A delegation can only be used to open its own file (RFC 8881 §18.16.3).
 fn only(held: FileKey, target: Target) -> Result<Target, Failure> {
     if target.object.file_key() == held { Ok(target) } else { Err(Status::BadStateid.into()) }
 }
 
 async fn by_handle(cx: &Cx<'_>, args: &Args) -> Result<Target, Failure> {
-    // Creation needs a name (RFC 8881 §18.16.3); UNCHECKED is tolerated by
-    // nobody.
+    // Creation needs a name (RFC 8881 §18.16.3), in every mode.
     if args.how != How::NoCreate {
         return Err(Status::Inval.into());
     }
@@ -77,6 +72,18 @@ async fn by_handle(cx: &Cx<'_>, args: &Args) -> Result<Target, Failure> {
     }
     let change = ChangeInfo { atomic: true, before: attr.change, after: attr.change };
     Ok(existing(object, change))
+}
+
+/// Returns the error of OPEN for an object that is no regular file
+/// (RFC 8881 §18.16.3; RFC 7530 §16.16.5).
+fn not_a_file(kind: FileKind, minor: u8) -> Option<Status> {
+    match kind {
+        FileKind::Regular => None,
+        FileKind::Directory => Some(Status::Isdir),
+        FileKind::Symlink => Some(Status::Symlink),
+        _ if minor == 0 => Some(Status::Symlink),
+        _ => Some(Status::WrongType),
+    }
 }
 
 fn existing(object: Object, change: ChangeInfo) -> Target {
@@ -103,8 +110,8 @@ async fn named(cx: &Cx<'_>, args: &Args, name: &[u8]) -> Result<Target, Failure>
         How::Exclusive(verifier) => Some((CreateMode::Exclusive(*verifier), Settable::default())),
         How::ExclusiveWithAttrs(verifier, attrs) if cx.minor > 0 => {
             let settable = parse(attrs, cx.minor)?;
-            // The verifier lives in the time stamps, so these cannot be set
-            // along (suppattr_exclcreat, RFC 8881 §5.8.1.14).
+            // The verifier is kept in the time stamps, so these cannot be set
+            // here (suppattr_exclcreat, RFC 8881 §5.8.1.14).
             if settable.set.atime.is_some() || settable.set.mtime.is_some() {
                 return Err(Status::Attrnotsupp.into());
             }
@@ -140,13 +147,13 @@ async fn lookup(cx: &Cx<'_>, dir: Object, name: &[u8]) -> Result<Target, Failure
     if let Some(status) = not_a_file(node.attr.kind, cx.minor) {
         return Err(status.into());
     }
-    // Nothing changed; clients compare before and after only with each other.
+    // Nothing changed; clients only compare before and after with each other.
     let change = store.getattr(&dir.node).await.map_or(0, |attr| attr.change);
     let change = ChangeInfo { atomic: true, before: change, after: change };
     Ok(existing(Object { node: node.handle, ..dir }, change))
 }
 
-/// A name looked for in something that is no directory.
+/// Error for a name looked up in an object that is not a directory.
 async fn dir_error(cx: &Cx<'_>, dir: &Object, error: zgate_store::StoreError) -> Failure {
     use zgate_store::StoreError::{IsSymlink, NotDirectory};
     if matches!(error, NotDirectory | IsSymlink)
@@ -177,8 +184,8 @@ async fn create_file(
         }
         return Err(Status::Rofs.into());
     }
-    // An existing file is emptied only after the share check: the store is
-    // not told of a size of zero, a new file has it anyway.
+    // An existing file is truncated only after the share check: size zero is
+    // not passed to the store, as a new file is empty anyway.
     let wants_empty = settable.set.size == Some(0);
     let attrs =
         SetAttr { size: settable.set.size.filter(|size| *size != 0), ..settable.set.clone() };

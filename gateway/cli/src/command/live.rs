@@ -1,0 +1,98 @@
+//! Commands to a running gateway.
+
+use clap::Args;
+use std::path::PathBuf;
+use zgate_gateway::admin::{Request, ask};
+
+/// Arguments that name a running gateway.
+#[derive(Args, Debug)]
+pub(crate) struct LiveArgs {
+    /// The gateway's admin socket
+    #[arg(long, value_name = "PATH", default_value = "/run/zgate/admin.sock")]
+    socket: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl LiveArgs {
+    /// Returns the admin socket.
+    pub(super) fn socket(&self) -> &std::path::Path {
+        &self.socket
+    }
+
+    /// Returns whether JSON is requested.
+    pub(super) fn json(&self) -> bool {
+        self.json
+    }
+}
+
+/// Sends the request and prints the answer.
+///
+/// # Errors
+/// The socket and the next step.
+pub(crate) fn run(args: &LiveArgs, request: &Request) -> Result<bool, Box<dyn std::error::Error>> {
+    let value = ask(&args.socket, request)?;
+    show(args, &value)?;
+    Ok(true)
+}
+
+/// Prints an answer.
+///
+/// # Errors
+/// If it cannot be written as JSON.
+pub(super) fn show(args: &LiveArgs, value: &serde_json::Value) -> serde_json::Result<()> {
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(value)?);
+    } else {
+        print_value(value, 0);
+    }
+    Ok(())
+}
+
+/// Keys that name an object; printed first.
+const NAMES: [&str; 6] = ["pseudo_path", "name", "target", "match", "key", "id"];
+
+/// Prints one key and value per line, with nested values indented.
+fn print_value(value: &serde_json::Value, depth: usize) {
+    let indent = "  ".repeat(depth);
+    match value {
+        serde_json::Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(key, _)| NAMES.iter().position(|name| name == key).unwrap_or(9));
+            for (key, value) in fields {
+                if let Some(words) = words(value) {
+                    println!("{indent}{key}: {words}");
+                } else if value.is_object() || value.is_array() {
+                    println!("{indent}{key}:");
+                    print_value(value, depth + 1);
+                } else {
+                    println!("{indent}{key}: {}", plain(value));
+                }
+            }
+        }
+        serde_json::Value::Array(items) => {
+            if items.is_empty() {
+                println!("{indent}none");
+            }
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 && item.is_object() {
+                    println!();
+                }
+                print_value(item, depth);
+            }
+        }
+        other => println!("{indent}{}", plain(other)),
+    }
+}
+
+/// Formats a list of plain values on one line.
+fn words(value: &serde_json::Value) -> Option<String> {
+    let items = value.as_array().filter(|items| !items.is_empty())?;
+    let nested = items.iter().any(|item| item.is_object() || item.is_array());
+    (!nested).then(|| items.iter().map(plain).collect::<Vec<_>>().join(" "))
+}
+
+fn plain(value: &serde_json::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}

@@ -1,0 +1,168 @@
+//! The command line: parsing, logging, exit codes. 0: done, 1: failed, 2:
+//! invalid arguments.
+
+mod block;
+mod config;
+mod dataset;
+mod live;
+mod mount_hint;
+mod pool;
+mod send;
+mod serve;
+mod snapshot;
+
+use crate::demo;
+use crate::load;
+use clap::{Parser, Subcommand};
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use zgate_gateway::admin::Request;
+
+/// A user-space storage gateway for ZFS pools
+#[derive(Debug, Parser)]
+#[command(name = "zgate", version)]
+struct Cli {
+    /// Log as JSON lines instead of text
+    #[arg(long, global = true)]
+    log_json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a scratch directory on loopback, read it back and compare
+    Demo(demo::DemoArgs),
+    /// Serve the exports and targets of a configuration
+    Serve(serve::ServeArgs),
+    /// Examine a configuration without starting anything
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Check this machine: faults, their consequences and remedies
+    Doctor(zgate_doctor::DoctorArgs),
+    /// Show a summary of a running gateway
+    Status(live::LiveArgs),
+    /// Show the exports of a running gateway
+    Exports(live::LiveArgs),
+    /// Show the clients of a running gateway
+    Clients(live::LiveArgs),
+    /// Show the iSCSI targets of a running gateway
+    Targets(live::LiveArgs),
+    /// Show the initiators that are logged in to a running gateway
+    Sessions(live::LiveArgs),
+    /// Add, resize or remove a logical unit while it is served
+    #[command(subcommand)]
+    Lun(block::LunCommand),
+    /// Show or change which initiators may use which target
+    Acl(block::AclArgs),
+    /// Plan and create a pool from a description of its disks
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
+    /// Take, list, prune, compare and send snapshots
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
+    /// Load a model from any NFSv4.1 server into this machine's memory
+    Load(load::LoadArgs),
+    /// Copy a file from an NFSv4.1 server or to it
+    Cp(load::CopyArgs),
+    /// List a directory or a model's tensors on an NFSv4.1 server
+    Ls(load::ListArgs),
+    /// Show this machine's pools and their devices
+    Pools(dataset::PoolArgs),
+    /// Show this machine's datasets and their properties
+    Datasets(dataset::DatasetArgs),
+    /// Make a running gateway release a dataset, so that it can be unmounted,
+    /// renamed, destroyed, or exported with its pool
+    Release(dataset::ReleaseArgs),
+    /// Make a running gateway serve a released dataset again
+    Resume(dataset::ResumeArgs),
+    /// Make a running gateway reload its configuration, all or nothing
+    Reload(live::LiveArgs),
+    /// Make a running gateway finish its requests and exit
+    Drain(live::LiveArgs),
+    /// Show the commands that mount an export or attach a target
+    MountHint(mount_hint::HintArgs),
+    /// Client process of the demo
+    #[command(hide = true)]
+    DemoClient(demo::ClientArgs),
+}
+
+/// Starts logging to standard error; RUST_LOG or ZGATE_LOG sets the filter. By
+/// default a service logs its start and stop, and other commands log only
+/// problems.
+fn start_logging(json: bool, otherwise: &str) {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ZGATE_LOG")
+        .or_else(|_| tracing_subscriber::EnvFilter::try_from_default_env())
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(otherwise));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    if json { builder.json().init() } else { builder.init() }
+}
+
+/// Exit status that a shell reports for a program ended by SIGPIPE.
+const NOBODY_READS: i32 = 128 + 13;
+
+/// Makes a command end silently if its output is no longer read, as in
+/// `zgate snapshot list | head -1`. `println!` panics then; the signal itself
+/// stays ignored, because it would also end a load whose connection breaks.
+fn end_when_nobody_reads() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let said = panic.payload().downcast_ref::<String>().map_or("", String::as_str);
+        if said.starts_with("failed printing to stdout") && said.contains("Broken pipe") {
+            std::process::exit(NOBODY_READS);
+        }
+        before(panic);
+    }));
+}
+
+/// Runs the command line.
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if !matches!(cli.command, Command::Serve(_)) {
+        end_when_nobody_reads();
+    }
+    let otherwise = match &cli.command {
+        Command::Serve(_) => "info",
+        // A demo runs without root and on a scratch directory by design.
+        Command::Demo(_) => "warn,zgate_posix::open=error",
+        _ => "warn",
+    };
+    start_logging(cli.log_json, otherwise);
+    let result = match &cli.command {
+        Command::Doctor(args) => return zgate_doctor::run(args),
+        Command::Demo(args) => demo::run(args).map_err(Into::into),
+        Command::DemoClient(args) => demo::run_client(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Config(command) => config::run(command),
+        Command::Status(args) => live::run(args, &Request::Status),
+        Command::Exports(args) => live::run(args, &Request::Exports),
+        Command::Clients(args) => live::run(args, &Request::Clients),
+        Command::Targets(args) => live::run(args, &Request::Targets),
+        Command::Sessions(args) => live::run(args, &Request::Sessions),
+        Command::Lun(command) => block::lun(command),
+        Command::Acl(args) => block::acl(args),
+        Command::Pool(command) => pool::run(command),
+        Command::Snapshot(command) => snapshot::run(command),
+        Command::Load(args) => load::load(args),
+        Command::Cp(args) => load::copy(args),
+        Command::Ls(args) => load::list(args),
+        Command::Pools(args) => dataset::pools(args),
+        Command::Datasets(args) => dataset::datasets(args),
+        Command::Release(args) => dataset::release(args),
+        Command::Resume(args) => dataset::resume(args),
+        Command::Reload(args) => live::run(args, &Request::Reload),
+        Command::Drain(args) => live::run(args, &Request::Drain),
+        Command::MountHint(args) => mount_hint::run(args),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("zgate: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

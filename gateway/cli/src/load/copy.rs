@@ -1,0 +1,181 @@
+//! `zgate cp`: copies one file from a server or to it. An interrupted copy is
+//! resumed; the target's name appears when the file is complete.
+
+use super::remote::Remote;
+use crate::demo::progress;
+use bytes::Bytes;
+use clap::Args;
+use indicatif::ProgressBar;
+use std::collections::HashSet;
+use std::error::Error;
+use std::fs;
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use zgate_loader::directory::KIND_FILE;
+use zgate_loader::file::WriteVerifier;
+use zgate_loader::model::FileStream;
+use zgate_loader::{Client, ClientError, File, NfsUrl, OpenMode};
+
+/// Number of requests in flight.
+const DEPTH: usize = 16;
+/// Most attempts to send a file to a server that restarts meanwhile.
+const MAX_ATTEMPTS: usize = 5;
+
+/// Arguments of `zgate cp`.
+#[derive(Args, Debug)]
+pub(crate) struct CopyArgs {
+    /// nfs://HOST:PORT/PATH or a local file
+    from: String,
+    /// nfs://HOST:PORT/PATH or a local file
+    to: String,
+    /// Replace an existing file
+    #[arg(long)]
+    force: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Seconds to wait for a server that cannot be reached
+    #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = 150)]
+    timeout: u64,
+}
+
+pub(super) async fn run(args: &CopyArgs) -> Result<bool, Box<dyn Error>> {
+    let remote = |text: &str| text.starts_with("nfs://");
+    let (bytes, resumed_bytes) = match (remote(&args.from), remote(&args.to)) {
+        (true, false) => fetch(args, &args.from.parse()?, Path::new(&args.to)).await?,
+        (false, true) => (send(args, Path::new(&args.from), &args.to.parse()?).await?, 0),
+        (true, true) => return Err("one of the two must be a local file".into()),
+        (false, false) => return Err("neither begins with nfs://: use cp instead".into()),
+    };
+    if args.json {
+        let report = serde_json::json!({ "bytes": bytes, "resumed_bytes": resumed_bytes });
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    }
+    Ok(true)
+}
+
+fn bar(args: &CopyArgs, what: &'static str, bytes: u64) -> ProgressBar {
+    if args.json { ProgressBar::hidden() } else { progress(what, bytes) }
+}
+
+async fn fetch(args: &CopyArgs, url: &NfsUrl, to: &Path) -> Result<(u64, u64), Box<dyn Error>> {
+    let remote = Remote::open(url, Duration::from_secs(args.timeout)).await?;
+    let path = url.path.as_str();
+    let named = |error: ClientError| format!("{url}: {error}");
+    let found = remote.client.find(path).await.map_err(named)?;
+    if found.kind != KIND_FILE {
+        return Err(format!("{url}: not a file").into());
+    }
+    let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let to = if to.is_dir() { to.join(name) } else { to.to_owned() };
+    if to.exists() && !args.force {
+        return Err(format!("{}: exists already; --force replaces it", to.display()).into());
+    }
+    let parent = remote.client.find(dir).await.map_err(named)?;
+    let file = File::open(&remote.client, &parent.fh, name, OpenMode::Read).await.map_err(named)?;
+    // A partial copy of another version of the file is not resumed.
+    let part = PathBuf::from(format!("{}.{:016x}.partial", to.display(), found.change));
+    let failed = |error: std::io::Error| format!("{}: {error}", part.display());
+    let mut out = fs::OpenOptions::new().create(true).append(true).open(&part).map_err(failed)?;
+    let have = out.metadata().map_err(failed)?.len().min(found.size);
+    let bar = bar(args, "copying", found.size);
+    let mut pieces =
+        FileStream::start(remote.client.clone(), path, file.clone(), have..found.size, DEPTH);
+    while let Some(piece) = pieces.next().await? {
+        out.write_all(&piece).map_err(failed)?;
+        bar.set_position(pieces.position());
+    }
+    bar.finish_and_clear();
+    out.sync_all().map_err(failed)?;
+    fs::rename(&part, &to).map_err(|error| format!("{}: {error}", to.display()))?;
+    file.close(&remote.client).await.map_err(named)?;
+    remote.client.close().await;
+    Ok((found.size, have))
+}
+
+async fn send(args: &CopyArgs, from: &Path, url: &NfsUrl) -> Result<u64, Box<dyn Error>> {
+    let failed = |error: std::io::Error| format!("{}: {error}", from.display());
+    let mut source = fs::File::open(from).map_err(failed)?;
+    let size = source.metadata().map_err(failed)?.len();
+    let remote = Remote::open(url, Duration::from_secs(args.timeout)).await?;
+    let named = |error: ClientError| format!("{url}: {error}");
+    let (dir, name) = url.path.rsplit_once('/').unwrap_or(("", &url.path));
+    let parent = remote.client.find(dir).await.map_err(named)?;
+    if !args.force && remote.client.find(&url.path).await.is_ok() {
+        return Err(format!("{url}: exists already; --force replaces it").into());
+    }
+    let part = format!("{name}.partial");
+    let file =
+        File::open(&remote.client, &parent.fh, &part, OpenMode::Create).await.map_err(named)?;
+    let bar = bar(args, "copying", size);
+    let mut sent = 0;
+    for attempt in 1.. {
+        source.rewind().map_err(failed)?;
+        let (bytes, mut lives) = write_all(&remote.client, &file, &mut source, &bar).await?;
+        lives.insert(file.commit(&remote.client).await.map_err(named)?);
+        sent = bytes;
+        if lives.len() == 1 {
+            break;
+        }
+        if attempt == MAX_ATTEMPTS {
+            return Err(format!("{url}: the server restarted repeatedly").into());
+        }
+        tracing::warn!("the server has restarted: everything is sent again");
+    }
+    bar.finish_and_clear();
+    file.close(&remote.client).await.map_err(named)?;
+    remote.client.rename(&parent.fh, &part, name).await.map_err(named)?;
+    remote.client.close().await;
+    Ok(sent)
+}
+
+/// Sends everything; returns the number of bytes, and the write verifiers of
+/// the replies.
+async fn write_all(
+    client: &Arc<Client>,
+    file: &File,
+    source: &mut fs::File,
+    bar: &ProgressBar,
+) -> Result<(u64, HashSet<WriteVerifier>), Box<dyn Error>> {
+    let most = u64::from(client.max_transfer_bytes());
+    let mut running = tokio::task::JoinSet::new();
+    let (mut offset, mut lives) = (0, HashSet::new());
+    loop {
+        let mut piece = Vec::with_capacity(most as usize);
+        let got = Read::by_ref(source).take(most).read_to_end(&mut piece)?;
+        while running.len() >= DEPTH || got == 0 && !running.is_empty() {
+            if let Some(done) = running.join_next().await {
+                lives.extend(done??);
+            }
+        }
+        if got == 0 {
+            return Ok((offset, lives));
+        }
+        running.spawn(write(Arc::clone(client), file.clone(), offset, Bytes::from(piece)));
+        offset += got as u64;
+        bar.set_position(offset);
+    }
+}
+
+/// Writes a whole piece, however much the server accepts at a time.
+async fn write(
+    client: Arc<Client>,
+    file: File,
+    mut offset: u64,
+    mut data: Bytes,
+) -> Result<Vec<WriteVerifier>, ClientError> {
+    let mut lives = Vec::new();
+    while !data.is_empty() {
+        let (took, life) = file.write(&client, offset, data.clone()).await?;
+        let took = took as usize;
+        if took == 0 || took > data.len() {
+            return Err(ClientError::Garbled("WRITE"));
+        }
+        lives.push(life);
+        data = data.split_off(took);
+        offset += took as u64;
+    }
+    Ok(lives)
+}

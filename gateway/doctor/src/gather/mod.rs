@@ -1,0 +1,9 @@
+//! Collection of facts, without judgement and without changes to the machine.
+
+pub(crate) mod mounts;
+pub(crate) mod network;
+mod process;
+pub(crate) mod rdma;
+pub(crate) mod server;
+pub(crate) mod sockets;
+mod zfs;

@@ -1,0 +1,235 @@
+//! Facts about the machine of a gateway.
+
+use super::{mounts, process, sockets, zfs};
+use crate::facts::{
+    ClientFacts, ExportFacts, LunFacts, Mount, PortFacts, RdmaFacts, ServerFacts, StateDirFacts,
+    ZfsFacts,
+};
+use procfs::net::TcpNetEntry;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use zgate_config::{AccessMode, Config, ExportConfig};
+use zgate_control::{Dataset, DatasetName, SystemTool, Tool};
+use zgate_gateway::admin::{self, Request};
+
+/// Time limit of `timedatectl`, in seconds.
+const QUESTION_SECONDS: u64 = 5;
+/// Port of rpcbind.
+const RPCBIND_PORT: u16 = 111;
+
+/// Reads all facts about the machine.
+pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
+    let loaded = zgate_config::load(config_path).map_err(|error| error.to_string());
+    let (config, mut problem) = match loaded {
+        Ok(config) => (config, None),
+        Err(problem) => (Config::default(), Some(problem)),
+    };
+    problem =
+        problem.or_else(|| zgate_gateway::check_targets(&config).err().map(|e| e.to_string()));
+    let socket = socket.unwrap_or(&config.server.admin_socket);
+    let gateway = gateway_pid(socket);
+    let open = sockets::all();
+    let table = mounts::all();
+    let zfs = zfs::facts();
+    let own = process::facts(gateway);
+    ServerFacts {
+        config_path: config_path.to_owned(),
+        config_problem: problem,
+        state_dir: state_dir(&config.server.state_dir),
+        process: own,
+        uring_problem: zgate_io::IoEngine::new(zgate_io::EngineChoice::Uring, 1)
+            .err()
+            .map(|error| error.to_string()),
+        ports: ports(&config, &open, gateway),
+        nfsd_threads: nfsd_threads(),
+        rpcbind_listens: sockets::listens(&open, RPCBIND_PORT),
+        clients: gateway.and_then(|_| clients(socket)),
+        exports: config.exports.iter().map(|export| export_facts(export, &table, &zfs)).collect(),
+        luns: luns(&config, &table, &zfs),
+        zfs,
+        memory_bytes: memory_bytes(),
+        rdma_devices: fs::read_dir("/sys/class/infiniband").map_or(0, Iterator::count),
+        clock_synchronized: clock_synchronized(),
+        now_unix_seconds: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
+        config,
+    }
+}
+
+/// Reads the RDMA devices, and the process that uses them.
+pub(crate) fn rdma(config_path: &Path, socket: Option<&Path>) -> RdmaFacts {
+    let config = zgate_config::load(config_path).unwrap_or_default();
+    let socket = socket.unwrap_or(&config.server.admin_socket);
+    let gateway = gateway_pid(socket);
+    let mut facts = super::rdma::facts(&config, &process::facts(gateway));
+    facts.not_served = gateway.and_then(|_| not_served(socket));
+    facts
+}
+
+/// Lists the RDMA addresses that the gateway should serve but does not.
+fn not_served(socket: &Path) -> Option<Vec<String>> {
+    let status = admin::ask(socket, &Request::Status).ok()?;
+    let rdma = &status["rdma"];
+    if let Some(problem) = rdma["problem"].as_str() {
+        return Some(vec![problem.to_owned()]);
+    }
+    let portals = rdma["portals"].as_array().into_iter().flatten();
+    let away = portals.filter(|portal| portal["listening"] == false).map(|portal| {
+        let text = |key: &str| portal[key].as_str().unwrap_or_default().to_owned();
+        format!("{} ({}): {}", text("address"), text("protocol"), text("problem"))
+    });
+    Some(away.collect())
+}
+
+/// Returns the id of the process that answers at the admin socket.
+fn gateway_pid(socket: &Path) -> Option<u32> {
+    let stream = UnixStream::connect(socket).ok()?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+    u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
+}
+
+/// Lists the ports of NFS and iSCSI, whose peers are clients.
+pub(crate) fn service_ports(config: &Config) -> Vec<u16> {
+    config.server.listen.iter().chain(&config.iscsi.listen).map(|address| address.port()).collect()
+}
+
+fn ports(config: &Config, open: &[TcpNetEntry], gateway: Option<u32>) -> Vec<PortFacts> {
+    let nfs = config.server.listen.iter().map(|address| ("NFS", *address));
+    let iscsi = config.iscsi.listen.iter().map(|address| ("iSCSI", *address));
+    let metrics = [("metrics", config.server.metrics_listen)];
+    nfs.chain(iscsi)
+        .chain(metrics)
+        .filter(|(_, address)| address.port() != 0)
+        .map(|(service, address)| PortFacts {
+            service,
+            address,
+            holder: sockets::holder(open, address, gateway),
+        })
+        .collect()
+}
+
+/// Reads "th 8 0 0.000 …" in the statistics of the kernel's NFS server.
+fn nfsd_threads() -> u64 {
+    let statistics = fs::read_to_string("/proc/net/rpc/nfsd").unwrap_or_default();
+    let line = statistics.lines().find_map(|line| line.strip_prefix("th "));
+    let first = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    first.unwrap_or(0)
+}
+
+fn state_dir(path: &Path) -> StateDirFacts {
+    use rustix::fs::{Access, access};
+    let mut facts = StateDirFacts::default();
+    // The deepest existing ancestor decides whether the rest can be created.
+    let there = path.ancestors().find(|part| part.exists()).unwrap_or(Path::new("/"));
+    if let Err(error) = access(there, Access::WRITE_OK | Access::EXEC_OK) {
+        facts.write_problem = Some(std::io::Error::from(error).to_string());
+    }
+    if let Ok(metadata) = fs::metadata(path) {
+        facts.exists = true;
+        facts.mode = metadata.permissions().mode() & 0o7777;
+        facts.owner = metadata.uid();
+        if !metadata.is_dir() {
+            facts.write_problem = Some("it is not a directory".to_owned());
+        }
+    }
+    facts
+}
+
+fn clients(socket: &Path) -> Option<Vec<ClientFacts>> {
+    let answer = admin::ask(socket, &Request::Clients).ok()?;
+    let client = |value: &serde_json::Value| {
+        let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        let number = |key: &str| value[key].as_u64().unwrap_or(0);
+        ClientFacts {
+            name: text("name"),
+            address: text("address"),
+            idle_seconds: number("idle_seconds"),
+            courtesy: value["courtesy"].as_bool().unwrap_or(false),
+            opens: number("opens"),
+            locks: number("locks"),
+        }
+    };
+    Some(answer.as_array()?.iter().map(client).collect())
+}
+
+fn export_facts(export: &ExportConfig, mounts: &[Mount], zfs: &ZfsFacts) -> ExportFacts {
+    let mounted = |name: &str| zfs.dataset(name).and_then(Dataset::mounted_at).map(PathBuf::from);
+    let path = match (&export.path, &export.dataset) {
+        (Some(path), _) => Some(path.clone()),
+        (None, Some(dataset)) => mounted(dataset),
+        (None, None) => None,
+    };
+    let path_problem = path.as_ref().and_then(|path| match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => None,
+        Ok(_) => Some(format!("{} is not a directory", path.display())),
+        Err(error) => Some(format!("{}: {error}", path.display())),
+    });
+    ExportFacts {
+        pseudo: export.pseudo.clone(),
+        mount: path.as_ref().and_then(|path| mounts::of(mounts, path).cloned()),
+        path,
+        dataset: export.dataset.clone(),
+        path_problem,
+        writable: !export.read_only
+            && export.clients.iter().any(|client| client.access == AccessMode::Rw),
+        max_transfer_bytes: export.max_transfer.0,
+    }
+}
+
+fn luns(config: &Config, mounts: &[Mount], zfs: &ZfsFacts) -> Vec<LunFacts> {
+    let mut luns = Vec::new();
+    for target in &config.targets {
+        for lun in &target.luns {
+            let missing = fs::metadata(&lun.path).err();
+            // A file with a configured size is created at the start.
+            let made = lun.size.is_some() && lun.path.parent().is_some_and(Path::is_dir);
+            luns.push(LunFacts {
+                target: target.name.to_string(),
+                number: lun.number,
+                path: lun.path.clone(),
+                dataset: dataset_of(&lun.path, mounts, zfs),
+                problem: missing
+                    .filter(|_| !made)
+                    .map(|error| format!("{}: {error}", lun.path.display())),
+            });
+        }
+    }
+    luns
+}
+
+/// Returns the zvol of a path, or the dataset that contains a file.
+fn dataset_of(path: &Path, mounts: &[Mount], zfs: &ZfsFacts) -> Option<DatasetName> {
+    if let Ok(name) = path.strip_prefix("/dev/zvol") {
+        return name.to_str()?.parse().ok();
+    }
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let same = |dataset: &&Dataset| {
+        dataset.device().and_then(|device| fs::canonicalize(device).ok()) == Some(real.clone())
+    };
+    if let Some(volume) = zfs.datasets.iter().find(same) {
+        return Some(volume.name.clone());
+    }
+    let mount = mounts::of(mounts, &real).filter(|mount| mount.kind == "zfs")?;
+    mount.source.parse().ok()
+}
+
+fn memory_bytes() -> u64 {
+    let machine = rustix::system::sysinfo();
+    u64::from(machine.mem_unit).saturating_mul(machine.totalram)
+}
+
+/// Returns the state reported by the machine's time service; none if there is
+/// none.
+fn clock_synchronized() -> Option<bool> {
+    let tool = SystemTool { limit_seconds: QUESTION_SECONDS };
+    let said = tool.run("timedatectl", &["show", "-p", "NTPSynchronized", "--value"]).ok()?;
+    match said.trim() {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
+    }
+}

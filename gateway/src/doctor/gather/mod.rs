@@ -1,9 +1,0 @@
-//! Collecting facts. Nothing here judges, and nothing changes the machine.
-
-pub(crate) mod mounts;
-pub(crate) mod network;
-mod process;
-pub(crate) mod rdma;
-pub(crate) mod server;
-pub(crate) mod sockets;
-mod zfs;

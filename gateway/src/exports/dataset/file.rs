@@ -1,0 +1,95 @@
+//! A file that a client has open in a followed dataset.
+
+use super::store::DatasetTree;
+use std::sync::{Arc, Mutex, PoisonError};
+use zgate_posix::PosixStore;
+use zgate_store::file_store::{OpenAccess, OpenFile};
+use zgate_store::{Caller, FileStore, NodeHandle, StoreError, StoreResult};
+
+/// The store's file while it is open, and the means to open it again when it is
+/// closed.
+pub(super) struct DatasetFile {
+    home: Arc<DatasetTree>,
+    id: u64,
+    who: Caller,
+    node: NodeHandle,
+    access: OpenAccess,
+    file: Mutex<Option<OpenFile>>,
+}
+
+impl DatasetFile {
+    pub(super) fn new(
+        home: &Arc<DatasetTree>,
+        id: u64,
+        who: &Caller,
+        node: NodeHandle,
+        access: OpenAccess,
+        file: OpenFile,
+    ) -> Self {
+        Self {
+            home: Arc::clone(home),
+            id,
+            who: who.clone(),
+            node,
+            access,
+            file: Mutex::new(Some(file)),
+        }
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<OpenFile>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether it has no name any more.
+    pub(super) fn is_removed(&self) -> bool {
+        self.slot().as_ref().is_some_and(PosixStore::is_removed)
+    }
+
+    /// Takes the store's file, which is closed when the caller drops it and no
+    /// request uses it.
+    pub(super) fn take(&self) -> Option<OpenFile> {
+        self.slot().take()
+    }
+
+    /// Returns whether it is closed at the moment.
+    pub(super) fn is_closed(&self) -> bool {
+        self.slot().is_none()
+    }
+
+    /// Returns its handle.
+    pub(super) fn node(&self) -> NodeHandle {
+        self.node
+    }
+
+    /// Returns the store's file, and opens it again if necessary. Rights were
+    /// granted when the client opened it; a later change of the mode does not
+    /// revoke them.
+    pub(super) async fn opened(&self, store: &PosixStore) -> StoreResult<OpenFile> {
+        if let Some(file) = &*self.slot() {
+            return Ok(Arc::clone(file));
+        }
+        let access = OpenAccess { stateless: true, ..self.access };
+        let file = match store.open(&self.who, &self.node, access).await {
+            Err(StoreError::AccessDenied) => {
+                store.open(&Caller::root(), &self.node, access).await?
+            }
+            opened => opened?,
+        };
+        Ok(Arc::clone(self.slot().get_or_insert(file)))
+    }
+}
+
+impl Drop for DatasetFile {
+    fn drop(&mut self) {
+        self.home.forget(self.id);
+    }
+}
+
+/// Returns the store's file behind a client's; a file of another store is
+/// returned unchanged.
+pub(super) async fn opened(file: &OpenFile, store: &PosixStore) -> StoreResult<OpenFile> {
+    match file.downcast_ref::<DatasetFile>() {
+        Some(file) => file.opened(store).await,
+        None => Ok(Arc::clone(file)),
+    }
+}

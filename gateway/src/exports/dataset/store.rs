@@ -1,0 +1,372 @@
+//! Store of an export that is a dataset. A dataset with open files cannot be
+//! unmounted, renamed or destroyed, so this store closes everything after a few
+//! idle seconds, or at once on request. Files that clients have open are opened
+//! again by their handles when they are used. While the dataset is away,
+//! clients are told to retry later.
+
+use super::file::DatasetFile;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, Weak};
+use std::time::{Duration, Instant};
+use zgate_io::IoEngine;
+use zgate_posix::{Losses, PosixOptions, PosixStore};
+use zgate_store::attr::FsId;
+use zgate_store::file_store::{OpenAccess, OpenFile, StoreTraits};
+use zgate_store::{Caller, FileStore, NodeHandle, StoreError, StoreResult};
+
+/// Error for clients while the dataset is away: NFS4ERR_DELAY, NFS3ERR_JUKEBOX.
+/// Clients retry.
+const AWAY: StoreError = StoreError::OutOfResources;
+/// Number of idle checks after which everything is closed.
+const IDLE_LOOKS: usize = 3;
+/// Pause between checks for running requests.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// State of the tree.
+enum Mount {
+    /// Open.
+    Open(Arc<PosixStore>, PathBuf),
+    /// Closed; opened there on the next request.
+    Closed(PathBuf),
+    /// Not mounted at the moment, or held.
+    Away,
+}
+
+/// A dataset that is exported, wherever it is mounted.
+pub(crate) struct DatasetTree {
+    root: NodeHandle,
+    traits: StoreTraits,
+    fsid: FsId,
+    options: PosixOptions,
+    place: RwLock<Mount>,
+    in_flight: AtomicUsize,
+    /// Number of trees and files that are being closed.
+    closing: Arc<AtomicUsize>,
+    /// Engine for the dataset's storage.
+    engine: IoEngine,
+    used: AtomicBool,
+    idle_looks: AtomicUsize,
+    files: Mutex<HashMap<u64, Weak<DatasetFile>>>,
+    /// Set if some of them may be closed.
+    some_closed: AtomicBool,
+    next_file: AtomicU64,
+}
+
+/// A running request.
+pub(super) struct Visit<'a> {
+    home: &'a DatasetTree,
+    pub(super) store: Arc<PosixStore>,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.home.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Counts a request before it is known whether there is a tree for it.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Counts a tree or file that is being closed.
+struct Closing(Arc<AtomicUsize>);
+
+impl Closing {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Visit<'_> {
+    /// Opens a client's closed file before its last name is removed: afterwards
+    /// that would be impossible. While this request runs, nothing is closed for
+    /// idleness.
+    pub(super) async fn open_before_removal(&self, dir: &NodeHandle, name: &[u8]) {
+        let closed = self.home.closed_files();
+        if closed.is_empty() {
+            return;
+        }
+        let Ok(node) = self.store.lookup(&Caller::root(), dir, name).await else { return };
+        for file in closed.iter().filter(|file| file.node() == node.handle) {
+            // A file that cannot be opened is stale in any case.
+            let _ = file.opened(&self.store).await;
+        }
+    }
+}
+
+impl DatasetTree {
+    /// Opens the dataset that is mounted at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub(crate) fn open(path: &Path, options: PosixOptions) -> io::Result<Arc<Self>> {
+        let options = PosixOptions { losses: Losses::default(), ..options };
+        let store = PosixStore::open(path, options.clone())
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
+        Ok(Arc::new(Self {
+            root: store.root(),
+            traits: store.traits(),
+            fsid: store.fsid(),
+            options,
+            engine: store.engine().clone(),
+            closing: Arc::default(),
+            place: RwLock::new(Mount::Open(store, path.to_owned())),
+            in_flight: AtomicUsize::new(0),
+            used: AtomicBool::new(true),
+            idle_looks: AtomicUsize::new(0),
+            files: Mutex::default(),
+            some_closed: AtomicBool::new(false),
+            next_file: AtomicU64::new(0),
+        }))
+    }
+
+    /// Returns whether its objects can be found again after it was closed:
+    /// handles that are not the kernel's are valid only while their objects are
+    /// open.
+    pub(crate) fn can_return(&self) -> bool {
+        self.traits.persistent_handles
+            || matches!(*self.place.read().unwrap_or_else(PoisonError::into_inner), Mount::Open(..))
+    }
+
+    /// Returns one word for `zgate exports`.
+    pub(crate) fn condition(&self) -> &'static str {
+        match *self.place.read().unwrap_or_else(PoisonError::into_inner) {
+            Mount::Open(..) => "in-use",
+            Mount::Closed(_) => "idle",
+            Mount::Away => "away",
+        }
+    }
+
+    fn place(&self) -> RwLockWriteGuard<'_, Mount> {
+        self.place.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files(&self) -> MutexGuard<'_, HashMap<u64, Weak<DatasetFile>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that it is mounted at `path` now.
+    pub(crate) fn found_at(&self, path: &Path) {
+        let mut place = self.place();
+        match &*place {
+            Mount::Open(_, at) | Mount::Closed(at) if at == path => {}
+            _ => {
+                // Open files stay valid: a mount may be moved.
+                let old = std::mem::replace(&mut *place, Mount::Closed(path.to_owned()));
+                drop(place);
+                self.close(old, Vec::new());
+            }
+        }
+    }
+
+    /// Closes everything after some time without requests. Call it about once a
+    /// second.
+    pub(crate) fn look(&self) {
+        if self.used.swap(false, Ordering::AcqRel) {
+            self.idle_looks.store(0, Ordering::Relaxed);
+            return;
+        }
+        if self.idle_looks.fetch_add(1, Ordering::Relaxed) + 1 < IDLE_LOOKS
+            || !self.traits.persistent_handles
+        {
+            return;
+        }
+        // A file without a name could not be opened again. The check may wait
+        // for storage, so it runs without the lock that requests take.
+        if self.has_removed_files() {
+            return;
+        }
+        let mut place = self.place();
+        let Mount::Open(_, path) = &*place else { return };
+        // No request enters under the lock; one that ran meanwhile may have
+        // removed a file.
+        if self.in_flight.load(Ordering::Acquire) != 0 || self.used.load(Ordering::Acquire) {
+            return;
+        }
+        let closed = Mount::Closed(path.clone());
+        let old = std::mem::replace(&mut *place, closed);
+        let files = self.take_files();
+        drop(place);
+        self.close(old, files);
+    }
+
+    /// Closes a tree and files on a worker of their storage, so that no other
+    /// task waits if the storage hangs.
+    fn close(&self, place: Mount, files: Vec<OpenFile>) {
+        let closing = Closing::new(&self.closing);
+        self.engine.detach(move || {
+            drop((place, files));
+            drop(closing);
+        });
+    }
+
+    /// Closes everything now and tells clients to retry, until
+    /// [`Self::found_at`]. Waits for running requests, at most `patience`;
+    /// false if some have not ended.
+    pub(crate) fn hold(&self, patience: Duration) -> bool {
+        let mut place = self.place();
+        let old = std::mem::replace(&mut *place, Mount::Away);
+        let files = self.take_files();
+        drop(place);
+        self.close(old, files);
+        self.settled(patience)
+    }
+
+    /// Closes everything now; the next request opens it again. False if running
+    /// requests have not ended within `patience`.
+    pub(crate) fn let_go(&self, patience: Duration) -> bool {
+        let mut place = self.place();
+        let Mount::Open(store, path) = &*place else { return true };
+        if !self.traits.persistent_handles {
+            let (store, closing) = (Arc::clone(store), Closing::new(&self.closing));
+            drop(place);
+            self.engine.detach(move || {
+                store.release();
+                drop(closing);
+            });
+            return self.settled(patience);
+        }
+        let closed = Mount::Closed(path.clone());
+        let old = std::mem::replace(&mut *place, closed);
+        let files = self.take_files();
+        drop(place);
+        self.close(old, files);
+        self.settled(patience)
+    }
+
+    /// Returns whether running requests and closing ended within `patience`.
+    pub(super) fn settled(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        while self.in_flight.load(Ordering::Acquire) + self.closing.load(Ordering::Acquire) != 0 {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        true
+    }
+
+    fn has_removed_files(&self) -> bool {
+        let files: Vec<_> = self.files().values().filter_map(Weak::upgrade).collect();
+        files.iter().any(|file| file.is_removed())
+    }
+
+    fn take_files(&self) -> Vec<OpenFile> {
+        let files: Vec<_> = self.files().values().filter_map(Weak::upgrade).collect();
+        let taken: Vec<_> = files.iter().filter_map(|file| file.take()).collect();
+        if !taken.is_empty() {
+            self.some_closed.store(true, Ordering::Release);
+        }
+        taken
+    }
+
+    fn closed_files(&self) -> Vec<Arc<DatasetFile>> {
+        if !self.some_closed.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut files: Vec<_> = self.files().values().filter_map(Weak::upgrade).collect();
+        files.retain(|file| file.is_closed());
+        if files.is_empty() {
+            self.some_closed.store(false, Ordering::Release);
+        }
+        files
+    }
+
+    /// Returns the tree for one request.
+    pub(super) async fn enter(&self) -> StoreResult<Visit<'_>> {
+        let counted = Counted::new(&self.in_flight);
+        self.used.store(true, Ordering::Release);
+        let path = match &*self.place.read().unwrap_or_else(PoisonError::into_inner) {
+            Mount::Open(store, _) => {
+                let store = Arc::clone(store);
+                std::mem::forget(counted);
+                return Ok(Visit { home: self, store });
+            }
+            Mount::Closed(path) => path.clone(),
+            Mount::Away => return Err(AWAY),
+        };
+        let store = self.open_again(path).await?;
+        std::mem::forget(counted);
+        Ok(Visit { home: self, store })
+    }
+
+    /// Opens the tree at `path`, if it is (still) mounted there.
+    async fn open_again(&self, path: PathBuf) -> StoreResult<Arc<PosixStore>> {
+        let (options, at) = (self.options.clone(), path.clone());
+        let opened = self.engine.run(move || PosixStore::open(&at, options)).await;
+        let store = match opened {
+            Ok(Ok(store)) if store.root() == self.root => store,
+            Ok(Err(error)) => {
+                tracing::debug!(path = %path.display(), %error, "a dataset is not available");
+                return Err(AWAY);
+            }
+            // Another file system is mounted there, or none.
+            _ => return Err(AWAY),
+        };
+        let mut place = self.place();
+        match &*place {
+            Mount::Open(other, _) => return Ok(Arc::clone(other)),
+            Mount::Closed(wanted) if *wanted == path => {}
+            _ => return Err(AWAY),
+        }
+        *place = Mount::Open(Arc::clone(&store), path);
+        Ok(store)
+    }
+
+    /// Returns the loss counter, see [`zgate_store::FileStore::losses`]; it
+    /// continues when the store is opened again.
+    pub(super) fn losses(&self) -> u64 {
+        self.options.losses.generation()
+    }
+
+    /// Returns the properties known without the file system.
+    pub(super) fn known(&self) -> (NodeHandle, StoreTraits, FsId) {
+        (self.root, self.traits, self.fsid)
+    }
+
+    /// Registers a file opened for a client.
+    pub(super) fn adopt(
+        self: &Arc<Self>,
+        who: &Caller,
+        node: NodeHandle,
+        access: OpenAccess,
+        file: OpenFile,
+    ) -> OpenFile {
+        let id = self.next_file.fetch_add(1, Ordering::Relaxed);
+        let file = Arc::new(DatasetFile::new(self, id, who, node, access, file));
+        self.files().insert(id, Arc::downgrade(&file));
+        file
+    }
+
+    pub(super) fn forget(&self, id: u64) {
+        self.files().remove(&id);
+    }
+}
+
+impl std::fmt::Debug for DatasetTree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DatasetTree({})", self.condition())
+    }
+}

@@ -1,0 +1,152 @@
+//! Closing and reopening, on a directory of this machine.
+
+use super::forward::DatasetStore;
+use super::store::DatasetTree;
+use bytes::Bytes;
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use zgate_posix::PosixOptions;
+use zgate_store::file_store::{CreateMode, OpenAccess, OpenFile, ReadHow, Stability};
+use zgate_store::{BufferPool, Caller, FileStore, NodeHandle, Payload, SetAttr, StoreError};
+
+struct Scene {
+    dir: TempDir,
+    home: Arc<DatasetTree>,
+    files: DatasetStore,
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+impl Scene {
+    /// None if the file system has no kernel handles, or this process may not
+    /// use them: then objects cannot be found again.
+    fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("a")).unwrap();
+        let engine = zgate_io::IoEngine::new(zgate_io::EngineChoice::Threads, 2).unwrap();
+        let mut options = PosixOptions::new(engine, BufferPool::new(1 << 20));
+        options.handle_secret = Some([7; 16]);
+        let home = DatasetTree::open(&dir.path().join("a"), options).unwrap();
+        let files = DatasetStore(Arc::clone(&home));
+        files.traits().persistent_handles.then_some(Self { dir, home, files })
+    }
+
+    fn create(&self, name: &str) -> (NodeHandle, OpenFile) {
+        let (who, root) = (Caller::root(), self.files.root());
+        let attrs = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let made =
+            run(self.files.create_file(&who, &root, name.as_bytes(), CreateMode::Guarded, &attrs));
+        let made = made.unwrap();
+        (made.node.handle, made.open.unwrap())
+    }
+
+    fn write(&self, file: &OpenFile, text: &'static str) -> Result<(), StoreError> {
+        let data = Bytes::from_static(text.as_bytes());
+        run(self.files.write(file, 0, data, Stability::FileSync)).map(|_| ())
+    }
+
+    fn read(&self, file: &OpenFile) -> Result<Vec<u8>, StoreError> {
+        let read = run(self.files.read(file, 0, 100, ReadHow { span_allowed: false }))?;
+        let Payload::Bytes(data) = read.data else { panic!("bytes were asked for") };
+        Ok(data.to_vec())
+    }
+
+    /// Returns the number of paths below the directory that this process has
+    /// open.
+    fn kept(&self) -> usize {
+        let here = std::fs::canonicalize(self.dir.path()).unwrap();
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let paths = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        paths.filter(|path: &std::path::PathBuf| path.starts_with(&here)).count()
+    }
+
+    fn grow_idle(&self) {
+        (0..5).for_each(|_| self.home.look());
+        assert!(self.home.settled(Duration::from_secs(10)));
+    }
+}
+
+#[test]
+fn idle_stores_keep_nothing_and_come_back() {
+    let Some(scene) = Scene::new() else { return };
+    let (node, file) = scene.create("kept");
+    scene.write(&file, "one").unwrap();
+    assert!(scene.kept() > 0);
+    scene.grow_idle();
+    assert_eq!((scene.kept(), scene.home.condition()), (0, "idle"));
+    // The open file, a second open of the same object, and one with another
+    // right.
+    assert_eq!(scene.read(&file).unwrap(), b"one");
+    assert_eq!(scene.home.condition(), "in-use");
+    let only_read = OpenAccess { read: true, write: false, stateless: false };
+    let second = run(scene.files.open(&Caller::root(), &node, only_read)).unwrap();
+    scene.grow_idle();
+    assert_eq!(scene.write(&second, "no"), Err(StoreError::AccessDenied));
+    scene.write(&file, "two").unwrap();
+    assert_eq!(scene.read(&second).unwrap(), b"two");
+}
+
+#[test]
+fn what_lost_its_name_is_kept_until_it_is_closed() {
+    let Some(scene) = Scene::new() else { return };
+    let (_, file) = scene.create("gone");
+    scene.write(&file, "still here").unwrap();
+    let (who, root) = (Caller::root(), scene.files.root());
+    run(scene.files.remove(&who, &root, b"gone", None)).unwrap();
+    scene.grow_idle();
+    assert_eq!(scene.read(&file).unwrap(), b"still here");
+    drop(file);
+    // Descriptors of removed files are closed on a worker.
+    for _ in 0..100 {
+        scene.grow_idle();
+        if scene.kept() == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{} descriptors are kept", scene.kept());
+}
+
+#[test]
+fn a_closed_file_is_opened_before_its_name_goes() {
+    let Some(scene) = Scene::new() else { return };
+    let (who, root) = (Caller::root(), scene.files.root());
+    let (_, removed) = scene.create("removed");
+    let (_, covered) = scene.create("covered");
+    scene.create("other");
+    scene.write(&removed, "r").unwrap();
+    scene.write(&covered, "c").unwrap();
+    scene.grow_idle();
+    assert_eq!(scene.kept(), 0);
+    run(scene.files.remove(&who, &root, b"removed", None)).unwrap();
+    run(scene.files.rename(&who, &root, b"other", &root, b"covered")).unwrap();
+    assert_eq!(scene.read(&removed).unwrap(), b"r");
+    assert_eq!(scene.read(&covered).unwrap(), b"c");
+}
+
+#[test]
+fn held_back_it_answers_later_and_moved_it_is_the_same() {
+    let Some(scene) = Scene::new() else { return };
+    let (node, file) = scene.create("x");
+    scene.write(&file, "here").unwrap();
+    assert!(scene.home.hold(Duration::from_secs(1)));
+    assert_eq!((scene.kept(), scene.home.condition()), (0, "away"));
+    assert_eq!(scene.read(&file), Err(StoreError::OutOfResources));
+    let from = scene.dir.path().join("a");
+    let to = scene.dir.path().join("b");
+    std::fs::rename(&from, &to).unwrap();
+    // Another file system in its place is not taken for it.
+    std::fs::create_dir(&from).unwrap();
+    scene.home.found_at(&from);
+    assert_eq!(scene.read(&file), Err(StoreError::OutOfResources));
+    scene.home.found_at(&to);
+    assert_eq!(scene.read(&file).unwrap(), b"here");
+    assert_eq!(run(scene.files.getattr(&node)).unwrap().size, 4);
+    scene.home.found_at(Path::new("/nowhere"));
+    assert_eq!(run(scene.files.getattr(&node)), Err(StoreError::OutOfResources));
+}

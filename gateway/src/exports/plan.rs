@@ -1,0 +1,533 @@
+//! Plan: exports and logical units derived from a configuration and the
+//! existing datasets.
+
+use super::settings::{ExportSet, ExportSettings};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use zgate_config::{Config, VolumesConfig};
+use zgate_control::{Dataset, DatasetName, DatasetPattern, PoolName};
+
+/// Dataset that an export follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DatasetRef {
+    /// Its name.
+    pub name: DatasetName,
+    /// Its identity.
+    pub guid: u64,
+    /// Set if not mounted, or held: clients are told to retry.
+    pub away: bool,
+}
+
+/// An export entry that selects datasets.
+struct ExportPattern {
+    pattern: DatasetPattern,
+    template: ExportSettings,
+}
+
+/// A target entry that selects zvols.
+pub(crate) struct VolumePattern {
+    pub(crate) target: usize,
+    target_name: String,
+    pattern: DatasetPattern,
+    pub(crate) template: VolumesConfig,
+}
+
+/// A zvol to be served as a logical unit.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Volume {
+    pub target: usize,
+    pub guid: u64,
+    pub name: DatasetName,
+    pub device: PathBuf,
+    pub template: VolumesConfig,
+}
+
+/// Entries of a configuration; evaluated again whenever datasets may have
+/// changed.
+pub(crate) struct Plan {
+    fixed: Vec<ExportSettings>,
+    exports: Vec<ExportPattern>,
+    volumes: Vec<VolumePattern>,
+    away: Duration,
+    pub rescan: Duration,
+}
+
+/// An export of a dataset as last seen.
+#[derive(Clone)]
+struct Served {
+    settings: ExportSettings,
+    away_since: Option<Instant>,
+}
+
+/// Present datasets and mounts.
+pub(crate) struct Inventory<'a> {
+    pub datasets: &'a [Dataset],
+    pub pools: &'a BTreeSet<PoolName>,
+    pub now: Instant,
+}
+
+/// A dataset that is held until then, unless it moves earlier.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) until: Instant,
+    /// Its mount point when it was held; none for a zvol.
+    at: Option<PathBuf>,
+    name: DatasetName,
+}
+
+/// State kept between evaluations.
+#[derive(Default)]
+pub(crate) struct Memory {
+    served: BTreeMap<(usize, u64), Served>,
+    /// Zvols that were found, by their guids.
+    volumes: BTreeMap<u64, Volume>,
+    pub(crate) holds: BTreeMap<u64, Hold>,
+}
+
+/// Exports and targets to be served now.
+pub(crate) struct Outcome {
+    pub exports: ExportSet,
+    pub volumes: Vec<Volume>,
+    /// Set if a zvol has no device yet, which appears a moment later.
+    pub pending: bool,
+}
+
+impl Plan {
+    /// Reads a configuration, without queries.
+    ///
+    /// # Errors
+    /// The export or target, the reason and the next step.
+    pub(crate) fn of(config: &Config) -> io::Result<Self> {
+        let wrong = |place: String, error: zgate_control::PatternError| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{place}: {error}"))
+        };
+        let mut exports = Vec::new();
+        let mut fixed = Vec::new();
+        for export in &config.exports {
+            let template = super::settings::export(export)?;
+            match &export.dataset {
+                Some(dataset) if export.path.is_none() => {
+                    let pattern = dataset
+                        .parse()
+                        .map_err(|error| wrong(format!("export {}", export.pseudo), error))?;
+                    exports.push(ExportPattern { pattern, template });
+                }
+                _ => fixed.push(template),
+            }
+        }
+        let mut volumes = Vec::new();
+        for (target, settings) in config.targets.iter().enumerate() {
+            for template in &settings.volumes {
+                let pattern = template
+                    .dataset
+                    .parse()
+                    .map_err(|error| wrong(format!("target {}", settings.name), error))?;
+                let target_name = settings.name.clone();
+                volumes.push(VolumePattern {
+                    target,
+                    target_name,
+                    pattern,
+                    template: template.clone(),
+                });
+            }
+        }
+        Ok(Self {
+            fixed,
+            exports,
+            volumes,
+            away: Duration::from_secs(config.server.away_seconds.into()),
+            rescan: Duration::from_secs(config.server.rescan_seconds.into()),
+        })
+    }
+
+    /// Returns the datasets below which matches may exist; none contains
+    /// another.
+    pub(crate) fn bases(&self) -> Vec<DatasetName> {
+        let exports = self.exports.iter().map(|export| &export.pattern);
+        let all: BTreeSet<_> = exports
+            .chain(self.volumes.iter().map(|volumes| &volumes.pattern))
+            .map(DatasetPattern::base)
+            .collect();
+        let covered = |base: &DatasetName| all.iter().any(|b| *b != base && base.is_within(b));
+        all.iter().filter(|base| !covered(base)).map(|base| (*base).clone()).collect()
+    }
+
+    /// Returns the first name in the configuration, for messages.
+    pub(crate) fn first_pattern(&self) -> Option<String> {
+        let export = self
+            .exports
+            .first()
+            .map(|export| format!("export {}: {}", export.template.pseudo_path, export.pattern));
+        export.or_else(|| {
+            let volumes = self.volumes.first()?;
+            Some(format!("target {}: {}", volumes.target_name, volumes.pattern))
+        })
+    }
+
+    /// Returns exports of a single dataset that is not served.
+    pub(crate) fn missing<'a>(&'a self, memory: &'a Memory) -> impl Iterator<Item = &'a str> {
+        let entries = self.exports.iter().enumerate();
+        let missing = entries.filter(|(index, entry)| {
+            entry.pattern.is_exact() && !memory.served.keys().any(|(known, _)| known == index)
+        });
+        missing.map(|(_, entry)| entry.template.pseudo_path.as_str())
+    }
+
+    /// Evaluates the entries against the present datasets.
+    pub(crate) fn apply(&self, memory: &mut Memory, inventory: &Inventory<'_>) -> Outcome {
+        memory.lift_holds(inventory);
+        let mut served = BTreeMap::new();
+        for (index, entry) in self.exports.iter().enumerate() {
+            for dataset in inventory.datasets {
+                if let Some(settings) = entry.export_of(dataset) {
+                    let held = memory.holds.contains_key(&dataset.guid);
+                    let mut found = Served { settings, away_since: None };
+                    if held && let Some(followed) = &mut found.settings.dataset {
+                        followed.away = true;
+                    }
+                    served.insert((index, dataset.guid), found);
+                }
+            }
+        }
+        for (key, before) in std::mem::take(&mut memory.served) {
+            if !served.contains_key(&key)
+                && key.0 < self.exports.len()
+                && let Some(kept) = self.keep_away(before, key.1, inventory)
+            {
+                served.insert(key, kept);
+            }
+        }
+        memory.served = served;
+        let (volumes, pending) = self.volumes(memory, inventory);
+        memory.volumes = volumes.iter().map(|volume| (volume.guid, volume.clone())).collect();
+        Outcome { exports: self.arrange(memory), volumes, pending }
+    }
+
+    /// Keeps an export whose dataset is not mounted for some time, unless the
+    /// dataset was destroyed or renamed to a name that no entry matches.
+    fn keep_away(&self, before: Served, guid: u64, inventory: &Inventory<'_>) -> Option<Served> {
+        let mut kept = before;
+        let followed = kept.settings.dataset.as_mut()?;
+        let listed = inventory.datasets.iter().find(|dataset| dataset.guid == guid);
+        match listed {
+            Some(dataset) if dataset.mounted_at().is_some() || dataset.name != followed.name => {
+                return None;
+            }
+            None if inventory.pools.contains(&followed.name.pool()) => return None,
+            _ => {}
+        }
+        let since = *kept.away_since.get_or_insert(inventory.now);
+        followed.away = true;
+        (inventory.now.saturating_duration_since(since) < self.away).then_some(kept)
+    }
+
+    /// Returns all exports except those that are reached through another one.
+    fn arrange(&self, memory: &Memory) -> ExportSet {
+        let mut exports = self.fixed.clone();
+        let mut ids = HashSet::new();
+        let mut followed: Vec<_> = memory.served.values().map(|served| &served.settings).collect();
+        followed.sort_by(|a, b| a.pseudo_path.cmp(&b.pseudo_path));
+        let mut tops: Vec<&ExportSettings> = Vec::new();
+        for export in followed {
+            let below = |top: &&&ExportSettings| is_below(&export.pseudo_path, &top.pseudo_path);
+            if let Some(top) = tops.iter().find(below) {
+                let child = export.path.starts_with(&top.path);
+                if !child {
+                    tracing::warn!(
+                        export = export.pseudo_path,
+                        inside = top.pseudo_path,
+                        "not exported: its path lies inside another dataset's export, but it is \
+                         not mounted there"
+                    );
+                }
+                continue;
+            }
+            if export.id.is_some_and(|id| !ids.insert(id)) {
+                tracing::error!(
+                    export = export.pseudo_path,
+                    "not exported: another dataset has the same number; export it by name with an \
+                     fsid"
+                );
+                continue;
+            }
+            tops.push(export);
+        }
+        exports.extend(tops.into_iter().cloned());
+        let clients = self.exports.iter().flat_map(|pattern| &pattern.template.clients);
+        ExportSet { exports, pattern_clients: clients.cloned().collect() }
+    }
+
+    fn volumes(&self, memory: &Memory, inventory: &Inventory<'_>) -> (Vec<Volume>, bool) {
+        let mut pending = false;
+        let mut found: Vec<Volume> = Vec::new();
+        for entry in &self.volumes {
+            for dataset in inventory.datasets {
+                let Some(device) = dataset.device() else { continue };
+                let known = found.iter().any(|volume| volume.guid == dataset.guid);
+                let held = memory.holds.contains_key(&dataset.guid);
+                if known || held || !entry.pattern.matches(&dataset.name) {
+                    continue;
+                }
+                if !device.exists() {
+                    pending = true;
+                    // After a rename the device has the old name for a moment,
+                    // and initiators use it.
+                    let before = memory.volumes.get(&dataset.guid);
+                    found.extend(before.filter(|v| v.template == entry.template).cloned());
+                    continue;
+                }
+                found.push(Volume {
+                    target: entry.target,
+                    guid: dataset.guid,
+                    name: dataset.name.clone(),
+                    device,
+                    template: entry.template.clone(),
+                });
+            }
+        }
+        (found, pending)
+    }
+}
+
+impl ExportPattern {
+    /// Returns the export of a dataset that matches and is mounted.
+    fn export_of(&self, dataset: &Dataset) -> Option<ExportSettings> {
+        let path = dataset.mounted_at()?;
+        let relative = self.pattern.relative(&dataset.name)?;
+        let pseudo = &self.template.pseudo_path;
+        let (pseudo_path, id) = if relative.is_empty() {
+            (pseudo.clone(), self.template.id)
+        } else {
+            (format!("{}/{relative}", pseudo.trim_end_matches('/')), Some(number_of(dataset.guid)))
+        };
+        Some(ExportSettings {
+            path: path.to_owned(),
+            pseudo_path,
+            id,
+            read_only: self.template.read_only || dataset.readonly,
+            dataset: Some(DatasetRef {
+                name: dataset.name.clone(),
+                guid: dataset.guid,
+                away: false,
+            }),
+            ..self.template.clone()
+        })
+    }
+}
+
+impl Memory {
+    /// Holds a dataset and everything below it. Returns their names.
+    pub(crate) fn hold(
+        &mut self,
+        name: &DatasetName,
+        datasets: &[Dataset],
+        until: Instant,
+    ) -> Vec<DatasetName> {
+        let within = datasets.iter().filter(|dataset| dataset.name.is_within(name));
+        within
+            .map(|dataset| {
+                let at = dataset.mounted_at().map(ToOwned::to_owned);
+                let name = dataset.name.clone();
+                self.holds.insert(dataset.guid, Hold { until, at, name });
+                dataset.name.clone()
+            })
+            .collect()
+    }
+
+    /// Returns the holds only, for another configuration with other entries.
+    pub(crate) fn holds_only(&self) -> Self {
+        Self { holds: self.holds.clone(), ..Self::default() }
+    }
+
+    /// Ends the holds of a dataset.
+    pub(crate) fn resume(&mut self, name: &DatasetName) {
+        self.holds.retain(|_, hold| !hold.name.is_within(name));
+    }
+
+    /// Returns whether an evaluation is due at `now` although nothing has
+    /// happened.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.holds.values().any(|hold| hold.until <= now)
+            || self.served.values().any(|served| served.away_since.is_some())
+    }
+
+    /// Ends holds whose time is over, and holds of datasets that have moved,
+    /// which was their purpose.
+    fn lift_holds(&mut self, inventory: &Inventory<'_>) {
+        self.holds.retain(|guid, hold| {
+            let now = inventory.datasets.iter().find(|dataset| dataset.guid == *guid);
+            let same = now.is_some_and(|dataset| {
+                dataset.name == hold.name && dataset.mounted_at() == hold.at.as_deref()
+            });
+            same && hold.until > inventory.now
+        });
+    }
+}
+
+fn is_below(path: &str, top: &str) -> bool {
+    top == "/"
+        || path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Returns the number of a dataset's export, derived from its guid, so that
+/// handles survive renames and are valid on another host with the same pool.
+fn number_of(guid: u64) -> u32 {
+    ((guid.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32).max(16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use zgate_control::OutputForm;
+
+    fn plan(text: &str) -> Plan {
+        Plan::of(&zgate_config::parse(text, Path::new("x")).unwrap()).unwrap()
+    }
+
+    /// Parses `name guid mountpoint`; `-` for a dataset that is not mounted.
+    fn datasets(lines: &[&str]) -> Vec<Dataset> {
+        let line = |line: &&str| {
+            let mut parts = line.split(' ');
+            let (name, guid, at) =
+                (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+            let mounted = if at == "-" { "no\tnone".to_owned() } else { format!("yes\t{at}") };
+            format!(
+                "{name}\tfilesystem\t{guid}\t1\t1\t1\t1\t131072\t-\t-\tstandard\tlatency\toff\t0\t0\t0\t0\t0\toff\thidden\toff\t-\ton\t{mounted}\n"
+            )
+        };
+        let text: String = lines.iter().map(line).collect();
+        zgate_control::datasets::parse(OutputForm::Columns, &text).unwrap()
+    }
+
+    struct Scene {
+        plan: Plan,
+        memory: Memory,
+        now: Instant,
+        pools: BTreeSet<PoolName>,
+    }
+
+    impl Scene {
+        fn new(text: &str) -> Self {
+            let pools = BTreeSet::from(["zfast".parse().unwrap()]);
+            Self { plan: plan(text), memory: Memory::default(), now: Instant::now(), pools }
+        }
+
+        /// Returns `pseudo path` of every export, followed by `away` if it is.
+        fn see(&mut self, lines: &[&str]) -> Vec<String> {
+            let found = datasets(lines);
+            let inventory = Inventory { datasets: &found, pools: &self.pools, now: self.now };
+            let outcome = self.plan.apply(&mut self.memory, &inventory);
+            let show = |export: &ExportSettings| {
+                let away = export.dataset.as_ref().is_some_and(|dataset| dataset.away);
+                let away = if away { " away" } else { "" };
+                format!("{} {}{away}", export.pseudo_path, export.path.display())
+            };
+            outcome.exports.iter().map(show).collect()
+        }
+    }
+
+    const MODELS: &str =
+        "[server]\naway_seconds = 60\n[[export]]\ndataset = \"zfast/models/**\"\npseudo = \"/m\"\n";
+
+    #[test]
+    fn each_mounted_match_is_an_export_and_children_are_part_of_their_parents() {
+        let mut scene = Scene::new(MODELS);
+        let lines = [
+            "zfast/models 1 /z/models",
+            "zfast/models/a 2 /z/models/a",
+            "zfast/models/a/deep 3 /z/models/a/deep",
+            "zfast/models/ab 4 /z/models/ab",
+            "zfast/models/off 5 -",
+        ];
+        assert_eq!(scene.see(&lines), ["/m/a /z/models/a", "/m/ab /z/models/ab"]);
+        assert_eq!(scene.plan.bases(), ["zfast/models".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_rename_moves_the_place_and_keeps_the_number() {
+        let mut scene = Scene::new(MODELS);
+        scene.see(&["zfast/models/a 2 /z/a"]);
+        let id = |scene: &Scene| scene.memory.served.values().next().unwrap().settings.id;
+        let before = id(&scene);
+        assert_eq!(scene.see(&["zfast/models/b 2 /z/b"]), ["/m/b /z/b"]);
+        assert_eq!(id(&scene), before);
+        // Renamed out of the pattern.
+        assert!(scene.see(&["zfast/other 2 /z/other"]).is_empty());
+    }
+
+    #[test]
+    fn destroyed_goes_at_once_unmounted_and_exported_pools_go_later() {
+        let mut scene = Scene::new(MODELS);
+        scene.see(&["zfast/models/a 2 /z/a", "zfast/models/b 3 /z/b"]);
+        let shown = scene.see(&["zfast/models/a 2 -"]);
+        assert_eq!(shown, ["/m/a /z/a away"], "the one is not mounted, the other destroyed");
+        assert!(scene.memory.is_due(scene.now));
+        scene.now += Duration::from_secs(59);
+        scene.pools.clear();
+        assert_eq!(scene.see(&[]), ["/m/a /z/a away"], "the pool is exported");
+        scene.pools.insert("zfast".parse().unwrap());
+        assert_eq!(scene.see(&["zfast/models/a 2 /z/a"]), ["/m/a /z/a"], "and back");
+        scene.see(&["zfast/models/a 2 -"]);
+        scene.now += Duration::from_secs(61);
+        assert!(scene.see(&["zfast/models/a 2 -"]).is_empty());
+    }
+
+    #[test]
+    fn a_hold_ends_when_the_dataset_moves_or_time_is_up() {
+        let mut scene = Scene::new(MODELS);
+        let lines = ["zfast/models/a 2 /z/a"];
+        scene.see(&lines);
+        let until = scene.now + Duration::from_secs(30);
+        let name = "zfast/models".parse().unwrap();
+        let held = scene.memory.hold(&name, &datasets(&lines), until);
+        assert_eq!(held.len(), 1);
+        assert_eq!(scene.see(&lines), ["/m/a /z/a away"]);
+        assert_eq!(scene.see(&["zfast/models/n 2 /z/n"]), ["/m/n /z/n"]);
+        scene.memory.hold(&name, &datasets(&["zfast/models/n 2 /z/n"]), until);
+        scene.now = until;
+        assert_eq!(scene.see(&["zfast/models/n 2 /z/n"]), ["/m/n /z/n"]);
+        scene.memory.hold(&name, &datasets(&lines), until + Duration::from_secs(9));
+        scene.memory.resume(&name);
+        assert_eq!(scene.see(&lines), ["/m/a /z/a"]);
+    }
+
+    #[test]
+    fn a_dataset_by_its_name_has_the_number_of_its_entry() {
+        let text = "[[export]]\ndataset = \"zfast/one\"\npseudo = \"/one\"\nfsid = 77\n\
+            [[export]]\npath = \"/srv\"\npseudo = \"/srv\"\n";
+        let mut scene = Scene::new(text);
+        assert_eq!(scene.plan.missing(&scene.memory).collect::<Vec<_>>(), ["/one"]);
+        assert_eq!(scene.see(&["zfast/one 9 /z/one"]), ["/srv /srv", "/one /z/one"]);
+        assert_eq!(scene.memory.served.values().next().unwrap().settings.id, Some(77));
+        assert!(scene.plan.missing(&scene.memory).next().is_none());
+    }
+
+    #[test]
+    fn zvols_wait_for_their_devices() {
+        let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.io.zgate:vm\"\n\
+            [[target.volumes]]\ndataset = \"zfast/vm/*\"\n";
+        let plan = plan(text);
+        let line = "zfast/vm/d\tvolume\t8\t1\t10\t90\t10\t-\t16384\t65536\talways\tlatency\toff\t0\t-\t-\t0\t0\toff\t-\toff\t-\t-\t-\t-\n";
+        let found = zgate_control::datasets::parse(OutputForm::Columns, line).unwrap();
+        let pools = BTreeSet::new();
+        let inventory = Inventory { datasets: &found, pools: &pools, now: Instant::now() };
+        let mut memory = Memory::default();
+        let outcome = plan.apply(&mut memory, &inventory);
+        assert!(outcome.pending && outcome.volumes.is_empty());
+        // A zvol that was served under another name stays until its device
+        // appears.
+        let volume = Volume {
+            target: 0,
+            guid: 8,
+            name: "zfast/vm/before".parse().unwrap(),
+            device: "/dev/zvol/zfast/vm/before".into(),
+            template: plan.volumes[0].template.clone(),
+        };
+        memory.volumes.insert(8, volume.clone());
+        let outcome = plan.apply(&mut memory, &inventory);
+        assert!(outcome.pending && outcome.volumes == [volume]);
+    }
+}

@@ -1,0 +1,205 @@
+//! Stores of the exports: opened once, kept over reloads.
+
+use super::dataset::forward::DatasetStore;
+use super::dataset::store::DatasetTree;
+use super::settings::ExportSettings;
+use sha2::{Digest, Sha256};
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use zgate_nfs::namespace::ExportId;
+use zgate_posix::{DirectIo, Losses, PosixOptions, PosixStore};
+use zgate_store::FileStore;
+
+/// Identity of a store: exports with the same tree, number and settings share
+/// one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Key {
+    id: ExportId,
+    tree: TreeKey,
+    snapshots_visible: bool,
+    direct_io: DirectIo,
+}
+
+/// Identity of a tree: a followed dataset may be mounted anywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum TreeKey {
+    Path(PathBuf),
+    Dataset(u64),
+}
+
+impl Key {
+    fn of(id: ExportId, export: &ExportSettings) -> Self {
+        let tree = match &export.dataset {
+            Some(dataset) => TreeKey::Dataset(dataset.guid),
+            None => TreeKey::Path(export.path.clone()),
+        };
+        let (snapshots_visible, direct_io) = (export.snapshots_visible, export.direct_io);
+        Self { id, tree, snapshots_visible, direct_io }
+    }
+}
+
+/// Store of an export.
+#[derive(Clone)]
+pub(crate) enum OpenStore {
+    /// Store of a path.
+    Fixed(Arc<PosixStore>),
+    /// Store of a dataset, which it does not keep busy.
+    Dataset(Arc<DatasetTree>),
+}
+
+impl OpenStore {
+    /// Returns the store for the protocols.
+    pub(crate) fn files(&self) -> Arc<dyn FileStore> {
+        match self {
+            Self::Fixed(store) => Arc::<PosixStore>::clone(store),
+            Self::Dataset(store) => Arc::new(DatasetStore(Arc::clone(store))),
+        }
+    }
+}
+
+/// Stores by export. A reload that does not change an export's tree keeps its
+/// store, and with it open files, change numbers and handles.
+#[derive(Default)]
+pub(crate) struct OpenStores(Vec<(Key, OpenStore)>);
+
+impl OpenStores {
+    pub(crate) fn find(&self, id: ExportId, export: &ExportSettings) -> Option<OpenStore> {
+        let key = Key::of(id, export);
+        let usable = |store: &OpenStore| match store {
+            OpenStore::Fixed(_) => true,
+            OpenStore::Dataset(store) => store.can_return(),
+        };
+        let mut known = self.0.iter().filter(|(_, store)| usable(store));
+        known.find(|(known, _)| *known == key).map(|(_, store)| store.clone())
+    }
+
+    pub(crate) fn add(&mut self, id: ExportId, export: &ExportSettings, store: &OpenStore) {
+        self.0.push((Key::of(id, export), store.clone()));
+    }
+
+    /// Returns the stores of datasets, by their guids.
+    pub(crate) fn followed(&self) -> Vec<(u64, Arc<DatasetTree>)> {
+        let followed = self.0.iter().filter_map(|(key, store)| match (&key.tree, store) {
+            (TreeKey::Dataset(guid), OpenStore::Dataset(store)) => Some((*guid, Arc::clone(store))),
+            _ => None,
+        });
+        followed.collect()
+    }
+
+    /// Returns the stores of paths.
+    pub(crate) fn fixed(&self) -> Vec<Arc<PosixStore>> {
+        let fixed = self.0.iter().filter_map(|(_, store)| match store {
+            OpenStore::Fixed(store) => Some(Arc::clone(store)),
+            OpenStore::Dataset(_) => None,
+        });
+        fixed.collect()
+    }
+}
+
+/// Most descriptors of a cached object, with few exceptions.
+const DESCRIPTORS_PER_OBJECT: usize = 3;
+
+/// Opens an export's tree.
+///
+/// # Errors
+/// The export, the reason and the next step.
+pub(crate) fn open_store(
+    export: &ExportSettings,
+    id: ExportId,
+    options: &PosixOptions,
+    exports: usize,
+) -> io::Result<OpenStore> {
+    let options = PosixOptions {
+        snapshots_visible: export.snapshots_visible,
+        direct_io: export.direct_io,
+        losses: Losses::default(),
+        handle_secret: options.handle_secret.map(|secret| secret_of(secret, id)),
+        fd_cache_entries: options
+            .fd_cache_entries
+            .min(options.descriptors.limit() / DESCRIPTORS_PER_OBJECT / exports.max(1))
+            .max(64),
+        ..options.clone()
+    };
+    let path = export.path.clone();
+    let named = |error: String| {
+        let reason = format!("export {}: {error}", export.pseudo_path);
+        io::Error::new(io::ErrorKind::InvalidInput, reason)
+    };
+    if export.dataset.is_some() {
+        let store = in_time(move || DatasetTree::open(&path, options));
+        let store = store.map_err(|error| named(error.to_string()))?;
+        return store.map(OpenStore::Dataset).map_err(|error| named(error.to_string()));
+    }
+    let store = in_time(move || PosixStore::open(&path, options));
+    let store = store.map_err(|error| named(error.to_string()))?;
+    store.map(OpenStore::Fixed).map_err(|error| named(error.to_string()))
+}
+
+/// Time limit for opening storage. Storage that exceeds it is not served, and
+/// delays neither a start nor a reload nor other exports.
+const OPEN_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs `open` on a separate thread, which is abandoned if it takes too long.
+///
+/// # Errors
+/// If it takes too long, or no thread can be started.
+pub(crate) fn in_time<T: Send + 'static>(
+    open: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    within(OPEN_PATIENCE, open)
+}
+
+fn within<T: Send + 'static>(
+    patience: Duration,
+    open: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let (done, opened) = mpsc::channel();
+    std::thread::Builder::new().name("zgate-open".to_owned()).spawn(move || {
+        // After the time limit nothing receives the result.
+        let _ = done.send(open());
+    })?;
+    opened.recv_timeout(patience).map_err(|error| match error {
+        RecvTimeoutError::Timeout => {
+            let reason = format!(
+                "the storage has not answered for {} s; check its pool or device, then reload",
+                patience.as_secs()
+            );
+            io::Error::new(io::ErrorKind::TimedOut, reason)
+        }
+        RecvTimeoutError::Disconnected => io::Error::other("opening it panicked"),
+    })
+}
+
+/// Derives the secret with which an export signs its handles: a handle of one
+/// export is invalid under another's number, even if both lie on one file
+/// system.
+fn secret_of(secret: [u8; 16], id: ExportId) -> [u8; 16] {
+    let digest = Sha256::new().chain_update(secret).chain_update(id.0.to_be_bytes()).finalize();
+    let mut own = [0; 16];
+    own.copy_from_slice(&digest[..16]);
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn storage_that_does_not_answer_is_not_waited_for() {
+        let (answers, asked) = mpsc::channel::<()>();
+        let opened = within(Duration::from_millis(1), move || asked.recv());
+        assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(answers);
+        assert_eq!(in_time(|| 5).unwrap(), 5);
+    }
+
+    #[test]
+    fn exports_do_not_share_secrets() {
+        let secret = [7; 16];
+        assert_ne!(secret_of(secret, ExportId(1)), secret_of(secret, ExportId(2)));
+        assert_eq!(secret_of(secret, ExportId(1)), secret_of(secret, ExportId(1)));
+    }
+}

@@ -1,0 +1,196 @@
+//! Changes to a running gateway: reload of the configuration, logical units
+//! added, resized and removed, access granted and withdrawn.
+
+use super::luns::catalog::{Catalog, Target};
+use super::service::{IscsiService, Rules};
+use super::settings::{InitiatorRule, IscsiSettings, rule};
+use std::io;
+use std::sync::{Arc, PoisonError};
+use zgate_config::{InitiatorConfig, LunConfig, NamePattern};
+use zgate_iscsi::names::IscsiName;
+
+fn invalid(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+/// Changes of a reload, prepared but not in effect; new units are open.
+pub(crate) struct Prepared {
+    rules: Rules,
+    resize: Vec<(Arc<super::luns::unit::Unit>, u64)>,
+}
+
+impl IscsiService {
+    /// Opens the units of new settings. Nothing takes effect yet.
+    ///
+    /// # Errors
+    /// Target and LUN; nothing has changed then.
+    pub(crate) fn prepare(&self, settings: &IscsiSettings) -> io::Result<Prepared> {
+        if self.portals().is_empty() && !settings.targets.is_empty() {
+            return Err(invalid(
+                "there is no iSCSI portal: set iscsi.listen and restart to serve targets".into(),
+            ));
+        }
+        let old = self.rules();
+        let catalog = old.catalog.next(settings, &self.home)?;
+        let mut resize = Vec::new();
+        for target in &settings.targets {
+            for lun in &target.luns {
+                let units = catalog.targets.get(&target.name).map(|target| &target.units);
+                let unit = units.and_then(|units| units.get(&lun.number));
+                let before = old.catalog.configured_size(&target.name, lun.number);
+                if let (Some(unit), Some(size)) = (unit, lun.size)
+                    && before.is_some_and(|before| before != size)
+                {
+                    unit.check_growth(size.0)?;
+                    resize.push((Arc::clone(unit), size.0));
+                }
+            }
+        }
+        Ok(Prepared { rules: Rules { catalog, discovery: settings.discovery.clone() }, resize })
+    }
+
+    /// Puts the changes into effect.
+    pub(crate) fn commit(&self, prepared: Prepared) {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.replace_rules(prepared.rules);
+        for (unit, bytes) in prepared.resize {
+            if let Err(error) = wait_for(unit.resize(Some(bytes))) {
+                tracing::error!(%error, "cannot change the size of a LUN");
+            }
+        }
+    }
+
+    /// Changes one target.
+    pub(super) fn change(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Target) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let rules = self.rules();
+        let wanted = IscsiName::parse(name);
+        let found = wanted.and_then(|name| rules.catalog.targets.get_key_value(&name));
+        let Some((name, target)) = found else {
+            return Err(invalid(format!("there is no target {name}; `zgate targets` lists them")));
+        };
+        let mut target = Target::clone(target);
+        change(&mut target)?;
+        let mut catalog = Catalog::clone(&rules.catalog);
+        catalog.targets.insert(name.clone(), Arc::new(target));
+        self.replace_rules(Rules { catalog, discovery: rules.discovery.clone() });
+        Ok(())
+    }
+
+    /// Adds a logical unit until the next restart or reload.
+    ///
+    /// # Errors
+    /// The fault; nothing has changed then.
+    pub(crate) fn add_lun(&self, target: &str, lun: &LunConfig) -> io::Result<()> {
+        let problems = zgate_config::lun_problems(target, lun);
+        if !problems.is_empty() {
+            return Err(invalid(problems.join("; ")));
+        }
+        let rules = self.rules();
+        self.change(target, |target| {
+            if target.units.contains_key(&lun.number) {
+                return Err(invalid(format!("lun {} exists already", lun.number)));
+            }
+            let name = &target.settings.name;
+            rules.catalog.check_identity(name, lun)?;
+            let unit = self.home.open(name, lun, None)?;
+            target.units.insert(lun.number, unit);
+            target.settings.luns.push(lun.clone());
+            Ok(())
+        })
+    }
+
+    /// Removes a logical unit until the next restart or reload.
+    ///
+    /// # Errors
+    /// If there is no such unit.
+    pub(crate) fn remove_lun(&self, target: &str, number: u16) -> io::Result<()> {
+        self.change(target, |target| {
+            if target.units.remove(&number).is_none() {
+                return Err(invalid(format!("there is no lun {number}")));
+            }
+            target.settings.luns.retain(|lun| lun.number != number);
+            Ok(())
+        })
+    }
+
+    /// Changes the size of a file, or reads a device's. Returns bytes.
+    ///
+    /// # Errors
+    /// The reason for which the unit keeps its size.
+    pub(crate) fn resize_lun(
+        &self,
+        target: &str,
+        number: u16,
+        size_bytes: Option<u64>,
+    ) -> io::Result<u64> {
+        let rules = self.rules();
+        let found = IscsiName::parse(target).and_then(|name| rules.catalog.targets.get(&name));
+        let unit = found.and_then(|target| target.units.get(&number)).ok_or_else(|| {
+            invalid(format!(
+                "there is no lun {number} of target {target}; `zgate targets` lists them"
+            ))
+        })?;
+        wait_for(unit.resize(size_bytes))
+    }
+
+    /// Adds a rule for an initiator until the next restart or reload. The rule
+    /// includes its authentication, and an existing rule of the same name is
+    /// never weakened.
+    ///
+    /// # Errors
+    /// If there is no such target or LUN, a secret cannot be read, or the
+    /// initiator has a rule already.
+    pub(crate) fn allow(&self, target: &str, wanted: &InitiatorConfig) -> io::Result<()> {
+        let problems = zgate_config::initiator_problems(target, wanted);
+        if !problems.is_empty() {
+            return Err(invalid(problems.join("; ")));
+        }
+        let rule = rule(wanted)?;
+        self.change(target, |target| {
+            let name = &rule.name;
+            if target.settings.rules.iter().any(|known| known.name == *name) {
+                return Err(invalid(format!(
+                    "{name} has a rule already; `zgate acl` shows it, `zgate acl remove` withdraws it"
+                )));
+            }
+            if let Some(lun) =
+                rule.luns.iter().flatten().find(|lun| !target.units.contains_key(lun))
+            {
+                return Err(invalid(format!("there is no lun {lun}; `zgate targets` lists them")));
+            }
+            // The first match applies: a name must precede a pattern that
+            // covers it.
+            let covers = |known: &InitiatorRule| known.name.covers(name);
+            let rules = &mut target.settings.rules;
+            let place = rules.iter().position(covers).unwrap_or(rules.len());
+            rules.insert(place, rule);
+            Ok(())
+        })
+    }
+
+    /// Withdraws a rule until the next restart or reload; sessions that only
+    /// this rule admitted end.
+    ///
+    /// # Errors
+    /// If there is no such target or rule.
+    pub(crate) fn deny(&self, target: &str, name: &NamePattern) -> io::Result<()> {
+        self.change(target, |target| {
+            let before = target.settings.rules.len();
+            target.settings.rules.retain(|rule| rule.name != *name);
+            if target.settings.rules.len() == before {
+                return Err(invalid(format!("no rule names {name}; `zgate acl` lists them")));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Runs a future of the storage to its end on this thread.
+pub(super) fn wait_for<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}

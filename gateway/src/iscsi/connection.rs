@@ -1,0 +1,346 @@
+//! A connection as seen by its session, independent of the transport: executes
+//! the session's requests and counts running commands.
+
+use super::execute::{execute, weight};
+use super::limits::{
+    LAST_WORDS_TIMEOUT, MAX_QUEUED_BYTES, MAX_RUNNING, MAX_RUNNING_BYTES, SEND_BATCH_BYTES,
+};
+use super::login::Admitted;
+use super::service::IscsiService;
+use super::session::{ConnectionHandle, LiveSession, Work};
+use super::stats::Stats;
+use super::task_management;
+use crate::net::in_flight::InFlight;
+use crate::net::memory_quota::MemoryReservation;
+use crate::observe::data_path;
+use futures_util::future::LocalBoxFuture;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use zgate_iscsi::limits::BHS_BYTES;
+use zgate_iscsi::login::Transport;
+use zgate_iscsi::pdu::{Lun as WireLun, Outgoing, TaskFunction};
+use zgate_iscsi::session::{CloseReason, Command, Completion, FunctionTag, TaskTag};
+use zgate_store::Payload;
+
+/// A command's result; `None` after a task management function.
+pub(crate) type Finished = Option<(TaskTag, Completion)>;
+
+/// A connection that has logged in.
+pub(crate) struct InitiatorConnection {
+    pub connection: Arc<ConnectionHandle>,
+    pub block: Arc<IscsiService>,
+    pub admitted: Admitted,
+    /// Local address of the connection.
+    pub local: Option<SocketAddr>,
+    running: Running,
+    /// Approximate number of bytes queued in the session for this connection.
+    left_bytes: usize,
+    todo: VecDeque<Work>,
+}
+
+/// Commands and functions in progress, and the memory of the connection.
+struct Running {
+    in_flight: InFlight<Finished>,
+    /// Memory of the commands and of the transmit queue.
+    memory: MemoryReservation,
+    unsent_bytes: usize,
+    /// Bytes of commands counted in the metric.
+    counted_bytes: usize,
+}
+
+impl Running {
+    fn new(memory: MemoryReservation) -> Self {
+        Self { in_flight: InFlight::default(), memory, unsent_bytes: 0, counted_bytes: 0 }
+    }
+
+    /// Updates the counted memory.
+    fn count(&mut self, stats: &Stats) {
+        let bytes = self.in_flight.bytes();
+        self.memory.set_about(bytes + self.unsent_bytes);
+        if bytes == self.counted_bytes {
+            return;
+        }
+        let before = std::mem::replace(&mut self.counted_bytes, bytes);
+        // Wraps around if the number decreases.
+        stats.running_bytes.fetch_add((bytes.wrapping_sub(before)) as u64, Ordering::Relaxed);
+    }
+}
+
+/// Cleans up a connection that logged in and closed before it could do
+/// anything.
+pub(crate) fn abandon(block: &IscsiService, admitted: &Admitted) {
+    let (live, handle) = (&admitted.live, admitted.handle);
+    let now = block.now();
+    live.with(|session| session.handle_closed(handle, now));
+    live.remove_connection(handle);
+    block.connection_ended(live, &admitted.login);
+    if live.with(|session| session.is_ended()) {
+        block.end_session(live);
+    }
+}
+
+impl InitiatorConnection {
+    pub(crate) fn new(
+        connection: Arc<ConnectionHandle>,
+        block: Arc<IscsiService>,
+        admitted: Admitted,
+        local: Option<SocketAddr>,
+        memory: MemoryReservation,
+    ) -> Self {
+        Self {
+            connection,
+            block,
+            admitted,
+            local,
+            running: Running::new(memory),
+            left_bytes: 0,
+            todo: VecDeque::new(),
+        }
+    }
+
+    /// Calls the engine and collects the work it requests.
+    pub(crate) fn drive<T>(
+        &mut self,
+        call: impl FnOnce(&mut zgate_iscsi::session::Session) -> T,
+    ) -> T {
+        self.admitted.live.drive(self.admitted.handle, &mut self.todo, call)
+    }
+
+    /// Takes what came about elsewhere, at the beginning and when its handle is woken.
+    pub(crate) fn catch_up(&mut self) {
+        self.drive(|_| {});
+    }
+
+    /// Takes the session's PDUs for this connection, on top of `unsent_bytes`
+    /// already queued. Returns them, and whether there are no others that could
+    /// be sent now.
+    pub(crate) fn take_outgoing(&mut self, unsent_bytes: usize) -> (Vec<Outgoing>, bool) {
+        let room = MAX_QUEUED_BYTES.saturating_sub(unsent_bytes);
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        let left = self.admitted.live.with_engine(|session| {
+            while bytes < SEND_BATCH_BYTES.min(room) {
+                let Some(pdu) = session.poll_transmit(self.admitted.handle) else { return 0 };
+                bytes += pdu.data_bytes() + BHS_BYTES;
+                taken.push(pdu);
+            }
+            session.queued_bytes(self.admitted.handle)
+        });
+        self.left_bytes = left;
+        (taken, left == 0 || room == 0)
+    }
+
+    /// Updates the memory of the connection, which has `unsent_bytes` queued
+    /// for the peer.
+    pub(crate) fn count_memory(&mut self, unsent_bytes: usize) {
+        self.running.unsent_bytes = unsent_bytes + self.left_bytes;
+        self.running.count(&self.block.stats);
+    }
+
+    /// Returns the transport of its data.
+    pub(crate) fn carrier(&self) -> data_path::Transport {
+        match self.admitted.login.transport {
+            Transport::Tcp => data_path::Transport::Iscsi,
+            Transport::Iser => data_path::Transport::Iser,
+        }
+    }
+
+    /// Returns whether another command may begin, with `unsent_bytes` queued for the peer.
+    /// Under memory pressure, a connection waits for the end of its own commands, and until
+    /// their results are sent. Solicited data already has its memory: it is not part of this
+    /// wait.
+    pub(crate) fn may_begin(&self, unsent_bytes: usize) -> bool {
+        let Running { in_flight, memory, .. } = &self.running;
+        let waiting_helps = !in_flight.is_empty() || unsent_bytes + self.left_bytes > 0;
+        in_flight.len() < MAX_RUNNING
+            && in_flight.bytes() < MAX_RUNNING_BYTES
+            && unsent_bytes < MAX_QUEUED_BYTES
+            && (!waiting_helps || memory.may_take())
+    }
+
+    /// Returns whether no command runs.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running.in_flight.is_empty()
+    }
+
+    /// Waits for the next work to finish; forever, if none runs.
+    pub(crate) async fn finished(&mut self) -> Finished {
+        match self.running.in_flight.next().await {
+            Some(finished) => finished,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Handles the events of the session.
+    pub(crate) async fn work(&mut self) {
+        while let Some(work) = self.todo.pop_front() {
+            match work {
+                Work::Run(command) => self.start(command).await,
+                Work::Function { tag, function, lun } => {
+                    let live = &self.admitted.live;
+                    let run = run_function(&self.block, live, tag, function, lun);
+                    self.running.in_flight.push(0, run);
+                }
+                Work::SendTargets { tag, scope } => {
+                    let local = self.local;
+                    let live = &self.admitted.live;
+                    let targets =
+                        self.block.listing(&scope, &live.key.initiator, live.address, local);
+                    self.drive(|session| session.answer_send_targets(tag, &targets));
+                }
+                Work::Ended(reason) => {
+                    tracing::info!(
+                        session = self.admitted.live.tsih.0,
+                        ?reason,
+                        "iSCSI session ended"
+                    );
+                    self.block.end_session(&self.admitted.live);
+                }
+            }
+        }
+    }
+
+    async fn start(&mut self, command: Box<Command>) {
+        let bytes = weight(&command);
+        let run = run_command(&self.block, &self.admitted.live, command, self.carrier());
+        match self.running.in_flight.start(bytes, run).await {
+            Some(finished) => self.finish(finished),
+            None => self.running.count(&self.block.stats),
+        }
+    }
+
+    /// Gives the result of what has ended to the session.
+    pub(crate) fn finish(&mut self, finished: Finished) {
+        let Some((tag, completion)) = finished else { return };
+        let bytes = completion.data_in.iter().map(Payload::len).sum::<usize>();
+        self.left_bytes += bytes;
+        self.running.unsent_bytes += bytes;
+        self.drive(|session| session.complete(tag, completion));
+        self.running.count(&self.block.stats);
+    }
+}
+
+impl Drop for InitiatorConnection {
+    /// Handles the loss of the connection. Running commands are finished all
+    /// the same: if they were dropped, they would be forgotten while the
+    /// storage still writes.
+    fn drop(&mut self) {
+        let (handle, now) = (self.admitted.handle, self.block.now());
+        self.drive(|session| session.handle_closed(handle, now));
+        let Admitted { login, live, .. } = &self.admitted;
+        // No other task may take the session for a live one any more.
+        if self.todo.iter().any(|work| matches!(work, Work::Ended(_))) {
+            self.block.end_session(live);
+        }
+        live.remove_connection(handle);
+        self.block.connection_ended(live, login);
+        let memory = self.running.memory.beside();
+        tokio::task::spawn_local(run_out(
+            std::mem::replace(&mut self.running, Running::new(memory)),
+            std::mem::take(&mut self.todo),
+            Arc::clone(live),
+            Arc::clone(&self.block),
+            self.carrier(),
+        ));
+    }
+}
+
+/// Closes the connection on request of the session: `send_all` may take a
+/// moment to send the queue, if the peer still reads. Returns the reason for
+/// the log.
+pub(crate) async fn last_words(
+    reason: CloseReason,
+    send_all: impl Future<Output = ()>,
+) -> &'static str {
+    if matches!(reason, CloseReason::Logout | CloseReason::Dropped) {
+        // If the peer does not read the last PDUs, they are dropped.
+        let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, send_all).await;
+    }
+    words(reason)
+}
+
+/// Returns the log message for a closed connection.
+fn words(reason: CloseReason) -> &'static str {
+    match reason {
+        CloseReason::Logout => "logged out",
+        CloseReason::Dropped => "dropped",
+        CloseReason::Protocol => "protocol error",
+        CloseReason::Silent => "the peer no longer answers",
+        CloseReason::Overrun => "the peer no longer reads",
+        CloseReason::Reinstated => "another connection replaced it",
+    }
+}
+
+/// Waits for running commands to end without their connection. Later work of
+/// the session is done here, unless another connection does it.
+async fn run_out(
+    mut running: Running,
+    mut todo: VecDeque<Work>,
+    live: Arc<LiveSession>,
+    block: Arc<IscsiService>,
+    carrier: data_path::Transport,
+) {
+    // This connection's own work is dropped with it; later work may belong to
+    // another one.
+    while let Some(work) = todo.pop_front() {
+        run_on(work, &mut running.in_flight, &live, &block, carrier);
+    }
+    running.unsent_bytes = 0;
+    loop {
+        running.count(&block.stats);
+        while let Some(finished) = running.in_flight.next().await {
+            running.count(&block.stats);
+            if let Some((tag, completion)) = finished {
+                live.with(|session| session.complete(tag, completion));
+            }
+        }
+        let later = if live.connections().is_empty() { live.take_work() } else { None };
+        let Some(work) = later else { return };
+        run_on(work, &mut running.in_flight, &live, &block, carrier);
+    }
+}
+
+/// Begins work of a session that has no connection.
+fn run_on(
+    work: Work,
+    running: &mut InFlight<Finished>,
+    live: &Arc<LiveSession>,
+    block: &Arc<IscsiService>,
+    carrier: data_path::Transport,
+) {
+    match work {
+        Work::Run(command) => {
+            running.push(weight(&command), run_command(block, live, command, carrier));
+        }
+        Work::Function { tag, function, lun } => {
+            running.push(0, run_function(block, live, tag, function, lun));
+        }
+        Work::SendTargets { .. } => {}
+        Work::Ended(_) => block.end_session(live),
+    }
+}
+
+fn run_command(
+    block: &Arc<IscsiService>,
+    live: &Arc<LiveSession>,
+    command: Box<Command>,
+    carrier: data_path::Transport,
+) -> LocalBoxFuture<'static, Finished> {
+    let (block, live) = (Arc::clone(block), Arc::clone(live));
+    Box::pin(async move { Some(execute(&block, &live, command, carrier).await) })
+}
+
+fn run_function(
+    block: &Arc<IscsiService>,
+    live: &Arc<LiveSession>,
+    tag: FunctionTag,
+    function: TaskFunction,
+    lun: WireLun,
+) -> LocalBoxFuture<'static, Finished> {
+    let (block, live) = (Arc::clone(block), Arc::clone(live));
+    Box::pin(async move {
+        task_management::carry_out(&block, &live, tag, function, lun).await;
+        None
+    })
+}

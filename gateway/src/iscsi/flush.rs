@@ -1,0 +1,101 @@
+//! Flush of acknowledged writes to zvols, before a snapshot.
+
+use super::change::wait_for;
+use super::luns::unit::Unit;
+use super::service::IscsiService;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zgate_control::snapshot::{Policy, volumes};
+use zgate_control::{DatasetName, Tool};
+
+/// A logical unit that was flushed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Flushed {
+    /// Name of its target.
+    pub target: String,
+    /// Its number.
+    pub lun: u16,
+    /// The zvol of the unit.
+    pub zvol: String,
+}
+
+/// Returns the path of a zvol's device link; blanks in its name are written as
+/// `+`.
+fn device_of(zvol: &DatasetName) -> PathBuf {
+    Path::new("/dev/zvol").join(zvol.as_str().replace(' ', "+"))
+}
+
+/// Returns whether two paths lead to one device.
+fn same_device(a: &Path, b: &Path) -> bool {
+    a == b
+        || std::fs::canonicalize(a)
+            .ok()
+            .is_some_and(|a| std::fs::canonicalize(b).is_ok_and(|b| a == b))
+}
+
+impl IscsiService {
+    /// Returns whether any logical unit is served.
+    fn has_units(&self) -> bool {
+        self.rules().catalog.units().next().is_some()
+    }
+
+    /// Flushes the logical units of a policy's zvols, before a snapshot of
+    /// them.
+    ///
+    /// # Errors
+    /// The unit, or the reason for which its zvols cannot be listed.
+    pub(crate) fn flush_policy(&self, tool: &dyn Tool, policy: &Policy) -> Result<(), String> {
+        if !self.has_units() {
+            return Ok(());
+        }
+        let zvols = volumes(tool, &policy.dataset, policy.recursive).map_err(|e| e.to_string())?;
+        self.flush_volumes(&zvols).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Flushes the logical units whose data lies in these zvols.
+    ///
+    /// # Errors
+    /// The unit; acknowledged writes may not be on disk then.
+    pub(crate) fn flush_volumes(&self, zvols: &[DatasetName]) -> io::Result<Vec<Flushed>> {
+        let mut flushed = Vec::new();
+        for zvol in zvols {
+            let device = device_of(zvol);
+            let rules = self.rules();
+            let backed = |unit: &&Arc<Unit>| same_device(&unit.config.path, &device);
+            for unit in rules.catalog.units().filter(backed) {
+                let place = format!("target {} lun {}", unit.target, unit.config.number);
+                let volume = Arc::clone(&unit.volume);
+                wait_for(async move {
+                    volume.flush().await.map_err(|error| {
+                        io::Error::other(format!("{place}: cannot flush: {error}"))
+                    })
+                })?;
+                flushed.push(Flushed {
+                    target: unit.target.to_string(),
+                    lun: unit.config.number,
+                    zvol: zvol.to_string(),
+                });
+            }
+        }
+        Ok(flushed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zvols_device_is_found_by_any_name() {
+        assert_eq!(device_of(&"llm/vm/a b".parse().unwrap()), Path::new("/dev/zvol/llm/vm/a+b"));
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("zd0"), dir.path().join("vol"));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(same_device(&file, &link));
+        assert!(same_device(Path::new("/dev/zvol/x"), Path::new("/dev/zvol/x")));
+        assert!(!same_device(Path::new("/dev/zvol/x"), &link));
+    }
+}

@@ -1,0 +1,220 @@
+//! A connection of the fabric that carries PDUs.
+
+use super::connection::Reading;
+use crate::iscsi::limits::LOGIN_RECEIVES;
+use crate::iscsi::login::LoginWire;
+use crate::net::arrival::RdmaArrival;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use zgate_fabric::endpoint::{Message as Arrived, receives};
+use zgate_fabric::{Endpoint, EndpointEvent, QueueOptions, SendPart, Setup};
+use zgate_iscsi::iser::limits::{HEADER_BYTES, RECEIVE_BYTES, SPARE_RECEIVES};
+use zgate_iscsi::iser::{Header, Message, PrivateData, Step, Target};
+use zgate_iscsi::limits::BHS_BYTES;
+use zgate_iscsi::login::{Offer, Operational, Transport};
+use zgate_iscsi::pdu::{Bhs, Frame, Outgoing};
+use zgate_store::{AlignedBuf, BufferPool};
+
+/// Length from which a data segment gets a pool buffer, in bytes: storage
+/// writes from it without a copy.
+const ALIGNED_BYTES: usize = 512;
+
+/// Meaning of an event.
+#[derive(Debug)]
+pub(super) enum Happened {
+    /// A message.
+    Message(Arrived),
+    /// An RDMA Read completed.
+    Read(Reading, Vec<AlignedBuf>),
+    /// The initiator received a message.
+    Sent,
+    /// No waiting work is affected.
+    Nothing,
+}
+
+/// Positions of a PDU's parts in a message.
+#[derive(Debug)]
+pub(super) struct Parts {
+    bhs: Bhs,
+    ahs: Bytes,
+    data: Range<usize>,
+}
+
+impl Parts {
+    pub(super) fn of(message: &Message<'_>) -> Self {
+        let begins = HEADER_BYTES + BHS_BYTES + message.ahs.len();
+        Self {
+            bhs: message.bhs,
+            ahs: Bytes::copy_from_slice(message.ahs),
+            data: begins..begins + message.data.len(),
+        }
+    }
+}
+
+/// Returns the number of receives of a connection that is logged in.
+fn logged_in_receives() -> u32 {
+    Offer::default().window() + SPARE_RECEIVES
+}
+
+/// A connection.
+pub(super) struct Wire {
+    pub(super) endpoint: Endpoint<Reading>,
+    local: SocketAddr,
+    pool: BufferPool,
+    /// Messages that arrived while another event was awaited.
+    early: VecDeque<Arrived>,
+    /// Set if both sides support invalidation.
+    pub(super) invalidate: bool,
+}
+
+impl Wire {
+    /// Accepts an initiator.
+    ///
+    /// # Errors
+    /// The fabric's error.
+    pub(super) async fn accept(arrival: RdmaArrival, pool: BufferPool) -> io::Result<Self> {
+        let RdmaArrival { request, can_invalidate, local, .. } = arrival;
+        let local = request.local_address().unwrap_or(local);
+        let own = PrivateData::decode(request.private_data()).answer(can_invalidate);
+        let setup = Setup {
+            options: QueueOptions { receives: logged_in_receives(), ..QueueOptions::default() },
+            receives: receives(&pool, LOGIN_RECEIVES, RECEIVE_BYTES),
+            private_data: own.encode().to_vec(),
+        };
+        let verbs = request.accept(setup).await?;
+        Ok(Self {
+            endpoint: Endpoint::new(verbs),
+            local,
+            pool,
+            early: VecDeque::new(),
+            invalidate: own.invalidate,
+        })
+    }
+
+    /// Waits for the next event.
+    pub(super) async fn happens(&mut self) -> Result<Happened, &'static str> {
+        if let Some(arrived) = self.early.pop_front() {
+            return Ok(Happened::Message(arrived));
+        }
+        let event = self.endpoint.event().await;
+        take(event)
+    }
+
+    /// Returns the next event that arrived together with the last one.
+    pub(super) fn at_hand(&mut self) -> Option<Result<Happened, &'static str>> {
+        Some(take(self.endpoint.next_at_hand()?))
+    }
+
+    /// Posts the receive of a message again.
+    pub(super) fn give_back(&mut self, arrived: Arrived) {
+        self.endpoint.post_receive(arrived.buffer);
+    }
+
+    /// Extracts the PDU of a message; also returns the number of data bytes
+    /// copied. The receive is posted again. Data of an incomplete sequence is
+    /// not copied yet: one copy is made when the rest has arrived.
+    pub(super) fn frame(
+        &mut self,
+        arrived: Arrived,
+        parts: Parts,
+        more_follows: bool,
+    ) -> (Frame, usize) {
+        let Parts { bhs, ahs, data } = parts;
+        let len = data.len();
+        let source = arrived.bytes().get(data.clone()).unwrap_or_default();
+        if len < ALIGNED_BYTES {
+            let data = if len == 0 { Vec::new() } else { vec![Bytes::copy_from_slice(source)] };
+            self.give_back(arrived);
+            return (Frame::new(bhs, ahs, data), len);
+        }
+        if more_follows {
+            self.endpoint.post_receive(self.pool.take(RECEIVE_BYTES));
+            let data = arrived.buffer.into_bytes().slice(data);
+            return (Frame::new(bhs, ahs, vec![data]), 0);
+        }
+        let mut buffer = self.pool.take(len);
+        buffer.copy_from_slice(source);
+        self.give_back(arrived);
+        (Frame::new(bhs, ahs, vec![buffer.into_bytes()]), len)
+    }
+
+    /// Returns a buffer for a read.
+    pub(super) fn buffer(&self, len: usize) -> AlignedBuf {
+        self.pool.take(len)
+    }
+
+    /// Sends a single message.
+    pub(super) fn send(&mut self, gather: Vec<Bytes>) -> Result<(), &'static str> {
+        Ok(self.endpoint.send(Vec::new(), Some(SendPart { gather, invalidate: None }))?)
+    }
+}
+
+fn take(event: EndpointEvent<Reading>) -> Result<Happened, &'static str> {
+    match event {
+        EndpointEvent::Received(message) => Ok(Happened::Message(message)),
+        EndpointEvent::Read { note, buffers } => Ok(Happened::Read(note, buffers)),
+        EndpointEvent::Sent => Ok(Happened::Sent),
+        EndpointEvent::Failed { kind, status } => {
+            tracing::debug!(?kind, %status, "RDMA work failed");
+            Ok(Happened::Nothing)
+        }
+        EndpointEvent::Disconnected(why) => Err(why.into()),
+    }
+}
+
+impl LoginWire for Wire {
+    fn transport(&self) -> Transport {
+        Transport::Iser
+    }
+
+    /// Posts all receives; before login, when the peer is unknown, there were
+    /// only a few.
+    fn open(&mut self) {
+        for _ in LOGIN_RECEIVES..logged_in_receives() {
+            self.endpoint.post_receive(self.pool.take(RECEIVE_BYTES));
+        }
+    }
+
+    /// Does nothing: receives hold the longest message from the beginning.
+    fn configure(&mut self, _params: &Operational) {}
+
+    fn local(&self) -> Option<SocketAddr> {
+        Some(self.local)
+    }
+
+    async fn next(&mut self) -> Result<Frame, &'static str> {
+        loop {
+            let Happened::Message(arrived) = self.happens().await? else { continue };
+            let message = Message::decode(arrived.bytes()).map_err(|error| {
+                tracing::debug!(%error, "bad iSER message");
+                "bad message"
+            })?;
+            if !matches!(message.header, Header::Control { .. }) {
+                return Err("an unexpected Hello");
+            }
+            let parts = Parts::of(&message);
+            return Ok(self.frame(arrived, parts, false).0);
+        }
+    }
+
+    fn queue(&mut self, pdu: Outgoing) -> Result<(), &'static str> {
+        // Login responses are Sends, whatever was negotiated.
+        match Target::new(false, true).transmit(pdu) {
+            Ok(Step::Send { message, .. }) => self.send(message),
+            _ => Err("a PDU could not be encoded"),
+        }
+    }
+
+    async fn flush_all(&mut self) -> Result<(), &'static str> {
+        while self.endpoint.sends() > 0 {
+            let event = self.endpoint.event().await;
+            if let Happened::Message(arrived) = take(event)? {
+                self.early.push_back(arrived);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! Bounds of the iSCSI service on requests of an initiator.
+//!
+//! Memory of one session: at most `zgate_iscsi::limits::MAX_UNSOLICITED_BYTES`
+//! (64 MiB) of unsolicited data, [`MAX_GATHERED_BYTES`] of solicited data, as
+//! much unacknowledged read data (error recovery level 1 and 2), and for each
+//! connection [`MAX_RUNNING_BYTES`] that commands read or write and
+//! [`MAX_QUEUED_BYTES`] in the transmit queue. All sessions and NFS together:
+//! the memory quota (`server.buffers`), and beyond it the oldest write of each
+//! session and one command of each connection.
+
+use std::time::Duration;
+
+/// Time limit of a login.
+pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time without traffic after which an initiator is pinged.
+pub(crate) const PING_AFTER: Duration = Duration::from_secs(30);
+/// Time limit of its answer: some programs with a built-in initiator read its
+/// socket only once a minute.
+pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(40);
+/// Most concurrent logins: beyond it half-open logins are closed.
+pub(crate) const MAX_LOGINS: usize = 256;
+/// Most concurrent logins from one host, so that it cannot exclude all others.
+pub(crate) const MAX_LOGINS_PER_HOST: usize = 64;
+/// Least age of a login that may be ended in favour of another: when many hosts
+/// reconnect at once, they are admitted in turn.
+pub(crate) const LOGIN_LEAST_TIME: Duration = Duration::from_millis(500);
+/// Receives of an iSER connection before login: an initiator sends one request
+/// and waits for its response (RFC 7143 §6.2).
+pub(crate) const LOGIN_RECEIVES: u32 = 4;
+/// Receive buffer of a connection, in bytes.
+pub(crate) const STREAM_BYTES: usize = 128 << 10;
+/// Free space below which a receive buffer is replaced, in bytes.
+pub(crate) const ROOM_BYTES: usize = 16 << 10;
+/// Remaining length of a data segment from which it is received into a separate
+/// buffer, in bytes.
+pub(crate) const PLACED_BYTES: usize = 16 << 10;
+/// Bytes read first after a segment in a separate buffer: the next header.
+pub(crate) const HEAD_BYTES: usize = 512;
+/// Most running commands of one connection; no more are read.
+pub(crate) const MAX_RUNNING: usize = 1024;
+/// Most bytes that running commands of one connection read or write; no more
+/// commands are read until some have ended.
+pub(crate) const MAX_RUNNING_BYTES: usize = 64 << 20;
+/// Data of writes that one session may have solicited and not yet written, in
+/// bytes.
+pub(crate) const MAX_GATHERED_BYTES: u64 = 64 << 20;
+/// Unacknowledged read data that one session retains, in bytes; the first
+/// sessions share [`MAX_RETAINED_TOTAL_BYTES`].
+pub(crate) const MAX_RETAINED_BYTES: u64 = 64 << 20;
+/// The same limit if there are many sessions.
+pub(crate) const MIN_RETAINED_BYTES: u64 = 8 << 20;
+/// The same limit for all sessions together.
+pub(crate) const MAX_RETAINED_TOTAL_BYTES: u64 = 1 << 30;
+/// Most bytes that the peer has not read; no more commands are read until it
+/// reads.
+pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
+/// Most bytes taken from a session to be sent at once, so that its connections
+/// take turns.
+pub(crate) const SEND_BATCH_BYTES: usize = 4 << 20;
+/// Time limit for aborted commands to end; afterwards the task management
+/// function or preempt that waits for them fails. Shorter than an initiator's
+/// own limit: Linux waits 30 s for a LUN RESET.
+pub(crate) const FUNCTION_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time for which a login waits for commands of the host's earlier sessions;
+/// after that, their logical units return BUSY until the commands have ended.
+/// Shorter than an initiator's own limit: Linux waits 15 s for a login.
+pub(crate) const LOGIN_SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for a closing connection to read its queue.
+pub(crate) const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes per second that background work (SANITIZE) may write.
+pub(crate) const BACKGROUND_BYTES_PER_SECOND: u64 = 512 << 20;
+/// Interval at which a logical unit's device or file is checked for changes.
+pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval at which the space behind a thin logical unit is queried.
+pub(crate) const SPACE_INTERVAL: Duration = Duration::from_secs(30);
+/// Least duration of background work on a whole disk in seconds, so that
+/// initiators can follow its progress, as on a mechanical disk.
+pub(crate) const BACKGROUND_SECONDS: u64 = 10;
+
+const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
+const _: () = assert!(MAX_RUNNING_BYTES as u64 >= zgate_scsi::limits::MAX_TRANSFER_BYTES);
+const _: () = assert!(LOGIN_SETTLE_TIMEOUT.as_secs() < LOGIN_TIMEOUT.as_secs());
+const _: () = assert!(FUNCTION_TIMEOUT.as_secs() < PING_AFTER.as_secs() + PING_TIMEOUT.as_secs());
+const _: () = assert!(MAX_LOGINS_PER_HOST < MAX_LOGINS);
+const _: () = assert!(LOGIN_LEAST_TIME.as_millis() < LOGIN_TIMEOUT.as_millis());
+const _: () = assert!(
+    MAX_LOGINS * LOGIN_RECEIVES as usize * zgate_iscsi::iser::limits::RECEIVE_BYTES <= 16 << 20,
+    "hosts that are not logged in hold little"
+);

@@ -1,0 +1,186 @@
+//! One connection from its first byte to full feature phase.
+
+use super::connection::abandon;
+use super::limits::LOGIN_TIMEOUT;
+use super::logins::Ticket;
+use super::service::IscsiService;
+use super::session::{ConnectionHandle, LiveSession};
+use super::stats::reason;
+use crate::net::connections::{Slot, Standing};
+use crate::net::memory_quota::MemoryReservation;
+use crate::observe::throttle::warn_seldom;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use zgate_iscsi::login::{
+    LoggedIn, Login, LoginContext, LoginState, Offer, Operational, Transport,
+};
+use zgate_iscsi::names::IscsiName;
+use zgate_iscsi::pdu::{Frame, Outgoing};
+use zgate_iscsi::session::ConnHandle;
+use zgate_iscsi::text::parse_text;
+
+/// Transport of PDUs during login.
+pub(crate) trait LoginWire {
+    /// Returns the kind of transport.
+    fn transport(&self) -> Transport;
+
+    /// Prepares for full feature phase shortly before the login succeeds.
+    fn open(&mut self) {}
+
+    /// Applies the negotiated parameters.
+    fn configure(&mut self, params: &Operational);
+
+    /// Returns the local address.
+    fn local(&self) -> Option<SocketAddr>;
+
+    /// Waits for the next PDU.
+    async fn next(&mut self) -> Result<Frame, &'static str>;
+
+    /// Queues a PDU.
+    fn queue(&mut self, pdu: Outgoing) -> Result<(), &'static str>;
+
+    /// Sends all queued PDUs.
+    async fn flush_all(&mut self) -> Result<(), &'static str>;
+}
+
+/// A connection that has logged in.
+pub(crate) struct Admitted {
+    pub login: Box<LoggedIn>,
+    pub live: Arc<LiveSession>,
+    pub handle: ConnHandle,
+}
+
+impl Admitted {
+    /// Stops counting the connection as one of an outsider. A discovery session
+    /// still counts, because it may need no authentication.
+    pub(crate) fn count(&self, slot: &Slot) {
+        if self.login.key.target.is_some() {
+            slot.set_standing(Standing::LoggedIn);
+        }
+    }
+}
+
+/// Reserves a login for a new connection; `None` if there are too many. No
+/// memory is kept for a connection without one.
+pub(crate) fn begin(block: &IscsiService, connection: &ConnectionHandle) -> Option<Ticket> {
+    let ticket = block.logins.begin(connection.peer.ip());
+    if ticket.is_none() {
+        block.stats.login_refused("too_many_logins");
+    }
+    ticket
+}
+
+/// Logs a connection in, whose memory is reserved beside `memory`.
+pub(crate) async fn run(
+    wire: &mut impl LoginWire,
+    block: &IscsiService,
+    connection: &Arc<ConnectionHandle>,
+    memory: &MemoryReservation,
+    mut ticket: Ticket,
+) -> Result<Admitted, &'static str> {
+    let negotiated = ticket.within(LOGIN_TIMEOUT, negotiate(wire, block, connection)).await;
+    let (done, login) = negotiated.map_err(|why| {
+        block.stats.login_refused(why);
+        "the login exceeded its time limit"
+    })??;
+    finish(wire, block, (connection, memory), done, login).await
+}
+
+async fn negotiate(
+    wire: &mut impl LoginWire,
+    block: &IscsiService,
+    connection: &Arc<ConnectionHandle>,
+) -> Result<(Box<LoggedIn>, Login), &'static str> {
+    let (group, transport) = (block.group_at(wire.local()), wire.transport());
+    let mut login: Option<Login> = None;
+    loop {
+        let frame = wire.next().await?;
+        let address = connection.peer.ip().to_canonical();
+        let login = login.get_or_insert_with(|| {
+            Login::new(offer(block, &frame, transport), Some(address), group)
+        });
+        step(block, login, &frame);
+        match login.state() {
+            LoginState::InProgress => send(wire, login).await?,
+            LoginState::Failed(status) => {
+                let why = reason(*status);
+                block.stats.login_refused(why);
+                warn_seldom!(peer = %connection.peer, reason = why, "iSCSI login refused");
+                send(wire, login).await?;
+                return Err("login refused");
+            }
+            LoginState::Done(done) => {
+                let done = done.clone();
+                let unused = Login::new(Offer::default(), None, group);
+                return Ok((done, std::mem::replace(login, unused)));
+            }
+        }
+    }
+}
+
+/// Returns the offer, which depends on the target that the first request names.
+fn offer(block: &IscsiService, frame: &Frame, transport: Transport) -> Offer {
+    let text = frame.contiguous_data();
+    let pairs = parse_text(&text).unwrap_or_default();
+    let name = pairs.iter().find(|(key, _)| *key == "TargetName");
+    let name = name.and_then(|(_, value)| IscsiName::parse(value));
+    let rules = block.rules();
+    let target = name.and_then(|name| rules.catalog.targets.get(&name).cloned());
+    block.offer(target.as_ref().map(|target| &target.settings), transport)
+}
+
+fn step(block: &IscsiService, login: &mut Login, frame: &Frame) {
+    let rules = block.rules();
+    let access = rules.access();
+    let mut entropy = block.entropy();
+    let window_of = |tsih| block.session(tsih).map(|live| live.with(|session| session.window()));
+    let mut directory = block.directory();
+    let mut cx = LoginContext {
+        policy: &access,
+        directory: &mut directory,
+        entropy: &mut entropy,
+        window_of: &window_of,
+    };
+    login.handle_pdu(frame, &mut cx);
+}
+
+async fn send(wire: &mut impl LoginWire, login: &mut Login) -> Result<(), &'static str> {
+    while let Some(pdu) = login.poll_transmit() {
+        wire.queue(pdu)?;
+    }
+    wire.flush_all().await
+}
+
+/// Creates or joins the session, then sends the last response.
+async fn finish(
+    wire: &mut impl LoginWire,
+    block: &IscsiService,
+    (connection, memory): (&Arc<ConnectionHandle>, &MemoryReservation),
+    done: Box<LoggedIn>,
+    mut login: Login,
+) -> Result<Admitted, &'static str> {
+    let Some((live, handle)) = block.establish(&done, connection, memory).await else {
+        block.directory().remove_connection(super::service::tsih_of(&done), done.cid);
+        return Err("its session has ended");
+    };
+    block.stats.logins.fetch_add(1, Ordering::Relaxed);
+    let admitted = Admitted { login: done, live, handle };
+    // The first commands may arrive as soon as the response is sent.
+    wire.open();
+    let sent = tokio::time::timeout(LOGIN_TIMEOUT, send(wire, &mut login)).await;
+    if let Err(why) = sent.unwrap_or(Err("the peer does not read the last response")) {
+        abandon(block, &admitted);
+        return Err(why);
+    }
+    wire.configure(&admitted.login.params);
+    tracing::info!(
+        peer = %connection.peer,
+        transport = ?admitted.login.transport,
+        initiator = %admitted.login.key.initiator,
+        target = admitted.login.key.target.as_ref().map(tracing::field::display),
+        claim = ?admitted.login.claim,
+        "iSCSI login"
+    );
+    Ok(admitted)
+}

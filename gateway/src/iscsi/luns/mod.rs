@@ -1,0 +1,8 @@
+//! Logical units: their volumes, their numbers, and changes of their devices
+//! and files.
+
+pub(crate) mod catalog;
+pub(crate) mod numbers;
+pub(crate) mod reservations;
+pub(crate) mod unit;
+mod watch;

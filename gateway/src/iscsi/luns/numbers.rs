@@ -1,0 +1,166 @@
+//! Numbers and identities of zvols that are logical units. A zvol keeps its
+//! number while it exists, also when it is renamed or zgate restarts.
+
+use crate::exports::plan::Volume;
+use crate::iscsi::settings::IscsiSettings;
+use crate::state_dir::StateDir;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use zgate_config::{LunConfig, NaaId};
+use zgate_iscsi::names::IscsiName;
+
+/// Largest LUN (SAM-5 flat space addressing).
+const MAX_LUN: u16 = 0x3fff;
+/// First digits of derived NAA identifiers: type 6 and a company id with the
+/// "locally administered" bit, which no registered one has.
+const DERIVED_NAA: [u8; 4] = [0x60, 0x25, 0xa4, 0x70];
+
+/// Numbers assigned so far, by the zvols' guids.
+type Numbers = BTreeMap<u64, u16>;
+
+/// Adds the zvols to the settings as logical units.
+///
+/// # Errors
+/// If the numbers cannot be stored.
+pub(crate) fn with_volumes(
+    settings: &IscsiSettings,
+    volumes: &[Volume],
+    state_dir: &StateDir,
+) -> io::Result<IscsiSettings> {
+    let mut settings = settings.clone();
+    for (index, target) in settings.targets.iter_mut().enumerate() {
+        let fixed: BTreeSet<u16> = target.luns.iter().map(|lun| lun.number).collect();
+        let mine: Vec<_> = volumes.iter().filter(|volume| volume.target == index).collect();
+        let found = number(&target.name, &mine, &fixed, state_dir)?;
+        target.followed = found.iter().map(|lun| lun.number).collect();
+        target.luns.extend(found);
+    }
+    Ok(settings)
+}
+
+fn number(
+    target: &IscsiName,
+    volumes: &[&Volume],
+    fixed: &BTreeSet<u16>,
+    state_dir: &StateDir,
+) -> io::Result<Vec<LunConfig>> {
+    if volumes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let known = read(&state_dir.lun_numbers(target.as_str())?);
+    let numbers = assign(&known, volumes, fixed);
+    if numbers != known {
+        state_dir.put_lun_numbers(target.as_str(), &write(&numbers))?;
+    }
+    let unit = |volume: &&Volume| {
+        let number = *numbers.get(&volume.guid)?;
+        let (serial, naa) = identity(volume.guid);
+        Some(volume.template.unit(number, volume.device.clone(), serial, naa))
+    };
+    Ok(volumes.iter().filter_map(unit).collect())
+}
+
+/// Assigns the lowest free number to each zvol without one. Zvols that are
+/// absent keep theirs: a pool may return, and initiators remember disks by
+/// their numbers. Only if no number is free, those are assigned again.
+fn assign(known: &Numbers, volumes: &[&Volume], fixed: &BTreeSet<u16>) -> Numbers {
+    let mut numbers = known.clone();
+    // A number that the configuration gives to something else now is lost.
+    numbers.retain(|_, number| !fixed.contains(number));
+    for volume in volumes {
+        if numbers.contains_key(&volume.guid) {
+            continue;
+        }
+        if free(&numbers, fixed, volume).is_none() {
+            numbers.retain(|guid, _| volumes.iter().any(|volume| volume.guid == *guid));
+        }
+        match free(&numbers, fixed, volume) {
+            Some(number) => {
+                numbers.insert(volume.guid, number);
+            }
+            None => tracing::error!(zvol = %volume.name, "no number is free for this zvol"),
+        }
+    }
+    numbers
+}
+
+fn free(numbers: &Numbers, fixed: &BTreeSet<u16>, volume: &Volume) -> Option<u16> {
+    let taken: BTreeSet<u16> = numbers.values().chain(fixed).copied().collect();
+    (volume.template.first_number..=MAX_LUN).find(|number| !taken.contains(number))
+}
+
+/// Returns serial number and NAA identifier of a zvol, the same on every host.
+fn identity(guid: u64) -> (String, NaaId) {
+    let digest = Sha256::digest(format!("zgate zvol\0{guid}").as_bytes());
+    let mut naa = [0; 16];
+    naa.copy_from_slice(&digest[..16]);
+    naa[..3].copy_from_slice(&DERIVED_NAA[..3]);
+    naa[3] = DERIVED_NAA[3] | naa[3] & 0x0f;
+    (format!("{guid:016x}"), NaaId::Long(naa))
+}
+
+fn read(text: &str) -> Numbers {
+    let line = |line: &str| {
+        let (number, guid) = line.split_once(' ')?;
+        Some((guid.parse().ok()?, number.parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+fn write(numbers: &Numbers) -> String {
+    numbers.iter().map(|(guid, number)| format!("{number} {guid}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(guid: u64, first_number: u16) -> Volume {
+        let template = format!("dataset = \"llm/vm/*\"\nfirst_number = {first_number}\n");
+        Volume {
+            target: 0,
+            guid,
+            name: format!("llm/vm/d{guid}").parse().unwrap(),
+            device: "/dev/null".into(),
+            template: toml::from_str(&template).unwrap(),
+        }
+    }
+
+    #[test]
+    fn numbers_stay_and_skip_those_in_use() {
+        let fixed = BTreeSet::from([0, 3]);
+        let (a, b, c) = (volume(70, 2), volume(71, 2), volume(72, 2));
+        let first = assign(&Numbers::new(), &[&a, &b], &fixed);
+        assert_eq!(first, Numbers::from([(70, 2), (71, 4)]));
+        // The first zvol is absent; its number is not assigned to another.
+        let second = assign(&read(&write(&first)), &[&b, &c], &fixed);
+        assert_eq!(second, Numbers::from([(70, 2), (71, 4), (72, 5)]));
+        let full = assign(&Numbers::new(), &[&volume(1, MAX_LUN), &volume(2, MAX_LUN)], &fixed);
+        assert_eq!(full.len(), 1);
+        // The zvol with the last number was destroyed: the number is assigned
+        // again.
+        let again = assign(&full, &[&volume(2, MAX_LUN)], &fixed);
+        assert_eq!(again, Numbers::from([(2, MAX_LUN)]));
+    }
+
+    #[test]
+    fn identities_are_the_zvols() {
+        assert_eq!(identity(7), identity(7));
+        assert_ne!(identity(7).1, identity(8).1);
+        assert!(identity(7).1.to_string().starts_with("6025a47"));
+        assert_eq!(identity(0xabc).0, "0000000000000abc");
+    }
+
+    #[test]
+    fn numbers_are_kept_in_the_state_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let name = IscsiName::parse("iqn.2026-11.io.zgate:vm").unwrap();
+        let luns = number(&name, &[&volume(9, 4)], &BTreeSet::new(), &state).unwrap();
+        assert_eq!(luns[0].number, 4);
+        let again = number(&name, &[&volume(8, 0), &volume(9, 0)], &BTreeSet::new(), &state);
+        let again: Vec<u16> = again.unwrap().iter().map(|lun| lun.number).collect();
+        assert_eq!(again, [0, 4]);
+    }
+}

@@ -1,0 +1,305 @@
+//! One logical unit: a volume, its disk, its statistics.
+
+use super::reservations::DirReservations;
+use super::watch::watch;
+use crate::exports::stores::in_time;
+use crate::iscsi::limits::{BACKGROUND_BYTES_PER_SECOND, BACKGROUND_SECONDS};
+use crate::iscsi::settings::{IscsiSettings, identity};
+use crate::iscsi::stats::UnitStats;
+use crate::state_dir::{StateDir, random_bytes};
+use crate::state_writer::StateWriter;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use zgate_block::{BackingKind, BlockOptions, BlockVolume, DirectIo, ResizeError, Shrink};
+use zgate_config::{DirectChoice, LunConfig, NaaId};
+use zgate_io::IoEngine;
+use zgate_iscsi::names::IscsiName;
+use zgate_scsi::{AccessState, Disk, DiskConfig, Naa, Pacer, PortGroup, TargetPort};
+use zgate_store::{BlockStore, BufferPool};
+
+/// Reason for which a disk is never made smaller.
+const NO_SHRINKING: &str = "a smaller disk would lose data";
+
+/// Parts of the gateway that a unit needs.
+#[derive(Clone)]
+pub(crate) struct UnitHome {
+    pub engine: IoEngine,
+    pub pool: BufferPool,
+    pub state_dir: Arc<StateDir>,
+    /// Writer of persistent reservations.
+    writer: Arc<StateWriter>,
+    /// Portal group tags. Each forms a target port together with the target's
+    /// name (RFC 7143 §4.2.6); the tag is its RELATIVE TARGET PORT IDENTIFIER
+    /// and TARGET PORT GROUP, by which saved reservations name the port.
+    pub groups: Vec<u16>,
+    pub thin_warning_percent: u8,
+    pub token_secret: [u8; 16],
+}
+
+/// A logical unit that is served.
+pub(crate) struct Unit {
+    pub target: IscsiName,
+    pub config: LunConfig,
+    pub serial: String,
+    pub naa: NaaId,
+    pub volume: Arc<BlockVolume>,
+    pub disk: Arc<Disk>,
+    pub stats: UnitStats,
+    pub thin_warning_percent: u8,
+    closed: watch::Sender<bool>,
+}
+
+impl UnitHome {
+    /// Creates the parts that need no session.
+    pub(crate) fn new(
+        engine: IoEngine,
+        pool: BufferPool,
+        state_dir: Arc<StateDir>,
+        settings: &IscsiSettings,
+    ) -> io::Result<Self> {
+        // Without portals there are no initiators; a disk needs a port anyway.
+        let groups = Some(settings.groups()).filter(|groups| !groups.is_empty());
+        Ok(Self {
+            engine,
+            pool,
+            state_dir,
+            writer: Arc::new(StateWriter::start()?),
+            groups: groups.unwrap_or_else(|| vec![1]),
+            thin_warning_percent: settings.thin_warning_percent,
+            token_secret: random_bytes()?,
+        })
+    }
+
+    /// Opens a unit, over its earlier volume if that still fits. Blocks: call
+    /// it outside the cores.
+    ///
+    /// # Errors
+    /// Target, LUN and the fault.
+    pub(crate) fn open(
+        &self,
+        target: &IscsiName,
+        lun: &LunConfig,
+        before: Option<&Unit>,
+    ) -> io::Result<Arc<Unit>> {
+        let named = |error: String| {
+            let reason = format!("target {target} lun {}: {error}", lun.number);
+            io::Error::new(io::ErrorKind::InvalidInput, reason)
+        };
+        let (serial, naa) = identity(target, lun);
+        // A renamed zvol is the same volume; its device is in use.
+        let same = |unit: &&Unit| {
+            unit.config.path == lun.path || (lun.naa.is_some() && unit.config.naa == lun.naa)
+        };
+        let volume = match before.filter(same) {
+            Some(unit) if unit.has_volume_of(lun) => Arc::clone(&unit.volume),
+            Some(_) => {
+                let reason = "read_only and direct change when it is removed and added again";
+                return Err(named(reason.to_owned()));
+            }
+            None => {
+                self.check_file(lun, naa).map_err(named)?;
+                Arc::new(self.open_volume(lun).map_err(named)?)
+            }
+        };
+        if volume.kind() == BackingKind::File {
+            self.state_dir.note_file(&naa.to_string(), &lun.path)?;
+        }
+        let config = self.disk_config(target, lun, &serial, naa);
+        let reservations = Arc::new(DirReservations::new(
+            Arc::clone(&self.state_dir),
+            Arc::clone(&self.writer),
+            naa.to_string(),
+        ));
+        let store: Arc<dyn BlockStore> = Arc::<BlockVolume>::clone(&volume);
+        #[cfg(test)]
+        let store = crate::iscsi::tests::gate::around(&lun.path, store);
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let disk = runtime
+            .block_on(Disk::open(config, store, reservations))
+            .map_err(|error| named(error.to_string()))?;
+        // Commands of the earlier unit continue over the same volume.
+        let disk = match before.filter(same) {
+            Some(unit) => disk.in_place_of(&unit.disk),
+            None => disk,
+        };
+        Ok(Arc::new(Unit {
+            target: target.clone(),
+            config: lun.clone(),
+            serial,
+            naa,
+            volume,
+            disk: Arc::new(disk),
+            stats: UnitStats::default(),
+            thin_warning_percent: self.thin_warning_percent,
+            closed: watch::Sender::new(false),
+        }))
+    }
+
+    /// Refuses to create a new, empty file in place of one that was served
+    /// before: its file system may not be mounted, and initiators would find
+    /// their data gone.
+    fn check_file(&self, lun: &LunConfig, naa: NaaId) -> Result<(), String> {
+        let creates = lun.size.is_some() && !lun.read_only;
+        let empty = std::fs::metadata(&lun.path).map_or(true, |found| found.len() == 0);
+        if !creates || !empty || !self.state_dir.knows_file(&naa.to_string(), &lun.path) {
+            return Ok(());
+        }
+        let note = self.state_dir.file_note(&naa.to_string());
+        Err(format!(
+            "{} was served before and is gone or empty: is its file system mounted? To start with \
+             an empty disk, remove {}",
+            lun.path.display(),
+            note.display()
+        ))
+    }
+
+    fn open_volume(&self, lun: &LunConfig) -> Result<BlockVolume, String> {
+        let options = BlockOptions {
+            read_only: lun.read_only,
+            direct: match lun.direct {
+                DirectChoice::Auto => DirectIo::Auto,
+                DirectChoice::Always => DirectIo::Always,
+                DirectChoice::Never => DirectIo::Never,
+            },
+            create_bytes: lun.size.map(|size| size.0),
+            ..BlockOptions::new(self.pool.clone())
+        };
+        let (path, engine) = (lun.path.clone(), self.engine.clone());
+        in_time(move || BlockVolume::open(&path, options, engine))
+            .map_err(|error| format!("{}: {error}", lun.path.display()))?
+            .map_err(|error| error.to_string())
+    }
+
+    fn disk_config(
+        &self,
+        target: &IscsiName,
+        lun: &LunConfig,
+        serial: &str,
+        naa: NaaId,
+    ) -> DiskConfig {
+        DiskConfig {
+            vendor: "ZGATE".to_owned(),
+            product: "ZGATE DISK".to_owned(),
+            revision: "0001".to_owned(),
+            serial: serial.to_owned(),
+            naa: match naa {
+                NaaId::Short(bytes) => Naa::Short(bytes),
+                NaaId::Long(bytes) => Naa::Long(bytes),
+            },
+            logical_block_bytes: lun.block_bytes,
+            physical_block_bytes: lun.physical_block_bytes,
+            read_only: lun.read_only,
+            removable: lun.removable,
+            write_cache: lun.write_cache,
+            thin: lun.thin,
+            sanitize: true,
+            explicit_alua: true,
+            token_secret: self.token_secret,
+            port_groups: self.groups.iter().map(|&group| port_group(target, group)).collect(),
+        }
+    }
+}
+
+/// Returns the port groups. All lead to the same storage, so none is preferred.
+fn port_group(target: &IscsiName, group: u16) -> PortGroup {
+    PortGroup {
+        id: group,
+        preferred: true,
+        state: AccessState::ActiveOptimized,
+        ports: vec![TargetPort {
+            relative_id: group,
+            target_name: target.as_str().to_owned(),
+            portal_group_tag: group,
+        }],
+    }
+}
+
+impl Unit {
+    /// Returns whether its volume was opened with these options.
+    fn has_volume_of(&self, lun: &LunConfig) -> bool {
+        let as_opened = |config: &LunConfig| (config.read_only, config.direct);
+        as_opened(&self.config) == as_opened(lun)
+    }
+
+    /// Runs the disk's background work and watches its device or file until the
+    /// unit is closed.
+    pub(crate) async fn run_background(self: Arc<Self>) {
+        let mut closed = self.closed.subscribe();
+        let pace = Paced(&self);
+        tokio::select! {
+            () = self.disk.run_background(&pace) => {}
+            () = watch(&self) => {}
+            _ = closed.wait_for(|closed| *closed) => {}
+        }
+    }
+
+    /// Stops serving the unit: its background work ends, and the volume is
+    /// closed with the last command that uses it.
+    pub(crate) fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
+    /// Refuses a size that [`Unit::resize`] would refuse.
+    ///
+    /// # Errors
+    /// The reason for which the unit keeps its size.
+    pub(crate) fn check_growth(&self, size_bytes: u64) -> io::Result<()> {
+        let capacity_bytes = self.volume.geometry().capacity_bytes;
+        if size_bytes >= capacity_bytes || self.volume.kind() != BackingKind::File {
+            return Ok(());
+        }
+        let smaller = ResizeError::Smaller { capacity_bytes };
+        Err(self.named(format!("size = {size_bytes}: {smaller}; {NO_SHRINKING}")))
+    }
+
+    fn named(&self, error: String) -> io::Error {
+        let reason = format!("target {} lun {}: {error}", self.target, self.config.number);
+        io::Error::other(reason)
+    }
+
+    /// Changes the size of a file in bytes, or adopts a device's size; every
+    /// initiator is informed. Returns the size in bytes.
+    ///
+    /// # Errors
+    /// The reason for which the unit keeps its size.
+    pub(crate) async fn resize(&self, size_bytes: Option<u64>) -> io::Result<u64> {
+        let before = self.volume.geometry().capacity_bytes;
+        let failed = |error: String| self.named(error);
+        let now = match size_bytes {
+            Some(bytes) => {
+                let block = u64::from(self.config.block_bytes);
+                if !bytes.is_multiple_of(block) {
+                    return Err(failed(format!("the size is not a multiple of {block} bytes")));
+                }
+                match self.volume.resize(bytes, Shrink::Refuse).await {
+                    Ok(now) => now,
+                    Err(error @ ResizeError::Smaller { .. }) => {
+                        return Err(failed(format!("{error}; {NO_SHRINKING}")));
+                    }
+                    Err(error) => return Err(failed(error.to_string())),
+                }
+            }
+            None => self.volume.refresh().await.map_err(|error| failed(error.to_string()))?,
+        };
+        if now != before {
+            self.disk.capacity_changed();
+        }
+        Ok(now)
+    }
+}
+
+/// Limits background work in favour of the initiators.
+struct Paced<'a>(&'a Unit);
+
+impl Pacer for Paced<'_> {
+    fn pace<'a>(&'a self, bytes: u64) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
+        let capacity = self.0.volume.geometry().capacity_bytes;
+        let rate = (capacity / BACKGROUND_SECONDS).clamp(1, BACKGROUND_BYTES_PER_SECOND);
+        let nanos = bytes.saturating_mul(1_000_000_000) / rate;
+        Box::pin(tokio::time::sleep(Duration::from_nanos(nanos)))
+    }
+}

@@ -1,0 +1,35 @@
+//! Disks for initiators: iSCSI targets over TCP and over RDMA (iSER).
+//!
+//! * `settings` derives settings from a configuration; `luns/unit` opens one
+//!   logical unit; `luns/catalog` holds all targets, replaced as a whole by a
+//!   reload.
+//! * `access` decides which initiators may log in and what they can access.
+//! * `service` is shared by all cores; `session` is one live session, accessed
+//!   by its connections on any core.
+//! * `tcp` is one TCP connection, `iser` one over RDMA: `login`, then PDUs are
+//!   received (`receive`) and sent. `connection` is shared by both: it runs
+//!   commands (`execute`) and task management (`task_management`).
+//! * `stats` counts; `status` shows state; `change` changes a running gateway;
+//!   `luns/watch` detects changes of devices and files.
+
+pub(crate) mod access;
+pub(crate) mod change;
+pub(crate) mod connection;
+pub(crate) mod execute;
+pub(crate) mod flush;
+pub(crate) mod iser;
+pub(crate) mod limits;
+pub(crate) mod login;
+pub(crate) mod logins;
+pub(crate) mod luns;
+pub(crate) mod receive;
+pub(crate) mod service;
+pub(crate) mod session;
+pub(crate) mod settings;
+pub(crate) mod stats;
+pub(crate) mod status;
+pub(crate) mod task_management;
+pub(crate) mod tcp;
+#[cfg(test)]
+pub(crate) mod tests;
+mod zvols;

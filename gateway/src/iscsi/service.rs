@@ -1,0 +1,481 @@
+//! State of the iSCSI service shared by all cores: targets, sessions, stats.
+
+use super::access::Access;
+use super::limits::{
+    MAX_GATHERED_BYTES, MAX_RETAINED_BYTES, MAX_RETAINED_TOTAL_BYTES, MIN_RETAINED_BYTES,
+    PING_AFTER, PING_TIMEOUT,
+};
+use super::logins::Logins;
+use super::luns::catalog::{Catalog, LunMap};
+use super::luns::unit::{Unit, UnitHome};
+use super::session::{ConnectionHandle, LiveSession};
+use super::settings::{IscsiSettings, Portal, TargetSettings, Timeouts};
+use super::stats::Stats;
+use crate::net::memory_quota::MemoryReservation;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
+use tokio::sync::mpsc;
+use zgate_iscsi::access::TargetListing;
+use zgate_iscsi::auth::ChapAccount;
+use zgate_iscsi::directory::{Claim, Directory};
+use zgate_iscsi::entropy::Entropy;
+use zgate_iscsi::iser::limits::MAX_DATA_BYTES;
+use zgate_iscsi::login::{LoggedIn, Offer, Transport};
+use zgate_iscsi::names::{IscsiName, PortalGroup, Tsih};
+use zgate_iscsi::session::{CloseReason, ConnHandle, SendTargets, Session, SessionConfig};
+use zgate_iscsi::time::Timestamp;
+use zgate_scsi::{Nexus, NexusId, TransportId};
+
+/// Rules replaced by a reload.
+#[derive(Clone, Default)]
+pub(crate) struct Rules {
+    pub catalog: Catalog,
+    pub discovery: Option<ChapAccount>,
+}
+
+/// The service.
+pub(crate) struct IscsiService {
+    pub stats: Stats,
+    /// Connections that are logging in.
+    pub logins: Arc<Logins>,
+    pub home: UnitHome,
+    pub timeouts: Timeouts,
+    /// Serializes changes.
+    pub changing: Mutex<()>,
+    rules: RwLock<Arc<Rules>>,
+    directory: Mutex<Directory>,
+    sessions: Mutex<HashMap<Tsih, Arc<LiveSession>>>,
+    portals: OnceLock<Vec<Portal>>,
+    background: OnceLock<mpsc::UnboundedSender<Arc<Unit>>>,
+    next_nexus: AtomicU64,
+    started: Instant,
+    random: File,
+}
+
+impl IscsiService {
+    /// Opens every logical unit.
+    ///
+    /// # Errors
+    /// Target and LUN.
+    pub(crate) fn new(settings: &IscsiSettings, home: UnitHome) -> io::Result<Self> {
+        let catalog = Catalog::default().next(settings, &home)?;
+        Ok(Self {
+            stats: Stats::default(),
+            logins: Arc::default(),
+            home,
+            timeouts: settings.timeouts,
+            changing: Mutex::new(()),
+            rules: RwLock::new(Arc::new(Rules { catalog, discovery: settings.discovery.clone() })),
+            directory: Mutex::new(Directory::new(settings.max_sessions)),
+            sessions: Mutex::default(),
+            portals: OnceLock::new(),
+            background: OnceLock::new(),
+            next_nexus: AtomicU64::new(1),
+            started: Instant::now(),
+            random: File::open("/dev/urandom")?,
+        })
+    }
+
+    /// Sets the portals once they listen.
+    pub(crate) fn set_portals(&self, portals: Vec<Portal>) {
+        let _ = self.portals.set(portals);
+    }
+
+    pub(crate) fn portals(&self) -> &[Portal] {
+        self.portals.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the portal group of a connection to `local`.
+    pub(crate) fn group_at(&self, local: Option<SocketAddr>) -> PortalGroup {
+        group_at(self.portals(), local)
+    }
+
+    /// Sets the receiver of units for background work; it gets all present and
+    /// later units.
+    pub(crate) fn set_background(&self, background: mpsc::UnboundedSender<Arc<Unit>>) {
+        for unit in self.rules().catalog.units() {
+            let _ = background.send(Arc::clone(unit));
+        }
+        let _ = self.background.set(background);
+    }
+
+    /// Returns the current time for the engine.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp(self.started.elapsed().as_nanos() as u64)
+    }
+
+    /// Returns the present targets and rules.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts new rules into effect: new units get background work, removed ones
+    /// are closed, sessions can only access what the rules allow.
+    pub(crate) fn replace_rules(&self, rules: Rules) {
+        let new = Arc::new(rules);
+        let old = {
+            let mut current = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, Arc::clone(&new))
+        };
+        let is_in = |catalog: &Catalog, unit: &Arc<Unit>| {
+            catalog.units().any(|known| Arc::ptr_eq(known, unit))
+        };
+        for unit in new.catalog.units().filter(|unit| !is_in(&old.catalog, unit)) {
+            if let Some(background) = self.background.get() {
+                let _ = background.send(Arc::clone(unit));
+            }
+        }
+        for unit in old.catalog.units().filter(|unit| !is_in(&new.catalog, unit)) {
+            unit.close();
+            // No configured unit has this identity any more.
+            if !new.catalog.units().any(|known| known.naa == unit.naa)
+                && let Err(error) = self.home.state_dir.forget_file(&unit.naa.to_string())
+            {
+                tracing::warn!(%error, "cannot remove the record of a removed LUN");
+            }
+        }
+        for live in self.sessions() {
+            self.refresh_lun_map(&live, &new);
+        }
+    }
+
+    fn refresh_lun_map(&self, live: &Arc<LiveSession>, rules: &Rules) {
+        let Some(name) = &live.key.target else { return };
+        let target = rules.catalog.targets.get(name);
+        let admitted =
+            target.filter(|target| target.rule(&live.key.initiator, Some(live.address)).is_some());
+        let Some(target) = admitted else {
+            tracing::info!(target = %name, initiator = %live.key.initiator, "session ended: its \
+                initiator may no longer use the target");
+            live.with(|session| session.terminate(CloseReason::Dropped));
+            self.end_session(live);
+            return;
+        };
+        let (old, new) = (live.lun_map(), target.lun_map(&live.key.initiator, Some(live.address)));
+        let same = old.units.len() == new.units.len()
+            && old.units.iter().zip(&new.units).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(a.1, b.1));
+        if same {
+            return;
+        }
+        let kept: Vec<_> = new.units.values().cloned().collect();
+        for unit in old.units.values().filter(|unit| !kept.iter().any(|k| Arc::ptr_eq(k, unit))) {
+            unit.disk.nexus_lost(live.nexus.id);
+        }
+        live.set_lun_map(new);
+        for unit in &kept {
+            unit.disk.reported_luns_changed();
+        }
+    }
+
+    /// Returns all sessions.
+    pub(crate) fn sessions(&self) -> Vec<Arc<LiveSession>> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = sessions.values().cloned().collect();
+        all.sort_by_key(|live| live.nexus.id);
+        all
+    }
+
+    /// Returns a session by its handle.
+    pub(crate) fn session(&self, tsih: Tsih) -> Option<Arc<LiveSession>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&tsih).cloned()
+    }
+
+    pub(crate) fn directory(&self) -> MutexGuard<'_, Directory> {
+        self.directory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the offer for a target.
+    pub(crate) fn offer(&self, target: Option<&TargetSettings>, transport: Transport) -> Offer {
+        let mut offer = Offer {
+            max_recv_bytes: 1 << 20,
+            max_burst_bytes: (1 << 24) - 512,
+            first_burst_bytes: 256 << 10,
+            ..Offer::default()
+        };
+        if let Some(target) = target {
+            offer.max_connections = target.max_connections;
+            offer.error_recovery_level = target.error_recovery_level;
+        }
+        if transport == Transport::Iser {
+            restrict_to_iser(&mut offer);
+        }
+        offer
+    }
+
+    /// Creates or finds the session of a completed login. A session that it
+    /// reinstates ends first, with all its commands.
+    pub(crate) async fn establish(
+        &self,
+        login: &LoggedIn,
+        connection: &Arc<ConnectionHandle>,
+        memory: &MemoryReservation,
+    ) -> Option<(Arc<LiveSession>, ConnHandle)> {
+        let tsih = match login.claim {
+            Claim::Joins(tsih) => {
+                let live = self.session(tsih)?;
+                let handle = live.attach(login, connection, self.now()).ok()?;
+                return Some((live, handle));
+            }
+            Claim::New(tsih) => tsih,
+            Claim::Reinstates { old, new } => {
+                if let Some(old) = self.session(old).filter(|old| old.key == login.key) {
+                    old.with(|session| session.terminate(CloseReason::Reinstated));
+                    self.end_session(&old);
+                }
+                new
+            }
+        };
+        let address = connection.peer.ip().to_canonical();
+        let nexus = Arc::new(Nexus {
+            id: NexusId(self.next_nexus.fetch_add(1, Ordering::Relaxed)),
+            initiator: TransportId::iscsi_port(login.key.initiator.as_str(), login.key.isid.0),
+            relative_port: login.key.portal_group.0,
+        });
+        let lun_map = self.lun_map_of(login, address);
+        let former = self.settle_former(&nexus, &lun_map).await;
+        let sessions = self.directory().len().max(1) as u64;
+        let retained = MAX_RETAINED_TOTAL_BYTES / sessions;
+        let config = SessionConfig {
+            max_solicited_bytes: MAX_GATHERED_BYTES,
+            max_retained_bytes: retained.clamp(MIN_RETAINED_BYTES, MAX_RETAINED_BYTES),
+            ping_after: PING_AFTER,
+            ping_timeout: PING_TIMEOUT,
+            function_timeout: self.timeouts.function,
+            ..SessionConfig::default()
+        };
+        let session = Session::new(login, tsih, config, self.now());
+        let authenticated = login.authenticated.clone();
+        let memory = memory.beside();
+        let live =
+            LiveSession::new(session, memory, address, nexus, authenticated, lun_map, former);
+        let live = Arc::new(live);
+        let handle = live.attach(login, connection, self.now()).ok()?;
+        let directory = self.directory();
+        // Another login may have replaced it meanwhile.
+        if !directory.holds(&login.key, tsih) {
+            return None;
+        }
+        self.sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(tsih, Arc::clone(&live));
+        drop(directory);
+        Some((live, handle))
+    }
+
+    /// Waits for commands of earlier sessions of this host on its units,
+    /// whatever their ISIDs: after a login the host writes again, and must not
+    /// be overwritten by its own old writes. Returns the I_T nexuses that took
+    /// too long; the new session gets BUSY from the units they still use.
+    async fn settle_former(&self, nexus: &Nexus, lun_map: &LunMap) -> Vec<NexusId> {
+        let living: Vec<_> = self.sessions().iter().map(|live| live.nexus.id).collect();
+        let is_former = |one: &Nexus| {
+            one.id != nexus.id
+                && one.initiator.name() == nexus.initiator.name()
+                && !living.contains(&one.id)
+        };
+        let left = || -> Vec<NexusId> {
+            lun_map.units.values().flat_map(|unit| unit.disk.running().nexuses(is_former)).collect()
+        };
+        let former = left();
+        if former.is_empty() {
+            return former;
+        }
+        let is_one = |one: &Nexus| former.contains(&one.id);
+        let all = async {
+            for unit in lun_map.units.values() {
+                unit.disk.settled(is_one).await;
+            }
+        };
+        if tokio::time::timeout(self.timeouts.login, all).await.is_ok() {
+            return Vec::new();
+        }
+        tracing::warn!(
+            initiator = nexus.initiator.name(),
+            "commands of an earlier session of this host still run on the storage; until they \
+             have ended, its new session gets BUSY from those logical units"
+        );
+        former
+    }
+
+    fn lun_map_of(&self, login: &LoggedIn, address: IpAddr) -> LunMap {
+        let rules = self.rules();
+        let target = login.key.target.as_ref().and_then(|name| rules.catalog.targets.get(name));
+        target.map(|target| target.lun_map(&login.key.initiator, Some(address))).unwrap_or_default()
+    }
+
+    /// Cleans up after a session that has ended.
+    pub(crate) fn end_session(&self, live: &Arc<LiveSession>) {
+        if !live.mark_ended() {
+            return;
+        }
+        let was_known = {
+            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = sessions.get(&live.tsih).is_some_and(|known| Arc::ptr_eq(known, live));
+            if known {
+                sessions.remove(&live.tsih);
+            }
+            known
+        };
+        // The handle of a reinstated session may belong to another one by now.
+        let mut directory = self.directory();
+        if was_known && directory.check_join(&live.key, live.tsih).is_ok() {
+            directory.remove(live.tsih);
+        }
+        drop(directory);
+        if live.key.target.is_none() && was_known {
+            self.directory().remove(live.tsih);
+        }
+        for unit in live.lun_map().units.values() {
+            unit.disk.nexus_lost(live.nexus.id);
+        }
+    }
+
+    /// Ends a connection's task.
+    pub(crate) fn connection_ended(&self, live: &Arc<LiveSession>, login: &LoggedIn) {
+        let alive = live.with(|session| session.connections().any(|conn| conn.cid == login.cid));
+        if !alive {
+            self.directory().remove_connection(live.tsih, login.cid);
+        }
+    }
+
+    /// Advances time in every session: pings, dead peers, expired recovery.
+    pub(crate) fn tick(&self) {
+        let now = self.now();
+        for live in self.sessions() {
+            let due = live.with(|session| session.poll_timeout().is_some_and(|at| at <= now));
+            if due {
+                live.with(|session| session.handle_timeout(now));
+            }
+            live.look_after_former();
+            // Without connections no other task detects the end.
+            if live.with(|session| session.is_ended()) && live.connections().is_empty() {
+                self.end_session(&live);
+            }
+        }
+    }
+
+    /// Returns the SendTargets response for an initiator that asks at `local`.
+    pub(crate) fn listing(
+        &self,
+        scope: &SendTargets,
+        initiator: &IscsiName,
+        address: IpAddr,
+        local: Option<SocketAddr>,
+    ) -> Vec<TargetListing> {
+        let mut portals: Vec<_> = self
+            .portals()
+            .iter()
+            .map(|portal| {
+                let own = portal.address;
+                let ip = match local {
+                    Some(local) if own.ip().is_unspecified() => local.ip().to_canonical(),
+                    _ => own.ip(),
+                };
+                (SocketAddr::new(ip, own.port()).to_string(), PortalGroup(portal.group))
+            })
+            .collect();
+        // One address may be used over TCP and over RDMA.
+        let mut seen = std::collections::HashSet::new();
+        portals.retain(|portal| seen.insert(portal.clone()));
+        let rules = self.rules();
+        let wanted = |name: &IscsiName| match scope {
+            SendTargets::All => true,
+            SendTargets::Named(one) => one == name,
+        };
+        let targets = rules.catalog.targets.iter();
+        targets
+            .filter(|(name, target)| {
+                wanted(name) && target.rule(initiator, Some(address)).is_some()
+            })
+            .map(|(name, _)| TargetListing { name: name.clone(), portals: portals.clone() })
+            .collect()
+    }
+
+    /// Returns a source of unpredictable bytes.
+    pub(crate) fn entropy(&self) -> SystemEntropy<'_> {
+        SystemEntropy(&self.random)
+    }
+}
+
+impl Rules {
+    /// Returns the login rules.
+    pub(crate) fn access(&self) -> Access<'_> {
+        Access { catalog: &self.catalog, discovery: self.discovery.as_ref() }
+    }
+}
+
+/// Random number generator of the system.
+pub(crate) struct SystemEntropy<'a>(&'a File);
+
+impl Entropy for SystemEntropy<'_> {
+    fn fill(&mut self, out: &mut [u8]) {
+        // CHAP with predictable challenges would prove nothing: rather stop the
+        // service.
+        self.0.read_exact(out).expect("the system's random numbers can be read");
+    }
+}
+
+/// Restricts an offer for iSER: no digests (RFC 7145 §6.1), one connection per
+/// session and no recovery within it, short data segments, because long data
+/// uses RDMA.
+fn restrict_to_iser(offer: &mut Offer) {
+    offer.transport = Transport::Iser;
+    offer.header_digests = vec!["None"];
+    offer.data_digests = vec!["None"];
+    offer.max_connections = 1;
+    offer.error_recovery_level = 0;
+    offer.max_recv_bytes = MAX_DATA_BYTES;
+    offer.first_burst_bytes = MAX_DATA_BYTES;
+}
+
+/// Returns the portal that listens at `local`, by its address or else by its
+/// port; the first one if the socket has no local address.
+fn group_at(portals: &[Portal], local: Option<SocketAddr>) -> PortalGroup {
+    let exact = |portal: &&Portal| {
+        local.is_some_and(|local| {
+            let own = portal.address;
+            (own.ip().to_canonical(), own.port()) == (local.ip().to_canonical(), local.port())
+        })
+    };
+    let any = |portal: &&Portal| {
+        portal.address.ip().is_unspecified()
+            && local.is_some_and(|local| local.port() == portal.address.port())
+    };
+    let found = portals.iter().find(exact).or_else(|| portals.iter().find(any));
+    PortalGroup(found.or(portals.first()).map_or(1, |portal| portal.group))
+}
+
+/// Returns the session of a login.
+pub(crate) fn tsih_of(login: &LoggedIn) -> Tsih {
+    match login.claim {
+        Claim::New(tsih) | Claim::Joins(tsih) | Claim::Reinstates { new: tsih, .. } => tsih,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_belong_to_the_group_they_came_to() {
+        let portal = |address: &str, group| Portal {
+            address: address.parse().unwrap(),
+            group,
+            transport: Transport::Tcp,
+        };
+        let portals =
+            [portal("10.0.0.1:3260", 1), portal("10.1.0.1:3260", 2), portal("[::]:3261", 3)];
+        let group = |local: &str| group_at(&portals, Some(local.parse().unwrap())).0;
+        assert_eq!(group("10.0.0.1:3260"), 1);
+        assert_eq!(group("[::ffff:10.1.0.1]:3260"), 2);
+        assert_eq!(group("[::ffff:10.1.0.1]:3261"), 3);
+        assert_eq!(group("10.9.0.1:1"), 1);
+        assert_eq!(group_at(&portals, None).0, 1);
+    }
+}

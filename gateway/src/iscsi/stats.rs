@@ -1,0 +1,246 @@
+//! Statistics of the iSCSI data path: relaxed atomics, read on demand.
+
+use crate::observe::data_path::DataPath;
+use crate::observe::latency::LATENCY_BOUNDS_SECONDS;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use zgate_iscsi::login::LoginStatus;
+use zgate_scsi::{Asc, ScsiStatus, Sense, SenseKey};
+
+const BUCKETS: usize = LATENCY_BOUNDS_SECONDS.len() + 1;
+
+macro_rules! families {
+    ($($id:ident $label:literal: $($opcode:literal)|+;)*) => {
+        /// Family of SCSI commands in metrics.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Family { $(#[allow(missing_docs)] $id),*, Other }
+
+        impl Family {
+            /// All families.
+            pub(crate) const ALL: &[Self] = &[$(Self::$id),*, Self::Other];
+
+            /// Returns the family of an operation code.
+            pub(crate) fn of(opcode: u8) -> Self {
+                match opcode {
+                    $($($opcode)|+ => Self::$id,)*
+                    _ => Self::Other,
+                }
+            }
+
+            /// Returns its label.
+            pub(crate) fn label(self) -> &'static str {
+                match self {
+                    $(Self::$id => $label,)*
+                    Self::Other => "other",
+                }
+            }
+        }
+    };
+}
+
+families! {
+    Read "read": 0x08 | 0x28 | 0xa8 | 0x88;
+    Write "write": 0x0a | 0x2a | 0xaa | 0x8a | 0x9c | 0x2e | 0xae | 0x8e | 0x8b;
+    Verify "verify": 0x2f | 0xaf | 0x8f;
+    WriteSame "write_same": 0x41 | 0x93;
+    Unmap "unmap": 0x42;
+    CompareAndWrite "compare_and_write": 0x89;
+    SyncCache "sync_cache": 0x35 | 0x91;
+    Copy "copy": 0x83 | 0x84;
+    Reserve "reserve": 0x5e | 0x5f | 0x16 | 0x17 | 0x56 | 0x57;
+    Inquiry "inquiry": 0x12 | 0xa0 | 0xa3;
+    Capacity "capacity": 0x25 | 0x9e;
+    Mode "mode": 0x1a | 0x5a | 0x15 | 0x55 | 0x4d;
+    Ready "ready": 0x00 | 0x03 | 0x1b | 0x1e;
+    Sanitize "sanitize": 0x48;
+}
+
+/// Statuses with their own label.
+pub(crate) const STATUSES: &[(ScsiStatus, &str)] = &[
+    (ScsiStatus::CheckCondition, "check_condition"),
+    (ScsiStatus::ReservationConflict, "reservation_conflict"),
+    (ScsiStatus::Busy, "busy"),
+    (ScsiStatus::TaskSetFull, "task_set_full"),
+    (ScsiStatus::TaskAborted, "task_aborted"),
+];
+
+/// Failures of the storage of a logical unit.
+pub(crate) const FAILURES: &[(SenseKey, &str)] = &[
+    (SenseKey::MediumError, "medium"),
+    (SenseKey::HardwareError, "hardware"),
+    (SenseKey::DataProtect, "space"),
+];
+
+/// Statistics of one family.
+#[derive(Debug, Default)]
+pub(crate) struct FamilyStats {
+    buckets: [AtomicU64; BUCKETS],
+    nanos: AtomicU64,
+    errors: [AtomicU64; STATUSES.len()],
+}
+
+impl FamilyStats {
+    /// Returns buckets (not cumulative), seconds, and errors by index in
+    /// [`STATUSES`].
+    pub(crate) fn load(&self) -> ([u64; BUCKETS], f64, [u64; STATUSES.len()]) {
+        let load = |live: &AtomicU64| live.load(Ordering::Relaxed);
+        (
+            std::array::from_fn(|at| load(&self.buckets[at])),
+            load(&self.nanos) as f64 / 1e9,
+            std::array::from_fn(|at| load(&self.errors[at])),
+        )
+    }
+}
+
+/// Statistics of one logical unit.
+#[derive(Debug, Default)]
+pub(crate) struct UnitStats {
+    pub read_bytes: AtomicU64,
+    pub written_bytes: AtomicU64,
+    pub reads: AtomicU64,
+    pub writes: AtomicU64,
+    pub others: AtomicU64,
+    /// Commands that failed in the storage, by index in [`FAILURES`].
+    pub failures: [AtomicU64; FAILURES.len()],
+}
+
+impl UnitStats {
+    /// Counts a failure that the initiator did not cause.
+    pub(crate) fn fail(&self, sense: &Sense) {
+        // A write to a protected disk is the initiator's error.
+        if sense.key == SenseKey::DataProtect && sense.asc != Asc::SPACE_ALLOCATION_FAILED {
+            return;
+        }
+        if let Some(at) = FAILURES.iter().position(|(key, _)| *key == sense.key) {
+            self.failures[at].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a finished command and its bytes.
+    pub(crate) fn count(&self, family: Family, read_bytes: u64, written_bytes: u64) {
+        match family {
+            Family::Read => {
+                self.reads.fetch_add(1, Ordering::Relaxed);
+                self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
+            }
+            Family::Write | Family::CompareAndWrite | Family::WriteSame => {
+                self.writes.fetch_add(1, Ordering::Relaxed);
+                self.written_bytes.fetch_add(written_bytes, Ordering::Relaxed);
+            }
+            _ => {
+                self.others.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Statistics of the service.
+#[derive(Debug)]
+pub(crate) struct Stats {
+    families: Vec<FamilyStats>,
+    refused: Mutex<BTreeMap<&'static str, u64>>,
+    pub logins: AtomicU64,
+    pub received_bytes: AtomicU64,
+    pub sent_bytes: AtomicU64,
+    /// Bytes that running commands read or write.
+    pub running_bytes: AtomicU64,
+    /// Bytes carried and copied.
+    pub data: Arc<DataPath>,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self {
+            families: Family::ALL.iter().map(|_| FamilyStats::default()).collect(),
+            refused: Mutex::default(),
+            logins: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            running_bytes: AtomicU64::new(0),
+            data: Arc::default(),
+        }
+    }
+}
+
+impl Stats {
+    /// Counts a finished command.
+    pub(crate) fn command(&self, family: Family, status: ScsiStatus, nanos: u64) {
+        let Some(stats) = self.families.get(family as usize) else { return };
+        let seconds = nanos as f64 / 1e9;
+        let bucket = LATENCY_BOUNDS_SECONDS.partition_point(|bound| *bound < seconds);
+        stats.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        stats.nanos.fetch_add(nanos, Ordering::Relaxed);
+        if let Some(at) = STATUSES.iter().position(|(known, _)| *known == status) {
+            stats.errors[at].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns every family with at least one command.
+    pub(crate) fn families(&self) -> impl Iterator<Item = (Family, &FamilyStats)> {
+        let used = |stats: &FamilyStats| {
+            stats.buckets.iter().any(|bucket| bucket.load(Ordering::Relaxed) > 0)
+        };
+        Family::ALL.iter().copied().zip(&self.families).filter(move |(_, stats)| used(stats))
+    }
+
+    /// Counts a failed login.
+    pub(crate) fn login_refused(&self, reason: &'static str) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        *refused.entry(reason).or_default() += 1;
+    }
+
+    /// Returns the failed logins, by reason.
+    pub(crate) fn refused(&self) -> BTreeMap<&'static str, u64> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Returns the name of a login status in metrics and logs.
+pub(crate) fn reason(status: LoginStatus) -> &'static str {
+    match status {
+        LoginStatus::AUTHENTICATION_FAILED => "authentication",
+        LoginStatus::AUTHORIZATION_FAILED => "not_allowed",
+        LoginStatus::NOT_FOUND => "no_such_target",
+        LoginStatus::TARGET_REMOVED => "target_removed",
+        LoginStatus::UNSUPPORTED_VERSION => "version",
+        LoginStatus::TOO_MANY_CONNECTIONS => "too_many_connections",
+        LoginStatus::MISSING_PARAMETER => "missing_parameter",
+        LoginStatus::CANNOT_JOIN => "cannot_join",
+        LoginStatus::SESSION_TYPE => "session_type",
+        LoginStatus::NO_SUCH_SESSION => "no_such_session",
+        LoginStatus::UNAVAILABLE => "unavailable",
+        LoginStatus::OUT_OF_RESOURCES => "out_of_resources",
+        LoginStatus::MOVED_PERMANENTLY | LoginStatus::MOVED_TEMPORARILY => "moved",
+        LoginStatus(2, _) => "initiator_error",
+        _ => "target_error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_counted_by_family_and_status() {
+        let stats = Stats::default();
+        stats.command(Family::of(0x28), ScsiStatus::Good, 3_000);
+        stats.command(Family::of(0x88), ScsiStatus::CheckCondition, 7_000);
+        let (family, read) = stats.families().next().unwrap();
+        let (buckets, _, errors) = read.load();
+        assert_eq!((family.label(), buckets[0], buckets[1], errors[0]), ("read", 1, 1, 1));
+        assert_eq!(stats.families().count(), 1);
+        assert_eq!(Family::of(0xff).label(), "other");
+    }
+
+    #[test]
+    fn only_failures_of_the_storage_count() {
+        let stats = UnitStats::default();
+        stats.fail(&Sense::new(SenseKey::MediumError, Asc::READ_ERROR));
+        stats.fail(&Sense::new(SenseKey::DataProtect, Asc::SPACE_ALLOCATION_FAILED));
+        stats.fail(&Sense::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED));
+        stats.fail(&Sense::illegal(Asc::LBA_OUT_OF_RANGE));
+        let counts: Vec<_> = stats.failures.iter().map(|c| c.load(Ordering::Relaxed)).collect();
+        assert_eq!(counts, [1, 0, 1]);
+    }
+}

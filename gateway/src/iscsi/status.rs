@@ -1,0 +1,208 @@
+//! Targets and sessions in the form shown by commands.
+
+use super::service::IscsiService;
+use crate::exports::dataset::facts::{DatasetFacts, Facts};
+use serde::Serialize;
+use std::sync::atomic::Ordering;
+use zgate_iscsi::login::Transport;
+use zgate_store::BlockStore;
+
+/// A target.
+#[derive(Debug, Serialize)]
+pub(crate) struct TargetView {
+    name: String,
+    alias: Option<String>,
+    portals: Vec<PortalView>,
+    allow_any_initiator: bool,
+    sessions: usize,
+    luns: Vec<LunView>,
+}
+
+/// A portal.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PortalView {
+    address: String,
+    group: u16,
+    transport: &'static str,
+}
+
+/// A logical unit.
+#[derive(Debug, Serialize)]
+pub(crate) struct LunView {
+    number: u16,
+    path: String,
+    kind: String,
+    size_bytes: u64,
+    block_bytes: u32,
+    physical_block_bytes: u32,
+    read_only: bool,
+    direct: bool,
+    serial: String,
+    naa: String,
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    written_bytes: u64,
+    failures: u64,
+    /// The zvol of the unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dataset: Option<DatasetFacts>,
+    space_available_bytes: Option<u64>,
+}
+
+/// A session.
+#[derive(Debug, Serialize)]
+pub(crate) struct SessionView {
+    tsih: u16,
+    initiator: String,
+    isid: String,
+    target: Option<String>,
+    portal_group: u16,
+    authenticated_as: Option<String>,
+    error_recovery_level: u32,
+    header_digest: bool,
+    data_digest: bool,
+    tasks: usize,
+    running: usize,
+    age_seconds: u64,
+    luns: Vec<u16>,
+    connections: Vec<ConnectionView>,
+}
+
+/// One of its connections.
+#[derive(Debug, Serialize)]
+pub(crate) struct ConnectionView {
+    cid: Option<u16>,
+    peer: String,
+    core: usize,
+}
+
+/// An entry of an access list.
+#[derive(Debug, Serialize)]
+pub(crate) struct AccessView {
+    target: String,
+    initiator: String,
+    clients: Vec<String>,
+    authentication: &'static str,
+    luns: Option<Vec<u16>>,
+}
+
+/// Returns all targets.
+pub(crate) fn targets(block: &IscsiService, facts: &Facts) -> Vec<TargetView> {
+    let sessions = block.sessions();
+    let portal = |portal: &super::settings::Portal| PortalView {
+        address: portal.address.to_string(),
+        group: portal.group,
+        transport: match portal.transport {
+            Transport::Tcp => "tcp",
+            Transport::Iser => "iser",
+        },
+    };
+    let portals: Vec<_> = block.portals().iter().map(portal).collect();
+    let rules = block.rules();
+    let show = rules.catalog.targets.iter().map(|(name, target)| TargetView {
+        name: name.to_string(),
+        alias: target.settings.alias.clone(),
+        portals: portals.clone(),
+        allow_any_initiator: target.settings.allow_any_initiator,
+        sessions: sessions.iter().filter(|live| live.key.target.as_ref() == Some(name)).count(),
+        luns: target
+            .units
+            .iter()
+            .map(|(number, unit)| {
+                let geometry = unit.volume.geometry();
+                let load = |live: &std::sync::atomic::AtomicU64| live.load(Ordering::Relaxed);
+                LunView {
+                    number: *number,
+                    path: unit.config.path.display().to_string(),
+                    kind: format!("{:?}", unit.volume.kind()).to_lowercase(),
+                    size_bytes: geometry.capacity_bytes,
+                    block_bytes: unit.config.block_bytes,
+                    physical_block_bytes: unit
+                        .config
+                        .physical_block_bytes
+                        .unwrap_or(geometry.physical_block_bytes),
+                    read_only: unit.config.read_only || geometry.read_only,
+                    direct: unit.volume.is_direct(),
+                    serial: unit.serial.clone(),
+                    naa: unit.naa.to_string(),
+                    reads: load(&unit.stats.reads),
+                    read_bytes: load(&unit.stats.read_bytes),
+                    writes: load(&unit.stats.writes),
+                    written_bytes: load(&unit.stats.written_bytes),
+                    failures: unit.stats.failures.iter().map(load).sum(),
+                    dataset: facts.of_device(&unit.config.path),
+                    space_available_bytes: unit.disk.thin_space().map(|s| s.available_bytes),
+                }
+            })
+            .collect(),
+    });
+    show.collect()
+}
+
+/// Returns all sessions.
+pub(crate) fn sessions(block: &IscsiService) -> Vec<SessionView> {
+    let show = block.sessions().into_iter().map(|live| {
+        let ports = live.connections();
+        let (tasks, params, cids) = live.with_engine(|session| {
+            let cids: Vec<_> = session.connections().map(|c| (c.handle, c.cid, c.params)).collect();
+            (session.task_count(), session.params().clone(), cids)
+        });
+        let first = cids.first().map(|(_, _, params)| params);
+        SessionView {
+            tsih: live.tsih.0,
+            initiator: live.key.initiator.to_string(),
+            isid: live.key.isid.to_string(),
+            target: live.key.target.as_ref().map(ToString::to_string),
+            portal_group: live.key.portal_group.0,
+            authenticated_as: live.authenticated.clone(),
+            error_recovery_level: params.error_recovery_level,
+            header_digest: first.is_some_and(|params| params.header_digest),
+            data_digest: first.is_some_and(|params| params.data_digest),
+            tasks,
+            running: live.running(),
+            age_seconds: live.begun.elapsed().as_secs(),
+            luns: live.lun_map().units.keys().map(|lun| lun.number()).collect(),
+            connections: ports
+                .iter()
+                .map(|(handle, connection)| ConnectionView {
+                    cid: cids.iter().find(|(known, ..)| known == handle).map(|(_, cid, _)| cid.0),
+                    peer: connection.peer.to_string(),
+                    core: connection.core,
+                })
+                .collect(),
+        }
+    });
+    show.collect()
+}
+
+/// Returns the access lists of all targets.
+pub(crate) fn access(block: &IscsiService) -> Vec<AccessView> {
+    let rules = block.rules();
+    let mut shown = Vec::new();
+    for (name, target) in &rules.catalog.targets {
+        for rule in &target.settings.rules {
+            shown.push(AccessView {
+                target: name.to_string(),
+                initiator: rule.name.to_string(),
+                clients: rule.clients.iter().map(ToString::to_string).collect(),
+                authentication: match (&rule.chap, &rule.mutual) {
+                    (None, _) => "none",
+                    (Some(_), None) => "chap",
+                    (Some(_), Some(_)) => "mutual chap",
+                },
+                luns: rule.luns.clone(),
+            });
+        }
+        if target.settings.allow_any_initiator {
+            shown.push(AccessView {
+                target: name.to_string(),
+                initiator: "*".to_owned(),
+                clients: Vec::new(),
+                authentication: "none",
+                luns: None,
+            });
+        }
+    }
+    shown
+}

@@ -1,0 +1,172 @@
+//! A gate in front of a LUN's file: one write to a range is held by a separate
+//! thread until the gate opens, as a slow disk would hold it. Dropping the
+//! future of a held write does not cancel it.
+
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use zgate_store::block_store::{BlockGeometry, Extent};
+use zgate_store::{BlockStore, Payload, StoreError, StoreFuture};
+
+/// Time limit for expected events.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+static GATES: LazyLock<Mutex<HashMap<PathBuf, Arc<Gate>>>> = LazyLock::new(Mutex::default);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Bytes of the disk whose next write is held.
+    range: Option<Range<u64>>,
+    is_closed: bool,
+    held: usize,
+    /// Offset at which the next write panics.
+    panics_at: Option<u64>,
+}
+
+/// Holds writes to one file.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    file: File,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// Puts a gate in front of the LUN that will be opened over the file at `path`.
+    pub(crate) fn before(path: &Path) -> Arc<Self> {
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        let gate = Self { file, state: Mutex::default(), changed: Condvar::new() };
+        let gate = Arc::new(gate);
+        GATES.lock().unwrap().insert(path.to_owned(), Arc::clone(&gate));
+        gate
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds the next write that touches this range.
+    pub(crate) fn hold(&self, range: Range<u64>) {
+        let mut state = self.state();
+        (state.range, state.is_closed) = (Some(range), true);
+    }
+
+    /// Makes the next write at this offset panic.
+    pub(crate) fn panic_at(&self, offset: u64) {
+        self.state().panics_at = Some(offset);
+    }
+
+    /// Releases held writes.
+    pub(crate) fn open(&self) {
+        let mut state = self.state();
+        (state.range, state.is_closed) = (None, false);
+        self.changed.notify_all();
+    }
+
+    /// Returns whether a write is held.
+    pub(crate) fn is_held(&self) -> bool {
+        self.state().held > 0
+    }
+
+    /// Waits until the held write has been done.
+    pub(crate) fn wait_passed(&self) {
+        let held = |state: &mut State| state.held > 0;
+        let (state, waited) =
+            self.changed.wait_timeout_while(self.state(), PATIENCE, held).unwrap();
+        drop(state);
+        assert!(!waited.timed_out(), "the held write is not done");
+    }
+
+    /// Writes `data` in a thread once the gate is open; returns nothing if it
+    /// is open now.
+    fn take(
+        self: &Arc<Self>,
+        offset: u64,
+        data: &Bytes,
+    ) -> Option<tokio::sync::oneshot::Receiver<()>> {
+        let touched = offset..offset + data.len() as u64;
+        let mut state = self.state();
+        if state.panics_at.take_if(|at| *at == offset).is_some() {
+            drop(state);
+            panic!("expected by the test");
+        }
+        let overlaps = |range: &Range<u64>| range.start < touched.end && touched.start < range.end;
+        if !state.range.as_ref().is_some_and(overlaps) {
+            return None;
+        }
+        state.range = None;
+        state.held += 1;
+        drop(state);
+        let (done, result) = tokio::sync::oneshot::channel();
+        let (gate, data) = (Arc::clone(self), data.clone());
+        std::thread::spawn(move || {
+            drop(gate.changed.wait_while(gate.state(), |state| state.is_closed).unwrap());
+            gate.file.write_all_at(&data, offset).unwrap();
+            gate.state().held -= 1;
+            gate.changed.notify_all();
+            // The caller may have gone.
+            let _ = done.send(());
+        });
+        Some(result)
+    }
+}
+
+/// A store behind a gate.
+struct Gated {
+    gate: Arc<Gate>,
+    store: Arc<dyn BlockStore>,
+}
+
+/// Wraps the store in the gate that a test has registered for its file.
+pub(crate) fn around(path: &Path, store: Arc<dyn BlockStore>) -> Arc<dyn BlockStore> {
+    match GATES.lock().unwrap().remove(path) {
+        Some(gate) => Arc::new(Gated { gate, store }),
+        None => store,
+    }
+}
+
+impl BlockStore for Gated {
+    fn geometry(&self) -> BlockGeometry {
+        self.store.geometry()
+    }
+
+    fn read<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
+        self.store.read(offset, len)
+    }
+
+    fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()> {
+        match self.gate.take(offset, &data) {
+            Some(held) => Box::pin(async move { held.await.map_err(|_| StoreError::Io) }),
+            None => self.store.write(offset, data, fua),
+        }
+    }
+
+    fn sync<'a>(&'a self) -> StoreFuture<'a, ()> {
+        self.store.sync()
+    }
+
+    fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        self.store.discard(offset, len)
+    }
+
+    fn write_zeroes<'a>(&'a self, offset: u64, len: u64, may_unmap: bool) -> StoreFuture<'a, ()> {
+        self.store.write_zeroes(offset, len, may_unmap)
+    }
+
+    fn extents<'a>(&'a self, offset: u64, len: u64, max: usize) -> StoreFuture<'a, Vec<Extent>> {
+        self.store.extents(offset, len, max)
+    }
+
+    fn prefetch<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        self.store.prefetch(offset, len)
+    }
+
+    fn refresh<'a>(&'a self) -> StoreFuture<'a, u64> {
+        self.store.refresh()
+    }
+}

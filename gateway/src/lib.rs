@@ -1,0 +1,34 @@
+//! The gateway: NFS and iSCSI front ends over ZFS datasets and zvols.
+//!
+//! Rooms, uppermost first. A room imports only rooms below its own line; `nfs`
+//! and `iscsi` stand on one line and do not import each other.
+//!
+//! | room | is | may import |
+//! | --- | --- | --- |
+//! | `server` | starts, reconfigures and stops a gateway; the only room that
+//! imports both front ends | all below |
+//! | `nfs` | NFSv4, NFSv3 and MOUNT over TCP and RDMA | `net`, `observe`, `state_dir` |
+//! | `iscsi` | iSCSI targets over TCP and RDMA (iSER) | `exports`, `net`, `observe`, `state_dir`, `state_writer` |
+//! | `exports` | exports: settings, the plan of datasets and zvols, stores |
+//! nothing |
+//! | `net` | sockets and RDMA connections, admission, memory; independent of
+//! the front ends | `observe` |
+//! | `schedule` | snapshot schedules | `observe` |
+//! | `admin` | the admin socket | nothing |
+//! | `observe` | metrics, pools, throttled log lines, the HTTP server | nothing |
+//! | `state_dir`, `state_writer` | the state directory | nothing |
+
+pub mod admin;
+mod exports;
+mod iscsi;
+mod net;
+mod nfs;
+mod observe;
+pub mod schedule;
+mod server;
+mod state_dir;
+mod state_writer;
+
+pub use net::interfaces::Interface;
+pub use observe::printable::printable;
+pub use server::serve::{Running, check, check_targets, serve};

@@ -1,0 +1,121 @@
+//! Accepts connections and distributes them over the cores.
+
+use super::arrival::{Arrival, NewConnection, Protocol};
+use super::connections::Standing;
+use super::core::Network;
+use super::peer::Peer;
+use crate::observe::throttle::warn_seldom;
+use socket2::{Domain, Socket, Type};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Length of the queue of connections to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// Opens a listening socket.
+///
+/// # Errors
+/// The error of the operating system, with the address.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let open = || -> io::Result<TcpListener> {
+        let socket =
+            Socket::new(Domain::for_address(address), Type::STREAM, Some(socket2::Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    open().map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                "; another server uses it: `ss -ltnp` shows which, or choose another port"
+            }
+            io::ErrorKind::PermissionDenied => {
+                "; ports below 1024 need root or CAP_NET_BIND_SERVICE"
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                "; no interface of this machine has that address: `ip addr` lists them"
+            }
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{hint}"))
+    })
+}
+
+/// Returns the standing of a host that has not sent anything yet.
+pub(crate) fn standing(network: &Network, protocol: Protocol, host: IpAddr) -> Standing {
+    match protocol {
+        Protocol::Iscsi => Standing::LoggingIn,
+        Protocol::Rpc if (network.names_host)(host) => Standing::Named,
+        Protocol::Rpc => Standing::Unnamed,
+    }
+}
+
+/// Accepts connections and hands them to the cores in turn.
+pub(crate) async fn accept_loop(
+    listener: TcpListener,
+    protocol: Protocol,
+    network: Arc<Network>,
+    cores: Vec<mpsc::UnboundedSender<NewConnection>>,
+) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "cannot register a listening socket with the runtime");
+            return;
+        }
+    };
+    let mut next = 0;
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Usually the lack of descriptors: only waiting helps.
+                warn_seldom!(%error, "cannot accept a connection");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let standing = standing(&network, protocol, from.ip());
+        let Some(slot) = network.connections.admit(from.ip(), standing) else {
+            network.connections.count_refused();
+            warn_seldom!(peer = %from, "refused: too many connections");
+            continue;
+        };
+        let Ok(stream) = stream.into_std() else { continue };
+        if let Err(error) = tune(&stream, from) {
+            tracing::debug!(%error, "socket options");
+        }
+        let (address, port) = (from.ip().to_canonical(), from.port());
+        let peer = Peer { address, port, connection: slot.id, rdma: false };
+        let arrival = Arrival::Tcp(protocol, stream);
+        if cores[next % cores.len()].send(NewConnection { arrival, peer, slot }).is_err() {
+            return;
+        }
+        next += 1;
+    }
+}
+
+/// Tunes a socket. Small replies leave at once; a vanished peer is detected in
+/// minutes. A peer on this machine needs no congestion control, and BBR costs a
+/// third of the CPU of large reads: it paces, which without the fq queueing
+/// discipline is a timer for every burst. Reno is in every kernel and needs no
+/// privilege.
+fn tune(stream: &TcpStream, from: SocketAddr) -> io::Result<()> {
+    let socket = socket2::SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    if stream.local_addr()?.ip() == from.ip() {
+        rustix::net::sockopt::set_tcp_congestion(stream, "reno")?;
+    }
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(std::time::Duration::from_secs(60))
+        .with_interval(std::time::Duration::from_secs(15))
+        .with_retries(4);
+    socket.set_tcp_keepalive(&keepalive)
+}

@@ -1,0 +1,311 @@
+//! All connections by number, and their admission.
+
+use super::limits::{MAX_OUTSIDER_CONNECTIONS_PER_HOST, outsider_connections};
+use super::peer::ConnectionId;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zgate_store::HostKey;
+
+/// Standing of the host at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// An export names it.
+    Named,
+    /// No export names it.
+    Unnamed,
+    /// It uses iSCSI and has not logged in.
+    LoggingIn,
+    /// It has logged in to a target.
+    LoggedIn,
+}
+
+impl Standing {
+    /// Returns whether the host may be unknown to the configuration.
+    fn is_outsider(self) -> bool {
+        matches!(self, Self::Unnamed | Self::LoggingIn)
+    }
+}
+
+/// Key by which connections are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Counted {
+    /// Connections of one address that is no outsider's.
+    Address(IpAddr),
+    /// The same for all addresses that one host may have.
+    Host(HostKey),
+    /// Connections of one host that is an outsider.
+    Outsider(HostKey),
+}
+
+impl Counted {
+    fn of(address: IpAddr, standing: Standing) -> [Option<Self>; 2] {
+        let host = HostKey::from(address);
+        if standing.is_outsider() {
+            [Some(Self::Outsider(host)), None]
+        } else {
+            [Some(Self::Address(address)), Some(Self::Host(host))]
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    address: IpAddr,
+    standing: Standing,
+}
+
+/// Limits of the number of connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionLimits {
+    pub total: usize,
+    pub per_client: usize,
+}
+
+/// Slot of one connection, returned on drop.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    connections: Arc<Connections>,
+    pub id: ConnectionId,
+}
+
+impl Slot {
+    /// Changes the standing: the host has logged in, or the exports have
+    /// changed.
+    pub(crate) fn set_standing(&self, standing: Standing) {
+        self.connections.lock().set_standing(self.id, standing);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.connections.remove(self.id);
+    }
+}
+
+/// All connections.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    next: AtomicU64,
+    table: Mutex<Table>,
+    limits: ConnectionLimits,
+    refused: AtomicU64,
+}
+
+/// Connections and their counts.
+#[derive(Debug, Default)]
+struct Table {
+    entries: HashMap<ConnectionId, Entry>,
+    counts: HashMap<Counted, usize>,
+    unnamed: usize,
+    logging_in: usize,
+}
+
+impl Table {
+    fn count_of(&self, counted: Counted) -> usize {
+        self.counts.get(&counted).copied().unwrap_or(0)
+    }
+
+    fn has_room(&self, address: IpAddr, standing: Standing, limits: ConnectionLimits) -> bool {
+        let outsiders = outsider_connections(limits.total);
+        let of_kind = match standing {
+            Standing::Unnamed => self.unnamed < outsiders,
+            Standing::LoggingIn => self.logging_in < outsiders,
+            Standing::Named | Standing::LoggedIn => true,
+        };
+        let most = |counted: Counted| match counted {
+            Counted::Address(_) => limits.per_client,
+            // The other half is reserved for other hosts.
+            Counted::Host(_) => limits.per_client.max(limits.total / 2),
+            Counted::Outsider(_) => limits.per_client.min(MAX_OUTSIDER_CONNECTIONS_PER_HOST),
+        };
+        let mut counted = Counted::of(address, standing).into_iter().flatten();
+        self.entries.len() < limits.total
+            && of_kind
+            && counted.all(|counted| self.count_of(counted) < most(counted))
+    }
+
+    fn count(&mut self, address: IpAddr, standing: Standing) {
+        for counted in Counted::of(address, standing).into_iter().flatten() {
+            *self.counts.entry(counted).or_default() += 1;
+        }
+        self.unnamed += usize::from(standing == Standing::Unnamed);
+        self.logging_in += usize::from(standing == Standing::LoggingIn);
+    }
+
+    fn uncount(&mut self, address: IpAddr, standing: Standing) {
+        for counted in Counted::of(address, standing).into_iter().flatten() {
+            match self.counts.get_mut(&counted) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => drop(self.counts.remove(&counted)),
+            }
+        }
+        self.unnamed -= usize::from(standing == Standing::Unnamed);
+        self.logging_in -= usize::from(standing == Standing::LoggingIn);
+    }
+
+    fn set_standing(&mut self, id: ConnectionId, standing: Standing) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let (address, before) = (entry.address, entry.standing);
+        if before != standing {
+            entry.standing = standing;
+            self.uncount(address, before);
+            self.count(address, standing);
+        }
+    }
+}
+
+impl Connections {
+    pub(crate) fn new(limits: ConnectionLimits) -> Self {
+        Self {
+            next: AtomicU64::new(1),
+            table: Mutex::default(),
+            limits,
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Admits a new connection; `None` if there are too many.
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, standing: Standing) -> Option<Slot> {
+        let address = address.to_canonical();
+        let mut table = self.lock();
+        if !table.has_room(address, standing, self.limits) {
+            return None;
+        }
+        let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
+        table.entries.insert(id, Entry { address, standing });
+        table.count(address, standing);
+        Some(Slot { connections: Arc::clone(self), id })
+    }
+
+    /// Determines the standing of RPC connections again after the exports have
+    /// changed.
+    pub(crate) fn exports_changed(&self, names_host: impl Fn(IpAddr) -> bool) {
+        let mut table = self.lock();
+        let of_rpc = |entry: &Entry| matches!(entry.standing, Standing::Named | Standing::Unnamed);
+        let found: Vec<_> = table
+            .entries
+            .iter()
+            .filter(|(_, entry)| of_rpc(entry))
+            .map(|(id, entry)| (*id, names_host(entry.address)))
+            .collect();
+        for (id, named) in found {
+            table.set_standing(id, if named { Standing::Named } else { Standing::Unnamed });
+        }
+    }
+
+    pub(crate) fn remove(&self, id: ConnectionId) {
+        let mut table = self.lock();
+        if let Some(entry) = table.entries.remove(&id) {
+            table.uncount(entry.address, entry.standing);
+        }
+    }
+
+    pub(crate) fn contains(&self, id: ConnectionId) -> bool {
+        self.lock().entries.contains_key(&id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    /// Counts a connection that was refused.
+    pub(crate) fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of refused connections.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(total: usize, per_client: usize) -> Arc<Connections> {
+        Arc::new(Connections::new(ConnectionLimits { total, per_client }))
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// Admits as many connections as possible.
+    fn fill(
+        connections: &Arc<Connections>,
+        standing: Standing,
+        addresses: impl Iterator<Item = IpAddr>,
+    ) -> Vec<Slot> {
+        addresses.filter_map(|address| connections.admit(address, standing)).collect()
+    }
+
+    #[test]
+    fn admission_is_bounded_in_total_and_per_client() {
+        let connections = connections(3, 2);
+        let (a, b) = (address("10.0.0.1"), address("10.0.0.2"));
+        let first = connections.admit(a, Standing::Named).unwrap();
+        let _second = connections.admit(address("::ffff:10.0.0.1"), Standing::Named).unwrap();
+        assert!(connections.admit(a, Standing::Named).is_none());
+        let _third = connections.admit(b, Standing::Named).unwrap();
+        assert!(connections.admit(b, Standing::Named).is_none());
+        drop(first);
+        let _fourth = connections.admit(b, Standing::Named).unwrap();
+        assert_eq!(connections.len(), 3);
+    }
+
+    #[test]
+    fn outsiders_leave_room_for_hosts_that_are_named() {
+        let connections = connections(400, 400);
+        let many = |net: u8| (0..4000_u16).map(move |n| [10, net, (n >> 8) as u8, n as u8].into());
+        let unnamed = fill(&connections, Standing::Unnamed, many(1));
+        let logging_in = fill(&connections, Standing::LoggingIn, many(2));
+        assert_eq!((unnamed.len(), logging_in.len()), (100, 100));
+        // A host that logs in or becomes named no longer counts as an outsider.
+        logging_in[0].set_standing(Standing::LoggedIn);
+        assert!(connections.admit(address("10.2.3.4"), Standing::LoggingIn).is_some());
+        assert_eq!(fill(&connections, Standing::Named, many(3)).len(), 200);
+        drop((unnamed, logging_in));
+        let table = connections.lock();
+        assert!(table.entries.is_empty() && table.counts.is_empty());
+        assert_eq!((table.unnamed, table.logging_in), (0, 0));
+    }
+
+    #[test]
+    fn a_network_of_one_ipv6_host_is_one_host() {
+        let connections = connections(400, 256);
+        let many =
+            |net: u32| (1..4000_u32).map(move |n| address(&format!("2001:db8:0:{net}::{n:x}")));
+        let outsider = fill(&connections, Standing::Unnamed, many(1));
+        assert_eq!(outsider.len(), MAX_OUTSIDER_CONNECTIONS_PER_HOST);
+        let other = fill(&connections, Standing::Unnamed, many(2));
+        assert_eq!(outsider.len() + other.len(), 100);
+        // A named network is not one client, but must not take all connections
+        // either.
+        let named = fill(&connections, Standing::Named, many(3));
+        assert_eq!(named.len(), 256);
+        assert!(connections.admit(address("2001:db8:0:4::1"), Standing::Named).is_some());
+    }
+
+    #[test]
+    fn a_reload_counts_hosts_anew_and_leaves_logins_alone() {
+        let connections = connections(40, 40);
+        let (a, b) = (address("10.0.0.1"), address("10.0.0.2"));
+        let slots = [
+            connections.admit(a, Standing::Named).unwrap(),
+            connections.admit(b, Standing::Unnamed).unwrap(),
+            connections.admit(a, Standing::LoggedIn).unwrap(),
+        ];
+        connections.exports_changed(|host| host == b);
+        let standings = |slot: &Slot| connections.lock().entries[&slot.id].standing;
+        let expected = [Standing::Unnamed, Standing::Named, Standing::LoggedIn];
+        assert_eq!(slots.each_ref().map(standings), expected);
+        assert_eq!(connections.lock().unnamed, 1);
+    }
+}

@@ -1,0 +1,372 @@
+//! Limit of the memory of requests and replies of all protocols, and each
+//! client's share of it.
+//!
+//! While most of the memory is free, clients take it without a limit. Beyond
+//! that, only clients below their share may take more: the share is the
+//! client's weight among the clients that hold any memory, with one further
+//! share kept for the next client. A client on a gigabit link, whose replies
+//! are sent slowly, thus cannot block a client on a fast link, nor the other
+//! way round, regardless of the number of connections and the protocol.
+//!
+//! No connection waits for the memory of others: a connection that holds no
+//! memory may always take one request, and a waiting one is woken by the end of
+//! one of its own requests.
+//!
+//! Memory is counted with atomics, without a lock: a request updates the
+//! counter of its client and the total.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use zgate_store::BufferPool;
+
+/// Part of the budget up to which no client is limited.
+const PLENTY: (usize, usize) = (1, 2);
+/// Nothing takes more at once: where there is so much, nobody's share is looked at.
+const AMPLE_BYTES: usize = 64 << 20;
+/// A reservation may be wrong by so much, so that small requests cost nothing.
+const UNCOUNTED_BYTES: usize = 64 << 10;
+/// Least share: one request of the largest size and its reply.
+const LEAST_SHARE_BYTES: usize = 2 << 20;
+
+/// Memory quota of all clients.
+#[derive(Debug)]
+pub(crate) struct MemoryQuota {
+    budget_bytes: usize,
+    /// Pool of the buffers: all buffers in use are at most the budget.
+    pool: BufferPool,
+    /// Each client has a share.
+    has_shares: bool,
+    held_bytes: AtomicUsize,
+    /// Sum of the weights of clients that hold anything.
+    active_weight: AtomicUsize,
+    clients: Mutex<HashMap<IpAddr, Weak<Client>>>,
+}
+
+/// One client with all its connections and transports.
+#[derive(Debug)]
+struct Client {
+    weight: usize,
+    held_bytes: AtomicUsize,
+}
+
+/// Memory held by one connection, released on drop.
+#[derive(Debug)]
+pub(crate) struct MemoryReservation {
+    all: Arc<MemoryQuota>,
+    client: Arc<Client>,
+    bytes: usize,
+}
+
+impl MemoryQuota {
+    /// A quota of `budget_bytes`, most of which are buffers of `pool`. Without
+    /// shares any client may take all of it.
+    pub(crate) fn new(budget_bytes: usize, has_shares: bool, pool: BufferPool) -> Arc<Self> {
+        Arc::new(Self {
+            budget_bytes,
+            pool,
+            has_shares,
+            held_bytes: AtomicUsize::new(0),
+            active_weight: AtomicUsize::new(0),
+            clients: Mutex::default(),
+        })
+    }
+
+    /// Adds a connection of the client at `address`. The weight of the client's
+    /// first connection applies.
+    pub(crate) fn connect(self: &Arc<Self>, address: IpAddr, weight: u16) -> MemoryReservation {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = clients.get(&address).and_then(Weak::upgrade);
+        let client = known.unwrap_or_else(|| {
+            clients.retain(|_, client| client.strong_count() > 0);
+            let weight = usize::from(weight.max(1));
+            let client = Arc::new(Client { weight, held_bytes: AtomicUsize::new(0) });
+            clients.insert(address, Arc::downgrade(&client));
+            client
+        });
+        MemoryReservation { all: Arc::clone(self), client, bytes: 0 }
+    }
+
+    fn share(&self, weight: usize) -> usize {
+        // One more than present: a client that holds much releases it slowly,
+        // and must not hold everything when the next one arrives.
+        let active = self.active_weight.load(Ordering::Relaxed).max(weight).saturating_add(1);
+        (self.budget_bytes.saturating_mul(weight) / active).max(LEAST_SHARE_BYTES)
+    }
+
+    /// Bytes held by all clients.
+    pub(crate) fn held(&self) -> usize {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns true when more buffers are taken than there may be.
+    fn is_short(&self) -> bool {
+        self.pool.in_use_bytes() > self.budget_bytes
+    }
+}
+
+impl MemoryReservation {
+    /// Sets the bytes the connection holds now: running requests, and replies
+    /// that the client has not received.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        if bytes > before {
+            let more = bytes - before;
+            self.all.held_bytes.fetch_add(more, Ordering::Relaxed);
+            if self.client.held_bytes.fetch_add(more, Ordering::Relaxed) == 0 {
+                self.all.active_weight.fetch_add(self.client.weight, Ordering::Relaxed);
+            }
+        } else if bytes < before {
+            let less = before - bytes;
+            self.all.held_bytes.fetch_sub(less, Ordering::Relaxed);
+            if self.client.held_bytes.fetch_sub(less, Ordering::Relaxed) == less {
+                self.all.active_weight.fetch_sub(self.client.weight, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The same for what changes with every small request: small differences are left for
+    /// later.
+    pub(crate) fn set_about(&mut self, bytes: usize) {
+        if bytes.abs_diff(self.bytes) > UNCOUNTED_BYTES || bytes == 0 {
+            self.set(bytes);
+        }
+    }
+
+    /// An empty reservation of the same client.
+    pub(crate) fn beside(&self) -> Self {
+        Self { all: Arc::clone(&self.all), client: Arc::clone(&self.client), bytes: 0 }
+    }
+
+    /// Returns true when a connection with requests under way may take in another one. One
+    /// that holds nothing by this reservation may, whatever others of its client hold: it would
+    /// not learn of their end.
+    pub(crate) fn may_take(&self) -> bool {
+        self.may_take_more() || (self.bytes == 0 && !self.all.is_short())
+    }
+
+    /// Returns true when the client is below its share, or there is plenty.
+    pub(crate) fn may_take_more(&self) -> bool {
+        !self.all.is_short() && self.share_left(self.all.held()) > 0
+    }
+
+    /// Bytes that may be promised to the client now: the rest of its share, or
+    /// more while most of the memory is free, and at most the rest of the whole
+    /// quota.
+    pub(crate) fn room_bytes(&self) -> usize {
+        let held = self.all.held();
+        let left = self.all.budget_bytes.saturating_sub(held);
+        if self.all.is_short() { 0 } else { self.share_left(held).min(left) }
+    }
+
+    /// Bytes left up to the client's share, or up to the limit above which
+    /// shares apply; `held` is the total of all clients.
+    fn share_left(&self, held: usize) -> usize {
+        if !self.all.has_shares {
+            return usize::MAX;
+        }
+        let (part, of) = PLENTY;
+        let plenty = (self.all.budget_bytes / of * part).saturating_sub(held);
+        if plenty >= AMPLE_BYTES {
+            return plenty;
+        }
+        let own = self.client.held_bytes.load(Ordering::Relaxed);
+        plenty.max(self.all.share(self.client.weight).saturating_sub(own))
+    }
+
+    /// Returns whether any connection of the client holds memory.
+    pub(crate) fn client_holds_any(&self) -> bool {
+        self.client.held_bytes.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for MemoryReservation {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    const MIB: usize = 1 << 20;
+
+    fn quota(bytes: usize) -> Arc<MemoryQuota> {
+        MemoryQuota::new(bytes, true, BufferPool::new(0))
+    }
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    /// A client that always has requests of 1 MiB to send, on some connections,
+    /// and receives `rate` of their replies in each round.
+    struct Greedy {
+        connections: Vec<(MemoryReservation, usize)>,
+        queue: VecDeque<usize>,
+        rate: usize,
+        done: usize,
+        most: usize,
+    }
+
+    impl Greedy {
+        fn new(
+            all: &Arc<MemoryQuota>,
+            who: u8,
+            connections: usize,
+            weight: u16,
+            rate: usize,
+        ) -> Self {
+            let connections =
+                (0..connections).map(|_| (all.connect(address(who), weight), 0)).collect();
+            Self { connections, queue: VecDeque::new(), rate, done: 0, most: 0 }
+        }
+
+        /// Sends at most one request per connection; false: none was accepted.
+        fn ask(&mut self) -> bool {
+            let mut any = false;
+            for (index, (held, count)) in self.connections.iter_mut().enumerate() {
+                if held.may_take() {
+                    *count += 1;
+                    held.set(*count * MIB);
+                    self.queue.push_back(index);
+                    any = true;
+                }
+            }
+            self.most = self.most.max(self.queue.len());
+            any
+        }
+
+        fn take_replies(&mut self) {
+            for _ in 0..self.rate {
+                let Some(index) = self.queue.pop_front() else { return };
+                let (held, count) = &mut self.connections[index];
+                *count -= 1;
+                held.set(*count * MIB);
+                self.done += 1;
+            }
+        }
+    }
+
+    fn run(clients: &mut [Greedy], rounds: usize) {
+        for _ in 0..rounds {
+            // All send until none is accepted: the worst order.
+            loop {
+                let let_in = clients.iter_mut().map(Greedy::ask).filter(|any| *any).count();
+                let queued: usize = clients.iter().map(|client| client.queue.len()).sum();
+                if let_in == 0 || queued > 10_000 {
+                    break;
+                }
+            }
+            clients.iter_mut().for_each(Greedy::take_replies);
+        }
+    }
+
+    #[test]
+    fn a_slow_client_with_many_connections_holds_its_share_and_no_more() {
+        let all = quota(384 * MIB);
+        // A gigabit client with 16 connections, and an RDMA client that is 100
+        // times as fast.
+        let mut clients = [Greedy::new(&all, 1, 16, 1, 1), Greedy::new(&all, 2, 1, 1, 100)];
+        run(&mut clients, 500);
+        let [slow, fast] = &clients;
+        assert!(slow.most <= 192 + 16, "{} MiB held by the slow one", slow.most);
+        assert_eq!(slow.done, 500);
+        // In nearly every round the fast one has 100 waiting.
+        assert!(fast.done >= 49_000, "{}", fast.done);
+    }
+
+    #[test]
+    fn who_comes_late_finds_room() {
+        let all = quota(256 * MIB);
+        // It has been alone, and releases nothing.
+        let mut clients = [Greedy::new(&all, 1, 16, 1, 0), Greedy::new(&all, 2, 1, 1, 50)];
+        run(&mut clients[..1], 10);
+        run(&mut clients, 100);
+        let [stuck, fast] = &clients;
+        assert!(stuck.most <= 128 + 16, "{} MiB held by the stuck one", stuck.most);
+        assert_eq!(fast.done, 5000, "it never waits");
+        assert!(stuck.most + fast.most <= 256, "{} and {}", stuck.most, fast.most);
+    }
+
+    #[test]
+    fn a_flood_of_a_fast_client_leaves_a_slow_one_its_share() {
+        let all = quota(64 * MIB);
+        let mut clients = [Greedy::new(&all, 1, 64, 1, 40), Greedy::new(&all, 2, 1, 1, 2)];
+        run(&mut clients, 300);
+        assert_eq!(clients[1].done, 600, "it never waits");
+    }
+
+    #[test]
+    fn weights_divide_what_is_short() {
+        let all = quota(90 * MIB);
+        // Both hold replies for long; the second has twice the weight.
+        let mut clients = [Greedy::new(&all, 1, 1, 1, 1), Greedy::new(&all, 2, 1, 2, 1)];
+        run(&mut clients, 200);
+        let held = |client: &Greedy| client.queue.len() as f64;
+        let ratio = held(&clients[1]) / held(&clients[0]);
+        assert!((1.8..2.2).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn small_differences_are_left_for_later_and_the_end_is_not() {
+        let all = quota(64 * MIB);
+        let mut held = all.connect(address(1), 1);
+        held.set_about(UNCOUNTED_BYTES);
+        assert_eq!(all.held(), 0);
+        held.set_about(MIB);
+        held.set_about(MIB - UNCOUNTED_BYTES);
+        assert_eq!(all.held(), MIB);
+        held.set_about(MIB - UNCOUNTED_BYTES - 1);
+        assert_eq!(all.held(), MIB - UNCOUNTED_BYTES - 1);
+        held.set_about(0);
+        assert_eq!(all.held(), 0);
+    }
+
+    #[test]
+    fn no_more_is_promised_than_there_is() {
+        for has_shares in [true, false] {
+            let all = MemoryQuota::new(64 * MIB, has_shares, BufferPool::new(0));
+            let mut clients: Vec<_> = (0..20).map(|who| all.connect(address(who), 1)).collect();
+            for _ in 0..3 {
+                for client in &mut clients {
+                    client.set(client.bytes + client.room_bytes());
+                }
+            }
+            let first = if has_shares { 32 } else { 64 };
+            assert_eq!((clients[0].bytes, all.held()), (first * MIB, 64 * MIB));
+        }
+    }
+
+    #[test]
+    fn buffers_that_nobody_counted_are_missing() {
+        let pool = BufferPool::new(0);
+        let all = MemoryQuota::new(64 * MIB, true, pool.clone());
+        let mut held = all.connect(address(1), 1);
+        assert_eq!(held.room_bytes(), 32 * MIB);
+        held.set(MIB);
+        let others: Vec<_> = (0..17).map(|_| pool.take(4 * MIB)).collect();
+        assert_eq!((held.room_bytes(), held.may_take()), (0, false));
+        drop(others);
+        assert!(held.may_take() && held.beside().room_bytes() == 31 * MIB);
+    }
+
+    #[test]
+    fn alone_it_takes_half_and_everything_comes_back() {
+        let all = quota(64 * MIB);
+        let mut clients = [Greedy::new(&all, 1, 1, 1, 1)];
+        run(&mut clients, 1);
+        assert!((32..34).contains(&clients[0].most), "{}", clients[0].most);
+        drop(clients);
+        assert_eq!(all.held(), 0);
+        assert_eq!(all.active_weight.load(Ordering::Relaxed), 0);
+        // A connection that holds nothing is always admitted.
+        let mut hog = all.connect(address(1), 1);
+        hog.set(640 * MIB);
+        assert!(!hog.may_take());
+        assert!(all.connect(address(1), 1).may_take() && all.connect(address(9), 1).may_take());
+    }
+}

@@ -1,0 +1,18 @@
+//! Transports of a core: accepting, sending, admission, memory. Independent of
+//! the front ends.
+
+pub(crate) mod accept;
+pub(crate) mod arrival;
+pub(crate) mod boundary;
+pub(crate) mod busy_poll;
+pub(crate) mod connections;
+pub(crate) mod core;
+pub(crate) mod drain;
+pub(crate) mod in_flight;
+pub(crate) mod interfaces;
+pub(crate) mod limits;
+pub(crate) mod memory_quota;
+pub(crate) mod peer;
+pub(crate) mod rdma;
+pub(crate) mod send;
+pub(crate) mod stream;

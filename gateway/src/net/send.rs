@@ -1,0 +1,148 @@
+//! Sender of replies: header bytes and payloads in one gathering send, file
+//! spans by sendfile.
+
+use bytes::{Buf, Bytes};
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use zgate_store::{FileSpan, Payload};
+
+/// Most pieces gathered into one send.
+const MAX_PIECES: usize = 64;
+
+#[derive(Debug)]
+enum Piece {
+    Bytes(Bytes),
+    Span { file: Arc<OwnedFd>, offset: u64, len: usize },
+}
+
+/// Sending side of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Sender {
+    pieces: VecDeque<Piece>,
+    queued_bytes: usize,
+}
+
+impl Sender {
+    /// Queues a piece of a message that frames itself.
+    pub(crate) fn push_payload(&mut self, payload: Payload) {
+        self.queued_bytes += payload.len();
+        match payload {
+            Payload::Bytes(bytes) => self.pieces.push_back(Piece::Bytes(bytes)),
+            Payload::Span(span) => self.push_span(span),
+        }
+    }
+
+    fn push_span(&mut self, span: FileSpan) {
+        match span.file.downcast::<OwnedFd>() {
+            Ok(file) => {
+                self.pieces.push_back(Piece::Span { file, offset: span.offset, len: span.len });
+            }
+            // An error of the store; zeros keep the stream framed.
+            Err(_) => self.push_zeros(span.len),
+        }
+    }
+
+    fn push_zeros(&mut self, len: usize) {
+        self.pieces.push_back(Piece::Bytes(Bytes::from(vec![0; len])));
+    }
+
+    /// Returns the number of bytes waiting.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Sends as much as the socket accepts. Returns bytes sent.
+    pub(crate) fn flush(&mut self, stream: &TcpStream) -> io::Result<usize> {
+        let mut total = 0;
+        while let Some(first) = self.pieces.front_mut() {
+            let sent = match first {
+                Piece::Span { file, offset, len } => {
+                    let sent = stream.try_io(Interest::WRITABLE, || {
+                        let mut at = *offset;
+                        rustix::fs::sendfile(stream, &**file, Some(&mut at), *len)
+                            .map_err(io::Error::from)
+                    });
+                    match sent {
+                        Ok(0) => {
+                            // The file was truncated while it was sent: the
+                            // missing part is sent as zeros, so that the
+                            // announced length is kept.
+                            let missing = *len;
+                            self.pieces.pop_front();
+                            let zeros = Piece::Bytes(Bytes::from(vec![0; missing]));
+                            self.pieces.push_front(zeros);
+                            continue;
+                        }
+                        other => other,
+                    }
+                }
+                Piece::Bytes(_) => self.send_bytes(stream),
+            };
+            match sent {
+                Ok(sent) => {
+                    total += sent;
+                    self.advance(sent);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(total)
+    }
+
+    fn send_bytes(&self, stream: &TcpStream) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); MAX_PIECES];
+        let mut count = 0;
+        let mut more = SendFlags::empty();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Bytes(bytes) if count < MAX_PIECES => {
+                    slices[count] = IoSlice::new(bytes);
+                    count += 1;
+                }
+                Piece::Bytes(_) => break,
+                Piece::Span { .. } => {
+                    more = SendFlags::MORE;
+                    break;
+                }
+            }
+        }
+        stream.try_io(Interest::WRITABLE, || {
+            let flags = SendFlags::NOSIGNAL | more;
+            let mut none = SendAncillaryBuffer::default();
+            rustix::net::sendmsg(stream, &slices[..count], &mut none, flags)
+                .map_err(io::Error::from)
+        })
+    }
+
+    fn advance(&mut self, mut sent: usize) {
+        self.queued_bytes -= sent;
+        while let Some(first) = self.pieces.front_mut() {
+            let len = match first {
+                Piece::Bytes(bytes) => bytes.len(),
+                Piece::Span { len, .. } => *len,
+            };
+            if sent < len {
+                match first {
+                    Piece::Bytes(bytes) => bytes.advance(sent),
+                    Piece::Span { offset, len, .. } => {
+                        *offset += sent as u64;
+                        *len -= sent;
+                    }
+                }
+                return;
+            }
+            sent -= len;
+            self.pieces.pop_front();
+        }
+    }
+}

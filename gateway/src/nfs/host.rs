@@ -1,0 +1,58 @@
+//! Host of an RPC connection: whether any export names it, and the memory the
+//! connection holds of its share.
+
+use super::record::Allowance;
+use super::service::Service;
+use crate::net::memory_quota::MemoryReservation;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+/// Host of one connection.
+pub(crate) struct Host {
+    service: Rc<Service>,
+    address: IpAddr,
+    /// Version of the exports for which `named` is valid: they change during
+    /// operation.
+    generation: u64,
+    named: bool,
+    held: MemoryReservation,
+}
+
+impl Host {
+    pub(crate) fn new(service: &Rc<Service>, address: IpAddr) -> Self {
+        let generation = service.nfs.v4.namespace_version();
+        let named = service.nfs.v4.namespace().names_host(address);
+        let held = service.core.network.reservation(address);
+        Self { service: Rc::clone(service), address, generation, named, held }
+    }
+
+    /// Sets the bytes the connection holds now. A host that no export names
+    /// holds next to nothing, and its weight reduces no other share.
+    pub(crate) fn holds(&mut self, bytes: usize) {
+        self.held.set(if self.named { bytes } else { 0 });
+    }
+
+    /// Returns whether another request may be accepted besides the running
+    /// ones.
+    pub(crate) fn may_take_request(&self) -> bool {
+        self.held.may_take()
+    }
+}
+
+impl Allowance for Host {
+    fn is_named(&mut self) -> bool {
+        let nfs = &self.service.nfs;
+        let now = nfs.v4.namespace_version();
+        if now != self.generation {
+            self.generation = now;
+            self.named = nfs.v4.namespace().names_host(self.address);
+        }
+        self.named
+    }
+
+    /// Grants memory to a host that holds none: memory of others is released
+    /// without its help.
+    fn may_take_memory(&self) -> bool {
+        !self.held.client_holds_any() || self.held.may_take_more()
+    }
+}

@@ -1,0 +1,37 @@
+//! Bounds on memory and idle time of connections, by whether any export names
+//! their host.
+//!
+//! Memory of all hosts that no export names:
+//! [`outsider_connections`](crate::net::limits::outsider_connections) times
+//! [`UNNAMED_STREAM_BYTES`], one record of [`MAX_UNNAMED_RECORD_BYTES`] in
+//! processing, and its reply. They get no pool buffer.
+
+use std::time::Duration;
+
+/// Longest record accepted from a host that no export names, in bytes: a NULL
+/// call with the longest credential and verifier (RFC 5531 §8.2) is below 1
+/// KiB.
+pub(crate) const MAX_UNNAMED_RECORD_BYTES: usize = 4 << 10;
+/// Receive buffer of a connection of such a host, in bytes: a record, its
+/// markers, and the same length again for consumed bytes in front.
+pub(crate) const UNNAMED_STREAM_BYTES: usize = 8 << 10;
+/// Interval of checks of a connection whose host no export names, or that has
+/// an unfinished record.
+pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(5);
+/// Interval of checks of any other connection.
+pub(crate) const IDLE_CHECK_PERIOD: Duration = Duration::from_secs(60);
+/// Checks in a row without a complete record after which a connection of a host
+/// that no export names is closed: within 10 to 15 seconds.
+pub(crate) const UNNAMED_CHECKS: u32 = 2;
+/// Checks in a row without a further byte of an unfinished record after which
+/// the connection is closed: a minute.
+pub(crate) const SILENT_CHECKS: u32 = 12;
+/// Checks with the same unfinished record after which the connection is closed:
+/// five minutes, enough for the largest record at 14 KiB/s.
+pub(crate) const RECORD_CHECKS: u32 = 60;
+/// Pause after which a connection whose large record found no memory retries.
+pub(crate) const MEMORY_RETRY: Duration = Duration::from_millis(10);
+const _: () = assert!(UNNAMED_STREAM_BYTES >= 2 * MAX_UNNAMED_RECORD_BYTES);
+const _: () = assert!(MAX_UNNAMED_RECORD_BYTES > 4 * zgate_rpc::limits::MAX_AUTH_BYTES);
+const _: () = assert!(UNNAMED_CHECKS < SILENT_CHECKS && SILENT_CHECKS < RECORD_CHECKS);
+const _: () = assert!(CHECK_PERIOD.as_secs() < IDLE_CHECK_PERIOD.as_secs());

@@ -1,0 +1,18 @@
+//! Processing of records: NFSv4, NFSv3 and MOUNT over TCP and RDMA.
+
+pub(crate) mod admitted;
+pub(crate) mod answer;
+pub(crate) mod back_channels;
+pub(crate) mod callback_connections;
+pub(crate) mod counters;
+pub(crate) mod dispatch;
+pub(crate) mod host;
+pub(crate) mod limits;
+pub(crate) mod patience;
+pub(crate) mod rdma;
+pub(crate) mod record;
+pub(crate) mod recovery;
+pub(crate) mod rpcbind;
+pub(crate) mod runtime;
+pub(crate) mod service;
+pub(crate) mod tcp;

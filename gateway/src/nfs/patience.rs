@@ -1,0 +1,104 @@
+//! Time limits for a peer's records. Records are not timed individually: the
+//! connection is checked at intervals, and checks in a row without progress are
+//! counted.
+
+use super::limits::{
+    CHECK_PERIOD, IDLE_CHECK_PERIOD, RECORD_CHECKS, SILENT_CHECKS, UNNAMED_CHECKS,
+};
+use super::record::Mark;
+use std::time::Duration;
+
+/// Progress seen on one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    seen: Mark,
+    /// Checks in a row without a further record.
+    same: u32,
+    /// Checks in a row without a further byte.
+    silent: u32,
+}
+
+impl Patience {
+    /// Checks a connection; the next check is due after [`Self::period`].
+    ///
+    /// # Errors
+    /// The reason for which the connection must be closed.
+    pub(crate) fn check(&mut self, now: Mark, is_named: bool) -> Result<(), &'static str> {
+        let seen = std::mem::replace(&mut self.seen, now);
+        self.same = if now.records == seen.records { self.same + 1 } else { 0 };
+        self.silent = if now.received == seen.received { self.silent + 1 } else { 0 };
+        if !is_named {
+            let is_over = self.same >= UNNAMED_CHECKS;
+            return if is_over { Err("a host that no export names sent no call") } else { Ok(()) };
+        }
+        if !(now.unfinished && seen.unfinished) {
+            // An idle client is welcome; a record that has just begun is new.
+            self.excuse();
+            return Ok(());
+        }
+        if self.silent >= SILENT_CHECKS {
+            return Err("a call was begun but not completed");
+        }
+        if self.same >= RECORD_CHECKS { Err("a call takes too long to arrive") } else { Ok(()) }
+    }
+
+    /// Resets the counters, because the server itself is not reading.
+    pub(crate) fn excuse(&mut self) {
+        (self.same, self.silent) = (0, 0);
+    }
+
+    /// Returns the time until the next check.
+    pub(crate) fn period(&self, is_named: bool) -> Duration {
+        if is_named && !self.seen.unfinished { IDLE_CHECK_PERIOD } else { CHECK_PERIOD }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(received: u64, records: u64, unfinished: bool) -> Mark {
+        Mark { received, records, unfinished }
+    }
+
+    /// Returns the number of checks until the connection is closed.
+    fn checks(mut at: impl FnMut(u32) -> Mark, is_named: bool) -> Option<u32> {
+        let mut patience = Patience::default();
+        (1..1000).find(|count| patience.check(at(*count), is_named).is_err())
+    }
+
+    #[test]
+    fn a_named_host_may_be_idle_and_slow_and_not_stop_within_a_record() {
+        assert_eq!(checks(|_| mark(700, 3, false), true), None);
+        // Half a record, then nothing: one check to see it, then the limit.
+        assert_eq!(checks(|_| mark(700, 3, true), true), Some(SILENT_CHECKS + 1));
+        // A byte now and then does not help forever.
+        assert_eq!(checks(|n| mark(n.into(), 3, true), true), Some(RECORD_CHECKS + 1));
+        // A slow link that completes its records is always in the middle of
+        // one.
+        let slow = |n: u32| mark(u64::from(n) << 16, u64::from(n / 50), true);
+        assert_eq!(checks(slow, true), None);
+    }
+
+    #[test]
+    fn a_host_in_no_export_has_to_say_something_soon() {
+        for unfinished in [false, true] {
+            assert_eq!(checks(|_| mark(0, 0, unfinished), false), Some(UNNAMED_CHECKS));
+            assert_eq!(checks(|n| mark(n.into(), 0, unfinished), false), Some(UNNAMED_CHECKS));
+        }
+        assert_eq!(checks(|n| mark(0, n.into(), false), false), None);
+    }
+
+    #[test]
+    fn who_waits_for_the_server_is_excused() {
+        let mut patience = Patience::default();
+        for _ in 0..10 * RECORD_CHECKS {
+            patience.excuse();
+            patience.check(mark(7, 1, true), true).unwrap();
+        }
+        assert_eq!(patience.period(true), CHECK_PERIOD);
+        patience.check(mark(9, 2, false), true).unwrap();
+        assert_eq!(patience.period(true), IDLE_CHECK_PERIOD);
+        assert_eq!(patience.period(false), CHECK_PERIOD);
+    }
+}

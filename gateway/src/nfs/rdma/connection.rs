@@ -1,0 +1,457 @@
+//! One RDMA connection: calls, replies, and callbacks.
+
+use super::callbacks::{Callbacks, MAX_OUTSTANDING};
+use super::reply::{Pieces, direct_items, post};
+use crate::net::arrival::RdmaArrival;
+use crate::net::boundary;
+use crate::net::connections::Slot;
+use crate::net::in_flight::InFlight;
+use crate::net::peer::Peer;
+use crate::nfs::answer::answer;
+use crate::nfs::back_channels::Registration;
+use crate::nfs::dispatch::Answer;
+use crate::nfs::host::Host;
+use crate::nfs::record::{Allowance, Received};
+use crate::nfs::service::{Service, protocol_peer};
+use crate::observe::data_path::{DataDirection, Transport};
+use crate::observe::throttle::warn_seldom;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use zgate_fabric::{
+    Endpoint, EndpointEvent, QueueOptions, RemoteRead, RemoteSlice, SendPart, Setup, WorkStatus,
+    endpoint,
+};
+use zgate_nfs_wire::bulk::{BulkPosition, bulk_position};
+use zgate_rpcrdma::limits::{MAX_CALL_BYTES, PREFERRED_INLINE_BYTES};
+use zgate_rpcrdma::server::{CallPlan, Place, ReplyPlan, ReplyShape, error_message};
+use zgate_rpcrdma::{
+    Body, Chunks, Direction, ErrorBody, Header, InlineBytes, PrivateData, ReceiveQueue, WriteChunk,
+    Xid, direction, rkey_to_invalidate,
+};
+use zgate_store::AlignedBuf;
+
+/// Number of calls a client may have outstanding.
+const CREDITS: NonZeroU32 = NonZeroU32::new(64).unwrap();
+/// Most bytes of calls and replies in flight on one connection, so that a
+/// client that completes nothing holds no more buffers until its connection
+/// breaks.
+const MAX_BYTES_IN_FLIGHT: usize = 64 << 20;
+/// Most replies in flight before further calls wait.
+const MAX_REPLIES_IN_FLIGHT: usize = 256;
+/// Interval at which a silent client is probed.
+const PROBE_PERIOD: Duration = Duration::from_secs(20);
+
+/// Properties of a call that its reply needs.
+#[derive(Debug)]
+struct Asked {
+    xid: Xid,
+    credits: u32,
+    chunks: Chunks,
+    /// Length of the call, and the longest possible reply.
+    bytes: usize,
+}
+
+/// A call whose parts have not all arrived.
+#[derive(Debug)]
+struct Incomplete {
+    asked: Asked,
+    plan: CallPlan,
+    inline: Vec<u8>,
+}
+
+/// A call whose parts are being read.
+#[derive(Debug)]
+struct Pulling {
+    asked: Asked,
+    plan: CallPlan,
+    /// The stream, if no part of it is read by RDMA.
+    stream: Option<Vec<u8>>,
+}
+
+struct Connection {
+    endpoint: Endpoint<Pulling>,
+    /// The client's offer, as far as it can be accepted.
+    offer: PrivateData,
+    inline: InlineBytes,
+    receives: ReceiveQueue,
+    incomplete: VecDeque<Incomplete>,
+    running: InFlight<(Asked, Answer)>,
+    /// Bytes of the calls whose parts are being read from the client.
+    pulling_bytes: usize,
+    callbacks: Callbacks,
+    draining: bool,
+    host: Host,
+    peer: Rc<zgate_nfs::Peer>,
+    service: Rc<Service>,
+}
+
+/// Accepts a connection and serves it until either side closes it.
+pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, slot: Slot, service: Rc<Service>) {
+    let registration = service.nfs.back_channels.register(slot.id);
+    let _counted = service.core.network.rdma.connected();
+    let peer = Rc::new(protocol_peer(peer));
+    let connection = match accept(arrival, &peer, &service).await {
+        Ok(connection) => connection,
+        Err(error) => {
+            warn_seldom!(peer = %peer.address, %error, "cannot establish an RDMA connection");
+            return;
+        }
+    };
+    connection.run_to_end(registration).await;
+}
+
+async fn accept(
+    arrival: RdmaArrival,
+    peer: &Rc<zgate_nfs::Peer>,
+    service: &Rc<Service>,
+) -> std::io::Result<Connection> {
+    let RdmaArrival { request, can_invalidate, .. } = arrival;
+    let mut offer = PrivateData::decode(request.private_data());
+    offer.remote_invalidation &= can_invalidate;
+    let own = PrivateData {
+        // Used only if both sides offer it (RFC 8797 §4.1).
+        remote_invalidation: offer.remote_invalidation,
+        send_bytes: PREFERRED_INLINE_BYTES,
+        receive_bytes: PREFERRED_INLINE_BYTES,
+    };
+    let mut receives = ReceiveQueue::new(CREDITS, MAX_OUTSTANDING);
+    let pool = &service.core.network.pool;
+    let posted = endpoint::receives(pool, receives.depth(), PREFERRED_INLINE_BYTES as usize);
+    let options = QueueOptions { receives: receives.depth(), ..QueueOptions::default() };
+    let private_data = own.encode().to_vec();
+    let verbs = request.accept(Setup { options, receives: posted, private_data }).await?;
+    (0..receives.depth()).for_each(|_| receives.posted());
+    let inline = InlineBytes::negotiate(&own, &offer);
+    tracing::debug!(peer = %peer.address, ?inline, ?offer, "RDMA connection");
+    Ok(Connection {
+        endpoint: Endpoint::new(verbs),
+        offer,
+        inline,
+        receives,
+        incomplete: VecDeque::new(),
+        running: InFlight::default(),
+        pulling_bytes: 0,
+        callbacks: Callbacks::default(),
+        draining: false,
+        host: Host::new(service, peer.address),
+        peer: Rc::clone(peer),
+        service: Rc::clone(service),
+    })
+}
+
+impl Connection {
+    async fn run_to_end(mut self, registration: Registration) {
+        let why = boundary::connection(self.run(registration)).await;
+        tracing::debug!(peer = %self.peer.address, why, "RDMA connection closed");
+        self.service.connection_closed(self.peer.connection);
+        let Self { running, endpoint, .. } = self;
+        drop(endpoint);
+        running.finish_alone();
+    }
+
+    async fn run(&mut self, mut registration: Registration) -> &'static str {
+        let service = Rc::clone(&self.service);
+        let period = PROBE_PERIOD.min(service.core.network.rdma_stall / 3);
+        let mut probe = tokio::time::interval(period);
+        let mut drain = pin!(service.core.network.drain.wait());
+        loop {
+            if let Err(why) = self.begin_calls().await {
+                return why;
+            }
+            if self.draining && self.is_idle() {
+                return "draining";
+            }
+            let result = tokio::select! {
+                biased;
+                Some((asked, answer)) = self.running.next(), if !self.running.is_empty() => {
+                    self.reply(asked, answer)
+                }
+                event = self.endpoint.event() => self.events(event).await,
+                Some(call) = registration.calls.recv() => {
+                    self.callbacks.push(call);
+                    Ok(())
+                }
+                () = drain.as_mut(), if !self.draining => {
+                    self.draining = true;
+                    Ok(())
+                }
+                _ = probe.tick() => self.must_be_named().and_then(|()| self.probe()),
+            };
+            if let Err(why) = result.and_then(|()| self.send_callbacks()) {
+                return why;
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running.is_empty() && !self.endpoint.has_work()
+    }
+
+    /// Processes an event and those that arrived with it.
+    async fn events(&mut self, first: EndpointEvent<Pulling>) -> Result<(), &'static str> {
+        let mut next = Some(first);
+        while let Some(event) = next {
+            self.event(event).await?;
+            next = self.endpoint.next_at_hand();
+        }
+        Ok(())
+    }
+
+    async fn event(&mut self, event: EndpointEvent<Pulling>) -> Result<(), &'static str> {
+        match event {
+            EndpointEvent::Received(message) => {
+                self.service.nfs.metrics.bytes_in(message.bytes().len());
+                self.receives.consumed();
+                let taken = self.take_message(message.bytes());
+                // Post the receive before any answer: the grant depends on it.
+                self.endpoint.post_receive(message.buffer);
+                self.receives.posted();
+                match taken {
+                    Some(Err((xid, error))) => self.send_error(xid, error),
+                    Some(Ok(call)) if !self.draining => {
+                        self.must_be_named()?;
+                        self.take_call(call)
+                    }
+                    _ => Ok(()),
+                }
+            }
+            EndpointEvent::Read { note, buffers } => self.pulled(note, buffers).await,
+            EndpointEvent::Sent => Ok(()),
+            EndpointEvent::Failed { kind, status } => {
+                // Flushed work follows the work that failed.
+                if status != WorkStatus::Flushed {
+                    tracing::info!(peer = %self.peer.address, ?kind, %status, "RDMA work failed");
+                }
+                Ok(())
+            }
+            EndpointEvent::Disconnected(why) => Err(why.into()),
+        }
+    }
+
+    /// Checks the host again, because the exports may have changed since the
+    /// connection was accepted.
+    fn must_be_named(&mut self) -> Result<(), &'static str> {
+        if self.host.is_named() { Ok(()) } else { Err("no export names the host any longer") }
+    }
+
+    /// Accepts a call. RFC 8166 §3.3.1: a requester must not have more
+    /// outstanding than it was granted.
+    fn take_call(&mut self, call: Incomplete) -> Result<(), &'static str> {
+        let outstanding = self.incomplete.len() + self.endpoint.reads() + self.running.len();
+        if outstanding >= CREDITS.get() as usize {
+            return Err("more calls than credits granted");
+        }
+        self.incomplete.push_back(call);
+        Ok(())
+    }
+
+    /// Reads a message: a call, or one that is handled at once. The error is to
+    /// be sent.
+    fn take_message(&mut self, message: &[u8]) -> Option<Result<Incomplete, (Xid, ErrorBody)>> {
+        let decoded = match Header::decode(message) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                tracing::debug!(peer = %self.peer.address, %error, "bad transport header");
+                return error.answer().map(Err);
+            }
+        };
+        let Header { xid, credits, body } = decoded.header;
+        let inline = decoded.inline;
+        match &body {
+            Body::Error(_) => self.callbacks.failed(xid),
+            Body::Done => {}
+            Body::Message(_) => match direction(xid, inline) {
+                Some(Direction::Reply) => self.callbacks.answered(xid, credits, inline),
+                Some(Direction::Call) => return Some(self.plan(xid, credits, body, inline)),
+                None => return Some(Err((xid, ErrorBody::Chunk))),
+            },
+            // No reply arrives this way: callbacks offer no memory for one.
+            Body::NoMessage(_) => return Some(self.plan(xid, credits, body, inline)),
+        }
+        None
+    }
+
+    fn plan(
+        &self,
+        xid: Xid,
+        credits: u32,
+        body: Body,
+        inline: &[u8],
+    ) -> Result<Incomplete, (Xid, ErrorBody)> {
+        let bulk = |prefix: &[u8]| match bulk_position(prefix) {
+            BulkPosition::At { offset, len } => Some((offset, len)),
+            BulkPosition::NeedMore | BulkPosition::None => None,
+        };
+        let plan = CallPlan::new(&body, inline, bulk).map_err(|fault| {
+            tracing::debug!(peer = %self.peer.address, %fault, "a call that cannot be pulled");
+            (xid, ErrorBody::Chunk)
+        })?;
+        let (Body::Message(chunks) | Body::NoMessage(chunks)) = body else {
+            return Err((xid, ErrorBody::Chunk));
+        };
+        let bytes = plan.total_bytes() + reply_bytes(&chunks);
+        let asked = Asked { xid, credits, chunks, bytes };
+        Ok(Incomplete { asked, plan, inline: inline.to_vec() })
+    }
+
+    /// Returns whether another call may use buffers. If they run short, a
+    /// connection with running calls waits for one of them to end.
+    fn may_begin(&self) -> bool {
+        (self.is_idle() || self.host.may_take_request())
+            && self.bytes_in_flight() < MAX_BYTES_IN_FLIGHT
+            && self.endpoint.sends() < MAX_REPLIES_IN_FLIGHT
+    }
+
+    /// Begins waiting calls while there are buffers.
+    async fn begin_calls(&mut self) -> Result<(), &'static str> {
+        self.host.holds(self.bytes_in_flight());
+        while self.may_begin() {
+            let Some(call) = self.incomplete.pop_front() else { break };
+            self.begin(call).await?;
+            self.host.holds(self.bytes_in_flight());
+        }
+        Ok(())
+    }
+
+    /// Runs a complete call, or reads its missing parts.
+    async fn begin(&mut self, call: Incomplete) -> Result<(), &'static str> {
+        let Incomplete { asked, plan, inline } = call;
+        if plan.pulls().is_empty() {
+            // Without RDMA Reads the stream is the inline part, copied once out
+            // of its receive.
+            let head = Bytes::from(inline);
+            let received = Received { head, bulk: None, head_copies: 1, copied_bytes: 0 };
+            return self.start(asked, received).await;
+        }
+        let pool = &self.service.core.network.pool;
+        let mut buffers = Vec::new();
+        let stream = if plan.pulls_stream() {
+            let mut stream = pool.take(plan.stream_bytes());
+            plan.place_inline(&inline, &mut stream);
+            buffers.push(stream);
+            None
+        } else {
+            let mut stream = vec![0; plan.stream_bytes()];
+            plan.place_inline(&inline, &mut stream);
+            Some(stream)
+        };
+        let body = buffers.len();
+        buffers.extend(plan.body().map(|body| pool.take(body.len)));
+        let reads = plan.pulls().iter().map(|pull| RemoteRead {
+            from: RemoteSlice {
+                rkey: pull.source.handle,
+                address: pull.source.offset,
+                len: pull.source.length,
+            },
+            buffer: if pull.place == Place::Body { body } else { 0 },
+            offset: pull.offset,
+        });
+        let reads = reads.collect();
+        self.pulling_bytes += asked.bytes;
+        Ok(self.endpoint.read(Pulling { asked, plan, stream }, buffers, reads)?)
+    }
+
+    async fn pulled(
+        &mut self,
+        pulled: Pulling,
+        buffers: Vec<AlignedBuf>,
+    ) -> Result<(), &'static str> {
+        let Pulling { asked, plan, stream } = pulled;
+        self.pulling_bytes -= asked.bytes;
+        self.service
+            .nfs
+            .metrics
+            .bytes_in(plan.pulls().iter().map(|p| p.source.length as usize).sum());
+        let mut buffers = buffers.into_iter();
+        // Data read by RDMA stays where the device put it.
+        let (head, head_copies) = match stream {
+            Some(stream) => (Bytes::from(stream), 2),
+            None => (buffers.next().map(AlignedBuf::into_bytes).unwrap_or_default(), 0),
+        };
+        let bulk = plan.body().zip(buffers.next());
+        let bulk = bulk.map(|(body, buffer)| (body.position, buffer.into_bytes()));
+        self.start(asked, Received { head, bulk, head_copies, copied_bytes: 0 }).await
+    }
+
+    /// Executes a call.
+    async fn start(&mut self, asked: Asked, call: Received) -> Result<(), &'static str> {
+        // RFC 8166 §4.2.1: header and message have the same transaction id.
+        if direction(asked.xid, &call.head) != Some(Direction::Call) {
+            return self.send_error(asked.xid, ErrorBody::Chunk);
+        }
+        let (service, peer) = (Rc::clone(&self.service), Rc::clone(&self.peer));
+        let bytes = asked.bytes;
+        let request = Box::pin(async move { (asked, answer(&service, &peer, call).await) });
+        match self.running.start(bytes, request).await {
+            Some((asked, answer)) => self.reply(asked, answer),
+            None => Ok(()),
+        }
+    }
+
+    fn reply(&mut self, asked: Asked, answer: Answer) -> Result<(), &'static str> {
+        let message = match answer {
+            Answer::Reply(message) => message,
+            Answer::Nothing => return Ok(()),
+            Answer::Close(why) => return Err(why),
+        };
+        let pieces = Pieces::of(&message).ok_or("a reply that is not in memory")?;
+        let credits = self.receives.grant(asked.credits).ok_or("no receive is posted")?;
+        let items = direct_items(&message);
+        let shape = ReplyShape { len: message.len(), items: &items };
+        match ReplyPlan::new(asked.xid, credits, &asked.chunks, self.inline.send, shape) {
+            Ok(plan) => {
+                let metrics = &self.service.nfs.metrics;
+                metrics.bytes_out(message.len());
+                // The device reads data from the buffers that storage filled.
+                let data = message.payload_bytes();
+                metrics.data.carried(Transport::Rdma, DataDirection::Read, data, 0);
+                let invalidate = rkey_to_invalidate(&self.offer, &asked.chunks);
+                let (writes, send) = post(&plan, &pieces, invalidate);
+                Ok(self.endpoint.send(writes, Some(send))?)
+            }
+            Err(fault) => {
+                tracing::debug!(peer = %self.peer.address, %fault, "a reply does not fit");
+                self.send_error(asked.xid, ErrorBody::Chunk)
+            }
+        }
+    }
+
+    fn send_error(&mut self, xid: Xid, error: ErrorBody) -> Result<(), &'static str> {
+        let credits = self.receives.grant(1).ok_or("no receive is posted")?;
+        let gather = vec![Bytes::from(error_message(xid, credits, error))];
+        Ok(self.endpoint.send(Vec::new(), Some(SendPart { gather, invalidate: None }))?)
+    }
+
+    fn send_callbacks(&mut self) -> Result<(), &'static str> {
+        while let Some(send) = self.callbacks.next(self.inline.send) {
+            self.endpoint.send(Vec::new(), Some(send))?;
+        }
+        Ok(())
+    }
+
+    /// Probes a silent client; its buffers are released if the connection is
+    /// broken.
+    fn probe(&mut self) -> Result<(), &'static str> {
+        if self.endpoint.stalled_for(Instant::now()) > self.service.core.network.rdma_stall {
+            return Err("the client no longer completes messages");
+        }
+        Ok(self.endpoint.probe()?)
+    }
+
+    /// Bytes of calls being read or executed, and of replies that may not have
+    /// arrived.
+    fn bytes_in_flight(&self) -> usize {
+        self.pulling_bytes + self.running.bytes() + self.endpoint.sending_bytes()
+    }
+}
+
+/// Returns the longest possible reply whose results go into these chunks.
+fn reply_bytes(chunks: &Chunks) -> usize {
+    let offered = chunks.writes.iter().chain(&chunks.reply);
+    let most = offered.map(WriteChunk::capacity_bytes).sum::<u64>();
+    usize::try_from(most).unwrap_or(usize::MAX).min(MAX_CALL_BYTES)
+}

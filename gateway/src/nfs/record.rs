@@ -1,0 +1,305 @@
+//! Decoder of a byte stream into RPC records. The body of a large WRITE goes
+//! directly into an aligned pool buffer: the head of the record is examined
+//! first, and the rest is received where storage will write it from.
+
+use super::limits::{MAX_UNNAMED_RECORD_BYTES, UNNAMED_STREAM_BYTES};
+use crate::net::send::Sender;
+use crate::net::stream::read_some;
+use bytes::Bytes;
+use tokio::net::TcpStream;
+use zgate_nfs_wire::bulk::{BulkPosition, bulk_position};
+use zgate_rpc::limits::MAX_RECORD_BYTES;
+use zgate_rpc::record::{self, MARKER_BYTES, Marker, Parsed, RecordError};
+use zgate_store::{AlignedBuf, BufferPool, Payload};
+use zgate_xdr::{Message, Segment};
+
+/// Buffer size for small records, in bytes.
+const STREAM_BYTES: usize = 64 << 10;
+/// Length from which a record is examined before it is received, in bytes.
+const BULK_BYTES: usize = 32 << 10;
+/// Bytes read first after a large record: the head of the next one. Only the
+/// part of its body within this read is ever copied.
+const HEAD_BYTES: usize = 512;
+/// Longest head of a large WRITE, in bytes; a record with a longer one is
+/// received like any other.
+const MAX_HEAD_BYTES: usize = 4 << 10;
+
+/// One record, without its marker.
+#[derive(Debug)]
+pub(crate) struct Received {
+    /// Everything except the bulk body.
+    pub head: Bytes,
+    /// A bulk body and its position in `head`.
+    pub bulk: Option<(usize, Bytes)>,
+    /// Number of times `head` was copied since it was received.
+    pub head_copies: usize,
+    /// Bytes of the bulk body that had to be copied.
+    pub copied_bytes: usize,
+}
+
+impl Received {
+    /// Returns the transaction id of the call (RFC 5531 §9).
+    pub(crate) fn xid(&self) -> Option<u32> {
+        self.head.first_chunk().map(|xid| u32::from_be_bytes(*xid))
+    }
+
+    /// Returns the number of bytes received.
+    pub(crate) fn len(&self) -> usize {
+        self.head.len() + self.bulk.as_ref().map_or(0, |(_, data)| data.len())
+    }
+}
+
+/// Queues a message as one record. False: it is too long to be framed, which no
+/// operation produces.
+pub(crate) fn queue_record(sender: &mut Sender, message: Message) -> bool {
+    let Some(marker) = Marker::whole(message.len()) else { return false };
+    sender.push_payload(Payload::Bytes(Bytes::copy_from_slice(&marker)));
+    for segment in message.segments {
+        sender.push_payload(match segment {
+            Segment::Bytes(bytes) => Payload::Bytes(bytes),
+            Segment::Payload(payload) => payload,
+        });
+    }
+    true
+}
+
+/// A record whose bulk body is being received.
+#[derive(Debug)]
+struct Bulk {
+    head: Vec<u8>,
+    at: usize,
+    body: AlignedBuf,
+    filled: usize,
+    tail_missing: usize,
+    copied_bytes: usize,
+}
+
+/// Result of examining the stream.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// A record.
+    Record(Received),
+    /// More bytes are needed.
+    Wait,
+    /// The next record is a large one that must wait for memory.
+    NoMemory,
+}
+
+/// Right of the host to memory, as known to the connection.
+pub(crate) trait Allowance {
+    /// Returns whether an export names the host. Otherwise its records must be
+    /// small.
+    fn is_named(&mut self) -> bool;
+    /// Returns whether memory for a large record may be taken now.
+    fn may_take_memory(&self) -> bool;
+}
+
+/// Receiving side of one connection.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    bulk: Option<Bulk>,
+    after_bulk: bool,
+    /// Number of bytes received and records completed so far; they wrap.
+    received: u64,
+    records: u64,
+    pool: BufferPool,
+}
+
+/// Progress of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Bytes received.
+    pub received: u64,
+    /// Complete records.
+    pub records: u64,
+    /// Set if part of another record has arrived.
+    pub unfinished: bool,
+}
+
+impl Receiver {
+    /// Creates the receiver of a connection; `is_named` is set if an export
+    /// names the host.
+    pub(crate) fn new(pool: BufferPool, is_named: bool) -> Self {
+        Self {
+            buffer: vec![0; if is_named { STREAM_BYTES } else { UNNAMED_STREAM_BYTES }],
+            start: 0,
+            end: 0,
+            bulk: None,
+            after_bulk: false,
+            received: 0,
+            records: 0,
+            pool,
+        }
+    }
+
+    /// Returns the progress.
+    pub(crate) fn mark(&self) -> Mark {
+        let unfinished = self.bulk.is_some() || self.start < self.end;
+        Mark { received: self.received, records: self.records, unfinished }
+    }
+
+    /// Returns the bytes held for an incomplete large record.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let body = self.bulk.as_ref().map_or(0, |bulk| bulk.body.len());
+        body + self.buffer.len().saturating_sub(STREAM_BYTES)
+    }
+
+    /// Reads the available data without waiting. `Ok(0)`: the peer closed.
+    pub(crate) fn fill(&mut self, stream: &TcpStream) -> std::io::Result<usize> {
+        if let Some(bulk) = &mut self.bulk {
+            if bulk.filled < bulk.body.len() {
+                let got = read_some(stream, &mut bulk.body[bulk.filled..])?;
+                bulk.filled += got;
+                self.received = self.received.wrapping_add(got as u64);
+                return Ok(got);
+            }
+        } else if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        self.make_room();
+        let limit = if self.after_bulk && self.bulk.is_none() {
+            (self.end + HEAD_BYTES).min(self.buffer.len())
+        } else {
+            self.buffer.len()
+        };
+        let got = read_some(stream, &mut self.buffer[self.end..limit])?;
+        self.end += got;
+        self.received = self.received.wrapping_add(got as u64);
+        Ok(got)
+    }
+
+    fn make_room(&mut self) {
+        if self.end < self.buffer.len() && self.start < self.buffer.len() / 2 {
+            return;
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        if self.end == self.buffer.len() {
+            // Only [`Self::next`] lets a record grow that long.
+            self.buffer.resize((self.buffer.len() * 2).max(STREAM_BYTES), 0);
+        }
+    }
+
+    fn pending(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Returns the next record, if it is complete.
+    ///
+    /// # Errors
+    /// If the peer's framing exceeds the limits, or a host that no export names
+    /// sends more than it may.
+    pub(crate) fn next(&mut self, allowance: &mut impl Allowance) -> Result<Progress, RecordError> {
+        if self.start == self.end && self.bulk.is_none() {
+            return Ok(Progress::Wait);
+        }
+        let most = if allowance.is_named() {
+            if self.bulk.is_some() {
+                return Ok(self.continue_bulk());
+            }
+            if let Some(progress) = self.try_begin_bulk(allowance) {
+                return Ok(progress);
+            }
+            MAX_RECORD_BYTES
+        } else if self.bulk.is_some() {
+            return Err(RecordError::TooLong);
+        } else {
+            MAX_UNNAMED_RECORD_BYTES
+        };
+        match record::parse_within(self.pending(), most)? {
+            Parsed::Record(found) => {
+                let head = Bytes::copy_from_slice(&found.body(self.pending()));
+                self.start += found.consumed;
+                self.records = self.records.wrapping_add(1);
+                self.after_bulk = found.consumed >= BULK_BYTES;
+                self.shrink();
+                Ok(Progress::Record(Received { head, bulk: None, head_copies: 1, copied_bytes: 0 }))
+            }
+            Parsed::Need(more) => self.wait_for(more, most, allowance),
+        }
+    }
+
+    /// Waits for more of a record, which may need a larger buffer.
+    fn wait_for(
+        &self,
+        more: usize,
+        most: usize,
+        allowance: &impl Allowance,
+    ) -> Result<Progress, RecordError> {
+        let len = self.end - self.start + more;
+        if most < MAX_RECORD_BYTES {
+            // Empty fragments count, too.
+            let fits = len <= UNNAMED_STREAM_BYTES;
+            return if fits { Ok(Progress::Wait) } else { Err(RecordError::TooLong) };
+        }
+        let is_granted = self.held_bytes() > 0 || len < STREAM_BYTES;
+        let may_grow = is_granted || allowance.may_take_memory();
+        Ok(if may_grow { Progress::Wait } else { Progress::NoMemory })
+    }
+
+    /// Shrinks the buffer, so that a connection that once carried a large
+    /// record keeps no large buffer.
+    fn shrink(&mut self) {
+        if self.start == self.end && self.buffer.len() > STREAM_BYTES {
+            self.buffer = vec![0; STREAM_BYTES];
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Begins a bulk record if the stream is at the start of one.
+    fn try_begin_bulk(&mut self, allowance: &impl Allowance) -> Option<Progress> {
+        let pending = self.pending();
+        let marker = Marker::parse(*pending.first_chunk::<MARKER_BYTES>()?);
+        let have = &pending[MARKER_BYTES..];
+        if !marker.last
+            || marker.len < BULK_BYTES
+            || marker.len > MAX_RECORD_BYTES
+            || have.len() >= marker.len
+        {
+            return None;
+        }
+        let (at, len) = match bulk_position(&have[..have.len().min(MAX_HEAD_BYTES)]) {
+            BulkPosition::At { offset, len } => (offset, len),
+            BulkPosition::NeedMore if have.len() < MAX_HEAD_BYTES => return Some(Progress::Wait),
+            BulkPosition::NeedMore | BulkPosition::None => return None,
+        };
+        let tail_missing = marker.len.checked_sub(at.checked_add(len)?)?;
+        if !allowance.may_take_memory() {
+            return Some(Progress::NoMemory);
+        }
+        let mut body = self.pool.take(len);
+        let present = (have.len() - at).min(len);
+        body[..present].copy_from_slice(&have[at..at + present]);
+        let head = have[..at].to_vec();
+        self.start += MARKER_BYTES + at + present;
+        self.after_bulk = true;
+        self.bulk =
+            Some(Bulk { head, at, body, filled: present, tail_missing, copied_bytes: present });
+        Some(self.continue_bulk())
+    }
+
+    fn continue_bulk(&mut self) -> Progress {
+        let available = self.end - self.start;
+        let Some(bulk) = &mut self.bulk else { return Progress::Wait };
+        if bulk.filled < bulk.body.len() || available < bulk.tail_missing {
+            return Progress::Wait;
+        }
+        let tail = &self.buffer[self.start..self.start + bulk.tail_missing];
+        bulk.head.extend_from_slice(tail);
+        self.start += bulk.tail_missing;
+        self.records = self.records.wrapping_add(1);
+        match self.bulk.take() {
+            Some(bulk) => Progress::Record(Received {
+                head: Bytes::from(bulk.head),
+                bulk: Some((bulk.at, bulk.body.into_bytes())),
+                head_copies: 1,
+                copied_bytes: bulk.copied_bytes,
+            }),
+            None => Progress::Wait,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! State of the NFS service: shared by all cores, and of each core.
+
+use super::admitted::Admitted;
+use super::back_channels::BackChannels;
+use super::counters::Counters;
+use super::recovery::DirRecovery;
+use super::runtime::GatewayRuntime;
+use crate::net::connections::Connections;
+use crate::net::core::Core;
+use crate::net::interfaces::Interfaces;
+use crate::net::peer::{ConnectionId, Peer};
+use crate::observe::data_path::DataPath;
+use crate::state_dir::StateDir;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use zgate_nfs::namespace::Namespace;
+use zgate_nfs::runtime::Runtime;
+use zgate_nfs::v4::attrs::Trunks;
+use zgate_nfs::v4::guard::StateGuard;
+use zgate_nfs::v4::server::{Identity, Observer, ServerOptions};
+use zgate_nfs::v4::state::State;
+use zgate_nfs::v4::state::grace::GracePeriod;
+use zgate_rpc::drc::ReplyCache;
+
+/// State of the process.
+pub(crate) struct Nfs {
+    pub v4: Arc<zgate_nfs::v4::Server>,
+    pub v3: zgate_nfs::v3::Server,
+    pub mount: zgate_nfs::mount::Server,
+    pub replies: ReplyCache,
+    pub runtime: Arc<GatewayRuntime>,
+    pub back_channels: Arc<BackChannels>,
+    pub metrics: Arc<Counters>,
+}
+
+/// Options of the NFS service.
+pub(crate) struct NfsOptions {
+    pub identity: Identity,
+    /// Number of this server start.
+    pub boot_epoch: u32,
+    pub write_verifier: [u8; 8],
+    pub lease_seconds: u32,
+    pub grace: GracePeriod,
+    /// Most files that clients may have open.
+    pub open_files: usize,
+}
+
+impl Nfs {
+    /// # Errors
+    /// Errors of the system: random numbers, or the thread that writes client
+    /// records.
+    pub(crate) fn new(
+        options: NfsOptions,
+        state_dir: Arc<StateDir>,
+        namespace: Namespace,
+        connections: &Arc<Connections>,
+        interfaces: &Interfaces,
+        data: Arc<DataPath>,
+    ) -> io::Result<Self> {
+        let back_channels = Arc::<BackChannels>::default();
+        let runtime =
+            Arc::new(GatewayRuntime::new(Arc::clone(connections), Arc::clone(&back_channels))?);
+        let metrics = Arc::new(Counters::counting_data(data));
+        let NfsOptions { identity, boot_epoch, write_verifier, lease_seconds, grace, open_files } =
+            options;
+        let state = State::new(
+            boot_epoch,
+            lease_seconds,
+            grace,
+            Arc::new(DirRecovery::start(state_dir)?),
+            runtime.now().seconds(),
+            Arc::<GatewayRuntime>::clone(&runtime),
+        )
+        .with_open_files(open_files);
+        let options = ServerOptions {
+            identity,
+            boot_epoch,
+            write_verifier,
+            lease_seconds,
+            grace_seconds: grace.seconds,
+            max_minor: 2,
+            trunks: trunks(interfaces),
+        };
+        let observer: Arc<dyn Observer> = Arc::<Counters>::clone(&metrics);
+        let outside: Arc<dyn Runtime> = Arc::<GatewayRuntime>::clone(&runtime);
+        let v4 = Arc::new(zgate_nfs::v4::Server::new(options, state, namespace, outside, observer));
+        let guard = Arc::new(StateGuard::default());
+        guard.connect(&v4);
+        let of_v4 = Arc::clone(&v4);
+        let source: zgate_nfs::v3::NamespaceSource = Arc::new(move || of_v4.namespace());
+        Ok(Self {
+            v3: zgate_nfs::v3::Server {
+                namespace: Arc::clone(&source),
+                write_verifier: v4.write_verifier,
+                guard,
+            },
+            v4,
+            mount: zgate_nfs::mount::Server::new(source),
+            replies: ReplyCache::new(),
+            runtime,
+            back_channels,
+            metrics,
+        })
+    }
+
+    /// Replaces the exports.
+    pub(crate) fn replace_exports(&self, namespace: Namespace, connections: &Connections) {
+        self.v4.replace_namespace(namespace);
+        let namespace = self.v4.namespace();
+        connections.exports_changed(|host| namespace.names_host(host));
+    }
+
+    /// Handles timeouts: leases, recalls, grace.
+    pub(crate) fn tick(&self) {
+        self.v4.tick(self.runtime.now().seconds());
+    }
+}
+
+/// Returns the addresses announced for trunking. Clients over RDMA are told all
+/// addresses configured for RDMA, because a device may be absent temporarily.
+fn trunks(interfaces: &Interfaces) -> Trunks {
+    Trunks { tcp: interfaces.tcp_addresses(), rdma: interfaces.rdma_addresses() }
+}
+
+/// Converts a peer to the protocol's type.
+pub(in crate::nfs) fn protocol_peer(peer: Peer) -> zgate_nfs::Peer {
+    let Peer { address, port, connection, rdma } = peer;
+    let connection = zgate_nfs::runtime::ConnectionId(connection.0);
+    zgate_nfs::Peer { address, port, connection, rdma }
+}
+
+/// State of one core.
+pub(crate) struct Service {
+    pub nfs: Arc<Nfs>,
+    pub core: Rc<Core>,
+    /// Cache of connections that may call.
+    pub admitted: Admitted,
+}
+
+impl Service {
+    pub(crate) fn new(nfs: Arc<Nfs>, core: Rc<Core>) -> Rc<Self> {
+        Rc::new(Self { nfs, core, admitted: Admitted::default() })
+    }
+
+    /// Removes a connection from all tables.
+    pub(crate) fn connection_closed(&self, connection: zgate_nfs::runtime::ConnectionId) {
+        self.core.network.connections.remove(ConnectionId(connection.0));
+        self.nfs.v4.connection_closed(connection);
+    }
+}

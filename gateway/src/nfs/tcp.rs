@@ -1,0 +1,259 @@
+//! One TCP connection: records, replies, and callbacks.
+
+use super::answer::answer;
+use super::back_channels::{CallbackCall, Registration};
+use super::dispatch::Answer;
+use super::host::Host;
+use super::limits::MEMORY_RETRY;
+use super::patience::Patience;
+use super::record::{Allowance, Progress, Received, Receiver, queue_record};
+use super::service::{Service, protocol_peer};
+use crate::net::boundary;
+use crate::net::connections::Slot;
+use crate::net::in_flight::InFlight;
+use crate::net::peer::Peer;
+use crate::net::send::Sender;
+use crate::observe::data_path::{DataDirection, Transport};
+use crate::observe::throttle::warn_seldom;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use std::collections::HashMap;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// Most running requests of one connection; further ones stay in the socket.
+const MAX_REQUESTS_IN_FLIGHT: usize = 256;
+/// Most bytes of running requests of one connection.
+const MAX_REQUEST_BYTES_IN_FLIGHT: usize = 64 << 20;
+/// Most reply bytes that the peer has not read; no more requests are read until
+/// it reads.
+const MAX_REPLY_BYTES_QUEUED: usize = 16 << 20;
+/// Most callbacks waiting for a reply.
+const MAX_CALLBACKS_PENDING: usize = 64;
+
+struct Connection {
+    stream: TcpStream,
+    peer: Rc<zgate_nfs::Peer>,
+    service: Rc<Service>,
+    receiver: Receiver,
+    sender: Sender,
+    running: InFlight<Answer>,
+    callbacks: HashMap<u32, oneshot::Sender<Bytes>>,
+    draining: bool,
+    host: Host,
+    patience: Patience,
+    /// Set while a large record waits for memory.
+    awaits_memory: bool,
+    /// Complete records are delayed.
+    is_held_back: bool,
+}
+
+/// Serves a connection until either side closes it.
+pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc<Service>) {
+    let registration = service.nfs.back_channels.register(slot.id);
+    let mut host = Host::new(&service, peer.address);
+    let mut connection = Connection {
+        receiver: Receiver::new(service.core.network.pool.clone(), host.is_named()),
+        sender: Sender::default(),
+        running: InFlight::default(),
+        callbacks: HashMap::new(),
+        draining: false,
+        host,
+        patience: Patience::default(),
+        awaits_memory: false,
+        is_held_back: false,
+        stream,
+        peer: Rc::new(protocol_peer(peer)),
+        service,
+    };
+    let why = boundary::connection(connection.run(registration)).await;
+    tracing::debug!(peer = %connection.peer.address, why, "connection closed");
+    connection.close();
+}
+
+impl Connection {
+    async fn run(&mut self, mut registration: Registration) -> &'static str {
+        let service = Rc::clone(&self.service);
+        let mut drain = pin!(service.core.network.drain.wait());
+        let mut check = pin!(tokio::time::sleep(self.patience.period(self.host.is_named())));
+        loop {
+            if let Err(why) = self.take_records().await {
+                return why;
+            }
+            if self.sender.flush(&self.stream).is_err() {
+                return "the connection was lost";
+            }
+            self.host.holds(
+                self.running.bytes() + self.sender.queued_bytes() + self.receiver.held_bytes(),
+            );
+            // There is no other notification of the end of the transmission.
+            if self.is_held_back && self.may_read() {
+                continue;
+            }
+            if self.awaits_memory {
+                let soon = check.deadline().min(Instant::now() + MEMORY_RETRY);
+                check.as_mut().reset(soon);
+            }
+            if self.draining && self.running.is_empty() && self.sender.is_empty() {
+                return "draining";
+            }
+            tokio::select! {
+                biased;
+                Some(answer) = self.running.next(), if !self.running.is_empty() => {
+                    if let Err(why) = self.reply(answer) {
+                        return why;
+                    }
+                }
+                ready = self.stream.writable(), if !self.sender.is_empty() => {
+                    if ready.is_err() {
+                        return "the connection was lost";
+                    }
+                }
+                ready = self.stream.readable(), if !self.awaits_memory && self.may_read() => {
+                    if ready.is_err() {
+                        return "the connection was lost";
+                    }
+                    match self.receiver.fill(&self.stream) {
+                        Ok(0) => return "closed by the peer",
+                        Ok(got) => {
+                            service.nfs.metrics.bytes_in(got);
+                            service.core.busy_poll.traffic();
+                        }
+                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                        Err(_) => return "the connection was lost",
+                    }
+                }
+                Some(call) = registration.calls.recv() => self.send_callback(call),
+                () = drain.as_mut(), if !self.draining => self.draining = true,
+                () = check.as_mut() => match self.check() {
+                    Ok(next) => check.as_mut().reset(Instant::now() + next),
+                    Err(why) => return why,
+                },
+            }
+        }
+    }
+
+    /// Checks whether the peer takes too long; returns the time of the next
+    /// check.
+    fn check(&mut self) -> Result<Duration, &'static str> {
+        let is_named = self.host.is_named();
+        if self.awaits_memory && self.is_abandoned() {
+            return Err("closed by the peer");
+        }
+        if is_named && (self.awaits_memory || !self.may_read()) {
+            self.patience.excuse();
+        }
+        self.patience.check(self.receiver.mark(), is_named)?;
+        Ok(self.patience.period(is_named))
+    }
+
+    /// Returns whether the peer has closed a connection that is not being read.
+    fn is_abandoned(&self) -> bool {
+        let ready = self.stream.ready(Interest::READABLE).now_or_never();
+        ready.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
+    }
+
+    /// Returns whether another request may be read. If buffers run short, a
+    /// connection with running requests waits for one of them to end; one whose
+    /// request has its memory already continues. A host that no export names
+    /// has one request at a time.
+    fn may_read(&mut self) -> bool {
+        let waiting_helps = !self.running.is_empty() || !self.sender.is_empty();
+        if waiting_helps && !self.host.is_named() {
+            return false;
+        }
+        let must_wait =
+            waiting_helps && self.receiver.held_bytes() == 0 && !self.host.may_take_request();
+        !(self.draining || must_wait)
+            && self.running.len() < MAX_REQUESTS_IN_FLIGHT
+            && self.running.bytes() < MAX_REQUEST_BYTES_IN_FLIGHT
+            && self.sender.queued_bytes() < MAX_REPLY_BYTES_QUEUED
+    }
+
+    /// Starts all complete requests.
+    async fn take_records(&mut self) -> Result<(), &'static str> {
+        (self.awaits_memory, self.is_held_back) = (false, false);
+        while self.may_read() {
+            let received = match self.receiver.next(&mut self.host) {
+                Ok(Progress::Record(received)) => received,
+                Ok(Progress::Wait) => return Ok(()),
+                Ok(Progress::NoMemory) => {
+                    self.awaits_memory = true;
+                    return Ok(());
+                }
+                Err(error) => {
+                    warn_seldom!(peer = %self.peer.address, %error, "closing the connection");
+                    return Err("bad record marking");
+                }
+            };
+            if self.is_callback_reply(&received) {
+                continue;
+            }
+            let bytes = received.len();
+            let (service, peer) = (Rc::clone(&self.service), Rc::clone(&self.peer));
+            let request = Box::pin(async move { answer(&service, &peer, received).await });
+            if let Some(answer) = self.running.start(bytes, request).await {
+                self.reply(answer)?;
+            }
+        }
+        self.is_held_back = true;
+        Ok(())
+    }
+
+    fn reply(&mut self, answer: Answer) -> Result<(), &'static str> {
+        match answer {
+            Answer::Reply(message) => {
+                let metrics = &self.service.nfs.metrics;
+                metrics.bytes_out(message.len());
+                let data = message.payload_bytes();
+                metrics.data.carried(Transport::Tcp, DataDirection::Read, data, 0);
+                if queue_record(&mut self.sender, message) {
+                    Ok(())
+                } else {
+                    Err("a reply is too \
+                    long")
+                }
+            }
+            Answer::Nothing => Ok(()),
+            Answer::Close(why) => {
+                warn_seldom!(peer = %self.peer.address, why, "closing the connection");
+                Err(why)
+            }
+        }
+    }
+
+    /// Handles a record that is a reply to one of our callbacks.
+    fn is_callback_reply(&mut self, received: &Received) -> bool {
+        let Some((xid, rest)) = received.head.split_first_chunk::<4>() else { return false };
+        if rest.first_chunk::<4>() != Some(&[0, 0, 0, 1]) {
+            return false;
+        }
+        if let Some(waiting) = self.callbacks.remove(&u32::from_be_bytes(*xid)) {
+            // If the callback timed out, nothing receives the reply.
+            let _ = waiting.send(received.head.clone());
+        }
+        true
+    }
+
+    fn send_callback(&mut self, call: CallbackCall) {
+        self.callbacks.retain(|_, waiting| !waiting.is_closed());
+        if self.callbacks.len() < MAX_CALLBACKS_PENDING {
+            queue_record(&mut self.sender, call.message);
+            self.callbacks.insert(call.xid, call.reply);
+        }
+    }
+
+    fn close(self) {
+        self.service.connection_closed(self.peer.connection);
+        self.running.finish_alone();
+    }
+}
+
+#[cfg(test)]
+#[path = "tcp_tests.rs"]
+mod tests;

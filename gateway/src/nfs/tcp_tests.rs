@@ -1,0 +1,191 @@
+//! Time limits of a connection, in virtual time; and reports of a core that
+//! itself takes too long.
+
+use super::*;
+use crate::exports::settings::{ExportSet, ExportSettings};
+use crate::iscsi::settings::IscsiSettings;
+use crate::net::accept::bind;
+use crate::net::connections::{ConnectionLimits, Standing};
+use crate::net::core::Core;
+use crate::nfs::limits::{CHECK_PERIOD, IDLE_CHECK_PERIOD, SILENT_CHECKS, UNNAMED_CHECKS};
+use crate::server::run::Gateway;
+use crate::server::settings::Settings;
+use std::net::{IpAddr, TcpListener};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::LocalSet;
+use zgate_nfs::namespace::{ClientRule, export::Versions};
+use zgate_nfs::v4::server::Identity;
+use zgate_nfs::v4::state::grace::GracePeriod;
+
+const NAMED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1));
+
+fn gateway(dir: &std::path::Path) -> Gateway {
+    let settings = Settings {
+        rdma: Default::default(),
+        buffer_bytes: 64 << 20,
+        fair_shares: true,
+        state_dir: dir.join("state"),
+        nfs: vec!["127.0.0.1:0".parse().unwrap()],
+        interfaces: Vec::new(),
+        cores: 1,
+        lease_seconds: 90,
+        grace: GracePeriod { seconds: 0, max_seconds: 0 },
+        identity: Identity { owner_major: vec![1], owner_minor: 0, scope: vec![1] },
+        connections: ConnectionLimits { total: 16, per_client: 16 },
+        engine: zgate_io::EngineChoice::Threads,
+        worker_threads: 1,
+        poll_microseconds: 0,
+        core_nice: 0,
+        fd_cache_entries: 16,
+        drain: Duration::ZERO,
+    };
+    let networks = vec![NAMED.into()];
+    let export = ExportSettings {
+        path: dir.to_owned(),
+        pseudo_path: "/export".to_owned(),
+        id: None,
+        clients: vec![ClientRule { networks, ..ClientRule::open_to_all() }],
+        read_only: false,
+        max_transfer_bytes: 1 << 20,
+        versions: Versions::ALL,
+        tcp: true,
+        rdma: false,
+        delegations: false,
+        delegated_times: false,
+        sync_names: false,
+        reserved_port_only: false,
+        snapshots_visible: false,
+        direct_io: zgate_posix::DirectIo::Never,
+        dataset: None,
+    };
+    Gateway::start(
+        &settings,
+        &ExportSet { exports: vec![export], ..ExportSet::default() },
+        &IscsiSettings::default(),
+        &[],
+    )
+    .unwrap()
+}
+
+/// The client's end of a connection from `address`, and what serves the other one.
+fn connection(gateway: &Gateway, address: IpAddr) -> (TcpStream, impl Future<Output = ()> + use<>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    for stream in [&client, &server] {
+        stream.set_nonblocking(true).unwrap();
+    }
+    let shared = std::sync::Arc::clone(&gateway.shared);
+    let slot = shared.network.connections.admit(address, Standing::Unnamed).unwrap();
+    let peer = Peer { address, port: 700, connection: slot.id, rdma: false };
+    let core = Rc::new(Core::new(0, std::sync::Arc::clone(&shared.network)));
+    let service = Service::new(std::sync::Arc::clone(&shared.nfs), core);
+    let served = serve(TcpStream::from_std(server).unwrap(), peer, slot, service);
+    (TcpStream::from_std(client).unwrap(), served)
+}
+
+/// Connects from `address` and sends only these bytes; returns how long the
+/// connection is kept, and how many there are then; `None`: for longer than a
+/// day.
+async fn kept(gateway: &Gateway, address: IpAddr, bytes: &[u8]) -> Option<Duration> {
+    let (mut client, served) = connection(gateway, address);
+    client.write_all(bytes).await.unwrap();
+    let begun = Instant::now();
+    let ended = tokio::time::timeout(Duration::from_secs(86_400), served).await;
+    ended.is_ok().then(|| begun.elapsed())
+}
+
+#[test]
+fn calls_that_are_held_back_go_on_when_the_replies_have_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(dir.path());
+    let pool = gateway.shared.network.pool.clone();
+    let too_many: Vec<_> = (0..17).map(|_| pool.take(4 << 20)).collect();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    LocalSet::new().block_on(&runtime.unwrap(), async {
+        let (mut client, served) = connection(&gateway, NAMED);
+        let calls: Vec<u8> = (0..3_u32)
+            .flat_map(|xid| [0x8000_0028, xid, 0, 2, 100_003, 3, 0, 0, 0, 0, 0])
+            .flat_map(u32::to_be_bytes)
+            .collect();
+        client.write_all(&calls).await.unwrap();
+        let begun = Instant::now();
+        let served = tokio::task::spawn_local(served);
+        // Each reply: its marker, and six words.
+        client.read_exact(&mut [0; 3 * 28]).await.unwrap();
+        assert!(begun.elapsed() < CHECK_PERIOD, "{:?}", begun.elapsed());
+        drop(client);
+        served.await.unwrap();
+    });
+    drop(too_many);
+    gateway.stop();
+}
+
+#[test]
+fn silence_has_its_end_where_something_is_owed() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(dir.path());
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    LocalSet::new().block_on(&runtime.unwrap(), async {
+        let half: &[u8] = &[0x80, 0, 0, 100, 1, 2, 3];
+        // A host that no export names: the limit is the same whatever it sends.
+        let soon = CHECK_PERIOD * UNNAMED_CHECKS;
+        for bytes in [&[][..], half] {
+            let kept = kept(&gateway, STRANGER, bytes).await.unwrap();
+            assert!((soon..=soon + CHECK_PERIOD).contains(&kept), "{kept:?}");
+        }
+        // A named host may be idle forever, but not within a record.
+        assert_eq!(kept(&gateway, NAMED, &[]).await, None);
+        let bound = CHECK_PERIOD * SILENT_CHECKS;
+        let kept = kept(&gateway, NAMED, half).await.unwrap();
+        assert!((bound..=bound + IDLE_CHECK_PERIOD + CHECK_PERIOD).contains(&kept), "{kept:?}");
+    });
+    assert_eq!(gateway.shared.network.connections.len(), 0);
+    gateway.stop();
+}
+
+/// Returns the status line and the body of an answer to GET.
+fn get(address: std::net::SocketAddr, path: &str) -> (String, String) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+#[test]
+fn a_core_that_hangs_is_unhealthy_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(dir.path());
+    let shared = std::sync::Arc::clone(&gateway.shared);
+    let http =
+        crate::observe::http::start(bind("127.0.0.1:0".parse().unwrap()).unwrap(), shared).unwrap();
+    let health = || get(http.address, "/healthz");
+    assert_eq!(health(), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
+    // The table of connections is locked, and a new connection needs a slot in
+    // it.
+    let connections = std::sync::Arc::clone(&gateway.shared.network.connections);
+    let _slot = connections.admit(NAMED, Standing::Named).unwrap();
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let (holds, is_held) = std::sync::mpsc::channel();
+    let holder = std::thread::spawn(move || {
+        connections.exports_changed(|_| {
+            holds.send(()).unwrap();
+            held.recv().is_ok()
+        });
+    });
+    is_held.recv().unwrap();
+    let _waiting = std::net::TcpStream::connect(gateway.addresses[0]).unwrap();
+    let (status, body) = health();
+    assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+    assert!(body.contains("core 0"), "{body}");
+    let_go.send(()).unwrap();
+    holder.join().unwrap();
+    assert_eq!(health().0, "HTTP/1.1 200 OK");
+    gateway.stop();
+}

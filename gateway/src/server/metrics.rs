@@ -1,0 +1,244 @@
+//! The metrics as OpenMetrics text. All names are in one table, against which
+//! docs/METRICS.md is checked. This module has no counters of its own: a scrape
+//! reads the atomics of other modules.
+
+use super::shared::Shared;
+use crate::iscsi::luns::unit::Unit;
+use crate::iscsi::service::IscsiService;
+use crate::iscsi::stats::{FAILURES, STATUSES as STATUSES_OF_SCSI, UnitStats};
+use crate::net::rdma::state::{RdmaPortal, RdmaState};
+use crate::observe::data_path::DataFigures;
+use crate::observe::metric::{Metric, Page, metrics, page_text};
+use crate::observe::pool_metrics;
+use crate::schedule::metrics as schedule_metrics;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use zgate_nfs::runtime::Runtime;
+use zgate_store::BlockStore;
+
+metrics! {
+    OP_SECONDS "zgate_nfs_operation_seconds" Histogram "Time an NFSv4 operation took, by operation";
+    OP_ERRORS "zgate_nfs_operation_errors_total" Counter "NFSv4 operations that did not succeed, by operation";
+    STATUSES "zgate_nfs_errors_total" Counter "NFSv4 errors answered, by status";
+    PROCEDURE_SECONDS "zgate_nfs3_procedure_seconds" Histogram "Time an NFSv3 procedure took, by procedure";
+    RECEIVED "zgate_received_bytes_total" Counter "Bytes received from clients";
+    SENT "zgate_sent_bytes_total" Counter "Bytes of replies";
+    MOVED "zgate_data_moved_bytes_total" Counter "File and block data carried, by transport and direction";
+    COPIED "zgate_data_copied_bytes_total" Counter "Data that was copied within the process on its way, by transport and direction";
+    CONNECTIONS "zgate_connections" Gauge "Open client connections";
+    CLIENTS "zgate_nfs_clients" Gauge "Confirmed NFSv4 clients";
+    COURTESY "zgate_nfs_courtesy_clients" Gauge "Clients whose lease ran out and who keep state by courtesy";
+    SESSIONS "zgate_nfs_sessions" Gauge "NFSv4.1 sessions";
+    SLOTS "zgate_nfs_slots" Gauge "Slots of all sessions";
+    BUSY_SLOTS "zgate_nfs_busy_slots" Gauge "Slots in which a request runs";
+    REPLAYS "zgate_nfs_replays" Gauge "Requests of present sessions that were repeated by their client";
+    OPENS "zgate_nfs_opens" Gauge "Open files";
+    LOCKS "zgate_nfs_lock_stateids" Gauge "Byte-range lock stateids";
+    DELEGATIONS "zgate_nfs_delegations" Gauge "Delegations given";
+    RECALLS "zgate_nfs_recalls" Gauge "Delegations being recalled";
+    GRACE "zgate_nfs_grace_seconds" Gauge "Seconds the grace period lasts at most; 0: over";
+    RECORD_CHANGES "zgate_nfs_client_record_changes" Gauge "Client records on their way to the state directory, or out of it";
+    SCSI_SECONDS "zgate_scsi_command_seconds" Histogram "Time a SCSI command took, by family";
+    SCSI_ERRORS "zgate_scsi_command_errors_total" Counter "SCSI commands that did not end with GOOD, by family and status";
+    LUN_OPERATIONS "zgate_lun_operations_total" Counter "SCSI commands of a logical unit, by target, lun and kind";
+    LUN_BYTES "zgate_lun_bytes_total" Counter "Bytes read from and written to a logical unit, by target, lun and kind";
+    LUN_FAILURES "zgate_lun_failures_total" Counter "SCSI commands that failed because the storage did, by target, lun and kind";
+    LUN_SIZE "zgate_lun_size_bytes" Gauge "Size of a logical unit, by target and lun";
+    LUN_SPACE "zgate_lun_space_available_bytes" Gauge "Bytes that the store of a thin logical unit can still allocate, by target and lun";
+    ISCSI_SESSIONS "zgate_iscsi_sessions" Gauge "iSCSI sessions";
+    ISCSI_CONNECTIONS "zgate_iscsi_connections" Gauge "Connections of iSCSI sessions";
+    ISCSI_LOGINS "zgate_iscsi_logins_total" Counter "iSCSI logins that succeeded, by connection";
+    ISCSI_REFUSED "zgate_iscsi_logins_refused_total" Counter "iSCSI logins that were refused, by reason";
+    ISCSI_RECEIVED "zgate_iscsi_received_bytes_total" Counter "Bytes received on iSCSI connections after login";
+    ISCSI_SENT "zgate_iscsi_sent_bytes_total" Counter "Bytes sent on iSCSI connections after login";
+    ISCSI_RUNNING "zgate_iscsi_running_bytes" Gauge "Bytes that SCSI commands under way read or write";
+    RDMA_LISTENING "zgate_rdma_listening" Gauge "1: an address that is to be served over RDMA is; 0: its device is missing or away";
+    RDMA_CONNECTIONS "zgate_rdma_connections" Gauge "Open connections over RDMA, of NFS and iSER";
+    RDMA_EVENTS "zgate_rdma_device_events_total" Counter "What happened to RDMA devices, by event";
+    REFUSED "zgate_refused_connections_total" Counter "Connections refused because there were too many";
+    ENGINE "zgate_io_engine_info" Gauge "Always 1; the label names the io engine";
+    STARTED "zgate_start_time_seconds" Gauge "When the process started, in seconds since 1970";
+    BUFFERS "zgate_buffers_in_use_bytes" Gauge "Pool buffers in use";
+}
+
+/// All metrics.
+pub(crate) fn render(shared: &Arc<Shared>) -> String {
+    let shared = Arc::clone(shared);
+    page_text(move |page| everything(page, &shared))
+}
+
+fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+    operations(page, shared)?;
+    let (received, sent) = shared.nfs.metrics.bytes();
+    page.single(RECEIVED, received)?;
+    page.single(SENT, sent)?;
+    data_path(page, shared)?;
+    page.single(CONNECTIONS, shared.network.connections.len())?;
+    let totals = shared.nfs.v4.totals(shared.nfs.runtime.now().seconds());
+    page.single(CLIENTS, totals.clients)?;
+    page.single(COURTESY, totals.courtesy_clients)?;
+    page.single(SESSIONS, totals.sessions)?;
+    page.single(SLOTS, totals.slots)?;
+    page.single(BUSY_SLOTS, totals.busy_slots)?;
+    page.single(REPLAYS, totals.replays)?;
+    page.single(OPENS, totals.opens)?;
+    page.single(LOCKS, totals.locks)?;
+    page.single(DELEGATIONS, totals.delegations)?;
+    page.single(RECALLS, totals.recalls)?;
+    page.single(GRACE, totals.grace_seconds)?;
+    page.single(RECORD_CHANGES, totals.record_changes)?;
+    block_service(page, &shared.iscsi)?;
+    rdma(page, &shared.network.rdma)?;
+    page.single(REFUSED, shared.network.connections.refused())?;
+    let engine = match shared.engine {
+        zgate_io::EngineKind::Uring => "uring",
+        zgate_io::EngineKind::Threads => "threads",
+    };
+    page.metric(ENGINE)?.add(&[("engine", engine)], 1_u64)?;
+    page.single(STARTED, shared.started_unix_seconds)?;
+    page.single(BUFFERS, shared.network.pool.in_use_bytes())?;
+    pool_metrics::render(page, &shared.pools)?;
+    schedule_metrics::render(page, &shared.schedules)
+}
+
+fn rdma(page: &mut Page<'_>, state: &RdmaState) -> fmt::Result {
+    let Some(report) = state.report() else { return Ok(()) };
+    let mut samples = page.metric(RDMA_LISTENING)?;
+    for RdmaPortal { address, protocol, listening, .. } in &report.portals {
+        let labels = [("address", &*address.to_string()), ("protocol", protocol)];
+        samples.add(&labels, u64::from(*listening))?;
+    }
+    page.single(RDMA_CONNECTIONS, report.connections)?;
+    let mut samples = page.metric(RDMA_EVENTS)?;
+    state
+        .events()
+        .into_iter()
+        .try_for_each(|(event, count)| samples.add(&[("event", event)], count))
+}
+
+fn operations(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+    let figures = shared.nfs.metrics.ops();
+    let mut samples = page.metric(OP_SECONDS)?;
+    for op in &figures {
+        samples.times(("op", op.op.name()), &op.buckets, op.seconds)?;
+    }
+    let mut samples = page.metric(PROCEDURE_SECONDS)?;
+    for procedure in shared.nfs.metrics.procedures() {
+        samples.times(("procedure", procedure.name), &procedure.buckets, procedure.seconds)?;
+    }
+    let mut samples = page.metric(OP_ERRORS)?;
+    for op in &figures {
+        samples.add(&[("op", op.op.name())], op.errors)?;
+    }
+    let mut samples = page.metric(STATUSES)?;
+    for (status, count) in shared.nfs.metrics.errors() {
+        samples.add(&[("status", status.name())], count)?;
+    }
+    Ok(())
+}
+
+fn data_path(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+    let figures = shared.nfs.metrics.data.figures();
+    type Figure = fn(&DataFigures) -> u64;
+    let values: [(Metric, Figure); 2] =
+        [(MOVED, |one| one.moved_bytes), (COPIED, |one| one.copied_bytes)];
+    for (metric, value) in values {
+        let mut samples = page.metric(metric)?;
+        for one in &figures {
+            let labels = [("transport", one.transport), ("direction", one.direction)];
+            samples.add(&labels, value(one))?;
+        }
+    }
+    Ok(())
+}
+
+/// Metrics of SCSI and iSCSI.
+fn block_service(page: &mut Page<'_>, block: &IscsiService) -> fmt::Result {
+    let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+    let mut samples = page.metric(SCSI_SECONDS)?;
+    for (family, figures) in block.stats.families() {
+        let (buckets, seconds, _) = figures.load();
+        samples.times(("family", family.label()), &buckets, seconds)?;
+    }
+    let mut samples = page.metric(SCSI_ERRORS)?;
+    for (family, figures) in block.stats.families() {
+        let (_, _, errors) = figures.load();
+        for ((_, status), count) in STATUSES_OF_SCSI.iter().zip(errors).filter(|one| one.1 > 0) {
+            samples.add(&[("family", family.label()), ("status", status)], count)?;
+        }
+    }
+    units(page, block)?;
+    let sessions = block.sessions();
+    page.single(ISCSI_SESSIONS, sessions.len())?;
+    let connections = sessions.iter().map(|live| live.connections().len()).sum::<usize>();
+    page.single(ISCSI_CONNECTIONS, connections)?;
+    page.single(ISCSI_LOGINS, load(&block.stats.logins))?;
+    let mut samples = page.metric(ISCSI_REFUSED)?;
+    for (reason, count) in block.stats.refused() {
+        samples.add(&[("reason", reason)], count)?;
+    }
+    page.single(ISCSI_RECEIVED, load(&block.stats.received_bytes))?;
+    page.single(ISCSI_SENT, load(&block.stats.sent_bytes))?;
+    page.single(ISCSI_RUNNING, load(&block.stats.running_bytes))
+}
+
+/// Metrics of single logical units.
+fn units(page: &mut Page<'_>, block: &IscsiService) -> fmt::Result {
+    let rules = block.rules();
+    type Figure<T> = fn(&Unit) -> T;
+    type Kinds = Vec<(&'static str, u64)>;
+    let kinds: [(Metric, Figure<Kinds>); 3] = [
+        (LUN_OPERATIONS, |unit| {
+            let UnitStats { reads, writes, others, .. } = &unit.stats;
+            [("read", reads), ("write", writes), ("other", others)].map(loaded).into()
+        }),
+        (LUN_BYTES, |unit| {
+            let UnitStats { read_bytes, written_bytes, .. } = &unit.stats;
+            [("read", read_bytes), ("write", written_bytes)].map(loaded).into()
+        }),
+        (LUN_FAILURES, |unit| {
+            let kinds = FAILURES.iter().zip(&unit.stats.failures);
+            kinds.map(|((_, kind), count)| loaded((*kind, count))).collect()
+        }),
+    ];
+    for (metric, values) in kinds {
+        let mut samples = page.metric(metric)?;
+        for unit in rules.catalog.units() {
+            let (target, lun) = (unit.target.to_string(), unit.config.number.to_string());
+            for (kind, value) in values(unit) {
+                samples.add(&[("target", &target), ("lun", &lun), ("kind", kind)], value)?;
+            }
+        }
+    }
+    let gauges: [(Metric, Figure<Option<u64>>); 2] = [
+        (LUN_SIZE, |unit| Some(unit.volume.geometry().capacity_bytes)),
+        (LUN_SPACE, |unit| unit.disk.thin_space().map(|space| space.available_bytes)),
+    ];
+    for (metric, value) in gauges {
+        let mut samples = page.metric(metric)?;
+        for unit in rules.catalog.units() {
+            let (target, lun) = (unit.target.to_string(), unit.config.number.to_string());
+            if let Some(value) = value(unit) {
+                samples.add(&[("target", &target), ("lun", &lun)], value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn loaded<'a>((kind, cell): (&'a str, &AtomicU64)) -> (&'a str, u64) {
+    (kind, cell.load(Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::metric::assert_documented;
+
+    #[test]
+    fn every_metric_is_documented_and_named_by_the_rules() {
+        assert_documented(ALL);
+        assert!(ALL.iter().all(|metric| metric.name.starts_with("zgate_")));
+    }
+}

@@ -1,0 +1,18 @@
+//! Start, reconfiguration and stop of a gateway: the only room that imports
+//! both front ends.
+
+mod cores;
+pub(crate) mod descriptors;
+pub(crate) mod health;
+pub(crate) mod metrics;
+mod pages;
+mod process;
+pub(crate) mod reconcile;
+pub(crate) mod release;
+pub(crate) mod run;
+pub(crate) mod serve;
+pub(crate) mod settings;
+pub(crate) mod shared;
+pub(crate) mod status;
+pub(crate) mod systemd;
+pub(crate) mod watch;

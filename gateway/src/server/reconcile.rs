@@ -1,0 +1,242 @@
+//! Follows datasets: finds those of a configuration, and puts changes into
+//! effect while datasets are created, mounted, renamed, unmounted and
+//! destroyed.
+
+use crate::exports::dataset::facts::Facts;
+use crate::exports::plan::{DatasetRef, Inventory, Memory, Outcome, Plan, Volume};
+use crate::exports::settings::ExportSettings;
+use crate::iscsi::settings::{IscsiSettings, settings};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use zgate_config::Config;
+use zgate_control::tool::SystemTool;
+use zgate_control::{Dataset, Discovery, PoolName, ToolError};
+
+/// Followed datasets and their known state.
+pub(crate) struct Reconciler {
+    discovery: Discovery,
+    /// Serializes changes of what is served.
+    pub(super) changing: Mutex<()>,
+    state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub(super) plan: Arc<Plan>,
+    /// Targets without their zvols.
+    pub(super) block: Arc<IscsiSettings>,
+    pub(super) memory: Memory,
+    /// State put into effect last.
+    pub(super) shown: Shown,
+}
+
+/// State from which a change is detected.
+#[derive(Default, PartialEq)]
+pub(super) struct Shown {
+    pub(super) exports: Vec<(String, std::path::PathBuf, Option<DatasetRef>, bool)>,
+    pub(super) volumes: Vec<Volume>,
+}
+
+impl Shown {
+    pub(super) fn of(outcome: &Outcome) -> Self {
+        let export = |export: &ExportSettings| {
+            let (pseudo, path) = (export.pseudo_path.clone(), export.path.clone());
+            (pseudo, path, export.dataset.clone(), export.read_only)
+        };
+        Self {
+            exports: outcome.exports.iter().map(export).collect(),
+            volumes: outcome.volumes.clone(),
+        }
+    }
+}
+
+/// Result of a search for datasets.
+pub(super) struct Found {
+    pub(super) datasets: Vec<Dataset>,
+    pools: BTreeSet<PoolName>,
+}
+
+/// A configuration that was read and resolved, but is not in effect.
+pub(crate) struct Prepared {
+    pub(crate) plan: Arc<Plan>,
+    /// Targets without their zvols.
+    pub(crate) block: Arc<IscsiSettings>,
+    pub(crate) outcome: Outcome,
+    memory: Memory,
+}
+
+impl Reconciler {
+    /// Creates an empty state.
+    pub(crate) fn new() -> Arc<Self> {
+        Self::with(Discovery::new(Arc::new(SystemTool::default())))
+    }
+
+    fn with(discovery: Discovery) -> Arc<Self> {
+        let plan = Plan::of(&Config::default()).expect("no datasets are configured");
+        let state = State {
+            plan: Arc::new(plan),
+            block: Arc::default(),
+            memory: Memory::default(),
+            shown: Shown::default(),
+        };
+        Arc::new(Self { discovery, changing: Mutex::default(), state: Mutex::new(state) })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads a configuration and finds its datasets.
+    ///
+    /// # Errors
+    /// The export or target, the reason and the next step.
+    pub(crate) fn prepare(&self, config: &Config) -> io::Result<Prepared> {
+        let (plan, block) = (Plan::of(config)?, Arc::new(settings(config)?));
+        let found = self.find(&plan).map_err(|error| {
+            let what = plan.first_pattern().unwrap_or_default();
+            let hint = if error.is_missing() { ", or set a path instead of a dataset" } else { "" };
+            io::Error::other(format!("{what}: {error}{hint}"))
+        })?;
+        // Entries may have changed; datasets that are away are remembered by
+        // their entries.
+        let mut memory = self.state().memory.holds_only();
+        let outcome = plan.apply(&mut memory, &found.inventory(Instant::now()));
+        for name in plan.missing(&memory) {
+            tracing::warn!(
+                export = name,
+                "its dataset does not exist or is not mounted; it is served as soon as it is \
+                 mounted"
+            );
+        }
+        Ok(Prepared { plan: Arc::new(plan), block, outcome, memory })
+    }
+
+    /// Reads a configuration, finds its datasets, and puts it into effect by
+    /// `put`.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`], and the error of `put`.
+    pub(crate) fn replace(
+        &self,
+        config: &Config,
+        put: impl FnOnce(&Prepared) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let prepared = self.prepare(config)?;
+        put(&prepared)?;
+        self.adopt(prepared);
+        Ok(())
+    }
+
+    /// Records that a prepared configuration is in effect.
+    pub(crate) fn adopt(&self, prepared: Prepared) {
+        let mut state = self.state();
+        state.shown = Shown::of(&prepared.outcome);
+        state.plan = prepared.plan;
+        state.block = prepared.block;
+        state.memory = prepared.memory;
+    }
+
+    pub(super) fn find(&self, plan: &Plan) -> Result<Found, ToolError> {
+        let bases = plan.bases();
+        if bases.is_empty() {
+            return Ok(Found { datasets: Vec::new(), pools: BTreeSet::new() });
+        }
+        let listed = self.discovery.tool().run("zpool", &["list", "-H", "-o", "name"])?;
+        let listed: BTreeSet<&str> = listed.lines().collect();
+        let mut datasets = Vec::new();
+        for base in &bases {
+            datasets.extend(self.discovery.datasets_below(base)?);
+        }
+        // Last: while a pool is being exported, the pool is listed but some or
+        // all of its datasets are not. If the pool's root can be opened
+        // afterwards, datasets that were not listed do not exist.
+        let mut pools: BTreeSet<PoolName> = bases.iter().map(|base| base.pool()).collect();
+        pools.retain(|pool| listed.contains(pool.as_str()) && self.is_open(pool));
+        Ok(Found { datasets, pools })
+    }
+
+    fn is_open(&self, pool: &PoolName) -> bool {
+        let name = self.discovery.tool().run("zfs", &["list", "-H", "-o", "name", pool.as_str()]);
+        name.is_ok()
+    }
+
+    /// Queries all datasets, for display.
+    pub(super) fn refresh(&self, facts: &Facts) {
+        if !std::path::Path::new("/dev/zfs").exists() {
+            return;
+        }
+        match self.discovery.datasets() {
+            Ok(datasets) => facts.set(datasets),
+            Err(error) => tracing::debug!(%error, "cannot list datasets"),
+        }
+    }
+}
+
+impl Found {
+    pub(super) fn inventory(&self, now: Instant) -> Inventory<'_> {
+        Inventory { datasets: &self.datasets, pools: &self.pools, now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zgate_control::Tool;
+
+    struct NotInstalled;
+
+    impl Tool for NotInstalled {
+        fn run(&self, program: &str, _: &[&str]) -> Result<String, ToolError> {
+            let source = io::ErrorKind::NotFound.into();
+            Err(ToolError::Start { program: program.to_owned(), source })
+        }
+    }
+
+    #[test]
+    fn without_zfs_paths_work_and_a_dataset_is_one_clear_error() {
+        let follow = Reconciler::with(Discovery::new(Arc::new(NotInstalled)));
+        let config = |text: &str| zgate_config::parse(text, std::path::Path::new("x")).unwrap();
+        let path = config("[[export]]\npath = \"/srv\"\npseudo = \"/srv\"\n");
+        assert_eq!(follow.prepare(&path).unwrap().outcome.exports.len(), 1);
+        let dataset = config("[[export]]\ndataset = \"zfast/m/**\"\npseudo = \"/m\"\n");
+        let said = follow.prepare(&dataset).err().unwrap().to_string();
+        for part in ["export /m", "zfast/m/**", "zfsutils-linux", "path instead"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+
+    /// A pool that is being exported: it is listed, but its datasets are not.
+    struct Leaving {
+        root_opens: bool,
+    }
+
+    impl Tool for Leaving {
+        fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+            let root = ["list", "-H", "-o", "name", "lab"];
+            match program {
+                "zpool" => Ok("lab\nother\n".to_owned()),
+                _ if arguments == root && self.root_opens => Ok("lab\n".to_owned()),
+                _ => Err(ToolError::Failed {
+                    command: "zfs list".to_owned(),
+                    status: Some(1),
+                    said: "cannot open 'lab/data': dataset does not exist".to_owned(),
+                }),
+            }
+        }
+    }
+
+    #[test]
+    fn a_pool_that_is_being_exported_is_away_and_not_empty() {
+        let config = "[[export]]\ndataset = \"lab/data/*\"\npseudo = \"/d\"\n";
+        let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
+        let plan = Plan::of(&config).unwrap();
+        for root_opens in [false, true] {
+            let follow = Reconciler::with(Discovery::new(Arc::new(Leaving { root_opens })));
+            let found = follow.find(&plan).unwrap();
+            assert!(found.datasets.is_empty());
+            assert_eq!(found.pools.len(), usize::from(root_opens));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Release of datasets on request, so that they can be unmounted, renamed,
+//! destroyed or exported with their pool while clients use them.
+
+use super::reconcile::Reconciler;
+use super::run::Gateway;
+use serde::Serialize;
+use std::io;
+use std::time::{Duration, Instant};
+use zgate_control::DatasetName;
+
+/// Time limit for running requests to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest time of a release, in seconds.
+const MAX_SECONDS: u64 = 3600;
+
+/// Result of a release.
+#[derive(Debug, Serialize)]
+pub(crate) struct Released {
+    /// Released datasets that are exported or may be logical units.
+    datasets: Vec<DatasetName>,
+    /// Set if nothing uses them any more.
+    free: bool,
+    /// Number of seconds after which they are served again wherever they are
+    /// then.
+    seconds: u64,
+}
+
+impl Reconciler {
+    /// Releases a dataset and everything below it. Clients are told to retry;
+    /// its logical units are removed. It is served again when it has moved, on
+    /// [`Self::resume`], and at the latest after `seconds`.
+    ///
+    /// # Errors
+    /// If the name is invalid, or datasets cannot be queried.
+    pub(crate) fn release(
+        &self,
+        gateway: &Gateway,
+        name: &str,
+        seconds: u64,
+    ) -> io::Result<Released> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+        let name: DatasetName = name.parse().map_err(|error| invalid(format!("{error}")))?;
+        if !(1..=MAX_SECONDS).contains(&seconds) {
+            return Err(invalid(format!("{seconds} s: must be 1 to {MAX_SECONDS}")));
+        }
+        let plan = std::sync::Arc::clone(&self.state().plan);
+        let found = self.find(&plan).map_err(|error| io::Error::other(error.to_string()))?;
+        let until = Instant::now() + Duration::from_secs(seconds);
+        let datasets = self.state().memory.hold(&name, &found.datasets, until);
+        self.scan(gateway)?;
+        let within = |guid: u64| {
+            let mut all = found.datasets.iter();
+            all.find(|dataset| dataset.guid == guid).map(|dataset| &dataset.name)
+        };
+        let mut free = true;
+        for (guid, store) in gateway.followed() {
+            match within(guid) {
+                Some(dataset) if dataset.is_within(&name) => free &= store.hold(PATIENCE),
+                // A file system mounted below an export is part of it.
+                Some(dataset) if name.is_within(dataset) => free &= store.let_go(PATIENCE),
+                _ => {}
+            }
+        }
+        gateway.release_paths();
+        Ok(Released { datasets, free, seconds })
+    }
+
+    /// Serves a released dataset again.
+    ///
+    /// # Errors
+    /// If datasets cannot be queried.
+    pub(crate) fn resume(&self, gateway: &Gateway, name: &str) -> io::Result<()> {
+        let name: DatasetName = name
+            .parse()
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("{error}")))?;
+        self.state().memory.resume(&name);
+        self.scan(gateway).map(|_| ())
+    }
+}

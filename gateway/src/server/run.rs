@@ -1,0 +1,354 @@
+//! Cores and their threads: start, drain, stop.
+
+use super::cores::{First, RdmaPortals, run_core};
+use super::descriptors::Descriptors;
+use super::health::Health;
+use super::process::{
+    divide_descriptors, drop_cap_sys_resource, prefer_thread, raise_descriptor_limit,
+};
+use super::settings::Settings;
+use super::shared::Shared;
+use crate::exports::dataset::facts::Facts;
+use crate::exports::dataset::store::DatasetTree;
+use crate::exports::open::{open_exports, place_datasets};
+use crate::exports::plan::Volume;
+use crate::exports::settings::{ExportSet, ExportSettings};
+use crate::exports::stores::OpenStores;
+use crate::iscsi::luns::numbers::with_volumes;
+use crate::iscsi::luns::unit::UnitHome;
+use crate::iscsi::service::IscsiService;
+use crate::iscsi::settings::{IscsiSettings, Portal};
+use crate::net::accept::bind;
+use crate::net::arrival::Protocol;
+use crate::net::boundary::bring_down;
+use crate::net::connections::Connections;
+use crate::net::core::Network;
+use crate::net::drain::Drain;
+use crate::net::interfaces::Interfaces;
+use crate::net::memory_quota::MemoryQuota;
+use crate::net::rdma::state::RdmaState;
+use crate::nfs::service::{Nfs, NfsOptions};
+use crate::state_dir::{StateDir, random_bytes};
+use std::io;
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use zgate_iscsi::login::Transport;
+use zgate_nfs::namespace::Namespace;
+use zgate_posix::PosixOptions;
+use zgate_store::BufferPool;
+
+/// Most unused buffer memory kept for later requests, in bytes.
+const IDLE_BUFFER_BYTES: usize = 256 << 20;
+
+/// Time limit for closing released files.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Time limit for cores to end.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A running gateway.
+pub(crate) struct Gateway {
+    pub shared: Arc<Shared>,
+    pub addresses: Vec<SocketAddr>,
+    threads: std::sync::Mutex<Vec<JoinHandle<()>>>,
+    stop: tokio::sync::watch::Sender<bool>,
+    options: PosixOptions,
+    state_dir: Arc<StateDir>,
+    stores: std::sync::Mutex<OpenStores>,
+    drain: Duration,
+}
+
+impl Gateway {
+    /// Opens everything, then listens, so that a client that connects is
+    /// served.
+    ///
+    /// # Errors
+    /// The thing, the reason and the next step.
+    pub(crate) fn start(
+        settings: &Settings,
+        exports: &ExportSet,
+        block: &IscsiSettings,
+        volumes: &[Volume],
+    ) -> io::Result<Self> {
+        raise_descriptor_limit();
+        drop_cap_sys_resource();
+        let state_dir = Arc::new(StateDir::open(&settings.state_dir)?);
+        let block = &with_volumes(block, volumes, &state_dir)?;
+        let engine = zgate_io::IoEngine::new(settings.engine, settings.worker_threads)?;
+        let kind = engine.kind();
+        tracing::info!(engine = ?kind, reason = engine.reason(), "io engine");
+        let pool = settings.rdma.pool(IDLE_BUFFER_BYTES);
+        let source = settings.rdma.source(&pool, &settings.state_dir);
+        let interfaces = Interfaces::new(&settings.interfaces, &settings.rdma.listen);
+        let nfs = settings.rdma.listen.iter().map(|address| (*address, Protocol::Rpc));
+        let disks = block.iser().map(|address| (address, Protocol::Iscsi));
+        let rdma_portals: RdmaPortals = nfs.chain(disks).collect();
+        let rdma = RdmaState::new(&rdma_portals);
+        let uses_rdma = source.is_some();
+        let fabric = source.map(|source| (source, rdma_portals));
+        let mut options = PosixOptions::new(engine.clone(), pool.clone());
+        let plan = divide_descriptors(settings, exports, block);
+        options.fd_cache_entries = settings.fd_cache_entries;
+        options.descriptors = plan.budget();
+        options.handle_secret = Some(state_dir.handle_secret()?);
+        let (namespace, stores) = open_exports(exports, &options, 1, &OpenStores::default())?;
+        let followed = place_datasets(exports, &stores);
+        let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_dir), block)?;
+        let block_service = Arc::new(IscsiService::new(block, home)?);
+        let shared = build(
+            settings,
+            Arc::clone(&state_dir),
+            namespace,
+            pool,
+            block_service,
+            kind,
+            (interfaces, rdma, Descriptors::new(plan, Arc::clone(&options.descriptors))),
+        )?;
+        shared.facts.set_followed(followed);
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for address in &settings.nfs {
+            let listener = bind(*address)?;
+            addresses.push(listener.local_addr()?);
+            listeners.push((listener, Protocol::Rpc));
+        }
+        let mut portals = Vec::new();
+        for portal in &block.portals {
+            if portal.transport == Transport::Iser {
+                portals.push(*portal);
+                continue;
+            }
+            let listener = bind(portal.address)?;
+            portals.push(Portal { address: listener.local_addr()?, ..*portal });
+            listeners.push((listener, Protocol::Iscsi));
+        }
+        shared.iscsi.set_portals(portals);
+        let (background, units) = mpsc::unbounded_channel();
+        shared.iscsi.set_background(background);
+        // Set only here.
+        let _ = shared.nfs_addresses.set(addresses.clone());
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..settings.cores.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
+        let mut threads = Vec::new();
+        let mut first = Some(First { listeners, fabric, cores: senders, units });
+        let questions = shared.health.open(receivers.len());
+        for (core, (incoming, questions)) in receivers.into_iter().zip(questions).enumerate() {
+            let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
+            let first = first.take();
+            let thread = std::thread::Builder::new().name(format!("zgate-core{core}"));
+            let nice = settings.core_nice;
+            let run = move || {
+                prefer_thread(nice);
+                if uses_rdma {
+                    zgate_io::credentials::keep_identity();
+                }
+                let run = || run_core(core, shared, (incoming, questions), first, stopped);
+                if !std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or(false) {
+                    bring_down("a core");
+                }
+            };
+            threads.push(thread.spawn(run)?);
+        }
+        Ok(Self {
+            shared,
+            addresses,
+            threads: threads.into(),
+            stop,
+            options,
+            state_dir,
+            stores: stores.into(),
+            drain: settings.drain,
+        })
+    }
+
+    /// Replaces the exports and targets; connections and state stay.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; nothing has changed then.
+    pub(crate) fn replace(
+        &self,
+        exports: &ExportSet,
+        block: &IscsiSettings,
+        volumes: &[Volume],
+    ) -> io::Result<()> {
+        let block = &with_volumes(block, volumes, &self.state_dir)?;
+        let generation = self.shared.nfs.v4.namespace().generation + 1;
+        let mut stores = self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (namespace, now) = open_exports(exports, &self.options, generation, &stores)?;
+        let prepared = self.shared.iscsi.prepare(block)?;
+        self.put_in_place(exports, namespace, &mut stores, now);
+        self.shared.iscsi.commit(prepared);
+        Ok(())
+    }
+
+    /// Replaces only the exports, after datasets were added, removed or moved.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; nothing has changed then.
+    pub(crate) fn replace_exports(&self, exports: &ExportSet) -> io::Result<()> {
+        let generation = self.shared.nfs.v4.namespace().generation + 1;
+        let mut stores = self.stores();
+        let (namespace, now) = open_exports(exports, &self.options, generation, &stores)?;
+        self.put_in_place(exports, namespace, &mut stores, now);
+        Ok(())
+    }
+
+    fn put_in_place(
+        &self,
+        exports: &[ExportSettings],
+        namespace: Namespace,
+        stores: &mut OpenStores,
+        now: OpenStores,
+    ) {
+        let followed = place_datasets(exports, &now);
+        self.shared.nfs.replace_exports(namespace, &self.shared.network.connections);
+        let before = std::mem::replace(stores, now).followed();
+        // Stores that are no longer exported are closed, even if requests still
+        // use them.
+        for (_, store) in before {
+            if !followed.iter().any(|export| Arc::ptr_eq(&export.store, &store)) {
+                store.hold(Duration::ZERO);
+            }
+        }
+        self.shared.facts.set_followed(followed);
+    }
+
+    /// Replaces only the zvols of the targets.
+    ///
+    /// # Errors
+    /// If their numbers cannot be stored, or a target does not exist.
+    pub(crate) fn replace_volumes(
+        &self,
+        block: &IscsiSettings,
+        volumes: &[Volume],
+    ) -> io::Result<()> {
+        self.shared.iscsi.replace_followed(&with_volumes(block, volumes, &self.state_dir)?)
+    }
+
+    fn stores(&self) -> std::sync::MutexGuard<'_, OpenStores> {
+        self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Returns the stores of datasets, by their guids.
+    pub(crate) fn followed(&self) -> Vec<(u64, Arc<DatasetTree>)> {
+        self.stores().followed()
+    }
+
+    /// Closes cached objects of exported paths that no client has open.
+    pub(crate) fn release_paths(&self) {
+        let fixed = self.stores().fixed();
+        let (told, ended) = std::sync::mpsc::channel::<()>();
+        for store in fixed {
+            let told = told.clone();
+            // Each on a worker of its own storage, which may hang.
+            store.engine().clone().detach(move || {
+                store.release();
+                drop(told);
+            });
+        }
+        drop(told);
+        // The channel closes when all have ended; nothing is ever sent.
+        let _ = ended.recv_timeout(RELEASE_PATIENCE);
+    }
+
+    /// Finishes running requests, closes the connections and ends.
+    pub(crate) fn stop(&self) {
+        self.shared.network.drain.begin();
+        let deadline = std::time::Instant::now() + self.drain;
+        while self.shared.network.connections.len() > 0 && std::time::Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // If there is no receiver, the cores have ended already.
+        let _ = self.stop.send(true);
+        let threads = std::mem::take(
+            &mut *self.threads.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+        );
+        let deadline = std::time::Instant::now() + END_PATIENCE;
+        for thread in threads {
+            while !thread.is_finished() && std::time::Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if !thread.is_finished() {
+                tracing::error!(
+                    "a core does not end because its storage hangs; the process ends without it"
+                );
+            } else if thread.join().is_err() {
+                tracing::error!("a core ended with a panic");
+            }
+        }
+    }
+}
+
+/// Returns a quarter of the machine's memory, at least 256 MiB.
+fn quarter_of_memory() -> usize {
+    let machine = rustix::system::sysinfo();
+    let total = machine.totalram as usize * machine.mem_unit as usize;
+    (total / 4).max(256 << 20)
+}
+
+/// Returns the seconds since 1970, limited to 32 bits.
+fn unix_seconds() -> u32 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u32::try_from(since.as_secs()).unwrap_or(u32::MAX))
+}
+
+fn build(
+    settings: &Settings,
+    state_dir: Arc<StateDir>,
+    namespace: Namespace,
+    pool: BufferPool,
+    iscsi: Arc<IscsiService>,
+    engine: zgate_io::EngineKind,
+    (interfaces, rdma, descriptors): (Interfaces, Arc<RdmaState>, Descriptors),
+) -> io::Result<Arc<Shared>> {
+    let boot_epoch = state_dir.next_epoch(unix_seconds())?;
+    let connections = Arc::new(Connections::new(descriptors.plan.connections));
+    let random = random_bytes()?;
+    let mut write_verifier = [0; 8];
+    write_verifier.copy_from_slice(&random[..8]);
+    let options = NfsOptions {
+        identity: settings.identity.clone(),
+        boot_epoch,
+        write_verifier,
+        lease_seconds: settings.lease_seconds,
+        grace: settings.grace,
+        open_files: descriptors.plan.open_files,
+    };
+    let data = Arc::clone(&iscsi.stats.data);
+    let nfs = Arc::new(Nfs::new(options, state_dir, namespace, &connections, &interfaces, data)?);
+    let v4 = Arc::clone(&nfs.v4);
+    let buffer_bytes = match settings.buffer_bytes {
+        0 => quarter_of_memory(),
+        bytes => bytes,
+    };
+    let quota = MemoryQuota::new(buffer_bytes, settings.fair_shares, pool.clone());
+    let network = Arc::new(Network {
+        connections,
+        pool,
+        interfaces,
+        rdma,
+        rdma_stall: settings.rdma.stall,
+        quota,
+        poll_microseconds: settings.poll_microseconds,
+        drain: Drain::default(),
+        names_host: Box::new(move |host| v4.namespace().names_host(host)),
+    });
+    Ok(Arc::new(Shared {
+        network,
+        nfs,
+        iscsi,
+        engine,
+        started_unix_seconds: unix_seconds(),
+        nfs_addresses: std::sync::OnceLock::new(),
+        health: Health::default(),
+        descriptors,
+        pools: Arc::default(),
+        schedules: Arc::default(),
+        facts: Facts::default(),
+    }))
+}

@@ -1,0 +1,92 @@
+//! Settings of a gateway, derived from the configuration.
+
+use crate::net::connections::ConnectionLimits;
+use crate::net::rdma::fabric::RdmaSettings;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use zgate_config::{Config, IoEngineChoice};
+use zgate_nfs::v4::server::Identity;
+use zgate_nfs::v4::state::grace::GracePeriod;
+
+/// Settings of a gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub state_dir: PathBuf,
+    pub nfs: Vec<SocketAddr>,
+    pub rdma: RdmaSettings,
+    /// Addresses at which clients reach this server.
+    pub interfaces: Vec<zgate_config::InterfaceConfig>,
+    pub cores: usize,
+    pub lease_seconds: u32,
+    pub grace: GracePeriod,
+    pub identity: Identity,
+    pub connections: ConnectionLimits,
+    pub engine: zgate_io::EngineChoice,
+    pub worker_threads: usize,
+    /// Time for which a core polls after traffic, in microseconds.
+    pub poll_microseconds: u32,
+    /// Nice value of the cores' threads.
+    pub core_nice: i32,
+    pub fd_cache_entries: usize,
+    /// Memory for requests and replies in bytes; 0: a quarter of the machine's.
+    pub buffer_bytes: usize,
+    pub fair_shares: bool,
+    pub drain: Duration,
+}
+
+/// Returns the settings of the process.
+pub(crate) fn settings(config: &Config) -> Settings {
+    let server = &config.server;
+    let owner =
+        if server.server_owner.is_empty() { machine_id() } else { server.server_owner.clone() };
+    let scope =
+        if server.server_scope.is_empty() { owner.clone() } else { server.server_scope.clone() };
+    let all_cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    Settings {
+        state_dir: server.state_dir.clone(),
+        nfs: server.listen.clone(),
+        rdma: RdmaSettings {
+            listen: config.rdma_listen(),
+            iser: config.iscsi.iser_listen().next().is_some(),
+            fabric: config.rdma.fabric,
+            arena_bytes: config.rdma.arena.0 as usize,
+            stall: Duration::from_secs(config.rdma.stall_seconds.into()),
+        },
+        interfaces: config.interfaces.clone(),
+        cores: if server.cores == 0 { all_cores() } else { server.cores },
+        lease_seconds: server.lease_seconds,
+        grace: GracePeriod {
+            seconds: server.grace_seconds,
+            max_seconds: server.longest_grace_seconds(),
+        },
+        identity: Identity {
+            owner_major: owner.into_bytes(),
+            owner_minor: 0,
+            scope: scope.into_bytes(),
+        },
+        connections: ConnectionLimits {
+            total: server.max_connections,
+            per_client: server.max_connections_per_client,
+        },
+        engine: match server.io_engine {
+            IoEngineChoice::Auto => zgate_io::EngineChoice::Auto,
+            IoEngineChoice::Uring => zgate_io::EngineChoice::Uring,
+            IoEngineChoice::Threads => zgate_io::EngineChoice::Threads,
+        },
+        worker_threads: server.worker_threads,
+        poll_microseconds: server.poll_microseconds,
+        core_nice: server.core_nice,
+        fd_cache_entries: server.fd_cache_entries,
+        buffer_bytes: server.buffers.0 as usize,
+        fair_shares: server.fair_shares,
+        drain: Duration::from_secs(server.drain_seconds.into()),
+    }
+}
+
+/// Returns a name for this machine that survives a change of its address.
+fn machine_id() -> String {
+    let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let id = id.trim();
+    if id.is_empty() { "zgate".to_owned() } else { format!("zgate-{id}") }
+}

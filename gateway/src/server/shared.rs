@@ -1,0 +1,35 @@
+//! State shared by all cores and by everything that shows the gateway.
+
+use super::descriptors::Descriptors;
+use super::health::Health;
+use crate::exports::dataset::facts::Facts;
+use crate::iscsi::service::IscsiService;
+use crate::net::core::Network;
+use crate::nfs::service::Nfs;
+use crate::observe::pools::PoolWatch;
+use crate::schedule::Views;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+/// State of the process.
+pub(crate) struct Shared {
+    pub network: Arc<Network>,
+    pub nfs: Arc<Nfs>,
+    pub iscsi: Arc<IscsiService>,
+    /// Engine that reads and writes files.
+    pub engine: zgate_io::EngineKind,
+    /// Start time of the process, in seconds since 1970.
+    pub started_unix_seconds: u32,
+    /// Addresses where NFS listens.
+    pub nfs_addresses: OnceLock<Vec<SocketAddr>>,
+    /// Ping channels of the cores.
+    pub health: Health,
+    /// Division of the process's descriptors.
+    pub descriptors: Descriptors,
+    /// Datasets behind exports and logical units.
+    pub facts: Facts,
+    /// Health of the machine's pools.
+    pub pools: Arc<PoolWatch>,
+    /// State of the snapshot schedules.
+    pub schedules: Views,
+}

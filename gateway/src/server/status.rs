@@ -1,0 +1,184 @@
+//! Status of the gateway, for people and programs.
+
+use super::descriptors::DescriptorStatus;
+use super::shared::Shared;
+use crate::exports::dataset::facts::DatasetFacts;
+use crate::net::interfaces::Interface;
+use crate::net::rdma::state::RdmaReport;
+use crate::observe::data_path::DataFigures;
+use crate::observe::pools::{CacheReport, PoolReport};
+use crate::observe::printable::printable;
+use serde::Serialize;
+use zgate_nfs::namespace::{ClientRule, Squash};
+use zgate_nfs::runtime::Runtime;
+
+/// Answer of `/status`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Status {
+    version: &'static str,
+    nfs_addresses: Vec<std::net::SocketAddr>,
+    /// Addresses where NFS is served over RDMA.
+    rdma_addresses: Vec<std::net::SocketAddr>,
+    /// State of RDMA, if it is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rdma: Option<RdmaReport>,
+    /// Interfaces announced to clients.
+    interfaces: Vec<Interface>,
+    exports: Vec<ExportStatus>,
+    clients: Vec<ClientStatus>,
+    connections: usize,
+    /// Division of the process's descriptors.
+    descriptors: DescriptorStatus,
+    grace_seconds_left: u64,
+    buffers_in_use_bytes: usize,
+    /// Bytes carried and copied, by transport and direction.
+    data: Vec<DataFigures>,
+    pools: Vec<PoolReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zfs: Option<CacheReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ExportStatus {
+    pseudo_path: String,
+    source: String,
+    fsid: u32,
+    read_only: bool,
+    max_transfer_bytes: u32,
+    versions: Vec<&'static str>,
+    transports: Vec<&'static str>,
+    reserved_port_only: bool,
+    delegations: bool,
+    delegated_times: bool,
+    clients: Vec<RuleStatus>,
+    /// Use of a followed dataset by clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    condition: Option<&'static str>,
+    /// Dataset of the export, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dataset: Option<DatasetFacts>,
+}
+
+/// A rule of an export: the clients it matches, and their access; the first
+/// match applies.
+#[derive(Debug, Serialize)]
+pub(crate) struct RuleStatus {
+    #[serde(rename = "match")]
+    matches: String,
+    access: &'static str,
+    squash: &'static str,
+    anon: String,
+    security: Vec<&'static str>,
+}
+
+/// Returns the names of the options that are on.
+fn chosen(choices: &[(&'static str, bool)]) -> Vec<&'static str> {
+    choices.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect()
+}
+
+fn rule(rule: &ClientRule) -> RuleStatus {
+    let networks = rule.networks.iter().map(ToString::to_string);
+    RuleStatus {
+        matches: if rule.networks.is_empty() {
+            "*".to_owned()
+        } else {
+            networks.collect::<Vec<_>>().join(" ")
+        },
+        access: if rule.writable { "rw" } else { "ro" },
+        squash: match rule.squash {
+            Squash::None => "none",
+            Squash::Root => "root",
+            Squash::All => "all",
+        },
+        anon: format!("{}:{}", rule.anon_uid, rule.anon_gid),
+        security: chosen(&[("sys", rule.sys), ("none", rule.none)]),
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ClientStatus {
+    id: String,
+    name: String,
+    address: String,
+    implementation: String,
+    minor: u8,
+    idle_seconds: u64,
+    courtesy: bool,
+    sessions: usize,
+    opens: usize,
+    locks: usize,
+    delegations: usize,
+}
+
+/// Returns the exports.
+pub(crate) fn exports(shared: &Shared) -> Vec<ExportStatus> {
+    let namespace = shared.nfs.v4.namespace();
+    let mut exports: Vec<_> = namespace
+        .exports()
+        .map(|export| ExportStatus {
+            pseudo_path: export.pseudo_path.clone(),
+            source: export.source.clone(),
+            fsid: export.id.0,
+            read_only: export.read_only,
+            max_transfer_bytes: export.max_transfer_bytes,
+            versions: {
+                let [zero, one, two] = export.versions.v4;
+                chosen(&[("3", export.versions.v3), ("4.0", zero), ("4.1", one), ("4.2", two)])
+            },
+            transports: chosen(&[("tcp", export.tcp), ("rdma", export.rdma)]),
+            reserved_port_only: export.reserved_port_only,
+            delegations: export.delegations,
+            delegated_times: export.gives_delegated_times(),
+            clients: export.clients.iter().map(rule).collect(),
+            condition: None,
+            dataset: None,
+        })
+        .collect();
+    for export in &mut exports {
+        let path = std::path::Path::new(&export.source);
+        (export.dataset, export.condition) = shared.facts.of_export(&export.pseudo_path, path);
+    }
+    exports.sort_by(|a, b| a.pseudo_path.cmp(&b.pseudo_path));
+    exports
+}
+
+/// Returns the clients.
+pub(crate) fn clients(shared: &Shared) -> Vec<ClientStatus> {
+    let views = shared.nfs.v4.clients(shared.nfs.runtime.now().seconds());
+    let show = views.into_iter().map(|view| ClientStatus {
+        id: format!("{:016x}", view.id.0),
+        name: printable(&view.name),
+        address: printable(&view.address),
+        implementation: printable(&view.implementation),
+        minor: view.minor,
+        idle_seconds: view.idle_seconds,
+        courtesy: view.courtesy,
+        sessions: view.sessions,
+        opens: view.opens,
+        locks: view.locks,
+        delegations: view.delegations,
+    });
+    show.collect()
+}
+
+/// Returns the complete status.
+pub(crate) fn status(shared: &Shared) -> Status {
+    let totals = shared.nfs.v4.totals(shared.nfs.runtime.now().seconds());
+    let rdma_addresses = shared.network.rdma.nfs_addresses();
+    Status {
+        version: env!("CARGO_PKG_VERSION"),
+        nfs_addresses: shared.nfs_addresses.get().cloned().unwrap_or_default(),
+        interfaces: shared.network.interfaces.now(&rdma_addresses),
+        rdma_addresses,
+        rdma: shared.network.rdma.report(),
+        exports: exports(shared),
+        clients: clients(shared),
+        connections: shared.network.connections.len(),
+        descriptors: shared.descriptors.status(shared.nfs.v4.open_files()),
+        grace_seconds_left: totals.grace_seconds,
+        buffers_in_use_bytes: shared.network.pool.in_use_bytes(),
+        data: shared.nfs.metrics.data.figures(),
+        pools: shared.pools.report(),
+        zfs: shared.pools.cache_report(),
+    }
+}

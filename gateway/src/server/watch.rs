@@ -1,0 +1,261 @@
+//! A thread that waits for changes and puts them into effect.
+
+use super::reconcile::{Reconciler, Shown};
+use super::run::Gateway;
+use crate::exports::plan::DatasetRef;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use zgate_control::watch::{Change, Listener, Watch};
+use zgate_io::mountinfo::{self, MountLine};
+
+/// Interval at which stores are checked for idleness.
+const LOOK: Duration = Duration::from_secs(1);
+/// Time within which further changes are handled together with the first.
+const QUIET: Duration = Duration::from_millis(200);
+/// Longest time for which a change waits for others.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Interval and number of checks for a zvol without a device.
+const PENDING: (Duration, u32) = (Duration::from_millis(500), 20);
+
+/// Running thread; ends when dropped.
+pub(crate) struct DatasetWatcher {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DatasetWatcher {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn start(follow: &Arc<Reconciler>, gateway: &Arc<Gateway>) -> io::Result<Self> {
+        let (changes, happened) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let runner = Runner {
+            follow: Arc::clone(follow),
+            gateway: Arc::clone(gateway),
+            stop: Arc::clone(&stop),
+            mounts: zfs_mounts(),
+            trouble: None,
+            pending: 0,
+            watch: None,
+            changes,
+        };
+        let builder = std::thread::Builder::new().name("zgate-follow".to_owned());
+        let thread = builder.spawn(move || runner.run(&happened))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for DatasetWatcher {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn listener(changes: Sender<Change>) -> Listener {
+    let changes = std::sync::Mutex::new(changes);
+    Arc::new(move |change| {
+        let changes = changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // The receiver has ended.
+        let _ = changes.send(change);
+    })
+}
+
+struct Runner {
+    follow: Arc<Reconciler>,
+    gateway: Arc<Gateway>,
+    stop: Arc<AtomicBool>,
+    /// Mounts of datasets at the last check.
+    mounts: Vec<MountLine>,
+    /// Last error, so that it is logged once.
+    trouble: Option<String>,
+    /// Number of checks for zvols without devices so far.
+    pending: u32,
+    /// Watch of ZFS events; started when there are datasets to follow.
+    watch: Option<Watch>,
+    /// Keeps the channel open while there is no watch.
+    changes: Sender<Change>,
+}
+
+impl Runner {
+    fn run(mut self, happened: &Receiver<Change>) {
+        self.follow.refresh(&self.gateway.shared.facts);
+        self.begin_watch();
+        let mut next_look = Instant::now() + LOOK;
+        let mut next_scan = Instant::now() + self.rescan();
+        let mut wanted: Option<Wanted> = None;
+        while !self.stop.load(Ordering::Acquire) {
+            let now = Instant::now();
+            let due = wanted.as_ref().map_or(next_look, |wanted| wanted.due().min(next_look));
+            match happened.recv_timeout(due.saturating_duration_since(now)) {
+                Ok(change) if self.matters(&change) => {
+                    tracing::debug!(?change, "datasets may have changed");
+                    wanted = Some(Wanted::again(wanted));
+                }
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now = Instant::now();
+            if now >= next_look {
+                next_look = now + LOOK;
+                self.begin_watch();
+                for (_, store) in self.gateway.followed() {
+                    store.look();
+                }
+                if self.follow.state().memory.is_due(now) || now >= next_scan {
+                    wanted.get_or_insert_with(|| Wanted::again(None));
+                }
+            }
+            if wanted.as_ref().is_some_and(|wanted| wanted.due() <= now) {
+                wanted = None;
+                next_scan = Instant::now() + self.rescan();
+                self.scan();
+                if self.pending > 0 {
+                    wanted = Some(Wanted {
+                        last: Instant::now() + PENDING.0,
+                        first: Instant::now() + PENDING.0,
+                    });
+                }
+            }
+        }
+    }
+
+    fn begin_watch(&mut self) {
+        if self.watch.is_some() || self.follow.state().plan.bases().is_empty() {
+            return;
+        }
+        match Watch::start(&listener(self.changes.clone())) {
+            Ok(watch) => self.watch = Some(watch),
+            Err(error) => tracing::warn!(%error, "changes of datasets are detected late"),
+        }
+    }
+
+    fn rescan(&self) -> Duration {
+        self.follow.state().plan.rescan
+    }
+
+    /// Returns whether a change may affect what is served.
+    fn matters(&mut self, change: &Change) -> bool {
+        match change {
+            Change::Event(event) => event.concerns_datasets(),
+            Change::Restarted => true,
+            Change::Mounts => {
+                let now = zfs_mounts();
+                let other = now != self.mounts;
+                self.mounts = now;
+                other
+            }
+        }
+    }
+
+    fn scan(&mut self) {
+        let outcome = self.follow.scan(&self.gateway);
+        self.pending = match &outcome {
+            Ok(true) if self.pending < PENDING.1 => self.pending + 1,
+            _ => 0,
+        };
+        let trouble = outcome.err().map(|error| error.to_string());
+        if let Some(error) = trouble.as_ref().filter(|_| trouble != self.trouble) {
+            tracing::warn!(error, "cannot query datasets; exports and targets stay as they are");
+        }
+        self.trouble = trouble;
+        self.follow.refresh(&self.gateway.shared.facts);
+    }
+}
+
+/// Search that is due.
+struct Wanted {
+    first: Instant,
+    last: Instant,
+}
+
+impl Wanted {
+    fn again(before: Option<Self>) -> Self {
+        let now = Instant::now();
+        Self { first: before.map_or(now, |before| before.first), last: now }
+    }
+
+    fn due(&self) -> Instant {
+        (self.last + QUIET).min(self.first + PATIENCE)
+    }
+}
+
+/// Mounts of ZFS file systems, without those of snapshots.
+fn zfs_mounts() -> Vec<MountLine> {
+    let mut mounts = mountinfo::read().unwrap_or_default();
+    mounts.retain(|mount| mount.kind == b"zfs" && !mount.source.contains(&b'@'));
+    mounts
+}
+
+impl Reconciler {
+    /// Searches for datasets and puts changes into effect. True if a zvol has
+    /// no device yet.
+    ///
+    /// # Errors
+    /// The reason for which nothing was searched or changed.
+    pub(super) fn scan(&self, gateway: &Gateway) -> io::Result<bool> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (plan, block) = {
+            let state = self.state();
+            (Arc::clone(&state.plan), Arc::clone(&state.block))
+        };
+        if plan.bases().is_empty() {
+            return Ok(false);
+        }
+        let found = self.find(&plan).map_err(|error| io::Error::other(error.to_string()))?;
+        let mut state = self.state();
+        let outcome = plan.apply(&mut state.memory, &found.inventory(Instant::now()));
+        let shown = Shown::of(&outcome);
+        if shown.exports != state.shown.exports {
+            report(&state.shown, &shown);
+            gateway.replace_exports(&outcome.exports)?;
+        }
+        if shown.volumes != state.shown.volumes {
+            tracing::info!(zvols = shown.volumes.len(), "zvols have changed");
+            gateway.replace_volumes(&block, &outcome.volumes)?;
+        }
+        state.shown = shown;
+        Ok(outcome.pending)
+    }
+}
+
+fn report(before: &Shown, now: &Shown) {
+    for (pseudo, path, dataset, _) in &now.exports {
+        let Some(dataset) = dataset else { continue };
+        let old = before
+            .exports
+            .iter()
+            .find(|old| old.2.as_ref().is_some_and(|old| old.guid == dataset.guid));
+        let (name, path) = (&dataset.name, path.display());
+        match old {
+            None => tracing::info!(export = pseudo, dataset = %name, %path, "exported"),
+            Some(old) if old.0 != *pseudo => {
+                tracing::info!(export = pseudo, before = old.0, dataset = %name, "moved");
+            }
+            Some(old) if old.2.as_ref() != Some(dataset) => {
+                let away = dataset.away;
+                tracing::info!(export = pseudo, dataset = %name, away, "datasets were added or \
+                    removed");
+            }
+            Some(_) => {}
+        }
+    }
+    for (pseudo, _, dataset, _) in &before.exports {
+        let Some(dataset) = dataset else { continue };
+        let still = |new: &&(String, _, Option<DatasetRef>, bool)| {
+            new.2.as_ref().is_some_and(|new| new.guid == dataset.guid)
+        };
+        if !now.exports.iter().any(|new| still(&new)) {
+            tracing::info!(export = pseudo, dataset = %dataset.name, "no longer exported");
+        }
+    }
+}

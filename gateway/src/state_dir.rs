@@ -1,0 +1,392 @@
+//! The state directory: all state that must survive a restart and belongs to no
+//! export.
+//!
+//! ```text
+//! epoch          number of the latest start, decimal
+//! handle_secret  16 random bytes that sign file handles
+//! clients/NAME   one file per client that may reclaim; NAME is a digest
+//! reservations/NAA  persistent reservations of one logical unit
+//! luns/NAME      numbers of the zvols of one target; NAME is a digest
+//! files/NAA      path of the file that one logical unit was served from
+//! ```
+//! Every change is written to a temporary file, synced, renamed over the old
+//! one, and the directory is synced.
+
+use sha2::{Digest, Sha256};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// An open state directory, locked by one gateway.
+#[derive(Debug)]
+pub(crate) struct StateDir {
+    path: PathBuf,
+    /// Lock on the directory.
+    _lock: File,
+}
+
+/// Path and content of a client's record, or the error of reading it.
+pub(crate) type ReadRecord = io::Result<(PathBuf, Vec<u8>)>;
+
+/// A change of one client's record.
+#[derive(Debug)]
+pub(crate) enum RecordChange {
+    /// Stores the record.
+    Put {
+        /// Name of the client.
+        name: Vec<u8>,
+        /// Content of the record.
+        content: Vec<u8>,
+    },
+    /// Removes the record; a missing one counts as removed.
+    Remove {
+        /// Name of the client.
+        name: Vec<u8>,
+    },
+}
+
+/// Time for which the lock is awaited: a gateway that was just killed holds it
+/// until the kernel has torn it down.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Takes the lock of the directory; false if another process holds it.
+fn lock_within(lock: &File, patience: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match rustix::fs::flock(lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; run as root, or set state_dir to a directory of your own"
+        }
+        io::ErrorKind::NotADirectory => "; set state_dir to a directory",
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull => {
+            "; set state_dir to a directory on a writable disk"
+        }
+        _ => "",
+    };
+    let reason = format!("state directory: cannot {what} {}: {error}{hint}", path.display());
+    io::Error::new(error.kind(), reason)
+}
+
+impl StateDir {
+    /// Opens or creates the directory.
+    ///
+    /// # Errors
+    /// The path and the reason; also if another gateway uses it.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let clients = path.join("clients");
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&clients)
+            .map_err(|error| named(&clients, "create", &error))?;
+        let reservations = path.join("reservations");
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&reservations)
+            .map_err(|error| named(&reservations, "create", &error))?;
+        let luns = path.join("luns");
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&luns)
+            .map_err(|error| named(&luns, "create", &error))?;
+        let files = path.join("files");
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&files)
+            .map_err(|error| named(&files, "create", &error))?;
+        let lock_path = path.join("lock");
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&lock_path)
+            .map_err(|error| named(&lock_path, "open", &error))?;
+        if !lock_within(&lock, LOCK_PATIENCE)? {
+            let reason = format!(
+                "{} is in use by another zgate; stop it, or give this one its own state_dir",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, reason));
+        }
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Increments and returns the number of starts. It is at least the time in
+    /// seconds, so that ids of earlier starts do not recur if the directory was
+    /// lost.
+    ///
+    /// # Errors
+    /// The path and the reason.
+    pub(crate) fn next_epoch(&self, now_unix_seconds: u32) -> io::Result<u32> {
+        let path = self.path.join("epoch");
+        let last = match fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse::<u32>().map_err(|_| {
+                let reason = format!("{} does not hold a number", path.display());
+                io::Error::new(io::ErrorKind::InvalidData, reason)
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(named(&path, "read", &error)),
+        };
+        let epoch = last.saturating_add(1).max(now_unix_seconds);
+        self.replace(&path, epoch.to_string().as_bytes())?;
+        Ok(epoch)
+    }
+
+    /// Returns the secret that signs file handles, created at the first start.
+    ///
+    /// # Errors
+    /// The path and the reason.
+    pub(crate) fn handle_secret(&self) -> io::Result<[u8; 16]> {
+        let path = self.path.join("handle_secret");
+        let mut secret = [0; 16];
+        match File::open(&path) {
+            Ok(mut file) => {
+                file.read_exact(&mut secret).map_err(|error| named(&path, "read", &error))?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                secret = random_bytes()?;
+                self.replace(&path, &secret)?;
+            }
+            Err(error) => return Err(named(&path, "read", &error)),
+        }
+        Ok(secret)
+    }
+
+    fn client_path(&self, name: &[u8]) -> PathBuf {
+        self.path.join("clients").join(digest_name(name))
+    }
+
+    fn luns_path(&self, target: &str) -> PathBuf {
+        self.path.join("luns").join(digest_name(target.as_bytes()))
+    }
+
+    /// Returns the stored numbers of a target's zvols; empty if there are none.
+    ///
+    /// # Errors
+    /// The path and the reason.
+    pub(crate) fn lun_numbers(&self, target: &str) -> io::Result<String> {
+        let path = self.luns_path(target);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            Err(error) => Err(named(&path, "read", &error)),
+        }
+    }
+
+    /// Saves persistent reservations; on stable storage on return.
+    ///
+    /// # Errors
+    /// The path and the reason.
+    pub(crate) fn put_lun_numbers(&self, target: &str, text: &str) -> io::Result<()> {
+        self.replace(&self.luns_path(target), text.as_bytes())
+    }
+
+    /// Changes clients' records, in this order; each is on stable storage if
+    /// its result is `Ok`. The directory is synced once for all.
+    pub(crate) fn change_clients(&self, changes: &[RecordChange]) -> Vec<io::Result<()>> {
+        let mut outcomes: Vec<_> =
+            changes.iter().map(|change| self.change_client(change)).collect();
+        let dir = self.path.join("clients");
+        if let Err(error) = sync_dir(&dir) {
+            let unsynced = outcomes.iter_mut().filter(|outcome| outcome.is_ok());
+            unsynced.for_each(|outcome| *outcome = Err(named(&dir, "sync", &error)));
+        }
+        outcomes
+    }
+
+    /// Changes one record; the directory is not synced.
+    fn change_client(&self, change: &RecordChange) -> io::Result<()> {
+        match change {
+            RecordChange::Put { name, content } => {
+                let path = self.client_path(name);
+                put_in_place(&path, content).map_err(|error| named(&path, "write", &error))
+            }
+            RecordChange::Remove { name } => {
+                let path = self.client_path(name);
+                match fs::remove_file(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        Err(named(&path, "remove", &error))
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Returns all records.
+    ///
+    /// # Errors
+    /// The path and the reason, if the directory cannot be read.
+    pub(crate) fn clients(&self) -> io::Result<Vec<ReadRecord>> {
+        let dir = self.path.join("clients");
+        let mut records = Vec::new();
+        for entry in fs::read_dir(&dir).map_err(|error| named(&dir, "read", &error))? {
+            let path = match entry {
+                Ok(entry) => entry.path(),
+                Err(error) => {
+                    records.push(Err(named(&dir, "read", &error)));
+                    continue;
+                }
+            };
+            if path.extension().is_none() {
+                let raw = fs::read(&path).map_err(|error| named(&path, "read", &error));
+                records.push(raw.map(|raw| (path, raw)));
+            }
+        }
+        Ok(records)
+    }
+
+    fn reservations_path(&self, name: &str) -> PathBuf {
+        self.path.join("reservations").join(name)
+    }
+
+    /// Returns the saved persistent reservations of a logical unit.
+    ///
+    /// # Errors
+    /// The path and the reason; a missing file means none.
+    pub(crate) fn reservations(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let path = self.reservations_path(name);
+        match fs::read(&path) {
+            Ok(image) => Ok(Some(image)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(named(&path, "read", &error)),
+        }
+    }
+
+    /// Saves persistent reservations; on stable storage on return.
+    ///
+    /// # Errors
+    /// The path and the reason.
+    pub(crate) fn put_reservations(&self, name: &str, image: &[u8]) -> io::Result<()> {
+        self.replace(&self.reservations_path(name), image)
+    }
+
+    /// Returns the path of the note that a logical unit was served from a file.
+    pub(crate) fn file_note(&self, name: &str) -> PathBuf {
+        self.path.join("files").join(name)
+    }
+
+    /// Writes a note that a logical unit is served from the file at `path`.
+    ///
+    /// # Errors
+    /// The path and the reason.
+    pub(crate) fn note_file(&self, name: &str, path: &Path) -> io::Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let (note, content) = (self.file_note(name), path.as_os_str().as_bytes());
+        if fs::read(&note).is_ok_and(|noted| noted == content) {
+            return Ok(());
+        }
+        self.replace(&note, content)
+    }
+
+    /// Removes the note when the unit is no longer served.
+    ///
+    /// # Errors
+    /// The path and the reason; a missing note is not an error.
+    pub(crate) fn forget_file(&self, name: &str) -> io::Result<()> {
+        let note = self.file_note(name);
+        match fs::remove_file(&note) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(named(&note, "remove", &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether the unit was served from the file at `path` before.
+    pub(crate) fn knows_file(&self, name: &str, path: &Path) -> bool {
+        use std::os::unix::ffi::OsStrExt;
+        fs::read(self.file_note(name)).is_ok_and(|noted| noted == path.as_os_str().as_bytes())
+    }
+
+    fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let write = || {
+            put_in_place(path, content)?;
+            path.parent().map_or(Ok(()), sync_dir)
+        };
+        write().map_err(|error| named(path, "write", &error))
+    }
+}
+
+/// Replaces a file atomically with content on stable storage; its directory is
+/// not synced.
+fn put_in_place(path: &Path, content: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut file =
+        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)
+}
+
+/// Returns a file name for any client name.
+fn digest_name(name: &[u8]) -> String {
+    Sha256::digest(name).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn sync_dir(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Returns sixteen unpredictable bytes.
+pub(crate) fn random_bytes() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_grow_and_records_survive() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        assert_eq!(state.next_epoch(7).unwrap(), 7);
+        let secret = state.handle_secret().unwrap();
+        let put = |name: &[u8], content: &[u8]| RecordChange::Put {
+            name: name.to_vec(),
+            content: content.to_vec(),
+        };
+        let both = [put(b"a", b"record a"), put(b"b", b"record b")];
+        assert!(state.change_clients(&both).into_iter().all(|outcome| outcome.is_ok()));
+        assert!(StateDir::open(dir.path()).is_err(), "one gateway at a time");
+        drop(state);
+        let state = StateDir::open(dir.path()).unwrap();
+        assert_eq!(state.next_epoch(7).unwrap(), 8);
+        assert_eq!(state.handle_secret().unwrap(), secret);
+        let gone = || RecordChange::Remove { name: b"a".to_vec() };
+        let gone = state.change_clients(&[gone(), gone()]);
+        assert!(gone.into_iter().all(|outcome| outcome.is_ok()));
+        let left = state.clients().unwrap().into_iter().map(|record| record.unwrap().1);
+        assert_eq!(left.collect::<Vec<_>>(), [b"record b".to_vec()]);
+    }
+
+    #[test]
+    fn a_damaged_epoch_is_an_error_not_a_fresh_start() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("epoch"), "x").unwrap();
+        let error = StateDir::open(dir.path()).unwrap().next_epoch(7).unwrap_err();
+        assert!(error.to_string().contains("epoch"), "{error}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Datasets that are created, moved and destroyed while a client uses them.
+//! `zfs` and `zpool` are scripts that print the test's data, a dataset is a
+//! tmpfs; the test needs the right to mount, and does nothing without it.
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use zgate_loader::ClientError;
+use zgate_loader::compound::Ops;
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::{OpNum, Status};
+use zgate_test_harness::{Client, Gateway};
+
+/// File systems of the test; unmounted at its end in any case.
+struct Mounts(PathBuf);
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let mine = self.0.display().to_string();
+        let points = table.lines().filter_map(|line| line.split(' ').nth(1));
+        for point in points.filter(|point| point.starts_with(&mine)).collect::<Vec<_>>() {
+            let _ = unmount(point, UnmountFlags::DETACH);
+        }
+    }
+}
+
+struct Scene {
+    // In this order: the gateway ends before its file systems are unmounted.
+    gateway: Gateway,
+    _mounts: Mounts,
+    dir: PathBuf,
+}
+
+const SCRIPTS: [(&str, &str); 2] = [
+    ("zfs", "case \"$*\" in *-j*) echo \"invalid option 'j'\" >&2; exit 2;; esac\ncat {dir}/list"),
+    ("zpool", "case \"$1\" in events) exec tail -n +1 -f {dir}/events;; esac\ncat {dir}/pools"),
+];
+
+impl Scene {
+    /// Starts with one dataset, `tank/m/a`, mounted at `mnt/a`.
+    fn new() -> Option<Self> {
+        let mut ready = false;
+        let mut place = PathBuf::new();
+        let more = "[[export]]\ndataset = \"tank/m/**\"\npseudo = \"/m\"\n\
+            clients = [{ match = \"127.0.0.1\", access = \"rw\", squash = \"none\" }]\n";
+        let gateway = Gateway::start_prepared(60, more, |dir| {
+            place = dir.to_owned();
+            for name in ["bin", "keep", "mnt/a", "mnt/b"] {
+                fs::create_dir_all(dir.join(name)).unwrap();
+            }
+            for (name, script) in SCRIPTS {
+                let path = dir.join("bin").join(name);
+                let script = script.replace("{dir}", &dir.display().to_string());
+                fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            }
+            fs::write(dir.join("pools"), "tank\n").unwrap();
+            fs::write(dir.join("events"), "").unwrap();
+            let made = mount("none", dir.join("keep"), "tmpfs", MountFlags::empty(), c"size=4m");
+            ready = made.and_then(|()| mount_bind(dir.join("keep"), dir.join("mnt/a"))).is_ok();
+            let at = if ready { dir.join("mnt/a").display().to_string() } else { "-".into() };
+            list(dir, &[("tank/m/a", 7, &at)]);
+        });
+        let mounts = Mounts(place.clone());
+        ready.then_some(Self { gateway, _mounts: mounts, dir: place })
+    }
+
+    /// Sets the output of `zfs list`, and triggers an event.
+    fn becomes(&self, datasets: &[(&str, u64, &str)]) {
+        list(&self.dir, datasets);
+        let mut events = fs::File::options().append(true).open(self.dir.join("events")).unwrap();
+        let event = "T\tsysevent.fs.zfs.history_event\n    pool = \"tank\"\n    \
+            history_internal_name = \"set\"\n    history_dsname = \"tank/m\"\n\n";
+        events.write_all(event.as_bytes()).unwrap();
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.join("mnt").join(name)
+    }
+
+    fn lookup(&self, client: &mut Client, name: &str) -> Result<Fh, ClientError> {
+        let ops = Ops::new().putrootfh().lookup(b"m").lookup(name.as_bytes()).getfh();
+        let mut results = client.call(ops)?;
+        results.skip(OpNum::Putrootfh)?;
+        results.skip(OpNum::Lookup)?;
+        results.skip(OpNum::Lookup)?;
+        results.next(OpNum::Getfh)
+    }
+}
+
+/// Writes the output of `zfs list -Hp`; `-` for a dataset that is not mounted.
+fn list(dir: &Path, datasets: &[(&str, u64, &str)]) {
+    let line = |(name, guid, at): &(&str, u64, &str)| {
+        let mounted = if *at == "-" { "no" } else { "yes" };
+        format!(
+            "{name}\tfilesystem\t{guid}\t1\t1\t1\t1\t131072\t-\t-\tstandard\tlatency\toff\t0\t0\t0\t0\t0\toff\thidden\toff\t-\ton\t{mounted}\t{at}\n"
+        )
+    };
+    fs::write(dir.join("list"), datasets.iter().map(line).collect::<String>()).unwrap();
+}
+
+fn eventually<T, E: std::fmt::Debug>(what: &str, mut attempt: impl FnMut() -> Result<T, E>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match attempt() {
+            Ok(value) => return value,
+            Err(error) => assert!(Instant::now() < deadline, "{what}: {error:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn refused(result: Result<Fh, ClientError>, status: Status) -> Result<(), Option<Status>> {
+    match result.map_err(|error| error.status()) {
+        Err(Some(found)) if found == status => Ok(()),
+        other => Err(other.err().flatten()),
+    }
+}
+
+#[test]
+fn an_idle_dataset_moves_with_open_files_and_goes() {
+    let Some(scene) = Scene::new() else { return };
+    let mut client = Client::ready(&scene.gateway, "mover");
+    let root = scene.lookup(&mut client, "a").unwrap();
+    let file = client.create(&root, "file").unwrap();
+    client.write(&file, 0, 2, b"before").unwrap();
+    assert!(unmount(scene.at("a"), UnmountFlags::empty()).is_err(), "in use a moment ago");
+    // Open on the client, idle on the server.
+    eventually("idle", || unmount(scene.at("a"), UnmountFlags::empty()));
+    let delayed = client.read(&file.fh, file.stateid, 0, 100).unwrap_err();
+    assert_eq!(delayed.status(), Some(Status::Delay), "nothing is mounted there");
+    mount_bind(scene.dir.join("keep"), scene.at("b")).unwrap();
+    let new_place = scene.at("b").display().to_string();
+    scene.becomes(&[("tank/m/b", 7, &new_place)]);
+    let (_, data) = eventually("moved", || client.read(&file.fh, file.stateid, 0, 100));
+    assert_eq!(data, b"before");
+    client.write(&file, 6, 2, b" after").unwrap();
+    assert_eq!(fs::read(scene.at("b").join("file")).unwrap(), b"before after");
+    assert_eq!(scene.lookup(&mut client, "b").unwrap(), root, "the same handle elsewhere");
+    refused(scene.lookup(&mut client, "a"), Status::Noent).unwrap();
+    // Destroyed.
+    scene.becomes(&[]);
+    eventually("gone", || {
+        let answer = client.read(&file.fh, file.stateid, 0, 1);
+        if answer.as_ref().err().and_then(ClientError::status) == Some(Status::Stale) {
+            return Ok(());
+        }
+        Err(answer)
+    });
+    unmount(scene.at("b"), UnmountFlags::empty()).unwrap();
+}
+
+#[test]
+fn a_dataset_in_use_is_let_go_of_on_request() {
+    let Some(scene) = Scene::new() else { return };
+    let mut client = Client::ready(&scene.gateway, "user");
+    let root = scene.lookup(&mut client, "a").unwrap();
+    let file = client.create(&root, "file").unwrap();
+    client.write(&file, 0, 2, b"kept").unwrap();
+    let released = scene.gateway.command(&["release", "tank", "--json"]);
+    assert!(released.status.success(), "{released:?}");
+    assert!(String::from_utf8_lossy(&released.stdout).contains("tank/m/a"));
+    unmount(scene.at("a"), UnmountFlags::empty()).unwrap();
+    let delayed = client.read(&file.fh, file.stateid, 0, 100).unwrap_err();
+    assert_eq!(delayed.status(), Some(Status::Delay));
+    // Its pool is exported, and imported again.
+    fs::write(scene.dir.join("pools"), "").unwrap();
+    scene.becomes(&[]);
+    std::thread::sleep(Duration::from_secs(1));
+    refused(client.lookup(&root, "file"), Status::Delay).unwrap();
+    mount_bind(scene.dir.join("keep"), scene.at("a")).unwrap();
+    fs::write(scene.dir.join("pools"), "tank\n").unwrap();
+    let place = scene.at("a").display().to_string();
+    scene.becomes(&[("tank/m/a", 7, &place)]);
+    let (_, data) = eventually("back", || client.read(&file.fh, file.stateid, 0, 100));
+    assert_eq!(data, b"kept");
+    client.close(&file).unwrap();
+}

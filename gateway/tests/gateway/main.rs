@@ -1,0 +1,35 @@
+//! The gateway as a process, and its clients. One program: the workspace is linked
+//! once. What a test changes of its own process would change for the others, so
+//! limits and variables of the environment are given to the gateway's process.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod admission;
+mod crash;
+mod descriptors;
+mod exports;
+mod fair_share;
+mod follow;
+mod hosts;
+mod iscsi_access;
+mod iscsi_crash;
+mod iscsi_recovery;
+mod iscsi_recovery_cuts;
+mod iscsi_sessions;
+mod iser;
+mod loader;
+mod loader_cuda;
+mod loader_delegation;
+mod loader_rdma;
+mod local_twin;
+mod malformed;
+mod nfsserve_peer;
+mod nobody_reads;
+mod rdma;
+mod rdma_devices;
+mod rdma_stall;
+mod rdma_trunks;
+mod semantics;
+mod state_disk;
+mod watchdog;
+mod ways;
+mod zero_copy;

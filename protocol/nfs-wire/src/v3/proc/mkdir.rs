@@ -1,0 +1,15 @@
+//! MKDIR (RFC 1813 §3.3.9), and code shared by all procedures that create
+//! something other than a regular file.
+
+use crate::v3::{DirOp, SetAttributes};
+
+zgate_xdr::xdr_struct! {
+    /// MKDIR3args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Directory and name.
+        pub place: DirOp,
+        /// Initial attributes.
+        pub attributes: SetAttributes,
+    }
+}

@@ -1,0 +1,25 @@
+//! RENAME (RFC 1813 §3.3.14).
+
+use crate::v3::{DirOp, WccData};
+
+zgate_xdr::xdr_struct! {
+    /// RENAME3args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Args {
+        /// Old directory and name.
+        pub from: DirOp,
+        /// New directory and name.
+        pub to: DirOp,
+    }
+}
+
+zgate_xdr::xdr_struct! {
+    /// RENAME3resok and RENAME3resfail.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Both {
+        /// Old directory.
+        pub from_wcc: WccData,
+        /// New directory.
+        pub to_wcc: WccData,
+    }
+}

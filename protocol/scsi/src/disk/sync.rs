@@ -1,0 +1,130 @@
+//! Syncs of the store, and the report of lost writes.
+
+use super::{Disk, State};
+use crate::nexus::Nexus;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use zgate_store::{StoreError, StoreResult};
+
+impl State {
+    /// Records a loss for all known nexuses but `told`.
+    fn lose(&mut self, error: StoreError, told: Option<&Nexus>) {
+        let here = self.nexuses.values().map(|known| Arc::clone(&known.nexus));
+        let all: Vec<_> = here.chain(self.losses.gone.drain(..)).collect();
+        for nexus in &all {
+            if !told.is_some_and(|told| told.is_same_port(nexus)) {
+                self.losses.owe(nexus, error);
+            }
+        }
+    }
+}
+
+impl Disk {
+    /// Brings all written data to stable storage, on behalf of an I_T nexus or,
+    /// with `None`, of none.
+    ///
+    /// # Errors
+    /// The store's error, or an earlier one that another nexus received and
+    /// this I_T nexus has not.
+    pub(crate) async fn sync_store(&self, on_behalf_of: Option<&Nexus>) -> StoreResult<()> {
+        // This sync covers their earlier writes, unless one is still running.
+        let mut covered = self.state().losses.gone.clone();
+        covered.retain(|gone| !self.running.any(|nexus| nexus.is_same_port(gone)));
+        let synced = self.store.sync().await;
+        let mut state = self.state();
+        match synced {
+            Ok(()) => {
+                let is_covered = |one: &Arc<Nexus>| covered.iter().any(|c| Arc::ptr_eq(c, one));
+                state.losses.gone.retain(|one| !is_covered(one));
+                drop(state);
+                on_behalf_of.map_or(Ok(()), |nexus| self.tell_loss(nexus))
+            }
+            Err(error) => {
+                state.lose(error, on_behalf_of);
+                self.owes.store(!state.losses.owed.is_empty(), Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reports writes lost earlier to an I_T nexus, once.
+    ///
+    /// # Errors
+    /// The store's error at the time of the loss.
+    pub(crate) fn tell_loss(&self, nexus: &Nexus) -> StoreResult<()> {
+        if !self.owes.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut state = self.state();
+        let owed = &mut state.losses.owed;
+        let found = owed.iter().position(|(one, _)| one.is_same_port(nexus));
+        let told = found.map(|at| owed.swap_remove(at));
+        self.owes.store(!owed.is_empty(), Ordering::Release);
+        told.map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::nexus::{Nexus, NexusId};
+    use crate::sense::{Asc, ScsiStatus, SenseKey};
+    use crate::testing::Bench;
+    use std::sync::Arc;
+    use zgate_store::StoreError;
+
+    const SYNC: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const WRITE: [u8; 10] = [0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    const WRITE_FUA: [u8; 10] = [0x2A, 0x08, 0, 0, 0, 0, 0, 0, 1, 0];
+
+    /// Returns whether the command fails as a lost write does.
+    fn is_told(bench: &Bench, nexus: &Arc<Nexus>, cdb: &[u8]) -> bool {
+        let data: &[u8] = if cdb[0] == 0x2A { &[1; 512] } else { b"" };
+        let response = bench.run_as(nexus, cdb, data);
+        let lost = response.sense.is_some_and(|sense| {
+            (sense.key, sense.asc) == (SenseKey::MediumError, Asc::WRITE_ERROR)
+        });
+        assert!(lost || response.status == ScsiStatus::Good, "{response:?}");
+        lost
+    }
+
+    fn lose(bench: &Bench, told: &Arc<Nexus>) {
+        bench.store.fail_writes(Some(StoreError::Io));
+        assert!(is_told(bench, told, &SYNC));
+        bench.store.fail_writes(None);
+    }
+
+    #[test]
+    fn each_host_is_told_once() {
+        let bench = Bench::new();
+        let (one, two, three) =
+            (bench.nexus.clone(), bench.another_nexus(2), bench.another_nexus(3));
+        lose(&bench, &one);
+        assert!(!is_told(&bench, &one, &SYNC), "it has been told");
+        assert!(!is_told(&bench, &two, &WRITE), "nothing is promised yet");
+        assert!(is_told(&bench, &two, &SYNC));
+        assert!(!is_told(&bench, &two, &SYNC));
+        assert!(is_told(&bench, &three, &WRITE_FUA));
+        assert!(!is_told(&bench, &three, &SYNC));
+        // A nexus created later has lost nothing.
+        assert!(!is_told(&bench, &bench.another_nexus(4), &SYNC));
+    }
+
+    #[test]
+    fn a_host_that_comes_back_is_told() {
+        let bench = Bench::new();
+        let (one, two) = (bench.nexus.clone(), bench.another_nexus(2));
+        is_told(&bench, &two, &WRITE);
+        bench.disk.nexus_lost(two.id);
+        lose(&bench, &one);
+        let back = Arc::new(Nexus { id: NexusId(9), ..Nexus::clone(&two) });
+        bench.settle(&back);
+        assert!(is_told(&bench, &back, &SYNC));
+        // Data synced before the nexus ended is not lost.
+        bench.disk.nexus_lost(back.id);
+        assert!(!is_told(&bench, &one, &SYNC));
+        lose(&bench, &one);
+        let again = Arc::new(Nexus { id: NexusId(10), ..Nexus::clone(&two) });
+        bench.settle(&again);
+        assert!(!is_told(&bench, &again, &SYNC));
+    }
+}

@@ -1,0 +1,37 @@
+//! Logical units of one target, as visible to one initiator.
+
+use crate::disk::Disk;
+use crate::lun::Lun;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A map from LUNs to disks. LUN masking is a map with fewer entries.
+#[derive(Clone, Debug, Default)]
+pub struct LogicalUnits {
+    disks: BTreeMap<Lun, Arc<Disk>>,
+}
+
+impl LogicalUnits {
+    /// Creates a map of these logical units.
+    #[must_use]
+    pub fn new(disks: impl IntoIterator<Item = (Lun, Arc<Disk>)>) -> Self {
+        Self { disks: disks.into_iter().collect() }
+    }
+
+    /// Returns the disk of a LUN.
+    #[must_use]
+    pub fn get(&self, lun: Lun) -> Option<&Arc<Disk>> {
+        self.disks.get(&lun)
+    }
+
+    /// Returns all logical units in the order of their LUNs.
+    pub fn iter(&self) -> impl Iterator<Item = (Lun, &Arc<Disk>)> {
+        self.disks.iter().map(|(lun, disk)| (*lun, disk))
+    }
+
+    /// Returns the LUNs, ascending.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<Lun> {
+        self.disks.keys().copied().collect()
+    }
+}

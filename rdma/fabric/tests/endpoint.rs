@@ -1,0 +1,123 @@
+//! The bookkeeping of a connection, over the emulated fabric.
+
+mod pair;
+
+use bytes::Bytes;
+use pair::{filled, pair};
+use std::time::{Duration, Instant};
+use zgate_fabric::{
+    Access, Disconnect, Endpoint, EndpointEvent, Fabric, PostError, RemoteRead, RemoteSlice,
+    RemoteWrite, SendPart, WorkKind, WorkStatus,
+};
+use zgate_store::AlignedBuf;
+
+fn message(len: usize) -> Option<SendPart> {
+    Some(SendPart { gather: vec![filled(1, len)], invalidate: None })
+}
+
+/// Returns the time without progress, as seen 9 seconds later.
+fn stalled_seconds<R>(endpoint: &Endpoint<R>) -> u64 {
+    endpoint.stalled_for(Instant::now() + Duration::from_secs(9)).as_secs()
+}
+
+#[tokio::test]
+async fn bytes_are_counted_until_the_peer_has_them() {
+    let (a, b, fabric) = pair().await;
+    let (mut a, mut b) = (Endpoint::<()>::new(a), Endpoint::<()>::new(b));
+    let access = Access { read: false, write: true };
+    let exposed = fabric.expose(AlignedBuf::zeroed(4096), access).unwrap();
+    let to = RemoteSlice { rkey: exposed.rkey(), address: exposed.address(), len: 100 };
+    let write = RemoteWrite { to, gather: vec![filled(2, 100)] };
+    a.send(vec![write], message(7)).unwrap();
+    a.send(Vec::new(), message(5)).unwrap();
+    a.send_quietly(message(3).unwrap()).unwrap();
+    assert_eq!((a.sends(), a.sending_bytes()), (2, 112));
+    for len in [7, 5, 3] {
+        b.post_receive(AlignedBuf::zeroed(64));
+        let EndpointEvent::Received(message) = b.event().await else { panic!("no message") };
+        assert_eq!(message.bytes().len(), len);
+        assert!(matches!(a.event().await, EndpointEvent::Sent));
+    }
+    assert_eq!((a.sends(), a.sending_bytes()), (0, 0));
+    assert_eq!(exposed.withdraw()[99], 2);
+}
+
+#[tokio::test]
+async fn a_read_comes_back_with_its_note() {
+    let (a, _b, fabric) = pair().await;
+    let mut a = Endpoint::new(a);
+    let access = Access { read: true, write: false };
+    let exposed = fabric.expose(AlignedBuf::zeroed(8), access).unwrap();
+    let from = RemoteSlice { rkey: exposed.rkey(), address: exposed.address(), len: 8 };
+    for note in ["first", "second"] {
+        let read = RemoteRead { from, buffer: 0, offset: 0 };
+        a.read(note, vec![AlignedBuf::zeroed(8)], vec![read]).unwrap();
+    }
+    assert_eq!(a.reads(), 2);
+    for expected in ["first", "second"] {
+        let EndpointEvent::Read { note, buffers } = a.event().await else { panic!("not read") };
+        assert_eq!((note, buffers.len()), (expected, 1));
+    }
+    assert!(!a.has_work());
+    let outside = RemoteRead { from, buffer: 0, offset: 1 };
+    let posted = a.read("third", vec![AlignedBuf::zeroed(8)], vec![outside]);
+    assert_eq!(posted, Err(PostError::OutsideBuffer));
+    assert!(!a.has_work(), "work that is not posted is not waited for");
+}
+
+#[tokio::test]
+async fn time_runs_from_the_first_work_and_from_each_completion() {
+    let (a, b, _) = pair().await;
+    let (mut a, mut b) = (Endpoint::<()>::new(a), Endpoint::<()>::new(b));
+    assert_eq!(stalled_seconds(&a), 0, "nothing is under way");
+    a.send(Vec::new(), message(1)).unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    a.send(Vec::new(), message(1)).unwrap();
+    assert!(a.stalled_for(Instant::now()) >= Duration::from_millis(20), "more work is no progress");
+    assert_eq!(stalled_seconds(&a), 9);
+    b.post_receive(AlignedBuf::zeroed(1));
+    b.event().await;
+    let completed = Instant::now();
+    assert!(matches!(a.event().await, EndpointEvent::Sent));
+    assert!(a.has_work());
+    let at = completed + Duration::from_millis(20);
+    assert!(a.stalled_for(at) <= Duration::from_millis(20), "a completion is progress");
+}
+
+#[tokio::test]
+async fn a_probe_reaches_the_peer_and_is_not_sent_beside_work() {
+    let (a, b, _) = pair().await;
+    let (mut a, mut b) = (Endpoint::<()>::new(a), Endpoint::<()>::new(b));
+    a.probe().unwrap();
+    assert_eq!((a.sends(), a.sending_bytes()), (1, 0));
+    a.probe().unwrap();
+    assert_eq!(a.sends(), 1);
+    assert!(matches!(a.event().await, EndpointEvent::Sent), "without a receive of the peer's");
+    b.close().await;
+    a.probe().unwrap();
+    let kind_and_status = match a.event().await {
+        EndpointEvent::Failed { kind, status } => (kind, status),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(kind_and_status, (WorkKind::Send, WorkStatus::Flushed));
+    assert!(matches!(a.event().await, EndpointEvent::Disconnected(Disconnect::Peer)));
+    // Nothing comes any more, and nothing is waited for.
+    a.close().await;
+    assert!(!a.has_work());
+}
+
+#[tokio::test]
+async fn events_that_came_together_are_at_hand() {
+    let (a, b, _) = pair().await;
+    let (mut a, mut b) = (Endpoint::<()>::new(a), Endpoint::<()>::new(b));
+    for _ in 0..2 {
+        b.post_receive(AlignedBuf::zeroed(8));
+        let gather = vec![Bytes::from_static(b"news")];
+        a.send(Vec::new(), Some(SendPart { gather, invalidate: None })).unwrap();
+    }
+    // The peer's answers say that both messages have arrived.
+    assert!(matches!(a.event().await, EndpointEvent::Sent));
+    assert!(matches!(a.event().await, EndpointEvent::Sent));
+    assert!(b.next_at_hand().is_some() && b.next_at_hand().is_some());
+    assert!(b.next_at_hand().is_none());
+}

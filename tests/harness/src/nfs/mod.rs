@@ -1,0 +1,222 @@
+//! One server on stores in memory, its clients, and virtual time.
+
+mod callbacks;
+mod client;
+mod files;
+mod fixture;
+mod ops;
+mod record_store;
+mod simulation;
+mod tcp;
+
+pub use callbacks::CallbackBehavior;
+pub use client::{Client, Pending};
+pub use files::{Locked, OpenRequest, Opened, attrs, mode};
+pub use fixture::{Fixture, each, every_minor, sessions};
+pub use ops::{Ops, Reply, name};
+pub use record_store::RecordStore;
+pub use simulation::{CallbackCall, Simulation};
+pub use tcp::TcpServer;
+
+use simulation::SimulatedRuntime;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use zgate_memory::MemoryStore;
+use zgate_nfs::limits::MAX_OPEN_FILES;
+use zgate_nfs::namespace::export::Versions;
+use zgate_nfs::namespace::{ClientRule, Export, ExportId, Namespace, Place};
+use zgate_nfs::v4::Server;
+use zgate_nfs::v4::server::{Identity, NoObserver, ServerOptions};
+use zgate_nfs::v4::state::State;
+use zgate_nfs::v4::state::grace::GracePeriod;
+use zgate_nfs::v4::state::recovery::RecoveryStore;
+use zgate_nfs_wire::v4::Fh;
+use zgate_store::attr::FsId;
+
+/// Lease of all test servers, in seconds.
+pub const LEASE: u64 = 20;
+/// Grace period in seconds; at most three times that.
+pub const GRACE: u64 = 30;
+
+/// A server, its stores and the simulation around it.
+pub struct Harness {
+    pub simulation: Arc<Simulation>,
+    server: RefCell<Arc<Server>>,
+    pub records: Arc<RecordStore>,
+    /// The tree behind `/export`.
+    pub store: MemoryStore,
+    exports: Vec<Arc<Export>>,
+    epoch: Cell<u32>,
+    generation: Cell<u64>,
+    connections: Cell<u64>,
+    open_files: Cell<usize>,
+}
+
+fn export(path: &str, store: MemoryStore) -> Export {
+    Export {
+        id: ExportId::from_pseudo_path(path),
+        pseudo_path: path.to_owned(),
+        source: format!("/tank{path}"),
+        store: Arc::new(store),
+        clients: vec![ClientRule::open_to_all()],
+        read_only: false,
+        max_transfer_bytes: 1 << 20,
+        versions: Versions::ALL,
+        tcp: true,
+        rdma: true,
+        delegations: true,
+        delegated_times: true,
+        reserved_port_only: false,
+    }
+}
+
+fn store(minor: u64) -> MemoryStore {
+    let fsid = FsId { major: 7, minor };
+    MemoryStore::builder().fsid(fsid).root_mode(0o777).build()
+}
+
+impl Harness {
+    /// The exports: `/export` and `/dir/second` are open, the latter without
+    /// delegated times, `/dir/ro` is read-only (the same tree as `/export`),
+    /// `/closed` is for other clients, `/weak` accepts only AUTH_NONE, `/old`
+    /// only minor version 0.
+    pub fn new() -> Rc<Self> {
+        Self::over(store(1))
+    }
+
+    /// Like [`Self::new`], with a tree for `/export`.
+    pub fn over(store_one: MemoryStore) -> Rc<Self> {
+        let mut second = export("/dir/second", store(2));
+        second.delegated_times = false;
+        let mut read_only = export("/dir/ro", store_one.clone());
+        read_only.read_only = true;
+        let mut closed = export("/closed", store(3));
+        closed.clients[0].networks = vec!["198.51.100.0/24".parse().unwrap()];
+        let mut weak = export("/weak", store(4));
+        weak.clients[0].sys = false;
+        let mut old = export("/old", store(5));
+        old.versions.v4 = [true, false, false];
+        let exports = [export("/export", store_one.clone()), second, read_only, closed, weak, old];
+        let exports: Vec<_> = exports.into_iter().map(Arc::new).collect();
+        let (simulation, records) = (Simulation::new(), Arc::<RecordStore>::default());
+        let server = serve(&simulation, &records, &exports, (1, GRACE as u32), MAX_OPEN_FILES);
+        Rc::new(Self {
+            simulation,
+            server: RefCell::new(server),
+            records,
+            store: store_one,
+            exports,
+            epoch: Cell::new(1),
+            generation: Cell::new(1),
+            connections: Cell::new(0),
+            open_files: Cell::new(MAX_OPEN_FILES),
+        })
+    }
+
+    pub fn server(&self) -> Arc<Server> {
+        Arc::clone(&self.server.borrow())
+    }
+
+    /// Restarts the server on the same stores; all connections are lost.
+    pub fn restart(&self) {
+        self.restart_with_grace(GRACE);
+    }
+
+    pub fn restart_with_grace(&self, grace_seconds: u64) {
+        for number in 0..=self.connections.get() {
+            self.simulation.cut(zgate_nfs::runtime::ConnectionId(number));
+        }
+        self.epoch.set(self.epoch.get() + 1);
+        let times = (self.epoch.get(), grace_seconds as u32);
+        let files = self.open_files.get();
+        let server = serve(&self.simulation, &self.records, &self.exports, times, files);
+        *self.server.borrow_mut() = server;
+    }
+
+    /// Exports from now on only those whose pseudo path `keep` accepts.
+    pub fn reload(&self, keep: impl Fn(&str) -> bool) {
+        self.generation.set(self.generation.get() + 1);
+        let kept = self.exports.iter().filter(|e| keep(&e.pseudo_path)).cloned().collect();
+        let namespace = Namespace::new(kept, self.generation.get()).unwrap();
+        self.server().replace_namespace(namespace);
+    }
+
+    /// Advances time; the server is ticked every second.
+    pub fn pass_seconds(&self, seconds: u64) {
+        for _ in 0..seconds {
+            self.simulation.one_second();
+            self.server().tick(self.simulation.clock().seconds());
+            self.simulation.settle();
+        }
+    }
+
+    /// The root of an export as a file handle, made without the server.
+    pub fn root_of(&self, path: &str) -> Fh {
+        let export = self.exports.iter().find(|e| e.pseudo_path == path).unwrap();
+        Place::Node(export.id, export.store.root()).to_fh()
+    }
+
+    fn new_connection(&self) -> u64 {
+        self.connections.set(self.connections.get() + 1);
+        self.connections.get()
+    }
+
+    /// Restarts the server, with descriptors for `files` open files.
+    pub fn restart_with_open_files(&self, files: usize) {
+        self.open_files.set(files);
+        self.restart_with_grace(0);
+    }
+
+    /// An unregistered client.
+    pub fn stranger(self: &Rc<Self>, name: &str, minor: u8) -> Client {
+        Client::new(self, name, minor)
+    }
+
+    /// A registered client without callbacks: it gets no delegations.
+    pub fn client(self: &Rc<Self>, name: &str, minor: u8) -> Client {
+        let client = self.stranger(name, minor);
+        client.introduce(false);
+        client
+    }
+
+    /// A registered client with callbacks.
+    pub fn reachable(self: &Rc<Self>, name: &str, minor: u8) -> Client {
+        let client = self.stranger(name, minor);
+        client.introduce(true);
+        client
+    }
+}
+
+fn serve(
+    simulation: &Arc<Simulation>,
+    records: &Arc<RecordStore>,
+    exports: &[Arc<Export>],
+    (boot_epoch, grace_seconds): (u32, u32),
+    open_files: usize,
+) -> Arc<Server> {
+    let recovery: Arc<dyn RecoveryStore> = Arc::<RecordStore>::clone(records);
+    let now = simulation.clock().seconds();
+    let grace = GracePeriod { seconds: grace_seconds, max_seconds: 3 * grace_seconds };
+    let outside = Arc::new(SimulatedRuntime(Arc::clone(simulation)));
+    let runtime: Arc<dyn zgate_nfs::Runtime> = Arc::<SimulatedRuntime>::clone(&outside);
+    let state = State::new(boot_epoch, LEASE as u32, grace, recovery, now, runtime)
+        .with_open_files(open_files);
+    let mut write_verifier = *b"verifier";
+    write_verifier[7] = boot_epoch as u8;
+    let options = ServerOptions {
+        identity: Identity {
+            owner_major: b"harness".to_vec(),
+            owner_minor: 0,
+            scope: b"harness".to_vec(),
+        },
+        boot_epoch,
+        write_verifier,
+        lease_seconds: LEASE as u32,
+        grace_seconds,
+        max_minor: 2,
+        trunks: zgate_nfs::v4::attrs::Trunks::default(),
+    };
+    let namespace = Namespace::new(exports.to_vec(), 1).unwrap();
+    Arc::new(Server::new(options, state, namespace, outside, Arc::new(NoObserver)))
+}
