@@ -10,6 +10,7 @@ use super::service::IscsiService;
 use super::session::{ConnectionHandle, LiveSession, Work};
 use super::stats::Stats;
 use super::task_management;
+use crate::net::connection_end::{Closed, ConnectionEnd, Misbehaved, Slow};
 use crate::net::in_flight::InFlight;
 use crate::net::memory_quota::MemoryReservation;
 use crate::observe::data_path;
@@ -247,28 +248,27 @@ impl Drop for InitiatorConnection {
 }
 
 /// Closes the connection on request of the session: `send_all` may take a
-/// moment to send the queue, if the peer still reads. Returns the reason for
-/// the log.
+/// moment to send the queue, if the peer still reads.
 pub(crate) async fn last_words(
     reason: CloseReason,
     send_all: impl Future<Output = ()>,
-) -> &'static str {
+) -> ConnectionEnd {
     if matches!(reason, CloseReason::Logout | CloseReason::Dropped) {
         // If the peer does not read the last PDUs, they are dropped.
         let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, send_all).await;
     }
-    words(reason)
+    end_of(reason)
 }
 
-/// Returns the log message for a closed connection.
-fn words(reason: CloseReason) -> &'static str {
+/// Converts the session's reason to close a connection.
+fn end_of(reason: CloseReason) -> ConnectionEnd {
     match reason {
-        CloseReason::Logout => "logged out",
-        CloseReason::Dropped => "dropped",
-        CloseReason::Protocol => "protocol error",
-        CloseReason::Silent => "the peer no longer answers",
-        CloseReason::Overrun => "the peer no longer reads",
-        CloseReason::Reinstated => "another connection replaced it",
+        CloseReason::Logout => Closed::LoggedOut.into(),
+        CloseReason::Dropped => Closed::Dropped.into(),
+        CloseReason::Protocol => Misbehaved::Session.into(),
+        CloseReason::Silent => Slow::Silent.into(),
+        CloseReason::Overrun => Slow::Unread.into(),
+        CloseReason::Reinstated => Closed::Replaced.into(),
     }
 }
 

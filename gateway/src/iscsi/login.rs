@@ -6,6 +6,7 @@ use super::logins::Ticket;
 use super::service::IscsiService;
 use super::session::{ConnectionHandle, LiveSession};
 use super::stats::reason;
+use crate::net::connection_end::{Closed, ConnectionEnd, Refused, Slow};
 use crate::net::connections::{Slot, Standing};
 use crate::net::memory_quota::MemoryReservation;
 use crate::observe::throttle::warn_seldom;
@@ -35,13 +36,13 @@ pub(crate) trait LoginWire {
     fn local(&self) -> Option<SocketAddr>;
 
     /// Waits for the next PDU.
-    async fn next(&mut self) -> Result<Frame, &'static str>;
+    async fn next(&mut self) -> Result<Frame, ConnectionEnd>;
 
     /// Queues a PDU.
-    fn queue(&mut self, pdu: Outgoing) -> Result<(), &'static str>;
+    fn queue(&mut self, pdu: Outgoing) -> Result<(), ConnectionEnd>;
 
     /// Sends all queued PDUs.
-    async fn flush_all(&mut self) -> Result<(), &'static str>;
+    async fn flush_all(&mut self) -> Result<(), ConnectionEnd>;
 }
 
 /// A connection that has logged in.
@@ -78,11 +79,11 @@ pub(crate) async fn run(
     connection: &Arc<ConnectionHandle>,
     memory: &MemoryReservation,
     mut ticket: Ticket,
-) -> Result<Admitted, &'static str> {
+) -> Result<Admitted, ConnectionEnd> {
     let negotiated = ticket.within(LOGIN_TIMEOUT, negotiate(wire, block, connection)).await;
-    let (done, login) = negotiated.map_err(|why| {
-        block.stats.login_refused(why);
-        "the login exceeded its time limit"
+    let (done, login) = negotiated.inspect_err(|end| {
+        let is_displaced = matches!(end, ConnectionEnd::Overloaded);
+        block.stats.login_refused(if is_displaced { "displaced" } else { "timeout" });
     })??;
     finish(wire, block, (connection, memory), done, login).await
 }
@@ -91,7 +92,7 @@ async fn negotiate(
     wire: &mut impl LoginWire,
     block: &IscsiService,
     connection: &Arc<ConnectionHandle>,
-) -> Result<(Box<LoggedIn>, Login), &'static str> {
+) -> Result<(Box<LoggedIn>, Login), ConnectionEnd> {
     let (group, transport) = (block.group_at(wire.local()), wire.transport());
     let mut login: Option<Login> = None;
     loop {
@@ -108,7 +109,7 @@ async fn negotiate(
                 block.stats.login_refused(why);
                 warn_seldom!(peer = %connection.peer, reason = why, "iSCSI login refused");
                 send(wire, login).await?;
-                return Err("login refused");
+                return Err(Refused::Login.into());
             }
             LoginState::Done(done) => {
                 let done = done.clone();
@@ -145,7 +146,7 @@ fn step(block: &IscsiService, login: &mut Login, frame: &Frame) {
     login.handle_pdu(frame, &mut cx);
 }
 
-async fn send(wire: &mut impl LoginWire, login: &mut Login) -> Result<(), &'static str> {
+async fn send(wire: &mut impl LoginWire, login: &mut Login) -> Result<(), ConnectionEnd> {
     while let Some(pdu) = login.poll_transmit() {
         wire.queue(pdu)?;
     }
@@ -159,17 +160,17 @@ async fn finish(
     (connection, memory): (&Arc<ConnectionHandle>, &MemoryReservation),
     done: Box<LoggedIn>,
     mut login: Login,
-) -> Result<Admitted, &'static str> {
+) -> Result<Admitted, ConnectionEnd> {
     let Some((live, handle)) = block.establish(&done, connection, memory).await else {
         block.directory().remove_connection(super::service::tsih_of(&done), done.cid);
-        return Err("its session has ended");
+        return Err(Closed::SessionEnded.into());
     };
     block.stats.logins.fetch_add(1, Ordering::Relaxed);
     let admitted = Admitted { login: done, live, handle };
     // The first commands may arrive as soon as the response is sent.
     wire.open();
     let sent = tokio::time::timeout(LOGIN_TIMEOUT, send(wire, &mut login)).await;
-    if let Err(why) = sent.unwrap_or(Err("the peer does not read the last response")) {
+    if let Err(why) = sent.unwrap_or(Err(Slow::LastResponse.into())) {
         abandon(block, &admitted);
         return Err(why);
     }

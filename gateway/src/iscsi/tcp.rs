@@ -7,13 +7,13 @@ use super::receive::Receiver;
 use super::session::ConnectionHandle;
 use crate::iscsi::service::IscsiService;
 use crate::net::boundary;
+use crate::net::connection_end::{Bug, Closed, ConnectionEnd};
 use crate::net::connections::Slot;
 use crate::net::core::Core;
 use crate::net::peer::Peer;
 use crate::net::send::Sender;
 use crate::observe::data_path;
 use crate::observe::data_path::DataDirection;
-use crate::observe::throttle::warn_seldom;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -62,39 +62,38 @@ impl LoginWire for Wire {
         self.stream.local_addr().ok()
     }
 
-    async fn next(&mut self) -> Result<Frame, &'static str> {
+    async fn next(&mut self) -> Result<Frame, ConnectionEnd> {
         loop {
             match self.receiver.next() {
                 Ok(Some(frame)) => return Ok(frame),
                 Ok(None) => {}
-                Err(_) => return Err("bad framing"),
+                Err(error) => return Err(ConnectionEnd::framing(error)),
             }
-            self.stream.readable().await.map_err(|_| "the connection was lost")?;
+            self.stream.readable().await?;
             match self.receiver.fill(&self.stream) {
-                Ok(0) => return Err("closed by the peer"),
+                Ok(0) => return Err(Closed::ByPeer.into()),
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(_) => return Err("the connection was lost"),
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
-    fn queue(&mut self, pdu: Outgoing) -> Result<(), &'static str> {
-        self.encoder.encode(pdu, &mut self.pieces).map_err(|error| {
-            tracing::error!(%error, "a PDU could not be encoded");
-            "a PDU could not be encoded"
-        })?;
+    fn queue(&mut self, pdu: Outgoing) -> Result<(), ConnectionEnd> {
+        self.encoder
+            .encode(pdu, &mut self.pieces)
+            .map_err(|error| Bug::Encoding(error.to_string().into()))?;
         self.pieces.drain(..).for_each(|piece| self.sender.push_payload(piece));
         Ok(())
     }
 
-    async fn flush_all(&mut self) -> Result<(), &'static str> {
+    async fn flush_all(&mut self) -> Result<(), ConnectionEnd> {
         loop {
-            self.sender.flush(&self.stream).map_err(|_| "the connection was lost")?;
+            self.sender.flush(&self.stream)?;
             if self.sender.is_empty() {
                 return Ok(());
             }
-            self.stream.writable().await.map_err(|_| "the connection was lost")?;
+            self.stream.writable().await?;
         }
     }
 }
@@ -117,7 +116,8 @@ pub(crate) async fn serve(
     let connection =
         Arc::new(ConnectionHandle::new(SocketAddr::new(peer.address, peer.port), core.number));
     let Some(ticket) = login::begin(&block, &connection) else {
-        tracing::debug!(peer = %connection.peer, "iSCSI connection closed: too many logins at once");
+        let end = ConnectionEnd::Overloaded;
+        core.network.ends.record(&end, data_path::Transport::Iscsi, connection.peer, false);
         return;
     };
     let mut wire = Wire::new(stream, core.network.pool.clone());
@@ -125,7 +125,7 @@ pub(crate) async fn serve(
     let drain = core.network.drain.wait();
     let admitted = tokio::select! {
         admitted = login::run(&mut wire, &block, &connection, &memory, ticket) => admitted,
-        () = drain => Err("draining"),
+        () = drain => Err(ConnectionEnd::Stopping),
     };
     match admitted {
         Ok(admitted) => {
@@ -135,14 +135,17 @@ pub(crate) async fn serve(
             let mut connection =
                 Connection { wire, initiator, core: Rc::clone(&core), draining: false };
             let why = boundary::connection(connection.run()).await;
-            tracing::info!(peer = %connection.initiator.connection.peer, why, "iSCSI connection closed");
+            let peer = connection.initiator.connection.peer;
+            core.network.ends.record(&why, data_path::Transport::Iscsi, peer, true);
         }
-        Err(why) => tracing::debug!(peer = %connection.peer, why, "iSCSI connection closed"),
+        Err(why) => {
+            core.network.ends.record(&why, data_path::Transport::Iscsi, connection.peer, false);
+        }
     }
 }
 
 impl Connection {
-    async fn run(&mut self) -> &'static str {
+    async fn run(&mut self) -> ConnectionEnd {
         let (core, connection) = (Rc::clone(&self.core), Arc::clone(&self.initiator.connection));
         let mut drain = pin!(core.network.drain.wait());
         let mut wake = pin!(connection.wake.notified());
@@ -161,22 +164,22 @@ impl Connection {
                 biased;
                 finished = self.initiator.finished() => self.initiator.finish(finished),
                 ready = self.wire.stream.writable(), if !self.wire.sender.is_empty() => {
-                    if ready.is_err() {
-                        return "the connection was lost";
+                    if let Err(error) = ready {
+                        return error.into();
                     }
                 }
                 ready = self.wire.stream.readable(), if self.may_read() => {
-                    if ready.is_err() {
-                        return "the connection was lost";
+                    if let Err(error) = ready {
+                        return error.into();
                     }
                     match self.wire.receiver.fill(&self.wire.stream) {
-                        Ok(0) => return "closed by the peer",
+                        Ok(0) => return Closed::ByPeer.into(),
                         Ok(got) => {
                             self.initiator.block.stats.received_bytes.fetch_add(got as u64, Ordering::Relaxed);
                             core.busy_poll.traffic();
                         }
                         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                        Err(_) => return "the connection was lost",
+                        Err(error) => return error.into(),
                     }
                 }
                 () = wake.as_mut() => {
@@ -189,7 +192,7 @@ impl Connection {
     }
 
     /// Makes all progress that is possible without waiting.
-    async fn advance(&mut self) -> Result<(), &'static str> {
+    async fn advance(&mut self) -> Result<(), ConnectionEnd> {
         self.initiator.work().await;
         loop {
             let is_held_back = self.take_pdus().await?;
@@ -202,17 +205,16 @@ impl Connection {
     }
 
     /// Takes in the PDUs that have come. True: there may be others, which have to wait.
-    async fn take_pdus(&mut self) -> Result<bool, &'static str> {
+    async fn take_pdus(&mut self) -> Result<bool, ConnectionEnd> {
         while self.may_read() {
             let frame = match self.wire.receiver.next() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return Ok(false),
                 Err(error) => {
-                    warn_seldom!(peer = %self.initiator.connection.peer, %error, "closing the iSCSI connection");
                     let (handle, now) =
                         (self.initiator.admitted.handle, self.initiator.block.now());
                     self.initiator.drive(|session| session.handle_framing_error(handle, now));
-                    return Err("bad framing");
+                    return Err(ConnectionEnd::framing(error));
                 }
             };
             let copied = self.wire.receiver.take_copied_bytes();
@@ -231,17 +233,14 @@ impl Connection {
 
     /// Sends the session's PDUs for this connection, as far as the socket
     /// accepts them.
-    fn transmit(&mut self) -> Result<(), &'static str> {
+    fn transmit(&mut self) -> Result<(), ConnectionEnd> {
         loop {
             let queued = self.wire.sender.queued_bytes();
             let (taken, took_all) = self.initiator.take_outgoing(queued);
             for pdu in taken {
                 self.wire.queue(pdu)?;
             }
-            let sent = self.wire.sender.flush(&self.wire.stream).map_err(|_| {
-                "the connection was \
-                lost"
-            })?;
+            let sent = self.wire.sender.flush(&self.wire.stream)?;
             self.initiator.block.stats.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
             if took_all || !self.wire.sender.is_empty() {
                 self.initiator.count_memory(self.wire.sender.queued_bytes());
@@ -251,7 +250,7 @@ impl Connection {
     }
 
     /// Closes this connection on request of the session.
-    async fn last_words(&mut self, reason: CloseReason) -> &'static str {
+    async fn last_words(&mut self, reason: CloseReason) -> ConnectionEnd {
         let send_all = async {
             while self.transmit().is_ok() && !self.wire.sender.is_empty() {
                 if self.wire.stream.writable().await.is_err() {
@@ -263,10 +262,10 @@ impl Connection {
     }
 
     /// Answers all running commands because the gateway stops.
-    async fn say_goodbye(&mut self) -> &'static str {
+    async fn say_goodbye(&mut self) -> ConnectionEnd {
         let handle = self.initiator.admitted.handle;
         self.initiator.drive(|session| session.drop_connection(handle));
         self.last_words(CloseReason::Dropped).await;
-        "draining"
+        ConnectionEnd::Stopping
     }
 }

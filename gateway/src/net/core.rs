@@ -1,6 +1,7 @@
 //! State shared by the connections of all protocols, and state of each core.
 
 use super::busy_poll::BusyPoll;
+use super::connection_end::Ends;
 use super::connections::Connections;
 use super::drain::Drain;
 use super::interfaces::Interfaces;
@@ -17,6 +18,8 @@ pub(crate) type NamesHost = Box<dyn Fn(IpAddr) -> bool + Send + Sync>;
 /// State of the process.
 pub(crate) struct Network {
     pub connections: Arc<Connections>,
+    /// Ends of connections, by fault.
+    pub ends: Ends,
     pub pool: BufferPool,
     /// The interfaces announced to clients.
     pub interfaces: Interfaces,

@@ -5,6 +5,7 @@ pub(crate) mod accept;
 pub(crate) mod arrival;
 pub(crate) mod boundary;
 pub(crate) mod busy_poll;
+pub(crate) mod connection_end;
 pub(crate) mod connections;
 pub(crate) mod core;
 pub(crate) mod drain;

@@ -9,12 +9,12 @@ use super::patience::Patience;
 use super::record::{Allowance, Progress, Received, Receiver, queue_record};
 use super::service::{Service, protocol_peer};
 use crate::net::boundary;
+use crate::net::connection_end::{Bug, Closed, ConnectionEnd};
 use crate::net::connections::Slot;
 use crate::net::in_flight::InFlight;
 use crate::net::peer::Peer;
 use crate::net::send::Sender;
 use crate::observe::data_path::{DataDirection, Transport};
-use crate::observe::throttle::warn_seldom;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use std::collections::HashMap;
@@ -72,12 +72,13 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc
         service,
     };
     let why = boundary::connection(connection.run(registration)).await;
-    tracing::debug!(peer = %connection.peer.address, why, "connection closed");
+    let ends = &connection.service.core.network.ends;
+    ends.record(&why, Transport::Tcp, connection.peer.address, false);
     connection.close();
 }
 
 impl Connection {
-    async fn run(&mut self, mut registration: Registration) -> &'static str {
+    async fn run(&mut self, mut registration: Registration) -> ConnectionEnd {
         let service = Rc::clone(&self.service);
         let mut drain = pin!(service.core.network.drain.wait());
         let mut check = pin!(tokio::time::sleep(self.patience.period(self.host.is_named())));
@@ -85,8 +86,8 @@ impl Connection {
             if let Err(why) = self.take_records().await {
                 return why;
             }
-            if self.sender.flush(&self.stream).is_err() {
-                return "the connection was lost";
+            if let Err(error) = self.sender.flush(&self.stream) {
+                return error.into();
             }
             self.host.holds(
                 self.running.bytes() + self.sender.queued_bytes() + self.receiver.held_bytes(),
@@ -100,7 +101,7 @@ impl Connection {
                 check.as_mut().reset(soon);
             }
             if self.draining && self.running.is_empty() && self.sender.is_empty() {
-                return "draining";
+                return ConnectionEnd::Stopping;
             }
             tokio::select! {
                 biased;
@@ -110,22 +111,22 @@ impl Connection {
                     }
                 }
                 ready = self.stream.writable(), if !self.sender.is_empty() => {
-                    if ready.is_err() {
-                        return "the connection was lost";
+                    if let Err(error) = ready {
+                        return error.into();
                     }
                 }
                 ready = self.stream.readable(), if !self.awaits_memory && self.may_read() => {
-                    if ready.is_err() {
-                        return "the connection was lost";
+                    if let Err(error) = ready {
+                        return error.into();
                     }
                     match self.receiver.fill(&self.stream) {
-                        Ok(0) => return "closed by the peer",
+                        Ok(0) => return Closed::ByPeer.into(),
                         Ok(got) => {
                             service.nfs.metrics.bytes_in(got);
                             service.core.busy_poll.traffic();
                         }
                         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                        Err(_) => return "the connection was lost",
+                        Err(error) => return error.into(),
                     }
                 }
                 Some(call) = registration.calls.recv() => self.send_callback(call),
@@ -140,10 +141,10 @@ impl Connection {
 
     /// Checks whether the peer takes too long; returns the time of the next
     /// check.
-    fn check(&mut self) -> Result<Duration, &'static str> {
+    fn check(&mut self) -> Result<Duration, ConnectionEnd> {
         let is_named = self.host.is_named();
         if self.awaits_memory && self.is_abandoned() {
-            return Err("closed by the peer");
+            return Err(Closed::ByPeer.into());
         }
         if is_named && (self.awaits_memory || !self.may_read()) {
             self.patience.excuse();
@@ -176,7 +177,7 @@ impl Connection {
     }
 
     /// Starts all complete requests.
-    async fn take_records(&mut self) -> Result<(), &'static str> {
+    async fn take_records(&mut self) -> Result<(), ConnectionEnd> {
         (self.awaits_memory, self.is_held_back) = (false, false);
         while self.may_read() {
             let received = match self.receiver.next(&mut self.host) {
@@ -186,10 +187,7 @@ impl Connection {
                     self.awaits_memory = true;
                     return Ok(());
                 }
-                Err(error) => {
-                    warn_seldom!(peer = %self.peer.address, %error, "closing the connection");
-                    return Err("bad record marking");
-                }
+                Err(error) => return Err(ConnectionEnd::framing(error)),
             };
             if self.is_callback_reply(&received) {
                 continue;
@@ -205,7 +203,7 @@ impl Connection {
         Ok(())
     }
 
-    fn reply(&mut self, answer: Answer) -> Result<(), &'static str> {
+    fn reply(&mut self, answer: Answer) -> Result<(), ConnectionEnd> {
         match answer {
             Answer::Reply(message) => {
                 let metrics = &self.service.nfs.metrics;
@@ -215,15 +213,11 @@ impl Connection {
                 if queue_record(&mut self.sender, message) {
                     Ok(())
                 } else {
-                    Err("a reply is too \
-                    long")
+                    Err(Bug::ReplyTooLong.into())
                 }
             }
             Answer::Nothing => Ok(()),
-            Answer::Close(why) => {
-                warn_seldom!(peer = %self.peer.address, why, "closing the connection");
-                Err(why)
-            }
+            Answer::Close(why) => Err(why),
         }
     }
 

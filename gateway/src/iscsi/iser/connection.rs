@@ -10,10 +10,11 @@ use crate::iscsi::service::IscsiService;
 use crate::iscsi::session::ConnectionHandle;
 use crate::net::arrival::RdmaArrival;
 use crate::net::boundary;
+use crate::net::connection_end::{Bug, ConnectionEnd, Misbehaved, Slow};
 use crate::net::connections::Slot;
 use crate::net::core::Core;
 use crate::net::peer::Peer;
-use crate::observe::data_path::DataDirection;
+use crate::observe::data_path::{DataDirection, Transport};
 use crate::observe::throttle::warn_seldom;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -25,7 +26,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use zgate_fabric::endpoint::Message as Arrived;
 use zgate_fabric::{QueueOptions, RemoteRead, RemoteSlice, RemoteWrite, SendPart};
-use zgate_iscsi::iser::{Header, Message, Piece, Pull, Push, Step, Target};
+use zgate_iscsi::iser::{Header, Message, PeerFault, Piece, Pull, Push, Step, Target};
 use zgate_iscsi::pdu::{Opcode, R2t};
 use zgate_iscsi::session::{CloseReason, Session, Solicited};
 use zgate_store::AlignedBuf;
@@ -61,7 +62,8 @@ pub(crate) async fn serve(
     let _counted = core.network.rdma.connected();
     let connection = Arc::new(ConnectionHandle::new(from, core.number));
     let Some(ticket) = login::begin(&block, &connection) else {
-        tracing::debug!(peer = %from, "iSER connection refused: too many logins at once");
+        let end = ConnectionEnd::Overloaded;
+        core.network.ends.record(&end, Transport::Iser, from, false);
         arrival.request.reject(Vec::new()).await;
         return;
     };
@@ -82,12 +84,12 @@ async fn run(
     let drain = core.network.drain.wait();
     let admitted = tokio::select! {
         admitted = login::run(&mut wire, &block, &connection, &memory, ticket) => admitted,
-        () = drain => Err("draining"),
+        () = drain => Err(ConnectionEnd::Stopping),
     };
     let admitted = match admitted {
         Ok(admitted) => admitted,
         Err(why) => {
-            tracing::debug!(peer = %connection.peer, why, "iSER connection closed");
+            core.network.ends.record(&why, Transport::Iser, connection.peer, false);
             return;
         }
     };
@@ -103,7 +105,8 @@ async fn run(
         draining: false,
     };
     let why = boundary::connection(connection.run()).await;
-    tracing::info!(peer = %connection.initiator.connection.peer, why, "iSER connection closed");
+    let peer = connection.initiator.connection.peer;
+    core.network.ends.record(&why, Transport::Iser, peer, true);
     // Drop the queue pair first: its buffers cannot be accessed afterwards.
     let Connection { wire, initiator, .. } = connection;
     drop(wire);
@@ -111,7 +114,7 @@ async fn run(
 }
 
 impl Connection {
-    async fn run(&mut self) -> &'static str {
+    async fn run(&mut self) -> ConnectionEnd {
         let (core, connection) = (Rc::clone(&self.core), Arc::clone(&self.initiator.connection));
         let stall = core.network.rdma_stall;
         let mut look = tokio::time::interval(stall / 3);
@@ -154,7 +157,7 @@ impl Connection {
                 }
                 _ = look.tick() => {
                     if self.wire.endpoint.stalled_for(Instant::now()) > stall {
-                        return "the initiator no longer completes messages";
+                        return Slow::Stalled.into();
                     }
                     Ok(Happened::Nothing)
                 }
@@ -191,7 +194,7 @@ impl Connection {
     }
 
     /// Makes all progress that is possible without waiting.
-    async fn advance(&mut self) -> Result<(), &'static str> {
+    async fn advance(&mut self) -> Result<(), ConnectionEnd> {
         self.initiator.work().await;
         loop {
             while self.may_read() {
@@ -216,17 +219,15 @@ impl Connection {
     }
 
     /// Processes a message.
-    fn message(&mut self, arrived: Arrived) -> Result<(), &'static str> {
+    fn message(&mut self, arrived: Arrived) -> Result<(), ConnectionEnd> {
         let (handle, now) = (self.initiator.admitted.handle, self.initiator.block.now());
         let received = &self.initiator.block.stats.received_bytes;
         received.fetch_add(arrived.bytes().len() as u64, Ordering::Relaxed);
         let message = match Message::decode(arrived.bytes()) {
             Ok(message) => message,
             Err(error) => {
-                let peer = self.initiator.connection.peer;
-                warn_seldom!(%peer, %error, "closing the iSER connection");
                 self.initiator.drive(|session| session.handle_framing_error(handle, now));
-                return Err("bad message");
+                return Err(ConnectionEnd::framing(error));
             }
         };
         let header = message.header;
@@ -238,9 +239,9 @@ impl Connection {
                 self.wire.give_back(arrived);
                 self.wire
                     .send(vec![Bytes::copy_from_slice(&Header::HelloReply(reply).encode())])?;
-                return if reply.rejected { Err("no common iSER version") } else { Ok(()) };
+                return if reply.rejected { Err(Misbehaved::Version.into()) } else { Ok(()) };
             }
-            Header::HelloReply(_) => return Err("a HelloReply from an initiator"),
+            Header::HelloReply(_) => return Err(Misbehaved::Unexpected("HelloReply").into()),
         };
         let parts = Parts::of(&message);
         // Post the receive before any answer: the initiator relies on it.
@@ -275,15 +276,17 @@ impl Connection {
     }
 
     /// Posts the session's PDUs for this connection.
-    fn transmit(&mut self) -> Result<(), &'static str> {
+    fn transmit(&mut self) -> Result<(), ConnectionEnd> {
         loop {
             let sending = self.wire.endpoint.sending_bytes();
             let (taken, took_all) = self.initiator.take_outgoing(sending);
             for pdu in taken {
                 let is_response = pdu.bhs.opcode() == Opcode::SCSI_RESPONSE;
-                let step = self.target.transmit(pdu).map_err(|fault| {
-                    warn_seldom!(peer = %self.initiator.connection.peer, %fault, "closing the iSER connection");
-                    "bad advertisement"
+                let step = self.target.transmit(pdu).map_err(|fault| match fault {
+                    PeerFault::NotInMemory => Bug::NotInMemory.into(),
+                    fault => {
+                        ConnectionEnd::from(Misbehaved::Advertisement(fault.to_string().into()))
+                    }
                 })?;
                 self.carry_out(step, is_response)?;
             }
@@ -294,7 +297,7 @@ impl Connection {
         }
     }
 
-    fn carry_out(&mut self, step: Step, is_response: bool) -> Result<(), &'static str> {
+    fn carry_out(&mut self, step: Step, is_response: bool) -> Result<(), ConnectionEnd> {
         match step {
             Step::Later => Ok(()),
             Step::Pull(pull) => self.pull(pull),
@@ -318,7 +321,7 @@ impl Connection {
     }
 
     /// Reads the data of an R2T into a buffer that storage writes from.
-    fn pull(&mut self, pull: Pull) -> Result<(), &'static str> {
+    fn pull(&mut self, pull: Pull) -> Result<(), ConnectionEnd> {
         let Pull { r2t, from, front } = pull;
         let has_front = front.is_some();
         let front = front.unwrap_or_default();
@@ -330,7 +333,7 @@ impl Connection {
     }
 
     /// Closes this connection on request of the session.
-    async fn last_words(&mut self, reason: CloseReason) -> &'static str {
+    async fn last_words(&mut self, reason: CloseReason) -> ConnectionEnd {
         let send_all = async {
             while self.transmit().is_ok() && self.wire.endpoint.sends() > 0 {
                 if self.wire.happens().await.is_err() {
@@ -342,11 +345,11 @@ impl Connection {
     }
 
     /// Answers all running commands because the gateway stops.
-    async fn say_goodbye(&mut self) -> &'static str {
+    async fn say_goodbye(&mut self) -> ConnectionEnd {
         let handle = self.initiator.admitted.handle;
         self.initiator.drive(|session| session.drop_connection(handle));
         self.last_words(CloseReason::Dropped).await;
-        "draining"
+        ConnectionEnd::Stopping
     }
 }
 

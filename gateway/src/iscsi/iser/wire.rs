@@ -4,6 +4,7 @@ use super::connection::Reading;
 use crate::iscsi::limits::LOGIN_RECEIVES;
 use crate::iscsi::login::LoginWire;
 use crate::net::arrival::RdmaArrival;
+use crate::net::connection_end::{Bug, ConnectionEnd, Misbehaved};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;
@@ -95,7 +96,7 @@ impl Wire {
     }
 
     /// Waits for the next event.
-    pub(super) async fn happens(&mut self) -> Result<Happened, &'static str> {
+    pub(super) async fn happens(&mut self) -> Result<Happened, ConnectionEnd> {
         if let Some(arrived) = self.early.pop_front() {
             return Ok(Happened::Message(arrived));
         }
@@ -104,7 +105,7 @@ impl Wire {
     }
 
     /// Returns the next event that arrived together with the last one.
-    pub(super) fn at_hand(&mut self) -> Option<Result<Happened, &'static str>> {
+    pub(super) fn at_hand(&mut self) -> Option<Result<Happened, ConnectionEnd>> {
         Some(take(self.endpoint.next_at_hand()?))
     }
 
@@ -147,12 +148,12 @@ impl Wire {
     }
 
     /// Sends a single message.
-    pub(super) fn send(&mut self, gather: Vec<Bytes>) -> Result<(), &'static str> {
+    pub(super) fn send(&mut self, gather: Vec<Bytes>) -> Result<(), ConnectionEnd> {
         Ok(self.endpoint.send(Vec::new(), Some(SendPart { gather, invalidate: None }))?)
     }
 }
 
-fn take(event: EndpointEvent<Reading>) -> Result<Happened, &'static str> {
+fn take(event: EndpointEvent<Reading>) -> Result<Happened, ConnectionEnd> {
     match event {
         EndpointEvent::Received(message) => Ok(Happened::Message(message)),
         EndpointEvent::Read { note, buffers } => Ok(Happened::Read(note, buffers)),
@@ -185,30 +186,27 @@ impl LoginWire for Wire {
         Some(self.local)
     }
 
-    async fn next(&mut self) -> Result<Frame, &'static str> {
+    async fn next(&mut self) -> Result<Frame, ConnectionEnd> {
         loop {
             let Happened::Message(arrived) = self.happens().await? else { continue };
-            let message = Message::decode(arrived.bytes()).map_err(|error| {
-                tracing::debug!(%error, "bad iSER message");
-                "bad message"
-            })?;
+            let message = Message::decode(arrived.bytes()).map_err(ConnectionEnd::framing)?;
             if !matches!(message.header, Header::Control { .. }) {
-                return Err("an unexpected Hello");
+                return Err(Misbehaved::Unexpected("Hello").into());
             }
             let parts = Parts::of(&message);
             return Ok(self.frame(arrived, parts, false).0);
         }
     }
 
-    fn queue(&mut self, pdu: Outgoing) -> Result<(), &'static str> {
+    fn queue(&mut self, pdu: Outgoing) -> Result<(), ConnectionEnd> {
         // Login responses are Sends, whatever was negotiated.
         match Target::new(false, true).transmit(pdu) {
             Ok(Step::Send { message, .. }) => self.send(message),
-            _ => Err("a PDU could not be encoded"),
+            _ => Err(Bug::Encoding("a login response".into()).into()),
         }
     }
 
-    async fn flush_all(&mut self) -> Result<(), &'static str> {
+    async fn flush_all(&mut self) -> Result<(), ConnectionEnd> {
         while self.endpoint.sends() > 0 {
             let event = self.endpoint.event().await;
             if let Happened::Message(arrived) = take(event)? {

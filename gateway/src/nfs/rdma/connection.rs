@@ -4,6 +4,7 @@ use super::callbacks::{Callbacks, MAX_OUTSTANDING};
 use super::reply::{Pieces, direct_items, post};
 use crate::net::arrival::RdmaArrival;
 use crate::net::boundary;
+use crate::net::connection_end::{Bug, ConnectionEnd, Misbehaved, Refused, Slow};
 use crate::net::connections::Slot;
 use crate::net::in_flight::InFlight;
 use crate::net::peer::Peer;
@@ -146,14 +147,15 @@ async fn accept(
 impl Connection {
     async fn run_to_end(mut self, registration: Registration) {
         let why = boundary::connection(self.run(registration)).await;
-        tracing::debug!(peer = %self.peer.address, why, "RDMA connection closed");
+        let ends = &self.service.core.network.ends;
+        ends.record(&why, Transport::Rdma, self.peer.address, false);
         self.service.connection_closed(self.peer.connection);
         let Self { running, endpoint, .. } = self;
         drop(endpoint);
         running.finish_alone();
     }
 
-    async fn run(&mut self, mut registration: Registration) -> &'static str {
+    async fn run(&mut self, mut registration: Registration) -> ConnectionEnd {
         let service = Rc::clone(&self.service);
         let period = PROBE_PERIOD.min(service.core.network.rdma_stall / 3);
         let mut probe = tokio::time::interval(period);
@@ -163,7 +165,7 @@ impl Connection {
                 return why;
             }
             if self.draining && self.is_idle() {
-                return "draining";
+                return ConnectionEnd::Stopping;
             }
             let result = tokio::select! {
                 biased;
@@ -192,7 +194,7 @@ impl Connection {
     }
 
     /// Processes an event and those that arrived with it.
-    async fn events(&mut self, first: EndpointEvent<Pulling>) -> Result<(), &'static str> {
+    async fn events(&mut self, first: EndpointEvent<Pulling>) -> Result<(), ConnectionEnd> {
         let mut next = Some(first);
         while let Some(event) = next {
             self.event(event).await?;
@@ -201,7 +203,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn event(&mut self, event: EndpointEvent<Pulling>) -> Result<(), &'static str> {
+    async fn event(&mut self, event: EndpointEvent<Pulling>) -> Result<(), ConnectionEnd> {
         match event {
             EndpointEvent::Received(message) => {
                 self.service.nfs.metrics.bytes_in(message.bytes().len());
@@ -234,16 +236,16 @@ impl Connection {
 
     /// Checks the host again, because the exports may have changed since the
     /// connection was accepted.
-    fn must_be_named(&mut self) -> Result<(), &'static str> {
-        if self.host.is_named() { Ok(()) } else { Err("no export names the host any longer") }
+    fn must_be_named(&mut self) -> Result<(), ConnectionEnd> {
+        if self.host.is_named() { Ok(()) } else { Err(Refused::Host.into()) }
     }
 
     /// Accepts a call. RFC 8166 §3.3.1: a requester must not have more
     /// outstanding than it was granted.
-    fn take_call(&mut self, call: Incomplete) -> Result<(), &'static str> {
+    fn take_call(&mut self, call: Incomplete) -> Result<(), ConnectionEnd> {
         let outstanding = self.incomplete.len() + self.endpoint.reads() + self.running.len();
         if outstanding >= CREDITS.get() as usize {
-            return Err("more calls than credits granted");
+            return Err(Misbehaved::TooManyCalls.into());
         }
         self.incomplete.push_back(call);
         Ok(())
@@ -307,7 +309,7 @@ impl Connection {
     }
 
     /// Begins waiting calls while there are buffers.
-    async fn begin_calls(&mut self) -> Result<(), &'static str> {
+    async fn begin_calls(&mut self) -> Result<(), ConnectionEnd> {
         self.host.holds(self.bytes_in_flight());
         while self.may_begin() {
             let Some(call) = self.incomplete.pop_front() else { break };
@@ -318,7 +320,7 @@ impl Connection {
     }
 
     /// Runs a complete call, or reads its missing parts.
-    async fn begin(&mut self, call: Incomplete) -> Result<(), &'static str> {
+    async fn begin(&mut self, call: Incomplete) -> Result<(), ConnectionEnd> {
         let Incomplete { asked, plan, inline } = call;
         if plan.pulls().is_empty() {
             // Without RDMA Reads the stream is the inline part, copied once out
@@ -359,7 +361,7 @@ impl Connection {
         &mut self,
         pulled: Pulling,
         buffers: Vec<AlignedBuf>,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), ConnectionEnd> {
         let Pulling { asked, plan, stream } = pulled;
         self.pulling_bytes -= asked.bytes;
         self.service
@@ -378,7 +380,7 @@ impl Connection {
     }
 
     /// Executes a call.
-    async fn start(&mut self, asked: Asked, call: Received) -> Result<(), &'static str> {
+    async fn start(&mut self, asked: Asked, call: Received) -> Result<(), ConnectionEnd> {
         // RFC 8166 §4.2.1: header and message have the same transaction id.
         if direction(asked.xid, &call.head) != Some(Direction::Call) {
             return self.send_error(asked.xid, ErrorBody::Chunk);
@@ -392,14 +394,14 @@ impl Connection {
         }
     }
 
-    fn reply(&mut self, asked: Asked, answer: Answer) -> Result<(), &'static str> {
+    fn reply(&mut self, asked: Asked, answer: Answer) -> Result<(), ConnectionEnd> {
         let message = match answer {
             Answer::Reply(message) => message,
             Answer::Nothing => return Ok(()),
             Answer::Close(why) => return Err(why),
         };
-        let pieces = Pieces::of(&message).ok_or("a reply that is not in memory")?;
-        let credits = self.receives.grant(asked.credits).ok_or("no receive is posted")?;
+        let pieces = Pieces::of(&message).ok_or(Bug::NotInMemory)?;
+        let credits = self.receives.grant(asked.credits).ok_or(Bug::NoReceive)?;
         let items = direct_items(&message);
         let shape = ReplyShape { len: message.len(), items: &items };
         match ReplyPlan::new(asked.xid, credits, &asked.chunks, self.inline.send, shape) {
@@ -420,13 +422,13 @@ impl Connection {
         }
     }
 
-    fn send_error(&mut self, xid: Xid, error: ErrorBody) -> Result<(), &'static str> {
-        let credits = self.receives.grant(1).ok_or("no receive is posted")?;
+    fn send_error(&mut self, xid: Xid, error: ErrorBody) -> Result<(), ConnectionEnd> {
+        let credits = self.receives.grant(1).ok_or(Bug::NoReceive)?;
         let gather = vec![Bytes::from(error_message(xid, credits, error))];
         Ok(self.endpoint.send(Vec::new(), Some(SendPart { gather, invalidate: None }))?)
     }
 
-    fn send_callbacks(&mut self) -> Result<(), &'static str> {
+    fn send_callbacks(&mut self) -> Result<(), ConnectionEnd> {
         while let Some(send) = self.callbacks.next(self.inline.send) {
             self.endpoint.send(Vec::new(), Some(send))?;
         }
@@ -435,9 +437,9 @@ impl Connection {
 
     /// Probes a silent client; its buffers are released if the connection is
     /// broken.
-    fn probe(&mut self) -> Result<(), &'static str> {
+    fn probe(&mut self) -> Result<(), ConnectionEnd> {
         if self.endpoint.stalled_for(Instant::now()) > self.service.core.network.rdma_stall {
-            return Err("the client no longer completes messages");
+            return Err(Slow::Stalled.into());
         }
         Ok(self.endpoint.probe()?)
     }
