@@ -1,7 +1,7 @@
 //! State shared by the connections of all protocols, and state of each core.
 
 use super::busy_poll::BusyPoll;
-use super::connection_end::Ends;
+use super::connection_end::{Ends, Slow};
 use super::connections::Connections;
 use super::drain::Drain;
 use super::interfaces::Interfaces;
@@ -47,6 +47,11 @@ impl Network {
     /// Creates the memory accounting of a new connection of this client.
     pub(crate) fn reservation(&self, client: IpAddr) -> MemoryReservation {
         self.quota.connect(client, self.interfaces.weight_of(client))
+    }
+
+    /// Checks the time since an RDMA client last completed work.
+    pub(crate) fn check_stall(&self, stalled: Duration) -> Result<(), Slow> {
+        if stalled > self.rdma_stall { Err(Slow::Stalled) } else { Ok(()) }
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod connection_end;
 pub(crate) mod connections;
 pub(crate) mod core;
 pub(crate) mod drain;
+pub(crate) mod event_loop;
 pub(crate) mod in_flight;
 pub(crate) mod interfaces;
 pub(crate) mod limits;

@@ -3,13 +3,13 @@
 use super::callbacks::{Callbacks, MAX_OUTSTANDING};
 use super::reply::{Pieces, direct_items, post};
 use crate::net::arrival::RdmaArrival;
-use crate::net::boundary;
-use crate::net::connection_end::{Bug, ConnectionEnd, Misbehaved, Refused, Slow};
+use crate::net::connection_end::{Bug, ConnectionEnd, Misbehaved, Refused};
 use crate::net::connections::Slot;
+use crate::net::event_loop::{self, Connection as _, Event};
 use crate::net::in_flight::InFlight;
 use crate::net::peer::Peer;
 use crate::nfs::answer::answer;
-use crate::nfs::back_channels::Registration;
+use crate::nfs::back_channels::{CallbackCall, Registration};
 use crate::nfs::dispatch::Answer;
 use crate::nfs::host::Host;
 use crate::nfs::record::{Allowance, Received};
@@ -19,7 +19,6 @@ use crate::observe::throttle::warn_seldom;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use zgate_fabric::{
@@ -75,6 +74,7 @@ struct Pulling {
 
 struct Connection {
     endpoint: Endpoint<Pulling>,
+    registration: Registration,
     /// The client's offer, as far as it can be accepted.
     offer: PrivateData,
     inline: InlineBytes,
@@ -95,20 +95,23 @@ pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, slot: Slot, service:
     let registration = service.nfs.back_channels.register(slot.id);
     let _counted = service.core.network.rdma.connected();
     let peer = Rc::new(protocol_peer(peer));
-    let connection = match accept(arrival, &peer, &service).await {
+    let mut connection = match accept(arrival, &peer, &service, registration).await {
         Ok(connection) => connection,
         Err(error) => {
             warn_seldom!(peer = %peer.address, %error, "cannot establish an RDMA connection");
             return;
         }
     };
-    connection.run_to_end(registration).await;
+    let address = connection.peer.address;
+    event_loop::serve(&mut connection, &service.core, Transport::Rdma, address, false).await;
+    connection.close();
 }
 
 async fn accept(
     arrival: RdmaArrival,
     peer: &Rc<zgate_nfs::Peer>,
     service: &Rc<Service>,
+    registration: Registration,
 ) -> std::io::Result<Connection> {
     let RdmaArrival { request, can_invalidate, .. } = arrival;
     let mut offer = PrivateData::decode(request.private_data());
@@ -130,6 +133,7 @@ async fn accept(
     tracing::debug!(peer = %peer.address, ?inline, ?offer, "RDMA connection");
     Ok(Connection {
         endpoint: Endpoint::new(verbs),
+        registration,
         offer,
         inline,
         receives,
@@ -144,53 +148,61 @@ async fn accept(
     })
 }
 
-impl Connection {
-    async fn run_to_end(mut self, registration: Registration) {
-        let why = boundary::connection(self.run(registration)).await;
-        let ends = &self.service.core.network.ends;
-        ends.record(&why, Transport::Rdma, self.peer.address, false);
-        self.service.connection_closed(self.peer.connection);
-        let Self { running, endpoint, .. } = self;
-        drop(endpoint);
-        running.finish_alone();
+impl event_loop::Connection for Connection {
+    type Event = Event<(Asked, Answer), EndpointEvent<Pulling>, CallbackCall>;
+
+    async fn advance(&mut self) -> Result<(), ConnectionEnd> {
+        self.send_callbacks()?;
+        self.begin_calls().await
     }
 
-    async fn run(&mut self, mut registration: Registration) -> ConnectionEnd {
-        let service = Rc::clone(&self.service);
-        let period = PROBE_PERIOD.min(service.core.network.rdma_stall / 3);
-        let mut probe = tokio::time::interval(period);
-        let mut drain = pin!(service.core.network.drain.wait());
-        loop {
-            if let Err(why) = self.begin_calls().await {
-                return why;
+    async fn event(&mut self) -> Result<Self::Event, ConnectionEnd> {
+        Ok(tokio::select! {
+            biased;
+            Some(finished) = self.running.next(), if !self.running.is_empty() => {
+                Event::Finished(finished)
             }
-            if self.draining && self.is_idle() {
-                return ConnectionEnd::Stopping;
-            }
-            let result = tokio::select! {
-                biased;
-                Some((asked, answer)) = self.running.next(), if !self.running.is_empty() => {
-                    self.reply(asked, answer)
-                }
-                event = self.endpoint.event() => self.events(event).await,
-                Some(call) = registration.calls.recv() => {
-                    self.callbacks.push(call);
-                    Ok(())
-                }
-                () = drain.as_mut(), if !self.draining => {
-                    self.draining = true;
-                    Ok(())
-                }
-                _ = probe.tick() => self.must_be_named().and_then(|()| self.probe()),
-            };
-            if let Err(why) = result.and_then(|()| self.send_callbacks()) {
-                return why;
-            }
+            event = self.endpoint.event() => Event::Transport(event),
+            Some(call) = self.registration.calls.recv() => Event::Outside(call),
+        })
+    }
+
+    async fn handle(&mut self, event: Self::Event) -> Result<bool, ConnectionEnd> {
+        match event {
+            Event::Finished((asked, answer)) => self.reply(asked, answer)?,
+            Event::Transport(event) => self.events(event).await?,
+            Event::Outside(call) => self.callbacks.push(call),
         }
+        Ok(true)
+    }
+
+    fn begin_drain(&mut self) {
+        self.draining = true;
     }
 
     fn is_idle(&self) -> bool {
         self.running.is_empty() && !self.endpoint.has_work()
+    }
+
+    fn check_period(&mut self) -> Option<Duration> {
+        Some(PROBE_PERIOD.min(self.service.core.network.rdma_stall / 3))
+    }
+
+    /// Probes a silent client; its buffers are released if the connection is
+    /// broken.
+    fn check(&mut self) -> Result<(), ConnectionEnd> {
+        self.must_be_named()?;
+        self.service.core.network.check_stall(self.endpoint.stalled_for(Instant::now()))?;
+        Ok(self.endpoint.probe()?)
+    }
+}
+
+impl Connection {
+    fn close(self) {
+        self.service.connection_closed(self.peer.connection);
+        let Self { running, endpoint, .. } = self;
+        drop(endpoint);
+        running.finish_alone();
     }
 
     /// Processes an event and those that arrived with it.
@@ -433,15 +445,6 @@ impl Connection {
             self.endpoint.send(Vec::new(), Some(send))?;
         }
         Ok(())
-    }
-
-    /// Probes a silent client; its buffers are released if the connection is
-    /// broken.
-    fn probe(&mut self) -> Result<(), ConnectionEnd> {
-        if self.endpoint.stalled_for(Instant::now()) > self.service.core.network.rdma_stall {
-            return Err(Slow::Stalled.into());
-        }
-        Ok(self.endpoint.probe()?)
     }
 
     /// Bytes of calls being read or executed, and of replies that may not have
