@@ -2,26 +2,26 @@
 //! the session's requests and counts running commands.
 
 use super::execute::{execute, weight};
-use super::limits::{
-    LAST_WORDS_TIMEOUT, MAX_QUEUED_BYTES, MAX_RUNNING, MAX_RUNNING_BYTES, SEND_BATCH_BYTES,
-};
+use super::limits::{MAX_QUEUED_BYTES, MAX_RUNNING, MAX_RUNNING_BYTES, SEND_BATCH_BYTES};
 use super::login::Admitted;
 use super::service::IscsiService;
 use super::session::{ConnectionHandle, LiveSession, Work};
 use super::stats::Stats;
 use super::task_management;
+use crate::net::connection_end::ConnectionEnd;
 use crate::net::in_flight::InFlight;
 use crate::net::memory_quota::MemoryReservation;
 use crate::observe::data_path;
 use futures_util::future::LocalBoxFuture;
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zgate_iscsi::limits::BHS_BYTES;
 use zgate_iscsi::login::Transport;
-use zgate_iscsi::pdu::{Lun as WireLun, Outgoing, TaskFunction};
-use zgate_iscsi::session::{CloseReason, Command, Completion, FunctionTag, TaskTag};
+use zgate_iscsi::pdu::{Frame, Lun as WireLun, Outgoing, TaskFunction};
+use zgate_iscsi::session::{Command, Completion, FunctionTag, TaskTag};
 use zgate_store::Payload;
 
 /// A command's result; `None` after a task management function.
@@ -34,6 +34,8 @@ pub(crate) struct InitiatorConnection {
     pub admitted: Admitted,
     /// Local address of the connection.
     pub local: Option<SocketAddr>,
+    /// Set when the gateway stops: no more commands begin.
+    pub is_draining: bool,
     running: Running,
     /// Approximate number of bytes queued in the session for this connection.
     left_bytes: usize,
@@ -68,16 +70,11 @@ impl Running {
     }
 }
 
-/// Cleans up a connection that logged in and closed before it could do
-/// anything.
-pub(crate) fn abandon(block: &IscsiService, admitted: &Admitted) {
-    let (live, handle) = (&admitted.live, admitted.handle);
-    let now = block.now();
-    live.with(|session| session.handle_closed(handle, now));
-    live.remove_connection(handle);
-    block.connection_ended(live, &admitted.login);
-    if live.with(|session| session.is_ended()) {
-        block.end_session(live);
+/// Returns the transport of the data of a connection.
+pub(crate) fn carrier(transport: Transport) -> data_path::Transport {
+    match transport {
+        Transport::Tcp => data_path::Transport::Iscsi,
+        Transport::Iser => data_path::Transport::Iser,
     }
 }
 
@@ -94,6 +91,7 @@ impl InitiatorConnection {
             block,
             admitted,
             local,
+            is_draining: false,
             running: Running::new(memory),
             left_bytes: 0,
             todo: VecDeque::new(),
@@ -106,6 +104,20 @@ impl InitiatorConnection {
         call: impl FnOnce(&mut zgate_iscsi::session::Session) -> T,
     ) -> T {
         self.admitted.live.drive(self.admitted.handle, &mut self.todo, call)
+    }
+
+    /// Gives a PDU to the session.
+    pub(crate) fn handle_pdu(&mut self, frame: Frame) {
+        let (handle, now) = (self.admitted.handle, self.block.now());
+        self.drive(|session| session.handle_pdu(handle, frame, now));
+    }
+
+    /// Tells the session about bytes that are not a PDU; returns the end of the
+    /// connection.
+    pub(crate) fn framing_error(&mut self, error: impl Display) -> ConnectionEnd {
+        let (handle, now) = (self.admitted.handle, self.block.now());
+        self.drive(|session| session.handle_framing_error(handle, now));
+        ConnectionEnd::framing(error)
     }
 
     /// Takes what came about elsewhere, at the beginning and when its handle is woken.
@@ -140,10 +152,7 @@ impl InitiatorConnection {
 
     /// Returns the transport of its data.
     pub(crate) fn carrier(&self) -> data_path::Transport {
-        match self.admitted.login.transport {
-            Transport::Tcp => data_path::Transport::Iscsi,
-            Transport::Iser => data_path::Transport::Iser,
-        }
+        carrier(self.admitted.login.transport)
     }
 
     /// Returns whether another command may begin, with `unsent_bytes` queued for the peer.
@@ -153,7 +162,8 @@ impl InitiatorConnection {
     pub(crate) fn may_begin(&self, unsent_bytes: usize) -> bool {
         let Running { in_flight, memory, .. } = &self.running;
         let waiting_helps = !in_flight.is_empty() || unsent_bytes + self.left_bytes > 0;
-        in_flight.len() < MAX_RUNNING
+        !self.is_draining
+            && in_flight.len() < MAX_RUNNING
             && in_flight.bytes() < MAX_RUNNING_BYTES
             && unsent_bytes < MAX_QUEUED_BYTES
             && (!waiting_helps || memory.may_take())
@@ -243,32 +253,6 @@ impl Drop for InitiatorConnection {
             Arc::clone(&self.block),
             self.carrier(),
         ));
-    }
-}
-
-/// Closes the connection on request of the session: `send_all` may take a
-/// moment to send the queue, if the peer still reads. Returns the reason for
-/// the log.
-pub(crate) async fn last_words(
-    reason: CloseReason,
-    send_all: impl Future<Output = ()>,
-) -> &'static str {
-    if matches!(reason, CloseReason::Logout | CloseReason::Dropped) {
-        // If the peer does not read the last PDUs, they are dropped.
-        let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, send_all).await;
-    }
-    words(reason)
-}
-
-/// Returns the log message for a closed connection.
-fn words(reason: CloseReason) -> &'static str {
-    match reason {
-        CloseReason::Logout => "logged out",
-        CloseReason::Dropped => "dropped",
-        CloseReason::Protocol => "protocol error",
-        CloseReason::Silent => "the peer no longer answers",
-        CloseReason::Overrun => "the peer no longer reads",
-        CloseReason::Reinstated => "another connection replaced it",
     }
 }
 

@@ -1,12 +1,14 @@
 //! One connection from its first byte to full feature phase.
 
-use super::connection::abandon;
+use super::connection::{InitiatorConnection, carrier};
 use super::limits::LOGIN_TIMEOUT;
 use super::logins::Ticket;
 use super::service::IscsiService;
 use super::session::{ConnectionHandle, LiveSession};
 use super::stats::reason;
+use crate::net::connection_end::{Closed, ConnectionEnd, Refused, Slow};
 use crate::net::connections::{Slot, Standing};
+use crate::net::core::Core;
 use crate::net::memory_quota::MemoryReservation;
 use crate::observe::throttle::warn_seldom;
 use std::net::SocketAddr;
@@ -35,13 +37,13 @@ pub(crate) trait LoginWire {
     fn local(&self) -> Option<SocketAddr>;
 
     /// Waits for the next PDU.
-    async fn next(&mut self) -> Result<Frame, &'static str>;
+    async fn next(&mut self) -> Result<Frame, ConnectionEnd>;
 
     /// Queues a PDU.
-    fn queue(&mut self, pdu: Outgoing) -> Result<(), &'static str>;
+    fn queue(&mut self, pdu: Outgoing) -> Result<(), ConnectionEnd>;
 
     /// Sends all queued PDUs.
-    async fn flush_all(&mut self) -> Result<(), &'static str>;
+    async fn flush_all(&mut self) -> Result<(), ConnectionEnd>;
 }
 
 /// A connection that has logged in.
@@ -61,12 +63,19 @@ impl Admitted {
     }
 }
 
-/// Reserves a login for a new connection; `None` if there are too many. No
-/// memory is kept for a connection without one.
-pub(crate) fn begin(block: &IscsiService, connection: &ConnectionHandle) -> Option<Ticket> {
+/// Reserves a login for a new connection; `None` if there are too many, which
+/// is counted and logged. No memory is kept for a connection without one.
+pub(crate) fn begin(
+    block: &IscsiService,
+    connection: &ConnectionHandle,
+    core: &Core,
+    transport: Transport,
+) -> Option<Ticket> {
     let ticket = block.logins.begin(connection.peer.ip());
     if ticket.is_none() {
         block.stats.login_refused("too_many_logins");
+        let end = ConnectionEnd::Overloaded;
+        core.network.ends.record(&end, carrier(transport), connection.peer, false);
     }
     ticket
 }
@@ -74,15 +83,15 @@ pub(crate) fn begin(block: &IscsiService, connection: &ConnectionHandle) -> Opti
 /// Logs a connection in, whose memory is reserved beside `memory`.
 pub(crate) async fn run(
     wire: &mut impl LoginWire,
-    block: &IscsiService,
+    block: &Arc<IscsiService>,
     connection: &Arc<ConnectionHandle>,
-    memory: &MemoryReservation,
+    memory: MemoryReservation,
     mut ticket: Ticket,
-) -> Result<Admitted, &'static str> {
+) -> Result<InitiatorConnection, ConnectionEnd> {
     let negotiated = ticket.within(LOGIN_TIMEOUT, negotiate(wire, block, connection)).await;
-    let (done, login) = negotiated.map_err(|why| {
-        block.stats.login_refused(why);
-        "the login exceeded its time limit"
+    let (done, login) = negotiated.inspect_err(|end| {
+        let is_displaced = matches!(end, ConnectionEnd::Overloaded);
+        block.stats.login_refused(if is_displaced { "displaced" } else { "timeout" });
     })??;
     finish(wire, block, (connection, memory), done, login).await
 }
@@ -91,7 +100,7 @@ async fn negotiate(
     wire: &mut impl LoginWire,
     block: &IscsiService,
     connection: &Arc<ConnectionHandle>,
-) -> Result<(Box<LoggedIn>, Login), &'static str> {
+) -> Result<(Box<LoggedIn>, Login), ConnectionEnd> {
     let (group, transport) = (block.group_at(wire.local()), wire.transport());
     let mut login: Option<Login> = None;
     loop {
@@ -108,7 +117,7 @@ async fn negotiate(
                 block.stats.login_refused(why);
                 warn_seldom!(peer = %connection.peer, reason = why, "iSCSI login refused");
                 send(wire, login).await?;
-                return Err("login refused");
+                return Err(Refused::Login.into());
             }
             LoginState::Done(done) => {
                 let done = done.clone();
@@ -145,7 +154,7 @@ fn step(block: &IscsiService, login: &mut Login, frame: &Frame) {
     login.handle_pdu(frame, &mut cx);
 }
 
-async fn send(wire: &mut impl LoginWire, login: &mut Login) -> Result<(), &'static str> {
+async fn send(wire: &mut impl LoginWire, login: &mut Login) -> Result<(), ConnectionEnd> {
     while let Some(pdu) = login.poll_transmit() {
         wire.queue(pdu)?;
     }
@@ -155,24 +164,29 @@ async fn send(wire: &mut impl LoginWire, login: &mut Login) -> Result<(), &'stat
 /// Creates or joins the session, then sends the last response.
 async fn finish(
     wire: &mut impl LoginWire,
-    block: &IscsiService,
-    (connection, memory): (&Arc<ConnectionHandle>, &MemoryReservation),
+    block: &Arc<IscsiService>,
+    (connection, memory): (&Arc<ConnectionHandle>, MemoryReservation),
     done: Box<LoggedIn>,
     mut login: Login,
-) -> Result<Admitted, &'static str> {
-    let Some((live, handle)) = block.establish(&done, connection, memory).await else {
+) -> Result<InitiatorConnection, ConnectionEnd> {
+    let Some((live, handle)) = block.establish(&done, connection, &memory).await else {
         block.directory().remove_connection(super::service::tsih_of(&done), done.cid);
-        return Err("its session has ended");
+        return Err(Closed::SessionEnded.into());
     };
     block.stats.logins.fetch_add(1, Ordering::Relaxed);
-    let admitted = Admitted { login: done, live, handle };
+    // From here on, its drop tells the session that the connection has ended.
+    let initiator = InitiatorConnection::new(
+        Arc::clone(connection),
+        Arc::clone(block),
+        Admitted { login: done, live, handle },
+        wire.local(),
+        memory,
+    );
     // The first commands may arrive as soon as the response is sent.
     wire.open();
     let sent = tokio::time::timeout(LOGIN_TIMEOUT, send(wire, &mut login)).await;
-    if let Err(why) = sent.unwrap_or(Err("the peer does not read the last response")) {
-        abandon(block, &admitted);
-        return Err(why);
-    }
+    sent.unwrap_or(Err(Slow::LastResponse.into()))?;
+    let admitted = &initiator.admitted;
     wire.configure(&admitted.login.params);
     tracing::info!(
         peer = %connection.peer,
@@ -182,5 +196,5 @@ async fn finish(
         claim = ?admitted.login.claim,
         "iSCSI login"
     );
-    Ok(admitted)
+    Ok(initiator)
 }

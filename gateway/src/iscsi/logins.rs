@@ -6,6 +6,7 @@
 //! oldest one is ended, unless all of them are new.
 
 use super::limits::{LOGIN_LEAST_TIME, MAX_LOGINS, MAX_LOGINS_PER_HOST};
+use crate::net::connection_end::{ConnectionEnd, Slow};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,11 +79,11 @@ impl Ticket {
         &mut self,
         limit: Duration,
         work: impl Future<Output = T>,
-    ) -> Result<T, &'static str> {
+    ) -> Result<T, ConnectionEnd> {
         tokio::select! {
             biased;
-            done = tokio::time::timeout(limit, work) => done.map_err(|_| "timeout"),
-            _ = &mut self.kept => Err("displaced"),
+            done = tokio::time::timeout(limit, work) => done.map_err(|_| Slow::Login.into()),
+            _ = &mut self.kept => Err(ConnectionEnd::Overloaded),
         }
     }
 }
@@ -129,9 +130,10 @@ mod tests {
         let late = from(&logins, 3000).unwrap();
         let forever = std::future::pending::<()>();
         let ended = idle[0].within(Duration::from_secs(3600), forever).await;
-        assert_eq!(ended, Err("displaced"));
+        assert_eq!(ended, Err(ConnectionEnd::Overloaded));
         let forever = std::future::pending::<()>();
-        assert_eq!(idle[1].within(Duration::from_secs(5), forever).await, Err("timeout"));
+        let ended = idle[1].within(Duration::from_secs(5), forever).await;
+        assert_eq!(ended, Err(Slow::Login.into()));
         assert_eq!(idle[1].within(Duration::from_secs(5), async { 7 }).await, Ok(7));
         drop((idle, late));
         assert!(logins.lock().under_way.is_empty());

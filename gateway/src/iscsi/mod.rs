@@ -17,6 +17,7 @@ pub(crate) mod change;
 pub(crate) mod connection;
 pub(crate) mod execute;
 pub(crate) mod flush;
+mod full_feature;
 pub(crate) mod iser;
 pub(crate) mod limits;
 pub(crate) mod login;

@@ -31,13 +31,13 @@ pub(crate) struct ConnectionHandle {
     pub peer: SocketAddr,
     pub core: usize,
     /// Notified when there is work: send, execute, close.
-    pub wake: Notify,
+    pub wake: Arc<Notify>,
     closing: Mutex<Option<CloseReason>>,
 }
 
 impl ConnectionHandle {
     pub(crate) fn new(peer: SocketAddr, core: usize) -> Self {
-        Self { peer, core, wake: Notify::new(), closing: Mutex::new(None) }
+        Self { peer, core, wake: Arc::default(), closing: Mutex::new(None) }
     }
 
     /// Returns the reason for which the connection must be closed, if any.

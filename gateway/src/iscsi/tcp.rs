@@ -1,21 +1,20 @@
-//! One TCP connection of an initiator.
+//! iSCSI over TCP.
 
-use super::connection::{InitiatorConnection, last_words};
-use super::login;
-use super::login::LoginWire;
+use super::connection::InitiatorConnection;
+use super::full_feature::{self, Wire};
+use super::login::{self, LoginWire};
 use super::receive::Receiver;
 use super::session::ConnectionHandle;
 use crate::iscsi::service::IscsiService;
-use crate::net::boundary;
+use crate::net::connection_end::{Bug, ConnectionEnd};
 use crate::net::connections::Slot;
 use crate::net::core::Core;
 use crate::net::peer::Peer;
 use crate::net::send::Sender;
+use crate::net::stream::{Ready, ready, received};
 use crate::observe::data_path;
 use crate::observe::data_path::DataDirection;
-use crate::observe::throttle::warn_seldom;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,31 +22,41 @@ use tokio::net::TcpStream;
 use zgate_iscsi::framing::{Digests, Encoder};
 use zgate_iscsi::login::{Operational, Transport};
 use zgate_iscsi::pdu::{Frame, Outgoing};
-use zgate_iscsi::session::CloseReason;
-use zgate_store::{BufferPool, Payload};
+use zgate_store::Payload;
 
 /// The socket and its framing.
-struct Wire {
+struct TcpWire {
     stream: TcpStream,
     receiver: Receiver,
     encoder: Encoder,
     sender: Sender,
     pieces: Vec<Payload>,
+    core: Rc<Core>,
 }
 
-impl Wire {
-    fn new(stream: TcpStream, pool: BufferPool) -> Self {
-        Self {
-            stream,
-            receiver: Receiver::new(pool),
-            encoder: Encoder::new(),
-            sender: Sender::default(),
-            pieces: Vec::new(),
-        }
-    }
+/// Serves a connection until either side closes it.
+pub(crate) async fn serve(
+    stream: TcpStream,
+    peer: Peer,
+    slot: Slot,
+    block: Arc<IscsiService>,
+    core: Rc<Core>,
+) {
+    let peer = SocketAddr::new(peer.address, peer.port);
+    let connection = Arc::new(ConnectionHandle::new(peer, core.number));
+    let Some(ticket) = login::begin(&block, &connection, &core, Transport::Tcp) else { return };
+    let wire = TcpWire {
+        stream,
+        receiver: Receiver::new(core.network.pool.clone()),
+        encoder: Encoder::new(),
+        sender: Sender::default(),
+        pieces: Vec::new(),
+        core: Rc::clone(&core),
+    };
+    full_feature::serve(wire, &connection, (slot, ticket), &block, &core).await;
 }
 
-impl LoginWire for Wire {
+impl LoginWire for TcpWire {
     fn transport(&self) -> Transport {
         Transport::Tcp
     }
@@ -62,211 +71,88 @@ impl LoginWire for Wire {
         self.stream.local_addr().ok()
     }
 
-    async fn next(&mut self) -> Result<Frame, &'static str> {
+    async fn next(&mut self) -> Result<Frame, ConnectionEnd> {
         loop {
-            match self.receiver.next() {
-                Ok(Some(frame)) => return Ok(frame),
-                Ok(None) => {}
-                Err(_) => return Err("bad framing"),
+            if let Some(frame) = self.receiver.next().map_err(ConnectionEnd::framing)? {
+                return Ok(frame);
             }
-            self.stream.readable().await.map_err(|_| "the connection was lost")?;
-            match self.receiver.fill(&self.stream) {
-                Ok(0) => return Err("closed by the peer"),
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(_) => return Err("the connection was lost"),
-            }
+            self.stream.readable().await?;
+            received(self.receiver.fill(&self.stream))?;
         }
     }
 
-    fn queue(&mut self, pdu: Outgoing) -> Result<(), &'static str> {
-        self.encoder.encode(pdu, &mut self.pieces).map_err(|error| {
-            tracing::error!(%error, "a PDU could not be encoded");
-            "a PDU could not be encoded"
-        })?;
+    fn queue(&mut self, pdu: Outgoing) -> Result<(), ConnectionEnd> {
+        let encoded = self.encoder.encode(pdu, &mut self.pieces);
+        encoded.map_err(|error| Bug::Encoding(error.to_string().into()))?;
         self.pieces.drain(..).for_each(|piece| self.sender.push_payload(piece));
         Ok(())
     }
 
-    async fn flush_all(&mut self) -> Result<(), &'static str> {
+    async fn flush_all(&mut self) -> Result<(), ConnectionEnd> {
         loop {
-            self.sender.flush(&self.stream).map_err(|_| "the connection was lost")?;
+            self.sender.flush(&self.stream)?;
             if self.sender.is_empty() {
                 return Ok(());
             }
-            self.stream.writable().await.map_err(|_| "the connection was lost")?;
+            self.stream.writable().await?;
         }
     }
 }
 
-struct Connection {
-    wire: Wire,
-    initiator: InitiatorConnection,
-    core: Rc<Core>,
-    draining: bool,
-}
+impl Wire for TcpWire {
+    type Event = Ready;
 
-/// Serves a connection until either side closes it.
-pub(crate) async fn serve(
-    stream: TcpStream,
-    peer: Peer,
-    slot: Slot,
-    block: Arc<IscsiService>,
-    core: Rc<Core>,
-) {
-    let connection =
-        Arc::new(ConnectionHandle::new(SocketAddr::new(peer.address, peer.port), core.number));
-    let Some(ticket) = login::begin(&block, &connection) else {
-        tracing::debug!(peer = %connection.peer, "iSCSI connection closed: too many logins at once");
-        return;
-    };
-    let mut wire = Wire::new(stream, core.network.pool.clone());
-    let memory = core.network.reservation(peer.address);
-    let drain = core.network.drain.wait();
-    let admitted = tokio::select! {
-        admitted = login::run(&mut wire, &block, &connection, &memory, ticket) => admitted,
-        () = drain => Err("draining"),
-    };
-    match admitted {
-        Ok(admitted) => {
-            admitted.count(&slot);
-            let local = wire.local();
-            let initiator = InitiatorConnection::new(connection, block, admitted, local, memory);
-            let mut connection =
-                Connection { wire, initiator, core: Rc::clone(&core), draining: false };
-            let why = boundary::connection(connection.run()).await;
-            tracing::info!(peer = %connection.initiator.connection.peer, why, "iSCSI connection closed");
-        }
-        Err(why) => tracing::debug!(peer = %connection.peer, why, "iSCSI connection closed"),
-    }
-}
-
-impl Connection {
-    async fn run(&mut self) -> &'static str {
-        let (core, connection) = (Rc::clone(&self.core), Arc::clone(&self.initiator.connection));
-        let mut drain = pin!(core.network.drain.wait());
-        let mut wake = pin!(connection.wake.notified());
-        self.initiator.catch_up();
-        loop {
-            if let Err(why) = self.advance().await {
-                return why;
-            }
-            if let Some(reason) = connection.closing() {
-                return self.last_words(reason).await;
-            }
-            if self.draining && self.initiator.is_idle() && self.wire.sender.is_empty() {
-                return self.say_goodbye().await;
-            }
-            tokio::select! {
-                biased;
-                finished = self.initiator.finished() => self.initiator.finish(finished),
-                ready = self.wire.stream.writable(), if !self.wire.sender.is_empty() => {
-                    if ready.is_err() {
-                        return "the connection was lost";
-                    }
-                }
-                ready = self.wire.stream.readable(), if self.may_read() => {
-                    if ready.is_err() {
-                        return "the connection was lost";
-                    }
-                    match self.wire.receiver.fill(&self.wire.stream) {
-                        Ok(0) => return "closed by the peer",
-                        Ok(got) => {
-                            self.initiator.block.stats.received_bytes.fetch_add(got as u64, Ordering::Relaxed);
-                            core.busy_poll.traffic();
-                        }
-                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                        Err(_) => return "the connection was lost",
-                    }
-                }
-                () = wake.as_mut() => {
-                    wake.set(connection.wake.notified());
-                    self.initiator.catch_up();
-                }
-                () = drain.as_mut(), if !self.draining => self.draining = true,
-            }
-        }
+    async fn event(&mut self, may_read: bool) -> Result<Ready, ConnectionEnd> {
+        Ok(ready(&self.stream, !self.sender.is_empty(), may_read).await?)
     }
 
-    /// Makes all progress that is possible without waiting.
-    async fn advance(&mut self) -> Result<(), &'static str> {
-        self.initiator.work().await;
-        loop {
-            let is_held_back = self.take_pdus().await?;
-            self.transmit()?;
-            // There is no other notification of the end of the transmission.
-            if !(is_held_back && self.may_read()) {
-                return Ok(());
+    fn handle(
+        &mut self,
+        event: Ready,
+        initiator: &mut InitiatorConnection,
+    ) -> Result<bool, ConnectionEnd> {
+        if event == Ready::Read {
+            let got = received(self.receiver.fill(&self.stream))?;
+            if got > 0 {
+                initiator.block.stats.received_bytes.fetch_add(got as u64, Ordering::Relaxed);
+                self.core.busy_poll.traffic();
             }
-        }
-    }
-
-    /// Takes in the PDUs that have come. True: there may be others, which have to wait.
-    async fn take_pdus(&mut self) -> Result<bool, &'static str> {
-        while self.may_read() {
-            let frame = match self.wire.receiver.next() {
-                Ok(Some(frame)) => frame,
-                Ok(None) => return Ok(false),
-                Err(error) => {
-                    warn_seldom!(peer = %self.initiator.connection.peer, %error, "closing the iSCSI connection");
-                    let (handle, now) =
-                        (self.initiator.admitted.handle, self.initiator.block.now());
-                    self.initiator.drive(|session| session.handle_framing_error(handle, now));
-                    return Err("bad framing");
-                }
-            };
-            let copied = self.wire.receiver.take_copied_bytes();
-            let stats = &self.initiator.block.stats;
-            stats.data.carried(data_path::Transport::Iscsi, DataDirection::Write, 0, copied);
-            let (handle, now) = (self.initiator.admitted.handle, self.initiator.block.now());
-            self.initiator.drive(|session| session.handle_pdu(handle, frame, now));
-            self.initiator.work().await;
         }
         Ok(true)
     }
 
-    fn may_read(&self) -> bool {
-        !self.draining && self.initiator.may_begin(self.wire.sender.queued_bytes())
-    }
-
-    /// Sends the session's PDUs for this connection, as far as the socket
-    /// accepts them.
-    fn transmit(&mut self) -> Result<(), &'static str> {
-        loop {
-            let queued = self.wire.sender.queued_bytes();
-            let (taken, took_all) = self.initiator.take_outgoing(queued);
-            for pdu in taken {
-                self.wire.queue(pdu)?;
-            }
-            let sent = self.wire.sender.flush(&self.wire.stream).map_err(|_| {
-                "the connection was \
-                lost"
-            })?;
-            self.initiator.block.stats.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
-            if took_all || !self.wire.sender.is_empty() {
-                self.initiator.count_memory(self.wire.sender.queued_bytes());
-                return Ok(());
-            }
-        }
-    }
-
-    /// Closes this connection on request of the session.
-    async fn last_words(&mut self, reason: CloseReason) -> &'static str {
-        let send_all = async {
-            while self.transmit().is_ok() && !self.wire.sender.is_empty() {
-                if self.wire.stream.writable().await.is_err() {
-                    return;
-                }
-            }
+    fn take_pdu(&mut self, initiator: &mut InitiatorConnection) -> Result<bool, ConnectionEnd> {
+        let frame = match self.receiver.next() {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return Ok(false),
+            Err(error) => return Err(initiator.framing_error(error)),
         };
-        last_words(reason, send_all).await
+        let copied = self.receiver.take_copied_bytes();
+        let data = &initiator.block.stats.data;
+        data.carried(data_path::Transport::Iscsi, DataDirection::Write, 0, copied);
+        initiator.handle_pdu(frame);
+        Ok(true)
     }
 
-    /// Answers all running commands because the gateway stops.
-    async fn say_goodbye(&mut self) -> &'static str {
-        let handle = self.initiator.admitted.handle;
-        self.initiator.drive(|session| session.drop_connection(handle));
-        self.last_words(CloseReason::Dropped).await;
-        "draining"
+    fn send(
+        &mut self,
+        pdu: Outgoing,
+        _initiator: &InitiatorConnection,
+    ) -> Result<(), ConnectionEnd> {
+        self.queue(pdu)
+    }
+
+    fn flush(&mut self, initiator: &InitiatorConnection) -> Result<bool, ConnectionEnd> {
+        let sent = self.sender.flush(&self.stream)?;
+        initiator.block.stats.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        Ok(self.sender.is_empty())
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        self.sender.queued_bytes()
+    }
+
+    fn has_unsent(&self) -> bool {
+        !self.sender.is_empty()
     }
 }

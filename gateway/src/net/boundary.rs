@@ -3,6 +3,7 @@
 //! that its resources are released; that of an essential task ends the process,
 //! which is started again and recovers.
 
+use super::connection_end::{Bug, ConnectionEnd};
 use super::drain::Drain;
 use futures_util::FutureExt;
 use std::any::Any;
@@ -32,10 +33,9 @@ pub(crate) async fn caught<T>(what: &'static str, work: impl Future<Output = T>)
     }
 }
 
-/// Serves a connection; returns the message to log when it has ended, also by a
-/// panic.
-pub(crate) async fn connection(run: impl Future<Output = &'static str>) -> &'static str {
-    caught("connection", run).await.unwrap_or("it panicked")
+/// Serves a connection; returns the reason for its end, which may be a panic.
+pub(crate) async fn connection(run: impl Future<Output = ConnectionEnd>) -> ConnectionEnd {
+    caught("connection", run).await.unwrap_or(Bug::Panicked.into())
 }
 
 /// Runs work that the gateway needs, and that ends only with the gateway. If it
@@ -65,8 +65,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_panics_comes_to_its_end() {
-        assert_eq!(connection(async { panic!("told to") }).await, "it panicked");
-        assert_eq!(connection(async { "closed" }).await, "closed");
+        assert_eq!(connection(async { panic!("told to") }).await, Bug::Panicked.into());
+        let stops = connection(async { ConnectionEnd::Stopping });
+        assert_eq!(stops.await, ConnectionEnd::Stopping);
     }
 
     /// Set for a process that this test causes to end.

@@ -1,6 +1,7 @@
 //! State shared by the connections of all protocols, and state of each core.
 
 use super::busy_poll::BusyPoll;
+use super::connection_end::{Ends, Slow};
 use super::connections::Connections;
 use super::drain::Drain;
 use super::interfaces::Interfaces;
@@ -17,6 +18,8 @@ pub(crate) type NamesHost = Box<dyn Fn(IpAddr) -> bool + Send + Sync>;
 /// State of the process.
 pub(crate) struct Network {
     pub connections: Arc<Connections>,
+    /// Ends of connections, by fault.
+    pub ends: Ends,
     pub pool: BufferPool,
     /// The interfaces announced to clients.
     pub interfaces: Interfaces,
@@ -44,6 +47,11 @@ impl Network {
     /// Creates the memory accounting of a new connection of this client.
     pub(crate) fn reservation(&self, client: IpAddr) -> MemoryReservation {
         self.quota.connect(client, self.interfaces.weight_of(client))
+    }
+
+    /// Checks the time since an RDMA client last completed work.
+    pub(crate) fn check_stall(&self, stalled: Duration) -> Result<(), Slow> {
+        if stalled > self.rdma_stall { Err(Slow::Stalled) } else { Ok(()) }
     }
 }
 

@@ -1,5 +1,6 @@
-//! Reads of a socket without a second system call.
+//! Events of a socket, and reads without a second system call.
 
+use super::connection_end::{Closed, ConnectionEnd};
 use std::io;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -26,5 +27,43 @@ pub(crate) fn read_some(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usi
         (None, Err(error)) => Err(error),
         // If no read was made, there is an error.
         (None, Ok(())) => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+/// State of a socket that was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ready {
+    Read,
+    Write,
+}
+
+/// Waits until data can be sent, if there is any, or received, if it may be.
+/// Cancel safe.
+///
+/// # Errors
+/// The socket's error.
+pub(crate) async fn ready(
+    stream: &TcpStream,
+    has_unsent: bool,
+    may_read: bool,
+) -> io::Result<Ready> {
+    tokio::select! {
+        biased;
+        ready = stream.writable(), if has_unsent => ready.map(|()| Ready::Write),
+        ready = stream.readable(), if may_read => ready.map(|()| Ready::Read),
+        else => std::future::pending().await,
+    }
+}
+
+/// Returns the number of bytes that a read without waiting received.
+///
+/// # Errors
+/// The end of the connection.
+pub(crate) fn received(read: io::Result<usize>) -> Result<usize, ConnectionEnd> {
+    match read {
+        Ok(0) => Err(Closed::ByPeer.into()),
+        Ok(got) => Ok(got),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        Err(error) => Err(error.into()),
     }
 }

@@ -4,6 +4,7 @@ use super::dispatch::{self, Answer};
 use super::record::Received;
 use super::service::Service;
 use crate::net::boundary::caught;
+use crate::net::connection_end::Bug;
 use std::pin::pin;
 use zgate_nfs::Peer;
 use zgate_rpc::message::encode_rejection;
@@ -24,7 +25,7 @@ pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -
 }
 
 fn failed(xid: Option<u32>) -> Answer {
-    let Some(xid) = xid else { return Answer::Close("a request without xid panicked") };
+    let Some(xid) = xid else { return Answer::Close(Bug::Panicked.into()) };
     let mut e = Encoder::new();
     encode_rejection(&mut e, xid, Rejection::Accept(AcceptError::SystemError));
     Answer::Reply(e.finish())

@@ -2,6 +2,7 @@
 
 use super::record::Received;
 use super::service::{Nfs, Service};
+use crate::net::connection_end::{ConnectionEnd, Misbehaved};
 use crate::observe::data_path::{DataDirection, Transport};
 use zgate_nfs::runtime::{Now, Runtime};
 use zgate_nfs::v4::server::Observer;
@@ -21,7 +22,7 @@ pub(crate) enum Answer {
     /// Nothing: a copy of a running request, whose reply will be sent anyway.
     Nothing,
     /// The bytes are not a call: close the connection, for this reason.
-    Close(&'static str),
+    Close(ConnectionEnd),
 }
 
 /// Server that a call is for.
@@ -54,7 +55,7 @@ pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -
     };
     let header = match CallHeader::decode(&mut d) {
         Ok(header) => header,
-        Err(CallError::NotACall) => return Answer::Close("a message is not an RPC call"),
+        Err(CallError::NotACall) => return Answer::Close(Misbehaved::NotACall.into()),
         Err(CallError::Reject { xid, why }) => return reject(xid, why),
     };
     let target = match route(header.program, header.version) {

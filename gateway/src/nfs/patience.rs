@@ -6,6 +6,7 @@ use super::limits::{
     CHECK_PERIOD, IDLE_CHECK_PERIOD, RECORD_CHECKS, SILENT_CHECKS, UNNAMED_CHECKS,
 };
 use super::record::Mark;
+use crate::net::connection_end::Slow;
 use std::time::Duration;
 
 /// Progress seen on one connection.
@@ -23,13 +24,13 @@ impl Patience {
     ///
     /// # Errors
     /// The reason for which the connection must be closed.
-    pub(crate) fn check(&mut self, now: Mark, is_named: bool) -> Result<(), &'static str> {
+    pub(crate) fn check(&mut self, now: Mark, is_named: bool) -> Result<(), Slow> {
         let seen = std::mem::replace(&mut self.seen, now);
         self.same = if now.records == seen.records { self.same + 1 } else { 0 };
         self.silent = if now.received == seen.received { self.silent + 1 } else { 0 };
         if !is_named {
             let is_over = self.same >= UNNAMED_CHECKS;
-            return if is_over { Err("a host that no export names sent no call") } else { Ok(()) };
+            return if is_over { Err(Slow::NoCall) } else { Ok(()) };
         }
         if !(now.unfinished && seen.unfinished) {
             // An idle client is welcome; a record that has just begun is new.
@@ -37,9 +38,9 @@ impl Patience {
             return Ok(());
         }
         if self.silent >= SILENT_CHECKS {
-            return Err("a call was begun but not completed");
+            return Err(Slow::Unfinished);
         }
-        if self.same >= RECORD_CHECKS { Err("a call takes too long to arrive") } else { Ok(()) }
+        if self.same >= RECORD_CHECKS { Err(Slow::LongCall) } else { Ok(()) }
     }
 
     /// Resets the counters, because the server itself is not reading.

@@ -8,23 +8,22 @@ use super::limits::MEMORY_RETRY;
 use super::patience::Patience;
 use super::record::{Allowance, Progress, Received, Receiver, queue_record};
 use super::service::{Service, protocol_peer};
-use crate::net::boundary;
+use crate::net::connection_end::{Bug, Closed, ConnectionEnd};
 use crate::net::connections::Slot;
+use crate::net::event_loop::{self, Event};
 use crate::net::in_flight::InFlight;
 use crate::net::peer::Peer;
 use crate::net::send::Sender;
+use crate::net::stream::{Ready, ready, received};
 use crate::observe::data_path::{DataDirection, Transport};
-use crate::observe::throttle::warn_seldom;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use std::collections::HashMap;
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 /// Most running requests of one connection; further ones stay in the socket.
 const MAX_REQUESTS_IN_FLIGHT: usize = 256;
@@ -40,6 +39,7 @@ struct Connection {
     stream: TcpStream,
     peer: Rc<zgate_nfs::Peer>,
     service: Rc<Service>,
+    registration: Registration,
     receiver: Receiver,
     sender: Sender,
     running: InFlight<Answer>,
@@ -58,6 +58,7 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc
     let registration = service.nfs.back_channels.register(slot.id);
     let mut host = Host::new(&service, peer.address);
     let mut connection = Connection {
+        registration,
         receiver: Receiver::new(service.core.network.pool.clone(), host.is_named()),
         sender: Sender::default(),
         running: InFlight::default(),
@@ -71,87 +72,87 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc
         peer: Rc::new(protocol_peer(peer)),
         service,
     };
-    let why = boundary::connection(connection.run(registration)).await;
-    tracing::debug!(peer = %connection.peer.address, why, "connection closed");
+    let (core, address) = (Rc::clone(&connection.service.core), peer.address);
+    event_loop::serve(&mut connection, &core, Transport::Tcp, address, false).await;
     connection.close();
 }
 
-impl Connection {
-    async fn run(&mut self, mut registration: Registration) -> &'static str {
-        let service = Rc::clone(&self.service);
-        let mut drain = pin!(service.core.network.drain.wait());
-        let mut check = pin!(tokio::time::sleep(self.patience.period(self.host.is_named())));
+impl event_loop::Connection for Connection {
+    type Event = Event<Answer, Ready, CallbackCall>;
+
+    async fn advance(&mut self) -> Result<(), ConnectionEnd> {
         loop {
-            if let Err(why) = self.take_records().await {
-                return why;
-            }
-            if self.sender.flush(&self.stream).is_err() {
-                return "the connection was lost";
-            }
+            self.take_records().await?;
+            self.sender.flush(&self.stream)?;
             self.host.holds(
                 self.running.bytes() + self.sender.queued_bytes() + self.receiver.held_bytes(),
             );
             // There is no other notification of the end of the transmission.
-            if self.is_held_back && self.may_read() {
-                continue;
-            }
-            if self.awaits_memory {
-                let soon = check.deadline().min(Instant::now() + MEMORY_RETRY);
-                check.as_mut().reset(soon);
-            }
-            if self.draining && self.running.is_empty() && self.sender.is_empty() {
-                return "draining";
-            }
-            tokio::select! {
-                biased;
-                Some(answer) = self.running.next(), if !self.running.is_empty() => {
-                    if let Err(why) = self.reply(answer) {
-                        return why;
-                    }
-                }
-                ready = self.stream.writable(), if !self.sender.is_empty() => {
-                    if ready.is_err() {
-                        return "the connection was lost";
-                    }
-                }
-                ready = self.stream.readable(), if !self.awaits_memory && self.may_read() => {
-                    if ready.is_err() {
-                        return "the connection was lost";
-                    }
-                    match self.receiver.fill(&self.stream) {
-                        Ok(0) => return "closed by the peer",
-                        Ok(got) => {
-                            service.nfs.metrics.bytes_in(got);
-                            service.core.busy_poll.traffic();
-                        }
-                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                        Err(_) => return "the connection was lost",
-                    }
-                }
-                Some(call) = registration.calls.recv() => self.send_callback(call),
-                () = drain.as_mut(), if !self.draining => self.draining = true,
-                () = check.as_mut() => match self.check() {
-                    Ok(next) => check.as_mut().reset(Instant::now() + next),
-                    Err(why) => return why,
-                },
+            if !(self.is_held_back && self.may_read()) {
+                return Ok(());
             }
         }
     }
 
-    /// Checks whether the peer takes too long; returns the time of the next
-    /// check.
-    fn check(&mut self) -> Result<Duration, &'static str> {
+    async fn event(&mut self) -> Result<Self::Event, ConnectionEnd> {
+        let may_read = !self.awaits_memory && self.may_read();
+        tokio::select! {
+            biased;
+            Some(answer) = self.running.next(), if !self.running.is_empty() => {
+                Ok(Event::Finished(answer))
+            }
+            state = ready(&self.stream, !self.sender.is_empty(), may_read) => {
+                Ok(Event::Transport(state?))
+            }
+            Some(call) = self.registration.calls.recv() => Ok(Event::Outside(call)),
+        }
+    }
+
+    async fn handle(&mut self, event: Self::Event) -> Result<bool, ConnectionEnd> {
+        match event {
+            Event::Finished(answer) => self.reply(answer)?,
+            Event::Transport(Ready::Read) => {
+                let got = received(self.receiver.fill(&self.stream))?;
+                if got > 0 {
+                    self.service.nfs.metrics.bytes_in(got);
+                    self.service.core.busy_poll.traffic();
+                }
+            }
+            Event::Transport(Ready::Write) => {}
+            Event::Outside(call) => self.send_callback(call),
+        }
+        Ok(true)
+    }
+
+    fn begin_drain(&mut self) {
+        self.draining = true;
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.sender.is_empty()
+    }
+
+    fn check_period(&mut self) -> Option<Duration> {
+        Some(self.patience.period(self.host.is_named()))
+    }
+
+    fn check(&mut self) -> Result<(), ConnectionEnd> {
         let is_named = self.host.is_named();
         if self.awaits_memory && self.is_abandoned() {
-            return Err("closed by the peer");
+            return Err(Closed::ByPeer.into());
         }
         if is_named && (self.awaits_memory || !self.may_read()) {
             self.patience.excuse();
         }
-        self.patience.check(self.receiver.mark(), is_named)?;
-        Ok(self.patience.period(is_named))
+        Ok(self.patience.check(self.receiver.mark(), is_named)?)
     }
 
+    fn retry_after(&self) -> Option<Duration> {
+        self.awaits_memory.then_some(MEMORY_RETRY)
+    }
+}
+
+impl Connection {
     /// Returns whether the peer has closed a connection that is not being read.
     fn is_abandoned(&self) -> bool {
         let ready = self.stream.ready(Interest::READABLE).now_or_never();
@@ -176,7 +177,7 @@ impl Connection {
     }
 
     /// Starts all complete requests.
-    async fn take_records(&mut self) -> Result<(), &'static str> {
+    async fn take_records(&mut self) -> Result<(), ConnectionEnd> {
         (self.awaits_memory, self.is_held_back) = (false, false);
         while self.may_read() {
             let received = match self.receiver.next(&mut self.host) {
@@ -186,10 +187,7 @@ impl Connection {
                     self.awaits_memory = true;
                     return Ok(());
                 }
-                Err(error) => {
-                    warn_seldom!(peer = %self.peer.address, %error, "closing the connection");
-                    return Err("bad record marking");
-                }
+                Err(error) => return Err(ConnectionEnd::framing(error)),
             };
             if self.is_callback_reply(&received) {
                 continue;
@@ -205,7 +203,7 @@ impl Connection {
         Ok(())
     }
 
-    fn reply(&mut self, answer: Answer) -> Result<(), &'static str> {
+    fn reply(&mut self, answer: Answer) -> Result<(), ConnectionEnd> {
         match answer {
             Answer::Reply(message) => {
                 let metrics = &self.service.nfs.metrics;
@@ -215,15 +213,11 @@ impl Connection {
                 if queue_record(&mut self.sender, message) {
                     Ok(())
                 } else {
-                    Err("a reply is too \
-                    long")
+                    Err(Bug::ReplyTooLong.into())
                 }
             }
             Answer::Nothing => Ok(()),
-            Answer::Close(why) => {
-                warn_seldom!(peer = %self.peer.address, why, "closing the connection");
-                Err(why)
-            }
+            Answer::Close(why) => Err(why),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::server::settings::Settings;
 use std::net::{IpAddr, TcpListener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::LocalSet;
+use tokio::time::Instant;
 use zgate_nfs::namespace::{ClientRule, export::Versions};
 use zgate_nfs::v4::server::Identity;
 use zgate_nfs::v4::state::grace::GracePeriod;
@@ -144,6 +145,31 @@ fn silence_has_its_end_where_something_is_owed() {
         assert!((bound..=bound + IDLE_CHECK_PERIOD + CHECK_PERIOD).contains(&kept), "{kept:?}");
     });
     assert_eq!(gateway.shared.network.connections.len(), 0);
+    gateway.stop();
+}
+
+#[test]
+fn ends_are_counted_by_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(dir.path());
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    LocalSet::new().block_on(&runtime.unwrap(), async {
+        kept(&gateway, NAMED, &[0xff; 64]).await.unwrap();
+        kept(&gateway, STRANGER, &[]).await.unwrap();
+        let (client, served) = connection(&gateway, NAMED);
+        drop(client);
+        served.await;
+    });
+    let page = crate::server::metrics::render(&gateway.shared);
+    for (fault, reason, count) in
+        [("peer", "protocol", 1), ("peer", "slow", 1), ("none", "closed", 1), ("gateway", "bug", 0)]
+    {
+        let line = format!(
+            "zgate_closed_connections_total{{fault=\"{fault}\",reason=\"{reason}\"}} {count}\n"
+        );
+        assert!(page.contains(&line), "{line}{page}");
+    }
     gateway.stop();
 }
 

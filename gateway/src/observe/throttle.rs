@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub(crate) const LINE_PERIOD: Duration = Duration::from_secs(10);
 
 /// Rate limit of one kind of line.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Throttle {
     /// Time at which the next line may be written, in milliseconds of [`now`].
     next: AtomicU64,

@@ -27,6 +27,7 @@ metrics! {
     MOVED "zgate_data_moved_bytes_total" Counter "File and block data carried, by transport and direction";
     COPIED "zgate_data_copied_bytes_total" Counter "Data that was copied within the process on its way, by transport and direction";
     CONNECTIONS "zgate_connections" Gauge "Open client connections";
+    ENDS "zgate_closed_connections_total" Counter "Connections that ended, by fault and reason";
     CLIENTS "zgate_nfs_clients" Gauge "Confirmed NFSv4 clients";
     COURTESY "zgate_nfs_courtesy_clients" Gauge "Clients whose lease ran out and who keep state by courtesy";
     SESSIONS "zgate_nfs_sessions" Gauge "NFSv4.1 sessions";
@@ -75,6 +76,10 @@ fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     page.single(SENT, sent)?;
     data_path(page, shared)?;
     page.single(CONNECTIONS, shared.network.connections.len())?;
+    let mut samples = page.metric(ENDS)?;
+    for (kind, count) in shared.network.ends.counts() {
+        samples.add(&[("fault", kind.fault), ("reason", kind.reason)], count)?;
+    }
     let totals = shared.nfs.v4.totals(shared.nfs.runtime.now().seconds());
     page.single(CLIENTS, totals.clients)?;
     page.single(COURTESY, totals.courtesy_clients)?;

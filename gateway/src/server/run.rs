@@ -21,6 +21,7 @@ use crate::iscsi::settings::{IscsiSettings, Portal};
 use crate::net::accept::bind;
 use crate::net::arrival::Protocol;
 use crate::net::boundary::bring_down;
+use crate::net::connection_end::Ends;
 use crate::net::connections::Connections;
 use crate::net::core::Network;
 use crate::net::drain::Drain;
@@ -328,6 +329,7 @@ fn build(
     };
     let quota = MemoryQuota::new(buffer_bytes, settings.fair_shares, pool.clone());
     let network = Arc::new(Network {
+        ends: Ends::default(),
         connections,
         pool,
         interfaces,

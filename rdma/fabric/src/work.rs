@@ -1,7 +1,6 @@
 //! Work posted to a connection, and its events.
 
 use bytes::Bytes;
-use std::fmt;
 use thiserror::Error;
 use zgate_store::AlignedBuf;
 
@@ -114,33 +113,20 @@ pub enum WorkStatus {
 }
 
 /// Reason for which a connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Disconnect {
     /// Ended locally.
+    #[error("closed here")]
     Local,
     /// The peer ended it or has gone.
+    #[error("closed by the peer")]
     Peer,
     /// Work failed on either side.
+    #[error("broken by failed work")]
     Error,
     /// The device was removed or its port went down.
+    #[error("the device was removed or its port went down")]
     DeviceGone,
-}
-
-impl From<Disconnect> for &'static str {
-    fn from(why: Disconnect) -> Self {
-        match why {
-            Disconnect::Local => "closed here",
-            Disconnect::Peer => "closed by the peer",
-            Disconnect::Error => "broken by failed work",
-            Disconnect::DeviceGone => "the device was removed or its port went down",
-        }
-    }
-}
-
-impl fmt::Display for Disconnect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str((*self).into())
-    }
 }
 
 /// An event of a connection.
@@ -186,24 +172,16 @@ pub enum Event {
 
 /// Work that cannot be posted: an error of the caller.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("{}", <&str>::from(*self))]
 pub enum PostError {
     /// A part lies outside its buffer.
+    #[error("a read into bytes that are not in its buffer")]
     OutsideBuffer,
     /// The length of the gathered bytes differs from that of the remote piece.
+    #[error("a write whose length differs from its target's")]
     LengthMismatch,
     /// The message is too long.
+    #[error("a message longer than the limit")]
     TooLong,
-}
-
-impl From<PostError> for &'static str {
-    fn from(error: PostError) -> Self {
-        match error {
-            PostError::OutsideBuffer => "a read into bytes that are not in its buffer",
-            PostError::LengthMismatch => "a write whose length differs from its target's",
-            PostError::TooLong => "a message longer than the limit",
-        }
-    }
 }
 
 impl ReadBatch {

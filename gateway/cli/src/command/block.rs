@@ -1,6 +1,7 @@
 //! Commands about iSCSI targets to a running gateway.
 
 use super::live::{LiveArgs, run};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use zgate_config::{
@@ -57,19 +58,18 @@ pub(crate) struct AddArgs {
     #[arg(long)]
     thick: bool,
     /// Bypass the page cache: auto, always or never
-    #[arg(long, default_value = "auto", value_parser = direct)]
+    #[arg(long, default_value = "auto", value_parser = direct())]
     direct: DirectChoice,
     #[command(flatten)]
     live: LiveArgs,
 }
 
-fn direct(text: &str) -> Result<DirectChoice, &'static str> {
-    match text {
-        "auto" => Ok(DirectChoice::Auto),
-        "always" => Ok(DirectChoice::Always),
-        "never" => Ok(DirectChoice::Never),
-        _ => Err("auto, always or never"),
-    }
+fn direct() -> impl TypedValueParser<Value = DirectChoice> {
+    PossibleValuesParser::new(["auto", "always", "never"]).map(|text| match &*text {
+        "always" => DirectChoice::Always,
+        "never" => DirectChoice::Never,
+        _ => DirectChoice::Auto,
+    })
 }
 
 /// A new size.

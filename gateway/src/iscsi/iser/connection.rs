@@ -1,33 +1,31 @@
 //! One iSER connection in full feature phase.
 
-use super::wire::{Happened, Parts, Wire};
-use crate::iscsi::connection::{InitiatorConnection, last_words};
+use super::wire::{IserWire, Parts};
+use crate::iscsi::connection::InitiatorConnection;
+use crate::iscsi::full_feature::{self, Wire};
 use crate::iscsi::limits::MAX_QUEUED_BYTES;
 use crate::iscsi::login;
-use crate::iscsi::login::LoginWire;
-use crate::iscsi::logins::Ticket;
 use crate::iscsi::service::IscsiService;
 use crate::iscsi::session::ConnectionHandle;
 use crate::net::arrival::RdmaArrival;
-use crate::net::boundary;
+use crate::net::connection_end::{Bug, ConnectionEnd, Misbehaved};
 use crate::net::connections::Slot;
 use crate::net::core::Core;
 use crate::net::peer::Peer;
-use crate::observe::data_path::DataDirection;
+use crate::observe::data_path::{self, DataDirection};
 use crate::observe::throttle::warn_seldom;
 use bytes::Bytes;
-use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use zgate_fabric::endpoint::Message as Arrived;
-use zgate_fabric::{QueueOptions, RemoteRead, RemoteSlice, RemoteWrite, SendPart};
-use zgate_iscsi::iser::{Header, Message, Piece, Pull, Push, Step, Target};
-use zgate_iscsi::pdu::{Opcode, R2t};
-use zgate_iscsi::session::{CloseReason, Session, Solicited};
+use zgate_fabric::{EndpointEvent, QueueOptions, RemoteRead, RemoteSlice, RemoteWrite, SendPart};
+use zgate_iscsi::iser::{Header, Message, PeerFault, Piece, Pull, Push, Step};
+use zgate_iscsi::login::Transport;
+use zgate_iscsi::pdu::{Opcode, Outgoing, R2t};
+use zgate_iscsi::session::{Session, Solicited};
 use zgate_store::AlignedBuf;
 
 /// An RDMA Read in flight.
@@ -36,17 +34,6 @@ pub(super) struct Reading {
     r2t: R2t,
     /// Set if the buffer holds all preceding data, too.
     has_front: bool,
-}
-
-struct Connection {
-    wire: Wire,
-    initiator: InitiatorConnection,
-    target: Target,
-    /// Messages that wait for room for their commands. Their receives are not
-    /// posted again before that.
-    held: VecDeque<Arrived>,
-    core: Rc<Core>,
-    draining: bool,
 }
 
 /// Accepts an initiator and serves it until either side closes the connection.
@@ -60,174 +47,113 @@ pub(crate) async fn serve(
     let from = SocketAddr::new(peer.address, arrival.request.peer_address().port());
     let _counted = core.network.rdma.connected();
     let connection = Arc::new(ConnectionHandle::new(from, core.number));
-    let Some(ticket) = login::begin(&block, &connection) else {
-        tracing::debug!(peer = %from, "iSER connection refused: too many logins at once");
+    let Some(ticket) = login::begin(&block, &connection, &core, Transport::Iser) else {
         arrival.request.reject(Vec::new()).await;
         return;
     };
-    match Wire::accept(arrival, core.network.pool.clone()).await {
-        Ok(wire) => run(wire, connection, (slot, ticket), block, &core).await,
+    match IserWire::accept(arrival, Rc::clone(&core)).await {
+        Ok(wire) => full_feature::serve(wire, &connection, (slot, ticket), &block, &core).await,
         Err(error) => warn_seldom!(peer = %from, %error, "cannot establish an iSER connection"),
     }
 }
 
-async fn run(
-    mut wire: Wire,
-    connection: Arc<ConnectionHandle>,
-    (slot, ticket): (Slot, Ticket),
-    block: Arc<IscsiService>,
-    core: &Rc<Core>,
-) {
-    let memory = core.network.reservation(connection.peer.ip());
-    let drain = core.network.drain.wait();
-    let admitted = tokio::select! {
-        admitted = login::run(&mut wire, &block, &connection, &memory, ticket) => admitted,
-        () = drain => Err("draining"),
-    };
-    let admitted = match admitted {
-        Ok(admitted) => admitted,
-        Err(why) => {
-            tracing::debug!(peer = %connection.peer, why, "iSER connection closed");
-            return;
-        }
-    };
-    admitted.count(&slot);
-    let target = Target::new(wire.invalidate, admitted.login.params.solicited_buffer_only);
-    let initiator = InitiatorConnection::new(connection, block, admitted, wire.local(), memory);
-    let mut connection = Connection {
-        wire,
-        initiator,
-        target,
-        held: VecDeque::new(),
-        core: Rc::clone(core),
-        draining: false,
-    };
-    let why = boundary::connection(connection.run()).await;
-    tracing::info!(peer = %connection.initiator.connection.peer, why, "iSER connection closed");
-    // Drop the queue pair first: its buffers cannot be accessed afterwards.
-    let Connection { wire, initiator, .. } = connection;
-    drop(wire);
-    drop(initiator);
-}
+impl Wire for IserWire {
+    type Event = EndpointEvent<Reading>;
 
-impl Connection {
-    async fn run(&mut self) -> &'static str {
-        let (core, connection) = (Rc::clone(&self.core), Arc::clone(&self.initiator.connection));
-        let stall = core.network.rdma_stall;
-        let mut look = tokio::time::interval(stall / 3);
-        let mut drain = pin!(core.network.drain.wait());
-        let mut wake = pin!(connection.wake.notified());
-        // Set if the last events may allow progress.
-        let mut news = true;
-        let mut ended = None;
-        self.initiator.catch_up();
-        loop {
-            if news {
-                if let Err(why) = self.advance().await {
-                    return why;
-                }
-                if let Some(why) = ended {
-                    return why;
-                }
-                if let Some(reason) = connection.closing() {
-                    return self.last_words(reason).await;
-                }
-                if self.draining && self.is_idle() {
-                    return self.say_goodbye().await;
-                }
-            }
-            let had_room = self.wire.endpoint.sending_bytes() < MAX_QUEUED_BYTES;
-            let happened = tokio::select! {
-                biased;
-                finished = self.initiator.finished() => {
-                    self.initiator.finish(finished);
-                    Ok(Happened::Nothing)
-                }
-                happened = self.wire.happens() => {
-                    core.busy_poll.traffic();
-                    happened
-                }
-                () = wake.as_mut() => {
-                    wake.set(connection.wake.notified());
-                    self.initiator.catch_up();
-                    Ok(Happened::Nothing)
-                }
-                _ = look.tick() => {
-                    if self.wire.endpoint.stalled_for(Instant::now()) > stall {
-                        return "the initiator no longer completes messages";
-                    }
-                    Ok(Happened::Nothing)
-                }
-                () = drain.as_mut(), if !self.draining => {
-                    self.draining = true;
-                    Ok(Happened::Nothing)
-                }
-            };
-            // Handle all events that arrived together before making progress.
-            news = false;
-            let mut next = Some(happened);
-            while let Some(happened) = next {
-                match happened {
-                    Ok(happened) => news |= self.take_in(happened, had_room),
-                    Err(why) => (news, ended) = (true, Some(why)),
-                }
-                next = self.wire.at_hand();
-            }
+    async fn event(&mut self, _may_read: bool) -> Result<Self::Event, ConnectionEnd> {
+        self.had_room = self.endpoint.sending_bytes() < MAX_QUEUED_BYTES;
+        self.next_event().await
+    }
+
+    /// Handles all events that arrived together, so that progress is made once.
+    fn handle(
+        &mut self,
+        event: Self::Event,
+        initiator: &mut InitiatorConnection,
+    ) -> Result<bool, ConnectionEnd> {
+        self.core.busy_poll.traffic();
+        let mut may_advance = self.take_in(event, initiator);
+        while let Some(event) = self.endpoint.next_at_hand() {
+            may_advance |= self.take_in(event, initiator);
+        }
+        Ok(may_advance)
+    }
+
+    fn take_pdu(&mut self, initiator: &mut InitiatorConnection) -> Result<bool, ConnectionEnd> {
+        match self.held.pop_front() {
+            Some(arrived) => self.message(arrived, initiator).map(|()| true),
+            None => Ok(false),
         }
     }
 
+    fn send(
+        &mut self,
+        pdu: Outgoing,
+        initiator: &InitiatorConnection,
+    ) -> Result<(), ConnectionEnd> {
+        let is_response = pdu.bhs.opcode() == Opcode::SCSI_RESPONSE;
+        let step = self.target.transmit(pdu).map_err(|fault| match fault {
+            PeerFault::NotInMemory => ConnectionEnd::from(Bug::NotInMemory),
+            fault => Misbehaved::Advertisement(fault.to_string().into()).into(),
+        })?;
+        self.carry_out(step, is_response, initiator)
+    }
+
+    /// Does nothing: what is sent is posted at once.
+    fn flush(&mut self, _initiator: &InitiatorConnection) -> Result<bool, ConnectionEnd> {
+        Ok(true)
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        self.endpoint.sending_bytes()
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.endpoint.sends() > 0
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.endpoint.has_work()
+    }
+
+    fn check_period(&self) -> Option<Duration> {
+        Some(self.core.network.rdma_stall / 3)
+    }
+
+    fn check(&self) -> Result<(), ConnectionEnd> {
+        Ok(self.core.network.check_stall(self.endpoint.stalled_for(Instant::now()))?)
+    }
+}
+
+impl IserWire {
     /// Processes an event; returns whether it may allow progress.
-    fn take_in(&mut self, happened: Happened, had_room: bool) -> bool {
-        match happened {
-            Happened::Message(arrived) => self.held.push_back(arrived),
-            Happened::Read(reading, buffers) => self.read_done(reading, buffers),
-            Happened::Sent => {
+    fn take_in(
+        &mut self,
+        event: EndpointEvent<Reading>,
+        initiator: &mut InitiatorConnection,
+    ) -> bool {
+        match event {
+            EndpointEvent::Read { note, buffers } => read_done(note, buffers, initiator),
+            EndpointEvent::Sent => {
                 // Only commands that waited for room can make progress.
-                return !had_room || self.draining || !self.held.is_empty();
+                return !self.had_room || initiator.is_draining || !self.held.is_empty();
             }
-            Happened::Nothing => {}
+            other => self.keep(other),
         }
         true
     }
 
-    /// Makes all progress that is possible without waiting.
-    async fn advance(&mut self) -> Result<(), &'static str> {
-        self.initiator.work().await;
-        loop {
-            while self.may_read() {
-                let Some(arrived) = self.held.pop_front() else { break };
-                self.message(arrived)?;
-                self.initiator.work().await;
-            }
-            self.transmit()?;
-            // There is no other notification of the end of the transmission.
-            if self.held.is_empty() || !self.may_read() {
-                return Ok(());
-            }
-        }
-    }
-
-    fn may_read(&self) -> bool {
-        !self.draining && self.initiator.may_begin(self.wire.endpoint.sending_bytes())
-    }
-
-    fn is_idle(&self) -> bool {
-        self.initiator.is_idle() && !self.wire.endpoint.has_work()
-    }
-
     /// Processes a message.
-    fn message(&mut self, arrived: Arrived) -> Result<(), &'static str> {
-        let (handle, now) = (self.initiator.admitted.handle, self.initiator.block.now());
-        let received = &self.initiator.block.stats.received_bytes;
+    fn message(
+        &mut self,
+        arrived: Arrived,
+        initiator: &mut InitiatorConnection,
+    ) -> Result<(), ConnectionEnd> {
+        let received = &initiator.block.stats.received_bytes;
         received.fetch_add(arrived.bytes().len() as u64, Ordering::Relaxed);
         let message = match Message::decode(arrived.bytes()) {
             Ok(message) => message,
-            Err(error) => {
-                let peer = self.initiator.connection.peer;
-                warn_seldom!(%peer, %error, "closing the iSER connection");
-                self.initiator.drive(|session| session.handle_framing_error(handle, now));
-                return Err("bad message");
-            }
+            Err(error) => return Err(initiator.framing_error(error)),
         };
         let header = message.header;
         let more_follows = match header {
@@ -235,76 +161,45 @@ impl Connection {
             Header::Hello(hello) => {
                 let depth = QueueOptions::default().initiator_depth;
                 let reply = hello.answer(depth.into());
-                self.wire.give_back(arrived);
-                self.wire
-                    .send(vec![Bytes::copy_from_slice(&Header::HelloReply(reply).encode())])?;
-                return if reply.rejected { Err("no common iSER version") } else { Ok(()) };
+                self.give_back(arrived);
+                self.send_message(vec![Bytes::copy_from_slice(
+                    &Header::HelloReply(reply).encode(),
+                )])?;
+                return if reply.rejected { Err(Misbehaved::Version.into()) } else { Ok(()) };
             }
-            Header::HelloReply(_) => return Err("a HelloReply from an initiator"),
+            Header::HelloReply(_) => return Err(Misbehaved::Unexpected("HelloReply").into()),
         };
         let parts = Parts::of(&message);
         // Post the receive before any answer: the initiator relies on it.
-        let (frame, copied) = self.wire.frame(arrived, parts, more_follows);
-        self.copied(copied);
+        let (frame, copied) = self.frame(arrived, parts, more_follows);
+        count_copied(initiator, copied);
         if frame.bhs.opcode() == Opcode::SCSI_COMMAND {
             let immediate = frame.data.first().cloned().unwrap_or_default();
             let target = &mut self.target;
-            self.initiator.admitted.live.with_engine(|session: &mut Session| {
+            initiator.admitted.live.with_engine(|session: &mut Session| {
                 target.command(&frame.bhs, &header, immediate, |itt| session.has_task(itt));
             });
         }
-        self.initiator.drive(|session| session.handle_pdu(handle, frame, now));
+        initiator.handle_pdu(frame);
         Ok(())
     }
 
-    /// Counts write data that was copied in memory.
-    fn copied(&self, bytes: usize) {
-        let data = &self.initiator.block.stats.data;
-        data.carried(self.initiator.carrier(), DataDirection::Write, 0, bytes);
-    }
-
-    fn read_done(&mut self, reading: Reading, mut buffers: Vec<AlignedBuf>) {
-        let Reading { r2t, has_front } = reading;
-        let Some(buffer) = buffers.pop() else { return };
-        let stats = &self.initiator.block.stats;
-        stats.received_bytes.fetch_add(r2t.desired_bytes.into(), Ordering::Relaxed);
-        let data = buffer.into_bytes();
-        let data = if has_front { Solicited::Front(data) } else { Solicited::Part(data) };
-        let (handle, now) = (self.initiator.admitted.handle, self.initiator.block.now());
-        self.initiator.drive(|session| session.handle_solicited(handle, &r2t, data, now));
-    }
-
-    /// Posts the session's PDUs for this connection.
-    fn transmit(&mut self) -> Result<(), &'static str> {
-        loop {
-            let sending = self.wire.endpoint.sending_bytes();
-            let (taken, took_all) = self.initiator.take_outgoing(sending);
-            for pdu in taken {
-                let is_response = pdu.bhs.opcode() == Opcode::SCSI_RESPONSE;
-                let step = self.target.transmit(pdu).map_err(|fault| {
-                    warn_seldom!(peer = %self.initiator.connection.peer, %fault, "closing the iSER connection");
-                    "bad advertisement"
-                })?;
-                self.carry_out(step, is_response)?;
-            }
-            if took_all {
-                self.initiator.count_memory(self.wire.endpoint.sending_bytes());
-                return Ok(());
-            }
-        }
-    }
-
-    fn carry_out(&mut self, step: Step, is_response: bool) -> Result<(), &'static str> {
+    fn carry_out(
+        &mut self,
+        step: Step,
+        is_response: bool,
+        initiator: &InitiatorConnection,
+    ) -> Result<(), ConnectionEnd> {
         match step {
             Step::Later => Ok(()),
-            Step::Pull(pull) => self.pull(pull),
+            Step::Pull(pull) => self.pull(pull, initiator),
             Step::Send { pushes, message, invalidate } => {
                 let writes: Vec<_> = pushes.into_iter().map(remote_write).collect();
                 let sent = writes.iter().map(|write| u64::from(write.to.len)).sum::<u64>()
                     + message.iter().map(|piece| piece.len() as u64).sum::<u64>();
-                self.initiator.block.stats.sent_bytes.fetch_add(sent, Ordering::Relaxed);
+                initiator.block.stats.sent_bytes.fetch_add(sent, Ordering::Relaxed);
                 let send = SendPart { gather: message, invalidate };
-                let endpoint = &mut self.wire.endpoint;
+                let endpoint = &mut self.endpoint;
                 // Responses follow while data of other commands is still in
                 // flight.
                 let quiet = is_response && writes.is_empty() && endpoint.reads() > 0;
@@ -318,36 +213,34 @@ impl Connection {
     }
 
     /// Reads the data of an R2T into a buffer that storage writes from.
-    fn pull(&mut self, pull: Pull) -> Result<(), &'static str> {
+    fn pull(&mut self, pull: Pull, initiator: &InitiatorConnection) -> Result<(), ConnectionEnd> {
         let Pull { r2t, from, front } = pull;
         let has_front = front.is_some();
         let front = front.unwrap_or_default();
-        let mut buffer = self.wire.buffer(front.len() + from.len as usize);
+        let mut buffer = self.buffer(front.len() + from.len as usize);
         buffer[..front.len()].copy_from_slice(&front);
-        self.copied(front.len());
+        count_copied(initiator, front.len());
         let read = RemoteRead { from: slice(from), buffer: 0, offset: front.len() };
-        Ok(self.wire.endpoint.read(Reading { r2t, has_front }, vec![buffer], vec![read])?)
+        Ok(self.endpoint.read(Reading { r2t, has_front }, vec![buffer], vec![read])?)
     }
+}
 
-    /// Closes this connection on request of the session.
-    async fn last_words(&mut self, reason: CloseReason) -> &'static str {
-        let send_all = async {
-            while self.transmit().is_ok() && self.wire.endpoint.sends() > 0 {
-                if self.wire.happens().await.is_err() {
-                    return;
-                }
-            }
-        };
-        last_words(reason, send_all).await
-    }
+/// Counts write data that was copied in memory.
+fn count_copied(initiator: &InitiatorConnection, bytes: usize) {
+    let data = &initiator.block.stats.data;
+    data.carried(data_path::Transport::Iser, DataDirection::Write, 0, bytes);
+}
 
-    /// Answers all running commands because the gateway stops.
-    async fn say_goodbye(&mut self) -> &'static str {
-        let handle = self.initiator.admitted.handle;
-        self.initiator.drive(|session| session.drop_connection(handle));
-        self.last_words(CloseReason::Dropped).await;
-        "draining"
-    }
+/// Gives the data of a completed read to the session.
+fn read_done(reading: Reading, mut buffers: Vec<AlignedBuf>, initiator: &mut InitiatorConnection) {
+    let Reading { r2t, has_front } = reading;
+    let Some(buffer) = buffers.pop() else { return };
+    let stats = &initiator.block.stats;
+    stats.received_bytes.fetch_add(r2t.desired_bytes.into(), Ordering::Relaxed);
+    let data = buffer.into_bytes();
+    let data = if has_front { Solicited::Front(data) } else { Solicited::Part(data) };
+    let (handle, now) = (initiator.admitted.handle, initiator.block.now());
+    initiator.drive(|session| session.handle_solicited(handle, &r2t, data, now));
 }
 
 fn slice(piece: Piece) -> RemoteSlice {

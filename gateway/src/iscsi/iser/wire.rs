@@ -4,11 +4,14 @@ use super::connection::Reading;
 use crate::iscsi::limits::LOGIN_RECEIVES;
 use crate::iscsi::login::LoginWire;
 use crate::net::arrival::RdmaArrival;
+use crate::net::connection_end::{Bug, ConnectionEnd, Misbehaved};
+use crate::net::core::Core;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::rc::Rc;
 use zgate_fabric::endpoint::{Message as Arrived, receives};
 use zgate_fabric::{Endpoint, EndpointEvent, QueueOptions, SendPart, Setup};
 use zgate_iscsi::iser::limits::{HEADER_BYTES, RECEIVE_BYTES, SPARE_RECEIVES};
@@ -16,24 +19,11 @@ use zgate_iscsi::iser::{Header, Message, PrivateData, Step, Target};
 use zgate_iscsi::limits::BHS_BYTES;
 use zgate_iscsi::login::{Offer, Operational, Transport};
 use zgate_iscsi::pdu::{Bhs, Frame, Outgoing};
-use zgate_store::{AlignedBuf, BufferPool};
+use zgate_store::AlignedBuf;
 
 /// Length from which a data segment gets a pool buffer, in bytes: storage
 /// writes from it without a copy.
 const ALIGNED_BYTES: usize = 512;
-
-/// Meaning of an event.
-#[derive(Debug)]
-pub(super) enum Happened {
-    /// A message.
-    Message(Arrived),
-    /// An RDMA Read completed.
-    Read(Reading, Vec<AlignedBuf>),
-    /// The initiator received a message.
-    Sent,
-    /// No waiting work is affected.
-    Nothing,
-}
 
 /// Positions of a PDU's parts in a message.
 #[derive(Debug)]
@@ -60,52 +50,72 @@ fn logged_in_receives() -> u32 {
 }
 
 /// A connection.
-pub(super) struct Wire {
+pub(super) struct IserWire {
     pub(super) endpoint: Endpoint<Reading>,
+    pub(super) core: Rc<Core>,
+    pub(super) target: Target,
+    /// Messages that wait for room for their commands. Their receives are not
+    /// posted again before that.
+    pub(super) held: VecDeque<Arrived>,
+    /// Set if there was room for commands before the last events.
+    pub(super) had_room: bool,
+    /// Reason for the end of the connection, once the messages before it have
+    /// been handled.
+    pub(super) ended: Option<ConnectionEnd>,
     local: SocketAddr,
-    pool: BufferPool,
-    /// Messages that arrived while another event was awaited.
-    early: VecDeque<Arrived>,
     /// Set if both sides support invalidation.
-    pub(super) invalidate: bool,
+    invalidate: bool,
 }
 
-impl Wire {
+impl IserWire {
     /// Accepts an initiator.
     ///
     /// # Errors
     /// The fabric's error.
-    pub(super) async fn accept(arrival: RdmaArrival, pool: BufferPool) -> io::Result<Self> {
+    pub(super) async fn accept(arrival: RdmaArrival, core: Rc<Core>) -> io::Result<Self> {
         let RdmaArrival { request, can_invalidate, local, .. } = arrival;
         let local = request.local_address().unwrap_or(local);
         let own = PrivateData::decode(request.private_data()).answer(can_invalidate);
         let setup = Setup {
             options: QueueOptions { receives: logged_in_receives(), ..QueueOptions::default() },
-            receives: receives(&pool, LOGIN_RECEIVES, RECEIVE_BYTES),
+            receives: receives(&core.network.pool, LOGIN_RECEIVES, RECEIVE_BYTES),
             private_data: own.encode().to_vec(),
         };
         let verbs = request.accept(setup).await?;
         Ok(Self {
             endpoint: Endpoint::new(verbs),
+            core,
+            // Login responses are Sends, whatever is negotiated.
+            target: Target::new(false, true),
+            held: VecDeque::new(),
+            had_room: true,
+            ended: None,
             local,
-            pool,
-            early: VecDeque::new(),
             invalidate: own.invalidate,
         })
     }
 
     /// Waits for the next event.
-    pub(super) async fn happens(&mut self) -> Result<Happened, &'static str> {
-        if let Some(arrived) = self.early.pop_front() {
-            return Ok(Happened::Message(arrived));
+    pub(super) async fn next_event(&mut self) -> Result<EndpointEvent<Reading>, ConnectionEnd> {
+        if let Some(end) = self.ended.take() {
+            return Err(end);
         }
-        let event = self.endpoint.event().await;
-        take(event)
+        match self.endpoint.event().await {
+            EndpointEvent::Disconnected(why) => Err(why.into()),
+            event => Ok(event),
+        }
     }
 
-    /// Returns the next event that arrived together with the last one.
-    pub(super) fn at_hand(&mut self) -> Option<Result<Happened, &'static str>> {
-        Some(take(self.endpoint.next_at_hand()?))
+    /// Keeps a message, or the end of the connection, until it is asked for.
+    pub(super) fn keep(&mut self, event: EndpointEvent<Reading>) {
+        match event {
+            EndpointEvent::Received(arrived) => self.held.push_back(arrived),
+            EndpointEvent::Failed { kind, status } => {
+                tracing::debug!(?kind, %status, "RDMA work failed");
+            }
+            EndpointEvent::Disconnected(why) => self.ended = Some(why.into()),
+            EndpointEvent::Sent | EndpointEvent::Read { .. } => {}
+        }
     }
 
     /// Posts the receive of a message again.
@@ -131,11 +141,11 @@ impl Wire {
             return (Frame::new(bhs, ahs, data), len);
         }
         if more_follows {
-            self.endpoint.post_receive(self.pool.take(RECEIVE_BYTES));
+            self.endpoint.post_receive(self.core.network.pool.take(RECEIVE_BYTES));
             let data = arrived.buffer.into_bytes().slice(data);
             return (Frame::new(bhs, ahs, vec![data]), 0);
         }
-        let mut buffer = self.pool.take(len);
+        let mut buffer = self.core.network.pool.take(len);
         buffer.copy_from_slice(source);
         self.give_back(arrived);
         (Frame::new(bhs, ahs, vec![buffer.into_bytes()]), len)
@@ -143,29 +153,16 @@ impl Wire {
 
     /// Returns a buffer for a read.
     pub(super) fn buffer(&self, len: usize) -> AlignedBuf {
-        self.pool.take(len)
+        self.core.network.pool.take(len)
     }
 
     /// Sends a single message.
-    pub(super) fn send(&mut self, gather: Vec<Bytes>) -> Result<(), &'static str> {
+    pub(super) fn send_message(&mut self, gather: Vec<Bytes>) -> Result<(), ConnectionEnd> {
         Ok(self.endpoint.send(Vec::new(), Some(SendPart { gather, invalidate: None }))?)
     }
 }
 
-fn take(event: EndpointEvent<Reading>) -> Result<Happened, &'static str> {
-    match event {
-        EndpointEvent::Received(message) => Ok(Happened::Message(message)),
-        EndpointEvent::Read { note, buffers } => Ok(Happened::Read(note, buffers)),
-        EndpointEvent::Sent => Ok(Happened::Sent),
-        EndpointEvent::Failed { kind, status } => {
-            tracing::debug!(?kind, %status, "RDMA work failed");
-            Ok(Happened::Nothing)
-        }
-        EndpointEvent::Disconnected(why) => Err(why.into()),
-    }
-}
-
-impl LoginWire for Wire {
+impl LoginWire for IserWire {
     fn transport(&self) -> Transport {
         Transport::Iser
     }
@@ -174,46 +171,46 @@ impl LoginWire for Wire {
     /// only a few.
     fn open(&mut self) {
         for _ in LOGIN_RECEIVES..logged_in_receives() {
-            self.endpoint.post_receive(self.pool.take(RECEIVE_BYTES));
+            self.endpoint.post_receive(self.core.network.pool.take(RECEIVE_BYTES));
         }
     }
 
-    /// Does nothing: receives hold the longest message from the beginning.
-    fn configure(&mut self, _params: &Operational) {}
+    /// Receives hold the longest message from the beginning.
+    fn configure(&mut self, params: &Operational) {
+        self.target = Target::new(self.invalidate, params.solicited_buffer_only);
+    }
 
     fn local(&self) -> Option<SocketAddr> {
         Some(self.local)
     }
 
-    async fn next(&mut self) -> Result<Frame, &'static str> {
+    async fn next(&mut self) -> Result<Frame, ConnectionEnd> {
         loop {
-            let Happened::Message(arrived) = self.happens().await? else { continue };
-            let message = Message::decode(arrived.bytes()).map_err(|error| {
-                tracing::debug!(%error, "bad iSER message");
-                "bad message"
-            })?;
+            let Some(arrived) = self.held.pop_front() else {
+                let event = self.next_event().await?;
+                self.keep(event);
+                continue;
+            };
+            let message = Message::decode(arrived.bytes()).map_err(ConnectionEnd::framing)?;
             if !matches!(message.header, Header::Control { .. }) {
-                return Err("an unexpected Hello");
+                return Err(Misbehaved::Unexpected("Hello").into());
             }
             let parts = Parts::of(&message);
             return Ok(self.frame(arrived, parts, false).0);
         }
     }
 
-    fn queue(&mut self, pdu: Outgoing) -> Result<(), &'static str> {
-        // Login responses are Sends, whatever was negotiated.
-        match Target::new(false, true).transmit(pdu) {
-            Ok(Step::Send { message, .. }) => self.send(message),
-            _ => Err("a PDU could not be encoded"),
+    fn queue(&mut self, pdu: Outgoing) -> Result<(), ConnectionEnd> {
+        match self.target.transmit(pdu) {
+            Ok(Step::Send { message, .. }) => self.send_message(message),
+            _ => Err(Bug::Encoding("a login response".into()).into()),
         }
     }
 
-    async fn flush_all(&mut self) -> Result<(), &'static str> {
+    async fn flush_all(&mut self) -> Result<(), ConnectionEnd> {
         while self.endpoint.sends() > 0 {
-            let event = self.endpoint.event().await;
-            if let Happened::Message(arrived) = take(event)? {
-                self.early.push_back(arrived);
-            }
+            let event = self.next_event().await?;
+            self.keep(event);
         }
         Ok(())
     }

@@ -3,12 +3,13 @@
 use super::callbacks::{Callbacks, MAX_OUTSTANDING};
 use super::reply::{Pieces, direct_items, post};
 use crate::net::arrival::RdmaArrival;
-use crate::net::boundary;
+use crate::net::connection_end::{Bug, ConnectionEnd, Misbehaved, Refused};
 use crate::net::connections::Slot;
+use crate::net::event_loop::{self, Connection as _, Event};
 use crate::net::in_flight::InFlight;
 use crate::net::peer::Peer;
 use crate::nfs::answer::answer;
-use crate::nfs::back_channels::Registration;
+use crate::nfs::back_channels::{CallbackCall, Registration};
 use crate::nfs::dispatch::Answer;
 use crate::nfs::host::Host;
 use crate::nfs::record::{Allowance, Received};
@@ -18,7 +19,6 @@ use crate::observe::throttle::warn_seldom;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use zgate_fabric::{
@@ -74,6 +74,7 @@ struct Pulling {
 
 struct Connection {
     endpoint: Endpoint<Pulling>,
+    registration: Registration,
     /// The client's offer, as far as it can be accepted.
     offer: PrivateData,
     inline: InlineBytes,
@@ -94,20 +95,23 @@ pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, slot: Slot, service:
     let registration = service.nfs.back_channels.register(slot.id);
     let _counted = service.core.network.rdma.connected();
     let peer = Rc::new(protocol_peer(peer));
-    let connection = match accept(arrival, &peer, &service).await {
+    let mut connection = match accept(arrival, &peer, &service, registration).await {
         Ok(connection) => connection,
         Err(error) => {
             warn_seldom!(peer = %peer.address, %error, "cannot establish an RDMA connection");
             return;
         }
     };
-    connection.run_to_end(registration).await;
+    let address = connection.peer.address;
+    event_loop::serve(&mut connection, &service.core, Transport::Rdma, address, false).await;
+    connection.close();
 }
 
 async fn accept(
     arrival: RdmaArrival,
     peer: &Rc<zgate_nfs::Peer>,
     service: &Rc<Service>,
+    registration: Registration,
 ) -> std::io::Result<Connection> {
     let RdmaArrival { request, can_invalidate, .. } = arrival;
     let mut offer = PrivateData::decode(request.private_data());
@@ -129,6 +133,7 @@ async fn accept(
     tracing::debug!(peer = %peer.address, ?inline, ?offer, "RDMA connection");
     Ok(Connection {
         endpoint: Endpoint::new(verbs),
+        registration,
         offer,
         inline,
         receives,
@@ -143,56 +148,65 @@ async fn accept(
     })
 }
 
-impl Connection {
-    async fn run_to_end(mut self, registration: Registration) {
-        let why = boundary::connection(self.run(registration)).await;
-        tracing::debug!(peer = %self.peer.address, why, "RDMA connection closed");
-        self.service.connection_closed(self.peer.connection);
-        let Self { running, endpoint, .. } = self;
-        drop(endpoint);
-        running.finish_alone();
+impl event_loop::Connection for Connection {
+    type Event = Event<(Asked, Answer), EndpointEvent<Pulling>, CallbackCall>;
+
+    async fn advance(&mut self) -> Result<(), ConnectionEnd> {
+        self.send_callbacks()?;
+        self.begin_calls().await
     }
 
-    async fn run(&mut self, mut registration: Registration) -> &'static str {
-        let service = Rc::clone(&self.service);
-        let period = PROBE_PERIOD.min(service.core.network.rdma_stall / 3);
-        let mut probe = tokio::time::interval(period);
-        let mut drain = pin!(service.core.network.drain.wait());
-        loop {
-            if let Err(why) = self.begin_calls().await {
-                return why;
+    async fn event(&mut self) -> Result<Self::Event, ConnectionEnd> {
+        Ok(tokio::select! {
+            biased;
+            Some(finished) = self.running.next(), if !self.running.is_empty() => {
+                Event::Finished(finished)
             }
-            if self.draining && self.is_idle() {
-                return "draining";
-            }
-            let result = tokio::select! {
-                biased;
-                Some((asked, answer)) = self.running.next(), if !self.running.is_empty() => {
-                    self.reply(asked, answer)
-                }
-                event = self.endpoint.event() => self.events(event).await,
-                Some(call) = registration.calls.recv() => {
-                    self.callbacks.push(call);
-                    Ok(())
-                }
-                () = drain.as_mut(), if !self.draining => {
-                    self.draining = true;
-                    Ok(())
-                }
-                _ = probe.tick() => self.must_be_named().and_then(|()| self.probe()),
-            };
-            if let Err(why) = result.and_then(|()| self.send_callbacks()) {
-                return why;
-            }
+            event = self.endpoint.event() => Event::Transport(event),
+            Some(call) = self.registration.calls.recv() => Event::Outside(call),
+        })
+    }
+
+    async fn handle(&mut self, event: Self::Event) -> Result<bool, ConnectionEnd> {
+        match event {
+            Event::Finished((asked, answer)) => self.reply(asked, answer)?,
+            Event::Transport(event) => self.events(event).await?,
+            Event::Outside(call) => self.callbacks.push(call),
         }
+        Ok(true)
+    }
+
+    fn begin_drain(&mut self) {
+        self.draining = true;
     }
 
     fn is_idle(&self) -> bool {
         self.running.is_empty() && !self.endpoint.has_work()
     }
 
+    fn check_period(&mut self) -> Option<Duration> {
+        Some(PROBE_PERIOD.min(self.service.core.network.rdma_stall / 3))
+    }
+
+    /// Probes a silent client; its buffers are released if the connection is
+    /// broken.
+    fn check(&mut self) -> Result<(), ConnectionEnd> {
+        self.must_be_named()?;
+        self.service.core.network.check_stall(self.endpoint.stalled_for(Instant::now()))?;
+        Ok(self.endpoint.probe()?)
+    }
+}
+
+impl Connection {
+    fn close(self) {
+        self.service.connection_closed(self.peer.connection);
+        let Self { running, endpoint, .. } = self;
+        drop(endpoint);
+        running.finish_alone();
+    }
+
     /// Processes an event and those that arrived with it.
-    async fn events(&mut self, first: EndpointEvent<Pulling>) -> Result<(), &'static str> {
+    async fn events(&mut self, first: EndpointEvent<Pulling>) -> Result<(), ConnectionEnd> {
         let mut next = Some(first);
         while let Some(event) = next {
             self.event(event).await?;
@@ -201,7 +215,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn event(&mut self, event: EndpointEvent<Pulling>) -> Result<(), &'static str> {
+    async fn event(&mut self, event: EndpointEvent<Pulling>) -> Result<(), ConnectionEnd> {
         match event {
             EndpointEvent::Received(message) => {
                 self.service.nfs.metrics.bytes_in(message.bytes().len());
@@ -234,16 +248,16 @@ impl Connection {
 
     /// Checks the host again, because the exports may have changed since the
     /// connection was accepted.
-    fn must_be_named(&mut self) -> Result<(), &'static str> {
-        if self.host.is_named() { Ok(()) } else { Err("no export names the host any longer") }
+    fn must_be_named(&mut self) -> Result<(), ConnectionEnd> {
+        if self.host.is_named() { Ok(()) } else { Err(Refused::Host.into()) }
     }
 
     /// Accepts a call. RFC 8166 §3.3.1: a requester must not have more
     /// outstanding than it was granted.
-    fn take_call(&mut self, call: Incomplete) -> Result<(), &'static str> {
+    fn take_call(&mut self, call: Incomplete) -> Result<(), ConnectionEnd> {
         let outstanding = self.incomplete.len() + self.endpoint.reads() + self.running.len();
         if outstanding >= CREDITS.get() as usize {
-            return Err("more calls than credits granted");
+            return Err(Misbehaved::TooManyCalls.into());
         }
         self.incomplete.push_back(call);
         Ok(())
@@ -307,7 +321,7 @@ impl Connection {
     }
 
     /// Begins waiting calls while there are buffers.
-    async fn begin_calls(&mut self) -> Result<(), &'static str> {
+    async fn begin_calls(&mut self) -> Result<(), ConnectionEnd> {
         self.host.holds(self.bytes_in_flight());
         while self.may_begin() {
             let Some(call) = self.incomplete.pop_front() else { break };
@@ -318,7 +332,7 @@ impl Connection {
     }
 
     /// Runs a complete call, or reads its missing parts.
-    async fn begin(&mut self, call: Incomplete) -> Result<(), &'static str> {
+    async fn begin(&mut self, call: Incomplete) -> Result<(), ConnectionEnd> {
         let Incomplete { asked, plan, inline } = call;
         if plan.pulls().is_empty() {
             // Without RDMA Reads the stream is the inline part, copied once out
@@ -359,7 +373,7 @@ impl Connection {
         &mut self,
         pulled: Pulling,
         buffers: Vec<AlignedBuf>,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), ConnectionEnd> {
         let Pulling { asked, plan, stream } = pulled;
         self.pulling_bytes -= asked.bytes;
         self.service
@@ -378,7 +392,7 @@ impl Connection {
     }
 
     /// Executes a call.
-    async fn start(&mut self, asked: Asked, call: Received) -> Result<(), &'static str> {
+    async fn start(&mut self, asked: Asked, call: Received) -> Result<(), ConnectionEnd> {
         // RFC 8166 §4.2.1: header and message have the same transaction id.
         if direction(asked.xid, &call.head) != Some(Direction::Call) {
             return self.send_error(asked.xid, ErrorBody::Chunk);
@@ -392,14 +406,14 @@ impl Connection {
         }
     }
 
-    fn reply(&mut self, asked: Asked, answer: Answer) -> Result<(), &'static str> {
+    fn reply(&mut self, asked: Asked, answer: Answer) -> Result<(), ConnectionEnd> {
         let message = match answer {
             Answer::Reply(message) => message,
             Answer::Nothing => return Ok(()),
             Answer::Close(why) => return Err(why),
         };
-        let pieces = Pieces::of(&message).ok_or("a reply that is not in memory")?;
-        let credits = self.receives.grant(asked.credits).ok_or("no receive is posted")?;
+        let pieces = Pieces::of(&message).ok_or(Bug::NotInMemory)?;
+        let credits = self.receives.grant(asked.credits).ok_or(Bug::NoReceive)?;
         let items = direct_items(&message);
         let shape = ReplyShape { len: message.len(), items: &items };
         match ReplyPlan::new(asked.xid, credits, &asked.chunks, self.inline.send, shape) {
@@ -420,26 +434,17 @@ impl Connection {
         }
     }
 
-    fn send_error(&mut self, xid: Xid, error: ErrorBody) -> Result<(), &'static str> {
-        let credits = self.receives.grant(1).ok_or("no receive is posted")?;
+    fn send_error(&mut self, xid: Xid, error: ErrorBody) -> Result<(), ConnectionEnd> {
+        let credits = self.receives.grant(1).ok_or(Bug::NoReceive)?;
         let gather = vec![Bytes::from(error_message(xid, credits, error))];
         Ok(self.endpoint.send(Vec::new(), Some(SendPart { gather, invalidate: None }))?)
     }
 
-    fn send_callbacks(&mut self) -> Result<(), &'static str> {
+    fn send_callbacks(&mut self) -> Result<(), ConnectionEnd> {
         while let Some(send) = self.callbacks.next(self.inline.send) {
             self.endpoint.send(Vec::new(), Some(send))?;
         }
         Ok(())
-    }
-
-    /// Probes a silent client; its buffers are released if the connection is
-    /// broken.
-    fn probe(&mut self) -> Result<(), &'static str> {
-        if self.endpoint.stalled_for(Instant::now()) > self.service.core.network.rdma_stall {
-            return Err("the client no longer completes messages");
-        }
-        Ok(self.endpoint.probe()?)
     }
 
     /// Bytes of calls being read or executed, and of replies that may not have

@@ -1,0 +1,237 @@
+//! The event loop of one connection, for all protocols and transports.
+//!
+//! A connection makes all progress that is possible, then waits for its next
+//! event. When the gateway stops, it finishes its requests and ends. The
+//! connection supplies the events and their handling ([`Connection`]); the loop
+//! is compiled for each kind, so that a request costs no indirect call.
+
+use super::boundary;
+use super::connection_end::ConnectionEnd;
+use super::core::Core;
+use super::drain::Drain;
+use crate::observe::data_path::Transport;
+use std::convert::Infallible;
+use std::fmt::Display;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Event of a connection.
+pub(crate) enum Event<F, T, O> {
+    /// A request has finished.
+    Finished(F),
+    /// The transport has data, or has sent some.
+    Transport(T),
+    /// Another task has work for the connection.
+    Outside(O),
+}
+
+/// The parts of a connection that its protocol and transport supply. Each error
+/// ends the connection.
+pub(crate) trait Connection {
+    /// An [`Event`] of its own kinds.
+    type Event;
+
+    /// Makes all progress that is possible without waiting.
+    async fn advance(&mut self) -> Result<(), ConnectionEnd>;
+
+    /// Waits for the next event. Cancel safe.
+    async fn event(&mut self) -> Result<Self::Event, ConnectionEnd>;
+
+    /// Handles an event; returns whether it may allow progress.
+    async fn handle(&mut self, event: Self::Event) -> Result<bool, ConnectionEnd>;
+
+    /// Stops taking requests, because the gateway stops.
+    fn begin_drain(&mut self);
+
+    /// Returns whether no request runs and the peer has all replies.
+    fn is_idle(&self) -> bool;
+
+    /// Takes leave of the peer after the last request.
+    async fn say_goodbye(&mut self) {}
+
+    /// Returns the time to the next [`Self::check`]; `None` if there are none.
+    fn check_period(&mut self) -> Option<Duration>;
+
+    /// Checks whether the peer exceeds a time limit.
+    fn check(&mut self) -> Result<(), ConnectionEnd>;
+
+    /// Returns the time after which a connection that waits for memory checks
+    /// and tries again.
+    fn retry_after(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Serves a connection until it ends; counts and logs its end.
+pub(crate) async fn serve(
+    connection: &mut impl Connection,
+    core: &Core,
+    transport: Transport,
+    peer: impl Display,
+    is_session: bool,
+) {
+    let run = async {
+        let Err(end) = run(connection, &core.network.drain).await;
+        end
+    };
+    let end = boundary::connection(run).await;
+    core.network.ends.record(&end, transport, peer, is_session);
+}
+
+async fn run(connection: &mut impl Connection, drain: &Drain) -> Result<Infallible, ConnectionEnd> {
+    let mut drain = pin!(drain.wait());
+    let period = connection.check_period();
+    let mut check = pin!(tokio::time::sleep(period.unwrap_or(Duration::MAX)));
+    let mut draining = false;
+    let mut may_advance = true;
+    loop {
+        if may_advance {
+            connection.advance().await?;
+            if draining && connection.is_idle() {
+                connection.say_goodbye().await;
+                return Err(ConnectionEnd::Stopping);
+            }
+            if let Some(pause) = connection.retry_after() {
+                let soon = check.deadline().min(Instant::now() + pause);
+                check.as_mut().reset(soon);
+            }
+        }
+        may_advance = tokio::select! {
+            biased;
+            event = connection.event() => connection.handle(event?).await?,
+            () = drain.as_mut(), if !draining => {
+                draining = true;
+                connection.begin_drain();
+                true
+            }
+            () = check.as_mut(), if period.is_some() => {
+                connection.check()?;
+                if let Some(next) = connection.check_period() {
+                    check.as_mut().reset(Instant::now() + next);
+                }
+                true
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::connection_end::{Closed, Slow};
+    use crate::net::in_flight::InFlight;
+    use tokio::sync::oneshot;
+
+    /// A connection with one request, which ends when its sender is dropped.
+    struct OneRequest {
+        running: InFlight<()>,
+        may_end: bool,
+        advances: usize,
+        checks: usize,
+        is_draining: bool,
+        said_goodbye: bool,
+        waits_for_memory: bool,
+    }
+
+    fn one_request() -> (OneRequest, oneshot::Sender<()>) {
+        let (request, ends) = oneshot::channel::<()>();
+        let mut running = InFlight::default();
+        running.push(1, Box::pin(async move { drop(ends.await) }));
+        let connection = OneRequest {
+            running,
+            may_end: false,
+            advances: 0,
+            checks: 0,
+            is_draining: false,
+            said_goodbye: false,
+            waits_for_memory: false,
+        };
+        (connection, request)
+    }
+
+    impl Connection for OneRequest {
+        type Event = ();
+
+        async fn advance(&mut self) -> Result<(), ConnectionEnd> {
+            self.advances += 1;
+            let is_over = self.running.is_empty() && self.may_end;
+            if is_over { Err(Closed::ByPeer.into()) } else { Ok(()) }
+        }
+
+        async fn event(&mut self) -> Result<(), ConnectionEnd> {
+            match self.running.next().await {
+                Some(()) => Ok(()),
+                None => std::future::pending().await,
+            }
+        }
+
+        async fn handle(&mut self, (): ()) -> Result<bool, ConnectionEnd> {
+            Ok(true)
+        }
+
+        fn begin_drain(&mut self) {
+            self.is_draining = true;
+        }
+
+        fn is_idle(&self) -> bool {
+            self.running.is_empty()
+        }
+
+        async fn say_goodbye(&mut self) {
+            assert!(self.is_draining);
+            self.said_goodbye = true;
+        }
+
+        fn check_period(&mut self) -> Option<Duration> {
+            Some(Duration::from_secs(60))
+        }
+
+        fn check(&mut self) -> Result<(), ConnectionEnd> {
+            self.checks += 1;
+            if self.checks == 3 { Err(Slow::Unfinished.into()) } else { Ok(()) }
+        }
+
+        fn retry_after(&self) -> Option<Duration> {
+            self.waits_for_memory.then_some(Duration::from_millis(10))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_drained_connection_finishes_its_request_and_takes_leave() {
+        let (mut connection, request) = one_request();
+        let drain = Drain::default();
+        drain.begin();
+        let (ended, ()) = tokio::join!(run(&mut connection, &drain), async {
+            tokio::task::yield_now().await;
+            drop(request);
+        });
+        assert_eq!(ended, Err(ConnectionEnd::Stopping));
+        assert!(connection.said_goodbye);
+        assert_eq!(connection.advances, 3, "at first, when it drains, when the request ends");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_itself_takes_no_leave() {
+        let (mut connection, request) = one_request();
+        connection.may_end = true;
+        drop(request);
+        let ended = run(&mut connection, &Drain::default()).await;
+        assert_eq!(ended, Err(Closed::ByPeer.into()));
+        assert!(!connection.said_goodbye);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn checks_are_periodic_and_sooner_without_memory() {
+        for (waits_for_memory, time) in
+            [(false, Duration::from_secs(180)), (true, Duration::from_millis(30))]
+        {
+            let (mut connection, _request) = one_request();
+            connection.waits_for_memory = waits_for_memory;
+            let begun = Instant::now();
+            let ended = run(&mut connection, &Drain::default()).await;
+            assert_eq!(ended, Err(Slow::Unfinished.into()));
+            assert_eq!(begun.elapsed(), time);
+        }
+    }
+}
