@@ -1,14 +1,14 @@
 //! A client of one server: names, and information for users.
 
+use crate::background::{give_back, renewal};
 use crate::backoff::patiently;
 use crate::channel::Channel;
 use crate::compound::{Ops, Results};
-use crate::delegation::DelegationCounts;
 use crate::error::ClientError;
-use crate::lease;
 use crate::leave::leave;
 use crate::session::{Session, SessionRequest};
-use crate::state_returns::{self, Holding};
+use crate::state::delegation::DelegationCounts;
+use crate::state::returns::Holding;
 use crate::transport::{Counters, TransportChoice};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ impl Client {
         let fore = channel.session().fore;
         let room = fore.max_response_bytes.min(fore.max_request_bytes);
         let max_transfer_bytes = options.max_transfer_bytes.min(room.saturating_sub(4 << 10));
-        let (keeper, runner) = (lease::keeper(&channel), state_returns::runner(&channel));
+        let (keeper, runner) = (renewal::start(&channel), give_back::start(&channel));
         Ok(Self { channel, keeper, runner, max_transfer_bytes, left: AtomicBool::new(false) })
     }
 

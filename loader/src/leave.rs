@@ -1,11 +1,12 @@
 //! Unregistering from a server, so that it need not keep unused state for a
 //! lease.
 
+use crate::background::give_back::{Way, give_back};
+use crate::channel::Link;
 use crate::compound::Ops;
 use crate::error::ClientError;
-use crate::link::Link;
 use crate::session::{Session, SessionRequest, alone};
-use crate::state_returns::{Holding, Way, give_back};
+use crate::state::returns::Holding;
 use crate::transport::Connection;
 use futures_util::future::join_all;
 use std::sync::Arc;

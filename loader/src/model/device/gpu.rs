@@ -3,7 +3,9 @@
 use super::place::{DevicePlace, Reachable};
 use super::staging::{Buffers, STAGING_BYTES};
 use super::{DeviceSlice, DeviceTensor};
-use crate::model::load::{Bring, Destination, Load, LoadOptions, run};
+use crate::model::destination::{Bring, Destination};
+use crate::model::load::{Load, run};
+use crate::model::options::LoadOptions;
 use crate::model::plan::{Plan, Region, Target};
 use crate::model::reader::Reader;
 use crate::model::regions::stopped;

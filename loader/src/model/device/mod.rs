@@ -88,7 +88,7 @@ impl DeviceSlice {
 
 /// A tensor in a device's memory, which it owns with those of its region. All
 /// that was to be written is.
-pub type DeviceTensor = super::load::Tensor<DeviceSlice>;
+pub type DeviceTensor = super::destination::Tensor<DeviceSlice>;
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,11 @@
 //! Revoked state: found by TEST_STATEID, acknowledged by FREE_STATEID (RFC 8881
 //! §8.3, §18.38, §18.48).
 
+use super::give_back::{Way, free};
 use crate::channel::Channel;
 use crate::compound::Ops;
 use crate::error::ClientError;
-use crate::open_state::OpenState;
-use crate::state_returns::{Way, free};
+use crate::state::open_state::OpenState;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::op::test_stateid;
 use zgate_nfs_wire::v4::{OpNum, Stateid, Status};

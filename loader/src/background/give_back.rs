@@ -1,71 +1,22 @@
-//! State that is returned to the server in the background: delegations that were
-//! recalled, and files that were dropped open.
+//! Return of state to the server in the background.
 
 use crate::backoff::Backoff;
 use crate::channel::Channel;
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
 use crate::session::Session;
+use crate::state::returns::Holding;
 use crate::transport::Connection;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
-use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::op::{close, delegreturn, free_stateid};
 use zgate_nfs_wire::v4::{OpNum, Stateid, Status};
 
-/// State that the client holds of a file.
-#[derive(Clone, Debug)]
-pub(crate) struct Holding {
-    pub(crate) fh: Fh,
-    pub(crate) open: Option<Stateid>,
-    pub(crate) delegation: Option<Stateid>,
-}
-
-/// Queue of state to return. An entry stays until its return is done.
-#[derive(Debug, Default)]
-pub(crate) struct StateReturns {
-    /// Entries, each with true while its return is in progress.
-    list: Mutex<Vec<(Arc<Holding>, bool)>>,
-    more: Arc<Notify>,
-}
-
-impl StateReturns {
-    fn list(&self) -> std::sync::MutexGuard<'_, Vec<(Arc<Holding>, bool)>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn push(&self, holding: Holding) {
-        self.list().push((Arc::new(holding), false));
-        self.more.notify_one();
-    }
-
-    /// Takes the entries whose return has not begun.
-    fn fresh(&self) -> Vec<Arc<Holding>> {
-        let mut list = self.list();
-        let fresh = list.iter_mut().filter(|(_, taken)| !*taken);
-        fresh
-            .map(|(holding, taken)| {
-                *taken = true;
-                Arc::clone(holding)
-            })
-            .collect()
-    }
-
-    fn done(&self, holding: &Arc<Holding>) {
-        self.list().retain(|(one, _)| !Arc::ptr_eq(one, holding));
-    }
-
-    /// Removes all entries.
-    pub(crate) fn drain(&self) -> Vec<Arc<Holding>> {
-        self.list().drain(..).map(|(holding, _)| holding).collect()
-    }
-}
-
 /// Starts the task that returns the state.
-pub(crate) fn runner(channel: &Arc<Channel>) -> AbortOnDropHandle<()> {
-    let more = Arc::clone(&channel.delegations().returns().more);
+pub(crate) fn start(channel: &Arc<Channel>) -> AbortOnDropHandle<()> {
+    let more = channel.delegations().returns().added();
     AbortOnDropHandle::new(tokio::spawn(run(Arc::downgrade(channel), more)))
 }
 

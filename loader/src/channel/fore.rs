@@ -3,14 +3,14 @@
 //! repeated in their slots, so that none runs twice; a session that the server
 //! has lost is created again, and open state is reclaimed.
 
-use crate::backchannel::BackChannel;
+use super::back::BackChannel;
+use super::link::{Link, Ways};
 use crate::compound::{Ops, Results};
-use crate::delegation::Delegations;
 use crate::error::ClientError;
-use crate::lease::LeaseMonitor;
-use crate::link::{Link, Ways};
-use crate::open_state::OpenState;
 use crate::session::{Session, SessionRequest, SlotGuard, decode};
+use crate::state::delegation::Delegations;
+use crate::state::lease::LeaseMonitor;
+use crate::state::open_state::OpenState;
 use crate::transport::{Connection, Landing, TransportChoice};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 use zgate_nfs_wire::v4::attr::LEASE_TIME;
-use zgate_nfs_wire::v4::op::{exchange_id, sequence};
-use zgate_nfs_wire::v4::{Bitmap, Fattr, OpNum, Status};
+use zgate_nfs_wire::v4::op::{exchange_id, open, sequence};
+use zgate_nfs_wire::v4::{Bitmap, Fattr, OpNum, Stateid, Status};
 use zgate_store::BufferPool;
 use zgate_xdr::Decoder;
 
@@ -136,6 +136,26 @@ impl Channel {
     pub(crate) fn opens(&self) -> Vec<Arc<OpenState>> {
         let opens = self.opens.lock().unwrap_or_else(PoisonError::into_inner);
         opens.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns the stateid to read with.
+    pub(crate) async fn stateid_to_read(&self, open: &OpenState) -> Result<Stateid, ClientError> {
+        match open.delegation() {
+            Some(stateid) => Ok(stateid),
+            None => self.stateid(open).await,
+        }
+    }
+
+    /// Returns the stateid of the open; opens the file again if necessary.
+    pub(crate) async fn stateid(&self, open: &OpenState) -> Result<Stateid, ClientError> {
+        if let Some(stateid) = open.known() {
+            return Ok(stateid);
+        }
+        let mut results = self.call(open.open_again(), true).await?;
+        results.skip(OpNum::Putfh)?;
+        let opened: open::Res = results.next(OpNum::Open)?;
+        open.set_open(opened.stateid);
+        Ok(opened.stateid)
     }
 
     /// Sends a COMPOUND, using the connections in turn.

@@ -1,7 +1,7 @@
 //! A connection to one address of the server that is re-established
 //! automatically, over RDMA if possible and over TCP otherwise.
 
-use crate::backchannel::BackChannel;
+use super::back::BackChannel;
 use crate::error::ClientError;
 use crate::transport::rdma::RdmaConnection;
 use crate::transport::tcp::RpcConnection;

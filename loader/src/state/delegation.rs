@@ -1,9 +1,9 @@
 //! Read delegations (RFC 8881 §10.4): while a server delegates a file, it
 //! recalls the delegation before any change of the file.
 
+use super::open_state::OpenState;
+use super::returns::{Holding, StateReturns};
 use crate::callback::Holder;
-use crate::open_state::OpenState;
-use crate::state_returns::{Holding, StateReturns};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

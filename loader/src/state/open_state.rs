@@ -1,11 +1,10 @@
 //! State of an open file on the server, and its recovery.
 
-use crate::channel::Channel;
+use super::delegation::Delegations;
+use super::returns::Holding;
 use crate::compound::Ops;
-use crate::delegation::Delegations;
 use crate::error::ClientError;
 use crate::session::Session;
-use crate::state_returns::Holding;
 use crate::transport::Connection;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_nfs_wire::v4::Fh;
@@ -144,26 +143,15 @@ impl OpenState {
         self.delegations.give_back(self, stateid);
     }
 
-    /// Returns the stateid to read with.
-    pub(crate) async fn stateid_to_read(&self, channel: &Channel) -> Result<Stateid, ClientError> {
-        match self.delegation() {
-            Some(stateid) => Ok(stateid),
-            None => self.stateid(channel).await,
-        }
+    /// Builds the calls that open the file again.
+    pub(crate) fn open_again(&self) -> Ops {
+        let args = open_args(self.access, false, How::NoCreate, Claim::Fh);
+        Ops::new().putfh(&self.fh).op(OpNum::Open, &args)
     }
 
-    /// Returns the stateid of the open; opens the file again if necessary.
-    pub(crate) async fn stateid(&self, channel: &Channel) -> Result<Stateid, ClientError> {
-        if let Some(stateid) = self.known() {
-            return Ok(stateid);
-        }
-        let args = open_args(self.access, false, How::NoCreate, Claim::Fh);
-        let ops = Ops::new().putfh(&self.fh).op(OpNum::Open, &args);
-        let mut results = channel.call(ops, true).await?;
-        results.skip(OpNum::Putfh)?;
-        let opened: open::Res = results.next(OpNum::Open)?;
-        self.held().open = Some(opened.stateid);
-        Ok(opened.stateid)
+    /// Sets the stateid of a file that was opened again.
+    pub(crate) fn set_open(&self, stateid: Stateid) {
+        self.held().open = Some(stateid);
     }
 
     /// Reclaims the open in a new session after a restart of the server, with

@@ -1,9 +1,9 @@
 //! Back channel of a client: callbacks may arrive on any of its connections.
 
 use crate::callback::CallbackProgram;
-use crate::delegation::Delegations;
-use crate::lease::LeaseMonitor;
 use crate::session::Session;
+use crate::state::delegation::Delegations;
+use crate::state::lease::LeaseMonitor;
 use crate::transport::Callbacks;
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
