@@ -1,9 +1,9 @@
 //! One NFSv4 server: state shared by all COMPOUNDs.
 
 use crate::namespace::Namespace;
-use crate::runtime::Runtime;
-use crate::v4::attrs::Trunks;
+use crate::runtime::{ConnectionId, Runtime};
 use crate::v4::state::State;
+use crate::v4::state::view::{ClientView, StateTotals};
 use crate::write_verifier::WriteVerifier;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +20,24 @@ pub struct Identity {
     pub owner_minor: u64,
     /// eir_server_scope.
     pub scope: Vec<u8>,
+}
+
+/// Addresses of this server, by transport. The Linux client tries them with the
+/// transport and port of its mount, so each transport has its own list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trunks {
+    /// Over TCP.
+    pub tcp: Vec<IpAddr>,
+    /// Over RDMA.
+    pub rdma: Vec<IpAddr>,
+}
+
+impl Trunks {
+    /// The addresses for a client connected over RDMA or TCP.
+    #[must_use]
+    pub fn of(&self, rdma: bool) -> &[IpAddr] {
+        if rdma { &self.rdma } else { &self.tcp }
+    }
 }
 
 /// Notified of every finished operation; for measurements and counters of the
@@ -192,5 +210,35 @@ impl Server {
         *self.namespace.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&namespace);
         self.replacements.fetch_add(1, Ordering::Release);
         self.state.close_vanished(&namespace, self.runtime.now().seconds());
+    }
+
+    /// To be called about once a second: ends grace, expires clients, revokes
+    /// delegations that were recalled a lease ago, drops waiters.
+    pub fn tick(&self, now_seconds: u64) {
+        self.state.tick(now_seconds);
+    }
+
+    /// Handles the loss of a connection: no channel of any session uses it any
+    /// more.
+    pub fn connection_closed(&self, connection: ConnectionId) {
+        self.state.sessions.connection_closed(connection);
+    }
+
+    /// All confirmed clients.
+    #[must_use]
+    pub fn clients(&self, now_seconds: u64) -> Vec<ClientView> {
+        self.state.clients(now_seconds)
+    }
+
+    /// Files that are open or delegated.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        self.state.open_files()
+    }
+
+    /// Sums for metrics.
+    #[must_use]
+    pub fn totals(&self, now_seconds: u64) -> StateTotals {
+        self.state.totals(now_seconds)
     }
 }

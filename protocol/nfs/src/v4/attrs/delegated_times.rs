@@ -8,20 +8,12 @@
 //! change the ctime of a file that was not changed. See
 //! docs/spec-exceptions/delegated-times.md.
 
+use crate::v4::tables::delegation::TimesGiven;
 use zgate_store::{Attr, Caller, SetAttr, SetTime, Timestamp};
 
 /// Seconds by which a holder's clock may be ahead: such a time counts as the
 /// server's current time.
 const CLOCK_SKEW_SECONDS: i64 = 5;
-
-/// Times at which a delegation was granted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TimesGiven {
-    /// The server's clock.
-    pub now: Timestamp,
-    /// The file's mtime.
-    pub mtime: Timestamp,
-}
 
 /// Reference values for the holder's times.
 #[derive(Clone, Copy, Debug)]

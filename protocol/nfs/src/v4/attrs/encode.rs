@@ -1,10 +1,9 @@
 //! Writes attributes in the order of their numbers.
 
-use super::acl;
 use super::facts::Facts;
-use super::locations;
 use super::table::{settable_at_exclusive_create, supported};
-use crate::v4::cx::{Current, Cx};
+use super::{acl, locations};
+use crate::v4::request::{Current, Cx};
 use zgate_nfs_wire::v4::attr::*;
 use zgate_nfs_wire::v4::{Bitmap, Fattr, NfsTime, Status};
 use zgate_store::{Attr, FileKind};

@@ -1,8 +1,8 @@
 //! Collects the values that the requested attributes need.
 
 use crate::namespace::pseudo::{Child, ROOT};
-use crate::namespace::{Export, Namespace, Place, PseudoId};
-use crate::v4::cx::{Current, Cx, FileKey};
+use crate::namespace::{Export, FileKey, Namespace, Place, PseudoId};
+use crate::v4::request::{Current, Cx};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::attr::*;
@@ -138,7 +138,8 @@ impl Facts {
         };
         if asks_data(want) && attr.kind == FileKind::Regular {
             let key = FileKey { export: export.id, node: *node };
-            if let Some(said) = cx.server.state.delegated_attributes(cx, key).await {
+            let (caller, now) = (cx.calling_client(), cx.now.seconds());
+            if let Some(said) = cx.server.state.delegated_attributes(key, caller, now).await {
                 attr.size = said.size;
                 attr.change = attr.change.max(said.change);
                 if let Some(time) = said.time_modify {

@@ -4,8 +4,8 @@
 use super::encode::write_one;
 use super::facts::{Facts, asks_data, asks_space};
 use super::table::supported;
-use crate::namespace::Place;
-use crate::v4::cx::{Cx, Object};
+use crate::namespace::{Object, Place};
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Bitmap;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::attr::{ACL, FILEHANDLE};

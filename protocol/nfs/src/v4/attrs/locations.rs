@@ -5,24 +5,6 @@
 use std::net::IpAddr;
 use zgate_xdr::Encoder;
 
-/// Addresses of this server, by transport. The Linux client tries them with the
-/// transport and port of its mount, so each transport has its own list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trunks {
-    /// Over TCP.
-    pub tcp: Vec<IpAddr>,
-    /// Over RDMA.
-    pub rdma: Vec<IpAddr>,
-}
-
-impl Trunks {
-    /// The addresses for a client connected over RDMA or TCP.
-    #[must_use]
-    pub fn of(&self, rdma: bool) -> &[IpAddr] {
-        if rdma { &self.rdma } else { &self.tcp }
-    }
-}
-
 fn pathname(path: &str, e: &mut Encoder) {
     let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
     e.u32(names.len() as u32);
@@ -48,6 +30,7 @@ pub(super) fn write(path: &str, addresses: &[IpAddr], e: &mut Encoder) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::v4::server::Trunks;
     use zgate_xdr::Decoder;
 
     #[test]

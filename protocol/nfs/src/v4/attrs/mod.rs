@@ -11,4 +11,3 @@ pub mod settable;
 pub mod table;
 
 pub use encode::{encode_attrs, encode_known};
-pub use locations::Trunks;

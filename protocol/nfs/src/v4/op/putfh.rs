@@ -1,8 +1,9 @@
 //! PUTFH (RFC 8881 §18.19).
 
-use super::{Failure, Rule};
+use super::Rule;
 use crate::namespace::Place;
-use crate::v4::cx::Cx;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Putfh;

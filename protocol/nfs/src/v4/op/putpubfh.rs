@@ -1,8 +1,9 @@
 //! PUTPUBFH (RFC 8881 §18.20): the public file handle is the root.
 
-use super::{Failure, Rule};
+use super::Rule;
 use crate::v4::attrs::facts::root_place;
-use crate::v4::cx::Cx;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Putpubfh;
 
 impl Rule for Putpubfh {

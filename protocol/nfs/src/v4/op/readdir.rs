@@ -1,13 +1,14 @@
 //! READDIR (RFC 8881 §18.23).
 
-use super::{Failure, Rule};
+use super::Rule;
 use crate::limits::MAX_READDIR_BYTES;
-use crate::namespace::{Namespace, Place, PseudoId};
+use crate::namespace::{Namespace, Object, Place, PseudoId};
 use crate::v4::attrs::encode::{encode_error, encode_known};
 use crate::v4::attrs::facts::place_of_child;
 use crate::v4::attrs::listed::ListedAttrs;
 use crate::v4::attrs::table::only_readable;
-use crate::v4::cx::{Current, Cx, Object};
+use crate::v4::failure::Failure;
+use crate::v4::request::{Current, Cx};
 use zgate_nfs_wire::v4::attr::{FILEID, MOUNTED_ON_FILEID, RDATTR_ERROR};
 use zgate_nfs_wire::v4::op::Readdir;
 use zgate_nfs_wire::v4::op::readdir::{Args, Entry, Res};

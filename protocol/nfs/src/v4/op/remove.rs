@@ -1,8 +1,10 @@
 //! REMOVE (RFC 8881 §18.25).
 
-use super::{Failure, Rule, names};
+use super::{Rule, names};
 use crate::changes::Changing;
-use crate::v4::cx::{Cx, FileKey, Object};
+use crate::namespace::{FileKey, Object};
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Remove;
 use zgate_nfs_wire::v4::{ChangeInfo, Component, Status};
 use zgate_store::FileKind;
@@ -52,7 +54,7 @@ pub(super) async fn recall_named(
         return Ok(Changing::of_nothing());
     }
     let key = FileKey { export: dir.export.id, node: node.handle };
-    state.recall_for_change(cx, key)
+    cx.recall_for_change(&key)
 }
 
 /// The status of a name operation on an object that is not a directory.

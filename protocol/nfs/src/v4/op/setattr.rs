@@ -1,10 +1,15 @@
 //! SETATTR (RFC 8881 §18.30).
 
-use super::{Failure, Rule};
-use crate::v4::attrs::delegated_times::{Measure, TimesGiven};
-use crate::v4::attrs::settable::{self, Settable};
-use crate::v4::cx::{Cx, Object};
-use crate::v4::state::io::{IoAccess, open_for_change};
+use super::Rule;
+use crate::namespace::Object;
+use crate::v4::attrs::delegated_times::Measure;
+use crate::v4::attrs::settable;
+use crate::v4::attrs::settable::Settable;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::io::open_for_change;
+use crate::v4::state::shares::IoAccess;
+use crate::v4::tables::delegation::TimesGiven;
 use zgate_nfs_wire::v4::attr::{TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use zgate_nfs_wire::v4::op::Setattr;
 use zgate_nfs_wire::v4::op::setattr::Args;
@@ -29,7 +34,7 @@ fn time_delegation(
     let stateid = cx.resolve_stateid(stateid)?;
     let tables = cx.server.state.lock();
     let file = object.file_key();
-    let (key, _) = cx.server.state.find_state(&tables, cx, stateid, Some(&file))?;
+    let (key, _) = cx.server.state.find_state(&tables, cx.requester(), stateid, Some(&file))?;
     match tables.delegations.get(&key) {
         // A delegation granted before the export's option was turned off is
         // valid.
@@ -94,7 +99,7 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
         let state = &cx.server.state;
         let named = || state.index.get(args.stateid.into()).map(|handle| handle.core.client);
         let caller = cx.calling_client().or_else(named);
-        state.recall_before_change(cx, &object.file_key(), caller)?
+        state.recall_before_change(&object.file_key(), caller, cx.now.seconds())?
     };
     if let Some((value, mask)) = settable.masked_mode {
         let now = store.getattr(&object.node).await?.mode;

@@ -1,9 +1,9 @@
 //! The grace period: clients with state from before a restart reclaim it, and
 //! no client gets state that another one may reclaim (RFC 8881 §8.4.2).
 
-use super::ongoing::Awaited;
 use super::recovery::KeptRecords;
 use crate::limits::RECLAIM_PAUSE_SECONDS;
+use crate::v4::tables::ongoing::Awaited;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -163,9 +163,9 @@ impl Grace {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ongoing::Ongoing;
     use super::super::recovery::ClientRecord;
     use super::*;
+    use crate::v4::tables::ongoing::Ongoing;
 
     fn kept(names: &[&str], damaged: bool) -> KeptRecords {
         let record =

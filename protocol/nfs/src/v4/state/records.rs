@@ -2,12 +2,12 @@
 //! each client, in order, without a lock. Callers wait asynchronously for a
 //! change, or for its end before granting state.
 
-use super::ongoing::{Awaited, Ongoing};
 use super::recovery::{ClientRecord, Completion, KeptRecords, RecoveryStore};
 use crate::limits::{
     MAX_RECORD_WRITES, RECORD_LOG_PAUSE_SECONDS, RECORD_RETRY_SECONDS, RECORD_WAIT_MILLISECONDS,
 };
 use crate::runtime::{Runtime, within};
+use crate::v4::tables::ongoing::{Awaited, Ongoing};
 use ahash::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,9 +1,9 @@
 //! Decides whether an OPEN grants a delegation (RFC 8881 §10.4, §18.16.3).
 
 use super::target::Target;
-use crate::v4::attrs::delegated_times::TimesGiven;
-use crate::v4::cx::Cx;
+use crate::v4::request::Cx;
 use crate::v4::state::delegation::NewDelegation;
+use crate::v4::tables::delegation::TimesGiven;
 use std::sync::atomic::Ordering;
 use zgate_nfs_wire::v4::ClientId;
 use zgate_nfs_wire::v4::op::open::{

@@ -1,7 +1,7 @@
 //! Sequence numbers of NFSv4.0 owners: order and replay (RFC 7530 §9.1.7).
 
 use crate::namespace::Place;
-use crate::v4::op::Failure;
+use crate::v4::failure::Failure;
 use zgate_nfs_wire::v4::{OpNum, Status};
 use zgate_xdr::{Encode, Encoder};
 

@@ -1,11 +1,13 @@
 //! Minor version 0: runs an operation under its owner's sequence number.
 
-use super::State;
-use super::ids::StateKey;
-use super::owner::{LastReply, OwnerSeq, Verdict, answer_bytes};
-use super::tables::{OwnerName, Tables};
-use crate::v4::cx::Cx;
-use crate::v4::op::Failure;
+use super::Cx;
+use crate::v4::failure::Failure;
+use crate::v4::state::State;
+use crate::v4::state::stateids::is_special;
+use crate::v4::tables::Tables;
+use crate::v4::tables::ids::StateKey;
+use crate::v4::tables::owner::OwnerName;
+use crate::v4::tables::owner_seq::{LastReply, OwnerSeq, Verdict, answer_bytes};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{ClientId, Stateid, Status};
 use zgate_xdr::Encode;
@@ -89,7 +91,7 @@ impl State {
         let reply = LastReply {
             op: cx.op,
             reply: answer_bytes(result),
-            current: cx.current.as_ref().map(crate::v4::cx::Current::place),
+            current: cx.current.as_ref().map(crate::v4::request::Current::place),
         };
         let mut tables = self.lock();
         if let Some(seq) = Self::owner_seq(&mut tables, owner) {
@@ -115,8 +117,8 @@ pub(crate) async fn sequenced<R: Encode>(
         match State::owner_of(&tables, stateid) {
             Some(owner) => owner,
             None => {
-                let special = super::file::is_special(stateid);
-                let why = server.state.why_unknown(&tables, cx, stateid);
+                let special = is_special(stateid);
+                let why = server.state.why_unknown(&tables, cx.requester(), stateid);
                 return Err(if special { Status::BadStateid } else { why }.into());
             }
         }

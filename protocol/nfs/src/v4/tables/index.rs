@@ -4,7 +4,7 @@
 use super::ids::StateKey;
 use super::lease::Lease;
 use super::ongoing::{Awaited, Ongoing};
-use crate::v4::cx::FileKey;
+use crate::namespace::FileKey;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,45 +1,23 @@
-//! Share reservations of a file: conflicts between opens (RFC 8881 §9.7), and
-//! lookup of stateids.
+//! Lookup of stateids.
 
 use super::State;
-use super::ids::StateKey;
-use super::shares::Share;
-use super::tables::{StateKind, Tables};
-use crate::v4::cx::{Cx, FileKey};
-use zgate_nfs_wire::v4::{Stateid, Status};
+use crate::namespace::FileKey;
+use crate::v4::tables::ids::StateKey;
+use crate::v4::tables::{StateKind, Tables};
+use zgate_nfs_wire::v4::{ClientId, Stateid, Status};
 
-/// OPEN4_SHARE_ACCESS_READ.
-pub const ACCESS_READ: u32 = 1;
-/// OPEN4_SHARE_ACCESS_WRITE.
-pub const ACCESS_WRITE: u32 = 2;
+/// Sender of a request, as far as operations on state need it.
+#[derive(Clone, Copy, Debug)]
+pub struct Requester {
+    /// Minor version of the request.
+    pub minor: u8,
+    /// Client of the session; `None` in minor version 0.
+    pub client: Option<ClientId>,
+    /// Time of the request.
+    pub now_seconds: u64,
+}
 
 impl State {
-    /// Checks that no open conflicts with this one, and removes the state of
-    /// conflicting clients with an expired lease. The opener's own earlier open
-    /// counts as well (RFC 7530 §9.9, RFC 8881 §9.7).
-    ///
-    /// # Errors
-    /// [`Status::ShareDenied`], [`Status::Delay`] while state taken from others
-    /// is not released, or opens of a removed client are left.
-    pub(crate) fn check_shares(
-        &self,
-        tables: &mut Tables,
-        file: &FileKey,
-        access: u32,
-        deny: u32,
-        now_seconds: u64,
-    ) -> Result<(), Status> {
-        loop {
-            let wanted = Share::new(access, deny);
-            let conflict = tables.files.get(file).and_then(|state| state.opens.conflict(wanted));
-            let Some(client) = conflict else { return Self::check_settled(tables, file) };
-            if !self.give_up_if_expired(tables, client, now_seconds) {
-                return Err(Status::ShareDenied);
-            }
-            Self::wait_for_departed(tables, client)?;
-        }
-    }
-
     /// Looks up a stateid for an operation on state and checks version, owner
     /// and file.
     ///
@@ -50,7 +28,7 @@ impl State {
     pub(crate) fn find_state(
         &self,
         tables: &Tables,
-        cx: &Cx<'_>,
+        requester: Requester,
         stateid: Stateid,
         file: Option<&FileKey>,
     ) -> Result<(StateKey, StateKind), Status> {
@@ -59,16 +37,16 @@ impl State {
         }
         let key = StateKey::from(stateid);
         let Some((kind, client, seqid)) = tables.find(key) else {
-            return Err(self.why_unknown(tables, cx, stateid));
+            return Err(self.why_unknown(tables, requester, stateid));
         };
-        if let Some(session_client) = cx.session_client() {
+        if let Some(session_client) = requester.client {
             if session_client != client {
                 return Err(Status::BadStateid);
             }
         } else if let Some(record) = tables.clients.get(&client) {
-            record.lease.renew(cx.now.seconds());
+            record.lease.renew(requester.now_seconds);
         }
-        check_seqid(cx.minor, stateid.seqid, seqid)?;
+        check_seqid(requester.minor, stateid.seqid, seqid)?;
         let of = match kind {
             StateKind::Open => tables.opens.get(&key).map(|open| open.file),
             StateKind::Lock => tables.locks.get(&key).map(|lock| lock.file),
@@ -82,16 +60,21 @@ impl State {
 
     /// Status for an unknown stateid: from before a restart, revoked, or never
     /// issued.
-    pub(crate) fn why_unknown(&self, tables: &Tables, cx: &Cx<'_>, stateid: Stateid) -> Status {
+    pub(crate) fn why_unknown(
+        &self,
+        tables: &Tables,
+        requester: Requester,
+        stateid: Stateid,
+    ) -> Status {
         let key = StateKey::from(stateid);
-        let client = cx.session_client().and_then(|client| tables.clients.get(&client));
+        let client = requester.client.and_then(|client| tables.clients.get(&client));
         // Minor version 0 names no client: the lost stateids of all its clients
         // are remembered together.
         let lost = || tables.buried.contains(key) || tables.find_any(key).is_some();
         match client.and_then(|client| client.revoked.get(&key)) {
             Some(status) => *status,
-            None if cx.minor == 0 && lost() => Status::Expired,
-            None if cx.minor == 0 && self.ids.is_stale(stateid) && !is_special(stateid) => {
+            None if requester.minor == 0 && lost() => Status::Expired,
+            None if requester.minor == 0 && self.ids.is_stale(stateid) && !is_special(stateid) => {
                 Status::StaleStateid
             }
             None => Status::BadStateid,

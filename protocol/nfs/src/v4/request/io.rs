@@ -1,32 +1,16 @@
 //! From a stateid to the open file for READ, WRITE and similar operations.
 
-use super::State;
-use super::file::{ACCESS_READ, ACCESS_WRITE, check_seqid, is_special};
-use super::index::{IoCore, IoHandle};
-use super::ongoing::Ongoing;
+use super::Cx;
 use crate::changes::Changing;
-use crate::v4::cx::{Cx, Object};
+use crate::namespace::Object;
+use crate::v4::state::shares::IoAccess;
+use crate::v4::state::stateids::{check_seqid, is_special};
+use crate::v4::tables::index::{IoCore, IoHandle};
+use crate::v4::tables::ongoing::Ongoing;
 use std::ops::Deref;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{Stateid, Status};
 use zgate_store::file_store::{OpenAccess, OpenFile};
-
-/// Use of the open file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IoAccess {
-    /// Reading data.
-    Read,
-    /// Writing data.
-    Write,
-    /// Setting the size.
-    SetSize,
-}
-
-impl IoAccess {
-    fn modifies(self) -> bool {
-        self != Self::Read
-    }
-}
 
 /// An open file for one operation. While it is held, a change under a stateid
 /// counts as in progress: the state of the stateid is not granted to others.
@@ -90,7 +74,7 @@ async fn begin_change(
     let Some((granted, ongoing)) = core.begin_change() else {
         // It was revoked after the lookup.
         let state = &cx.server.state;
-        return Err(state.why_unknown(&state.lock(), cx, stateid));
+        return Err(state.why_unknown(&state.lock(), cx.requester(), stateid));
     };
     let Some(file) = granted else { return Err(Status::Openmode) };
     if core.uid == object.who().uid {
@@ -143,11 +127,11 @@ pub async fn open_for_change(
 fn find(cx: &Cx<'_>, object: &Object, stateid: Stateid) -> Result<Arc<IoHandle>, Status> {
     let state = &cx.server.state;
     let Some(handle) = state.index.get(stateid.into()) else {
-        return Err(state.why_unknown(&state.lock(), cx, stateid));
+        return Err(state.why_unknown(&state.lock(), cx.requester(), stateid));
     };
     if handle.core.lease.revoked() {
         // A stateid of a removed client; these are removed in slices.
-        return Err(state.why_unknown(&state.lock(), cx, stateid));
+        return Err(state.why_unknown(&state.lock(), cx.requester(), stateid));
     }
     match cx.session_client() {
         Some(client) if client != handle.core.client => return Err(Status::BadStateid),
@@ -180,34 +164,14 @@ async fn open_anonymous(
     let file = object.file_key();
     let caller = cx.session_client();
     let attempt = || {
-        state.recall_conflicting(cx, &file, access.modifies(), caller)?;
+        state.recall_conflicting(&file, access.modifies(), caller, cx.now.seconds())?;
         Ok(state.check_anonymous(&file, access, cx.now.seconds())?)
     };
-    state.when_settled(&*cx.server.runtime, &file, attempt).await.map_err(|no| no.status)?;
+    state.when_settled(&file, attempt).await.map_err(|no| no.status)?;
     let want = OpenAccess {
         read: !access.modifies(),
         write: access.modifies(),
         stateless: access != IoAccess::SetSize,
     };
     Ok(object.export.store.open(object.who(), &object.node, want).await?)
-}
-
-impl State {
-    /// Returns whether an access without an open conflicts with a share
-    /// reservation (RFC 8881 §9.1.2).
-    pub(crate) fn check_anonymous(
-        &self,
-        file: &crate::v4::cx::FileKey,
-        access: IoAccess,
-        now_seconds: u64,
-    ) -> Result<(), Status> {
-        let mut tables = self.lock();
-        let wanted = if access.modifies() { ACCESS_WRITE } else { ACCESS_READ };
-        self.check_shares(&mut tables, file, wanted, 0, now_seconds).map_err(
-            |status| match status {
-                Status::ShareDenied => Status::Locked,
-                other => other,
-            },
-        )
-    }
 }

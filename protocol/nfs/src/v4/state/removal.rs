@@ -7,29 +7,12 @@
 //! removed and its stateids are invalid.
 
 use super::State;
-use super::ids::StateKey;
-use super::ongoing::Awaited;
-use super::tables::{LockOwner, OpenOwner, OwnerName, Tables};
 use crate::limits::{MAX_SLICES_PER_TICK, MAX_STATES_PER_SLICE};
-use crate::v4::Server;
-use crate::v4::cx::FileKey;
-use std::collections::{btree_set, hash_map, hash_set};
+use crate::namespace::FileKey;
+use crate::v4::tables::Tables;
+use crate::v4::tables::departed::Departed;
+use crate::v4::tables::ids::StateKey;
 use zgate_nfs_wire::v4::{ClientId, Status};
-
-/// The state of a client still to be removed.
-pub struct Departed {
-    opens: btree_set::IntoIter<StateKey>,
-    open_owners: hash_map::IntoIter<OwnerName, OpenOwner>,
-    lock_owners: hash_map::IntoIter<OwnerName, LockOwner>,
-    delegations: hash_set::IntoIter<StateKey>,
-    /// Stateids that had been revoked before.
-    revoked: hash_map::IntoIter<StateKey, Status>,
-    /// The removal of its record, if its lease expired: until that is durable,
-    /// none of its state is granted to others (RFC 8881 §8.4.3).
-    record_removal: Option<Awaited>,
-    /// Minor version 0: its stateids are remembered (see [`super::buried`]).
-    minor_zero: bool,
-}
 
 impl State {
     /// Removes all opens, locks and delegations of a client, or the first
@@ -115,14 +98,14 @@ fn hold_back(tables: &mut Tables, left: &Departed, file: Option<FileKey>) {
     }
 }
 
-impl Server {
+impl State {
     /// Removes a bounded part of the state of removed clients; the tables are
     /// unlocked in between.
     pub(super) fn remove_departed(&self, now_seconds: u64) {
         for _ in 0..MAX_SLICES_PER_TICK {
-            let mut tables = self.state.lock();
+            let mut tables = self.lock();
             let Some(id) = tables.departed.first_key_value().map(|(id, _)| *id) else { return };
-            self.state.remove_slice(&mut tables, id, now_seconds);
+            self.remove_slice(&mut tables, id, now_seconds);
         }
     }
 }

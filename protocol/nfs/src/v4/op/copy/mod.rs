@@ -1,9 +1,13 @@
 //! COPY (RFC 7862 §15.2) within the server.
 
-use super::{Failure, Rule};
-use crate::v4::copy_jobs::{self, Job};
-use crate::v4::cx::Cx;
-use crate::v4::state::io::{IoAccess, open_for_change, open_for_io};
+mod job;
+
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::io::{open_for_change, open_for_io};
+use crate::v4::state::shares::IoAccess;
+use job::Job;
 use zgate_nfs_wire::v4::op::Copy;
 use zgate_nfs_wire::v4::op::copy::{Args, Res};
 use zgate_nfs_wire::v4::{StableHow, Status};
@@ -63,10 +67,10 @@ impl Rule for Copy {
             synchronous: true,
         };
         if args.synchronous || count <= SYNCHRONOUS_BYTES {
-            res.count = copy_jobs::run(&job, None).await?;
+            res.count = job::run(&job, None).await?;
         } else {
             let fh = crate::namespace::Place::Node(to.export.id, to.node).to_fh();
-            res.callback = Some(copy_jobs::start(cx, job, fh)?);
+            res.callback = Some(job::start(cx, job, fh)?);
             res.synchronous = false;
         }
         Ok(res)

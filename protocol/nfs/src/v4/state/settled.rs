@@ -1,42 +1,16 @@
-//! Work that must end before the state of a client is granted to another one:
-//! its requests that the backend has not completed, and the removal of its
-//! record from stable storage.
+//! Waits for work that must end before the state of a client is granted to
+//! another one.
 
 use super::State;
-use super::tables::Tables;
 use crate::limits::SETTLE_WAIT_MILLISECONDS;
-use crate::runtime::Runtime;
-use crate::v4::cx::FileKey;
-use crate::v4::op::Failure;
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Weak};
+use crate::namespace::FileKey;
+use crate::v4::failure::Failure;
+use crate::v4::tables::Tables;
+use crate::v4::tables::ongoing::Awaited;
 use zgate_nfs_wire::v4::Status;
 
-/// Held by work in progress. Dropping the last clone marks its end.
-#[derive(Clone, Debug, Default)]
-pub struct Ongoing(Arc<()>);
-
-impl Ongoing {
-    /// A view for waiting for the end of the work.
-    #[must_use]
-    pub fn awaited(&self) -> Awaited {
-        Awaited(Arc::downgrade(&self.0))
-    }
-}
-
-/// Work that can be waited for.
-#[derive(Clone, Debug)]
-pub struct Awaited(Weak<()>);
-
-impl Awaited {
-    /// True if the work has ended. Its effects are visible then.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        let over = self.0.strong_count() == 0;
-        fence(Ordering::Acquire);
-        over
-    }
-}
+/// First pause between two attempts; each is twice the one before.
+const FIRST_PAUSE_MILLISECONDS: u64 = 4;
 
 impl State {
     /// Delays all grants of `file` until the work has ended.
@@ -47,7 +21,7 @@ impl State {
         let state = tables.files.entry(file).or_default();
         state.unfinished.retain(|other| !other.is_over());
         // A client's opens of one file all wait for the same removal.
-        if !state.unfinished.iter().any(|other| other.0.ptr_eq(&work.0)) {
+        if !state.unfinished.iter().any(|other| other.is(&work)) {
             state.unfinished.push(work);
         }
     }
@@ -80,7 +54,6 @@ impl State {
     /// Error of the last attempt.
     pub(crate) async fn when_settled<T>(
         &self,
-        runtime: &dyn Runtime,
         file: &FileKey,
         mut attempt: impl FnMut() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
@@ -93,29 +66,10 @@ impl State {
             }
             was_settled = self.is_settled(file);
             if !was_settled {
-                runtime.sleep(pause).await;
+                self.runtime.sleep(pause).await;
                 waited += pause;
                 pause *= 2;
             }
         }
-    }
-}
-
-/// First pause between two attempts; each is twice the one before.
-const FIRST_PAUSE_MILLISECONDS: u64 = 4;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_is_over_when_the_last_part_of_it_is() {
-        let work = Ongoing::default();
-        let awaited = work.awaited();
-        let part = work.clone();
-        drop(work);
-        assert!(!awaited.is_over());
-        drop(part);
-        assert!(awaited.is_over());
     }
 }

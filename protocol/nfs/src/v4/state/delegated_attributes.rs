@@ -1,11 +1,11 @@
 //! Attributes of a file that another client holds a write delegation for: that
 //! client has the newest values (RFC 8881 §10.4.3).
 
-use crate::v4::cx::{Cx, FileKey};
-use crate::v4::state::State;
+use super::State;
+use crate::namespace::FileKey;
 use zgate_nfs_wire::v4::attr::{CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use zgate_nfs_wire::v4::callback::CallbackOp;
-use zgate_nfs_wire::v4::{Bitmap, NfsTime, Status};
+use zgate_nfs_wire::v4::{Bitmap, ClientId, NfsTime, Status};
 use zgate_xdr::{Decode, Decoder};
 
 /// Attributes from the holder of a write delegation.
@@ -26,30 +26,31 @@ impl State {
     /// caller. `None` if there is no such holder, or no answer.
     pub async fn delegated_attributes(
         &self,
-        cx: &Cx<'_>,
         file: FileKey,
+        caller: Option<ClientId>,
+        now_seconds: u64,
     ) -> Option<DelegatedAttributes> {
         let (work, given_change) = {
             let tables = self.lock();
-            let now = cx.now.seconds();
             // A client with an expired lease is not asked; it keeps the
             // delegation only by courtesy.
             let there = |client| {
                 let record = tables.clients.get(&client);
-                record.is_some_and(|record| !record.lease.expired(now, self.lease_seconds))
+                record.is_some_and(|record| !record.lease.expired(now_seconds, self.lease_seconds))
             };
             let state = tables.files.get(&file)?;
-            let delegation =
-                state.delegations.values().filter_map(|key| tables.delegations.get(key)).find(
-                    |d| d.write && Some(d.client) != cx.calling_client() && there(d.client),
-                )?;
+            let delegation = state
+                .delegations
+                .values()
+                .filter_map(|key| tables.delegations.get(key))
+                .find(|d| d.write && Some(d.client) != caller && there(d.client))?;
             let mut want = Bitmap::of(&[CHANGE, SIZE]);
             if delegation.attrs {
                 want.set(TIME_DELEG_ACCESS);
                 want.set(TIME_DELEG_MODIFY);
             }
             let op = CallbackOp::GetAttr { fh: delegation.fh.clone(), want };
-            let work = self.back.prepare(cx.server, &tables, delegation.client, vec![op])?;
+            let work = self.back.prepare(&tables, delegation.client, vec![op])?;
             (work, delegation.change)
         };
         let reply = work.await.ok()?;

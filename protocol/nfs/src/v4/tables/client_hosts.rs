@@ -8,13 +8,8 @@
 //! continue after one EXCHANGE_ID, BIND_CONN_TO_SESSION or CREATE_SESSION from
 //! each address. See docs/spec-exceptions/connections-of-other-hosts.md.
 
-use super::State;
-use super::session::Session;
-use super::tables::{Client, Principal, Tables};
 use crate::limits::MAX_HOSTS_PER_CLIENT;
-use crate::runtime::Call;
 use std::net::IpAddr;
-use zgate_nfs_wire::v4::{ClientId, Status};
 
 /// Addresses from which a client was active, at most [`MAX_HOSTS_PER_CLIENT`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,45 +37,6 @@ impl ClientHosts {
             self.0.remove(0);
         }
         self.0.push(host.to_canonical());
-    }
-}
-
-impl Client {
-    /// Returns whether a call may act for the client: it comes from one of the
-    /// client's hosts, or it presents the credential of the client's
-    /// registration. In the second case its host is added to the client's
-    /// hosts.
-    pub(crate) fn admits(&mut self, call: &Call) -> bool {
-        let own = self.hosts.contains(call.peer.address);
-        if !own && self.principal == Principal::of(&call.credential) {
-            self.hosts.add(call.peer.address);
-            return true;
-        }
-        own
-    }
-}
-
-impl Tables {
-    /// The client of minor version 1 and above with this id, if the call may
-    /// act for it; otherwise `refused`.
-    pub(crate) fn client_of_caller(
-        &mut self,
-        id: ClientId,
-        call: &Call,
-        refused: Status,
-    ) -> Result<&mut Client, Status> {
-        let client = self.clients.get_mut(&id).filter(|client| !client.minor_zero);
-        let client = client.ok_or(Status::StaleClientid)?;
-        if client.admits(call) { Ok(client) } else { Err(refused) }
-    }
-}
-
-impl State {
-    /// Returns whether a call over a connection that is not bound to the
-    /// session yet may use it: the session's client admits it.
-    pub(crate) fn may_use(&self, session: &Session, call: &Call) -> bool {
-        let mut tables = self.lock();
-        tables.clients.get_mut(&session.client).is_some_and(|client| client.admits(call))
     }
 }
 

@@ -1,13 +1,15 @@
 //! State shared by the operations of one COMPOUND.
 
+use crate::changes::Changing;
 use crate::namespace::policy::Refusal;
-use crate::namespace::{Entry, Export, Namespace, Place};
+use crate::namespace::{Entry, Export, FileKey, Namespace, Object, Place};
 use crate::runtime::{Call, Now};
 use crate::v4::server::Server;
-use crate::v4::state::session::SlotUse;
+use crate::v4::state::stateids::Requester;
+use crate::v4::tables::session::SlotUse;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{OpNum, Stateid, Status};
-use zgate_store::{Caller, NodeHandle};
+use zgate_store::NodeHandle;
 
 /// A resolved file handle, with the caller's access.
 #[derive(Clone, Debug)]
@@ -34,40 +36,6 @@ impl Current {
             Self::Node { export, node, .. } => Place::Node(export.id, *node),
         }
     }
-}
-
-/// An object of an export, as used by operations.
-#[derive(Clone, Debug)]
-pub struct Object {
-    /// The export.
-    pub export: Arc<Export>,
-    /// The object.
-    pub node: NodeHandle,
-    /// Identity and access.
-    pub entry: Arc<Entry>,
-}
-
-impl Object {
-    /// The identity.
-    #[must_use]
-    pub fn who(&self) -> &Caller {
-        &self.entry.who
-    }
-
-    /// The key of the object's open, lock and delegation state.
-    #[must_use]
-    pub fn file_key(&self) -> FileKey {
-        FileKey { export: self.export.id, node: self.node }
-    }
-}
-
-/// Identifies a file across all exports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileKey {
-    /// The export.
-    pub export: crate::namespace::ExportId,
-    /// The object.
-    pub node: NodeHandle,
 }
 
 /// The state of one COMPOUND while its operations run.
@@ -223,6 +191,23 @@ impl Cx<'_> {
         }
         self.server.refused_hosts.note(self.call.peer.address, self.now.seconds());
         Err(Status::Perm)
+    }
+
+    /// Sender of the request.
+    #[must_use]
+    pub fn requester(&self) -> Requester {
+        let (client, now_seconds) = (self.session_client(), self.now.seconds());
+        Requester { minor: self.minor, client, now_seconds }
+    }
+
+    /// Recalls for REMOVE, RENAME, LINK and SETXATTR: all delegations of the
+    /// object except the caller's own.
+    ///
+    /// # Errors
+    /// [`Status::Delay`].
+    pub(crate) fn recall_for_change(&self, file: &FileKey) -> Result<Changing, Status> {
+        let (caller, now_seconds) = (self.session_client(), self.now.seconds());
+        self.server.state.recall_before_change(file, caller, now_seconds)
     }
 
     /// The client of the session (minor ≥ 1), once SEQUENCE ran.
