@@ -132,7 +132,7 @@ impl State {
         self.remove_delegation(tables, key, now_seconds);
         match tables.clients.get_mut(&holder) {
             // The owner need not be kept: NFS4ERR_EXPIRED for everyone.
-            Some(client) if client.minor_zero => tables.buried.bury(key),
+            Some(client) if client.minor_zero => tables.expired_stateids.add(key),
             Some(client) => {
                 client.revoked.insert(key, Status::DelegRevoked);
             }

@@ -49,17 +49,17 @@ impl State {
             if let Some(key) = left.opens.next() {
                 // Its lock stateids are removed with it.
                 removed += tables.opens.get(&key).map_or(0, |open| open.locks.len());
-                self.bury(tables, &left, key);
+                self.remember_expired(tables, &left, key);
                 hold_back(tables, &left, tables.opens.get(&key).map(|open| open.file));
                 self.remove_open(tables, key, now_seconds);
             } else if let Some((_, owner)) = left.open_owners.next() {
                 left.opens = owner.opens.into_iter();
             } else if let Some(key) = left.delegations.next() {
-                self.bury(tables, &left, key);
+                self.remember_expired(tables, &left, key);
                 hold_back(tables, &left, tables.delegations.get(&key).map(|held| held.file));
                 self.remove_delegation(tables, key, now_seconds);
             } else if let Some((key, _)) = left.revoked.next() {
-                self.bury(tables, &left, key);
+                self.remember_expired(tables, &left, key);
             } else if left.lock_owners.next().is_none() {
                 return true;
             }
@@ -68,16 +68,16 @@ impl State {
         false
     }
 
-    fn bury(&self, tables: &mut Tables, left: &Departed, key: StateKey) {
+    fn remember_expired(&self, tables: &mut Tables, left: &Departed, key: StateKey) {
         if !left.minor_zero {
             return;
         }
         if let Some(open) = tables.opens.get(&key) {
             for lock in &open.locks {
-                tables.buried.bury(*lock);
+                tables.expired_stateids.add(*lock);
             }
         }
-        tables.buried.bury(key);
+        tables.expired_stateids.add(key);
     }
 
     /// Checks whether a removed client still has state that could conflict: the

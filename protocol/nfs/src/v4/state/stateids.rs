@@ -70,7 +70,7 @@ impl State {
         let client = requester.client.and_then(|client| tables.clients.get(&client));
         // Minor version 0 names no client: the lost stateids of all its clients
         // are remembered together.
-        let lost = || tables.buried.contains(key) || tables.find_any(key).is_some();
+        let lost = || tables.expired_stateids.contains(key) || tables.find_any(key).is_some();
         match client.and_then(|client| client.revoked.get(&key)) {
             Some(status) => *status,
             None if requester.minor == 0 && lost() => Status::Expired,

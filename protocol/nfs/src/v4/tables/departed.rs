@@ -17,6 +17,6 @@ pub struct Departed {
     /// The removal of its record, if its lease expired: until that is durable,
     /// none of its state is granted to others (RFC 8881 §8.4.3).
     pub(in crate::v4) record_removal: Option<Awaited>,
-    /// Minor version 0: its stateids are remembered (see [`super::buried`]).
+    /// Minor version 0: its stateids are remembered (see [`super::expired_stateids`]).
     pub(in crate::v4) minor_zero: bool,
 }

@@ -4,12 +4,12 @@
 //! their session in [`session::SessionTable`] and their open file in
 //! [`index::IoIndex`], both sharded.
 
-pub mod buried;
 pub mod callback_path;
 pub mod client;
 pub mod client_hosts;
 pub mod delegation;
 pub mod departed;
+pub mod expired_stateids;
 pub mod file;
 pub mod ids;
 pub mod index;
@@ -28,10 +28,10 @@ pub mod shares;
 use crate::namespace::FileKey;
 use crate::runtime::Call;
 use ahash::{HashMap, HashSet};
-use buried::Buried;
 use client::{Client, NameSlot};
 use delegation::Delegation;
 use departed::Departed;
+use expired_stateids::ExpiredStateids;
 use file::FileState;
 use ids::StateKey;
 use open::{LockState, Open};
@@ -56,7 +56,7 @@ pub struct Tables {
     /// Delegations.
     pub delegations: HashMap<StateKey, Delegation>,
     /// Stateids that were removed with their minor-0 clients.
-    pub buried: Buried,
+    pub expired_stateids: ExpiredStateids,
     /// Removed clients with more state than is removed at once.
     pub departed: BTreeMap<ClientId, Departed>,
     /// Delegations being recalled.

@@ -7,23 +7,23 @@ use ahash::HashSet;
 use std::collections::VecDeque;
 
 /// Most stateids remembered; older ones become bad stateids.
-const MAX_BURIED: usize = 64 << 10;
+const MAX_EXPIRED: usize = 64 << 10;
 
 /// The latest stateids that were removed with their clients.
 #[derive(Debug, Default)]
-pub struct Buried {
+pub struct ExpiredStateids {
     order: VecDeque<StateKey>,
     known: HashSet<StateKey>,
 }
 
-impl Buried {
+impl ExpiredStateids {
     /// Adds a stateid.
-    pub fn bury(&mut self, key: StateKey) {
+    pub fn add(&mut self, key: StateKey) {
         if !self.known.insert(key) {
             return;
         }
         self.order.push_back(key);
-        if self.order.len() > MAX_BURIED
+        if self.order.len() > MAX_EXPIRED
             && let Some(oldest) = self.order.pop_front()
         {
             self.known.remove(&oldest);
@@ -48,14 +48,14 @@ mod tests {
             other[4..].copy_from_slice(&n.to_be_bytes());
             StateKey(other)
         };
-        let mut buried = Buried::default();
-        for n in 0..=MAX_BURIED as u64 {
-            buried.bury(key(n));
-            buried.bury(key(n));
+        let mut expired = ExpiredStateids::default();
+        for n in 0..=MAX_EXPIRED as u64 {
+            expired.add(key(n));
+            expired.add(key(n));
         }
-        assert!(!buried.contains(key(0)));
-        assert!(buried.contains(key(1)));
-        assert!(buried.contains(key(MAX_BURIED as u64)));
-        assert_eq!(buried.order.len(), buried.known.len());
+        assert!(!expired.contains(key(0)));
+        assert!(expired.contains(key(1)));
+        assert!(expired.contains(key(MAX_EXPIRED as u64)));
+        assert_eq!(expired.order.len(), expired.known.len());
     }
 }
