@@ -237,7 +237,7 @@ fn grant(
             return Ok(());
         };
         if cx.server.state.give_up_if_expired(tables, held.owner.client, cx.now.seconds()) {
-            State::wait_for_departed(tables, held.owner.client)?;
+            State::check_removed(tables, held.owner.client)?;
             continue;
         }
         if args.kind.waits() && cx.minor > 0 {

@@ -53,7 +53,7 @@ fn test(
         if !state.give_up_if_expired(&mut tables, held.owner.client, cx.now.seconds()) {
             return Err(denied(&held));
         }
-        State::wait_for_departed(&tables, held.owner.client)?;
+        State::check_removed(&tables, held.owner.client)?;
     }
 }
 

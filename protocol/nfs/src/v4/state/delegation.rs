@@ -184,7 +184,7 @@ impl State {
         let mut waiting = false;
         for (key, holder) in standing {
             if self.give_up_if_expired(tables, holder, now_seconds) {
-                Self::wait_for_departed(tables, holder)?;
+                Self::check_removed(tables, holder)?;
                 continue;
             }
             waiting = true;
@@ -246,7 +246,7 @@ impl State {
             if !self.give_up_if_expired(&mut tables, holder, now_seconds) {
                 free = false;
                 self.begin_recall(&mut tables, key, now_seconds);
-            } else if tables.departed.contains_key(&holder) {
+            } else if tables.removed_clients.contains_key(&holder) {
                 free = false;
             }
         }

@@ -100,7 +100,7 @@ impl State {
         // The tables are unlocked between the steps: requests wait for them.
         self.end_grace(&mut self.lock(), now_seconds);
         self.expire_clients(&mut self.lock(), now_seconds);
-        self.remove_departed(now_seconds);
+        self.continue_removals(now_seconds);
         self.revoke_unreturned(&mut self.lock(), now_seconds);
         self.repeat_recalls(&self.lock(), now_seconds);
         if now_seconds.is_multiple_of(u64::from(self.lease_seconds)) {

@@ -10,8 +10,8 @@ use super::State;
 use crate::limits::{MAX_SLICES_PER_TICK, MAX_STATES_PER_SLICE};
 use crate::namespace::FileKey;
 use crate::v4::tables::Tables;
-use crate::v4::tables::departed::Departed;
 use crate::v4::tables::ids::StateKey;
+use crate::v4::tables::removed_client::RemovedClient;
 use zgate_nfs_wire::v4::{ClientId, Status};
 
 impl State {
@@ -20,13 +20,13 @@ impl State {
     /// no new ones.
     pub(crate) fn drop_client_state(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) {
         let Some(client) = tables.clients.get_mut(&id) else { return };
-        if tables.departed.contains_key(&id) {
+        if tables.removed_clients.contains_key(&id) {
             // An expired client of minor version 0 whose record is also
             // removed.
             self.remove_slice(tables, id, now_seconds);
             return;
         }
-        let left = Departed {
+        let left = RemovedClient {
             opens: Default::default(),
             open_owners: std::mem::take(&mut client.open_owners).into_iter(),
             lock_owners: std::mem::take(&mut client.lock_owners).into_iter(),
@@ -35,14 +35,14 @@ impl State {
             record_removal: client.record_removal.take(),
             minor_zero: client.minor_zero,
         };
-        tables.departed.insert(id, left);
+        tables.removed_clients.insert(id, left);
         self.remove_slice(tables, id, now_seconds);
     }
 
     /// Removes one slice of a removed client's state. Returns whether nothing
     /// is left.
     pub(crate) fn remove_slice(&self, tables: &mut Tables, id: ClientId, now_seconds: u64) -> bool {
-        let Some(mut left) = tables.departed.remove(&id) else { return true };
+        let Some(mut left) = tables.removed_clients.remove(&id) else { return true };
         let mut removed = 0;
         while removed < MAX_STATES_PER_SLICE {
             removed += 1;
@@ -64,11 +64,11 @@ impl State {
                 return true;
             }
         }
-        tables.departed.insert(id, left);
+        tables.removed_clients.insert(id, left);
         false
     }
 
-    fn remember_expired(&self, tables: &mut Tables, left: &Departed, key: StateKey) {
+    fn remember_expired(&self, tables: &mut Tables, left: &RemovedClient, key: StateKey) {
         if !left.minor_zero {
             return;
         }
@@ -85,14 +85,14 @@ impl State {
     ///
     /// # Errors
     /// [`Status::Delay`].
-    pub(crate) fn wait_for_departed(tables: &Tables, id: ClientId) -> Result<(), Status> {
-        if tables.departed.contains_key(&id) { Err(Status::Delay) } else { Ok(()) }
+    pub(crate) fn check_removed(tables: &Tables, id: ClientId) -> Result<(), Status> {
+        if tables.removed_clients.contains_key(&id) { Err(Status::Delay) } else { Ok(()) }
     }
 }
 
 /// Delays the grant of a file to others until the record of the removed client
 /// is deleted.
-fn hold_back(tables: &mut Tables, left: &Departed, file: Option<FileKey>) {
+fn hold_back(tables: &mut Tables, left: &RemovedClient, file: Option<FileKey>) {
     if let (Some(removal), Some(file)) = (&left.record_removal, file) {
         State::await_before_giving(tables, file, removal.clone());
     }
@@ -101,10 +101,12 @@ fn hold_back(tables: &mut Tables, left: &Departed, file: Option<FileKey>) {
 impl State {
     /// Removes a bounded part of the state of removed clients; the tables are
     /// unlocked in between.
-    pub(super) fn remove_departed(&self, now_seconds: u64) {
+    pub(super) fn continue_removals(&self, now_seconds: u64) {
         for _ in 0..MAX_SLICES_PER_TICK {
             let mut tables = self.lock();
-            let Some(id) = tables.departed.first_key_value().map(|(id, _)| *id) else { return };
+            let Some(id) = tables.removed_clients.first_key_value().map(|(id, _)| *id) else {
+                return;
+            };
             self.remove_slice(&mut tables, id, now_seconds);
         }
     }

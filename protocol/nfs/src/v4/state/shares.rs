@@ -54,7 +54,7 @@ impl State {
             if !self.give_up_if_expired(tables, client, now_seconds) {
                 return Err(Status::ShareDenied);
             }
-            Self::wait_for_departed(tables, client)?;
+            Self::check_removed(tables, client)?;
         }
     }
 

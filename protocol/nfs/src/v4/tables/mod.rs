@@ -8,7 +8,6 @@ pub mod callback_path;
 pub mod client;
 pub mod client_hosts;
 pub mod delegation;
-pub mod departed;
 pub mod expired_stateids;
 pub mod file;
 pub mod ids;
@@ -21,6 +20,7 @@ pub mod owner;
 pub mod owner_seq;
 pub mod quota;
 pub mod ranges;
+pub mod removed_client;
 pub mod reply_memory;
 pub mod session;
 pub mod shares;
@@ -30,13 +30,13 @@ use crate::runtime::Call;
 use ahash::{HashMap, HashSet};
 use client::{Client, NameSlot};
 use delegation::Delegation;
-use departed::Departed;
 use expired_stateids::ExpiredStateids;
 use file::FileState;
 use ids::StateKey;
 use open::{LockState, Open};
 use owner::OwnerName;
 use quota::Quota;
+use removed_client::RemovedClient;
 use std::collections::{BTreeMap, BTreeSet};
 use zgate_nfs_wire::v4::{ClientId, Status};
 
@@ -58,7 +58,7 @@ pub struct Tables {
     /// Stateids that were removed with their minor-0 clients.
     pub expired_stateids: ExpiredStateids,
     /// Removed clients with more state than is removed at once.
-    pub departed: BTreeMap<ClientId, Departed>,
+    pub removed_clients: BTreeMap<ClientId, RemovedClient>,
     /// Delegations being recalled.
     pub recalled: BTreeSet<StateKey>,
     /// Files with blocked locks.
@@ -85,7 +85,7 @@ impl Tables {
     /// Type, client and seqid of a stateid.
     #[must_use]
     pub fn find(&self, key: StateKey) -> Option<(StateKind, ClientId, u32)> {
-        self.find_any(key).filter(|(_, client, _)| !self.departed.contains_key(client))
+        self.find_any(key).filter(|(_, client, _)| !self.removed_clients.contains_key(client))
     }
 
     /// Like `find`, also for clients of which only state is left.

@@ -7,7 +7,7 @@ use std::collections::{btree_set, hash_map, hash_set};
 use zgate_nfs_wire::v4::Status;
 
 /// The state of a client still to be removed.
-pub struct Departed {
+pub struct RemovedClient {
     pub(in crate::v4) opens: btree_set::IntoIter<StateKey>,
     pub(in crate::v4) open_owners: hash_map::IntoIter<OwnerName, OpenOwner>,
     pub(in crate::v4) lock_owners: hash_map::IntoIter<OwnerName, LockOwner>,
