@@ -6,7 +6,7 @@ use crate::namespace::Object;
 use crate::v4::state::shares::IoAccess;
 use crate::v4::state::stateids::{check_seqid, is_special};
 use crate::v4::tables::index::{IoCore, IoHandle};
-use crate::v4::tables::ongoing::Ongoing;
+use crate::v4::tables::pending_work::WorkGuard;
 use std::ops::Deref;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{Stateid, Status};
@@ -20,12 +20,12 @@ use zgate_store::file_store::{OpenAccess, OpenFile};
 #[derive(Clone)]
 pub struct IoFile {
     file: OpenFile,
-    _ongoing: Option<Ongoing>,
+    _guard: Option<WorkGuard>,
 }
 
 impl IoFile {
-    fn new(file: OpenFile, ongoing: Option<Ongoing>) -> Self {
-        Self { file, _ongoing: ongoing }
+    fn new(file: OpenFile, guard: Option<WorkGuard>) -> Self {
+        Self { file, _guard: guard }
     }
 }
 
@@ -71,18 +71,18 @@ async fn begin_change(
     stateid: Stateid,
     access: IoAccess,
 ) -> Result<IoFile, Status> {
-    let Some((granted, ongoing)) = core.begin_change() else {
+    let Some((granted, guard)) = core.begin_change() else {
         // It was revoked after the lookup.
         let state = &cx.server.state;
         return Err(state.why_unknown(&state.lock(), cx.requester(), stateid));
     };
     let Some(file) = granted else { return Err(Status::Openmode) };
     if core.uid == object.who().uid {
-        return Ok(IoFile::new(file, Some(ongoing)));
+        return Ok(IoFile::new(file, Some(guard)));
     }
     let stateless = access != IoAccess::SetSize;
     let file = open_for_other(object, OpenAccess { read: false, write: true, stateless }).await?;
-    Ok(IoFile::new(file, Some(ongoing)))
+    Ok(IoFile::new(file, Some(guard)))
 }
 
 async fn open_for_read(object: &Object, core: &IoCore) -> Result<OpenFile, Status> {

@@ -7,7 +7,7 @@ use crate::v4::tables::Tables;
 use crate::v4::tables::delegation::{Delegation, TimesGiven};
 use crate::v4::tables::ids::StateKey;
 use crate::v4::tables::index::IoCore;
-use crate::v4::tables::ongoing::Awaited;
+use crate::v4::tables::pending_work::PendingWork;
 use crate::v4::tables::quota::Quota;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{ClientId, Status};
@@ -44,7 +44,7 @@ impl State {
             return false;
         }
         let Some(state) = tables.files.get(file) else { return true };
-        let settled = state.unfinished.iter().all(Awaited::is_over);
+        let settled = state.unfinished.iter().all(PendingWork::is_over);
         if state.no_delegation_before > now_seconds || !settled {
             return false;
         }

@@ -3,7 +3,7 @@
 use super::State;
 use crate::namespace::FileKey;
 use crate::v4::tables::Tables;
-use crate::v4::tables::ongoing::Awaited;
+use crate::v4::tables::pending_work::PendingWork;
 use zgate_nfs_wire::v4::ClientId;
 
 /// Time for which an expired client keeps its state without a conflict, in
@@ -59,7 +59,7 @@ impl State {
 
     /// Begins the removal of the record of a client that lost its state or
     /// left.
-    pub(crate) fn forget_record(&self, tables: &mut Tables, name: &[u8]) -> Awaited {
+    pub(crate) fn forget_record(&self, tables: &mut Tables, name: &[u8]) -> PendingWork {
         let newcomer = tables.by_name.get(name).and_then(|slot| slot.unconfirmed);
         if let Some(newcomer) = newcomer.and_then(|id| tables.clients.get_mut(&id)) {
             newcomer.record_removals += 1;

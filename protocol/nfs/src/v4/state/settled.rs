@@ -6,7 +6,7 @@ use crate::limits::SETTLE_WAIT_MILLISECONDS;
 use crate::namespace::FileKey;
 use crate::v4::failure::Failure;
 use crate::v4::tables::Tables;
-use crate::v4::tables::ongoing::Awaited;
+use crate::v4::tables::pending_work::PendingWork;
 use zgate_nfs_wire::v4::Status;
 
 /// First pause between two attempts; each is twice the one before.
@@ -14,7 +14,7 @@ const FIRST_PAUSE_MILLISECONDS: u64 = 4;
 
 impl State {
     /// Delays all grants of `file` until the work has ended.
-    pub(crate) fn await_before_giving(tables: &mut Tables, file: FileKey, work: Awaited) {
+    pub(crate) fn await_before_giving(tables: &mut Tables, file: FileKey, work: PendingWork) {
         if work.is_over() {
             return;
         }

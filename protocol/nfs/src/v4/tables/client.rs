@@ -4,9 +4,9 @@ use super::callback_path::{Callback40, CallbackProbe};
 use super::client_hosts::ClientHosts;
 use super::ids::StateKey;
 use super::lease::Lease;
-use super::ongoing::Awaited;
 use super::owner::{LockOwner, OpenOwner, OwnerName};
 use super::owner_seq::OwnerSeq;
+use super::pending_work::PendingWork;
 use super::quota::{Charge, HostAccount, Quota};
 use super::session::Session;
 use crate::limits::{MAX_OWNERS_PER_CLIENT, MAX_STATES_PER_CLIENT};
@@ -63,7 +63,7 @@ pub struct Client {
     /// The write of its record was started.
     pub record_begun: bool,
     /// The removal of its record, started when its lease expired.
-    pub record_removal: Option<Awaited>,
+    pub record_removal: Option<PendingWork>,
     /// Its lease.
     pub lease: Arc<Lease>,
     /// Its sessions.

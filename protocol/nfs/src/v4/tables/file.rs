@@ -1,8 +1,8 @@
 //! Files with state.
 
 use super::ids::StateKey;
-use super::ongoing::Awaited;
 use super::owner::LockOwnerId;
+use super::pending_work::PendingWork;
 use super::quota::Charge;
 use super::ranges::{Range, RangeTable};
 use super::shares::OpenIndex;
@@ -46,7 +46,7 @@ pub struct FileState {
     pub no_delegation_before: u64,
     /// Work that must end before any state of the file is granted: see
     /// `state/settled.rs`.
-    pub unfinished: Vec<Awaited>,
+    pub unfinished: Vec<PendingWork>,
 }
 
 impl FileState {
@@ -66,13 +66,13 @@ impl FileState {
     pub fn is_idle(&self, now_seconds: u64) -> bool {
         self.is_held_by_nobody()
             && self.no_delegation_before <= now_seconds
-            && self.unfinished.iter().all(Awaited::is_over)
+            && self.unfinished.iter().all(PendingWork::is_over)
     }
 
     /// True if no client holds state of it, and work of former holders is still
     /// running.
     pub(super) fn is_unfinished(&self) -> bool {
-        self.is_held_by_nobody() && !self.unfinished.iter().all(Awaited::is_over)
+        self.is_held_by_nobody() && !self.unfinished.iter().all(PendingWork::is_over)
     }
 
     fn is_held_by_nobody(&self) -> bool {

@@ -3,7 +3,7 @@
 
 use super::ids::StateKey;
 use super::lease::Lease;
-use super::ongoing::{Awaited, Ongoing};
+use super::pending_work::{PendingWork, WorkGuard};
 use crate::namespace::FileKey;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -34,14 +34,14 @@ struct Changes {
     file: Option<OpenFile>,
     /// Held by each change in progress. `None` once the open or delegation is
     /// removed: no further change begins.
-    ongoing: Option<Ongoing>,
+    guard: Option<WorkGuard>,
 }
 
 impl IoCore {
     /// A core without open files.
     #[must_use]
     pub fn new(client: ClientId, lease: Arc<Lease>, file: FileKey, uid: u32) -> Self {
-        let changes = Changes { file: None, ongoing: Some(Ongoing::default()) };
+        let changes = Changes { file: None, guard: Some(WorkGuard::default()) };
         Self { client, lease, file, uid, read: Mutex::default(), write: Mutex::new(changes) }
     }
 
@@ -62,7 +62,7 @@ impl IoCore {
     /// Revokes rights after OPEN_DOWNGRADE. If writing is revoked, returns the
     /// work that must end before other clients may change the file.
     #[must_use]
-    pub fn restrict(&self, read: bool, write: bool) -> Option<Awaited> {
+    pub fn restrict(&self, read: bool, write: bool) -> Option<PendingWork> {
         if !read {
             *self.read.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
@@ -71,16 +71,16 @@ impl IoCore {
         }
         let mut changes = self.changes();
         changes.file.take()?;
-        let before = changes.ongoing.replace(Ongoing::default());
-        before.map(|ongoing| ongoing.awaited())
+        let before = changes.guard.replace(WorkGuard::default());
+        before.map(|guard| guard.pending())
     }
 
     /// Stops further changes: the open or delegation is removed. Returns the
     /// work that must end before the file is granted to others: changes that
     /// the backend has not completed.
     #[must_use]
-    pub fn end(&self) -> Option<Awaited> {
-        self.changes().ongoing.take().map(|ongoing| ongoing.awaited())
+    pub fn end(&self) -> Option<PendingWork> {
+        self.changes().guard.take().map(|guard| guard.pending())
     }
 
     /// The file for reading, if granted.
@@ -99,10 +99,10 @@ impl IoCore {
     /// to hold until the end of the change. `None` if the open or delegation is
     /// removed.
     #[must_use]
-    pub fn begin_change(&self) -> Option<(Option<OpenFile>, Ongoing)> {
+    pub fn begin_change(&self) -> Option<(Option<OpenFile>, WorkGuard)> {
         let changes = self.changes();
-        let ongoing = changes.ongoing.clone()?;
-        Some((changes.file.clone(), ongoing))
+        let guard = changes.guard.clone()?;
+        Some((changes.file.clone(), guard))
     }
 }
 

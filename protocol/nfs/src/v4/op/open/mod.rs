@@ -187,7 +187,7 @@ async fn open(
         // The truncation counts as a change under the open, which may be
         // removed in the meantime.
         let handle = cx.server.state.index.get(stateid.into());
-        let Some(_ongoing) = handle.and_then(|handle| handle.core.begin_change()) else {
+        let Some(_guard) = handle.and_then(|handle| handle.core.begin_change()) else {
             let state = &cx.server.state;
             return Err(state.why_unknown(&state.lock(), cx.requester(), stateid).into());
         };

@@ -7,21 +7,21 @@ use std::sync::{Arc, Weak};
 
 /// Held by work in progress. Dropping the last clone marks its end.
 #[derive(Clone, Debug, Default)]
-pub struct Ongoing(Arc<()>);
+pub struct WorkGuard(Arc<()>);
 
-impl Ongoing {
+impl WorkGuard {
     /// A view for waiting for the end of the work.
     #[must_use]
-    pub fn awaited(&self) -> Awaited {
-        Awaited(Arc::downgrade(&self.0))
+    pub fn pending(&self) -> PendingWork {
+        PendingWork(Arc::downgrade(&self.0))
     }
 }
 
 /// Work that can be waited for.
 #[derive(Clone, Debug)]
-pub struct Awaited(Weak<()>);
+pub struct PendingWork(Weak<()>);
 
-impl Awaited {
+impl PendingWork {
     /// True if both are the same work.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
@@ -43,12 +43,12 @@ mod tests {
 
     #[test]
     fn work_is_over_when_the_last_part_of_it_is() {
-        let work = Ongoing::default();
-        let awaited = work.awaited();
+        let work = WorkGuard::default();
+        let pending = work.pending();
         let part = work.clone();
         drop(work);
-        assert!(!awaited.is_over());
+        assert!(!pending.is_over());
         drop(part);
-        assert!(awaited.is_over());
+        assert!(pending.is_over());
     }
 }
