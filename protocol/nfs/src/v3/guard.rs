@@ -1,7 +1,7 @@
 //! Conflicts of NFSv3, which keeps no state, with the state of NFSv4 clients:
 //! delegations, share reservations and locks.
 
-use crate::changes::Changing;
+use crate::changes::ChangeGuard;
 use crate::namespace::{Export, ExportId};
 use crate::runtime::Call;
 use std::future::Future;
@@ -32,12 +32,12 @@ pub trait ConflictGuard: Send + Sync {
 
     /// Begins a change of a name in the export, if no client could get a
     /// delegation. Otherwise `None`: the name must be looked up.
-    fn begin_change_of_name(&self, export: &Export) -> Option<Changing>;
+    fn begin_change_of_name(&self, export: &Export) -> Option<ChangeGuard>;
 
     /// Begins a change of `node`, which lasts until the returned value is
     /// dropped. To be called first, so that no delegation is granted in the
     /// meantime.
-    fn begin_change(&self, export: ExportId, node: NodeHandle) -> Changing;
+    fn begin_change(&self, export: ExportId, node: NodeHandle) -> ChangeGuard;
 
     /// Checks for conflicts before `node` changes (including REMOVE, RENAME and
     /// LINK, RFC 8881 §10.4). Recalls conflicting delegations; `false` means
@@ -69,12 +69,12 @@ impl ConflictGuard for NoConflicts {
         true
     }
 
-    fn begin_change_of_name(&self, _: &Export) -> Option<Changing> {
-        Some(Changing::of_nothing())
+    fn begin_change_of_name(&self, _: &Export) -> Option<ChangeGuard> {
+        Some(ChangeGuard::uncounted())
     }
 
-    fn begin_change(&self, _: ExportId, _: NodeHandle) -> Changing {
-        Changing::of_nothing()
+    fn begin_change(&self, _: ExportId, _: NodeHandle) -> ChangeGuard {
+        ChangeGuard::uncounted()
     }
 
     fn before_change<'a>(

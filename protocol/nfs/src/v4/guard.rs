@@ -1,6 +1,6 @@
 //! Conflicts of NFSv3 calls with the state of NFSv4 clients.
 
-use crate::changes::Changing;
+use crate::changes::ChangeGuard;
 use crate::namespace::{Export, ExportId, FileKey};
 use crate::runtime::Call;
 use crate::v3::guard::{Change, ConflictGuard, LocalBox};
@@ -80,15 +80,15 @@ impl ConflictGuard for StateGuard {
         })
     }
 
-    fn begin_change_of_name(&self, export: &Export) -> Option<Changing> {
+    fn begin_change_of_name(&self, export: &Export) -> Option<ChangeGuard> {
         match self.server() {
             Some(server) => server.state.begin_change_of_name(export, None),
-            None => Some(Changing::of_nothing()),
+            None => Some(ChangeGuard::uncounted()),
         }
     }
 
-    fn begin_change(&self, export: ExportId, node: NodeHandle) -> Changing {
-        let Some(server) = self.server() else { return Changing::of_nothing() };
+    fn begin_change(&self, export: ExportId, node: NodeHandle) -> ChangeGuard {
+        let Some(server) = self.server() else { return ChangeGuard::uncounted() };
         let now = server.runtime.now().seconds();
         server.state.changes.begin(&FileKey { export, node }, None, now)
     }

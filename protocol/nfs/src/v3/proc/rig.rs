@@ -1,6 +1,6 @@
 //! Test server on a tree in memory, and calls like those of a client.
 
-use crate::changes::Changing;
+use crate::changes::ChangeGuard;
 use crate::namespace::export::Versions;
 use crate::namespace::{ClientRule, Export, ExportId, Namespace, Place};
 use crate::runtime::{Call, ConnectionId, Peer};
@@ -47,11 +47,11 @@ impl ConflictGuard for Held {
     fn idle(&self) -> bool {
         false
     }
-    fn begin_change_of_name(&self, _: &Export) -> Option<Changing> {
+    fn begin_change_of_name(&self, _: &Export) -> Option<ChangeGuard> {
         None
     }
-    fn begin_change(&self, _: ExportId, _: NodeHandle) -> Changing {
-        Changing::of_nothing()
+    fn begin_change(&self, _: ExportId, _: NodeHandle) -> ChangeGuard {
+        ChangeGuard::uncounted()
     }
     fn before_change<'a>(
         &'a self,

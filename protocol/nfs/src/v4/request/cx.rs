@@ -1,6 +1,6 @@
 //! State shared by the operations of one COMPOUND.
 
-use crate::changes::Changing;
+use crate::changes::ChangeGuard;
 use crate::namespace::policy::Refusal;
 use crate::namespace::{Entry, Export, FileKey, Namespace, Object, Place};
 use crate::runtime::{Call, Now};
@@ -205,7 +205,7 @@ impl Cx<'_> {
     ///
     /// # Errors
     /// [`Status::Delay`].
-    pub(crate) fn recall_for_change(&self, file: &FileKey) -> Result<Changing, Status> {
+    pub(crate) fn recall_for_change(&self, file: &FileKey) -> Result<ChangeGuard, Status> {
         let (caller, now_seconds) = (self.session_client(), self.now.seconds());
         self.server.state.recall_before_change(file, caller, now_seconds)
     }

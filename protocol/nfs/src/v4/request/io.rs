@@ -1,7 +1,7 @@
 //! From a stateid to the open file for READ, WRITE and similar operations.
 
 use super::Cx;
-use crate::changes::Changing;
+use crate::changes::ChangeGuard;
 use crate::namespace::Object;
 use crate::v4::state::shares::IoAccess;
 use crate::v4::state::stateids::{check_seqid, is_special};
@@ -110,7 +110,7 @@ pub async fn open_for_change(
     object: &Object,
     stateid: Stateid,
     access: IoAccess,
-) -> Result<(IoFile, Changing), Status> {
+) -> Result<(IoFile, ChangeGuard), Status> {
     let (state, file) = (&cx.server.state, object.file_key());
     let resolved = cx.resolve_stateid(stateid)?;
     // In minor version 0 only the stateid identifies the client of the change.

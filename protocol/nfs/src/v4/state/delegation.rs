@@ -1,7 +1,7 @@
 //! Delegations: granting, recall and revocation (RFC 8881 §10.4).
 
 use super::State;
-use crate::changes::Changing;
+use crate::changes::ChangeGuard;
 use crate::namespace::{Export, FileKey, Object};
 use crate::v4::tables::Tables;
 use crate::v4::tables::delegation::{Delegation, TimesGiven};
@@ -222,7 +222,7 @@ impl State {
         file: &FileKey,
         caller: Option<ClientId>,
         now_seconds: u64,
-    ) -> Result<Changing, Status> {
+    ) -> Result<ChangeGuard, Status> {
         let by = caller.map(|client| client.0);
         let changing = self.changes.begin(file, by, now_seconds);
         self.recall_conflicting(file, true, caller, now_seconds)?;
@@ -270,9 +270,9 @@ impl State {
         &self,
         export: &Export,
         caller: Option<ClientId>,
-    ) -> Option<Changing> {
+    ) -> Option<ChangeGuard> {
         if !export.delegations {
-            return Some(Changing::of_nothing());
+            return Some(ChangeGuard::uncounted());
         }
         // Before the check of the tables: a later request for a delegation
         // finds this change.

@@ -1,6 +1,6 @@
 //! Runs a copy, before the reply to COPY or after it.
 
-use crate::changes::Changing;
+use crate::changes::ChangeGuard;
 use crate::v4::request::Cx;
 use crate::v4::request::io::IoFile;
 use crate::v4::state::copies::Progress;
@@ -21,7 +21,7 @@ pub(super) struct Job {
     /// Open for writing.
     pub(super) target: IoFile,
     /// The change of the target.
-    pub(super) changing: Changing,
+    pub(super) changing: ChangeGuard,
     /// First byte.
     pub(super) from_offset: u64,
     /// Target offset.

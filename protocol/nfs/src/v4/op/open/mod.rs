@@ -4,7 +4,7 @@ mod delegate;
 mod target;
 
 use super::Rule;
-use crate::changes::Changing;
+use crate::changes::ChangeGuard;
 use crate::namespace::Object;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
@@ -169,7 +169,7 @@ async fn open(
     // of the file.
     let emptying = match target.truncate {
         true => cx.server.state.changes.begin_under_state(&object.file_key(), Some(client.0)),
-        false => Changing::of_nothing(),
+        false => ChangeGuard::uncounted(),
     };
     if !target.created {
         let modifies = takes_from_others(args, &target);
