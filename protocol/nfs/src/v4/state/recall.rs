@@ -33,14 +33,14 @@ impl State {
         delegation.recall.sent_seconds.store(now_seconds, Ordering::Release);
         let Some(target) = self.back.target(tables, delegation.client) else { return };
         let ops = [crate::v4::callback::recall_call(delegation)];
-        let under_way = delegation.recall.begin();
+        let in_flight = delegation.recall.begin();
         self.runtime.spawn(Box::pin(async move {
             for turn in 0..QUICK_TRIES {
-                if under_way.0.is_settled() {
+                if in_flight.0.is_settled() {
                     return;
                 }
                 match target.send(&ops).await {
-                    Ok(reply) if reply.status == Status::Ok => return under_way.0.settle(),
+                    Ok(reply) if reply.status == Status::Ok => return in_flight.0.settle(),
                     Ok(_) => target.sleep(FIRST_PAUSE_MILLISECONDS << turn).await,
                     // No answer: it is sent again on a new back channel, and
                     // after a while (repeat_recalls).

@@ -62,7 +62,7 @@ pub struct Recall {
     /// The client acknowledged it, or there is nothing to recall any more.
     settled: AtomicBool,
     /// Number of calls without an answer.
-    under_way: AtomicU32,
+    in_flight: AtomicU32,
     pub(in crate::v4) sent_seconds: AtomicU64,
 }
 
@@ -79,22 +79,22 @@ impl Recall {
     /// True if the recall must be sent again.
     pub(in crate::v4) fn is_due(&self, now_seconds: u64) -> bool {
         !self.is_settled()
-            && self.under_way.load(Ordering::Acquire) == 0
+            && self.in_flight.load(Ordering::Acquire) == 0
             && now_seconds >= self.sent_seconds.load(Ordering::Acquire) + RECALL_AGAIN_SECONDS
     }
 
     /// Begins a call.
-    pub(in crate::v4) fn begin(self: &Arc<Self>) -> UnderWay {
-        self.under_way.fetch_add(1, Ordering::AcqRel);
-        UnderWay(Arc::clone(self))
+    pub(in crate::v4) fn begin(self: &Arc<Self>) -> CallInFlight {
+        self.in_flight.fetch_add(1, Ordering::AcqRel);
+        CallInFlight(Arc::clone(self))
     }
 }
 
 /// A call that waits for its answer, until dropped.
-pub(in crate::v4) struct UnderWay(pub(in crate::v4) Arc<Recall>);
+pub(in crate::v4) struct CallInFlight(pub(in crate::v4) Arc<Recall>);
 
-impl Drop for UnderWay {
+impl Drop for CallInFlight {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 }
