@@ -25,14 +25,14 @@ pub struct Identity {
 /// Addresses of this server, by transport. The Linux client tries them with the
 /// transport and port of its mount, so each transport has its own list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trunks {
+pub struct ServerAddresses {
     /// Over TCP.
     pub tcp: Vec<IpAddr>,
     /// Over RDMA.
     pub rdma: Vec<IpAddr>,
 }
 
-impl Trunks {
+impl ServerAddresses {
     /// The addresses for a client connected over RDMA or TCP.
     #[must_use]
     pub fn of(&self, rdma: bool) -> &[IpAddr] {
@@ -77,7 +77,7 @@ pub struct ServerOptions {
     /// Highest minor version served (0 to 2).
     pub max_minor: u8,
     /// Addresses that clients may use together.
-    pub trunks: Trunks,
+    pub addresses: ServerAddresses,
 }
 
 /// The server.

@@ -215,7 +215,7 @@ fn serve(
         lease_seconds: LEASE as u32,
         grace_seconds,
         max_minor: 2,
-        trunks: zgate_nfs::v4::server::Trunks::default(),
+        addresses: zgate_nfs::v4::server::ServerAddresses::default(),
     };
     let namespace = Namespace::new(exports.to_vec(), 1).unwrap();
     Arc::new(Server::new(options, state, namespace, outside, Arc::new(NoObserver)))

@@ -93,7 +93,7 @@ pub(super) fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Enco
         MOUNTED_ON_FILEID => e.u64(attr.mounted_on_fileid),
         FS_LOCATIONS => {
             let path = facts.export.as_ref().map_or("", |export| export.pseudo_path.as_str());
-            locations::write(path, cx.server.options.trunks.of(cx.call.peer.rdma), e);
+            locations::write(path, cx.server.options.addresses.of(cx.call.peer.rdma), e);
         }
         MODE => e.u32(attr.mode & 0o7777),
         NUMLINKS => e.u32(attr.nlink),

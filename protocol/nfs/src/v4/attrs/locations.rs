@@ -30,17 +30,17 @@ pub(super) fn write(path: &str, addresses: &[IpAddr], e: &mut Encoder) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::v4::server::Trunks;
+    use crate::v4::server::ServerAddresses;
     use zgate_xdr::Decoder;
 
     #[test]
     fn one_location_with_all_addresses() {
-        let trunks = Trunks {
+        let addresses = ServerAddresses {
             tcp: vec!["192.0.2.1".parse().unwrap()],
             rdma: vec!["10.9.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
         };
         let mut e = Encoder::new();
-        write("/a/models", trunks.of(true), &mut e);
+        write("/a/models", addresses.of(true), &mut e);
         let bytes = e.finish().flatten().unwrap();
         let mut d = Decoder::new(&bytes);
         let mut strings = || -> Vec<Vec<u8>> {
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(strings(), path);
         assert_eq!(d.finish(), Ok(()));
         let mut e = Encoder::new();
-        write("/a", trunks.of(false), &mut e);
+        write("/a", addresses.of(false), &mut e);
         assert_eq!(e.finish().flatten().unwrap()[..], [0; 8]);
     }
 }
