@@ -1,7 +1,7 @@
 //! PUTPUBFH (RFC 8881 §18.20): the public file handle is the root.
 
 use super::Rule;
-use crate::v4::attrs::facts::root_place;
+use crate::v4::attrs::values::root_place;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Putpubfh;

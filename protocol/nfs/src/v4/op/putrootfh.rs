@@ -1,7 +1,7 @@
 //! PUTROOTFH (RFC 8881 §18.21).
 
 use super::Rule;
-use crate::v4::attrs::facts::root_place;
+use crate::v4::attrs::values::root_place;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Putrootfh;

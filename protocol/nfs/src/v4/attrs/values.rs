@@ -15,7 +15,7 @@ use zgate_store::{Attr, FileKind, Timestamp};
 const PSEUDO_FSID: u64 = 0x7a67_6174_6500;
 
 /// Values for all attributes.
-pub struct Facts {
+pub struct AttributeValues {
     /// Attributes of the object.
     pub attr: Attr,
     /// Its handle.
@@ -99,7 +99,7 @@ pub fn asks_data(want: &Bitmap) -> bool {
     want.contains(SIZE) || want.contains(CHANGE) || want.contains(TIME_MODIFY)
 }
 
-impl Facts {
+impl AttributeValues {
     /// True if delegations of the export come with time stamps.
     #[must_use]
     pub fn delegated_times(&self) -> bool {
