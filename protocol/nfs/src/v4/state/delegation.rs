@@ -4,7 +4,7 @@ use super::State;
 use crate::changes::ChangeGuard;
 use crate::namespace::{Export, FileKey, Object};
 use crate::v4::tables::Tables;
-use crate::v4::tables::delegation::{Delegation, TimesGiven};
+use crate::v4::tables::delegation::{Delegation, GrantTimes};
 use crate::v4::tables::ids::StateKey;
 use crate::v4::tables::index::IoCore;
 use crate::v4::tables::pending_work::PendingWork;
@@ -23,7 +23,7 @@ pub(crate) struct NewDelegation<'a> {
     pub object: &'a Object,
     pub write: bool,
     pub attrs: bool,
-    pub times: TimesGiven,
+    pub times: GrantTimes,
     pub change: u64,
     pub size: u64,
     pub opened: &'a OpenFile,

@@ -30,7 +30,7 @@ pub struct Delegation {
     /// With delegated time stamps (RFC 9754).
     pub attrs: bool,
     /// Times at which it was granted.
-    pub times: TimesGiven,
+    pub times: GrantTimes,
     /// The change attribute at which it was granted, for CB_GETATTR.
     pub change: u64,
     /// Size at which it was granted.
@@ -49,7 +49,7 @@ pub struct Delegation {
 
 /// Times at which a delegation was granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TimesGiven {
+pub struct GrantTimes {
     /// The server's clock.
     pub now: Timestamp,
     /// The file's mtime.

@@ -3,7 +3,7 @@
 use super::target::Target;
 use crate::v4::request::Cx;
 use crate::v4::state::delegation::NewDelegation;
-use crate::v4::tables::delegation::TimesGiven;
+use crate::v4::tables::delegation::GrantTimes;
 use std::sync::atomic::Ordering;
 use zgate_nfs_wire::v4::ClientId;
 use zgate_nfs_wire::v4::op::open::{
@@ -76,7 +76,7 @@ pub(super) async fn decide(
         object,
         write,
         attrs,
-        times: TimesGiven { now: cx.now.wall, mtime: attr.mtime },
+        times: GrantTimes { now: cx.now.wall, mtime: attr.mtime },
         change: attr.change,
         size: attr.size,
         opened: &opened,
