@@ -103,11 +103,11 @@ pub struct Server {
 
 /// Rate limit of log lines caused by clients: at most one in ten seconds.
 #[derive(Debug, Default)]
-struct RareLine {
+struct LogLimit {
     next_seconds: AtomicU64,
 }
 
-impl RareLine {
+impl LogLimit {
     const PAUSE_SECONDS: u64 = 10;
 
     /// True if another line may be logged.
@@ -124,7 +124,7 @@ impl RareLine {
 
 /// Logs calls of hosts that no export names.
 #[derive(Debug, Default)]
-pub(crate) struct RefusedHosts(RareLine);
+pub(crate) struct RefusedHosts(LogLimit);
 
 impl RefusedHosts {
     pub(crate) fn note(&self, address: IpAddr, now_seconds: u64) {
@@ -139,7 +139,7 @@ impl RefusedHosts {
 
 /// Logs NFSv4.0 clients whose callback address is on another host.
 #[derive(Debug, Default)]
-pub(crate) struct ForeignCallbacks(RareLine);
+pub(crate) struct ForeignCallbacks(LogLimit);
 
 impl ForeignCallbacks {
     pub(crate) fn note(&self, client: IpAddr, callback: SocketAddr, now_seconds: u64) {
