@@ -9,7 +9,7 @@ pub mod pseudo;
 pub mod stable_names;
 
 pub use export::{Export, ExportId};
-pub use fh::Place;
+pub use fh::FileHandle;
 pub use object::{FileKey, Object};
 pub use policy::{ClientRule, Entry, Squash};
 pub use pseudo::{Namespace, PseudoId};

@@ -4,7 +4,7 @@ use super::guard::Change;
 use super::server::Server;
 use crate::changes::ChangeGuard;
 use crate::namespace::policy::Refusal;
-use crate::namespace::{Export, ExportId, Namespace, Place};
+use crate::namespace::{Export, ExportId, FileHandle, Namespace};
 use crate::runtime::Call;
 use std::sync::Arc;
 use zgate_nfs_wire::v3::{Attributes, Fh3, Status, WccAttr, WccData};
@@ -44,7 +44,7 @@ impl Cx<'_> {
     /// caller or not offered over NFSv3, [`Status::Acces`] for a refused
     /// flavour.
     pub fn enter(&self, fh: &Fh3) -> Result<Object, Status> {
-        let Some(Place::Node(export, node)) = Place::parse(&fh.0) else {
+        let Some(FileHandle::Node(export, node)) = FileHandle::parse(&fh.0) else {
             return Err(Status::BadHandle);
         };
         let export = self.namespace.export(export).ok_or(Status::Stale)?;
@@ -146,7 +146,7 @@ impl Object {
     /// The file handle of an object in the same export.
     #[must_use]
     pub fn fh_of(&self, node: NodeHandle) -> Fh3 {
-        Fh3(Place::Node(self.export.id, node).to_fh().0)
+        Fh3(FileHandle::Node(self.export.id, node).to_fh().0)
     }
 
     /// Attributes for the wire.

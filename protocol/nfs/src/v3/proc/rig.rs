@@ -2,7 +2,7 @@
 
 use crate::changes::ChangeGuard;
 use crate::namespace::export::Versions;
-use crate::namespace::{ClientRule, Export, ExportId, Namespace, Place};
+use crate::namespace::{ClientRule, Export, ExportId, FileHandle, Namespace};
 use crate::runtime::{Call, ConnectionId, Peer};
 use crate::v3::guard::{Change, ConflictGuard, LocalBox, NoConflicts};
 use crate::v3::{NamespaceSource, Server};
@@ -37,7 +37,7 @@ struct Held(Option<Fh3>);
 
 impl Held {
     fn answer<'a>(&self, export: ExportId, node: NodeHandle) -> LocalBox<'a, bool> {
-        let asked = Fh3(Place::Node(export, node).to_fh().0);
+        let asked = Fh3(FileHandle::Node(export, node).to_fh().0);
         let free = self.0.as_ref().is_some_and(|held| *held != asked);
         Box::pin(std::future::ready(free))
     }
@@ -122,7 +122,7 @@ impl Rig {
     pub(crate) fn with(change: impl FnOnce(&mut Export)) -> Self {
         let mut export = an_export();
         change(&mut export);
-        let root = Fh3(Place::Node(export.id, export.store.root()).to_fh().0);
+        let root = Fh3(FileHandle::Node(export.id, export.store.root()).to_fh().0);
         let server = Server {
             namespace: source_of(vec![export]),
             write_verifier: WriteVerifier::new(*b"verifier"),

@@ -4,7 +4,7 @@
 use super::encode::write_one;
 use super::table::supported;
 use super::values::{AttributeValues, asks_data, asks_space};
-use crate::namespace::{Object, Place};
+use crate::namespace::{FileHandle, Object};
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Bitmap;
 use zgate_nfs_wire::v4::Fh;
@@ -55,7 +55,7 @@ impl ListedAttrs {
         }
         self.values.attr = node.attr;
         if self.mask.contains(FILEHANDLE) {
-            let fh = Place::Node(dir.export.id, node.handle).to_fh();
+            let fh = FileHandle::Node(dir.export.id, node.handle).to_fh();
             self.values.fh = fh;
         }
         let begin = e.mark();

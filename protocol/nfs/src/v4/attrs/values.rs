@@ -1,7 +1,7 @@
 //! Collects the values that the requested attributes need.
 
 use crate::namespace::pseudo::{Child, ROOT};
-use crate::namespace::{Export, FileKey, Namespace, Place, PseudoId};
+use crate::namespace::{Export, FileHandle, FileKey, Namespace, PseudoId};
 use crate::v4::request::{Current, Cx};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::Fh;
@@ -117,7 +117,7 @@ impl AttributeValues {
         known: Option<Attr>,
         want: &Bitmap,
     ) -> Result<Self, Status> {
-        let fh = if want.contains(FILEHANDLE) { current.place().to_fh() } else { Fh(Vec::new()) };
+        let fh = if want.contains(FILEHANDLE) { current.handle().to_fh() } else { Fh(Vec::new()) };
         let (export, node) = match current {
             Current::Pseudo(id) => {
                 return Ok(Self {
@@ -163,17 +163,17 @@ impl AttributeValues {
 
 /// The handle that a pseudo directory lists for a child.
 #[must_use]
-pub fn place_of_child(namespace: &Namespace, child: Child) -> Option<Place> {
+pub fn handle_of_child(namespace: &Namespace, child: Child) -> Option<FileHandle> {
     match child {
-        Child::Directory(id) => Some(Place::Pseudo(id)),
+        Child::Directory(id) => Some(FileHandle::Pseudo(id)),
         Child::Export(id) => {
-            namespace.export(id).map(|export| Place::Node(id, export.store.root()))
+            namespace.export(id).map(|export| FileHandle::Node(id, export.store.root()))
         }
     }
 }
 
 /// The root of the whole tree.
 #[must_use]
-pub fn root_place(namespace: &Namespace) -> Place {
-    place_of_child(namespace, namespace.root()).unwrap_or(Place::Pseudo(ROOT))
+pub fn root_handle(namespace: &Namespace) -> FileHandle {
+    handle_of_child(namespace, namespace.root()).unwrap_or(FileHandle::Pseudo(ROOT))
 }

@@ -8,6 +8,6 @@ use zgate_nfs_wire::v4::op::Getfh;
 
 impl Rule for Getfh {
     async fn run(cx: &mut Cx<'_>, (): ()) -> Result<Fh, Failure> {
-        Ok(cx.current()?.place().to_fh())
+        Ok(cx.current()?.handle().to_fh())
     }
 }

@@ -177,7 +177,7 @@ fn record_first_seqid(
     use crate::v4::tables::owner_seq::{LastReply, answer_bytes};
     let version = tables.locks.get(&key).map_or(1, |lock| lock.seqid);
     let reply = answer_bytes(&Ok(Res { stateid: key.stateid(version) }));
-    let current = cx.current.as_ref().map(crate::v4::request::Current::place);
+    let current = cx.current.as_ref().map(crate::v4::request::Current::handle);
     if let Some(client) = tables.clients.get_mut(&id.client)
         && let Some(owner) = client.lock_owners.get_mut(&id.name)
     {
@@ -245,7 +245,7 @@ fn grant(
                 owner: owner.clone(),
                 range,
                 kind: args.kind,
-                fh: crate::namespace::Place::Node(file.export, file.node).to_fh(),
+                fh: crate::namespace::FileHandle::Node(file.export, file.node).to_fh(),
                 since_seconds: cx.now.seconds(),
             };
             State::add_waiter(tables, *file, waiter);

@@ -1,7 +1,7 @@
 //! PUTFH (RFC 8881 §18.19).
 
 use super::Rule;
-use crate::namespace::Place;
+use crate::namespace::FileHandle;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Fh;
@@ -12,8 +12,8 @@ impl Rule for Putfh {
     async fn run(cx: &mut Cx<'_>, fh: Fh) -> Result<(), Failure> {
         // The operation that uses the handle finds out if the object still
         // exists: a check here would double the work of every READ.
-        let place = Place::parse(&fh.0).ok_or(Status::Badhandle)?;
-        cx.current = Some(cx.enter(place)?);
+        let handle = FileHandle::parse(&fh.0).ok_or(Status::Badhandle)?;
+        cx.current = Some(cx.enter(handle)?);
         cx.current_stateid = None;
         Ok(())
     }

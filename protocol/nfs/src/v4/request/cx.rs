@@ -2,7 +2,7 @@
 
 use crate::changes::ChangeGuard;
 use crate::namespace::policy::Refusal;
-use crate::namespace::{Entry, Export, FileKey, Namespace, Object, Place};
+use crate::namespace::{Entry, Export, FileHandle, FileKey, Namespace, Object};
 use crate::runtime::{Call, Now};
 use crate::v4::server::Server;
 use crate::v4::state::stateids::Requester;
@@ -28,12 +28,12 @@ pub enum Current {
 }
 
 impl Current {
-    /// The place for a file handle.
+    /// The decoded file handle.
     #[must_use]
-    pub fn place(&self) -> Place {
+    pub fn handle(&self) -> FileHandle {
         match self {
-            Self::Pseudo(id) => Place::Pseudo(*id),
-            Self::Node { export, node, .. } => Place::Node(export.id, *node),
+            Self::Pseudo(id) => FileHandle::Pseudo(*id),
+            Self::Node { export, node, .. } => FileHandle::Node(export.id, *node),
         }
     }
 }
@@ -124,11 +124,11 @@ impl Cx<'_> {
     /// [`Status::Badhandle`] if this server cannot have issued the handle,
     /// [`Status::Stale`] for an export that was removed or is closed to the
     /// caller, [`Status::Wrongsec`].
-    pub fn enter(&self, place: Place) -> Result<Current, Status> {
-        match place {
-            Place::Pseudo(id) if self.namespace.contains(id) => Ok(Current::Pseudo(id)),
-            Place::Pseudo(_) => Err(Status::Stale),
-            Place::Node(export, node) => {
+    pub fn enter(&self, handle: FileHandle) -> Result<Current, Status> {
+        match handle {
+            FileHandle::Pseudo(id) if self.namespace.contains(id) => Ok(Current::Pseudo(id)),
+            FileHandle::Pseudo(_) => Err(Status::Stale),
+            FileHandle::Node(export, node) => {
                 let export = self.namespace.export(export).ok_or(Status::Stale)?;
                 self.enter_export(Arc::clone(export), node).map_err(|status| match status {
                     Status::Noent => Status::Stale,

@@ -72,8 +72,8 @@ impl State {
             // retry, and could not decode its reply.
             Verdict::Replay(last) if last.op != cx.op => Err(Status::BadSeqid.into()),
             Verdict::Replay(last) => {
-                if let Some(place) = last.current {
-                    cx.current = Some(cx.enter(place)?);
+                if let Some(handle) = last.current {
+                    cx.current = Some(cx.enter(handle)?);
                 }
                 Err(last.reply)
             }
@@ -91,7 +91,7 @@ impl State {
         let reply = LastReply {
             op: cx.op,
             reply: answer_bytes(result),
-            current: cx.current.as_ref().map(crate::v4::request::Current::place),
+            current: cx.current.as_ref().map(crate::v4::request::Current::handle),
         };
         let mut tables = self.lock();
         if let Some(seq) = Self::owner_seq(&mut tables, owner) {

@@ -34,7 +34,7 @@ impl State {
             self.drop_client(tables, old, now_seconds);
         }
         let host = self.hosts.account(call.peer.address);
-        let Some(place) = host.take(Quota::Clients, 1) else {
+        let Some(charge) = host.take(Quota::Clients, 1) else {
             // Minor version 0 has a status for it (RFC 7530 §16.33); in later
             // ones the client must wait (RFC 8881 §15.1.1.3).
             return Err(if minor_zero { Status::Resource } else { Status::Delay });
@@ -58,7 +58,7 @@ impl State {
             lock_owners: HashMap::default(),
             held: HeldStates::default(),
             host,
-            place,
+            charge,
             delegations: HashSet::default(),
             revoked: HashMap::default(),
             reclaim_complete: false,

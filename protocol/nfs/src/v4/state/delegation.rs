@@ -96,7 +96,7 @@ impl State {
             recalled_seconds: None,
             recall: Arc::default(),
             core,
-            fh: crate::namespace::Place::Node(file.export, file.node).to_fh(),
+            fh: crate::namespace::FileHandle::Node(file.export, file.node).to_fh(),
             charge,
         };
         tables.delegations.insert(key, delegation);

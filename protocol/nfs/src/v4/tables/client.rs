@@ -81,7 +81,7 @@ pub struct Client {
     /// Its host, and its part of that host's quota of clients.
     pub host: Arc<HostAccount>,
     /// See [`Self::host`].
-    pub place: Charge,
+    pub charge: Charge,
     /// Its delegations.
     pub delegations: HashSet<StateKey>,
     /// Revoked stateids that it has not freed yet, with the status.

@@ -1,6 +1,6 @@
 //! Sequence numbers of NFSv4.0 owners: order and replay (RFC 7530 §9.1.7).
 
-use crate::namespace::Place;
+use crate::namespace::FileHandle;
 use crate::v4::failure::Failure;
 use zgate_nfs_wire::v4::{OpNum, Status};
 use zgate_xdr::{Encode, Encoder};
@@ -13,7 +13,7 @@ pub struct LastReply {
     /// Status and body of the reply.
     pub reply: Failure,
     /// The current file handle afterwards (OPEN changes it).
-    pub current: Option<Place>,
+    pub current: Option<FileHandle>,
 }
 
 /// Sequence state of an owner.

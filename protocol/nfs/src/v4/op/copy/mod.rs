@@ -69,7 +69,7 @@ impl Rule for Copy {
         if args.synchronous || count <= SYNCHRONOUS_BYTES {
             res.count = job::run(&job, None).await?;
         } else {
-            let fh = crate::namespace::Place::Node(to.export.id, to.node).to_fh();
+            let fh = crate::namespace::FileHandle::Node(to.export.id, to.node).to_fh();
             res.callback = Some(job::start(cx, job, fh)?);
             res.synchronous = false;
         }
