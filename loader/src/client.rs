@@ -185,7 +185,7 @@ impl Client {
     /// Returns the counters of placed READ data.
     #[must_use]
     pub fn counters(&self) -> &Counters {
-        self.channel.ways().counters()
+        self.channel.context().counters()
     }
 
     /// Returns the counters of delegations.
@@ -196,7 +196,7 @@ impl Client {
 
     /// Returns the RDMA fabric, if RDMA may be used.
     pub(crate) fn fabric(&self) -> Option<Arc<dyn zgate_fabric::Fabric>> {
-        self.channel.ways().fabric()
+        self.channel.context().fabric()
     }
 
     /// Returns whether there is an RDMA connection now.
@@ -228,7 +228,7 @@ impl Client {
             .map(|(count, over)| format!("{count} {over}"))
             .collect();
         let s = if self.channel.links().len() == 1 { "" } else { "s" };
-        format!("connection{s}: {} ({})", text.join(", "), self.channel.ways().reason())
+        format!("connection{s}: {} ({})", text.join(", "), self.channel.context().reason())
     }
 
     /// Returns the most requests that can be in flight.

@@ -4,7 +4,7 @@
 //! has lost is created again, and open state is reclaimed.
 
 use super::back::BackChannel;
-use super::link::{Link, Ways};
+use super::link::{Link, LinkContext};
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
 use crate::session::{Session, SessionRequest, SlotGuard, decode};
@@ -36,7 +36,7 @@ const REPLIES_BYTES: usize = 128 << 20;
 #[derive(Debug)]
 pub(crate) struct Channel {
     links: Vec<Arc<Link>>,
-    ways: Arc<Ways>,
+    context: Arc<LinkContext>,
     request: SessionRequest,
     session: RwLock<Arc<Session>>,
     /// Connection that the server uses for callbacks.
@@ -60,15 +60,15 @@ impl Channel {
     ) -> Result<Self, ClientError> {
         let monitor = Arc::new(LeaseMonitor::new());
         let back = Arc::new(BackChannel::new(Arc::clone(&monitor)));
-        let ways = Arc::new(Ways::new(choice, BufferPool::new(REPLIES_BYTES), back));
+        let context = Arc::new(LinkContext::new(choice, BufferPool::new(REPLIES_BYTES), back));
         // Connections are used in turn: addresses first, so that all are used.
         let links: Vec<Arc<Link>> = (0..connections.max(1))
-            .flat_map(|_| addresses.iter().map(|address| Link::new(*address, &ways)))
+            .flat_map(|_| addresses.iter().map(|address| Link::new(*address, &context)))
             .collect();
         let until = Instant::now() + patience;
         let (session, connection) = loop {
             let greeted = async {
-                let back = ways.back();
+                let back = context.back();
                 let made = greet(&links, addresses.len(), &request, until, back).await?;
                 begin(&made.0, &made.1, &monitor).await?;
                 Ok::<_, ClientError>(made)
@@ -84,7 +84,7 @@ impl Channel {
         tracing::debug!(clientid = ?session.clientid, slots = session.fore.slots, "session created");
         Ok(Self {
             links,
-            ways,
+            context,
             request,
             session: RwLock::new(Arc::new(session)),
             back: Mutex::new(Arc::downgrade(&connection)),
@@ -100,8 +100,8 @@ impl Channel {
         &self.links
     }
 
-    pub(crate) fn ways(&self) -> &Ways {
-        &self.ways
+    pub(crate) fn context(&self) -> &LinkContext {
+        &self.context
     }
 
     pub(crate) fn request(&self) -> &SessionRequest {
@@ -113,7 +113,7 @@ impl Channel {
     }
 
     pub(crate) fn delegations(&self) -> &Arc<Delegations> {
-        self.ways.back().delegations()
+        self.context.back().delegations()
     }
 
     /// The monitor of the lease.
@@ -309,7 +309,7 @@ impl Channel {
     async fn renew(&self, old: &Session, until: Instant) -> Result<Session, ClientError> {
         let connection = self.any_connection(until).await?;
         let known = self.request.introduce(&connection).await?;
-        let session = create(&connection, &self.request, &known, self.ways.back()).await?;
+        let session = create(&connection, &self.request, &known, self.context.back()).await?;
         self.set_back(&connection);
         if known.clientid == old.clientid {
             begin(&session, &connection, &self.monitor).await?;

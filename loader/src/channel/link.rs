@@ -22,7 +22,7 @@ const RDMA_PAUSE: Duration = Duration::from_secs(5);
 
 /// State shared by all links of a client.
 #[derive(Debug)]
-pub(crate) struct Ways {
+pub(crate) struct LinkContext {
     choice: TransportChoice,
     pool: BufferPool,
     counters: Arc<Counters>,
@@ -31,7 +31,7 @@ pub(crate) struct Ways {
     refused: SyncMutex<Option<String>>,
 }
 
-impl Ways {
+impl LinkContext {
     pub(crate) fn new(choice: TransportChoice, pool: BufferPool, back: Arc<BackChannel>) -> Self {
         Self { choice, pool, counters: Arc::default(), back, refused: SyncMutex::default() }
     }
@@ -79,14 +79,14 @@ struct Current {
 #[derive(Debug)]
 pub(crate) struct Link {
     address: SocketAddr,
-    ways: Arc<Ways>,
+    context: Arc<LinkContext>,
     current: Mutex<Current>,
 }
 
 impl Link {
-    pub(crate) fn new(address: SocketAddr, ways: &Arc<Ways>) -> Arc<Self> {
+    pub(crate) fn new(address: SocketAddr, context: &Arc<LinkContext>) -> Arc<Self> {
         let current = Current { connection: None, rdma_after: Instant::now() };
-        Arc::new(Self { address, ways: Arc::clone(ways), current: Mutex::new(current) })
+        Arc::new(Self { address, context: Arc::clone(context), current: Mutex::new(current) })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -119,8 +119,8 @@ impl Link {
         }
         if current.connection.take().is_some_and(|lost| lost.is_rdma()) {
             tracing::info!(address = %self.address, "the RDMA connection is lost");
-            self.ways.note(Some("the RDMA connection was lost".to_owned()));
-            if self.ways.choice.allows_tcp() {
+            self.context.note(Some("the RDMA connection was lost".to_owned()));
+            if self.context.choice.allows_tcp() {
                 current.rdma_after = Instant::now() + RDMA_PAUSE;
             }
         }
@@ -153,30 +153,31 @@ impl Link {
         {
             match in_time(self.address, attempt).await {
                 Ok(connection) => {
-                    self.ways.note(None);
+                    self.context.note(None);
                     return Ok(Connection::Rdma(connection));
                 }
                 Err(error) => {
-                    if !self.ways.choice.allows_tcp() {
+                    if !self.context.choice.allows_tcp() {
                         return Err(error);
                     }
                     tracing::info!(%error, "RDMA is not available: using TCP");
-                    self.ways.note(Some(error.to_string()));
+                    self.context.note(Some(error.to_string()));
                     current.rdma_after = Instant::now() + RDMA_PAUSE;
                 }
             }
         }
-        let (pool, counters) = (self.ways.pool.clone(), Arc::clone(&self.ways.counters));
-        let attempt = RpcConnection::connect(self.address, pool, counters, self.ways.callbacks());
+        let (pool, counters) = (self.context.pool.clone(), Arc::clone(&self.context.counters));
+        let attempt =
+            RpcConnection::connect(self.address, pool, counters, self.context.callbacks());
         in_time(self.address, attempt).await.map(Connection::Tcp)
     }
 
     fn over_rdma(
         &self,
     ) -> Option<impl Future<Output = Result<RdmaConnection, ClientError>> + Send + 'static> {
-        let (fabric, to) = self.ways.choice.rdma(self.address)?;
-        let pool = self.ways.choice.pool().clone();
-        let (counters, callbacks) = (Arc::clone(&self.ways.counters), self.ways.callbacks());
+        let (fabric, to) = self.context.choice.rdma(self.address)?;
+        let pool = self.context.choice.pool().clone();
+        let (counters, callbacks) = (Arc::clone(&self.context.counters), self.context.callbacks());
         Some(RdmaConnection::connect(to, fabric, pool, counters, callbacks))
     }
 
@@ -195,11 +196,11 @@ impl Link {
             match made {
                 Ok(connection) => {
                     tracing::info!(address = %link.address, "using RDMA again");
-                    link.ways.note(None);
+                    link.context.note(None);
                     current.connection = Some(Arc::new(Connection::Rdma(connection)));
                 }
                 Err(error) => {
-                    link.ways.note(Some(error.to_string()));
+                    link.context.note(Some(error.to_string()));
                     current.rdma_after = Instant::now() + RDMA_PAUSE;
                 }
             }
