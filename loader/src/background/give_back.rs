@@ -44,7 +44,7 @@ async fn run(channel: Weak<Channel>, more: Arc<Notify>) {
 pub(crate) async fn patiently(channel: &Channel, holding: &Holding) -> Result<(), ClientError> {
     let mut backoff = Backoff::new(channel.patience());
     loop {
-        match give_back(&Way::Channel(channel), holding).await {
+        match give_back(&CallPath::Channel(channel), holding).await {
             Err(error) if error.asks_for_patience() => backoff.next(error).await?,
             result => return result,
         }
@@ -52,14 +52,14 @@ pub(crate) async fn patiently(channel: &Channel, holding: &Holding) -> Result<()
 }
 
 /// Method of sending a COMPOUND.
-pub(crate) enum Way<'a> {
+pub(crate) enum CallPath<'a> {
     /// Over the channel, with recovery.
     Channel(&'a Channel),
     /// Over this connection only, without recovery.
     Once(&'a Session, &'a Connection),
 }
 
-impl Way<'_> {
+impl CallPath<'_> {
     async fn call(&self, ops: Ops) -> Result<Results, ClientError> {
         match self {
             Self::Channel(channel) => channel.call(ops, true).await,
@@ -69,7 +69,7 @@ impl Way<'_> {
 }
 
 /// Sends DELEGRETURN and CLOSE. State unknown to the server counts as returned.
-pub(crate) async fn give_back(way: &Way<'_>, holding: &Holding) -> Result<(), ClientError> {
+pub(crate) async fn give_back(path: &CallPath<'_>, holding: &Holding) -> Result<(), ClientError> {
     let close = |ops: Ops| match holding.open {
         Some(stateid) => ops.op(OpNum::Close, &close::Args { seqid: 0, stateid }),
         None => ops,
@@ -77,20 +77,20 @@ pub(crate) async fn give_back(way: &Way<'_>, holding: &Holding) -> Result<(), Cl
     let ops = Ops::new().putfh(&holding.fh);
     if let Some(stateid) = holding.delegation {
         let ops = ops.clone().op(OpNum::Delegreturn, &delegreturn::Args { stateid });
-        let mut results = way.call(close(ops)).await?;
+        let mut results = path.call(close(ops)).await?;
         match results.skip(OpNum::Putfh).and_then(|()| results.skip(OpNum::Delegreturn)) {
             Ok(()) => return closed(holding, &mut results),
             Err(error) if error.asks_for_patience() || error.status().is_none() => {
                 return Err(error);
             }
-            Err(error) if error.is_revoked() => free(way, stateid).await?,
+            Err(error) if error.is_revoked() => free(path, stateid).await?,
             Err(_) => {}
         }
     }
     if holding.open.is_none() {
         return Ok(());
     }
-    let mut results = way.call(close(ops)).await?;
+    let mut results = path.call(close(ops)).await?;
     results.skip(OpNum::Putfh)?;
     closed(holding, &mut results)
 }
@@ -106,9 +106,9 @@ fn closed(holding: &Holding, results: &mut Results) -> Result<(), ClientError> {
 }
 
 /// Acknowledges that a stateid was revoked (RFC 8881 §18.38).
-pub(crate) async fn free(way: &Way<'_>, stateid: Stateid) -> Result<(), ClientError> {
+pub(crate) async fn free(path: &CallPath<'_>, stateid: Stateid) -> Result<(), ClientError> {
     let ops = Ops::new().op(OpNum::FreeStateid, &free_stateid::Args { stateid });
-    match way.call(ops).await?.skip(OpNum::FreeStateid) {
+    match path.call(ops).await?.skip(OpNum::FreeStateid) {
         Err(error) if matches!(error.status(), None | Some(Status::Delay)) => Err(error),
         // Unknown to the server: nothing to do.
         _ => Ok(()),

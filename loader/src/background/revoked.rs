@@ -1,7 +1,7 @@
 //! Revoked state: found by TEST_STATEID, acknowledged by FREE_STATEID (RFC 8881
 //! §8.3, §18.38, §18.48).
 
-use super::give_back::{Way, free};
+use super::give_back::{CallPath, free};
 use crate::channel::Channel;
 use crate::compound::Ops;
 use crate::error::ClientError;
@@ -31,7 +31,7 @@ pub(crate) async fn acknowledge(channel: &Channel) -> Result<(), ClientError> {
         for ((open, stateid), status) in some.iter().zip(said.statuses) {
             if status != Status::Ok {
                 tracing::info!(status = status.name(), "the server has revoked state");
-                free(&Way::Channel(channel), *stateid).await?;
+                free(&CallPath::Channel(channel), *stateid).await?;
                 open.forget(*stateid);
             }
         }
