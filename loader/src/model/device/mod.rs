@@ -8,8 +8,8 @@
 //! Tensors share the memory of their region, which is freed with the last of
 //! them.
 
+mod buffer;
 mod gpu;
-mod place;
 mod staging;
 
 pub use gpu::{Gpu, Placement};

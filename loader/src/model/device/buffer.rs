@@ -1,6 +1,6 @@
 //! A part of a device's memory as the destination of a READ.
 
-use crate::transport::Place;
+use crate::transport::PlacementBuffer;
 use bytes::BytesMut;
 use std::any::Any;
 use std::io;
@@ -29,9 +29,9 @@ impl Foreign for Reachable {
 }
 
 /// A part of a window. A transport that cannot write there puts the data into
-/// host memory instead, which [`DevicePlace::beside`] returns.
+/// host memory instead, which [`DeviceBuffer::beside`] returns.
 #[derive(Debug)]
-pub(super) struct DevicePlace {
+pub(super) struct DeviceBuffer {
     window: Arc<Window>,
     /// Offset within the window.
     start: usize,
@@ -39,8 +39,8 @@ pub(super) struct DevicePlace {
     beside: Option<BytesMut>,
 }
 
-impl DevicePlace {
-    /// Creates a place of bytes `start..start + len` of a window.
+impl DeviceBuffer {
+    /// Creates a buffer of bytes `start..start + len` of a window.
     pub(super) fn new(window: &Arc<Window>, start: usize, len: usize) -> Self {
         debug_assert!(start + len <= window.len);
         Self { window: Arc::clone(window), start, len, beside: None }
@@ -60,7 +60,7 @@ impl DevicePlace {
     }
 }
 
-impl Place for DevicePlace {
+impl PlacementBuffer for DeviceBuffer {
     fn bytes(&mut self) -> &mut [u8] {
         let len = self.len;
         self.beside.get_or_insert_with(|| BytesMut::zeroed(len))
