@@ -34,12 +34,12 @@ pub mod share_blocks;
 mod store_name;
 mod stores;
 mod uring;
-mod way;
 mod workers;
+mod write_method;
 
 pub use cached::{is_resident, try_read_cached};
 pub use engine::{EngineChoice, EngineKind, IoEngine, WriteSync};
 pub use set_id::SetIdBits;
 pub use store_name::StoreName;
-pub use way::{WriteMode, WriteWay};
 pub use workers::on_a_worker;
+pub use write_method::{WriteMethod, WriteMode};

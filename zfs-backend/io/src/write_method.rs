@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 /// Method of writing to a file, determined once when the file is opened for
 /// writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteWay {
+pub enum WriteMethod {
     /// To memory, which is the only storage: nothing to wait for.
     Memory,
     /// Through the page cache.
@@ -21,20 +21,20 @@ pub enum WriteWay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteMode {
     /// Method of writing.
-    pub way: WriteWay,
+    pub method: WriteMethod,
     /// Effect on the file's set-id bits.
     pub set_id: SetIdBits,
 }
 
-impl From<WriteWay> for WriteMode {
+impl From<WriteMethod> for WriteMode {
     /// Mode for a write by the gateway itself, to a disk for example: the bits
     /// stay.
-    fn from(way: WriteWay) -> Self {
-        Self { way, set_id: SetIdBits::Kept }
+    fn from(method: WriteMethod) -> Self {
+        Self { method, set_id: SetIdBits::Kept }
     }
 }
 
-impl WriteWay {
+impl WriteMethod {
     /// Determines the method from the descriptor. May wait for a file system.
     #[must_use]
     pub fn of(fd: &OwnedFd) -> Self {
