@@ -31,14 +31,14 @@ pub(crate) enum Demand {
 
 /// State of a job that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum JobState {
     /// A worker can begin it now.
     Ready {
         /// Set if its store has no worker and no other job waiting.
         first: bool,
     },
     /// It waits for one of its store's workers.
-    Behind,
+    Waiting,
 }
 
 struct Queue<J> {
@@ -90,7 +90,7 @@ impl<J> Queues<J> {
     ///
     /// # Errors
     /// The job, if its store hangs or too many jobs wait for it already.
-    pub(crate) fn push(&mut self, store: StoreSlot, demand: Demand, job: J) -> Result<Place, J> {
+    pub(crate) fn push(&mut self, store: StoreSlot, demand: Demand, job: J) -> Result<JobState, J> {
         let Limits { per_store, queued, .. } = self.limits;
         let queue = self.queue(store);
         let busy = queue.under_way.count() >= per_store;
@@ -100,11 +100,11 @@ impl<J> Queues<J> {
         }
         queue.jobs.push_back((demand, job));
         if queue.under_way.count() + queue.jobs.len() > per_store {
-            return Ok(Place::Behind);
+            return Ok(JobState::Waiting);
         }
         let first = queue.under_way.count() == 0 && queue.jobs.len() == 1;
         self.line_up(store);
-        Ok(Place::Ready { first })
+        Ok(JobState::Ready { first })
     }
 
     fn line_up(&mut self, store: StoreSlot) {
@@ -203,12 +203,12 @@ mod tests {
     #[test]
     fn a_store_has_its_own_workers_and_no_others() {
         let mut queues = Queues::new(LIMITS);
-        assert_eq!(queues.push(HUNG, Demand::Refusable, 1), Ok(Place::Ready { first: true }));
-        assert_eq!(queues.push(HUNG, Demand::Refusable, 2), Ok(Place::Ready { first: false }));
-        assert_eq!(queues.push(HUNG, Demand::Refusable, 3), Ok(Place::Behind));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 1), Ok(JobState::Ready { first: true }));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 2), Ok(JobState::Ready { first: false }));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 3), Ok(JobState::Waiting));
         assert_eq!((queues.take(), queues.take()), (Some((HUNG, 1)), Some((HUNG, 2))));
         assert_eq!(queues.take(), None, "the third waits for one of the two");
-        assert_eq!(queues.push(SOUND, Demand::Refusable, 4), Ok(Place::Ready { first: true }));
+        assert_eq!(queues.push(SOUND, Demand::Refusable, 4), Ok(JobState::Ready { first: true }));
         assert_eq!(queues.take(), Some((SOUND, 4)));
         assert!(!queues.end(HUNG));
         assert_eq!(queues.take(), Some((HUNG, 3)));
@@ -246,7 +246,7 @@ mod tests {
         // The store answers again.
         assert!(queues.end(HUNG));
         assert_eq!(queues.take(), Some((HUNG, 9)), "a file is closed all the same");
-        assert_eq!(queues.push(HUNG, Demand::Refusable, 6), Ok(Place::Behind));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 6), Ok(JobState::Waiting));
     }
 
     #[test]

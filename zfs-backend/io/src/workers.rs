@@ -2,7 +2,7 @@
 //! workers than it has, and shrinks when they are idle.
 
 use crate::credentials;
-use crate::queue::{Demand, Hanging, Limits, Place, Queues, StoreSlot};
+use crate::queue::{Demand, Hanging, JobState, Limits, Queues, StoreSlot};
 use crate::quiet::LOOK_INTERVAL;
 use crate::stores::Stores;
 use std::any::Any;
@@ -173,7 +173,7 @@ impl Workers {
         let mut pool = self.shared.lock();
         let (mut worker, mut attendant) = (None, false);
         match pool.queues.push(store, demand, job)? {
-            Place::Ready { first } => {
+            JobState::Ready { first } => {
                 worker = pool.asleep.pop();
                 let room = first || pool.threads < pool.queues.limits().total;
                 // A worker that has just finished a job takes it before it
@@ -184,7 +184,7 @@ impl Workers {
                     attendant = true;
                 }
             }
-            Place::Behind => attendant = !std::mem::replace(&mut pool.watched, true),
+            JobState::Waiting => attendant = !std::mem::replace(&mut pool.watched, true),
         }
         drop(pool);
         if let Some(worker) = worker {
