@@ -13,12 +13,12 @@ pub(crate) const LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_
 
 /// Requests of one store in flight in one place (a pool of workers, a ring).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct UnderWay {
+pub(crate) struct HangDetector {
     count: usize,
     quiet_looks: u32,
 }
 
-impl UnderWay {
+impl HangDetector {
     /// Returns the number of requests in flight.
     pub(crate) fn count(self) -> usize {
         self.count
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn only_silence_with_work_under_way_counts() {
-        let mut store = UnderWay::default();
+        let mut store = HangDetector::default();
         for _ in 0..10 {
             assert!(!store.look());
         }
