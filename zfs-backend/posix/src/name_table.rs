@@ -8,7 +8,7 @@ const MAX_NAMES: usize = 8;
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct KnownName {
     /// Handle of the directory.
     pub(crate) parent: NodeHandle,
     /// Name in the directory.
@@ -18,28 +18,28 @@ pub(crate) struct Place {
 /// Table of names. It grows by one record per object seen (some 150 bytes); a
 /// record is removed when the object's last name is removed through the store.
 #[derive(Default)]
-pub(crate) struct PlaceTable(DashMap<NodeHandle, Vec<Place>, ahash::RandomState>);
+pub(crate) struct NameTable(DashMap<NodeHandle, Vec<KnownName>, ahash::RandomState>);
 
-impl PlaceTable {
+impl NameTable {
     /// Remembers a name; the latest is tried first.
     pub(crate) fn remember(&self, node: &NodeHandle, parent: &NodeHandle, name: &[u8]) {
-        let mut places = self.0.entry(*node).or_default();
-        let known = places.iter().position(|place| place.parent == *parent && *place.name == *name);
-        let place = match known {
-            Some(index) if index + 1 == places.len() => return,
-            Some(index) => places.remove(index),
-            None => Place { parent: *parent, name: name.into() },
+        let mut names = self.0.entry(*node).or_default();
+        let index = names.iter().position(|known| known.parent == *parent && *known.name == *name);
+        let name = match index {
+            Some(index) if index + 1 == names.len() => return,
+            Some(index) => names.remove(index),
+            None => KnownName { parent: *parent, name: name.into() },
         };
-        if places.len() == MAX_NAMES {
-            places.remove(0);
+        if names.len() == MAX_NAMES {
+            names.remove(0);
         }
-        places.push(place);
+        names.push(name);
     }
 
     /// Forgets one name.
     pub(crate) fn forget_name(&self, node: &NodeHandle, parent: &NodeHandle, name: &[u8]) {
-        if let Some(mut places) = self.0.get_mut(node) {
-            places.retain(|place| place.parent != *parent || *place.name != *name);
+        if let Some(mut names) = self.0.get_mut(node) {
+            names.retain(|known| known.parent != *parent || *known.name != *name);
         }
     }
 
@@ -49,10 +49,10 @@ impl PlaceTable {
     }
 
     /// Returns the known names, latest first.
-    pub(crate) fn of(&self, node: &NodeHandle) -> Vec<Place> {
-        let mut places = self.0.get(node).map(|places| places.clone()).unwrap_or_default();
-        places.reverse();
-        places
+    pub(crate) fn of(&self, node: &NodeHandle) -> Vec<KnownName> {
+        let mut names = self.0.get(node).map(|names| names.clone()).unwrap_or_default();
+        names.reverse();
+        names
     }
 }
 
@@ -62,17 +62,17 @@ mod tests {
 
     #[test]
     fn the_latest_name_comes_first_and_the_list_is_bounded() {
-        let table = PlaceTable::default();
+        let table = NameTable::default();
         let node = NodeHandle::new(&[1]).unwrap();
         let parent = NodeHandle::new(&[2]).unwrap();
         for name in 0..20u8 {
             table.remember(&node, &parent, &[name]);
         }
         table.remember(&node, &parent, &[15]);
-        let places = table.of(&node);
-        assert_eq!(places.len(), MAX_NAMES);
-        assert_eq!(*places[0].name, [15]);
-        assert_eq!(*places[1].name, [19]);
+        let names = table.of(&node);
+        assert_eq!(names.len(), MAX_NAMES);
+        assert_eq!(*names[0].name, [15]);
+        assert_eq!(*names[1].name, [19]);
         table.forget_name(&node, &parent, &[15]);
         assert_eq!(*table.of(&node)[0].name, [19]);
         table.forget(&node);
