@@ -97,11 +97,11 @@ mod tests {
     use crate::v3::proc::rig::Rig;
     use bytes::Bytes;
     use zgate_nfs_wire::v3::proc::{self, create, link, read, rename, setattr, write};
-    use zgate_nfs_wire::v3::{DirOp, Fh3, Name3, SetAttributes, StableHow, Status};
+    use zgate_nfs_wire::v3::{DirOpArgs, Fh3, Name3, SetAttributes, StableHow, Status};
 
     /// Answers of all procedures that access `file`, whose name is `name`.
     fn answers(rig: &Rig, file: &Fh3, name: &str) -> Vec<(&'static str, Status)> {
-        let at = |name: &str| DirOp { dir: rig.root(), name: Name3::from(name.as_bytes()) };
+        let at = |name: &str| DirOpArgs { dir: rig.root(), name: Name3::from(name.as_bytes()) };
         let file = || file.clone();
         let data = Bytes::from_static(b"x");
         let write =
@@ -121,7 +121,7 @@ mod tests {
             answer!("READ", proc::Read, read::Args { file: file(), offset: 0, count: 1 }),
             answer!("WRITE", proc::Write, write),
             answer!("SETATTR", proc::SetAttr, set),
-            answer!("CREATE", proc::Create, create::Args { place: at(name), how }),
+            answer!("CREATE", proc::Create, create::Args { dir_op: at(name), how }),
             answer!("LINK", proc::Link, link::Args { file: file(), link: at("second") }),
             answer!("RENAME", proc::Rename, away),
             answer!("RENAME back", proc::Rename, back),

@@ -44,7 +44,7 @@ async fn ask(cx: &Cx<'_>, (dir, name): (&Object, &[u8])) -> Result<ChangeGuard, 
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
-    use zgate_nfs_wire::v3::DirOp;
+    use zgate_nfs_wire::v3::DirOpArgs;
     use zgate_nfs_wire::v3::{Fh3, Name3};
 
     #[test]
@@ -54,7 +54,7 @@ mod tests {
         let file = rig.file("a", b"A");
         rig.file("b", b"B");
         let rename = |from: &str, to_dir: &Fh3, to: &str| {
-            let at = |dir: &Fh3, name: &str| DirOp {
+            let at = |dir: &Fh3, name: &str| DirOpArgs {
                 dir: dir.clone(),
                 name: Name3::from(name.as_bytes()),
             };
