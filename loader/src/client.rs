@@ -1,14 +1,14 @@
 //! A client of one server: names, and information for users.
 
+use crate::background::{give_back, renewal};
 use crate::backoff::patiently;
 use crate::channel::Channel;
 use crate::compound::{Ops, Results};
-use crate::delegation::DelegationCounts;
 use crate::error::ClientError;
-use crate::lease;
 use crate::leave::leave;
 use crate::session::{Session, SessionRequest};
-use crate::state_returns::{self, Holding};
+use crate::state::delegation::DelegationCounts;
+use crate::state::returns::Holding;
 use crate::transport::{Counters, TransportChoice};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ impl Client {
         let fore = channel.session().fore;
         let room = fore.max_response_bytes.min(fore.max_request_bytes);
         let max_transfer_bytes = options.max_transfer_bytes.min(room.saturating_sub(4 << 10));
-        let (keeper, runner) = (lease::keeper(&channel), state_returns::runner(&channel));
+        let (keeper, runner) = (renewal::start(&channel), give_back::start(&channel));
         Ok(Self { channel, keeper, runner, max_transfer_bytes, left: AtomicBool::new(false) })
     }
 
@@ -185,7 +185,7 @@ impl Client {
     /// Returns the counters of placed READ data.
     #[must_use]
     pub fn counters(&self) -> &Counters {
-        self.channel.ways().counters()
+        self.channel.context().counters()
     }
 
     /// Returns the counters of delegations.
@@ -196,7 +196,7 @@ impl Client {
 
     /// Returns the RDMA fabric, if RDMA may be used.
     pub(crate) fn fabric(&self) -> Option<Arc<dyn zgate_fabric::Fabric>> {
-        self.channel.ways().fabric()
+        self.channel.context().fabric()
     }
 
     /// Returns whether there is an RDMA connection now.
@@ -228,7 +228,7 @@ impl Client {
             .map(|(count, over)| format!("{count} {over}"))
             .collect();
         let s = if self.channel.links().len() == 1 { "" } else { "s" };
-        format!("connection{s}: {} ({})", text.join(", "), self.channel.ways().reason())
+        format!("connection{s}: {} ({})", text.join(", "), self.channel.context().reason())
     }
 
     /// Returns the most requests that can be in flight.

@@ -1,11 +1,11 @@
 //! An open file.
 
+use crate::background::give_back;
 use crate::backoff::{Backoff, patiently};
 use crate::client::Client;
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
-use crate::open_state::{OpenState, open_args};
-use crate::state_returns;
+use crate::state::open_state::{OpenState, open_args};
 use crate::transport::Landing;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
@@ -226,7 +226,7 @@ impl File {
     /// The error of the server or the connection.
     pub async fn close(self, client: &Client) -> Result<(), ClientError> {
         match self.open.take() {
-            Some(holding) => state_returns::patiently(client.channel(), &holding).await,
+            Some(holding) => give_back::patiently(client.channel(), &holding).await,
             None => Ok(()),
         }
     }
@@ -245,9 +245,9 @@ impl File {
         loop {
             let mut used = None;
             let stateid = if reading {
-                self.open.stateid_to_read(client.channel()).await
+                client.channel().stateid_to_read(&self.open).await
             } else {
-                self.open.stateid(client.channel()).await
+                client.channel().stateid(&self.open).await
             };
             let result = match stateid {
                 Ok(stateid) => {

@@ -1,11 +1,12 @@
 //! Unregistering from a server, so that it need not keep unused state for a
 //! lease.
 
+use crate::background::give_back::{CallPath, give_back};
+use crate::channel::Link;
 use crate::compound::Ops;
 use crate::error::ClientError;
-use crate::link::Link;
 use crate::session::{Session, SessionRequest, alone};
-use crate::state_returns::{Holding, Way, give_back};
+use crate::state::returns::Holding;
 use crate::transport::Connection;
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ pub(crate) async fn leave(
         for link in links {
             let Some(connection) = link.existing().await else { continue };
             // Otherwise a writer would wait for a lease.
-            let way = Way::Once(session, &connection);
-            let given = join_all(held.iter().map(|holding| give_back(&way, holding))).await;
+            let path = CallPath::Once(session, &connection);
+            let given = join_all(held.iter().map(|holding| give_back(&path, holding))).await;
             if let Some(error) = given.into_iter().find_map(Result::err) {
                 tracing::debug!(%error, "cannot return state to the server");
             }

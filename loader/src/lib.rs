@@ -3,36 +3,31 @@
 //! the loaders use it. On top of it: models, whose tensors are received
 //! directly into the memory they stay in.
 
-mod backchannel;
+mod background;
 mod backoff;
 pub mod blocking;
 mod callback;
 mod channel;
 pub mod client;
 pub mod compound;
-mod delegation;
 pub mod directory;
 pub mod error;
 pub mod file;
-mod lease;
 mod leave;
-mod link;
 pub mod model;
-mod open_state;
-mod revoked;
 pub mod safetensors;
 pub mod session;
-mod state_returns;
+mod state;
 pub mod transport;
 pub mod url;
 
 pub use client::{Client, ClientOptions};
-pub use delegation::DelegationCounts;
 pub use error::ClientError;
 pub use file::{File, OpenMode};
 pub use model::{
     Destination, DestinationName, DeviceTensor, Gpu, Host, Load, LoadOptions, LoadedTensor, Model,
     Plan, Tensor, Wanted,
 };
+pub use state::delegation::DelegationCounts;
 pub use url::NfsUrl;
 pub use zgate_cuda as cuda;

@@ -16,9 +16,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use zgate_nfs::namespace::Namespace;
 use zgate_nfs::runtime::Runtime;
-use zgate_nfs::v4::attrs::Trunks;
 use zgate_nfs::v4::guard::StateGuard;
-use zgate_nfs::v4::server::{Identity, Observer, ServerOptions};
+use zgate_nfs::v4::server::{Identity, Observer, ServerAddresses, ServerOptions};
 use zgate_nfs::v4::state::State;
 use zgate_nfs::v4::state::grace::GracePeriod;
 use zgate_rpc::drc::ReplyCache;
@@ -80,7 +79,7 @@ impl Nfs {
             lease_seconds,
             grace_seconds: grace.seconds,
             max_minor: 2,
-            trunks: trunks(interfaces),
+            addresses: server_addresses(interfaces),
         };
         let observer: Arc<dyn Observer> = Arc::<Counters>::clone(&metrics);
         let outside: Arc<dyn Runtime> = Arc::<GatewayRuntime>::clone(&runtime);
@@ -119,8 +118,8 @@ impl Nfs {
 
 /// Returns the addresses announced for trunking. Clients over RDMA are told all
 /// addresses configured for RDMA, because a device may be absent temporarily.
-fn trunks(interfaces: &Interfaces) -> Trunks {
-    Trunks { tcp: interfaces.tcp_addresses(), rdma: interfaces.rdma_addresses() }
+fn server_addresses(interfaces: &Interfaces) -> ServerAddresses {
+    ServerAddresses { tcp: interfaces.tcp_addresses(), rdma: interfaces.rdma_addresses() }
 }
 
 /// Converts a peer to the protocol's type.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use zgate_nfs_wire::mount::MountResult;
 use zgate_nfs_wire::v3::proc::{self, Procedure, read, readdir, readdirplus};
-use zgate_nfs_wire::v3::{Attributes, DirOp, Fh3, FileType, Name3, Status};
+use zgate_nfs_wire::v3::{Attributes, DirOpArgs, Fh3, FileType, Name3, Status};
 use zgate_rpc::message::{CallHeader, decode_reply};
 use zgate_rpc::record::Marker;
 use zgate_rpc::{AuthSys, Credential};
@@ -222,7 +222,7 @@ impl Client {
     }
 
     fn lookup(&mut self, dir: &Fh3, name: &str) -> Result<Fh3, Status> {
-        let args = DirOp { dir: dir.clone(), name: name.as_bytes().into() };
+        let args = DirOpArgs { dir: dir.clone(), name: name.as_bytes().into() };
         self.call::<proc::Lookup>(&args).map(|found| found.fh)
     }
 

@@ -24,7 +24,7 @@ const MAX_KEPT: usize = 16;
 
 /// Key of a client: models with the same key share one.
 #[derive(Clone, PartialEq)]
-struct Way {
+struct ClientKey {
     addresses: Vec<SocketAddr>,
     connections: usize,
     rdma: (Rdma, u16),
@@ -40,7 +40,7 @@ type Kept = Arc<tokio::sync::Mutex<Option<Arc<Client>>>>;
 /// Cached clients, least recently used first. A process is one client of a
 /// server: models opened one after the other, or by many threads, share its
 /// session and connections.
-static KEPT: Mutex<Vec<(Way, Kept)>> = Mutex::new(Vec::new());
+static KEPT: Mutex<Vec<(ClientKey, Kept)>> = Mutex::new(Vec::new());
 
 /// Returns the client for the server of `url`. `patience` is in seconds.
 pub(crate) fn connect(py: Python<'_>, url: &str, patience: f64) -> PyResult<(NfsUrl, Arc<Client>)> {
@@ -51,7 +51,7 @@ pub(crate) fn connect(py: Python<'_>, url: &str, patience: f64) -> PyResult<(Nfs
     let addresses = py
         .detach(|| url.resolve())
         .map_err(|error| PyConnectionError::new_err(format!("{url}: {error}")))?;
-    let way = Way {
+    let key = ClientKey {
         addresses,
         connections: url.connections,
         rdma: (url.rdma, url.rdma_port),
@@ -63,25 +63,25 @@ pub(crate) fn connect(py: Python<'_>, url: &str, patience: f64) -> PyResult<(Nfs
     let transport = py
         .detach(|| transport(&url))
         .map_err(|reason| PyConnectionError::new_err(format!("{url}: rdma=on: {reason}")))?;
-    let options = options(&way, transport);
-    let kept = kept(&way);
+    let options = options(&key, transport);
+    let kept = kept(&key);
     let client = wait(py, || async {
         let mut kept = kept.lock().await;
         if let Some(client) = &*kept {
             return Ok(Arc::clone(client));
         }
-        let client = Client::connect_all(&way.addresses, &options).await?;
+        let client = Client::connect_all(&key.addresses, &options).await?;
         Ok(Arc::clone(kept.insert(Arc::new(client))))
     })?;
     let client = client.map_err(|source| of_client(url.to_string(), source))?;
     Ok((url, client))
 }
 
-fn kept(way: &Way) -> Kept {
+fn kept(key: &ClientKey) -> Kept {
     let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = match all.iter().position(|(other, _)| other == way) {
+    let found = match all.iter().position(|(other, _)| other == key) {
         Some(index) => all.remove(index),
-        None => (way.clone(), Kept::default()),
+        None => (key.clone(), Kept::default()),
     };
     let kept = Arc::clone(&found.1);
     all.push(found);
@@ -117,7 +117,7 @@ pub(crate) fn leave(py: Python<'_>) -> PyResult<()> {
     let process = std::process::id();
     let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let ours: Vec<Kept> =
-        all.extract_if(.., |(way, _)| way.process == process).map(|(_, kept)| kept).collect();
+        all.extract_if(.., |(key, _)| key.process == process).map(|(_, kept)| kept).collect();
     drop(all);
     if ours.is_empty() {
         return Ok(());
@@ -133,20 +133,20 @@ pub(crate) fn leave(py: Python<'_>) -> PyResult<()> {
     })
 }
 
-fn options(way: &Way, transport: TransportChoice) -> ClientOptions {
+fn options(key: &ClientKey, transport: TransportChoice) -> ClientOptions {
     let (owner, verifier) = identity();
     let groups = rustix::process::getgroups().unwrap_or_default();
     ClientOptions {
-        connections: way.connections,
+        connections: key.connections,
         credential: Credential::Sys(AuthSys {
-            uid: way.uid,
-            gid: way.gid,
+            uid: key.uid,
+            gid: key.gid,
             groups: groups.iter().take(MAX_GROUPS).map(|group| group.as_raw()).collect(),
             ..AuthSys::default()
         }),
         owner,
         verifier,
-        patience: way.patience,
+        patience: key.patience,
         transport,
         ..ClientOptions::default()
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use zgate_loader::Gpu;
 use zgate_loader::model::LoadError;
 use zgate_loader::model::checksum::{Verify, parse_sums};
-use zgate_loader::model::{Part, load::Progress};
+use zgate_loader::model::{Part, options::Progress};
 use zgate_loader::{LoadOptions, NfsUrl, Plan, Wanted, directory};
 
 const SUMS: &str = "SHA256SUMS";

@@ -1,7 +1,7 @@
 //! Loads to this host's memory.
 
 use super::LoadError;
-use super::load::{Bring, Destination, LoadedTensor};
+use super::destination::{Bring, Destination, LoadedTensor};
 use super::memory::Memory;
 use super::plan::{Region, Target};
 use super::reader::{Pieces, Reader};

@@ -2,93 +2,16 @@
 //! the tensors own afterwards. The bytes in flight and not yet taken are
 //! bounded.
 
-use super::checksum::Verify;
+use super::destination::{Bring, Destination, Tensor};
 use super::host::Host;
+use super::options::{LoadOptions, Progress};
 use super::plan::{Plan, Region};
 use super::reader::{Reader, not_shared};
 use super::regions::{self, Delivery};
-use super::share::Share;
 use super::{LoadError, Model};
-use bytes::BytesMut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::task::AbortOnDropHandle;
-
-/// Options of a load.
-#[derive(Clone, Debug)]
-pub struct LoadOptions {
-    /// Most bytes being read or waiting to be taken; if a single region is
-    /// larger, that region.
-    pub inflight_bytes: u64,
-    /// Most requests in flight.
-    pub depth: usize,
-    /// Checksums to compare.
-    pub verify: Verify,
-    /// Ranks of this host that share the reads.
-    pub share: Option<Share>,
-}
-
-impl Default for LoadOptions {
-    fn default() -> Self {
-        Self { inflight_bytes: 256 << 20, depth: 16, verify: Verify::Off, share: None }
-    }
-}
-
-/// A tensor in memory. It owns its data, which outlives the loader.
-#[derive(Clone, Debug)]
-pub struct Tensor<T> {
-    /// Name.
-    pub name: String,
-    /// Element type.
-    pub dtype: String,
-    /// Shape.
-    pub shape: Vec<u64>,
-    /// Elements, row after row, little endian.
-    pub data: T,
-}
-
-/// A tensor in this host's memory, with a single owner.
-pub type LoadedTensor = Tensor<BytesMut>;
-
-/// Progress of a load.
-#[derive(Debug, Default)]
-pub struct Progress {
-    done: AtomicU64,
-}
-
-impl Progress {
-    /// Returns the bytes read.
-    #[must_use]
-    pub fn done_bytes(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn add(&self, bytes: u64) {
-        self.done.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
-
-/// Memory that tensors are loaded to.
-pub trait Destination: Send + Sync + 'static {
-    /// The elements of a tensor there.
-    type Data: Send + 'static;
-}
-
-/// Transfer of regions to a destination.
-pub(super) trait Bring: Destination {
-    /// Longest stretch of a region that is read in one step and shared by
-    /// ranks, in bytes.
-    const STRETCH_BYTES: usize;
-
-    /// Loads the tensors of a region, whose first stretch has this number.
-    fn bring(
-        &self,
-        reader: &Arc<Reader>,
-        first: usize,
-        region: Region,
-    ) -> impl Future<Output = Result<Vec<Tensor<Self::Data>>, LoadError>> + Send;
-}
 
 /// A running load. Dropping it stops it.
 #[derive(Debug)]

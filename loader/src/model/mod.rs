@@ -8,10 +8,12 @@
 
 pub mod catalog;
 pub mod checksum;
+pub mod destination;
 pub mod device;
 mod host;
 pub mod load;
 mod memory;
+pub mod options;
 pub mod plan;
 mod reader;
 mod regions;
@@ -20,9 +22,11 @@ pub mod slice;
 pub mod stream;
 
 pub use catalog::{Model, Shard};
+pub use destination::{Destination, LoadedTensor, Tensor};
 pub use device::{DestinationName, DeviceTensor, Gpu};
 pub use host::Host;
-pub use load::{Destination, Load, LoadOptions, LoadedTensor, Tensor};
+pub use load::Load;
+pub use options::LoadOptions;
 pub use plan::{Plan, Wanted};
 pub use share::Share;
 pub use slice::Part;

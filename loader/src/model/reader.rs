@@ -3,7 +3,7 @@
 //! host.
 
 use super::checksum::{FileHash, Verify};
-use super::load::{LoadOptions, Progress};
+use super::options::{LoadOptions, Progress};
 use super::plan::Plan;
 use super::regions::stopped;
 use super::share::{Shared, Stretch};

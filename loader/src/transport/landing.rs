@@ -11,7 +11,7 @@ use crate::error::ClientError;
 
 /// Memory that data can be placed into: host memory of any kind, or another
 /// device's memory that an RDMA device can write.
-pub trait Place: Send + 'static {
+pub trait PlacementBuffer: Send + 'static {
     /// Returns all bytes. For memory of another device, returns host memory in
     /// its place, which its owner must copy afterwards.
     fn bytes(&mut self) -> &mut [u8];
@@ -35,7 +35,7 @@ pub trait Place: Send + 'static {
     }
 }
 
-impl Place for BytesMut {
+impl PlacementBuffer for BytesMut {
     fn bytes(&mut self) -> &mut [u8] {
         self
     }
@@ -48,7 +48,7 @@ impl Place for BytesMut {
 }
 
 /// Memory lent to the transport.
-pub struct Landing(Box<dyn Place>);
+pub struct Landing(Box<dyn PlacementBuffer>);
 
 impl fmt::Debug for Landing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,8 +59,8 @@ impl fmt::Debug for Landing {
 impl Landing {
     /// Wraps memory.
     #[must_use]
-    pub fn new(place: impl Place) -> Self {
-        Self(Box::new(place))
+    pub fn new(buffer: impl PlacementBuffer) -> Self {
+        Self(Box::new(buffer))
     }
 
     /// Returns the bytes.
@@ -96,7 +96,7 @@ impl Landing {
     /// Returns the memory, if it is a `T`.
     #[must_use]
     pub fn into<T: 'static>(self) -> Option<T> {
-        self.0.into_any().downcast().ok().map(|place| *place)
+        self.0.into_any().downcast().ok().map(|buffer| *buffer)
     }
 }
 

@@ -6,7 +6,7 @@ pub mod rdma;
 pub mod tcp;
 
 pub use choice::TransportChoice;
-pub use landing::{Arrived, Landing, Place};
+pub use landing::{Arrived, Landing, PlacementBuffer};
 
 use crate::error::ClientError;
 use bytes::Bytes;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Number of counters. Files share counters by their hash; a collision costs a
 /// delegation.
-const PLACES: usize = 1 << 14;
+const COUNTERS: usize = 1 << 14;
 /// No delegation is granted to others for this time after the start of a change
 /// without an open, in seconds: a client that changes files this way usually
 /// repeats it, and the delegation would be recalled.
@@ -30,14 +30,14 @@ const ONE: u64 = 1 << 32;
 /// The changes in progress of all files.
 #[derive(Debug)]
 pub struct Changes {
-    places: Box<[Arc<Place>]>,
+    counters: Box<[Arc<Counter>]>,
     /// Changes of names that were not looked up: they may affect any file.
-    names: Arc<Place>,
+    names: Arc<Counter>,
     hasher: RandomState,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct Counter {
     /// Number of changes in progress in the upper half; in the lower half a
     /// part of the client's id, as long as all are by one client.
     running: AtomicU64,
@@ -51,8 +51,8 @@ struct Place {
 /// A change in progress; ends when dropped.
 #[derive(Debug)]
 #[must_use = "dropping it ends the change"]
-pub struct Changing {
-    place: Option<Arc<Place>>,
+pub struct ChangeGuard {
+    counter: Option<Arc<Counter>>,
     /// A call to the backend is in progress.
     in_store: AtomicBool,
 }
@@ -60,7 +60,7 @@ pub struct Changing {
 impl Default for Changes {
     fn default() -> Self {
         Self {
-            places: (0..PLACES).map(|_| Arc::default()).collect(),
+            counters: (0..COUNTERS).map(|_| Arc::default()).collect(),
             names: Arc::default(),
             hasher: RandomState::new(),
         }
@@ -76,42 +76,42 @@ fn recent(latest: u64, now_seconds: u64) -> bool {
 }
 
 impl Changes {
-    fn place(&self, file: &impl Hash) -> &Arc<Place> {
-        &self.places[self.hasher.hash_one(file) as usize % PLACES]
+    fn counter(&self, file: &impl Hash) -> &Arc<Counter> {
+        &self.counters[self.hasher.hash_one(file) as usize % COUNTERS]
     }
 
     /// Begins a change of a file that need not be open. To be called before the
     /// look for delegations. `by` is the client's id.
-    pub fn begin(&self, file: &impl Hash, by: Option<u64>, now_seconds: u64) -> Changing {
-        let place = self.place(file);
-        let (latest, mine) = (place.latest.load(Ordering::Relaxed), mark(by));
+    pub fn begin(&self, file: &impl Hash, by: Option<u64>, now_seconds: u64) -> ChangeGuard {
+        let counter = self.counter(file);
+        let (latest, mine) = (counter.latest.load(Ordering::Relaxed), mark(by));
         let alone = !recent(latest, now_seconds) || latest & WHO == mine;
         let stamp = now_seconds << 32 | if alone { mine } else { NOBODY };
-        place.latest.store(stamp, Ordering::Release);
-        place.begun.fetch_add(1, Ordering::AcqRel);
-        place.begin(mine)
+        counter.latest.store(stamp, Ordering::Release);
+        counter.begun.fetch_add(1, Ordering::AcqRel);
+        counter.begin(mine)
     }
 
     /// Begins a change of the file under an open or a delegation of the client.
     /// While these exist, they prevent delegations to others; if they end
     /// before the change, this counter does.
-    pub fn begin_under_state(&self, file: &impl Hash, by: Option<u64>) -> Changing {
-        self.place(file).begin(mark(by))
+    pub fn begin_under_state(&self, file: &impl Hash, by: Option<u64>) -> ChangeGuard {
+        self.counter(file).begin(mark(by))
     }
 
     /// Begins a change of the object with a name, which is not looked up: it
     /// counts for all files. For use while no client could get a delegation, as
     /// one might appear before the backend completes the change.
-    pub fn begin_of_name(&self, by: Option<u64>) -> Changing {
+    pub fn begin_of_name(&self, by: Option<u64>) -> ChangeGuard {
         self.names.begin(mark(by))
     }
 
     /// True if a client other than `client` may be changing the file.
     #[must_use]
     pub fn by_others(&self, file: &impl Hash, client: u64, now_seconds: u64) -> bool {
-        let (place, mine) = (self.place(file), mark(Some(client)));
-        let latest = place.latest.load(Ordering::Acquire);
-        place.others_run(mine)
+        let (counter, mine) = (self.counter(file), mark(Some(client)));
+        let latest = counter.latest.load(Ordering::Acquire);
+        counter.others_run(mine)
             || self.names.others_run(mine)
             || recent(latest, now_seconds) && latest & WHO != mine
     }
@@ -120,17 +120,17 @@ impl Changes {
     /// earlier one, attributes read in between may be outdated.
     #[must_use]
     pub fn begun(&self, file: &impl Hash) -> u64 {
-        self.place(file).begun.load(Ordering::Acquire)
+        self.counter(file).begun.load(Ordering::Acquire)
     }
 }
 
-impl Place {
+impl Counter {
     fn others_run(&self, mine: u64) -> bool {
         let running = self.running.load(Ordering::Acquire);
         running >= ONE && running & WHO != mine
     }
 
-    fn begin(self: &Arc<Self>, mine: u64) -> Changing {
+    fn begin(self: &Arc<Self>, mine: u64) -> ChangeGuard {
         let next = |running: u64| {
             let alone = running < ONE || running & WHO == mine;
             let whose = if alone { mine } else { NOBODY };
@@ -138,15 +138,15 @@ impl Place {
         };
         // The closure always returns a value.
         let _ = self.running.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
-        Changing { place: Some(Arc::clone(self)), in_store: AtomicBool::new(false) }
+        ChangeGuard { counter: Some(Arc::clone(self)), in_store: AtomicBool::new(false) }
     }
 }
 
-impl Changing {
+impl ChangeGuard {
     /// A change that needs no counter: of a name that does not exist, or a
     /// directory.
-    pub fn of_nothing() -> Self {
-        Self { place: None, in_store: AtomicBool::new(false) }
+    pub fn uncounted() -> Self {
+        Self { counter: None, in_store: AtomicBool::new(false) }
     }
 
     /// Runs the backend's part of the change. The backend completes it even if
@@ -159,13 +159,13 @@ impl Changing {
     }
 }
 
-impl Drop for Changing {
+impl Drop for ChangeGuard {
     fn drop(&mut self) {
         // The request was given up during a backend call (a panic beside it, or
         // the end of the process): the end of that call will not be seen, so
         // the file counts permanently. This costs delegations, no data.
-        if let (Some(place), false) = (&self.place, *self.in_store.get_mut()) {
-            place.running.fetch_sub(ONE, Ordering::AcqRel);
+        if let (Some(counter), false) = (&self.counter, *self.in_store.get_mut()) {
+            counter.running.fetch_sub(ONE, Ordering::AcqRel);
         }
     }
 }

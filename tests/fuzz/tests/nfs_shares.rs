@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use zgate_fuzz::{Dice, target};
-use zgate_nfs::v4::state::ids::StateKey;
-use zgate_nfs::v4::state::ranges::{Range, RangeTable};
-use zgate_nfs::v4::state::shares::{OpenIndex, Share};
-use zgate_nfs::v4::state::tables::OwnerName;
+use zgate_nfs::v4::tables::ids::StateKey;
+use zgate_nfs::v4::tables::owner::OwnerName;
+use zgate_nfs::v4::tables::ranges::{Range, RangeTable};
+use zgate_nfs::v4::tables::shares::{OpenIndex, Share};
 use zgate_nfs_wire::v4::ClientId;
 
 target!(nfs_share_index, 1500, shares);

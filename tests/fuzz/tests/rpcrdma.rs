@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use zgate_fuzz::{Dice, target};
 use zgate_rpcrdma::client::{CallFrame, CallParts, Reply, Results};
 use zgate_rpcrdma::limits::MAX_CALL_BYTES;
-use zgate_rpcrdma::server::{CallPlan, DataItem, Place, ReplyPlan, ReplyShape};
+use zgate_rpcrdma::server::{CallPlan, DataItem, Destination, ReplyPlan, ReplyShape};
 use zgate_rpcrdma::{
     Body, Chunks, Grant, Header, ReadSegment, ReceiveQueue, Segment, WriteChunk, Xid,
 };
@@ -129,9 +129,9 @@ fn plans(dice: &mut Dice<'_>) {
         let mut written = vec![0u8; plan.stream_bytes()];
         for pull in plan.pulls() {
             let end = pull.offset + pull.source.length as usize;
-            match pull.place {
-                Place::Stream => written[pull.offset..end].iter_mut().for_each(|n| *n += 1),
-                Place::Body => assert!(end <= plan.body().unwrap().len),
+            match pull.destination {
+                Destination::Stream => written[pull.offset..end].iter_mut().for_each(|n| *n += 1),
+                Destination::Body => assert!(end <= plan.body().unwrap().len),
             }
         }
         assert!(written.iter().all(|&count| count <= 1));
@@ -161,7 +161,7 @@ fn calls(dice: &mut Dice<'_>) {
     plan.place_inline(decoded.inline, &mut stream);
     for pull in plan.pulls() {
         let bytes = memory.at(pull.source).to_vec();
-        let to = if pull.place == Place::Body { &mut body } else { &mut stream };
+        let to = if pull.destination == Destination::Body { &mut body } else { &mut stream };
         to[pull.offset..pull.offset + bytes.len()].copy_from_slice(&bytes);
     }
     if let Some(bulk) = plan.body() {

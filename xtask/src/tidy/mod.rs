@@ -3,6 +3,7 @@
 mod circles;
 mod imports;
 mod layers;
+mod order;
 mod rooms;
 mod sources;
 mod tables;
@@ -25,7 +26,7 @@ pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
     tree.sources.sort_by(|a, b| a.path.cmp(&b.path));
     let sources = &tree.sources;
     let imports = imports::of_all_crates(&tree);
-    let rules: [(&str, Findings); 12] = [
+    let rules: [(&str, Findings); 13] = [
         ("files are at most 600 lines", sources::too_long(sources)),
         ("module names say something", sources::empty_names(sources)),
         ("nothing is left undone", sources::undone(sources)),
@@ -35,6 +36,7 @@ pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
         ("products do not use tests", layers::test_crates(&tree)),
         ("protocol code has no sockets, files, clock or threads", layers::impure(sources)),
         ("rooms of the gateway use only rooms below them", rooms::upwards(&imports)),
+        ("folders of a crate use only folders below them", order::upwards(&imports)),
         ("no import circle of more than two files", circles::circles(&imports)),
         ("every operation is in its table", tables::operations(sources)),
         ("documents name what the code refers to", tables::documents(sources)?),

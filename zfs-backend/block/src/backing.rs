@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zgate_io::{StoreName, WriteWay};
+use zgate_io::{StoreName, WriteMethod};
 use zgate_store::BufferPool;
 
 /// Unit of sizes: the smallest block of a disk.
@@ -56,7 +56,7 @@ pub(crate) struct Backing {
     /// The one descriptor for all I/O; it holds the locks.
     pub(crate) fd: Arc<OwnedFd>,
     /// Method of writing.
-    pub(crate) way: WriteWay,
+    pub(crate) method: WriteMethod,
     /// Configured path, for messages.
     pub(crate) path: PathBuf,
     pub(crate) shape: Shape,
@@ -79,7 +79,7 @@ impl Backing {
         pool: BufferPool,
     ) -> Self {
         Self {
-            way: WriteWay::of(&fd),
+            method: WriteMethod::of(&fd),
             fd: Arc::new(fd),
             path,
             shape,

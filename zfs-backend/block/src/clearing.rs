@@ -25,7 +25,7 @@ const ZERO_RANGE: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFla
 
 /// One method of clearing a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ClearMethod {
     /// fallocate(PUNCH_HOLE): zeros, and space may be freed. On a device the
     /// kernel uses it only if the device has a command for it.
     Punch,
@@ -39,22 +39,24 @@ enum Way {
 
 /// Methods of writing zeros, best first; if none is supported, zeros are
 /// written as data.
-fn ways_to_zero(kind: BackingKind, may_unmap: bool) -> &'static [Way] {
+fn zero_methods(kind: BackingKind, may_unmap: bool) -> &'static [ClearMethod] {
     match (kind, may_unmap) {
-        (BackingKind::File, true) => &[Way::Punch, Way::ZeroRange],
-        (BackingKind::File, false) => &[Way::ZeroRange],
-        (BackingKind::Zvol, true) => &[Way::Discard, Way::ZeroOut],
-        (BackingKind::Loop | BackingKind::Device, true) => &[Way::Punch, Way::ZeroOut],
-        (_, false) => &[Way::ZeroOut],
+        (BackingKind::File, true) => &[ClearMethod::Punch, ClearMethod::ZeroRange],
+        (BackingKind::File, false) => &[ClearMethod::ZeroRange],
+        (BackingKind::Zvol, true) => &[ClearMethod::Discard, ClearMethod::ZeroOut],
+        (BackingKind::Loop | BackingKind::Device, true) => {
+            &[ClearMethod::Punch, ClearMethod::ZeroOut]
+        }
+        (_, false) => &[ClearMethod::ZeroOut],
     }
 }
 
 /// Method of discarding.
-fn way_to_discard(kind: BackingKind) -> Way {
-    if kind == BackingKind::File { Way::Punch } else { Way::Discard }
+fn discard_method(kind: BackingKind) -> ClearMethod {
+    if kind == BackingKind::File { ClearMethod::Punch } else { ClearMethod::Discard }
 }
 
-impl Way {
+impl ClearMethod {
     /// Returns the unit in bytes to which the range must be aligned: a device
     /// takes whole logical blocks, and a zvol ignores partial volblocks in a
     /// discard.
@@ -85,9 +87,9 @@ impl BlockVolume {
         if self.backing.shape.discard_granularity_bytes.is_none() {
             return Err(StoreError::NotSupported);
         }
-        let way = way_to_discard(self.backing.shape.kind);
-        let cut = span.cut(way.unit_bytes(&self.backing));
-        let cleared = self.clear(way, cut.whole).await;
+        let method = discard_method(self.backing.shape.kind);
+        let cut = span.cut(method.unit_bytes(&self.backing));
+        let cleared = self.clear(method, cut.whole).await;
         cleared.map_err(|errno| self.fault("discard", span, &errno.into()))?;
         if self.backing.shape.kind.discard_zeroes() && self.kind() != BackingKind::File {
             let unit = self.backing.shape.discard_granularity_bytes.unwrap_or(1).max(1);
@@ -109,9 +111,9 @@ impl BlockVolume {
     }
 
     async fn zero_span(&self, span: Span, may_unmap: bool) -> StoreResult<()> {
-        for way in ways_to_zero(self.backing.shape.kind, may_unmap) {
-            let cut = span.cut(way.unit_bytes(&self.backing));
-            match self.clear(*way, cut.whole).await {
+        for method in zero_methods(self.backing.shape.kind, may_unmap) {
+            let cut = span.cut(method.unit_bytes(&self.backing));
+            match self.clear(*method, cut.whole).await {
                 Ok(()) => {
                     self.write_zeros(cut.head).await?;
                     return self.write_zeros(cut.tail).await;
@@ -123,13 +125,13 @@ impl BlockVolume {
         self.write_zeros(span).await
     }
 
-    async fn clear(&self, way: Way, span: Span) -> io::Result<()> {
+    async fn clear(&self, method: ClearMethod, span: Span) -> io::Result<()> {
         if span.is_empty() {
             return Ok(());
         }
         let backing = Arc::clone(&self.backing);
         self.engine
-            .run_long(move || uninterrupted(|| way.clear(&backing, span)))
+            .run_long(move || uninterrupted(|| method.clear(&backing, span)))
             .await
             .unwrap_or(Err(Errno::IO))
     }

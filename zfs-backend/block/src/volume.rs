@@ -213,7 +213,7 @@ impl BlockVolume {
             let rest = data.slice(done..);
             let count = self
                 .engine
-                .write_from((&self.backing.fd, self.backing.way), at, rest, sync)
+                .write_from((&self.backing.fd, self.backing.method), at, rest, sync)
                 .await
                 .map_err(|error| self.fault("write", span, &error))?;
             let reached = done + count;

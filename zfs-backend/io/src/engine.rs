@@ -5,8 +5,8 @@ use crate::queue::{Demand, Limits, StoreSlot};
 use crate::store_name::StoreName;
 use crate::stores::{OWN, Stores};
 use crate::uring::{self, Lent, Request};
-use crate::way::{WriteMode, WriteWay};
 use crate::workers::{MAX_QUEUED, MAX_WORKERS, Workers};
+use crate::write_method::{WriteMethod, WriteMode};
 use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -254,8 +254,8 @@ impl IoEngine {
         mut data: Bytes,
         sync: WriteSync,
     ) -> io::Result<usize> {
-        let WriteMode { way, set_id } = mode.into();
-        if way == WriteWay::Memory {
+        let WriteMode { method, set_id } = mode.into();
+        if method == WriteMethod::Memory {
             // This thread keeps its credentials, because RDMA devices require
             // that.
             set_id.clear(fd)?;
@@ -263,7 +263,7 @@ impl IoEngine {
         }
         let mut done = 0;
         let flags = sync.flags().bits() as i32;
-        while done < data.len() && self.writes_by_ring(way, sync) {
+        while done < data.len() && self.writes_by_ring(method, sync) {
             let write = Request::Write { offset, data, done, flags, set_id };
             let answer = match uring::submit(self.store, fd, write) {
                 Ok(answer) => answer.await,
@@ -301,8 +301,8 @@ impl IoEngine {
     /// cache does not: on file systems without NOWAIT writes, io_uring passes
     /// it to a kernel worker, which takes three times as long as our own (77
     /// against 26 µs for 4 KiB on ext4).
-    fn writes_by_ring(&self, way: WriteWay, sync: WriteSync) -> bool {
-        let by_ring = sync != WriteSync::None || way == WriteWay::Direct;
+    fn writes_by_ring(&self, method: WriteMethod, sync: WriteSync) -> bool {
+        let by_ring = sync != WriteSync::None || method == WriteMethod::Direct;
         self.inner.kind == EngineKind::Uring && by_ring
     }
 
@@ -451,8 +451,8 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
     }
 
-    fn to(fd: &Arc<OwnedFd>) -> (&Arc<OwnedFd>, WriteWay) {
-        (fd, WriteWay::of(fd))
+    fn to(fd: &Arc<OwnedFd>) -> (&Arc<OwnedFd>, WriteMethod) {
+        (fd, WriteMethod::of(fd))
     }
 
     fn scratch() -> Arc<OwnedFd> {

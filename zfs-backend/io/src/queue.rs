@@ -1,7 +1,7 @@
 //! Order of jobs: every store has its own queue and its own share of the
 //! workers. A store that hangs fills its own queue and workers only.
 
-use crate::quiet::UnderWay;
+use crate::hang_detector::HangDetector;
 use std::collections::VecDeque;
 
 /// Number of a store, given by the engine in the order of their first use.
@@ -31,19 +31,19 @@ pub(crate) enum Demand {
 
 /// State of a job that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum JobState {
     /// A worker can begin it now.
     Ready {
         /// Set if its store has no worker and no other job waiting.
         first: bool,
     },
     /// It waits for one of its store's workers.
-    Behind,
+    Waiting,
 }
 
 struct Queue<J> {
     jobs: VecDeque<(Demand, J)>,
-    under_way: UnderWay,
+    in_flight: HangDetector,
     /// Set while the store stands in `line`.
     in_line: bool,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Queues<J> {
 pub(crate) struct Hanging<J> {
     pub(crate) store: StoreSlot,
     /// Number of calls that do not return.
-    pub(crate) under_way: usize,
+    pub(crate) in_flight: usize,
     pub(crate) refused: Vec<J>,
 }
 
@@ -79,7 +79,7 @@ impl<J> Queues<J> {
         if self.stores.len() <= store.0 {
             self.stores.resize_with(store.0 + 1, || Queue {
                 jobs: VecDeque::new(),
-                under_way: UnderWay::default(),
+                in_flight: HangDetector::default(),
                 in_line: false,
             });
         }
@@ -90,27 +90,27 @@ impl<J> Queues<J> {
     ///
     /// # Errors
     /// The job, if its store hangs or too many jobs wait for it already.
-    pub(crate) fn push(&mut self, store: StoreSlot, demand: Demand, job: J) -> Result<Place, J> {
+    pub(crate) fn push(&mut self, store: StoreSlot, demand: Demand, job: J) -> Result<JobState, J> {
         let Limits { per_store, queued, .. } = self.limits;
         let queue = self.queue(store);
-        let busy = queue.under_way.count() >= per_store;
-        let full = queue.jobs.len() >= queued || (busy && queue.under_way.is_hanging());
+        let busy = queue.in_flight.count() >= per_store;
+        let full = queue.jobs.len() >= queued || (busy && queue.in_flight.is_hanging());
         if full && demand == Demand::Refusable {
             return Err(job);
         }
         queue.jobs.push_back((demand, job));
-        if queue.under_way.count() + queue.jobs.len() > per_store {
-            return Ok(Place::Behind);
+        if queue.in_flight.count() + queue.jobs.len() > per_store {
+            return Ok(JobState::Waiting);
         }
-        let first = queue.under_way.count() == 0 && queue.jobs.len() == 1;
+        let first = queue.in_flight.count() == 0 && queue.jobs.len() == 1;
         self.line_up(store);
-        Ok(Place::Ready { first })
+        Ok(JobState::Ready { first })
     }
 
     fn line_up(&mut self, store: StoreSlot) {
         let per_store = self.limits.per_store;
         let queue = self.queue(store);
-        let may = !queue.jobs.is_empty() && queue.under_way.count() < per_store;
+        let may = !queue.jobs.is_empty() && queue.in_flight.count() < per_store;
         if may && !queue.in_line {
             queue.in_line = true;
             self.line.push_back(store);
@@ -120,13 +120,13 @@ impl<J> Queues<J> {
     /// Takes the next job to run.
     pub(crate) fn take(&mut self) -> Option<(StoreSlot, J)> {
         let room = self.running < self.limits.total;
-        let may = |store: &StoreSlot| room || self.stores[store.0].under_way.count() == 0;
+        let may = |store: &StoreSlot| room || self.stores[store.0].in_flight.count() == 0;
         let at = self.line.iter().position(may)?;
         let store = self.line.remove(at)?;
         let queue = self.queue(store);
         queue.in_line = false;
         let (_, job) = queue.jobs.pop_front()?;
-        queue.under_way.begin();
+        queue.in_flight.begin();
         self.running += 1;
         self.line_up(store);
         Some((store, job))
@@ -136,7 +136,7 @@ impl<J> Queues<J> {
     /// considered hanging.
     pub(crate) fn end(&mut self, store: StoreSlot) -> bool {
         self.running = self.running.saturating_sub(1);
-        let hung = self.queue(store).under_way.end();
+        let hung = self.queue(store).in_flight.end();
         self.line_up(store);
         hung
     }
@@ -145,7 +145,7 @@ impl<J> Queues<J> {
     pub(crate) fn busy_workers(&self) -> usize {
         let may_begin = |store: &StoreSlot| {
             let queue = &self.stores[store.0];
-            queue.jobs.len().min(self.limits.per_store - queue.under_way.count())
+            queue.jobs.len().min(self.limits.per_store - queue.in_flight.count())
         };
         self.running + self.line.iter().map(may_begin).sum::<usize>()
     }
@@ -167,8 +167,8 @@ impl<J> Queues<J> {
         let per_store = self.limits.per_store;
         let mut hanging = Vec::new();
         for (number, queue) in self.stores.iter_mut().enumerate() {
-            let waits = !queue.jobs.is_empty() && queue.under_way.count() >= per_store;
-            if !waits || !queue.under_way.look() {
+            let waits = !queue.jobs.is_empty() && queue.in_flight.count() >= per_store;
+            if !waits || !queue.in_flight.look() {
                 continue;
             }
             let jobs = std::mem::take(&mut queue.jobs);
@@ -179,8 +179,8 @@ impl<J> Queues<J> {
                     Demand::Refusable => refused.push(job),
                 }
             }
-            let under_way = queue.under_way.count();
-            hanging.push(Hanging { store: StoreSlot(number), under_way, refused });
+            let in_flight = queue.in_flight.count();
+            hanging.push(Hanging { store: StoreSlot(number), in_flight, refused });
         }
         hanging
     }
@@ -189,7 +189,7 @@ impl<J> Queues<J> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quiet::HANGING_LOOKS;
+    use crate::hang_detector::HANGING_LOOKS;
 
     const HUNG: StoreSlot = StoreSlot(0);
     const SOUND: StoreSlot = StoreSlot(1);
@@ -203,12 +203,12 @@ mod tests {
     #[test]
     fn a_store_has_its_own_workers_and_no_others() {
         let mut queues = Queues::new(LIMITS);
-        assert_eq!(queues.push(HUNG, Demand::Refusable, 1), Ok(Place::Ready { first: true }));
-        assert_eq!(queues.push(HUNG, Demand::Refusable, 2), Ok(Place::Ready { first: false }));
-        assert_eq!(queues.push(HUNG, Demand::Refusable, 3), Ok(Place::Behind));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 1), Ok(JobState::Ready { first: true }));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 2), Ok(JobState::Ready { first: false }));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 3), Ok(JobState::Waiting));
         assert_eq!((queues.take(), queues.take()), (Some((HUNG, 1)), Some((HUNG, 2))));
         assert_eq!(queues.take(), None, "the third waits for one of the two");
-        assert_eq!(queues.push(SOUND, Demand::Refusable, 4), Ok(Place::Ready { first: true }));
+        assert_eq!(queues.push(SOUND, Demand::Refusable, 4), Ok(JobState::Ready { first: true }));
         assert_eq!(queues.take(), Some((SOUND, 4)));
         assert!(!queues.end(HUNG));
         assert_eq!(queues.take(), Some((HUNG, 3)));
@@ -239,14 +239,14 @@ mod tests {
         queues.push(HUNG, Demand::Certain, 9).unwrap();
         (0..2).for_each(|_| assert!(queues.take().is_some()));
         let found = look_until_hanging(&mut queues);
-        assert_eq!((found[0].store, found[0].under_way), (HUNG, 2));
+        assert_eq!((found[0].store, found[0].in_flight), (HUNG, 2));
         assert_eq!(found[0].refused, [2, 3]);
         assert_eq!(queues.push(HUNG, Demand::Refusable, 5), Err(5), "nobody waits again");
         assert!(queues.look().is_empty(), "said once");
         // The store answers again.
         assert!(queues.end(HUNG));
         assert_eq!(queues.take(), Some((HUNG, 9)), "a file is closed all the same");
-        assert_eq!(queues.push(HUNG, Demand::Refusable, 6), Ok(Place::Behind));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 6), Ok(JobState::Waiting));
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn change_effective(change: impl FnOnce(&mut CapabilitySet)) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::credentials::{as_caller, can_switch};
-    use crate::{EngineChoice, IoEngine, WriteMode, WriteSync, WriteWay};
+    use crate::{EngineChoice, IoEngine, WriteMethod, WriteMode, WriteSync};
     use bytes::Bytes;
     use rustix::fs::{Mode, fchmod};
     use std::sync::Arc;
@@ -170,19 +170,19 @@ mod tests {
         }
         let engines = [EngineChoice::Threads, EngineChoice::Uring];
         for engine in engines.iter().filter_map(|choice| IoEngine::new(*choice, 2).ok()) {
-            let write = async |set_id, way, sync| {
+            let write = async |set_id, method, sync| {
                 let (fd, data) = (Arc::new(program()), Bytes::from_static(b"x"));
-                let to = (&fd, WriteMode { way, set_id });
+                let to = (&fd, WriteMode { method, set_id });
                 engine.write_from(to, 0, data, sync).await.unwrap();
                 mode(&fd)
             };
             let all = async {
                 for sync in [WriteSync::None, WriteSync::Data, WriteSync::Full] {
-                    for way in [WriteWay::Memory, WriteWay::Cached] {
-                        let left = write(SetIdBits::Cleared, way, sync).await;
-                        assert_eq!(left, 0o777, "{engine:?} {way:?} {sync:?}");
-                        let left = write(SetIdBits::Kept, way, sync).await;
-                        assert_eq!(left, 0o6777, "{engine:?} {way:?} {sync:?}");
+                    for method in [WriteMethod::Memory, WriteMethod::Cached] {
+                        let left = write(SetIdBits::Cleared, method, sync).await;
+                        assert_eq!(left, 0o777, "{engine:?} {method:?} {sync:?}");
+                        let left = write(SetIdBits::Kept, method, sync).await;
+                        assert_eq!(left, 0o6777, "{engine:?} {method:?} {sync:?}");
                     }
                 }
             };

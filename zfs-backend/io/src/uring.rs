@@ -5,8 +5,8 @@
 //! kernel has completed it, so that dropping the future frees nothing that the
 //! kernel still uses.
 
+use crate::hang_detector::{HangDetector, LOOK_INTERVAL};
 use crate::queue::StoreSlot;
-use crate::quiet::{LOOK_INTERVAL, UnderWay};
 use crate::set_id::{self, SetIdBits};
 use bytes::Bytes;
 use io_uring::{IoUring, opcode, squeue, types};
@@ -77,7 +77,7 @@ struct Ring {
     in_flight: Vec<Option<InFlight>>,
     free: Vec<usize>,
     /// Requests in flight, by store.
-    under_way: Vec<UnderWay>,
+    hang_detectors: Vec<HangDetector>,
     /// Number of kernel threads that wait for disks on behalf of this thread:
     /// the kernel's default, and more while some wait for stores that hang. 0:
     /// the kernel has no such limit.
@@ -172,7 +172,7 @@ impl CoreRing {
             ring,
             in_flight: Vec::new(),
             free: Vec::new(),
-            under_way: Vec::new(),
+            hang_detectors: Vec::new(),
             kernel_workers: asked.map_or(0, |()| kernel_workers[0]),
             kernel_workers_more: 0,
         };
@@ -251,16 +251,16 @@ async fn drive(driver: Driver, completions: AsyncFd<OwnedFd>) {
 impl Ring {
     /// Returns whether another request of the store may be in flight.
     fn has_room(&self, store: StoreSlot) -> bool {
-        let of_it = self.under_way.get(store.0).copied().unwrap_or_default();
+        let of_it = self.hang_detectors.get(store.0).copied().unwrap_or_default();
         let most = if of_it.is_slow() { MAX_IN_FLIGHT_SLOW } else { MAX_IN_FLIGHT };
         of_it.count() < most && self.in_flight.len() - self.free.len() < MAX_IN_FLIGHT
     }
 
-    fn under_way(&mut self, store: StoreSlot) -> &mut UnderWay {
-        if self.under_way.len() <= store.0 {
-            self.under_way.resize(store.0 + 1, UnderWay::default());
+    fn hang_detector(&mut self, store: StoreSlot) -> &mut HangDetector {
+        if self.hang_detectors.len() <= store.0 {
+            self.hang_detectors.resize(store.0 + 1, HangDetector::default());
         }
-        &mut self.under_way[store.0]
+        &mut self.hang_detectors[store.0]
     }
 
     /// Adjusts the number of kernel workers for stores that hang. Files that do
@@ -268,10 +268,10 @@ impl Ring {
     /// which this thread has few: stuck ones are replaced, so that requests for
     /// other stores do not wait behind them. Call it on the ring's thread.
     fn look(&mut self) {
-        for store in &mut self.under_way {
+        for store in &mut self.hang_detectors {
             let _ = store.look();
         }
-        let slow = self.under_way.iter().filter(|store| store.is_slow());
+        let slow = self.hang_detectors.iter().filter(|store| store.is_slow());
         let more = slow.map(|store| store.count() as u32).sum::<u32>();
         if more == self.kernel_workers_more || self.kernel_workers == 0 {
             return;
@@ -290,7 +290,7 @@ impl Ring {
         (request, identity): (Request, u16),
         done: oneshot::Sender<Answer>,
     ) {
-        self.under_way(store).begin();
+        self.hang_detector(store).begin();
         let fd = file.as_raw_fd();
         let (entry, lent) = prepare(fd, request);
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -338,7 +338,7 @@ impl Ring {
             return;
         };
         self.free.push(slot);
-        self.under_way(request.store).end();
+        self.hang_detector(request.store).end();
         // If the request was dropped, nothing receives the result; its memory
         // is freed here.
         let _ = request.done.send((result, request.lent));
@@ -417,7 +417,7 @@ fn prepare(fd: RawFd, request: Request) -> (squeue::Entry, Lent) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quiet::SLOW_LOOKS;
+    use crate::hang_detector::SLOW_LOOKS;
     use std::path::Path;
     use std::process::{Command, Stdio};
 

@@ -2,8 +2,8 @@
 //! workers than it has, and shrinks when they are idle.
 
 use crate::credentials;
-use crate::queue::{Demand, Hanging, Limits, Place, Queues, StoreSlot};
-use crate::quiet::LOOK_INTERVAL;
+use crate::hang_detector::LOOK_INTERVAL;
+use crate::queue::{Demand, Hanging, JobState, Limits, Queues, StoreSlot};
 use crate::stores::Stores;
 use std::any::Any;
 use std::cell::Cell;
@@ -79,9 +79,9 @@ impl Shared {
             pool.watched = pool.queues.has_waiting();
             hanging
         };
-        for Hanging { store, under_way, refused } in hanging {
+        for Hanging { store, in_flight, refused } in hanging {
             tracing::warn!(
-                store = %self.stores.name(store), workers = self.name, calls = under_way,
+                store = %self.stores.name(store), workers = self.name, calls = in_flight,
                 sent_away = refused.len(),
                 "the storage does not answer; its requests are refused with \"try again later\" \
                  until it does, other storage is not affected"
@@ -173,7 +173,7 @@ impl Workers {
         let mut pool = self.shared.lock();
         let (mut worker, mut attendant) = (None, false);
         match pool.queues.push(store, demand, job)? {
-            Place::Ready { first } => {
+            JobState::Ready { first } => {
                 worker = pool.asleep.pop();
                 let room = first || pool.threads < pool.queues.limits().total;
                 // A worker that has just finished a job takes it before it
@@ -184,7 +184,7 @@ impl Workers {
                     attendant = true;
                 }
             }
-            Place::Behind => attendant = !std::mem::replace(&mut pool.watched, true),
+            JobState::Waiting => attendant = !std::mem::replace(&mut pool.watched, true),
         }
         drop(pool);
         if let Some(worker) = worker {
@@ -374,7 +374,7 @@ mod tests {
         while pool.shared.lock().queues.running() < 2 {
             std::thread::yield_now();
         }
-        (0..crate::quiet::HANGING_LOOKS).for_each(|_| pool.shared.look());
+        (0..crate::hang_detector::HANGING_LOOKS).for_each(|_| pool.shared.look());
         assert_eq!(block_on(waits).unwrap_err().raw_os_error(), Some(libc::ENOBUFS));
         assert!(block_on(pool.run(A, None, || ())).is_err());
         assert_eq!(block_on(pool.run(B, None, || 7)).unwrap(), 7);

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
-use zgate_io::{WriteWay, credentials};
+use zgate_io::{WriteMethod, credentials};
 use zgate_store::file_store::Advice;
 use zgate_store::{Attr, FileKind, NodeHandle, StoreResult};
 
@@ -90,14 +90,14 @@ pub(crate) struct Writer {
     /// The descriptor.
     pub(crate) fd: Arc<OwnedFd>,
     /// Method of writing.
-    pub(crate) way: WriteWay,
+    pub(crate) method: WriteMethod,
     /// Set if it can read as well.
     pub(crate) reads: bool,
 }
 
 impl Writer {
     pub(crate) fn new(fd: OwnedFd, reads: bool) -> Self {
-        Self { way: WriteWay::of(&fd), fd: Arc::new(fd), reads }
+        Self { method: WriteMethod::of(&fd), fd: Arc::new(fd), reads }
     }
 }
 

@@ -102,8 +102,8 @@ impl Tree {
 
     fn renamed(&self, moved: &NodeHandle, from: (&Entry, &Name), to: (&Entry, &Name)) {
         if !to.0.mount.kernel_handles {
-            self.places.forget_name(moved, &from.0.handle, from.1.as_bytes());
-            self.places.remember(moved, &to.0.handle, to.1.as_bytes());
+            self.known_names.forget_name(moved, &from.0.handle, from.1.as_bytes());
+            self.known_names.remember(moved, &to.0.handle, to.1.as_bytes());
         }
         match self.cached(moved) {
             Some(entry) => entry.mark_modified(),
@@ -140,7 +140,7 @@ impl Tree {
             .or_store()
             .map_err(|error| self.link_error(&entry, &dir, error))?;
         if !dir.mount.kernel_handles {
-            self.places.remember(node, &dir.handle, name.as_bytes());
+            self.known_names.remember(node, &dir.handle, name.as_bytes());
         }
         entry.mark_modified();
         dir.mark_entries_modified();

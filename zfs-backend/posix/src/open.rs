@@ -6,8 +6,8 @@ use crate::errno::OrStoreError;
 use crate::file_systems::traits_of;
 use crate::handle::HandleCodec;
 use crate::mounts::{Mount, MountPolicy, MountTable};
+use crate::name_table::NameTable;
 use crate::options::{HandleMode, OpenError, PosixOptions};
-use crate::places::PlaceTable;
 use crate::snapshot_mounts;
 use crate::store::PosixStore;
 use crate::syscall::{self, PATH_FLAGS};
@@ -81,7 +81,7 @@ impl PosixStore {
             mounts,
             cache,
             descriptors,
-            places: PlaceTable::default(),
+            known_names: NameTable::default(),
             codec,
             listings: Arc::default(),
             losses: options.losses.clone(),

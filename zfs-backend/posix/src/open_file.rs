@@ -68,7 +68,7 @@ impl PosixFile {
     /// Returns the descriptor for writing, with the mode of its writes.
     pub(crate) fn writer_and_mode(&self) -> Option<(Arc<OwnedFd>, WriteMode)> {
         let set_id = self.set_id;
-        let mode = |writer: &Writer| WriteMode { way: writer.way, set_id };
+        let mode = |writer: &Writer| WriteMode { method: writer.method, set_id };
         self.writer.as_ref().map(|writer| (Arc::clone(&writer.fd), mode(writer)))
     }
 

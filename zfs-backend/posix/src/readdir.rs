@@ -248,7 +248,7 @@ impl Tree {
         let mount = self.mount_at(dir, &stat)?;
         let handle = self.handle_of(&dir.fd, name.as_c_str(), &stat, &mount)?;
         if !mount.kernel_handles {
-            self.places.remember(&handle, &dir.handle, name.as_bytes());
+            self.known_names.remember(&handle, &dir.handle, name.as_bytes());
         }
         if let Some(entry) = self.cached(&handle) {
             return Ok((Node { handle, attr: entry.attr()? }, now));

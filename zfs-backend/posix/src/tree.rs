@@ -10,7 +10,7 @@ use crate::listing::Budget;
 use crate::losses::Losses;
 use crate::mounts::{Mount, MountTable, is_below};
 use crate::name::Name;
-use crate::places::PlaceTable;
+use crate::name_table::NameTable;
 use crate::syscall;
 use rustix::fs::Statx;
 use std::ffi::CStr;
@@ -37,7 +37,7 @@ pub(crate) struct Tree {
     pub(crate) cache: Arc<EntryCache>,
     /// Budget of descriptors of this store and others.
     pub(crate) descriptors: Arc<DescriptorBudget>,
-    pub(crate) places: PlaceTable,
+    pub(crate) known_names: NameTable,
     pub(crate) codec: HandleCodec,
     /// Bound on the cached listings.
     pub(crate) listings: Arc<Budget>,
@@ -83,7 +83,7 @@ impl Tree {
         let attr = entry.attr()?;
         if attr.nlink == 0 && entry.opens.load(Ordering::Acquire) == 0 {
             self.orphan(&entry.handle);
-            self.places.forget(&entry.handle);
+            self.known_names.forget(&entry.handle);
             return Err(StoreError::Stale);
         }
         Ok(attr)
@@ -186,8 +186,8 @@ impl Tree {
     }
 
     fn find_by_place(&self, node: &NodeHandle, object: InTreeHandle) -> StoreResult<Arc<Entry>> {
-        for place in self.places.of(node) {
-            if let Ok(entry) = self.climb(place.parent, &place.name)
+        for known in self.known_names.of(node) {
+            if let Ok(entry) = self.climb(known.parent, &known.name)
                 && entry.handle == *node
             {
                 return Ok(entry);
@@ -209,9 +209,9 @@ impl Tree {
             if let Parsed::Kernel { .. } = self.codec.parse(&above)? {
                 break self.find(&above)?;
             }
-            let place = self.places.of(&above).into_iter().next().ok_or(StoreError::Stale)?;
-            names.push(place.name);
-            above = place.parent;
+            let known = self.known_names.of(&above).into_iter().next().ok_or(StoreError::Stale)?;
+            names.push(known.name);
+            above = known.parent;
             if names.len() > MAX_CLIMB {
                 return Err(StoreError::Stale);
             }
@@ -276,7 +276,7 @@ impl Tree {
         if !mount.kernel_handles
             && let Some((dir, name)) = place
         {
-            self.places.remember(&handle, &dir.handle, name.as_bytes());
+            self.known_names.remember(&handle, &dir.handle, name.as_bytes());
         }
         if let Some(entry) = self.cached(&handle) {
             return Ok((entry, false));
@@ -344,7 +344,7 @@ impl Tree {
 
     /// Updates the caches after a name of an object was removed from `dir`.
     pub(crate) fn name_removed(&self, node: &NodeHandle, dir: &Entry, name: &Name) {
-        self.places.forget_name(node, &dir.handle, name.as_bytes());
+        self.known_names.forget_name(node, &dir.handle, name.as_bytes());
         let Some(entry) = self.cached(node) else {
             // It may have other names in cached listings.
             self.modifications.fetch_add(1, Ordering::AcqRel);
@@ -353,7 +353,7 @@ impl Tree {
         entry.mark_modified();
         if syscall::stat(&entry.fd).is_ok_and(|stat| stat.stx_nlink == 0) {
             self.orphan(node);
-            self.places.forget(node);
+            self.known_names.forget(node);
         }
     }
 

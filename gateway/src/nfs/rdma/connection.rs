@@ -27,7 +27,7 @@ use zgate_fabric::{
 };
 use zgate_nfs_wire::bulk::{BulkPosition, bulk_position};
 use zgate_rpcrdma::limits::{MAX_CALL_BYTES, PREFERRED_INLINE_BYTES};
-use zgate_rpcrdma::server::{CallPlan, Place, ReplyPlan, ReplyShape, error_message};
+use zgate_rpcrdma::server::{CallPlan, Destination, ReplyPlan, ReplyShape, error_message};
 use zgate_rpcrdma::{
     Body, Chunks, Direction, ErrorBody, Header, InlineBytes, PrivateData, ReceiveQueue, WriteChunk,
     Xid, direction, rkey_to_invalidate,
@@ -361,7 +361,7 @@ impl Connection {
                 address: pull.source.offset,
                 len: pull.source.length,
             },
-            buffer: if pull.place == Place::Body { body } else { 0 },
+            buffer: if pull.destination == Destination::Body { body } else { 0 },
             offset: pull.offset,
         });
         let reads = reads.collect();

@@ -9,7 +9,7 @@ use zgate_nfs_wire::mount::{DirPath, MountStatus, Mounted};
 use zgate_nfs_wire::v3::proc::{
     Create, Lookup, Procedure, Read, Remove, Write, create, read, write,
 };
-use zgate_nfs_wire::v3::{DirOp, Fh3, Name3, SetAttributes, StableHow, Status};
+use zgate_nfs_wire::v3::{DirOpArgs, Fh3, Name3, SetAttributes, StableHow, Status};
 use zgate_rpc::{AuthSys, Credential};
 use zgate_store::Payload;
 use zgate_test_harness::Gateway;
@@ -43,8 +43,8 @@ impl Actor {
             ("read", [name]) => self.read(name),
             ("write", [name, text]) => self.write(name, &text.0),
             ("remove", [name]) => {
-                let place = self.place(name);
-                self.call::<Remove>(&place).map(|_| String::new())
+                let dir_op = self.dir_op(name);
+                self.call::<Remove>(&dir_op).map(|_| String::new())
             }
             ("lookup", [name]) => self.lookup(name).map(|_| String::new()),
             _ => return None,
@@ -62,13 +62,13 @@ impl Actor {
         }
     }
 
-    fn place(&self, name: &Word) -> DirOp {
-        DirOp { dir: self.root.clone(), name: Name3(name.0.clone()) }
+    fn dir_op(&self, name: &Word) -> DirOpArgs {
+        DirOpArgs { dir: self.root.clone(), name: Name3(name.0.clone()) }
     }
 
     fn lookup(&mut self, name: &Word) -> Result<Fh3, Status> {
-        let place = self.place(name);
-        self.call::<Lookup>(&place).map(|found| found.fh)
+        let dir_op = self.dir_op(name);
+        self.call::<Lookup>(&dir_op).map(|found| found.fh)
     }
 
     fn read(&mut self, name: &Word) -> Result<String, Status> {
@@ -85,7 +85,7 @@ impl Actor {
             Ok(file) => file,
             Err(_) => {
                 let how = create::How::Unchecked(SetAttributes::default());
-                let args = create::Args { place: self.place(name), how };
+                let args = create::Args { dir_op: self.dir_op(name), how };
                 self.call::<Create>(&args)?.fh.unwrap()
             }
         };

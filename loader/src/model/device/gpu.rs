@@ -1,9 +1,11 @@
 //! Loads to a device's memory.
 
-use super::place::{DevicePlace, Reachable};
+use super::buffer::{DeviceBuffer, Reachable};
 use super::staging::{Buffers, STAGING_BYTES};
 use super::{DeviceSlice, DeviceTensor};
-use crate::model::load::{Bring, Destination, Load, LoadOptions, run};
+use crate::model::destination::{Bring, Destination};
+use crate::model::load::{Load, run};
+use crate::model::options::LoadOptions;
 use crate::model::plan::{Plan, Region, Target};
 use crate::model::reader::Reader;
 use crate::model::regions::stopped;
@@ -160,14 +162,14 @@ impl Gpu {
         let mut pieces = JoinSet::new();
         for (begin, window) in &windows {
             for at in (0..window.len).step_by(most) {
-                let place = DevicePlace::new(window, at, most.min(window.len - at));
+                let buffer = DeviceBuffer::new(window, at, most.min(window.len - at));
                 let (reader, memory) = (Arc::clone(reader), Arc::clone(memory));
                 let (shard, begin) = (region.shard, begin + at);
                 let offset = region.offset + begin as u64;
                 let permit = reader.permit().await?;
                 pieces.spawn(async move {
                     let _permit = permit;
-                    land(&reader, shard, offset, place, &memory, begin).await
+                    land(&reader, shard, offset, buffer, &memory, begin).await
                 });
             }
         }
@@ -212,23 +214,23 @@ impl Gpu {
     }
 }
 
-/// Fills a place, which is at `at` of `memory`. Returns the bytes that a device wrote
+/// Fills a buffer, which is at `at` of `memory`. Returns the bytes that a device wrote
 /// there, and those copied from host memory.
 async fn land(
     reader: &Reader,
     shard: usize,
     mut offset: u64,
-    mut place: DevicePlace,
+    mut buffer: DeviceBuffer,
     memory: &Arc<DeviceMemory>,
     mut at: usize,
 ) -> Result<(u64, u64), LoadError> {
     let (name, file) = reader.file(shard);
     let (mut direct, mut staged) = (0, 0);
     loop {
-        let (result, landing) = file.read_into(&reader.client, offset, Landing::new(place)).await;
+        let (result, landing) = file.read_into(&reader.client, offset, Landing::new(buffer)).await;
         let failed = |source| LoadError::Client { what: name.clone(), source };
         let (_, got) = result.map_err(failed)?;
-        let landed = landing.and_then(Landing::into::<DevicePlace>);
+        let landed = landing.and_then(Landing::into::<DeviceBuffer>);
         let mut landed = landed.ok_or(()).map_err(stopped)?;
         if got == 0 {
             let reason = format!(
@@ -248,7 +250,7 @@ async fn land(
         *figure += got as u64;
         reader.came(got);
         (offset, at) = (offset + got as u64, at + got);
-        place = match landed.rest(got) {
+        buffer = match landed.rest(got) {
             Some(rest) => rest,
             None => return Ok((direct, staged)),
         };

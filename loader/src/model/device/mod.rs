@@ -8,8 +8,8 @@
 //! Tensors share the memory of their region, which is freed with the last of
 //! them.
 
+mod buffer;
 mod gpu;
-mod place;
 mod staging;
 
 pub use gpu::{Gpu, Placement};
@@ -88,7 +88,7 @@ impl DeviceSlice {
 
 /// A tensor in a device's memory, which it owns with those of its region. All
 /// that was to be written is.
-pub type DeviceTensor = super::load::Tensor<DeviceSlice>;
+pub type DeviceTensor = super::destination::Tensor<DeviceSlice>;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use super::identity::{Arrival, Identity, Refusal, identify};
 use super::keys::{IDENTITY_KEYS, is_security_key};
-use super::negotiate::{Negotiation, Place};
+use super::negotiate::{Negotiation, NegotiationContext};
 use super::params::{Offer, Operational, Transport};
 use super::security::Security;
 use super::status::LoginStatus;
@@ -258,8 +258,9 @@ impl Login {
         }
         let tsih = self.fixed.map_or(Tsih(0), |fixed| fixed.tsih);
         let discovery = self.identity.as_ref().is_some_and(|key| key.target.is_none());
-        let place = Place { leading: tsih == Tsih(0), discovery, full_feature: false };
-        self.negotiation.handle(&operational, &self.offer, place, out).map_err(|error| {
+        let context =
+            NegotiationContext { leading: tsih == Tsih(0), discovery, full_feature: false };
+        self.negotiation.handle(&operational, &self.offer, context, out).map_err(|error| {
             tracing::info!(%error, "iSCSI negotiation failed");
             LoginStatus::INITIATOR_ERROR
         })?;

@@ -10,6 +10,6 @@ mod status;
 
 pub use machine::{LoggedIn, Login, LoginContext, LoginState};
 pub use negotiate::NegotiationError;
-pub(crate) use negotiate::{Negotiation, Place};
+pub(crate) use negotiate::{Negotiation, NegotiationContext};
 pub use params::{Offer, Operational, Transport};
 pub use status::LoginStatus;

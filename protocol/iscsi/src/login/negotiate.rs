@@ -27,7 +27,7 @@ pub enum NegotiationError {
 
 /// Phase and connection in which keys are negotiated.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct NegotiationContext {
     pub(crate) leading: bool,
     pub(crate) discovery: bool,
     pub(crate) full_feature: bool,
@@ -52,7 +52,7 @@ impl Negotiation {
         &mut self,
         pairs: &[(&str, &str)],
         offer: &Offer,
-        place: Place,
+        context: NegotiationContext,
         out: &mut TextWriter,
     ) -> Result<(), NegotiationError> {
         self.settled.resize(KEYS.len(), false);
@@ -66,7 +66,7 @@ impl Negotiation {
         }
         known.sort_by_key(|(index, ..)| *index);
         for (index, spec, value) in known {
-            if let Some(answer) = self.settle(index, spec, value, offer, place)? {
+            if let Some(answer) = self.settle(index, spec, value, offer, context)? {
                 out.push(spec.name, &answer);
             }
         }
@@ -87,12 +87,12 @@ impl Negotiation {
         spec: &'static KeySpec,
         value: &str,
         offer: &Offer,
-        place: Place,
+        context: NegotiationContext,
     ) -> Result<Option<String>, NegotiationError> {
         if matches!(spec.rule, Rule::TargetOnly) {
             return Err(NegotiationError::TargetOnly(spec.name));
         }
-        if place.full_feature && !spec.in_full_feature {
+        if context.full_feature && !spec.in_full_feature {
             return Err(NegotiationError::WrongPhase(spec.name));
         }
         if std::mem::replace(&mut self.settled[index], true) {
@@ -105,14 +105,14 @@ impl Negotiation {
         {
             return Ok(None);
         }
-        if place.discovery && !spec.in_discovery {
+        if context.discovery && !spec.in_discovery {
             return Ok(Some("Irrelevant".into()));
         }
-        if spec.scope == Scope::Session && !place.leading {
+        if spec.scope == Scope::Session && !context.leading {
             return Err(NegotiationError::NotLeading(spec.name));
         }
         if spec.name.ends_with("RecvDataSegmentLength")
-            && self.is_irrelevant_length(spec.name, offer, place)
+            && self.is_irrelevant_length(spec.name, offer, context)
         {
             return Ok(Some("Irrelevant".into()));
         }
@@ -122,8 +122,8 @@ impl Negotiation {
     /// RFC 7145 §6.2, §6.4, §6.5: one pair of length keys applies with
     /// RDMAExtensions, the other without. The RDMA ones are then negotiated by
     /// the session's leading connection.
-    fn is_irrelevant_length(&self, name: &str, offer: &Offer, place: Place) -> bool {
-        let rdma = offer.transport == Transport::Iser && !place.discovery;
+    fn is_irrelevant_length(&self, name: &str, offer: &Offer, context: NegotiationContext) -> bool {
+        let rdma = offer.transport == Transport::Iser && !context.discovery;
         match name {
             "MaxRecvDataSegmentLength" => false,
             _ => !rdma,
@@ -209,15 +209,16 @@ fn parse_number(value: &str, low: u32, high: u32) -> Option<u32> {
 mod tests {
     use super::*;
 
-    const LEADING: Place = Place { leading: true, discovery: false, full_feature: false };
+    const LEADING: NegotiationContext =
+        NegotiationContext { leading: true, discovery: false, full_feature: false };
 
     fn settle(
         pairs: &[(&str, &str)],
-        place: Place,
+        context: NegotiationContext,
     ) -> Result<(String, Operational), NegotiationError> {
         let mut negotiation = Negotiation::default();
         let mut out = TextWriter::default();
-        negotiation.handle(pairs, &Offer::default(), place, &mut out)?;
+        negotiation.handle(pairs, &Offer::default(), context, &mut out)?;
         let text = String::from_utf8(out.take().to_vec()).unwrap().replace('\0', ";");
         Ok((text, negotiation.result))
     }
@@ -279,16 +280,16 @@ mod tests {
     }
 
     #[test]
-    fn place_matters() {
-        let discovery = Place { discovery: true, ..LEADING };
+    fn the_context_matters() {
+        let discovery = NegotiationContext { discovery: true, ..LEADING };
         assert_eq!(
             settle(&[("MaxBurstLength", "4096")], discovery).unwrap().0,
             "MaxBurstLength=Irrelevant;"
         );
-        let follower = Place { leading: false, ..LEADING };
+        let follower = NegotiationContext { leading: false, ..LEADING };
         assert!(settle(&[("MaxBurstLength", "4096")], follower).is_err());
         assert!(settle(&[("HeaderDigest", "None")], follower).is_ok());
-        let later = Place { full_feature: true, ..LEADING };
+        let later = NegotiationContext { full_feature: true, ..LEADING };
         assert!(settle(&[("HeaderDigest", "None")], later).is_err());
         assert!(settle(&[("MaxRecvDataSegmentLength", "4096")], later).is_ok());
         assert!(settle(&[("TargetAlias", "x")], LEADING).is_err());

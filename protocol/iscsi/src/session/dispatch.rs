@@ -4,7 +4,7 @@
 use super::Session;
 use super::connection::ConnState;
 use super::events::{CloseReason, ConnHandle, Event};
-use super::window::{Early, Turn};
+use super::window::{Delivery, OutOfOrder};
 use crate::pdu::{Frame, Itt, Opcode, Reject, RejectReason, ScsiCommand, TaskRequest, TextRequest};
 use crate::time::Timestamp;
 
@@ -70,29 +70,29 @@ impl Session {
             return;
         }
         let sn = frame.bhs.sn();
-        match self.window.turn(sn) {
+        match self.window.delivery(sn) {
             // RFC 7143 §4.2.2.1: silently ignored.
-            Turn::Ignore => tracing::debug!(%sn, "CmdSN outside the window or repeated"),
-            Turn::Now => {
+            Delivery::Ignore => tracing::debug!(%sn, "CmdSN outside the window or repeated"),
+            Delivery::Now => {
                 self.window.advance();
                 self.execute(handle, frame, true);
                 self.drain_early();
             }
-            Turn::Later if opcode == Opcode::SCSI_COMMAND => {
+            Delivery::Later if opcode == Opcode::SCSI_COMMAND => {
                 let task = self.scsi_command(handle, frame, false);
-                self.window.keep(sn, task.map_or(Early::Void, Early::Command));
+                self.window.keep(sn, task.map_or(OutOfOrder::Void, OutOfOrder::Command));
             }
-            Turn::Later => self.window.keep(sn, Early::Pdu(handle, Box::new(frame))),
+            Delivery::Later => self.window.keep(sn, OutOfOrder::Pdu(handle, Box::new(frame))),
         }
     }
 
     /// Executes the PDUs whose CmdSN has become the next one.
     pub(crate) fn drain_early(&mut self) {
         while !self.ended
-            && let Some(early) = self.window.pop_ready()
+            && let Some(pdu) = self.window.pop_ready()
         {
-            match early {
-                Early::Command(tag) => {
+            match pdu {
+                OutOfOrder::Command(tag) => {
                     if let Some(task) = self.tasks.get_mut(&tag.itt).filter(|task| task.tag == tag)
                         && !std::mem::replace(&mut task.ordered, true)
                     {
@@ -100,8 +100,8 @@ impl Session {
                         self.pump(tag.itt);
                     }
                 }
-                Early::Pdu(handle, frame) => self.execute(handle, *frame, true),
-                Early::Void => {}
+                OutOfOrder::Pdu(handle, frame) => self.execute(handle, *frame, true),
+                OutOfOrder::Void => {}
             }
         }
     }

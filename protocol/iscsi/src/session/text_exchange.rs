@@ -6,7 +6,7 @@ use super::connection::TextExchange;
 use super::events::{CloseReason, ConnHandle, Event, SendTargets, TextTag};
 use crate::access::TargetListing;
 use crate::limits::MAX_TEXT_ANSWER_BYTES;
-use crate::login::{Negotiation, Offer, Place};
+use crate::login::{Negotiation, NegotiationContext, Offer};
 use crate::names::IscsiName;
 use crate::pdu::{Frame, RejectReason, TextRequest, TextResponse, Ttt};
 use crate::text::{TextGather, TextWriter, parse_text};
@@ -69,9 +69,9 @@ impl Session {
         let discovery = self.is_discovery();
         let conn = self.conn(handle)?;
         let exchange = conn.text.as_mut()?;
-        let place = Place { leading: true, discovery, full_feature: true };
+        let context = NegotiationContext { leading: true, discovery, full_feature: true };
         let mut negotiation = Negotiation::resume(conn.params.clone());
-        negotiation.handle(&others, &Offer::default(), place, &mut exchange.answer).ok()?;
+        negotiation.handle(&others, &Offer::default(), context, &mut exchange.answer).ok()?;
         conn.params = negotiation.result;
         match scope {
             Some(scope) => {

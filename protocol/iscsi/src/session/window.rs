@@ -5,9 +5,9 @@ use crate::serial::Sn;
 use crate::session::{ConnHandle, TaskTag};
 use std::collections::BTreeMap;
 
-/// A numbered PDU received before its turn.
+/// A PDU received before one with a lower CmdSN.
 #[derive(Debug)]
-pub(crate) enum Early {
+pub(crate) enum OutOfOrder {
     /// A SCSI command, already in the task table.
     Command(TaskTag),
     /// Any other PDU.
@@ -16,9 +16,9 @@ pub(crate) enum Early {
     Void,
 }
 
-/// Handling of a PDU by its CmdSN.
+/// Delivery of a PDU by its CmdSN (RFC 7143 §4.2.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Delivery {
     /// The next one: execute it.
     Now,
     /// Keep it for later.
@@ -33,12 +33,12 @@ pub(crate) struct Window {
     expected: Sn,
     max: Sn,
     depth: u32,
-    early: BTreeMap<u32, Early>,
+    out_of_order: BTreeMap<u32, OutOfOrder>,
 }
 
 impl Window {
     pub(crate) fn new(first: Sn, depth: u32) -> Self {
-        Self { expected: first, max: first.plus(depth - 1), depth, early: BTreeMap::new() }
+        Self { expected: first, max: first.plus(depth - 1), depth, out_of_order: BTreeMap::new() }
     }
 
     pub(crate) fn expected(&self) -> Sn {
@@ -65,13 +65,13 @@ impl Window {
         self.max
     }
 
-    pub(crate) fn turn(&self, sn: Sn) -> Turn {
-        if sn.before(self.expected) || sn.after(self.max) || self.early.contains_key(&sn.0) {
-            Turn::Ignore
+    pub(crate) fn delivery(&self, sn: Sn) -> Delivery {
+        if sn.before(self.expected) || sn.after(self.max) || self.out_of_order.contains_key(&sn.0) {
+            Delivery::Ignore
         } else if sn == self.expected {
-            Turn::Now
+            Delivery::Now
         } else {
-            Turn::Later
+            Delivery::Later
         }
     }
 
@@ -80,36 +80,36 @@ impl Window {
         self.expected = self.expected.next();
     }
 
-    /// Keeps a PDU until its turn; only after [`Turn::Later`].
-    pub(crate) fn keep(&mut self, sn: Sn, early: Early) {
-        debug_assert!(!self.early.contains_key(&sn.0));
-        self.early.insert(sn.0, early);
+    /// Keeps a PDU until its CmdSN is next; only after [`Delivery::Later`].
+    pub(crate) fn keep(&mut self, sn: Sn, pdu: OutOfOrder) {
+        debug_assert!(!self.out_of_order.contains_key(&sn.0));
+        self.out_of_order.insert(sn.0, pdu);
     }
 
     /// The PDU whose CmdSN is next, counted as received.
-    pub(crate) fn pop_ready(&mut self) -> Option<Early> {
-        let early = self.early.remove(&self.expected.0)?;
+    pub(crate) fn pop_ready(&mut self) -> Option<OutOfOrder> {
+        let pdu = self.out_of_order.remove(&self.expected.0)?;
         self.advance();
-        Some(early)
+        Some(pdu)
     }
 
     /// True if a number is inside the window and was not received yet.
     pub(crate) fn is_awaited(&self, sn: Sn) -> bool {
-        self.turn(sn) != Turn::Ignore
+        self.delivery(sn) != Delivery::Ignore
     }
 
     /// Counts a number as received, whatever its PDU was.
     pub(crate) fn plug(&mut self, sn: Sn) {
         if !sn.before(self.expected) && !sn.after(self.max) {
-            self.early.insert(sn.0, Early::Void);
+            self.out_of_order.insert(sn.0, OutOfOrder::Void);
         }
     }
 
     /// Drops the queued PDUs of a closed connection.
     pub(crate) fn drop_connection(&mut self, conn: ConnHandle) {
-        for early in self.early.values_mut() {
-            if matches!(early, Early::Pdu(from, _) if *from == conn) {
-                *early = Early::Void;
+        for pdu in self.out_of_order.values_mut() {
+            if matches!(pdu, OutOfOrder::Pdu(from, _) if *from == conn) {
+                *pdu = OutOfOrder::Void;
             }
         }
     }
@@ -123,14 +123,14 @@ mod tests {
     fn window_rules_hold_across_the_wrap() {
         let mut window = Window::new(Sn(u32::MAX), 4);
         assert_eq!(window.max(), Sn(2));
-        assert_eq!(window.turn(Sn(u32::MAX - 1)), Turn::Ignore);
-        assert_eq!(window.turn(Sn(3)), Turn::Ignore);
-        assert_eq!(window.turn(Sn(0)), Turn::Later);
-        window.keep(Sn(0), Early::Void);
-        assert_eq!(window.turn(Sn(0)), Turn::Ignore);
-        assert_eq!(window.turn(Sn(u32::MAX)), Turn::Now);
+        assert_eq!(window.delivery(Sn(u32::MAX - 1)), Delivery::Ignore);
+        assert_eq!(window.delivery(Sn(3)), Delivery::Ignore);
+        assert_eq!(window.delivery(Sn(0)), Delivery::Later);
+        window.keep(Sn(0), OutOfOrder::Void);
+        assert_eq!(window.delivery(Sn(0)), Delivery::Ignore);
+        assert_eq!(window.delivery(Sn(u32::MAX)), Delivery::Now);
         window.advance();
-        assert!(matches!(window.pop_ready(), Some(Early::Void)));
+        assert!(matches!(window.pop_ready(), Some(OutOfOrder::Void)));
         assert!(window.pop_ready().is_none());
         assert_eq!(window.expected(), Sn(1));
         assert_eq!(window.advertise(4), Sn(2));

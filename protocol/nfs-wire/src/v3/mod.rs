@@ -110,7 +110,7 @@ impl Decode for Fh3 {
 zgate_xdr::xdr_struct! {
     /// diropargs3: a name in a directory.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct DirOp {
+    pub struct DirOpArgs {
         /// The directory.
         pub dir: Fh3,
         /// The name.

@@ -1,7 +1,7 @@
 //! From the path in MNT to a directory of an export.
 
 use crate::namespace::policy::Refusal;
-use crate::namespace::{Entry, Export, Namespace, Place};
+use crate::namespace::{Entry, Export, FileHandle, Namespace};
 use crate::runtime::Call;
 use std::sync::Arc;
 use zgate_nfs_wire::mount::MountStatus;
@@ -88,7 +88,7 @@ pub fn enter(export: &Export, call: &Call) -> Result<Entry, MountStatus> {
 /// # Errors
 /// [`MountStatus::NotDir`] if the path does not end at a directory, otherwise
 /// the store's error.
-pub async fn walk(target: &Target<'_>, entry: &Entry) -> Result<Place, MountStatus> {
+pub async fn walk(target: &Target<'_>, entry: &Entry) -> Result<FileHandle, MountStatus> {
     let store = &target.export.store;
     let mut node = store.root();
     for name in &target.rest {
@@ -98,7 +98,7 @@ pub async fn walk(target: &Target<'_>, entry: &Entry) -> Result<Place, MountStat
         }
         node = child.handle;
     }
-    Ok(Place::Node(target.export.id, node))
+    Ok(FileHandle::Node(target.export.id, node))
 }
 
 #[cfg(test)]

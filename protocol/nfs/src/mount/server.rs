@@ -101,10 +101,10 @@ impl Server {
         let names = path::components(&dir_path.0)?;
         let target = path::find(&(self.namespace)(), &names).ok_or(MountStatus::NoEnt)?;
         let entry = path::enter(&target.export, call)?;
-        let place = path::walk(&target, &entry).await?;
+        let handle = path::walk(&target, &entry).await?;
         let flavors = Flavors(path::flavors(&target.export, call));
         self.records.add(record(call, dir_path));
-        Ok(Mounted { fh: Opaque(place.to_fh().0), flavors })
+        Ok(Mounted { fh: Opaque(handle.to_fh().0), flavors })
     }
 
     /// Mounts of exports that are visible to the caller; a host that no export
@@ -204,7 +204,7 @@ mod tests {
     fn exports_and_their_directories_are_mounted_by_either_path() {
         let export = an_export();
         let sub = tree(&*export.store);
-        let place = |node| crate::namespace::Place::Node(an_export().id, node).to_fh().0;
+        let place = |node| crate::namespace::FileHandle::Node(an_export().id, node).to_fh().0;
         let root = place(export.store.root());
         let server = Server::new(source_of(vec![export]));
         let mounted = mnt(&server, "/export").unwrap();

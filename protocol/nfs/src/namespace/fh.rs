@@ -12,16 +12,16 @@ use zgate_store::NodeHandle;
 const TAG_NODE: u8 = 0x5a;
 const TAG_PSEUDO: u8 = 0x5b;
 
-/// The object that a file handle names.
+/// Content of a file handle: the object that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum FileHandle {
     /// A directory of the pseudo file system.
     Pseudo(PseudoId),
     /// An object of an export.
     Node(ExportId, NodeHandle),
 }
 
-impl Place {
+impl FileHandle {
     /// Decodes a handle; `None` if this server cannot have issued it.
     #[must_use]
     pub fn parse(raw: &[u8]) -> Option<Self> {
@@ -59,11 +59,11 @@ mod tests {
     #[test]
     fn handles_survive_the_trip_and_refuse_rubbish() {
         let node = NodeHandle::new(&[9; 20]).unwrap();
-        for place in [Place::Pseudo(PseudoId(7)), Place::Node(ExportId(1 << 30), node)] {
-            assert_eq!(Place::parse(&place.to_fh().0), Some(place));
+        for handle in [FileHandle::Pseudo(PseudoId(7)), FileHandle::Node(ExportId(1 << 30), node)] {
+            assert_eq!(FileHandle::parse(&handle.to_fh().0), Some(handle));
         }
-        assert_eq!(Place::parse(b""), None);
-        assert_eq!(Place::parse(&[0; 20]), None);
-        assert_eq!(Place::parse(&[TAG_NODE, 0, 0, 0, 0, 0, 0, 1]), None);
+        assert_eq!(FileHandle::parse(b""), None);
+        assert_eq!(FileHandle::parse(&[0; 20]), None);
+        assert_eq!(FileHandle::parse(&[TAG_NODE, 0, 0, 0, 0, 0, 0, 1]), None);
     }
 }

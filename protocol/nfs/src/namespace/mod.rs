@@ -3,12 +3,14 @@
 
 pub mod export;
 pub mod fh;
+pub mod object;
 pub mod policy;
 pub mod pseudo;
 pub mod stable_names;
 
 pub use export::{Export, ExportId};
-pub use fh::Place;
+pub use fh::FileHandle;
+pub use object::{FileKey, Object};
 pub use policy::{ClientRule, Entry, Squash};
 pub use pseudo::{Namespace, PseudoId};
 pub use stable_names::StableNames;

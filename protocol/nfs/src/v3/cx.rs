@@ -2,9 +2,9 @@
 
 use super::guard::Change;
 use super::server::Server;
-use crate::changes::Changing;
+use crate::changes::ChangeGuard;
 use crate::namespace::policy::Refusal;
-use crate::namespace::{Export, ExportId, Namespace, Place};
+use crate::namespace::{Export, ExportId, FileHandle, Namespace};
 use crate::runtime::Call;
 use std::sync::Arc;
 use zgate_nfs_wire::v3::{Attributes, Fh3, Status, WccAttr, WccData};
@@ -44,7 +44,7 @@ impl Cx<'_> {
     /// caller or not offered over NFSv3, [`Status::Acces`] for a refused
     /// flavour.
     pub fn enter(&self, fh: &Fh3) -> Result<Object, Status> {
-        let Some(Place::Node(export, node)) = Place::parse(&fh.0) else {
+        let Some(FileHandle::Node(export, node)) = FileHandle::parse(&fh.0) else {
             return Err(Status::BadHandle);
         };
         let export = self.namespace.export(export).ok_or(Status::Stale)?;
@@ -82,10 +82,10 @@ impl Cx<'_> {
         object: &Object,
         node: NodeHandle,
         what: Change,
-    ) -> Result<Changing, Status> {
+    ) -> Result<ChangeGuard, Status> {
         let (guard, export) = (&self.server.guard, object.export.id);
         let changing = match what {
-            Change::Entries => Changing::of_nothing(),
+            Change::Entries => ChangeGuard::uncounted(),
             _ => guard.begin_change(export, node),
         };
         if guard.idle() || guard.before_change(self.call, export, node, what).await {
@@ -105,7 +105,7 @@ impl Cx<'_> {
         dir: &Object,
         name: &[u8],
         what: Change,
-    ) -> Result<Changing, Status> {
+    ) -> Result<ChangeGuard, Status> {
         let guard = &self.server.guard;
         if guard.idle()
             && let Some(alone) = guard.begin_change_of_name(&dir.export)
@@ -116,9 +116,9 @@ impl Cx<'_> {
             Ok(child) if child.attr.kind == FileKind::Regular => {
                 self.before_change(dir, child.handle, what).await
             }
-            Ok(_) => Ok(Changing::of_nothing()),
+            Ok(_) => Ok(ChangeGuard::uncounted()),
             // The operation itself gets the same error and reports it.
-            Err(_) => Ok(Changing::of_nothing()),
+            Err(_) => Ok(ChangeGuard::uncounted()),
         }
     }
 
@@ -146,7 +146,7 @@ impl Object {
     /// The file handle of an object in the same export.
     #[must_use]
     pub fn fh_of(&self, node: NodeHandle) -> Fh3 {
-        Fh3(Place::Node(self.export.id, node).to_fh().0)
+        Fh3(FileHandle::Node(self.export.id, node).to_fh().0)
     }
 
     /// Attributes for the wire.

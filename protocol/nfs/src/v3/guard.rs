@@ -1,7 +1,7 @@
 //! Conflicts of NFSv3, which keeps no state, with the state of NFSv4 clients:
 //! delegations, share reservations and locks.
 
-use crate::changes::Changing;
+use crate::changes::ChangeGuard;
 use crate::namespace::{Export, ExportId};
 use crate::runtime::Call;
 use std::future::Future;
@@ -32,12 +32,12 @@ pub trait ConflictGuard: Send + Sync {
 
     /// Begins a change of a name in the export, if no client could get a
     /// delegation. Otherwise `None`: the name must be looked up.
-    fn begin_change_of_name(&self, export: &Export) -> Option<Changing>;
+    fn begin_change_of_name(&self, export: &Export) -> Option<ChangeGuard>;
 
     /// Begins a change of `node`, which lasts until the returned value is
     /// dropped. To be called first, so that no delegation is granted in the
     /// meantime.
-    fn begin_change(&self, export: ExportId, node: NodeHandle) -> Changing;
+    fn begin_change(&self, export: ExportId, node: NodeHandle) -> ChangeGuard;
 
     /// Checks for conflicts before `node` changes (including REMOVE, RENAME and
     /// LINK, RFC 8881 §10.4). Recalls conflicting delegations; `false` means
@@ -69,12 +69,12 @@ impl ConflictGuard for NoConflicts {
         true
     }
 
-    fn begin_change_of_name(&self, _: &Export) -> Option<Changing> {
-        Some(Changing::of_nothing())
+    fn begin_change_of_name(&self, _: &Export) -> Option<ChangeGuard> {
+        Some(ChangeGuard::uncounted())
     }
 
-    fn begin_change(&self, _: ExportId, _: NodeHandle) -> Changing {
-        Changing::of_nothing()
+    fn begin_change(&self, _: ExportId, _: NodeHandle) -> ChangeGuard {
+        ChangeGuard::uncounted()
     }
 
     fn before_change<'a>(
@@ -97,11 +97,11 @@ mod tests {
     use crate::v3::proc::rig::Rig;
     use bytes::Bytes;
     use zgate_nfs_wire::v3::proc::{self, create, link, read, rename, setattr, write};
-    use zgate_nfs_wire::v3::{DirOp, Fh3, Name3, SetAttributes, StableHow, Status};
+    use zgate_nfs_wire::v3::{DirOpArgs, Fh3, Name3, SetAttributes, StableHow, Status};
 
     /// Answers of all procedures that access `file`, whose name is `name`.
     fn answers(rig: &Rig, file: &Fh3, name: &str) -> Vec<(&'static str, Status)> {
-        let at = |name: &str| DirOp { dir: rig.root(), name: Name3::from(name.as_bytes()) };
+        let at = |name: &str| DirOpArgs { dir: rig.root(), name: Name3::from(name.as_bytes()) };
         let file = || file.clone();
         let data = Bytes::from_static(b"x");
         let write =
@@ -121,7 +121,7 @@ mod tests {
             answer!("READ", proc::Read, read::Args { file: file(), offset: 0, count: 1 }),
             answer!("WRITE", proc::Write, write),
             answer!("SETATTR", proc::SetAttr, set),
-            answer!("CREATE", proc::Create, create::Args { place: at(name), how }),
+            answer!("CREATE", proc::Create, create::Args { dir_op: at(name), how }),
             answer!("LINK", proc::Link, link::Args { file: file(), link: at("second") }),
             answer!("RENAME", proc::Rename, away),
             answer!("RENAME back", proc::Rename, back),

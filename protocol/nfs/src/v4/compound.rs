@@ -2,9 +2,9 @@
 
 use crate::limits::{MAX_OPS, MAX_REPLY_BYTES, MAX_TAG_BYTES};
 use crate::runtime::{Call, Now};
-use crate::v4::cx::Cx;
 use crate::v4::op::names::is_text;
 use crate::v4::op::table::{NoRow, Row, SessionRule, encode_refusal, find};
+use crate::v4::request::Cx;
 use crate::v4::server::Server;
 use zgate_nfs_wire::v4::{OpNum, Status};
 use zgate_rpc::{AcceptError, Credential};

@@ -1,12 +1,11 @@
 //! Conflicts of NFSv3 calls with the state of NFSv4 clients.
 
-use crate::changes::Changing;
-use crate::namespace::{Export, ExportId};
+use crate::changes::ChangeGuard;
+use crate::namespace::{Export, ExportId, FileKey};
 use crate::runtime::Call;
 use crate::v3::guard::{Change, ConflictGuard, LocalBox};
-use crate::v4::cx::FileKey;
 use crate::v4::server::Server;
-use crate::v4::state::io::IoAccess;
+use crate::v4::state::shares::IoAccess;
 use std::sync::{Arc, OnceLock, Weak};
 use zgate_nfs_wire::v4::Status;
 use zgate_store::NodeHandle;
@@ -38,13 +37,13 @@ impl StateGuard {
         let modifies = access != Access::Read;
         let attempt = || {
             let now = server.runtime.now().seconds();
-            if !state.foreign_access(&server, &key, modifies, now) {
+            if !state.foreign_access(&key, modifies, now) {
                 return Err(Status::Delay.into());
             }
             let data = access.data();
             data.map_or(Ok(()), |kind| Ok(state.check_anonymous(&key, kind, now)?))
         };
-        state.when_settled(&*server.runtime, &key, attempt).await.is_ok()
+        state.when_settled(&key, attempt).await.is_ok()
     }
 }
 
@@ -81,15 +80,15 @@ impl ConflictGuard for StateGuard {
         })
     }
 
-    fn begin_change_of_name(&self, export: &Export) -> Option<Changing> {
+    fn begin_change_of_name(&self, export: &Export) -> Option<ChangeGuard> {
         match self.server() {
             Some(server) => server.state.begin_change_of_name(export, None),
-            None => Some(Changing::of_nothing()),
+            None => Some(ChangeGuard::uncounted()),
         }
     }
 
-    fn begin_change(&self, export: ExportId, node: NodeHandle) -> Changing {
-        let Some(server) = self.server() else { return Changing::of_nothing() };
+    fn begin_change(&self, export: ExportId, node: NodeHandle) -> ChangeGuard {
+        let Some(server) = self.server() else { return ChangeGuard::uncounted() };
         let now = server.runtime.now().seconds();
         server.state.changes.begin(&FileKey { export, node }, None, now)
     }

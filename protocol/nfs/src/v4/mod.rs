@@ -3,13 +3,13 @@
 pub mod attrs;
 pub mod callback;
 pub mod compound;
-pub mod copy_jobs;
-pub mod cx;
+pub mod failure;
 pub mod guard;
 pub mod op;
+pub mod request;
 pub mod retry;
 pub mod server;
 pub mod state;
+pub mod tables;
 
-pub use cx::{Current, Cx};
 pub use server::Server;

@@ -1,9 +1,9 @@
 //! One NFSv4 server: state shared by all COMPOUNDs.
 
 use crate::namespace::Namespace;
-use crate::runtime::Runtime;
-use crate::v4::attrs::Trunks;
+use crate::runtime::{ConnectionId, Runtime};
 use crate::v4::state::State;
+use crate::v4::state::view::{ClientView, StateTotals};
 use crate::write_verifier::WriteVerifier;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +20,24 @@ pub struct Identity {
     pub owner_minor: u64,
     /// eir_server_scope.
     pub scope: Vec<u8>,
+}
+
+/// Addresses of this server, by transport. The Linux client tries them with the
+/// transport and port of its mount, so each transport has its own list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerAddresses {
+    /// Over TCP.
+    pub tcp: Vec<IpAddr>,
+    /// Over RDMA.
+    pub rdma: Vec<IpAddr>,
+}
+
+impl ServerAddresses {
+    /// The addresses for a client connected over RDMA or TCP.
+    #[must_use]
+    pub fn of(&self, rdma: bool) -> &[IpAddr] {
+        if rdma { &self.rdma } else { &self.tcp }
+    }
 }
 
 /// Notified of every finished operation; for measurements and counters of the
@@ -59,7 +77,7 @@ pub struct ServerOptions {
     /// Highest minor version served (0 to 2).
     pub max_minor: u8,
     /// Addresses that clients may use together.
-    pub trunks: Trunks,
+    pub addresses: ServerAddresses,
 }
 
 /// The server.
@@ -85,11 +103,11 @@ pub struct Server {
 
 /// Rate limit of log lines caused by clients: at most one in ten seconds.
 #[derive(Debug, Default)]
-struct RareLine {
+struct LogLimit {
     next_seconds: AtomicU64,
 }
 
-impl RareLine {
+impl LogLimit {
     const PAUSE_SECONDS: u64 = 10;
 
     /// True if another line may be logged.
@@ -106,7 +124,7 @@ impl RareLine {
 
 /// Logs calls of hosts that no export names.
 #[derive(Debug, Default)]
-pub(crate) struct RefusedHosts(RareLine);
+pub(crate) struct RefusedHosts(LogLimit);
 
 impl RefusedHosts {
     pub(crate) fn note(&self, address: IpAddr, now_seconds: u64) {
@@ -121,7 +139,7 @@ impl RefusedHosts {
 
 /// Logs NFSv4.0 clients whose callback address is on another host.
 #[derive(Debug, Default)]
-pub(crate) struct ForeignCallbacks(RareLine);
+pub(crate) struct ForeignCallbacks(LogLimit);
 
 impl ForeignCallbacks {
     pub(crate) fn note(&self, client: IpAddr, callback: SocketAddr, now_seconds: u64) {
@@ -192,5 +210,35 @@ impl Server {
         *self.namespace.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&namespace);
         self.replacements.fetch_add(1, Ordering::Release);
         self.state.close_vanished(&namespace, self.runtime.now().seconds());
+    }
+
+    /// To be called about once a second: ends grace, expires clients, revokes
+    /// delegations that were recalled a lease ago, drops waiters.
+    pub fn tick(&self, now_seconds: u64) {
+        self.state.tick(now_seconds);
+    }
+
+    /// Handles the loss of a connection: no channel of any session uses it any
+    /// more.
+    pub fn connection_closed(&self, connection: ConnectionId) {
+        self.state.sessions.connection_closed(connection);
+    }
+
+    /// All confirmed clients.
+    #[must_use]
+    pub fn clients(&self, now_seconds: u64) -> Vec<ClientView> {
+        self.state.clients(now_seconds)
+    }
+
+    /// Files that are open or delegated.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        self.state.open_files()
+    }
+
+    /// Sums for metrics.
+    #[must_use]
+    pub fn totals(&self, now_seconds: u64) -> StateTotals {
+        self.state.totals(now_seconds)
     }
 }

@@ -13,9 +13,9 @@ use crate::segment::{Chunks, Segment, cut};
 use std::ops::Range;
 use thiserror::Error;
 
-/// Destination buffer of bytes.
+/// Buffer of the responder that an RDMA Read fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Destination {
     /// The stream: the call without its bulk body.
     Stream,
     /// The bulk body.
@@ -28,7 +28,7 @@ pub struct Pull {
     /// Memory to read.
     pub source: Segment,
     /// Destination buffer.
-    pub place: Place,
+    pub destination: Destination,
     /// Offset in that buffer, in bytes.
     pub offset: usize,
 }
@@ -148,12 +148,12 @@ impl CallPlan {
                 if chunk.len != len && chunk.len != len.next_multiple_of(4) {
                     return Err(CallFault("a chunk that is not as long as its item"));
                 }
-                self.pull(&chunk.segments, 0..len, Place::Body, 0);
+                self.pull(&chunk.segments, 0..len, Destination::Body, 0);
                 self.body = Some(BulkBody { position: self.stream_bytes, len });
                 self.stream_bytes += len.wrapping_neg() & 3;
             }
             _ => {
-                self.pull(&chunk.segments, 0..chunk.len, Place::Stream, self.stream_bytes);
+                self.pull(&chunk.segments, 0..chunk.len, Destination::Stream, self.stream_bytes);
                 self.stream_bytes += chunk.len + padding;
             }
         }
@@ -170,17 +170,23 @@ impl CallPlan {
             None => self.runs.push(Run { inline: range, at: self.stream_bytes }),
             Some(segments) => {
                 let segments = cut(segments, range);
-                self.pull(&segments, 0..count, Place::Stream, self.stream_bytes);
+                self.pull(&segments, 0..count, Destination::Stream, self.stream_bytes);
             }
         }
         source.taken += count;
         self.stream_bytes += count;
     }
 
-    fn pull(&mut self, segments: &[Segment], bytes: Range<usize>, place: Place, at: usize) {
+    fn pull(
+        &mut self,
+        segments: &[Segment],
+        bytes: Range<usize>,
+        destination: Destination,
+        at: usize,
+    ) {
         let mut offset = at;
         for source in cut(segments, bytes) {
-            self.pulls.push(Pull { source, place, offset });
+            self.pulls.push(Pull { source, destination, offset });
             offset += source.length as usize;
         }
     }
@@ -201,7 +207,7 @@ impl CallPlan {
     /// be memory the device may write.
     #[must_use]
     pub fn pulls_stream(&self) -> bool {
-        self.pulls.iter().any(|pull| pull.place == Place::Stream)
+        self.pulls.iter().any(|pull| pull.destination == Destination::Stream)
     }
 
     /// Returns the bulk body, if the call has one that is received separately.
@@ -227,20 +233,20 @@ impl CallPlan {
         for run in &self.runs {
             spans.push((run.at..run.at + run.inline.len(), Some(run.inline.clone())));
         }
-        for pull in self.pulls.iter().filter(|pull| pull.place == Place::Stream) {
+        for pull in self.pulls.iter().filter(|pull| pull.destination == Destination::Stream) {
             spans.push((pull.offset..pull.offset + pull.source.length as usize, None));
         }
-        spans.sort_by_key(|(place, _)| place.start);
-        for (place, from) in spans {
-            if let Some(padding) = stream.get_mut(clean..place.start) {
+        spans.sort_by_key(|(range, _)| range.start);
+        for (range, from) in spans {
+            if let Some(padding) = stream.get_mut(clean..range.start) {
                 padding.fill(0);
             }
             if let Some(from) = from.and_then(|range| inline.get(range))
-                && let Some(to) = stream.get_mut(place.clone())
+                && let Some(to) = stream.get_mut(range.clone())
             {
                 to.copy_from_slice(from);
             }
-            clean = place.end;
+            clean = range.end;
         }
         if let Some(padding) = stream.get_mut(clean..) {
             padding.fill(0);
@@ -296,9 +302,9 @@ mod tests {
         plan.place_inline(inline, &mut stream);
         for pull in plan.pulls() {
             let bytes = memory(pull.source);
-            let buffer = match pull.place {
-                Place::Stream => &mut stream,
-                Place::Body => &mut body,
+            let buffer = match pull.destination {
+                Destination::Stream => &mut stream,
+                Destination::Body => &mut body,
             };
             buffer[pull.offset..pull.offset + bytes.len()].copy_from_slice(&bytes);
         }

@@ -3,7 +3,7 @@
 mod call;
 mod reply;
 
-pub use call::{BulkBody, CallFault, CallPlan, Place, Pull};
+pub use call::{BulkBody, CallFault, CallPlan, Destination, Pull};
 pub use reply::{DataItem, Push, ReplyFault, ReplyPlan, ReplyShape};
 
 use crate::credits::Grant;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use zgate_memory::MemoryStore;
 use zgate_nfs::limits::MAX_OPEN_FILES;
 use zgate_nfs::namespace::export::Versions;
-use zgate_nfs::namespace::{ClientRule, Export, ExportId, Namespace, Place};
+use zgate_nfs::namespace::{ClientRule, Export, ExportId, FileHandle, Namespace};
 use zgate_nfs::v4::Server;
 use zgate_nfs::v4::server::{Identity, NoObserver, ServerOptions};
 use zgate_nfs::v4::state::State;
@@ -154,7 +154,7 @@ impl Harness {
     /// The root of an export as a file handle, made without the server.
     pub fn root_of(&self, path: &str) -> Fh {
         let export = self.exports.iter().find(|e| e.pseudo_path == path).unwrap();
-        Place::Node(export.id, export.store.root()).to_fh()
+        FileHandle::Node(export.id, export.store.root()).to_fh()
     }
 
     fn new_connection(&self) -> u64 {
@@ -215,7 +215,7 @@ fn serve(
         lease_seconds: LEASE as u32,
         grace_seconds,
         max_minor: 2,
-        trunks: zgate_nfs::v4::attrs::Trunks::default(),
+        addresses: zgate_nfs::v4::server::ServerAddresses::default(),
     };
     let namespace = Namespace::new(exports.to_vec(), 1).unwrap();
     Arc::new(Server::new(options, state, namespace, outside, Arc::new(NoObserver)))

@@ -1,6 +1,6 @@
 //! CREATE (RFC 1813 §3.3.8).
 
-use crate::v3::{DirOp, SetAttributes};
+use crate::v3::{DirOpArgs, SetAttributes};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 
 /// createhow3: creation mode.
@@ -49,7 +49,7 @@ zgate_xdr::xdr_struct! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Args {
         /// Directory and name.
-        pub place: DirOp,
+        pub dir_op: DirOpArgs,
         /// Creation mode.
         pub how: How,
     }

@@ -1,6 +1,6 @@
 //! LINK (RFC 1813 §3.3.15).
 
-use crate::v3::{Attributes, DirOp, Fh3, WccData};
+use crate::v3::{Attributes, DirOpArgs, Fh3, WccData};
 
 zgate_xdr::xdr_struct! {
     /// LINK3args.
@@ -9,7 +9,7 @@ zgate_xdr::xdr_struct! {
         /// The existing object.
         pub file: Fh3,
         /// Its new name.
-        pub link: DirOp,
+        pub link: DirOpArgs,
     }
 }
 

@@ -1,6 +1,6 @@
 //! MKNOD (RFC 1813 §3.3.11).
 
-use crate::v3::{DirOp, FileType, SetAttributes};
+use crate::v3::{DirOpArgs, FileType, SetAttributes};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 
 /// mknoddata3: type and data of the new node.
@@ -73,7 +73,7 @@ zgate_xdr::xdr_struct! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Args {
         /// Directory and name.
-        pub place: DirOp,
+        pub dir_op: DirOpArgs,
         /// Type and data.
         pub what: What,
     }

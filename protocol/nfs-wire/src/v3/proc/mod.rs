@@ -21,7 +21,7 @@ pub mod setattr;
 pub mod symlink;
 pub mod write;
 
-use super::{Attributes, Created, DirOp, Fh3, WccData};
+use super::{Attributes, Created, DirOpArgs, Fh3, WccData};
 use zgate_xdr::{Decode, Encode};
 
 /// Wire format of a procedure.
@@ -56,7 +56,7 @@ macro_rules! procedures {
 procedures! {
     1 GetAttr "GETATTR": Fh3 => Attributes, ();
     2 SetAttr "SETATTR": setattr::Args => WccData, WccData;
-    3 Lookup "LOOKUP": DirOp => lookup::Found, Option<Attributes>;
+    3 Lookup "LOOKUP": DirOpArgs => lookup::Found, Option<Attributes>;
     4 Access "ACCESS": access::Args => access::Granted, Option<Attributes>;
     5 ReadLink "READLINK": Fh3 => readlink::Target, Option<Attributes>;
     6 Read "READ": read::Args => read::Data, Option<Attributes>;
@@ -65,8 +65,8 @@ procedures! {
     9 MkDir "MKDIR": mkdir::Args => Created, WccData;
     10 Symlink "SYMLINK": symlink::Args => Created, WccData;
     11 MkNod "MKNOD": mknod::Args => Created, WccData;
-    12 Remove "REMOVE": DirOp => WccData, WccData;
-    13 RmDir "RMDIR": DirOp => WccData, WccData;
+    12 Remove "REMOVE": DirOpArgs => WccData, WccData;
+    13 RmDir "RMDIR": DirOpArgs => WccData, WccData;
     14 Rename "RENAME": rename::Args => rename::Both, rename::Both;
     15 Link "LINK": link::Args => link::Linked, link::Linked;
     16 ReadDir "READDIR": readdir::Args => readdir::Page, Option<Attributes>;

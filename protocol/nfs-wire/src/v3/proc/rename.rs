@@ -1,15 +1,15 @@
 //! RENAME (RFC 1813 §3.3.14).
 
-use crate::v3::{DirOp, WccData};
+use crate::v3::{DirOpArgs, WccData};
 
 zgate_xdr::xdr_struct! {
     /// RENAME3args.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Args {
         /// Old directory and name.
-        pub from: DirOp,
+        pub from: DirOpArgs,
         /// New directory and name.
-        pub to: DirOp,
+        pub to: DirOpArgs,
     }
 }
 

@@ -35,7 +35,7 @@ mod tests {
     use zgate_memory::{FileOp, MemoryStore};
     use zgate_nfs_wire::v3::proc::create::{self, How};
     use zgate_nfs_wire::v3::proc::{Create, Write, write};
-    use zgate_nfs_wire::v3::{DirOp, Fh3, Name3, StableHow};
+    use zgate_nfs_wire::v3::{DirOpArgs, Fh3, Name3, StableHow};
     use zgate_store::StoreError;
 
     fn write(rig: &Rig, file: &Fh3, stable: StableHow) -> Result<[u8; 8], Status> {
@@ -59,7 +59,7 @@ mod tests {
             (FileOp::Write, &|| write(&rig, &file, StableHow::FileSync).unwrap_err()),
             (FileOp::SyncObjects, &|| {
                 let args = create::Args {
-                    place: DirOp { dir: rig.root(), name: Name3::from(&b"g"[..]) },
+                    dir_op: DirOpArgs { dir: rig.root(), name: Name3::from(&b"g"[..]) },
                     how: How::Guarded(zgate_nfs_wire::v3::SetAttributes::default()),
                 };
                 rig.call::<Create>(&args).unwrap_err().0

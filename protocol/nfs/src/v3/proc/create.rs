@@ -11,7 +11,7 @@ use zgate_store::file_store::{CreateMode, CreatedFile};
 
 impl Rule for Create {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Created, Status> {
-        let dir = cx.enter_writable(&args.place.dir)?;
+        let dir = cx.enter_writable(&args.dir_op.dir)?;
         let file = create(cx, &dir, &args, fail).await?;
         Ok(Created {
             fh: Some(dir.fh_of(file.node.handle)),
@@ -27,7 +27,7 @@ async fn create(
     args: &Args,
     wcc: &mut WccData,
 ) -> Result<CreatedFile, Status> {
-    let name = args.place.name.to_create()?;
+    let name = args.dir_op.name.to_create()?;
     let (mode, attrs) = match &args.how {
         How::Unchecked(attributes) => (CreateMode::Unchecked, attributes.to_set_attr()?),
         How::Guarded(attributes) => (CreateMode::Guarded, attributes.to_set_attr()?),
@@ -52,13 +52,13 @@ async fn create(
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
-    use zgate_nfs_wire::v3::DirOp;
+    use zgate_nfs_wire::v3::DirOpArgs;
     use zgate_nfs_wire::v3::SetAttributes;
     use zgate_nfs_wire::v3::{Fh3, Name3};
 
     fn create(rig: &Rig, name: &str, how: How) -> Result<Fh3, Status> {
-        let place = DirOp { dir: rig.root(), name: Name3::from(name.as_bytes()) };
-        match rig.call::<Create>(&Args { place, how }) {
+        let dir_op = DirOpArgs { dir: rig.root(), name: Name3::from(name.as_bytes()) };
+        match rig.call::<Create>(&Args { dir_op, how }) {
             Ok(created) => Ok(created.fh.unwrap()),
             Err(failed) => Err(failed.0),
         }

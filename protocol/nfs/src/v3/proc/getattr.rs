@@ -16,7 +16,7 @@ impl Rule for GetAttr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::namespace::{Place, PseudoId};
+    use crate::namespace::{FileHandle, PseudoId};
     use crate::v3::proc::rig::Rig;
     use zgate_nfs_wire::v3::FileType;
 
@@ -27,7 +27,7 @@ mod tests {
         assert_eq!(attributes.kind, FileType::Directory);
         let status = |fh: Vec<u8>| rig.call::<GetAttr>(&Fh3(fh)).unwrap_err().0;
         assert_eq!(status(vec![1, 2, 3]), Status::BadHandle);
-        assert_eq!(status(Place::Pseudo(PseudoId(1)).to_fh().0), Status::BadHandle);
+        assert_eq!(status(FileHandle::Pseudo(PseudoId(1)).to_fh().0), Status::BadHandle);
         let mut other_export = rig.root().0;
         other_export[7] ^= 1;
         assert_eq!(status(other_export), Status::Stale);

@@ -31,14 +31,14 @@ impl Rule for Link {
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
-    use zgate_nfs_wire::v3::DirOp;
+    use zgate_nfs_wire::v3::DirOpArgs;
     use zgate_nfs_wire::v3::Name3;
 
     #[test]
     fn one_file_has_two_names() {
         let rig = Rig::new();
         let file = rig.file("a", b"A");
-        let link = DirOp { dir: rig.root(), name: Name3::from(&b"b"[..]) };
+        let link = DirOpArgs { dir: rig.root(), name: Name3::from(&b"b"[..]) };
         let args = Args { file: file.clone(), link };
         assert_eq!(rig.call::<Link>(&args).unwrap().attributes.unwrap().nlink, 2);
         assert_eq!(rig.lookup(&rig.root(), "b"), Ok(file));

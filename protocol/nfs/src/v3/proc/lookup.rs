@@ -4,13 +4,17 @@ use super::Rule;
 use crate::v3::cx::{Cx, Object};
 use zgate_nfs_wire::v3::proc::Lookup;
 use zgate_nfs_wire::v3::proc::lookup::Found;
-use zgate_nfs_wire::v3::{Attributes, DirOp, Name3, NameKind, Status};
+use zgate_nfs_wire::v3::{Attributes, DirOpArgs, Name3, NameKind, Status};
 use zgate_store::StoreError;
 use zgate_store::attr::FileKind;
 use zgate_store::file_store::Node;
 
 impl Rule for Lookup {
-    async fn run(cx: &Cx<'_>, args: DirOp, fail: &mut Option<Attributes>) -> Result<Found, Status> {
+    async fn run(
+        cx: &Cx<'_>,
+        args: DirOpArgs,
+        fail: &mut Option<Attributes>,
+    ) -> Result<Found, Status> {
         let dir = cx.enter(&args.dir)?;
         let found = find(&dir, &args.name).await;
         *fail = dir.post_op_attr().await;
@@ -59,7 +63,7 @@ mod tests {
         let rig = Rig::new();
         let dir = rig.dir("d");
         let find = |dir: &Fh3, name: &str| {
-            let args = DirOp { dir: dir.clone(), name: Name3::from(name.as_bytes()) };
+            let args = DirOpArgs { dir: dir.clone(), name: Name3::from(name.as_bytes()) };
             rig.call::<Lookup>(&args).map(|found| found.fh).map_err(|failed| failed.0)
         };
         let root = rig.root();

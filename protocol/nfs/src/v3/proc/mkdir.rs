@@ -6,25 +6,25 @@ use crate::v3::cx::Cx;
 use crate::v3::guard::Change;
 use zgate_nfs_wire::v3::proc::MkDir;
 use zgate_nfs_wire::v3::proc::mkdir::Args;
-use zgate_nfs_wire::v3::{Created, DirOp, SetAttributes, Status, WccData};
+use zgate_nfs_wire::v3::{Created, DirOpArgs, SetAttributes, Status, WccData};
 use zgate_store::file_store::NewNode;
 
 impl Rule for MkDir {
     async fn run(cx: &Cx<'_>, args: Args, fail: &mut WccData) -> Result<Created, Status> {
-        create_node(cx, &args.place, &NewNode::Directory, &args.attributes, fail).await
+        create_node(cx, &args.dir_op, &NewNode::Directory, &args.attributes, fail).await
     }
 }
 
 /// Creates a node of any type except a regular file.
 pub(super) async fn create_node(
     cx: &Cx<'_>,
-    place: &DirOp,
+    dir_op: &DirOpArgs,
     what: &NewNode,
     attributes: &SetAttributes,
     wcc: &mut WccData,
 ) -> Result<Created, Status> {
-    let dir = cx.enter_writable(&place.dir)?;
-    let name = place.name.to_create()?;
+    let dir = cx.enter_writable(&dir_op.dir)?;
+    let name = dir_op.name.to_create()?;
     let mut attrs = attributes.to_set_attr()?;
     // Only a regular file has a size to set.
     attrs.size = None;
@@ -49,9 +49,9 @@ mod tests {
     #[test]
     fn a_directory_is_made_once() {
         let rig = Rig::new();
-        let place = DirOp { dir: rig.root(), name: Name3::from(&b"d"[..]) };
+        let dir_op = DirOpArgs { dir: rig.root(), name: Name3::from(&b"d"[..]) };
         let attributes = SetAttributes { mode: Some(0o711), ..Default::default() };
-        let args = Args { place, attributes };
+        let args = Args { dir_op, attributes };
         let made = rig.call::<MkDir>(&args).unwrap();
         let attributes = made.attributes.unwrap();
         assert_eq!((attributes.kind, attributes.mode), (FileType::Directory, 0o711));

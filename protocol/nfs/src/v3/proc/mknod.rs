@@ -21,7 +21,7 @@ impl Rule for MkNod {
             What::Fifo(attributes) => (NewNode::Fifo, attributes),
             What::Other(_) => return Err(Status::BadType),
         };
-        create_node(cx, &args.place, &what, &attributes, fail).await
+        create_node(cx, &args.dir_op, &what, &attributes, fail).await
     }
 }
 
@@ -29,7 +29,7 @@ impl Rule for MkNod {
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
-    use zgate_nfs_wire::v3::DirOp;
+    use zgate_nfs_wire::v3::DirOpArgs;
     use zgate_nfs_wire::v3::FileType;
     use zgate_nfs_wire::v3::Name3;
     use zgate_nfs_wire::v3::SetAttributes;
@@ -38,8 +38,8 @@ mod tests {
     fn special_files_are_made_and_ordinary_ones_refused() {
         let rig = Rig::new();
         let make = |name: &str, what| {
-            let place = DirOp { dir: rig.root(), name: Name3::from(name.as_bytes()) };
-            rig.call::<MkNod>(&Args { place, what })
+            let dir_op = DirOpArgs { dir: rig.root(), name: Name3::from(name.as_bytes()) };
+            rig.call::<MkNod>(&Args { dir_op, what })
         };
         let plain = SetAttributes::default;
         let kind = |created: Created| created.attributes.unwrap().kind;

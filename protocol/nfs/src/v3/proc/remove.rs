@@ -4,11 +4,11 @@ use super::Rule;
 use crate::v3::cx::Cx;
 use crate::v3::guard::Change;
 use zgate_nfs_wire::v3::proc::Remove;
-use zgate_nfs_wire::v3::{DirOp, Status, WccData};
+use zgate_nfs_wire::v3::{DirOpArgs, Status, WccData};
 use zgate_store::attr::FileKind;
 
 impl Rule for Remove {
-    async fn run(cx: &Cx<'_>, args: DirOp, fail: &mut WccData) -> Result<WccData, Status> {
+    async fn run(cx: &Cx<'_>, args: DirOpArgs, fail: &mut WccData) -> Result<WccData, Status> {
         remove(cx, &args, FileKind::Regular, fail).await
     }
 }
@@ -16,7 +16,7 @@ impl Rule for Remove {
 /// Removes a directory, or an object of any other type.
 pub(super) async fn remove(
     cx: &Cx<'_>,
-    args: &DirOp,
+    args: &DirOpArgs,
     kind: FileKind,
     wcc: &mut WccData,
 ) -> Result<WccData, Status> {
@@ -44,7 +44,7 @@ mod tests {
         rig.file("f", b"x");
         rig.dir("d");
         let remove = |name: &str| {
-            let args = DirOp { dir: rig.root(), name: Name3::from(name.as_bytes()) };
+            let args = DirOpArgs { dir: rig.root(), name: Name3::from(name.as_bytes()) };
             rig.call::<Remove>(&args).map(|_| ()).map_err(|failed| failed.0)
         };
         assert_eq!(remove("f"), Ok(()));
@@ -59,7 +59,7 @@ mod tests {
         let rig = Rig::new();
         rig.file("f", b"x");
         let rig = rig.held();
-        let args = DirOp { dir: rig.root(), name: Name3::from(&b"f"[..]) };
+        let args = DirOpArgs { dir: rig.root(), name: Name3::from(&b"f"[..]) };
         assert_eq!(rig.call::<Remove>(&args).unwrap_err().0, Status::Jukebox);
     }
 }

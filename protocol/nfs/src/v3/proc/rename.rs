@@ -1,7 +1,7 @@
 //! RENAME (RFC 1813 §3.3.14).
 
 use super::Rule;
-use crate::changes::Changing;
+use crate::changes::ChangeGuard;
 use crate::v3::cx::{Cx, Object};
 use crate::v3::guard::Change;
 use zgate_nfs_wire::v3::Status;
@@ -35,7 +35,7 @@ impl Rule for Rename {
 
 /// Asks the guard about the changes of a rename on one side: the directory, and
 /// the object that is moved or replaced.
-async fn ask(cx: &Cx<'_>, (dir, name): (&Object, &[u8])) -> Result<Changing, Status> {
+async fn ask(cx: &Cx<'_>, (dir, name): (&Object, &[u8])) -> Result<ChangeGuard, Status> {
     let _entries = cx.before_change(dir, dir.node, Change::Entries).await?;
     cx.before_change_of_child(dir, name, Change::Name).await
 }
@@ -44,7 +44,7 @@ async fn ask(cx: &Cx<'_>, (dir, name): (&Object, &[u8])) -> Result<Changing, Sta
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
-    use zgate_nfs_wire::v3::DirOp;
+    use zgate_nfs_wire::v3::DirOpArgs;
     use zgate_nfs_wire::v3::{Fh3, Name3};
 
     #[test]
@@ -54,7 +54,7 @@ mod tests {
         let file = rig.file("a", b"A");
         rig.file("b", b"B");
         let rename = |from: &str, to_dir: &Fh3, to: &str| {
-            let at = |dir: &Fh3, name: &str| DirOp {
+            let at = |dir: &Fh3, name: &str| DirOpArgs {
                 dir: dir.clone(),
                 name: Name3::from(name.as_bytes()),
             };

@@ -1,8 +1,8 @@
 //! Test server on a tree in memory, and calls like those of a client.
 
-use crate::changes::Changing;
+use crate::changes::ChangeGuard;
 use crate::namespace::export::Versions;
-use crate::namespace::{ClientRule, Export, ExportId, Namespace, Place};
+use crate::namespace::{ClientRule, Export, ExportId, FileHandle, Namespace};
 use crate::runtime::{Call, ConnectionId, Peer};
 use crate::v3::guard::{Change, ConflictGuard, LocalBox, NoConflicts};
 use crate::v3::{NamespaceSource, Server};
@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use zgate_memory::MemoryStore;
 use zgate_nfs_wire::v3::proc::{Create, GetAttr, Lookup, MkDir, Read, Symlink, Write};
 use zgate_nfs_wire::v3::proc::{create, mkdir, read, symlink, write};
-use zgate_nfs_wire::v3::{Attributes, DirOp, Fh3, Name3, SetAttributes, StableHow, Status};
+use zgate_nfs_wire::v3::{Attributes, DirOpArgs, Fh3, Name3, SetAttributes, StableHow, Status};
 use zgate_rpc::{AcceptError, AuthSys, Credential};
 use zgate_store::{NodeHandle, Payload};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder};
@@ -37,7 +37,7 @@ struct Held(Option<Fh3>);
 
 impl Held {
     fn answer<'a>(&self, export: ExportId, node: NodeHandle) -> LocalBox<'a, bool> {
-        let asked = Fh3(Place::Node(export, node).to_fh().0);
+        let asked = Fh3(FileHandle::Node(export, node).to_fh().0);
         let free = self.0.as_ref().is_some_and(|held| *held != asked);
         Box::pin(std::future::ready(free))
     }
@@ -47,11 +47,11 @@ impl ConflictGuard for Held {
     fn idle(&self) -> bool {
         false
     }
-    fn begin_change_of_name(&self, _: &Export) -> Option<Changing> {
+    fn begin_change_of_name(&self, _: &Export) -> Option<ChangeGuard> {
         None
     }
-    fn begin_change(&self, _: ExportId, _: NodeHandle) -> Changing {
-        Changing::of_nothing()
+    fn begin_change(&self, _: ExportId, _: NodeHandle) -> ChangeGuard {
+        ChangeGuard::uncounted()
     }
     fn before_change<'a>(
         &'a self,
@@ -122,7 +122,7 @@ impl Rig {
     pub(crate) fn with(change: impl FnOnce(&mut Export)) -> Self {
         let mut export = an_export();
         change(&mut export);
-        let root = Fh3(Place::Node(export.id, export.store.root()).to_fh().0);
+        let root = Fh3(FileHandle::Node(export.id, export.store.root()).to_fh().0);
         let server = Server {
             namespace: source_of(vec![export]),
             write_verifier: WriteVerifier::new(*b"verifier"),
@@ -180,16 +180,16 @@ impl Rig {
         decoded
     }
 
-    fn at_root(&self, name: &str) -> DirOp {
-        DirOp { dir: self.root(), name: Name3::from(name.as_bytes()) }
+    fn at_root(&self, name: &str) -> DirOpArgs {
+        DirOpArgs { dir: self.root(), name: Name3::from(name.as_bytes()) }
     }
 
     /// Creates a file with contents in the root.
     pub(crate) fn file(&self, name: &str, content: &[u8]) -> Fh3 {
         let attributes = SetAttributes { mode: Some(0o644), ..Default::default() };
         let how = create::How::Guarded(attributes);
-        let place = self.at_root(name);
-        let Ok(created) = self.call::<Create>(&create::Args { place, how }) else {
+        let dir_op = self.at_root(name);
+        let Ok(created) = self.call::<Create>(&create::Args { dir_op, how }) else {
             panic!("{name} was not created")
         };
         let file = created.fh.unwrap();
@@ -221,14 +221,14 @@ impl Rig {
     /// Creates a directory in the root.
     pub(crate) fn dir(&self, name: &str) -> Fh3 {
         let attributes = SetAttributes { mode: Some(0o755), ..Default::default() };
-        let args = mkdir::Args { place: self.at_root(name), attributes };
+        let args = mkdir::Args { dir_op: self.at_root(name), attributes };
         self.call::<MkDir>(&args).unwrap().fh.unwrap()
     }
 
     /// Creates a symbolic link in the root.
     pub(crate) fn symlink(&self, name: &str, target: &str) -> Fh3 {
         let args = symlink::Args {
-            place: self.at_root(name),
+            dir_op: self.at_root(name),
             attributes: SetAttributes::default(),
             target: target.as_bytes().into(),
         };
@@ -240,7 +240,7 @@ impl Rig {
     }
 
     pub(crate) fn lookup(&self, dir: &Fh3, name: &str) -> Result<Fh3, Status> {
-        let args = DirOp { dir: dir.clone(), name: Name3::from(name.as_bytes()) };
+        let args = DirOpArgs { dir: dir.clone(), name: Name3::from(name.as_bytes()) };
         self.call::<Lookup>(&args).map(|found| found.fh).map_err(|failed| failed.0)
     }
 

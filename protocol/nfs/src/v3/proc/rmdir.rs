@@ -4,11 +4,11 @@ use super::Rule;
 use super::remove::remove;
 use crate::v3::cx::Cx;
 use zgate_nfs_wire::v3::proc::RmDir;
-use zgate_nfs_wire::v3::{DirOp, Status, WccData};
+use zgate_nfs_wire::v3::{DirOpArgs, Status, WccData};
 use zgate_store::attr::FileKind;
 
 impl Rule for RmDir {
-    async fn run(cx: &Cx<'_>, args: DirOp, fail: &mut WccData) -> Result<WccData, Status> {
+    async fn run(cx: &Cx<'_>, args: DirOpArgs, fail: &mut WccData) -> Result<WccData, Status> {
         // `..` names a directory that is not empty.
         if args.name.0 == b".." {
             return Err(Status::Exist);
@@ -30,11 +30,11 @@ mod tests {
         let dir = rig.dir("d");
         rig.file("f", b"");
         let rmdir = |dir: &zgate_nfs_wire::v3::Fh3, name: &str| {
-            let args = DirOp { dir: dir.clone(), name: Name3::from(name.as_bytes()) };
+            let args = DirOpArgs { dir: dir.clone(), name: Name3::from(name.as_bytes()) };
             rig.call::<RmDir>(&args).map(|_| ()).map_err(|failed| failed.0)
         };
-        let place = DirOp { dir: dir.clone(), name: Name3::from(&b"sub"[..]) };
-        let args = mkdir::Args { place, attributes: SetAttributes::default() };
+        let dir_op = DirOpArgs { dir: dir.clone(), name: Name3::from(&b"sub"[..]) };
+        let args = mkdir::Args { dir_op, attributes: SetAttributes::default() };
         rig.call::<MkDir>(&args).unwrap();
         let root = rig.root();
         assert_eq!(rmdir(&root, "d"), Err(Status::NotEmpty));

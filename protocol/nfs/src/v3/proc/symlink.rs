@@ -17,7 +17,7 @@ impl Rule for Symlink {
         // system.
         let attributes = SetAttributes { mode: None, ..args.attributes };
         let what = NewNode::Symlink(args.target.0);
-        create_node(cx, &args.place, &what, &attributes, fail).await
+        create_node(cx, &args.dir_op, &what, &attributes, fail).await
     }
 }
 
@@ -25,7 +25,7 @@ impl Rule for Symlink {
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
-    use zgate_nfs_wire::v3::DirOp;
+    use zgate_nfs_wire::v3::DirOpArgs;
     use zgate_nfs_wire::v3::{FileType, Name3};
     use zgate_xdr::Opaque;
 
@@ -34,8 +34,8 @@ mod tests {
         let rig = Rig::new();
         let link = rig.symlink("l", "there");
         assert_eq!(rig.attributes(&link).kind, FileType::Symlink);
-        let place = DirOp { dir: rig.root(), name: Name3::from(&b"m"[..]) };
-        let args = Args { place, attributes: SetAttributes::default(), target: Opaque(vec![]) };
+        let dir_op = DirOpArgs { dir: rig.root(), name: Name3::from(&b"m"[..]) };
+        let args = Args { dir_op, attributes: SetAttributes::default(), target: Opaque(vec![]) };
         assert_eq!(rig.call::<Symlink>(&args).unwrap_err().0, Status::Inval);
     }
 }

@@ -8,33 +8,25 @@
 //! change the ctime of a file that was not changed. See
 //! docs/spec-exceptions/delegated-times.md.
 
+use crate::v4::tables::delegation::GrantTimes;
 use zgate_store::{Attr, Caller, SetAttr, SetTime, Timestamp};
 
 /// Seconds by which a holder's clock may be ahead: such a time counts as the
 /// server's current time.
 const CLOCK_SKEW_SECONDS: i64 = 5;
 
-/// Times at which a delegation was granted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TimesGiven {
-    /// The server's clock.
-    pub now: Timestamp,
-    /// The file's mtime.
-    pub mtime: Timestamp,
-}
-
 /// Reference values for the holder's times.
 #[derive(Clone, Copy, Debug)]
-pub struct Measure<'a> {
+pub struct ReferenceTimes<'a> {
     /// The current attributes of the file.
     pub present: &'a Attr,
     /// Times at which the delegation was granted.
-    pub given: TimesGiven,
+    pub given: GrantTimes,
     /// The server's clock.
     pub now: Timestamp,
 }
 
-impl Measure<'_> {
+impl ReferenceTimes<'_> {
     /// True if `who` may set any time of the file.
     #[must_use]
     pub fn is_owner(&self, who: &Caller) -> bool {

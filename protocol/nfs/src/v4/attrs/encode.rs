@@ -1,10 +1,9 @@
 //! Writes attributes in the order of their numbers.
 
-use super::acl;
-use super::facts::Facts;
-use super::locations;
 use super::table::{settable_at_exclusive_create, supported};
-use crate::v4::cx::{Current, Cx};
+use super::values::AttributeValues;
+use super::{acl, locations};
+use crate::v4::request::{Current, Cx};
 use zgate_nfs_wire::v4::attr::*;
 use zgate_nfs_wire::v4::{Bitmap, Fattr, NfsTime, Status};
 use zgate_store::{Attr, FileKind};
@@ -28,12 +27,12 @@ pub async fn encode_known(
     known: Option<Attr>,
     want: &Bitmap,
 ) -> Result<Fattr, Status> {
-    let facts = Facts::gather(cx, current, known, want).await?;
-    let mask = want.intersection(&supported(cx.minor, &facts.traits, facts.delegated_times()));
+    let values = AttributeValues::gather(cx, current, known, want).await?;
+    let mask = want.intersection(&supported(cx.minor, &values.traits, values.delegated_times()));
     let mut e = Encoder::with_capacity(256);
     let mut written = Bitmap::default();
     for attribute in mask.iter() {
-        if write_one(cx, &facts, attribute, &mut e) {
+        if write_one(cx, &values, attribute, &mut e) {
             written.set(attribute);
         }
     }
@@ -61,40 +60,45 @@ fn kind_number(kind: FileKind) -> u32 {
 }
 
 /// Writes an attribute; false if the object does not have it.
-pub(super) fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Encoder) -> bool {
-    let attr = &facts.attr;
+pub(super) fn write_one(
+    cx: &Cx<'_>,
+    values: &AttributeValues,
+    attribute: u32,
+    e: &mut Encoder,
+) -> bool {
+    let attr = &values.attr;
     match attribute {
-        SUPPORTED_ATTRS => supported(cx.minor, &facts.traits, facts.delegated_times()).encode(e),
-        SUPPATTR_EXCLCREAT => settable_at_exclusive_create(cx.minor, &facts.traits).encode(e),
+        SUPPORTED_ATTRS => supported(cx.minor, &values.traits, values.delegated_times()).encode(e),
+        SUPPATTR_EXCLCREAT => settable_at_exclusive_create(cx.minor, &values.traits).encode(e),
         TYPE => e.u32(kind_number(attr.kind)),
         // FH4_PERSISTENT is 0; FH4_VOLATILE_ANY is 2 (RFC 8881 §4.2.3).
-        FH_EXPIRE_TYPE => e.u32(if facts.traits.persistent_handles { 0 } else { 2 }),
+        FH_EXPIRE_TYPE => e.u32(if values.traits.persistent_handles { 0 } else { 2 }),
         CHANGE => e.u64(attr.change),
         SIZE => e.u64(attr.size),
         LINK_SUPPORT | SYMLINK_SUPPORT | UNIQUE_HANDLES | CANSETTIME | CASE_PRESERVING
         | HOMOGENEOUS | NO_TRUNC => e.u32(1),
         NAMED_ATTR => e.u32(0),
-        CASE_INSENSITIVE => (!facts.traits.case_sensitive).encode(e),
-        CHOWN_RESTRICTED => facts.traits.chown_restricted.encode(e),
-        XATTR_SUPPORT => facts.traits.xattrs.encode(e),
+        CASE_INSENSITIVE => (!values.traits.case_sensitive).encode(e),
+        CHOWN_RESTRICTED => values.traits.chown_restricted.encode(e),
+        XATTR_SUPPORT => values.traits.xattrs.encode(e),
         FSID => {
             e.u64(attr.fsid.major);
             e.u64(attr.fsid.minor);
         }
         LEASE_TIME => e.u32(cx.server.options.lease_seconds),
         RDATTR_ERROR => e.u32(0),
-        ACL => match &facts.acl {
+        ACL => match &values.acl {
             Some(posix) => e.array(&acl::from_posix(posix, attr)),
             None => return false,
         },
         // ACL4_SUPPORT_ALLOW_ACL and DENY_ACL.
         ACLSUPPORT => e.u32(3),
-        FILEHANDLE => facts.fh.encode(e),
+        FILEHANDLE => values.fh.encode(e),
         FILEID => e.u64(attr.fileid),
         MOUNTED_ON_FILEID => e.u64(attr.mounted_on_fileid),
         FS_LOCATIONS => {
-            let path = facts.export.as_ref().map_or("", |export| export.pseudo_path.as_str());
-            locations::write(path, cx.server.options.trunks.of(cx.call.peer.rdma), e);
+            let path = values.export.as_ref().map_or("", |export| export.pseudo_path.as_str());
+            locations::write(path, cx.server.options.addresses.of(cx.call.peer.rdma), e);
         }
         MODE => e.u32(attr.mode & 0o7777),
         NUMLINKS => e.u32(attr.nlink),
@@ -112,11 +116,11 @@ pub(super) fn write_one(cx: &Cx<'_>, facts: &Facts, attribute: u32, e: &mut Enco
             None => return false,
         },
         TIME_DELTA => NfsTime { seconds: 0, nanoseconds: 1 }.encode(e),
-        CLONE_BLKSIZE => e.u32(facts.traits.clone_block_bytes.unwrap_or(0)),
+        CLONE_BLKSIZE => e.u32(values.traits.clone_block_bytes.unwrap_or(0)),
         // NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 §12.2.3).
         CHANGE_ATTR_TYPE => e.u32(0),
-        OPEN_ARGUMENTS => write_open_arguments(facts.delegated_times(), e),
-        _ => return write_limit(facts, attribute, e),
+        OPEN_ARGUMENTS => write_open_arguments(values.delegated_times(), e),
+        _ => return write_limit(values, attribute, e),
     }
     true
 }
@@ -138,23 +142,23 @@ fn write_id(id: u32, e: &mut Encoder) {
 }
 
 /// Space and limits.
-fn write_limit(facts: &Facts, attribute: u32, e: &mut Encoder) -> bool {
-    let space = &facts.space;
+fn write_limit(values: &AttributeValues, attribute: u32, e: &mut Encoder) -> bool {
+    let space = &values.space;
     let transfer =
-        facts.export.as_ref().map_or(1 << 20, |export| u64::from(export.max_transfer_bytes));
+        values.export.as_ref().map_or(1 << 20, |export| u64::from(export.max_transfer_bytes));
     match attribute {
         FILES_AVAIL => e.u64(space.available_files),
         FILES_FREE => e.u64(space.free_files),
         FILES_TOTAL => e.u64(space.total_files),
-        MAXFILESIZE => e.u64(facts.traits.max_file_bytes),
-        MAXLINK => e.u32(facts.traits.max_links),
+        MAXFILESIZE => e.u64(values.traits.max_file_bytes),
+        MAXLINK => e.u32(values.traits.max_links),
         MAXNAME => e.u32(space.max_name_bytes),
         MAXREAD | MAXWRITE => e.u64(transfer),
         QUOTA_AVAIL_HARD | QUOTA_AVAIL_SOFT | SPACE_AVAIL => e.u64(space.available_bytes),
         QUOTA_USED => e.u64(space.total_bytes.saturating_sub(space.free_bytes)),
         SPACE_FREE => e.u64(space.free_bytes),
         SPACE_TOTAL => e.u64(space.total_bytes),
-        SPACE_USED => e.u64(facts.attr.used_bytes),
+        SPACE_USED => e.u64(values.attr.used_bytes),
         _ => return false,
     }
     true

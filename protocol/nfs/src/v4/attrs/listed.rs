@@ -2,10 +2,10 @@
 //! and each attribute is written directly into the reply.
 
 use super::encode::write_one;
-use super::facts::{Facts, asks_data, asks_space};
 use super::table::supported;
-use crate::namespace::Place;
-use crate::v4::cx::{Cx, Object};
+use super::values::{AttributeValues, asks_data, asks_space};
+use crate::namespace::{FileHandle, Object};
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Bitmap;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::attr::{ACL, FILEHANDLE};
@@ -18,7 +18,7 @@ pub struct ListedAttrs {
     /// The attributes to be written, in order.
     attributes: Vec<u32>,
     mask: Bitmap,
-    facts: Facts,
+    values: AttributeValues,
     /// Regular files must be handled one by one: a client may hold newer data
     /// under a delegation.
     delegated: bool,
@@ -35,7 +35,7 @@ impl ListedAttrs {
         let traits = dir.export.store.traits();
         let mask =
             want.intersection(&supported(cx.minor, &traits, dir.export.gives_delegated_times()));
-        let facts = Facts {
+        let values = AttributeValues {
             attr: first.attr,
             fh: Fh(Vec::new()),
             export: Some(dir.export.clone()),
@@ -44,7 +44,7 @@ impl ListedAttrs {
             acl: None,
         };
         let delegated = asks_data(want) && cx.server.state.has_delegations();
-        Some(Self { attributes: mask.iter().collect(), mask, facts, delegated })
+        Some(Self { attributes: mask.iter().collect(), mask, values, delegated })
     }
 
     /// Writes the fattr4 of an object; false if it must be encoded separately,
@@ -53,10 +53,10 @@ impl ListedAttrs {
         if self.delegated && node.attr.kind == FileKind::Regular {
             return false;
         }
-        self.facts.attr = node.attr;
+        self.values.attr = node.attr;
         if self.mask.contains(FILEHANDLE) {
-            let fh = Place::Node(dir.export.id, node.handle).to_fh();
-            self.facts.fh = fh;
+            let fh = FileHandle::Node(dir.export.id, node.handle).to_fh();
+            self.values.fh = fh;
         }
         let begin = e.mark();
         self.mask.encode(e);
@@ -64,7 +64,7 @@ impl ListedAttrs {
         e.u32(0);
         let before = e.len();
         for attribute in &self.attributes {
-            if !write_one(cx, &self.facts, *attribute, e) {
+            if !write_one(cx, &self.values, *attribute, e) {
                 // The object has one attribute less than the others.
                 e.rollback(begin);
                 return false;

@@ -5,24 +5,6 @@
 use std::net::IpAddr;
 use zgate_xdr::Encoder;
 
-/// Addresses of this server, by transport. The Linux client tries them with the
-/// transport and port of its mount, so each transport has its own list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trunks {
-    /// Over TCP.
-    pub tcp: Vec<IpAddr>,
-    /// Over RDMA.
-    pub rdma: Vec<IpAddr>,
-}
-
-impl Trunks {
-    /// The addresses for a client connected over RDMA or TCP.
-    #[must_use]
-    pub fn of(&self, rdma: bool) -> &[IpAddr] {
-        if rdma { &self.rdma } else { &self.tcp }
-    }
-}
-
 fn pathname(path: &str, e: &mut Encoder) {
     let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
     e.u32(names.len() as u32);
@@ -48,16 +30,17 @@ pub(super) fn write(path: &str, addresses: &[IpAddr], e: &mut Encoder) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::v4::server::ServerAddresses;
     use zgate_xdr::Decoder;
 
     #[test]
     fn one_location_with_all_addresses() {
-        let trunks = Trunks {
+        let addresses = ServerAddresses {
             tcp: vec!["192.0.2.1".parse().unwrap()],
             rdma: vec!["10.9.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
         };
         let mut e = Encoder::new();
-        write("/a/models", trunks.of(true), &mut e);
+        write("/a/models", addresses.of(true), &mut e);
         let bytes = e.finish().flatten().unwrap();
         let mut d = Decoder::new(&bytes);
         let mut strings = || -> Vec<Vec<u8>> {
@@ -75,7 +58,7 @@ mod tests {
         assert_eq!(strings(), path);
         assert_eq!(d.finish(), Ok(()));
         let mut e = Encoder::new();
-        write("/a", trunks.of(false), &mut e);
+        write("/a", addresses.of(false), &mut e);
         assert_eq!(e.finish().flatten().unwrap()[..], [0; 8]);
     }
 }

@@ -4,11 +4,10 @@
 pub mod acl;
 pub mod delegated_times;
 pub mod encode;
-pub mod facts;
 pub mod listed;
 mod locations;
 pub mod settable;
 pub mod table;
+pub mod values;
 
 pub use encode::{encode_attrs, encode_known};
-pub use locations::Trunks;

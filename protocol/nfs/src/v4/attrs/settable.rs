@@ -3,7 +3,7 @@
 use super::acl::{self, Ace};
 use super::table::{Use, usage};
 use crate::limits::MAX_PRINCIPAL_BYTES;
-use crate::v4::cx::Object;
+use crate::namespace::Object;
 use zgate_nfs_wire::v4::attr::*;
 use zgate_nfs_wire::v4::{Bitmap, Fattr, NfsTime, Status};
 use zgate_store::{SetAttr, SetTime, Timestamp};

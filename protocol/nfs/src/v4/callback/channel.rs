@@ -4,9 +4,9 @@
 use super::message::{decode_reply, encode_call, encode_null};
 use crate::limits::MAX_BACK_SLOTS;
 use crate::runtime::{CallbackFailure, CallbackPath, LocalFuture, Runtime};
-use crate::v4::Server;
-use crate::v4::state::session::{CallbackHeader, Session};
-use crate::v4::state::tables::{Callback40, Tables};
+use crate::v4::tables::Tables;
+use crate::v4::tables::callback_path::Callback40;
+use crate::v4::tables::session::{CallbackHeader, Session};
 use ahash::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -63,7 +63,6 @@ impl Drop for SlotUse {
 /// Callback path of a client at the time of the request.
 pub(crate) struct CallbackTarget {
     channels: BackChannels,
-    runtime: Arc<dyn Runtime>,
     to: To,
 }
 
@@ -75,18 +74,18 @@ enum To {
 impl CallbackTarget {
     /// Sends `ops` and waits for the answer.
     pub(crate) async fn send(&self, ops: &[CallbackOp]) -> CallbackOutcome {
-        let (channels, runtime) = (&self.channels, &*self.runtime);
+        let channels = &self.channels;
         match &self.to {
             To::Address(callback) => {
                 let xid = channels.next_xid();
                 let call = encode_call(xid, &address_header(callback), callback.ident, None, ops);
                 let path = CallbackPath::Address(callback.address);
-                let raw = runtime.callback(path, xid, call).await?;
+                let raw = channels.runtime.callback(path, xid, call).await?;
                 decode_reply(&raw).map_err(|_| CallbackFailure::Unreachable)
             }
             To::Sessions(sessions) => {
                 for session in sessions {
-                    if let Ok(reply) = channels.send(runtime, session, ops).await {
+                    if let Ok(reply) = channels.send(session, ops).await {
                         return Ok(reply);
                     }
                 }
@@ -97,15 +96,16 @@ impl CallbackTarget {
 
     /// Sleeps.
     pub(crate) async fn sleep(&self, milliseconds: u64) {
-        self.runtime.sleep(milliseconds).await;
+        self.channels.runtime.sleep(milliseconds).await;
     }
 }
 
 type Slots = Arc<Mutex<HashMap<(ClientId, SessionId), Vec<Slot>>>>;
 
 /// Sequence numbers of all back channels.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub struct BackChannels {
+    pub(super) runtime: Arc<dyn Runtime>,
     slots: Slots,
     xid: Arc<AtomicU32>,
 }
@@ -114,6 +114,12 @@ pub struct BackChannels {
 pub(crate) type CallbackOutcome = Result<Reply, CallbackFailure>;
 
 impl BackChannels {
+    /// No channel in use yet.
+    #[must_use]
+    pub fn new(runtime: Arc<dyn Runtime>) -> Self {
+        Self { runtime, slots: Slots::default(), xid: Arc::default() }
+    }
+
     /// Removes an expired client.
     pub(crate) fn forget(&self, client: ClientId) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,12 +138,7 @@ impl BackChannels {
     }
 
     /// Current callback path of a client; `None` if it has none.
-    pub(crate) fn target(
-        &self,
-        server: &Server,
-        tables: &Tables,
-        client: ClientId,
-    ) -> Option<CallbackTarget> {
+    pub(crate) fn target(&self, tables: &Tables, client: ClientId) -> Option<CallbackTarget> {
         let record = tables.clients.get(&client)?;
         let to = match &record.callback {
             Some(callback) => To::Address(callback.clone()),
@@ -149,58 +150,46 @@ impl BackChannels {
         if matches!(&to, To::Sessions(sessions) if sessions.is_empty()) {
             return None;
         }
-        Some(CallbackTarget { channels: self.clone(), runtime: Arc::clone(&server.runtime), to })
+        Some(CallbackTarget { channels: self.clone(), to })
     }
 
     /// The future that sends `ops` to a client; `None` if the client has no
     /// path.
     pub(crate) fn prepare(
         &self,
-        server: &Server,
         tables: &Tables,
         client: ClientId,
         ops: Vec<CallbackOp>,
     ) -> Option<LocalFuture<CallbackOutcome>> {
-        let target = self.target(server, tables, client)?;
+        let target = self.target(tables, client)?;
         Some(Box::pin(async move { target.send(&ops).await }))
     }
 
     /// A handle for a later callback, for the case that the present paths no
     /// longer exist then.
-    pub(crate) fn later(
-        &self,
-        server: &Server,
-        tables: &Tables,
-        client: ClientId,
-    ) -> Option<CallbackTarget> {
+    pub(crate) fn later(&self, tables: &Tables, client: ClientId) -> Option<CallbackTarget> {
         let to = To::Sessions(tables.clients.get(&client)?.sessions.clone());
-        Some(CallbackTarget { channels: self.clone(), runtime: Arc::clone(&server.runtime), to })
+        Some(CallbackTarget { channels: self.clone(), to })
     }
 
-    async fn send(
-        &self,
-        runtime: &dyn Runtime,
-        session: &Arc<Session>,
-        ops: &[CallbackOp],
-    ) -> CallbackOutcome {
-        let mut slot = self.acquire(runtime, session).await?;
+    async fn send(&self, session: &Arc<Session>, ops: &[CallbackOp]) -> CallbackOutcome {
+        let mut slot = self.acquire(session).await?;
         if slot.in_doubt {
             // A call with the uncertain number would be a false retry if the
             // client has received it. A lone CB_SEQUENCE resolves this: it is
             // accepted as new, or already known (RFC 8881 §2.10.6.1.3).
-            let reply = self.exchange(runtime, session, &mut slot, &[]).await?;
+            let reply = self.exchange(session, &mut slot, &[]).await?;
             if slot.in_doubt {
                 return Ok(reply);
             }
             slot.advance();
         }
-        self.exchange(runtime, session, &mut slot, ops).await
+        self.exchange(session, &mut slot, ops).await
     }
 
     /// Sends one call in a slot, over any connection that answers.
     async fn exchange(
         &self,
-        runtime: &dyn Runtime,
         session: &Arc<Session>,
         slot: &mut SlotUse,
         ops: &[CallbackOp],
@@ -208,13 +197,14 @@ impl BackChannels {
         let doubted = slot.in_doubt;
         let mut failure = CallbackFailure::Unreachable;
         for connection in session.back_paths() {
-            if !runtime.connected(connection) {
+            if !self.runtime.connected(connection) {
                 continue;
             }
             let xid = self.next_xid();
             let call = encode_call(xid, &session.callback(), 0, Some(&slot.at), ops);
             slot.in_doubt = true;
-            let answer = runtime.callback(CallbackPath::Connection(connection), xid, call).await;
+            let answer =
+                self.runtime.callback(CallbackPath::Connection(connection), xid, call).await;
             let reply =
                 answer.and_then(|raw| decode_reply(&raw).map_err(|_| CallbackFailure::Unreachable));
             match reply {
@@ -229,16 +219,12 @@ impl BackChannels {
         Err(failure)
     }
 
-    async fn acquire(
-        &self,
-        runtime: &dyn Runtime,
-        session: &Arc<Session>,
-    ) -> Result<SlotUse, CallbackFailure> {
+    async fn acquire(&self, session: &Arc<Session>) -> Result<SlotUse, CallbackFailure> {
         for _ in 0..SLOT_POLLS {
             if let Some(slot) = self.try_acquire(session) {
                 return Ok(slot);
             }
-            runtime.sleep(SLOT_POLL_MILLISECONDS).await;
+            self.runtime.sleep(SLOT_POLL_MILLISECONDS).await;
         }
         Err(CallbackFailure::TimedOut)
     }
@@ -268,9 +254,9 @@ impl BackChannels {
 
     /// Sends CB_NULL over a new session's back channel: detects a client behind
     /// a firewall or with another program number now, not at the first recall.
-    pub(crate) fn greet(&self, server: &Server, session: Arc<Session>) {
-        let (runtime, xid) = (Arc::clone(&server.runtime), self.next_xid());
-        server.runtime.spawn(Box::pin(async move {
+    pub(crate) fn greet(&self, session: Arc<Session>) {
+        let (runtime, xid) = (Arc::clone(&self.runtime), self.next_xid());
+        self.runtime.spawn(Box::pin(async move {
             // The answer to CREATE_SESSION must be sent first.
             runtime.sleep(GREETING_MILLISECONDS).await;
             let Some(connection) = session.back_paths().first().copied() else { return };
@@ -286,10 +272,11 @@ impl BackChannels {
     }
 
     /// True if a minor-0 client's callback address answers CB_NULL.
-    pub(super) async fn answers_null(&self, runtime: &dyn Runtime, callback: &Callback40) -> bool {
+    pub(super) async fn answers_null(&self, callback: &Callback40) -> bool {
         let xid = self.next_xid();
         let call = encode_null(xid, &address_header(callback));
-        runtime.callback(CallbackPath::Address(callback.address), xid, call).await.is_ok()
+        let path = CallbackPath::Address(callback.address);
+        self.runtime.callback(path, xid, call).await.is_ok()
     }
 }
 

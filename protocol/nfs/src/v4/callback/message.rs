@@ -1,7 +1,7 @@
 //! Callbacks as RPC calls.
 
-use crate::v4::state::session::CallbackHeader;
-use crate::v4::state::tables::Delegation;
+use crate::v4::tables::delegation::Delegation;
+use crate::v4::tables::session::CallbackHeader;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::callback::{
     CB_COMPOUND, CB_NULL, CallHead, CallbackOp, Reply, Sequence, VERSION,

@@ -2,11 +2,8 @@
 //! §16), sent in slots here, transported by the gateway.
 
 mod channel;
-mod delegated;
 mod message;
 mod probe;
 
 pub use channel::BackChannels;
-pub use delegated::DelegatedAttributes;
 pub use message::recall_call;
-pub use probe::CallbackProbe;

@@ -1,7 +1,8 @@
 //! ACCESS (RFC 8881 §18.1, RFC 8276 §8.4.1).
 
-use super::{Failure, Rule};
-use crate::v4::cx::{Current, Cx};
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::{Current, Cx};
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Access;
 use zgate_nfs_wire::v4::op::access::{

@@ -1,8 +1,9 @@
 //! BACKCHANNEL_CTL (RFC 8881 §18.33).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::session::CallbackHeader;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::tables::session::CallbackHeader;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::BackchannelCtl;
 use zgate_nfs_wire::v4::op::backchannel_ctl::Args;

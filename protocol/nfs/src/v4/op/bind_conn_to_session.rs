@@ -1,7 +1,8 @@
 //! BIND_CONN_TO_SESSION (RFC 8881 §18.34).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::BindConnToSession;
 use zgate_nfs_wire::v4::op::bind_conn_to_session::{Args, Direction, Res};
@@ -27,7 +28,7 @@ impl Rule for BindConnToSession {
             session.bind_back(connection);
             let state = &cx.server.state;
             let now = cx.now.seconds();
-            state.resend_recalls(cx.server, &state.lock(), session.client, now);
+            state.resend_recalls(&state.lock(), session.client, now);
         }
         session.lease.renew(cx.now.seconds());
         Ok(Res { session: args.session, direction, rdma_mode: false })

@@ -1,8 +1,10 @@
 //! CLONE (RFC 7862 §15.13): shares blocks, atomically.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::io::{IoAccess, open_for_change, open_for_io};
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::io::{open_for_change, open_for_io};
+use crate::v4::state::shares::IoAccess;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Clone;
 use zgate_nfs_wire::v4::op::clone::Args;

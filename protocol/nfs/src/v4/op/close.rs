@@ -1,9 +1,10 @@
 //! CLOSE (RFC 8881 §18.2, RFC 7530 §16.2).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::sequenced::sequenced;
-use crate::v4::state::tables::StateKind;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::sequenced::sequenced;
+use crate::v4::tables::StateKind;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::op::Close;
 use zgate_nfs_wire::v4::op::close::{Args, Res};
@@ -29,7 +30,7 @@ fn close(cx: &Cx<'_>, stateid: Stateid) -> Result<Res, Status> {
     let state = &cx.server.state;
     let now = cx.now.seconds();
     let mut tables = state.lock();
-    let (key, kind) = state.find_state(&tables, cx, stateid, Some(&file))?;
+    let (key, kind) = state.find_state(&tables, cx.requester(), stateid, Some(&file))?;
     if kind != StateKind::Open {
         return Err(Status::BadStateid);
     }
@@ -38,7 +39,7 @@ fn close(cx: &Cx<'_>, stateid: Stateid) -> Result<Res, Status> {
     // Locks under the open are released with it (RFC 8881 §18.2.3 leaves the
     // choice to the server; clients that care unlock first).
     state.remove_open(&mut tables, key, now);
-    state.wake_waiters(cx.server, &mut tables, &file);
+    state.wake_waiters(&mut tables, &file);
     if let Some(record) = tables.clients.get_mut(&client) {
         if cx.minor == 0 {
             if let Some(entry) = record.open_owners.get_mut(&owner) {

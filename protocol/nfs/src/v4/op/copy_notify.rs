@@ -1,7 +1,8 @@
 //! COPY_NOTIFY (RFC 7862 §15.3): copies between servers are not supported.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::CopyNotify;
 use zgate_nfs_wire::v4::op::copy_notify::Args;

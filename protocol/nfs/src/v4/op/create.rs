@@ -1,9 +1,10 @@
 //! CREATE (RFC 8881 §18.4): all types except regular files.
 
 use super::remove::as_directory;
-use super::{Failure, Rule, names};
+use super::{Rule, names};
 use crate::v4::attrs::settable;
-use crate::v4::cx::Cx;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Create;
 use zgate_nfs_wire::v4::op::create::{Args, Kind, Res};

@@ -1,15 +1,16 @@
 //! CREATE_SESSION (RFC 8881 §18.36): confirms a client, creates a session.
 
-use super::{Failure, Rule};
+use super::Rule;
 use crate::limits::{
     MAX_CACHED_REPLY_BYTES, MAX_OPS, MAX_SESSIONS_PER_CLIENT, MAX_SLOTS, MIN_CHANNEL_BYTES,
 };
-use crate::v4::cx::Cx;
-use crate::v4::state::client::{RecordKept, keep_record};
-use crate::v4::state::owner::{LastReply, Verdict, answer_bytes};
-use crate::v4::state::reply_memory;
-use crate::v4::state::session::{CallbackHeader, Channel, Session};
-use crate::v4::state::tables::{Principal, Tables};
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::state::client::RecordKept;
+use crate::v4::tables::client::Principal;
+use crate::v4::tables::owner_seq::{LastReply, Verdict, answer_bytes};
+use crate::v4::tables::session::{CallbackHeader, Channel, Session};
+use crate::v4::tables::{Tables, reply_memory};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::CreateSession;
@@ -28,7 +29,9 @@ impl Rule for CreateSession {
         let state = &cx.server.state;
         judge(cx, &mut state.lock(), &args)?;
         let prepared = match check(&args) {
-            Ok(channels) => keep_record(cx, args.clientid).await.map(|kept| (channels, kept)),
+            Ok(channels) => {
+                cx.server.state.keep_record(args.clientid).await.map(|kept| (channels, kept))
+            }
             Err(status) => Err(status),
         };
         let mut tables = state.lock();
@@ -175,8 +178,8 @@ fn create(
     client.sessions.push(Arc::clone(&session));
     state.sessions.insert(Arc::clone(&session));
     if with_back {
-        state.resend_recalls(cx.server, tables, args.clientid, cx.now.seconds());
-        state.back.greet(cx.server, session);
+        state.resend_recalls(tables, args.clientid, cx.now.seconds());
+        state.back.greet(session);
     }
     Ok(Res {
         session: id,

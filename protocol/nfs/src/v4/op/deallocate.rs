@@ -1,9 +1,11 @@
 //! DEALLOCATE (RFC 7862 §15.4).
 
+use super::Rule;
 use super::read::kind_first;
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::io::{IoAccess, open_for_change};
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::io::open_for_change;
+use crate::v4::state::shares::IoAccess;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Deallocate;
 use zgate_nfs_wire::v4::op::deallocate::Args;

@@ -1,8 +1,9 @@
 //! DELEGPURGE (RFC 8881 §18.5): delegations do not outlive their client in this
 //! server, so there is nothing to purge.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Delegpurge;
 use zgate_nfs_wire::v4::op::delegpurge::Args;

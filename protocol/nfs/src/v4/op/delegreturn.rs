@@ -1,9 +1,10 @@
 //! DELEGRETURN (RFC 8881 §18.6).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::ids::StateKey;
-use crate::v4::state::tables::StateKind;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::tables::StateKind;
+use crate::v4::tables::ids::StateKey;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Delegreturn;
 use zgate_nfs_wire::v4::op::delegreturn::Args;
@@ -14,7 +15,7 @@ impl Rule for Delegreturn {
         let stateid = cx.resolve_stateid(args.stateid)?;
         let state = &cx.server.state;
         let mut tables = state.lock();
-        let (key, kind) = match state.find_state(&tables, cx, stateid, Some(&file)) {
+        let (key, kind) = match state.find_state(&tables, cx.requester(), stateid, Some(&file)) {
             Ok(found) => found,
             Err(status @ (Status::DelegRevoked | Status::Expired)) => {
                 // Returning a revoked delegation acknowledges the revocation.

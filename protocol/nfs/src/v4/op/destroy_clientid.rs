@@ -1,7 +1,8 @@
 //! DESTROY_CLIENTID (RFC 8881 §18.50).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::DestroyClientid;
 use zgate_nfs_wire::v4::op::destroy_clientid::Args;

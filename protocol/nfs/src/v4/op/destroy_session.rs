@@ -1,7 +1,8 @@
 //! DESTROY_SESSION (RFC 8881 §18.37).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::DestroySession;
 use zgate_nfs_wire::v4::op::destroy_session::Args;

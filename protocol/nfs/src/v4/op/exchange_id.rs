@@ -1,8 +1,9 @@
 //! EXCHANGE_ID (RFC 8881 §18.35): registers a client.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::tables::Principal;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::tables::client::{Client, Principal};
 use zgate_nfs_wire::v4::op::ExchangeId;
 use zgate_nfs_wire::v4::op::exchange_id::{
     Args, CONFIRMED, ImplId, Protect, Res, UPDATE, USE_NON_PNFS,
@@ -86,7 +87,7 @@ fn choose_record(cx: &Cx<'_>, args: &Args) -> Result<(ClientId, bool, u32), Stat
         }
         _ => {}
     }
-    let id = state.add_client(&mut tables, cx, &args.owner.0, args.verifier, false)?;
+    let id = state.add_client(&mut tables, cx.call, &args.owner.0, args.verifier, false, now)?;
     if let Some(client) = tables.clients.get_mut(&id) {
         client.implementation =
             args.implementation.as_ref().map(|i| i.name.0.clone()).unwrap_or_default();
@@ -94,6 +95,6 @@ fn choose_record(cx: &Cx<'_>, args: &Args) -> Result<(ClientId, bool, u32), Stat
     Ok((id, false, 1))
 }
 
-fn next_create_sequence(client: &crate::v4::state::tables::Client) -> u32 {
+fn next_create_sequence(client: &Client) -> u32 {
     client.first_create_sequence
 }

@@ -1,10 +1,11 @@
 //! FREE_STATEID (RFC 8881 §18.38).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::file::{check_seqid, is_special};
-use crate::v4::state::ids::StateKey;
-use crate::v4::state::tables::StateKind;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::state::stateids::{check_seqid, is_special};
+use crate::v4::tables::StateKind;
+use crate::v4::tables::ids::StateKey;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::FreeStateid;
 use zgate_nfs_wire::v4::op::free_stateid::Args;

@@ -1,8 +1,10 @@
 //! GETATTR (RFC 8881 §18.7).
 
-use super::{Failure, Rule};
-use crate::v4::attrs::{encode_attrs, table::only_readable};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::attrs::encode_attrs;
+use crate::v4::attrs::table::only_readable;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Getattr;
 use zgate_nfs_wire::v4::{Bitmap, Fattr, Status};
 

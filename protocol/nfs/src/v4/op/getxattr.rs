@@ -1,8 +1,9 @@
 //! GETXATTR (RFC 8276 §8.4.1).
 
-use super::{Failure, Rule};
+use super::Rule;
 use crate::limits::MAX_XATTR_BYTES;
-use crate::v4::cx::Cx;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Getxattr;
 use zgate_nfs_wire::v4::{Component, Status};
 use zgate_xdr::Opaque;

@@ -1,8 +1,10 @@
 //! IO_ADVISE (RFC 7862 §15.5).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::io::{IoAccess, open_for_io};
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::io::open_for_io;
+use crate::v4::state::shares::IoAccess;
 use zgate_nfs_wire::v4::op::IoAdvise;
 use zgate_nfs_wire::v4::op::io_advise::Args;
 use zgate_nfs_wire::v4::{Bitmap, Status};

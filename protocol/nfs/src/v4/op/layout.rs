@@ -3,8 +3,9 @@
 //! require of such a server. Arguments are decoded only as far as necessary; no
 //! operation of a COMPOUND runs after a refusal.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::layout::{GetArgs, Unread};
 use zgate_nfs_wire::v4::op::{

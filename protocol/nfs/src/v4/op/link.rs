@@ -1,8 +1,9 @@
 //! LINK (RFC 8881 §18.9).
 
 use super::remove::as_directory;
-use super::{Failure, Rule, names};
-use crate::v4::cx::Cx;
+use super::{Rule, names};
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Link;
 use zgate_nfs_wire::v4::{ChangeInfo, Component, Status};
 use zgate_store::FileKind;
@@ -22,7 +23,7 @@ impl Rule for Link {
         if store.getattr(&source.node).await?.kind == FileKind::Directory {
             return Err(Status::Isdir.into());
         }
-        let change = cx.server.state.recall_for_change(cx, source.file_key())?;
+        let change = cx.recall_for_change(&source.file_key())?;
         match change.in_store(store.link(dir.who(), &source.node, &dir.node, &name.0)).await {
             Ok(change) => Ok(change.into()),
             Err(error) => Err(as_directory(&dir, error).await.into()),

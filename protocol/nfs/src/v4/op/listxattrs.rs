@@ -1,7 +1,8 @@
 //! LISTXATTRS (RFC 8276 §8.4.3).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Listxattrs;
 use zgate_nfs_wire::v4::op::listxattrs::{Args, Res};
 use zgate_nfs_wire::v4::{Component, Status};

@@ -1,18 +1,21 @@
 //! LOCK (RFC 8881 §18.10).
 
-use super::{Failure, Rule};
+use super::Rule;
 use crate::limits::{MAX_LOCK_STATES_PER_OPEN, MAX_RANGES_PER_FILE};
-use crate::v4::cx::{Cx, FileKey};
+use crate::namespace::FileKey;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::sequenced::sequenced;
 use crate::v4::state::State;
-use crate::v4::state::file::{ACCESS_READ, ACCESS_WRITE};
-use crate::v4::state::ids::StateKey;
 use crate::v4::state::open::next_seqid;
-use crate::v4::state::quota::Quota;
-use crate::v4::state::ranges::{Held, Range};
-use crate::v4::state::sequenced::sequenced;
-use crate::v4::state::tables::{
-    LockOwner, LockOwnerId, LockState, OwnerName, StateKind, Tables, Waiter,
-};
+use crate::v4::state::shares::{ACCESS_READ, ACCESS_WRITE};
+use crate::v4::tables::file::Waiter;
+use crate::v4::tables::ids::StateKey;
+use crate::v4::tables::open::LockState;
+use crate::v4::tables::owner::{LockOwner, LockOwnerId, OwnerName};
+use crate::v4::tables::quota::Quota;
+use crate::v4::tables::ranges::{Held, Range};
+use crate::v4::tables::{StateKind, Tables};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::op::Lock;
 use zgate_nfs_wire::v4::op::lock::{Args, Denied, Locker, Res};
@@ -64,7 +67,7 @@ async fn when_free(
     attempt: impl FnMut() -> Result<Res, Failure>,
 ) -> Result<Res, Failure> {
     let file = cx.object(Status::BadStateid)?.file_key();
-    cx.server.state.when_settled(&*cx.server.runtime, &file, attempt).await
+    cx.server.state.when_settled(&file, attempt).await
 }
 
 /// Checks all conditions that do not depend on other locks.
@@ -98,7 +101,7 @@ fn first_lock(
     let file = cx.object(Status::BadStateid)?.file_key();
     let state = &cx.server.state;
     let mut tables = state.lock();
-    let (open_key, kind) = state.find_state(&tables, cx, open, Some(&file))?;
+    let (open_key, kind) = state.find_state(&tables, cx.requester(), open, Some(&file))?;
     if kind != StateKind::Open {
         return Err(Status::BadStateid.into());
     }
@@ -159,7 +162,7 @@ fn check_first_seqid(tables: &Tables, id: &LockOwnerId, seqid: u32) -> Result<()
     let client = tables.clients.get(&id.client).ok_or(Status::StaleClientid)?;
     let Some(owner) = client.lock_owners.get(&id.name) else { return Ok(()) };
     match owner.seq.judge(seqid) {
-        crate::v4::state::owner::Verdict::Run => Ok(()),
+        crate::v4::tables::owner_seq::Verdict::Run => Ok(()),
         _ => Err(Status::BadSeqid),
     }
 }
@@ -171,10 +174,10 @@ fn record_first_seqid(
     key: StateKey,
     seqid: u32,
 ) {
-    use crate::v4::state::owner::{LastReply, answer_bytes};
+    use crate::v4::tables::owner_seq::{LastReply, answer_bytes};
     let version = tables.locks.get(&key).map_or(1, |lock| lock.seqid);
     let reply = answer_bytes(&Ok(Res { stateid: key.stateid(version) }));
-    let current = cx.current.as_ref().map(crate::v4::cx::Current::place);
+    let current = cx.current.as_ref().map(crate::v4::request::Current::handle);
     if let Some(client) = tables.clients.get_mut(&id.client)
         && let Some(owner) = client.lock_owners.get_mut(&id.name)
     {
@@ -186,7 +189,7 @@ fn next_lock(cx: &Cx<'_>, args: &Args, stateid: Stateid) -> Result<Res, Failure>
     let file = cx.object(Status::BadStateid)?.file_key();
     let state = &cx.server.state;
     let mut tables = state.lock();
-    let (key, kind) = state.find_state(&tables, cx, stateid, Some(&file))?;
+    let (key, kind) = state.find_state(&tables, cx.requester(), stateid, Some(&file))?;
     if kind != StateKind::Lock {
         return Err(Status::BadStateid.into());
     }
@@ -234,7 +237,7 @@ fn grant(
             return Ok(());
         };
         if cx.server.state.give_up_if_expired(tables, held.owner.client, cx.now.seconds()) {
-            State::wait_for_departed(tables, held.owner.client)?;
+            State::check_removed(tables, held.owner.client)?;
             continue;
         }
         if args.kind.waits() && cx.minor > 0 {
@@ -242,7 +245,7 @@ fn grant(
                 owner: owner.clone(),
                 range,
                 kind: args.kind,
-                fh: crate::namespace::Place::Node(file.export, file.node).to_fh(),
+                fh: crate::namespace::FileHandle::Node(file.export, file.node).to_fh(),
                 since_seconds: cx.now.seconds(),
             };
             State::add_waiter(tables, *file, waiter);

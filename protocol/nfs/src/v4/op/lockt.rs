@@ -1,11 +1,13 @@
 //! LOCKT (RFC 8881 §18.11): tests for a conflicting lock.
 
+use super::Rule;
 use super::lock::denied;
-use super::{Failure, Rule};
-use crate::v4::cx::{Cx, FileKey};
+use crate::namespace::FileKey;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use crate::v4::state::State;
-use crate::v4::state::ranges::Range;
-use crate::v4::state::tables::LockOwnerId;
+use crate::v4::tables::owner::LockOwnerId;
+use crate::v4::tables::ranges::Range;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Lockt;
@@ -30,7 +32,7 @@ impl Rule for Lockt {
         }
         let owner = LockOwnerId { client, name: Arc::from(args.owner.owner.0.as_slice()) };
         let attempt = || test(cx, &file, &range, args.kind.is_write(), &owner);
-        state.when_settled(&*cx.server.runtime, &file, attempt).await
+        state.when_settled(&file, attempt).await
     }
 }
 
@@ -51,7 +53,7 @@ fn test(
         if !state.give_up_if_expired(&mut tables, held.owner.client, cx.now.seconds()) {
             return Err(denied(&held));
         }
-        State::wait_for_departed(&tables, held.owner.client)?;
+        State::check_removed(&tables, held.owner.client)?;
     }
 }
 

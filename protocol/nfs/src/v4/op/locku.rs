@@ -1,11 +1,12 @@
 //! LOCKU (RFC 8881 §18.12).
 
-use super::{Failure, Rule};
+use super::Rule;
 use crate::limits::MAX_RANGES_PER_FILE;
-use crate::v4::cx::Cx;
-use crate::v4::state::ranges::Range;
-use crate::v4::state::sequenced::sequenced;
-use crate::v4::state::tables::StateKind;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::sequenced::sequenced;
+use crate::v4::tables::StateKind;
+use crate::v4::tables::ranges::Range;
 use zgate_nfs_wire::v4::op::Locku;
 use zgate_nfs_wire::v4::op::locku::{Args, Res};
 use zgate_nfs_wire::v4::{Stateid, Status};
@@ -28,7 +29,7 @@ fn unlock(cx: &Cx<'_>, args: &Args, stateid: Stateid) -> Result<Res, Status> {
     let range = Range::new(args.offset, args.length).ok_or(Status::Inval)?;
     let state = &cx.server.state;
     let mut tables = state.lock();
-    let (key, kind) = state.find_state(&tables, cx, stateid, Some(&file))?;
+    let (key, kind) = state.find_state(&tables, cx.requester(), stateid, Some(&file))?;
     if kind != StateKind::Lock {
         return Err(Status::BadStateid);
     }
@@ -40,6 +41,6 @@ fn unlock(cx: &Cx<'_>, args: &Args, stateid: Stateid) -> Result<Res, Status> {
         record.ranges.clear(&range, &owner);
     }
     super::lock::count_ranges(&mut tables, key);
-    state.wake_waiters(cx.server, &mut tables, &file);
+    state.wake_waiters(&mut tables, &file);
     super::lock::bump(state, &mut tables, key).map(|stateid| Res { stateid })
 }

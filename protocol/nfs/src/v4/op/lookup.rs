@@ -1,8 +1,10 @@
 //! LOOKUP (RFC 8881 §18.13).
 
-use super::{Failure, Rule, names};
-use crate::namespace::{PseudoId, pseudo::Child};
-use crate::v4::cx::{Current, Cx, Object};
+use super::{Rule, names};
+use crate::namespace::pseudo::Child;
+use crate::namespace::{Object, PseudoId};
+use crate::v4::failure::Failure;
+use crate::v4::request::{Current, Cx};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::op::Lookup;
 use zgate_nfs_wire::v4::{Component, Status};

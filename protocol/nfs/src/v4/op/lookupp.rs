@@ -1,8 +1,10 @@
 //! LOOKUPP (RFC 8881 §18.14).
 
+use super::Rule;
 use super::lookup::check_directory;
-use super::{Failure, Rule};
-use crate::v4::cx::{Current, Cx, Object};
+use crate::namespace::Object;
+use crate::v4::failure::Failure;
+use crate::v4::request::{Current, Cx};
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Lookupp;
 

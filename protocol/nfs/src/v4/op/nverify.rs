@@ -1,7 +1,8 @@
 //! NVERIFY (RFC 8881 §18.15).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Nverify;
 use zgate_nfs_wire::v4::{Fattr, Status};
 

@@ -1,7 +1,8 @@
 //! OFFLOAD_STATUS (RFC 7862 §15.9).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::OffloadStatus;
 use zgate_nfs_wire::v4::op::offload_status::{Args, Res};

@@ -1,10 +1,11 @@
 //! OPEN_CONFIRM (RFC 7530 §16.18), minor version 0 only.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::sequenced::sequenced;
 use crate::v4::state::open::next_seqid;
-use crate::v4::state::sequenced::sequenced;
-use crate::v4::state::tables::StateKind;
+use crate::v4::tables::StateKind;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::OpenConfirm;
 use zgate_nfs_wire::v4::op::open_confirm::{Args, Res};
@@ -16,7 +17,8 @@ impl Rule for OpenConfirm {
             let file = cx.object(Status::BadStateid)?.file_key();
             let state = &cx.server.state;
             let mut tables = state.lock();
-            let (key, kind) = state.find_state(&tables, cx, args.stateid, Some(&file))?;
+            let (key, kind) =
+                state.find_state(&tables, cx.requester(), args.stateid, Some(&file))?;
             if kind != StateKind::Open {
                 return Err(Status::BadStateid.into());
             }

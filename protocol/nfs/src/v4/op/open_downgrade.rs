@@ -1,9 +1,10 @@
 //! OPEN_DOWNGRADE (RFC 8881 §18.18).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::sequenced::sequenced;
-use crate::v4::state::tables::StateKind;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::sequenced::sequenced;
+use crate::v4::tables::StateKind;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::OpenDowngrade;
 use zgate_nfs_wire::v4::op::open_downgrade::{Args, Res};
@@ -21,7 +22,7 @@ impl Rule for OpenDowngrade {
             let file = cx.object(Status::BadStateid)?.file_key();
             let state = &cx.server.state;
             let mut tables = state.lock();
-            let (key, kind) = state.find_state(&tables, cx, stateid, Some(&file))?;
+            let (key, kind) = state.find_state(&tables, cx.requester(), stateid, Some(&file))?;
             if kind != StateKind::Open {
                 return Err(Status::BadStateid.into());
             }

@@ -1,8 +1,9 @@
 //! OPENATTR (RFC 8881 §18.17): named attributes are not supported; extended
 //! attributes (RFC 8276) are.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Openattr;
 

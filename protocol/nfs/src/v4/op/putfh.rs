@@ -1,8 +1,9 @@
 //! PUTFH (RFC 8881 §18.19).
 
-use super::{Failure, Rule};
-use crate::namespace::Place;
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::namespace::FileHandle;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Putfh;
@@ -11,8 +12,8 @@ impl Rule for Putfh {
     async fn run(cx: &mut Cx<'_>, fh: Fh) -> Result<(), Failure> {
         // The operation that uses the handle finds out if the object still
         // exists: a check here would double the work of every READ.
-        let place = Place::parse(&fh.0).ok_or(Status::Badhandle)?;
-        cx.current = Some(cx.enter(place)?);
+        let handle = FileHandle::parse(&fh.0).ok_or(Status::Badhandle)?;
+        cx.current = Some(cx.enter(handle)?);
         cx.current_stateid = None;
         Ok(())
     }

@@ -1,13 +1,14 @@
 //! PUTPUBFH (RFC 8881 §18.20): the public file handle is the root.
 
-use super::{Failure, Rule};
-use crate::v4::attrs::facts::root_place;
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::attrs::values::root_handle;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Putpubfh;
 
 impl Rule for Putpubfh {
     async fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
-        cx.current = Some(cx.enter(root_place(&cx.namespace))?);
+        cx.current = Some(cx.enter(root_handle(&cx.namespace))?);
         cx.current_stateid = None;
         Ok(())
     }

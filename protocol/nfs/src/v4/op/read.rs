@@ -1,8 +1,11 @@
 //! READ (RFC 8881 §18.22).
 
-use super::{Failure, Rule};
-use crate::v4::cx::{Cx, Object};
-use crate::v4::state::io::{IoAccess, open_for_io};
+use super::Rule;
+use crate::namespace::Object;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::io::open_for_io;
+use crate::v4::state::shares::IoAccess;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Read;
 use zgate_nfs_wire::v4::op::read::{Args, Res};

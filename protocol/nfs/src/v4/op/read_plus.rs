@@ -1,9 +1,11 @@
 //! READ_PLUS (RFC 7862 §15.10): data and holes.
 
+use super::Rule;
 use super::read::kind_first;
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::io::{IoAccess, open_for_io};
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::io::open_for_io;
+use crate::v4::state::shares::IoAccess;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::ReadPlus;
 use zgate_nfs_wire::v4::op::read_plus::{Args, Content, Res};

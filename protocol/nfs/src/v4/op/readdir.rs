@@ -1,13 +1,14 @@
 //! READDIR (RFC 8881 §18.23).
 
-use super::{Failure, Rule};
+use super::Rule;
 use crate::limits::MAX_READDIR_BYTES;
-use crate::namespace::{Namespace, Place, PseudoId};
+use crate::namespace::{FileHandle, Namespace, Object, PseudoId};
 use crate::v4::attrs::encode::{encode_error, encode_known};
-use crate::v4::attrs::facts::place_of_child;
 use crate::v4::attrs::listed::ListedAttrs;
 use crate::v4::attrs::table::only_readable;
-use crate::v4::cx::{Current, Cx, Object};
+use crate::v4::attrs::values::handle_of_child;
+use crate::v4::failure::Failure;
+use crate::v4::request::{Current, Cx};
 use zgate_nfs_wire::v4::attr::{FILEID, MOUNTED_ON_FILEID, RDATTR_ERROR};
 use zgate_nfs_wire::v4::op::Readdir;
 use zgate_nfs_wire::v4::op::readdir::{Args, Entry, Res};
@@ -205,13 +206,13 @@ async fn list_pseudo(
         if cookie <= args.cookie {
             continue;
         }
-        let Some(place) = place_of_child(&cx.namespace, child) else { continue };
-        if let Place::Pseudo(id) = place
+        let Some(handle) = handle_of_child(&cx.namespace, child) else { continue };
+        if let FileHandle::Pseudo(id) = handle
             && !cx.namespace.leads_somewhere(id, &cx.call.peer)
         {
             continue;
         }
-        let attrs = match cx.enter(place) {
+        let attrs = match cx.enter(handle) {
             Ok(current) => encode_known(cx, &current, None, &args.want).await,
             // Closed to this caller: it is hidden.
             Err(Status::Stale | Status::Noent | Status::Access) => continue,
@@ -220,8 +221,8 @@ async fn list_pseudo(
         let attrs = match attrs {
             Ok(attrs) => attrs,
             Err(status) if args.want.contains(RDATTR_ERROR) => encode_error(status),
-            Err(status) => match place {
-                Place::Node(export, _) if only_mounted_on(&args.want) => Fattr {
+            Err(status) => match handle {
+                FileHandle::Node(export, _) if only_mounted_on(&args.want) => Fattr {
                     mask: Bitmap::of(&[MOUNTED_ON_FILEID]),
                     values: zgate_xdr::Opaque(Namespace::mounted_on(export).to_be_bytes().to_vec()),
                 },

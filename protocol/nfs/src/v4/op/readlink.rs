@@ -1,8 +1,9 @@
 //! READLINK (RFC 8881 §18.24).
 
-use super::{Failure, Rule};
+use super::Rule;
 use crate::limits::MAX_LINK_BYTES;
-use crate::v4::cx::Cx;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Readlink;
 use zgate_store::{FileKind, StoreError};

@@ -1,7 +1,8 @@
 //! RECLAIM_COMPLETE (RFC 8881 §18.51).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::ReclaimComplete;
 use zgate_nfs_wire::v4::op::reclaim_complete::Args;

@@ -1,8 +1,9 @@
 //! RELEASE_LOCKOWNER (RFC 7530 §16.37), minor version 0 only.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::tables::{LockOwnerId, OwnerName};
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::tables::owner::{LockOwnerId, OwnerName};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::ReleaseLockowner;

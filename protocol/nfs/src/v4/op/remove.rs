@@ -1,8 +1,10 @@
 //! REMOVE (RFC 8881 §18.25).
 
-use super::{Failure, Rule, names};
-use crate::changes::Changing;
-use crate::v4::cx::{Cx, FileKey, Object};
+use super::{Rule, names};
+use crate::changes::ChangeGuard;
+use crate::namespace::{FileKey, Object};
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Remove;
 use zgate_nfs_wire::v4::{ChangeInfo, Component, Status};
 use zgate_store::FileKind;
@@ -40,19 +42,19 @@ pub(super) async fn recall_named(
     cx: &Cx<'_>,
     dir: &Object,
     name: &[u8],
-) -> Result<Changing, Status> {
+) -> Result<ChangeGuard, Status> {
     let state = &cx.server.state;
     if let Some(alone) = state.begin_change_of_name(&dir.export, cx.session_client()) {
         return Ok(alone);
     }
     let Ok(node) = dir.export.store.lookup(dir.who(), &dir.node, name).await else {
-        return Ok(Changing::of_nothing());
+        return Ok(ChangeGuard::uncounted());
     };
     if node.attr.kind != FileKind::Regular {
-        return Ok(Changing::of_nothing());
+        return Ok(ChangeGuard::uncounted());
     }
     let key = FileKey { export: dir.export.id, node: node.handle };
-    state.recall_for_change(cx, key)
+    cx.recall_for_change(&key)
 }
 
 /// The status of a name operation on an object that is not a directory.

@@ -1,8 +1,9 @@
 //! RENAME (RFC 8881 §18.26).
 
 use super::remove::{as_directory, recall_named};
-use super::{Failure, Rule, names};
-use crate::v4::cx::Cx;
+use super::{Rule, names};
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Rename;
 use zgate_nfs_wire::v4::op::rename::{Args, Res};

@@ -1,7 +1,8 @@
 //! RENEW (RFC 7530 §16.28), minor version 0 only.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use std::sync::atomic::Ordering;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Renew;

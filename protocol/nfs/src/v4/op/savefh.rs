@@ -1,7 +1,8 @@
 //! SAVEFH (RFC 8881 §18.28).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Savefh;
 
 impl Rule for Savefh {

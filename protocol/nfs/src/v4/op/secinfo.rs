@@ -1,8 +1,9 @@
 //! SECINFO (RFC 8881 §18.29).
 
 use super::lookup::{lookup_pseudo, require_directory};
-use super::{Failure, Rule, names};
-use crate::v4::cx::{Current, Cx};
+use super::{Rule, names};
+use crate::v4::failure::Failure;
+use crate::v4::request::{Current, Cx};
 use zgate_nfs_wire::v4::op::Secinfo;
 use zgate_nfs_wire::v4::op::secinfo::Res;
 use zgate_nfs_wire::v4::{Component, Status};

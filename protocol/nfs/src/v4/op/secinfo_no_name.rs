@@ -1,8 +1,9 @@
 //! SECINFO_NO_NAME (RFC 8881 §18.45).
 
+use super::Rule;
 use super::secinfo::flavors;
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::SecinfoNoName;
 use zgate_nfs_wire::v4::op::secinfo::Res;
 use zgate_nfs_wire::v4::op::secinfo_no_name::Style;

@@ -1,9 +1,11 @@
 //! SEEK (RFC 7862 §15.11).
 
+use super::Rule;
 use super::read::kind_first;
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::io::{IoAccess, open_for_io};
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::io::open_for_io;
+use crate::v4::state::shares::IoAccess;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Seek;
 use zgate_nfs_wire::v4::op::seek::{Args, Res};

@@ -1,8 +1,9 @@
 //! SEQUENCE (RFC 8881 §18.46): takes a slot, renews the lease.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::session::{Session, SlotVerdict};
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::tables::session::{Session, SlotVerdict};
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Sequence;
 use zgate_nfs_wire::v4::op::sequence::{

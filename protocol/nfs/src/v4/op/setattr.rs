@@ -1,10 +1,15 @@
 //! SETATTR (RFC 8881 §18.30).
 
-use super::{Failure, Rule};
-use crate::v4::attrs::delegated_times::{Measure, TimesGiven};
-use crate::v4::attrs::settable::{self, Settable};
-use crate::v4::cx::{Cx, Object};
-use crate::v4::state::io::{IoAccess, open_for_change};
+use super::Rule;
+use crate::namespace::Object;
+use crate::v4::attrs::delegated_times::ReferenceTimes;
+use crate::v4::attrs::settable;
+use crate::v4::attrs::settable::Settable;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::io::open_for_change;
+use crate::v4::state::shares::IoAccess;
+use crate::v4::tables::delegation::GrantTimes;
 use zgate_nfs_wire::v4::attr::{TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use zgate_nfs_wire::v4::op::Setattr;
 use zgate_nfs_wire::v4::op::setattr::Args;
@@ -25,11 +30,11 @@ fn time_delegation(
     cx: &Cx<'_>,
     object: &Object,
     stateid: Stateid,
-) -> Result<(TimesGiven, bool), Status> {
+) -> Result<(GrantTimes, bool), Status> {
     let stateid = cx.resolve_stateid(stateid)?;
     let tables = cx.server.state.lock();
     let file = object.file_key();
-    let (key, _) = cx.server.state.find_state(&tables, cx, stateid, Some(&file))?;
+    let (key, _) = cx.server.state.find_state(&tables, cx.requester(), stateid, Some(&file))?;
     match tables.delegations.get(&key) {
         // A delegation granted before the export's option was turned off is
         // valid.
@@ -51,10 +56,10 @@ async fn settle_times(
 ) -> Result<Caller, Status> {
     let (given, writer) = time_delegation(cx, object, stateid)?;
     let present = object.export.store.getattr(&object.node).await?;
-    let measure = Measure { present: &present, given, now: cx.now.wall };
-    measure.reduce(object.who(), &mut settable.set);
+    let reference = ReferenceTimes { present: &present, given, now: cx.now.wall };
+    reference.reduce(object.who(), &mut settable.set);
     // A writer changes a file's times without the right to set them.
-    let moves = writer && !measure.is_owner(object.who()) && only_times(settable);
+    let moves = writer && !reference.is_owner(object.who()) && only_times(settable);
     Ok(if moves { Caller::root() } else { object.who().clone() })
 }
 
@@ -94,7 +99,7 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
         let state = &cx.server.state;
         let named = || state.index.get(args.stateid.into()).map(|handle| handle.core.client);
         let caller = cx.calling_client().or_else(named);
-        state.recall_before_change(cx, &object.file_key(), caller)?
+        state.recall_before_change(&object.file_key(), caller, cx.now.seconds())?
     };
     if let Some((value, mask)) = settable.masked_mode {
         let now = store.getattr(&object.node).await?.mode;

@@ -1,8 +1,10 @@
 //! SETCLIENTID (RFC 7530 §16.33), minor version 0 only.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::tables::{Callback40, Client, Principal};
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::tables::callback_path::Callback40;
+use crate::v4::tables::client::{Client, Principal};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Setclientid;
@@ -50,7 +52,7 @@ impl Rule for Setclientid {
             }
             return Ok(Res { clientid: id, confirm });
         }
-        let id = state.add_client(&mut tables, cx, &args.name.0, args.verifier, true)?;
+        let id = state.add_client(&mut tables, cx.call, &args.name.0, args.verifier, true, now)?;
         let client = tables.clients.get_mut(&id).ok_or(Status::Serverfault)?;
         client.callback = callback;
         Ok(Res { clientid: id, confirm: client.confirm_verifier })

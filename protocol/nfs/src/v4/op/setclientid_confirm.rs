@@ -1,9 +1,10 @@
 //! SETCLIENTID_CONFIRM (RFC 7530 §16.34), minor version 0 only.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::client::keep_record;
-use crate::v4::state::tables::{Client, Principal, Tables};
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::tables::Tables;
+use crate::v4::tables::client::{Client, Principal};
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::SetclientidConfirm;
 use zgate_nfs_wire::v4::op::setclientid_confirm::Args;
@@ -13,7 +14,7 @@ impl Rule for SetclientidConfirm {
         let state = &cx.server.state;
         let now = cx.now.seconds();
         judge(cx, &state.lock(), &args)?;
-        let kept = keep_record(cx, args.clientid).await?;
+        let kept = cx.server.state.keep_record(args.clientid).await?;
         let mut tables = state.lock();
         // The same request may have run in the meantime, or the client may have
         // been removed.
@@ -25,7 +26,7 @@ impl Rule for SetclientidConfirm {
         if let Some(client) = tables.clients.get(&args.clientid) {
             client.lease.renew(now);
             if let Some(callback) = client.callback.clone() {
-                state.back.probe(cx.server, &client.probe, callback);
+                state.back.probe(&client.probe, callback);
             }
         }
         Ok(())

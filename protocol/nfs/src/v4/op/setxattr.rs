@@ -1,8 +1,9 @@
 //! SETXATTR (RFC 8276 §8.4.2).
 
+use super::Rule;
 use super::getxattr::check_name;
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Setxattr;
 use zgate_nfs_wire::v4::op::setxattr::{Args, Option4};
 use zgate_nfs_wire::v4::{ChangeInfo, Status};
@@ -13,7 +14,7 @@ impl Rule for Setxattr {
         let object = cx.writable_object()?;
         check_name(&args.name.0)?;
         let value = args.value.ok_or(Status::Xattr2big)?;
-        let change = cx.server.state.recall_for_change(cx, object.file_key())?;
+        let change = cx.recall_for_change(&object.file_key())?;
         let how = match args.option {
             Option4::Either => XattrSet::Either,
             Option4::Create => XattrSet::Create,

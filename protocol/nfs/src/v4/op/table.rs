@@ -1,8 +1,9 @@
 //! Table of the operations: minor versions, session rules and implementation.
 
-use super::*;
-use zgate_nfs_wire::v4::{Bitmap, op};
-use zgate_xdr::Decoder;
+use super::Rule;
+use crate::v4::request::Cx;
+use zgate_nfs_wire::v4::{Bitmap, OpNum, Operation, Status, op};
+use zgate_xdr::{Decode, Decoder, Encode, Encoder};
 
 /// Boxed future of one operation; returns the status it wrote.
 pub type RunFuture<'a> = std::pin::Pin<Box<dyn Future<Output = Status> + 'a>>;

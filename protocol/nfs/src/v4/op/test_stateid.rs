@@ -1,9 +1,10 @@
 //! TEST_STATEID (RFC 8881 §18.48).
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::file::{check_seqid, is_special};
-use crate::v4::state::ids::StateKey;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::state::stateids::{check_seqid, is_special};
+use crate::v4::tables::ids::StateKey;
 use zgate_nfs_wire::v4::op::TestStateid;
 use zgate_nfs_wire::v4::op::test_stateid::{Args, Res};
 use zgate_nfs_wire::v4::{Stateid, Status};
@@ -21,7 +22,7 @@ impl Rule for TestStateid {
                     check_seqid(cx.minor, stateid.seqid, seqid).err().unwrap_or(Status::Ok)
                 }
                 Some(_) => Status::BadStateid,
-                None => cx.server.state.why_unknown(&tables, cx, *stateid),
+                None => cx.server.state.why_unknown(&tables, cx.requester(), *stateid),
             }
         };
         Ok(Res { statuses: args.stateids.iter().map(judge).collect() })

@@ -1,9 +1,10 @@
 //! VERIFY (RFC 8881 §18.31).
 
-use super::{Failure, Rule};
+use super::Rule;
 use crate::v4::attrs::encode_attrs;
 use crate::v4::attrs::table::{Use, usage};
-use crate::v4::cx::Cx;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::attr::RDATTR_ERROR;
 use zgate_nfs_wire::v4::op::Verify;
 use zgate_nfs_wire::v4::{Fattr, Status};

@@ -1,8 +1,9 @@
 //! WANT_DELEGATION, GET_DIR_DELEGATION and SET_SSV (RFC 8881 §18.49, §18.39,
 //! §18.47): optional operations that are not supported.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::want_delegation::{GetDirArgs, GetDirRes, SsvArgs, WantArgs};
 use zgate_nfs_wire::v4::op::{GetDirDelegation, SetSsv, WantDelegation};

@@ -1,9 +1,11 @@
 //! WRITE (RFC 8881 §18.32).
 
+use super::Rule;
 use super::read::kind_first;
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
-use crate::v4::state::io::{IoAccess, open_for_change};
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::io::open_for_change;
+use crate::v4::state::shares::IoAccess;
 use zgate_nfs_wire::v4::op::Write;
 use zgate_nfs_wire::v4::op::write::{Args, Res};
 use zgate_nfs_wire::v4::{StableHow, Status};

@@ -1,7 +1,8 @@
 //! WRITE_SAME (RFC 7862 §15.12): optional, not supported.
 
-use super::{Failure, Rule};
-use crate::v4::cx::Cx;
+use super::Rule;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::WriteSame;
 use zgate_nfs_wire::v4::op::write_same::Args;

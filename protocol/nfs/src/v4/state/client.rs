@@ -1,13 +1,15 @@
 //! Creates, confirms and removes client records.
 
 use super::State;
-use super::hosts::ClientHosts;
-use super::lease::Lease;
-use super::owner::OwnerSeq;
-use super::quota::Quota;
 use super::recovery::ClientRecord;
-use super::tables::{Client, HeldStates, Principal, Tables};
-use crate::v4::cx::Cx;
+use crate::runtime::Call;
+use crate::v4::tables::Tables;
+use crate::v4::tables::client::{Client, HeldStates, Principal};
+use crate::v4::tables::client_hosts::ClientHosts;
+use crate::v4::tables::lease::Lease;
+use crate::v4::tables::owner_seq::OwnerSeq;
+use crate::v4::tables::quota::Quota;
+use crate::v4::tables::session::Session;
 use ahash::{HashMap, HashSet};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{ClientId, Status, Verifier};
@@ -22,16 +24,17 @@ impl State {
     pub(crate) fn add_client(
         &self,
         tables: &mut Tables,
-        cx: &Cx<'_>,
+        call: &Call,
         name: &[u8],
         verifier: Verifier,
         minor_zero: bool,
+        now_seconds: u64,
     ) -> Result<ClientId, Status> {
         if let Some(old) = tables.by_name.get(name).and_then(|slot| slot.unconfirmed) {
-            self.drop_client(tables, old, cx.now.seconds());
+            self.drop_client(tables, old, now_seconds);
         }
-        let host = self.hosts.account(cx.call.peer.address);
-        let Some(place) = host.take(Quota::Clients, 1) else {
+        let host = self.hosts.account(call.peer.address);
+        let Some(charge) = host.take(Quota::Clients, 1) else {
             // Minor version 0 has a status for it (RFC 7530 §16.33); in later
             // ones the client must wait (RFC 8881 §15.1.1.3).
             return Err(if minor_zero { Status::Resource } else { Status::Delay });
@@ -41,13 +44,13 @@ impl State {
             id,
             name: name.to_vec(),
             verifier,
-            principal: Principal::of(&cx.call.credential),
+            principal: Principal::of(&call.credential),
             minor_zero,
             confirmed: false,
             record_removals: 0,
             record_begun: false,
             record_removal: None,
-            lease: Arc::new(Lease::new(cx.now.seconds())),
+            lease: Arc::new(Lease::new(now_seconds)),
             sessions: Vec::new(),
             create_sequence: OwnerSeq::default(),
             first_create_sequence: 1,
@@ -55,16 +58,16 @@ impl State {
             lock_owners: HashMap::default(),
             held: HeldStates::default(),
             host,
-            place,
+            charge,
             delegations: HashSet::default(),
             revoked: HashMap::default(),
             reclaim_complete: false,
-            may_reclaim: self.grace.may_reclaim(name, cx.now.seconds()),
+            may_reclaim: self.grace.may_reclaim(name, now_seconds),
             callback: None,
             probe: Arc::default(),
             confirm_verifier: self.ids.verifier(),
-            hosts: ClientHosts::new(cx.call.peer.address),
-            address: cx.call.peer.address.to_string(),
+            hosts: ClientHosts::new(call.peer.address),
+            address: call.peer.address.to_string(),
             implementation: String::new(),
         };
         tables.clients.insert(id, client);
@@ -136,6 +139,36 @@ impl State {
             _ => Err(Status::StaleClientid),
         }
     }
+
+    /// Writes the record of a client that is about to be confirmed to stable
+    /// storage: it must be there before the client may rely on reclaiming after a
+    /// restart (RFC 8881 §8.4.2.1, RFC 7530 §9.6.3.4). No lock is held in the
+    /// meantime, so the caller must check all conditions again.
+    ///
+    /// # Errors
+    /// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not
+    /// accept it.
+    pub(crate) async fn keep_record(&self, id: ClientId) -> Result<RecordKept, Status> {
+        let (record, kept) = {
+            let mut tables = self.lock();
+            let client = tables.clients.get_mut(&id).ok_or(Status::StaleClientid)?;
+            let kept = RecordKept { record_removals: client.record_removals };
+            if client.confirmed {
+                return Ok(kept);
+            }
+            client.record_begun = true;
+            (ClientRecord { name: client.name.clone(), minor_zero: client.minor_zero }, kept)
+        };
+        self.records.keep(&*self.runtime, record).await?;
+        Ok(kept)
+    }
+
+    /// Returns whether a call over a connection that is not bound to the
+    /// session yet may use it: the session's client admits it.
+    pub(crate) fn may_use(&self, session: &Session, call: &Call) -> bool {
+        let mut tables = self.lock();
+        tables.clients.get_mut(&session.client).is_some_and(|client| client.admits(call))
+    }
 }
 
 /// Proof that a client's record was written to stable storage, with the state
@@ -154,28 +187,4 @@ impl RecordKept {
     pub(crate) fn still_counts(self, client: &Client) -> Result<(), Status> {
         if client.record_removals == self.record_removals { Ok(()) } else { Err(Status::Delay) }
     }
-}
-
-/// Writes the record of a client that is about to be confirmed to stable
-/// storage: it must be there before the client may rely on reclaiming after a
-/// restart (RFC 8881 §8.4.2.1, RFC 7530 §9.6.3.4). No lock is held in the
-/// meantime, so the caller must check all conditions again.
-///
-/// # Errors
-/// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not
-/// accept it.
-pub(crate) async fn keep_record(cx: &Cx<'_>, id: ClientId) -> Result<RecordKept, Status> {
-    let state = &cx.server.state;
-    let (record, kept) = {
-        let mut tables = state.lock();
-        let client = tables.clients.get_mut(&id).ok_or(Status::StaleClientid)?;
-        let kept = RecordKept { record_removals: client.record_removals };
-        if client.confirmed {
-            return Ok(kept);
-        }
-        client.record_begun = true;
-        (ClientRecord { name: client.name.clone(), minor_zero: client.minor_zero }, kept)
-    };
-    state.records.keep(&*cx.server.runtime, record).await?;
-    Ok(kept)
 }

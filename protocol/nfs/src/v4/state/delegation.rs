@@ -1,15 +1,14 @@
 //! Delegations: granting, recall and revocation (RFC 8881 §10.4).
 
 use super::State;
-use super::ids::StateKey;
-use super::index::IoCore;
-use super::ongoing::Awaited;
-use super::quota::Quota;
-use super::tables::{Delegation, Tables};
-use crate::changes::Changing;
-use crate::namespace::Export;
-use crate::v4::attrs::delegated_times::TimesGiven;
-use crate::v4::cx::{Cx, FileKey, Object};
+use crate::changes::ChangeGuard;
+use crate::namespace::{Export, FileKey, Object};
+use crate::v4::tables::Tables;
+use crate::v4::tables::delegation::{Delegation, GrantTimes};
+use crate::v4::tables::ids::StateKey;
+use crate::v4::tables::index::IoCore;
+use crate::v4::tables::pending_work::PendingWork;
+use crate::v4::tables::quota::Quota;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{ClientId, Status};
 use zgate_store::file_store::OpenFile;
@@ -24,7 +23,7 @@ pub(crate) struct NewDelegation<'a> {
     pub object: &'a Object,
     pub write: bool,
     pub attrs: bool,
-    pub times: TimesGiven,
+    pub times: GrantTimes,
     pub change: u64,
     pub size: u64,
     pub opened: &'a OpenFile,
@@ -45,7 +44,7 @@ impl State {
             return false;
         }
         let Some(state) = tables.files.get(file) else { return true };
-        let settled = state.unfinished.iter().all(Awaited::is_over);
+        let settled = state.unfinished.iter().all(PendingWork::is_over);
         if state.no_delegation_before > now_seconds || !settled {
             return false;
         }
@@ -97,7 +96,7 @@ impl State {
             recalled_seconds: None,
             recall: Arc::default(),
             core,
-            fh: crate::namespace::Place::Node(file.export, file.node).to_fh(),
+            fh: crate::namespace::FileHandle::Node(file.export, file.node).to_fh(),
             charge,
         };
         tables.delegations.insert(key, delegation);
@@ -133,7 +132,7 @@ impl State {
         self.remove_delegation(tables, key, now_seconds);
         match tables.clients.get_mut(&holder) {
             // The owner need not be kept: NFS4ERR_EXPIRED for everyone.
-            Some(client) if client.minor_zero => tables.buried.bury(key),
+            Some(client) if client.minor_zero => tables.expired_stateids.add(key),
             Some(client) => {
                 client.revoked.insert(key, Status::DelegRevoked);
             }
@@ -150,13 +149,12 @@ impl State {
     /// clients is not released.
     pub(crate) fn recall_conflicting(
         &self,
-        cx: &Cx<'_>,
         file: &FileKey,
         modifies: bool,
         except: Option<ClientId>,
+        now_seconds: u64,
     ) -> Result<(), Status> {
-        let now_seconds = cx.now.seconds();
-        self.recall_standing(cx.server, &mut self.lock(), file, modifies, except, now_seconds)
+        self.recall_standing(&mut self.lock(), file, modifies, except, now_seconds)
     }
 
     /// Like [`Self::recall_conflicting`], for a caller that holds the tables:
@@ -166,7 +164,6 @@ impl State {
     /// [`Status::Delay`].
     pub(crate) fn recall_standing(
         &self,
-        server: &crate::v4::Server,
         tables: &mut Tables,
         file: &FileKey,
         modifies: bool,
@@ -187,23 +184,17 @@ impl State {
         let mut waiting = false;
         for (key, holder) in standing {
             if self.give_up_if_expired(tables, holder, now_seconds) {
-                Self::wait_for_departed(tables, holder)?;
+                Self::check_removed(tables, holder)?;
                 continue;
             }
             waiting = true;
-            self.begin_recall(server, tables, key, now_seconds);
+            self.begin_recall(tables, key, now_seconds);
         }
         if waiting { Err(Status::Delay) } else { Self::check_settled(tables, file) }
     }
 
     /// Starts the recall of one delegation, unless started before.
-    pub(crate) fn begin_recall(
-        &self,
-        server: &crate::v4::Server,
-        tables: &mut Tables,
-        key: StateKey,
-        now_seconds: u64,
-    ) {
+    pub(crate) fn begin_recall(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
         let Some(delegation) = tables.delegations.get_mut(&key) else { return };
         if delegation.recalled_seconds.is_some() {
             return;
@@ -218,16 +209,7 @@ impl State {
             state.no_delegation_before = quiet_until;
             tables.revisits.entry(quiet_until).or_default().push(file);
         }
-        self.send_recall(server, tables, key, now_seconds);
-    }
-
-    /// Recalls for REMOVE, RENAME, LINK and SETXATTR: all delegations of the
-    /// object except the caller's own.
-    ///
-    /// # Errors
-    /// [`Status::Delay`].
-    pub fn recall_for_change(&self, cx: &Cx<'_>, file: FileKey) -> Result<Changing, Status> {
-        self.recall_before_change(cx, &file, cx.session_client())
+        self.send_recall(tables, key, now_seconds);
     }
 
     /// Recalls for a change without an open: all delegations except those of
@@ -237,25 +219,19 @@ impl State {
     /// [`Status::Delay`].
     pub(crate) fn recall_before_change(
         &self,
-        cx: &Cx<'_>,
         file: &FileKey,
         caller: Option<ClientId>,
-    ) -> Result<Changing, Status> {
+        now_seconds: u64,
+    ) -> Result<ChangeGuard, Status> {
         let by = caller.map(|client| client.0);
-        let changing = self.changes.begin(file, by, cx.now.seconds());
-        self.recall_conflicting(cx, file, true, caller)?;
+        let changing = self.changes.begin(file, by, now_seconds);
+        self.recall_conflicting(file, true, caller, now_seconds)?;
         Ok(changing)
     }
 
     /// Returns whether any delegation of the file conflicts with another
     /// protocol's access; starts the recall.
-    pub fn foreign_access(
-        &self,
-        server: &crate::v4::Server,
-        file: &FileKey,
-        modifies: bool,
-        now_seconds: u64,
-    ) -> bool {
+    pub fn foreign_access(&self, file: &FileKey, modifies: bool, now_seconds: u64) -> bool {
         let mut tables = self.lock();
         let Some(state) = tables.files.get(file) else { return true };
         let standing: Vec<(StateKey, ClientId)> = state
@@ -269,8 +245,8 @@ impl State {
         for (key, holder) in standing {
             if !self.give_up_if_expired(&mut tables, holder, now_seconds) {
                 free = false;
-                self.begin_recall(server, &mut tables, key, now_seconds);
-            } else if tables.departed.contains_key(&holder) {
+                self.begin_recall(&mut tables, key, now_seconds);
+            } else if tables.removed_clients.contains_key(&holder) {
                 free = false;
             }
         }
@@ -294,9 +270,9 @@ impl State {
         &self,
         export: &Export,
         caller: Option<ClientId>,
-    ) -> Option<Changing> {
+    ) -> Option<ChangeGuard> {
         if !export.delegations {
-            return Some(Changing::of_nothing());
+            return Some(ChangeGuard::uncounted());
         }
         // Before the check of the tables: a later request for a delegation
         // finds this change.

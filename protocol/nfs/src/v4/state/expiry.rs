@@ -1,10 +1,9 @@
 //! Timeouts: expiry of leases, unanswered recalls, end of grace.
 
 use super::State;
-use super::ongoing::Awaited;
-use super::tables::Tables;
-use crate::v4::Server;
-use crate::v4::cx::FileKey;
+use crate::namespace::FileKey;
+use crate::v4::tables::Tables;
+use crate::v4::tables::pending_work::PendingWork;
 use zgate_nfs_wire::v4::ClientId;
 
 /// Time for which an expired client keeps its state without a conflict, in
@@ -60,7 +59,7 @@ impl State {
 
     /// Begins the removal of the record of a client that lost its state or
     /// left.
-    pub(crate) fn forget_record(&self, tables: &mut Tables, name: &[u8]) -> Awaited {
+    pub(crate) fn forget_record(&self, tables: &mut Tables, name: &[u8]) -> PendingWork {
         let newcomer = tables.by_name.get(name).and_then(|slot| slot.unconfirmed);
         if let Some(newcomer) = newcomer.and_then(|id| tables.clients.get_mut(&id)) {
             newcomer.record_removals += 1;
@@ -93,22 +92,22 @@ impl State {
     }
 }
 
-impl Server {
+impl State {
     /// To be called about once a second: ends grace, expires clients,
     /// revokes delegations that were recalled a lease ago, drops waiters.
-    pub fn tick(&self, now_seconds: u64) {
-        self.state.records.tick(now_seconds);
+    pub(crate) fn tick(&self, now_seconds: u64) {
+        self.records.tick(now_seconds);
         // The tables are unlocked between the steps: requests wait for them.
-        self.end_grace(&mut self.state.lock(), now_seconds);
-        self.expire_clients(&mut self.state.lock(), now_seconds);
-        self.remove_departed(now_seconds);
-        self.revoke_unreturned(&mut self.state.lock(), now_seconds);
-        self.state.repeat_recalls(self, &self.state.lock(), now_seconds);
-        if now_seconds.is_multiple_of(u64::from(self.state.lease_seconds)) {
+        self.end_grace(&mut self.lock(), now_seconds);
+        self.expire_clients(&mut self.lock(), now_seconds);
+        self.continue_removals(now_seconds);
+        self.revoke_unreturned(&mut self.lock(), now_seconds);
+        self.repeat_recalls(&self.lock(), now_seconds);
+        if now_seconds.is_multiple_of(u64::from(self.lease_seconds)) {
             self.sweep_owners();
         }
-        self.serve_waiters(&mut self.state.lock(), now_seconds);
-        forget_idle_files(&mut self.state.lock(), now_seconds);
+        self.serve_waiters(&mut self.lock(), now_seconds);
+        forget_idle_files(&mut self.lock(), now_seconds);
     }
 
     /// Removes the records of clients that did not come back, and ends grace
@@ -116,11 +115,11 @@ impl Server {
     /// it reported RECLAIM_COMPLETE (minor version 0 cannot) or not: it must be
     /// able to reclaim after the next restart.
     fn end_grace(&self, tables: &mut Tables, now_seconds: u64) {
-        let grace = &self.state.grace;
+        let grace = &self.grace;
         grace.end_if_settled();
         let Some(mut absent) = grace.tick(now_seconds) else { return };
         absent.retain(|name| tables.by_name.get(name).is_none_or(|slot| slot.confirmed.is_none()));
-        let removals = absent.iter().map(|name| self.state.forget_record(tables, name));
+        let removals = absent.iter().map(|name| self.forget_record(tables, name));
         grace.close(removals.collect());
     }
 
@@ -133,13 +132,13 @@ impl Server {
             if let Some(file) = tables.files.get_mut(&key) {
                 file.waiters.retain(|w| w.since_seconds + WAITER_SECONDS >= now_seconds);
             }
-            self.state.wake_waiters(self, tables, &key);
+            self.wake_waiters(tables, &key);
             tables.tidy_file(&key, now_seconds);
         }
     }
 
     fn expire_clients(&self, tables: &mut Tables, now_seconds: u64) {
-        let lease = u64::from(self.state.lease_seconds);
+        let lease = u64::from(self.lease_seconds);
         let gone: Vec<ClientId> = tables
             .clients
             .values()
@@ -161,11 +160,11 @@ impl Server {
         for id in gone {
             let Some(client) = tables.clients.get(&id) else { continue };
             if client.confirmed {
-                self.state.expire_client(tables, id, now_seconds);
+                self.expire_client(tables, id, now_seconds);
             } else if client.record_begun {
                 self.forget_unconfirmed(tables, id);
             }
-            self.state.drop_client(tables, id, now_seconds);
+            self.drop_client(tables, id, now_seconds);
         }
     }
 
@@ -175,7 +174,7 @@ impl Server {
         let Some(name) = tables.clients.get(&id).map(|client| client.name.clone()) else { return };
         if tables.by_name.get(&name).is_none_or(|slot| slot.confirmed.is_none()) {
             // The removal need not be awaited: the client held no state.
-            let _ = self.state.forget_record(tables, &name);
+            let _ = self.forget_record(tables, &name);
         }
     }
 
@@ -184,7 +183,7 @@ impl Server {
     /// not know the locks it took under the delegation, and it must not
     /// continue with the opens of those locks.
     fn revoke_unreturned(&self, tables: &mut Tables, now_seconds: u64) {
-        let lease = u64::from(self.state.lease_seconds);
+        let lease = u64::from(self.lease_seconds);
         let overdue: Vec<_> = tables
             .recalled
             .iter()
@@ -194,8 +193,8 @@ impl Server {
             .collect();
         for (key, holder) in overdue {
             tracing::warn!("a recalled delegation was not returned within a lease; revoked");
-            if !self.state.give_up_if_expired(tables, holder, now_seconds) {
-                self.state.revoke_delegation(tables, key, now_seconds);
+            if !self.give_up_if_expired(tables, holder, now_seconds) {
+                self.revoke_delegation(tables, key, now_seconds);
             }
         }
     }
@@ -210,15 +209,15 @@ fn forget_idle_files(tables: &mut Tables, now_seconds: u64) {
     }
 }
 
-impl Server {
+impl State {
     /// Removes owners that hold nothing for two sweeps; clients create a new
     /// one for each process. The time in between is for repeated requests of
     /// minor version 0 (RFC 7530 §9.1.8). The tables are unlocked between two
     /// clients.
     fn sweep_owners(&self) {
-        let clients: Vec<_> = self.state.lock().clients.keys().copied().collect();
+        let clients: Vec<_> = self.lock().clients.keys().copied().collect();
         for id in clients {
-            let mut tables = self.state.lock();
+            let mut tables = self.lock();
             let Some(client) = tables.clients.get_mut(&id) else { continue };
             client
                 .open_owners
@@ -227,19 +226,11 @@ impl Server {
                 .lock_owners
                 .retain(|_, o| !o.states.is_empty() || !std::mem::replace(&mut o.idle, true));
         }
-        let tables = &mut *self.state.lock();
+        let tables = &mut *self.lock();
         tables.last_closed.retain(|key, (client, owner)| {
             let client = tables.clients.get(client);
             let owner = client.and_then(|client| client.open_owners.get(owner));
             owner.is_some_and(|owner| owner.last_closed == Some(*key))
         });
-    }
-}
-
-impl Server {
-    /// Handles the loss of a connection: no channel of any session uses it any
-    /// more.
-    pub fn connection_closed(&self, connection: crate::runtime::ConnectionId) {
-        self.state.sessions.connection_closed(connection);
     }
 }

@@ -1,9 +1,9 @@
 //! The grace period: clients with state from before a restart reclaim it, and
 //! no client gets state that another one may reclaim (RFC 8881 §8.4.2).
 
-use super::ongoing::Awaited;
 use super::recovery::KeptRecords;
 use crate::limits::RECLAIM_PAUSE_SECONDS;
+use crate::v4::tables::pending_work::PendingWork;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ const OVER: u8 = 2;
 #[derive(Debug, Default)]
 struct Unfinished {
     clients: HashSet<Vec<u8>>,
-    removals: Vec<Awaited>,
+    removals: Vec<PendingWork>,
 }
 
 /// The grace period.
@@ -129,7 +129,7 @@ impl Grace {
     /// Sets the removals that must end before the period: those of the records
     /// of clients that did not come back. After the next restart these must not
     /// reclaim state that is granted to others from now on (RFC 8881 §8.4.3).
-    pub fn close(&self, removals: Vec<Awaited>) {
+    pub fn close(&self, removals: Vec<PendingWork>) {
         self.unfinished().removals = removals;
         self.end_if_settled();
     }
@@ -163,9 +163,9 @@ impl Grace {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ongoing::Ongoing;
     use super::super::recovery::ClientRecord;
     use super::*;
+    use crate::v4::tables::pending_work::WorkGuard;
 
     fn kept(names: &[&str], damaged: bool) -> KeptRecords {
         let record =
@@ -204,8 +204,8 @@ mod tests {
     fn grace_ends_when_the_last_record_of_who_stayed_away_is_gone() {
         let grace = grace(&["a", "b"], 0, 10, 30);
         assert!(grace.tick(10).is_some());
-        let removal = Ongoing::default();
-        grace.close(vec![removal.awaited()]);
+        let removal = WorkGuard::default();
+        grace.close(vec![removal.pending()]);
         assert!(grace.active() && grace.tick(11).is_none());
         grace.end_if_settled();
         assert!(grace.active());

@@ -1,53 +1,44 @@
 //! State of the server: clients, sessions, opens, locks, delegations.
 //!
-//! Two layers, so that READ and WRITE take no global lock. They find their
-//! session in [`session::SessionTable`] and their open file in
-//! [`index::IoIndex`], both sharded. All other operations (OPEN, CLOSE, LOCK,
-//! EXCHANGE_ID, recalls, expiry) use [`tables::Tables`] behind one mutex that
-//! is held for microseconds and never across an await.
+//! The records are in [`crate::v4::tables`]. READ and WRITE take no global lock:
+//! they find their session and their open file in sharded tables. All other
+//! operations (OPEN, CLOSE, LOCK, EXCHANGE_ID, recalls, expiry) use [`Tables`]
+//! behind one mutex that is held for microseconds and never across an await.
 
-pub mod buried;
 pub mod client;
+pub mod copies;
+pub mod delegated_attributes;
 pub mod delegation;
-pub mod departed;
 pub mod expiry;
-pub mod file;
 pub mod grace;
-pub mod hosts;
-pub mod ids;
-pub mod index;
-mod interval_tree;
-pub mod io;
-pub mod lease;
 pub mod notify;
-pub mod ongoing;
 pub mod open;
-pub mod owner;
-pub mod quota;
-pub mod ranges;
 pub mod recall;
 pub mod records;
 pub mod recovery;
-pub mod reply_memory;
-pub(crate) mod sequenced;
-pub mod session;
+pub mod removal;
+pub mod settled;
 pub mod shares;
-pub mod tables;
+pub mod stateids;
 pub mod view;
 
+use crate::changes::Changes;
 use crate::runtime::Runtime;
 use crate::v4::callback::BackChannels;
+use crate::v4::tables::Tables;
+use crate::v4::tables::ids::IdSource;
+use crate::v4::tables::index::IoIndex;
+use crate::v4::tables::quota::Hosts;
+use crate::v4::tables::session::SessionTable;
+use copies::CopyJobs;
 use grace::{Grace, GracePeriod};
-use ids::IdSource;
-use index::IoIndex;
 use records::ClientRecords;
 use recovery::RecoveryStore;
-use session::SessionTable;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tables::Tables;
 
 /// All state of one server.
 pub struct State {
+    pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) tables: Mutex<Tables>,
     pub(crate) index: IoIndex,
     pub(crate) sessions: SessionTable,
@@ -55,11 +46,11 @@ pub struct State {
     pub(crate) grace: Grace,
     pub(crate) ids: IdSource,
     pub(crate) lease_seconds: u32,
-    pub(crate) hosts: quota::Hosts,
+    pub(crate) hosts: Hosts,
     pub(crate) back: BackChannels,
-    pub(crate) changes: crate::changes::Changes,
+    pub(crate) changes: Changes,
     /// Asynchronous copies in progress and finished.
-    pub copies: crate::v4::copy_jobs::CopyJobs,
+    pub copies: CopyJobs,
 }
 
 impl State {
@@ -82,19 +73,20 @@ impl State {
             sessions: SessionTable::default(),
             records,
             grace,
-            ids: IdSource::new(boot_epoch, runtime),
+            ids: IdSource::new(boot_epoch, Arc::clone(&runtime)),
             lease_seconds,
             hosts: Default::default(),
-            back: BackChannels::default(),
+            back: BackChannels::new(Arc::clone(&runtime)),
             changes: Default::default(),
             copies: Default::default(),
+            runtime,
         }
     }
 
     /// Sets the number of files for which descriptors are available.
     #[must_use]
     pub fn with_open_files(self, files: usize) -> Self {
-        Self { hosts: quota::Hosts::with_open_files(files), ..self }
+        Self { hosts: Hosts::with_open_files(files), ..self }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Tables> {

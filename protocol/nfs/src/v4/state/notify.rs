@@ -2,9 +2,9 @@
 //! polls in any case.
 
 use super::State;
-use super::tables::{Tables, Waiter};
-use crate::v4::Server;
-use crate::v4::cx::FileKey;
+use crate::namespace::FileKey;
+use crate::v4::tables::Tables;
+use crate::v4::tables::file::Waiter;
 use zgate_nfs_wire::v4::StateOwner;
 use zgate_nfs_wire::v4::callback::CallbackOp;
 
@@ -23,7 +23,7 @@ impl State {
     }
 
     /// Notifies every waiter whose lock is free now, once.
-    pub(crate) fn wake_waiters(&self, server: &Server, tables: &mut Tables, file: &FileKey) {
+    pub(crate) fn wake_waiters(&self, tables: &mut Tables, file: &FileKey) {
         let Some(state) = tables.files.get_mut(file) else {
             tables.waited_for.remove(file);
             return;
@@ -41,8 +41,8 @@ impl State {
             let owner =
                 StateOwner { clientid: waiter.owner.client, owner: (*waiter.owner.name).into() };
             let op = CallbackOp::NotifyLock { fh: waiter.fh, owner };
-            if let Some(work) = self.back.prepare(server, tables, waiter.owner.client, vec![op]) {
-                server.runtime.spawn(Box::pin(async move {
+            if let Some(work) = self.back.prepare(tables, waiter.owner.client, vec![op]) {
+                self.runtime.spawn(Box::pin(async move {
                     // A lost hint delays the client by one polling interval.
                     let _ = work.await;
                 }));

@@ -1,12 +1,14 @@
 //! Opens: adding, upgrading, downgrading and removing them.
 
 use super::State;
-use super::ids::StateKey;
-use super::index::IoCore;
-use super::quota::Quota;
-use super::shares::Share;
-use super::tables::{Open, OpenOwner, OwnerName, Tables};
-use crate::v4::cx::FileKey;
+use crate::namespace::FileKey;
+use crate::v4::tables::Tables;
+use crate::v4::tables::ids::StateKey;
+use crate::v4::tables::index::IoCore;
+use crate::v4::tables::open::Open;
+use crate::v4::tables::owner::{OpenOwner, OwnerName};
+use crate::v4::tables::quota::Quota;
+use crate::v4::tables::shares::Share;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{ClientId, Stateid, Status};

@@ -2,12 +2,12 @@
 //! each client, in order, without a lock. Callers wait asynchronously for a
 //! change, or for its end before granting state.
 
-use super::ongoing::{Awaited, Ongoing};
 use super::recovery::{ClientRecord, Completion, KeptRecords, RecoveryStore};
 use crate::limits::{
     MAX_RECORD_WRITES, RECORD_LOG_PAUSE_SECONDS, RECORD_RETRY_SECONDS, RECORD_WAIT_MILLISECONDS,
 };
 use crate::runtime::{Runtime, within};
+use crate::v4::tables::pending_work::{PendingWork, WorkGuard};
 use ahash::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,7 +42,7 @@ struct Changes {
     write: Option<Write>,
     /// The record must be removed, or written again; held until either is
     /// durable.
-    removal: Option<Ongoing>,
+    removal: Option<WorkGuard>,
     /// Time at which this was first seen unfinished, in seconds.
     since_seconds: Option<u64>,
 }
@@ -119,7 +119,7 @@ impl ClientRecords {
     /// Removes a client's record. Its state may be granted to others when the
     /// returned work has ended: until then the client could reclaim it. A
     /// failed removal is retried; a new record of the client replaces it.
-    pub fn forget(&self, name: &[u8]) -> Awaited {
+    pub fn forget(&self, name: &[u8]) -> PendingWork {
         self.inner.begin_removal(name)
     }
 
@@ -174,14 +174,14 @@ impl Inner {
         Ok(outcome)
     }
 
-    fn begin_removal(self: &Arc<Self>, name: &[u8]) -> Awaited {
-        let awaited = {
+    fn begin_removal(self: &Arc<Self>, name: &[u8]) -> PendingWork {
+        let pending = {
             let mut queue = self.queue();
             let changes = queue.clients.entry(name.to_vec()).or_default();
-            changes.removal.get_or_insert_default().awaited()
+            changes.removal.get_or_insert_default().pending()
         };
         self.start_next(name);
-        awaited
+        pending
     }
 
     /// Starts the next change of a client, if none is in progress. Writing a

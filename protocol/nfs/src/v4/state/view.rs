@@ -1,6 +1,7 @@
 //! State for display.
 
-use crate::v4::Server;
+use super::State;
+use crate::v4::tables::quota::Quota;
 use zgate_nfs_wire::v4::ClientId;
 
 /// One client.
@@ -65,11 +66,10 @@ pub struct StateTotals {
     pub record_changes: usize,
 }
 
-impl Server {
+impl State {
     /// All confirmed clients.
-    #[must_use]
-    pub fn clients(&self, now_seconds: u64) -> Vec<ClientView> {
-        let tables = self.state.lock();
+    pub(crate) fn clients(&self, now_seconds: u64) -> Vec<ClientView> {
+        let tables = self.lock();
         let mut views: Vec<_> = tables
             .clients
             .values()
@@ -81,7 +81,7 @@ impl Server {
                 implementation: client.implementation.clone(),
                 minor: u8::from(!client.minor_zero),
                 idle_seconds: now_seconds.saturating_sub(client.lease.renewed_seconds()),
-                courtesy: client.lease.expired(now_seconds, self.state.lease_seconds),
+                courtesy: client.lease.expired(now_seconds, self.lease_seconds),
                 sessions: client.sessions.len(),
                 slots: (
                     client.sessions.iter().map(|s| s.fore.slots as usize).sum(),
@@ -99,17 +99,15 @@ impl Server {
     }
 
     /// Files that are open or delegated.
-    #[must_use]
-    pub fn open_files(&self) -> usize {
-        self.state.hosts.held(super::quota::Quota::Files)
+    pub(crate) fn open_files(&self) -> usize {
+        self.hosts.held(Quota::Files)
     }
 
     /// Sums for metrics.
-    #[must_use]
-    pub fn totals(&self, now_seconds: u64) -> StateTotals {
+    pub(crate) fn totals(&self, now_seconds: u64) -> StateTotals {
         let mut totals = StateTotals {
-            grace_seconds: self.state.grace.remaining_seconds(now_seconds),
-            record_changes: self.state.records.backlog(now_seconds).changes,
+            grace_seconds: self.grace.remaining_seconds(now_seconds),
+            record_changes: self.records.backlog(now_seconds).changes,
             ..StateTotals::default()
         };
         for view in self.clients(now_seconds) {
@@ -123,7 +121,7 @@ impl Server {
             totals.locks += view.locks;
             totals.delegations += view.delegations;
         }
-        let tables = self.state.lock();
+        let tables = self.lock();
         totals.recalls = tables.recalled.len();
         totals
     }

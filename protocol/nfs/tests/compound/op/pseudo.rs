@@ -1,7 +1,7 @@
 //! The pseudo file system: crossing into exports and back, without a way around
 //! access rules (RFC 8881 §7.3, §7.4).
 
-use zgate_nfs::namespace::{ExportId, Place};
+use zgate_nfs::namespace::{ExportId, FileHandle};
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::op::Getfh;
 use zgate_nfs_wire::v4::op::Lookupp;
@@ -84,9 +84,11 @@ fn closed_exports_do_not_exist() {
 #[test]
 fn a_handle_does_not_reach_into_another_export() {
     every_minor(|s| {
-        let Some(Place::Node(_, node)) = Place::parse(&s.file.0) else { panic!("a node") };
+        let Some(FileHandle::Node(_, node)) = FileHandle::parse(&s.file.0) else {
+            panic!("a node")
+        };
         for path in ["/dir/second", "/closed", "/weak"] {
-            let moved = Place::Node(ExportId::from_pseudo_path(path), node).to_fh();
+            let moved = FileHandle::Node(ExportId::from_pseudo_path(path), node).to_fh();
             let status = s.c.run(Ops::new().at(&moved).getattr(&[1])).status;
             assert!(
                 matches!(status, Status::Stale | Status::Badhandle | Status::Wrongsec),

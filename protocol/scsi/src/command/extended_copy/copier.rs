@@ -8,14 +8,14 @@ use zgate_store::{Payload, StoreError, StoreResult};
 
 /// A byte position in a logical unit.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct DiskOffset<'a> {
     pub(crate) disk: &'a Disk,
     pub(crate) offset: u64,
 }
 
 /// Copies `bytes` bytes; both ranges are within their capacities and consist of
 /// whole blocks. Overlapping ranges are copied as if all data were read first.
-pub(crate) async fn copy(from: Place<'_>, to: Place<'_>, bytes: u64) -> StoreResult<()> {
+pub(crate) async fn copy(from: DiskOffset<'_>, to: DiskOffset<'_>, bytes: u64) -> StoreResult<()> {
     let span = Span { offset: 0, len: bytes };
     let same = std::ptr::eq(from.disk, to.disk);
     if same && to.offset > from.offset && to.offset - from.offset < bytes {
@@ -32,7 +32,7 @@ pub(crate) async fn copy(from: Place<'_>, to: Place<'_>, bytes: u64) -> StoreRes
     finish(to.disk).await
 }
 
-async fn copy_piece(from: Place<'_>, to: Place<'_>, piece: Span) -> StoreResult<()> {
+async fn copy_piece(from: DiskOffset<'_>, to: DiskOffset<'_>, piece: Span) -> StoreResult<()> {
     let payload = from.disk.store.read(from.offset + piece.offset, piece.size()).await?;
     let Payload::Bytes(data) = payload else {
         debug_assert!(false, "a block store reads into memory");

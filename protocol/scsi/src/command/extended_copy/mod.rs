@@ -4,7 +4,7 @@
 mod copier;
 mod parameters;
 
-pub(crate) use copier::{Place, copy};
+pub(crate) use copier::{DiskOffset, copy};
 
 use super::{Cx, Failure, Outcome, Reply};
 use crate::disk::Disk;
@@ -107,15 +107,20 @@ async fn copy_segment(
     source.check_third_party(cx, false)?;
     target.check_third_party(cx, true)?;
     let bytes = segment.bytes(source.block_bytes(), target.block_bytes());
-    let from = place(source, segment.source_lba, segment.source_offset, bytes)?;
-    let to = place(target, segment.target_lba, segment.target_offset, bytes)?;
+    let from = disk_offset(source, segment.source_lba, segment.source_offset, bytes)?;
+    let to = disk_offset(target, segment.target_lba, segment.target_offset, bytes)?;
     copy(from, to, bytes).await.map_err(|_| aborted(Asc::THIRD_PARTY_FAILURE))?;
     Ok(bytes)
 }
 
 /// Returns the position a segment reads or writes, which must lie within the
 /// capacity.
-fn place(disk: &Disk, lba: u64, byte_offset: u32, bytes: u64) -> Result<Place<'_>, Failure> {
+fn disk_offset(
+    disk: &Disk,
+    lba: u64,
+    byte_offset: u32,
+    bytes: u64,
+) -> Result<DiskOffset<'_>, Failure> {
     let capacity = disk.capacity_blocks() * u64::from(disk.block_bytes());
     let offset = lba
         .checked_mul(u64::from(disk.block_bytes()))
@@ -127,7 +132,7 @@ fn place(disk: &Disk, lba: u64, byte_offset: u32, bytes: u64) -> Result<Place<'_
     {
         return Err(aborted(Asc::INEXACT_SEGMENT));
     }
-    Ok(Place { disk, offset })
+    Ok(DiskOffset { disk, offset })
 }
 
 impl Disk {

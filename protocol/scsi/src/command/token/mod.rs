@@ -9,7 +9,7 @@ mod tokens;
 
 pub(crate) use tokens::{ROD_TYPE_CHANGE_VULNERABLE, TokenTable};
 
-use super::extended_copy::{Place, copy};
+use super::extended_copy::{DiskOffset, copy};
 use super::{Cx, Failure, Outcome, Reply};
 use crate::command::medium::Span;
 use crate::disk::Disk;
@@ -191,8 +191,8 @@ async fn copy_ranges(
                 return Err(Asc::TOKEN_REVOKED.into());
             }
             copy(
-                Place { disk: source, offset: from.offset },
-                Place { disk: cx.disk, offset: target.offset },
+                DiskOffset { disk: source, offset: from.offset },
+                DiskOffset { disk: cx.disk, offset: target.offset },
                 len,
             )
             .await

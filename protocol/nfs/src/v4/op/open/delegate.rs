@@ -1,9 +1,9 @@
 //! Decides whether an OPEN grants a delegation (RFC 8881 §10.4, §18.16.3).
 
 use super::target::Target;
-use crate::v4::attrs::delegated_times::TimesGiven;
-use crate::v4::cx::Cx;
+use crate::v4::request::Cx;
 use crate::v4::state::delegation::NewDelegation;
+use crate::v4::tables::delegation::GrantTimes;
 use std::sync::atomic::Ordering;
 use zgate_nfs_wire::v4::ClientId;
 use zgate_nfs_wire::v4::op::open::{
@@ -76,7 +76,7 @@ pub(super) async fn decide(
         object,
         write,
         attrs,
-        times: TimesGiven { now: cx.now.wall, mtime: attr.mtime },
+        times: GrantTimes { now: cx.now.wall, mtime: attr.mtime },
         change: attr.change,
         size: attr.size,
         opened: &opened,

@@ -3,14 +3,16 @@
 mod delegate;
 mod target;
 
-use super::{Failure, Rule};
-use crate::changes::Changing;
-use crate::v4::cx::{Cx, Object};
+use super::Rule;
+use crate::changes::ChangeGuard;
+use crate::namespace::Object;
+use crate::v4::failure::Failure;
+use crate::v4::request::Cx;
+use crate::v4::request::sequenced::SeqOwner;
 use crate::v4::state::State;
 use crate::v4::state::open::NewOpen;
-use crate::v4::state::quota::Quota;
-use crate::v4::state::sequenced::SeqOwner;
-use crate::v4::state::tables::{OpenOwner, OwnerName};
+use crate::v4::tables::owner::{OpenOwner, OwnerName};
+use crate::v4::tables::quota::Quota;
 use std::sync::Arc;
 use target::Target;
 use zgate_nfs_wire::v4::op::Open;
@@ -167,18 +169,17 @@ async fn open(
     // of the file.
     let emptying = match target.truncate {
         true => cx.server.state.changes.begin_under_state(&object.file_key(), Some(client.0)),
-        false => Changing::of_nothing(),
+        false => ChangeGuard::uncounted(),
     };
     if !target.created {
         let modifies = takes_from_others(args, &target);
-        let (state, file) = (&cx.server.state, object.file_key());
-        let attempt = || Ok(state.recall_conflicting(cx, &file, modifies, Some(client))?);
-        state.when_settled(&*cx.server.runtime, &file, attempt).await?;
+        let (state, file, now) = (&cx.server.state, object.file_key(), cx.now.seconds());
+        let attempt = || Ok(state.recall_conflicting(&file, modifies, Some(client), now)?);
+        state.when_settled(&file, attempt).await?;
     }
     let opened = open_in_store(&target, args, access).await?;
     let attempt = || Ok(remember(cx, args, client, owner, &target, &opened)?);
-    let (runtime, file) = (&*cx.server.runtime, object.file_key());
-    let stateid = cx.server.state.when_settled(runtime, &file, attempt).await?;
+    let stateid = cx.server.state.when_settled(&object.file_key(), attempt).await?;
     if args.claim.is_reclaim() {
         cx.server.state.confirm_reclaiming(client, owner);
     }
@@ -186,9 +187,9 @@ async fn open(
         // The truncation counts as a change under the open, which may be
         // removed in the meantime.
         let handle = cx.server.state.index.get(stateid.into());
-        let Some(_ongoing) = handle.and_then(|handle| handle.core.begin_change()) else {
+        let Some(_guard) = handle.and_then(|handle| handle.core.begin_change()) else {
             let state = &cx.server.state;
-            return Err(state.why_unknown(&state.lock(), cx, stateid).into());
+            return Err(state.why_unknown(&state.lock(), cx.requester(), stateid).into());
         };
         if let Err(error) = emptying.in_store(truncate(object, &opened, access)).await {
             undo(cx, stateid);
@@ -262,7 +263,7 @@ fn remember(
     state.check_shares(&mut tables, &file, access, args.deny, now)?;
     // Another client may have got a delegation during the call to the backend.
     let modifies = takes_from_others(args, target);
-    state.recall_standing(cx.server, &mut tables, &file, modifies, Some(client), now)?;
+    state.recall_standing(&mut tables, &file, modifies, Some(client), now)?;
     let new = NewOpen {
         client,
         owner,

@@ -1,10 +1,12 @@
 //! Finds or creates the file of an OPEN.
 
 use crate::namespace::pseudo::Child;
+use crate::namespace::{FileKey, Object};
 use crate::v4::attrs::settable::{self, Settable};
-use crate::v4::cx::{Current, Cx, FileKey, Object};
-use crate::v4::op::{Failure, names};
-use crate::v4::state::ids::StateKey;
+use crate::v4::failure::Failure;
+use crate::v4::op::names;
+use crate::v4::request::{Current, Cx};
+use crate::v4::tables::ids::StateKey;
 use zgate_nfs_wire::v4::attr::{SIZE, TIME_ACCESS, TIME_MODIFY};
 use zgate_nfs_wire::v4::op::open::{Args, Claim, How};
 use zgate_nfs_wire::v4::{Bitmap, ChangeInfo, ClientId, Fattr, Stateid, Status};
@@ -51,7 +53,7 @@ fn check_held(cx: &Cx<'_>, stateid: Stateid, client: ClientId) -> Result<FileKey
     match tables.delegations.get(&StateKey::from(stateid)) {
         Some(delegation) if delegation.client == client => Ok(delegation.file),
         Some(_) => Err(Status::BadStateid),
-        None => Err(cx.server.state.why_unknown(&tables, cx, stateid)),
+        None => Err(cx.server.state.why_unknown(&tables, cx.requester(), stateid)),
     }
 }
 

@@ -1,0 +1,452 @@
+//! The fore channel: links to one server and the session over them. It recovers
+//! from losses: a lost connection is established again and its requests are
+//! repeated in their slots, so that none runs twice; a session that the server
+//! has lost is created again, and open state is reclaimed.
+
+use super::back::BackChannel;
+use super::link::{Link, LinkContext};
+use crate::compound::{Ops, Results};
+use crate::error::ClientError;
+use crate::session::{Session, SessionRequest, SlotGuard, decode};
+use crate::state::delegation::Delegations;
+use crate::state::lease::LeaseMonitor;
+use crate::state::open_state::OpenState;
+use crate::transport::{Connection, Landing, TransportChoice};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+use tokio::time::Instant;
+use zgate_nfs_wire::v4::attr::LEASE_TIME;
+use zgate_nfs_wire::v4::op::{exchange_id, open, sequence};
+use zgate_nfs_wire::v4::{Bitmap, Fattr, OpNum, Stateid, Status};
+use zgate_store::BufferPool;
+use zgate_xdr::Decoder;
+
+/// Pause before a request is repeated after NFS4ERR_DELAY.
+const DELAY: Duration = Duration::from_millis(50);
+/// Time limit of one of several links before the next one is tried.
+const LINK_PATIENCE: Duration = Duration::from_millis(500);
+/// Time limit of one attempt to get a connection for callbacks.
+const BACK_PATIENCE: Duration = Duration::from_secs(2);
+/// Memory for replies that are not placed elsewhere, in bytes.
+const REPLIES_BYTES: usize = 128 << 20;
+
+/// Fore channel of a client.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    links: Vec<Arc<Link>>,
+    context: Arc<LinkContext>,
+    request: SessionRequest,
+    session: RwLock<Arc<Session>>,
+    /// Connection that the server uses for callbacks.
+    back: Mutex<Weak<Connection>>,
+    recovery: tokio::sync::Mutex<()>,
+    opens: Mutex<Vec<Weak<OpenState>>>,
+    next: AtomicUsize,
+    patience: Duration,
+    monitor: Arc<LeaseMonitor>,
+}
+
+impl Channel {
+    /// Connects and creates a session. If the server cannot be reached, retries
+    /// until the time limit of `patience`.
+    pub(crate) async fn open(
+        addresses: &[SocketAddr],
+        connections: usize,
+        choice: TransportChoice,
+        request: SessionRequest,
+        patience: Duration,
+    ) -> Result<Self, ClientError> {
+        let monitor = Arc::new(LeaseMonitor::new());
+        let back = Arc::new(BackChannel::new(Arc::clone(&monitor)));
+        let context = Arc::new(LinkContext::new(choice, BufferPool::new(REPLIES_BYTES), back));
+        // Connections are used in turn: addresses first, so that all are used.
+        let links: Vec<Arc<Link>> = (0..connections.max(1))
+            .flat_map(|_| addresses.iter().map(|address| Link::new(*address, &context)))
+            .collect();
+        let until = Instant::now() + patience;
+        let (session, connection) = loop {
+            let greeted = async {
+                let back = context.back();
+                let made = greet(&links, addresses.len(), &request, until, back).await?;
+                begin(&made.0, &made.1, &monitor).await?;
+                Ok::<_, ClientError>(made)
+            };
+            match greeted.await {
+                Err(error) if error.is_passing() && Instant::now() + DELAY < until => {
+                    tracing::debug!(%error, "trying again");
+                    tokio::time::sleep(DELAY).await;
+                }
+                result => break result?,
+            }
+        };
+        tracing::debug!(clientid = ?session.clientid, slots = session.fore.slots, "session created");
+        Ok(Self {
+            links,
+            context,
+            request,
+            session: RwLock::new(Arc::new(session)),
+            back: Mutex::new(Arc::downgrade(&connection)),
+            recovery: tokio::sync::Mutex::new(()),
+            opens: Mutex::new(Vec::new()),
+            next: AtomicUsize::new(0),
+            patience,
+            monitor,
+        })
+    }
+
+    pub(crate) fn links(&self) -> &[Arc<Link>] {
+        &self.links
+    }
+
+    pub(crate) fn context(&self) -> &LinkContext {
+        &self.context
+    }
+
+    pub(crate) fn request(&self) -> &SessionRequest {
+        &self.request
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    pub(crate) fn delegations(&self) -> &Arc<Delegations> {
+        self.context.back().delegations()
+    }
+
+    /// The monitor of the lease.
+    pub(crate) fn monitor(&self) -> &Arc<LeaseMonitor> {
+        &self.monitor
+    }
+
+    pub(crate) fn session(&self) -> Arc<Session> {
+        Arc::clone(&self.session.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Remembers an open file, to reclaim it after a restart of the server.
+    pub(crate) fn remember(&self, open: &Arc<OpenState>) {
+        let mut opens = self.opens.lock().unwrap_or_else(PoisonError::into_inner);
+        opens.retain(|known| known.strong_count() > 0);
+        opens.push(Arc::downgrade(open));
+    }
+
+    /// Returns the open files.
+    pub(crate) fn opens(&self) -> Vec<Arc<OpenState>> {
+        let opens = self.opens.lock().unwrap_or_else(PoisonError::into_inner);
+        opens.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns the stateid to read with.
+    pub(crate) async fn stateid_to_read(&self, open: &OpenState) -> Result<Stateid, ClientError> {
+        match open.delegation() {
+            Some(stateid) => Ok(stateid),
+            None => self.stateid(open).await,
+        }
+    }
+
+    /// Returns the stateid of the open; opens the file again if necessary.
+    pub(crate) async fn stateid(&self, open: &OpenState) -> Result<Stateid, ClientError> {
+        if let Some(stateid) = open.known() {
+            return Ok(stateid);
+        }
+        let mut results = self.call(open.open_again(), true).await?;
+        results.skip(OpNum::Putfh)?;
+        let opened: open::Res = results.next(OpNum::Open)?;
+        open.set_open(opened.stateid);
+        Ok(opened.stateid)
+    }
+
+    /// Sends a COMPOUND, using the connections in turn.
+    pub(crate) async fn call(&self, ops: Ops, cache_this: bool) -> Result<Results, ClientError> {
+        self.exchange(&ops, cache_this, &mut None).await
+    }
+
+    /// Sends a COMPOUND; the data of a READ is placed in `landing`, which is
+    /// returned in any case.
+    pub(crate) async fn exchange(
+        &self,
+        ops: &Ops,
+        cache_this: bool,
+        landing: &mut Option<Landing>,
+    ) -> Result<Results, ClientError> {
+        let until = Instant::now() + self.patience;
+        loop {
+            let session = self.session();
+            match self.in_session(&session, ops, cache_this, landing, until).await {
+                Err(error) if error.is_session_lost() && Instant::now() < until => {
+                    self.recover(&session, until).await?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn in_session(
+        &self,
+        session: &Session,
+        ops: &Ops,
+        cache_this: bool,
+        landing: &mut Option<Landing>,
+        until: Instant,
+    ) -> Result<Results, ClientError> {
+        let mut guard = session.free_slot().await?;
+        if guard.is_unanswered() {
+            self.settle(&mut guard, until).await?;
+        }
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut repeated = false;
+        for attempt in 0.. {
+            let link = &self.links[(first + attempt) % self.links.len()];
+            let limit = self.link_limit(attempt, until);
+            let connection = match link.connection(limit).await {
+                Ok(connection) => connection,
+                Err(error) if Instant::now() >= until => return Err(error),
+                Err(_) => continue,
+            };
+            let xid = connection.next_xid();
+            let message = guard.encode(xid, cache_this, ops);
+            let sent = Instant::now();
+            let arrived = connection.call_into(xid, message, landing.take()).await;
+            *landing = arrived.landing;
+            let raw = match arrived.reply {
+                Ok(raw) => raw,
+                Err(error) if Instant::now() >= until => return Err(error),
+                Err(_) => {
+                    repeated = true;
+                    continue;
+                }
+            };
+            let mut results = decode(raw)?;
+            results.set_placed(arrived.placed);
+            let error = match results.next::<sequence::Res>(OpNum::Sequence) {
+                Ok(said) => {
+                    guard.advance();
+                    self.monitor.renewed(sent, said.status_flags);
+                    return Ok(results);
+                }
+                Err(error) => error,
+            };
+            match error.status() {
+                Some(Status::Delay) if Instant::now() < until => tokio::time::sleep(DELAY).await,
+                // It ran, but its reply is not cached: uncached requests may be
+                // repeated (RFC 8881 §2.10.6.1.3).
+                Some(Status::RetryUncachedRep) if !cache_this => guard.advance(),
+                Some(Status::SeqMisordered) if repeated && !cache_this => {
+                    guard.advance();
+                    repeated = false;
+                }
+                _ => return Err(error),
+            }
+        }
+        Err(ClientError::Garbled("SEQUENCE"))
+    }
+
+    /// Settles a slot whose request was abandoned, for example by a dropped
+    /// load. Only a SEQUENCE can determine whether the server has run it:
+    /// another request might get the first one's reply (RFC 8881
+    /// §2.10.6.1.3.1).
+    async fn settle(&self, guard: &mut SlotGuard<'_>, until: Instant) -> Result<(), ClientError> {
+        loop {
+            let connection = self.any_connection(until).await?;
+            let xid = connection.next_xid();
+            let arrived = connection.call(xid, guard.encode(xid, false, &Ops::new())).await;
+            let raw = match arrived {
+                Ok(raw) => raw,
+                Err(error) if Instant::now() >= until => return Err(error),
+                Err(_) => continue,
+            };
+            let Err(error) = decode(raw)?.next::<sequence::Res>(OpNum::Sequence) else {
+                guard.advance();
+                return Ok(());
+            };
+            match error.status() {
+                // It ran before, and this is not a retransmission of it.
+                Some(Status::SeqFalseRetry | Status::RetryUncachedRep) => {
+                    guard.advance();
+                    return Ok(());
+                }
+                // It is still running.
+                Some(Status::Delay) if Instant::now() < until => tokio::time::sleep(DELAY).await,
+                _ => return Err(error),
+            }
+        }
+    }
+
+    fn link_limit(&self, attempt: usize, until: Instant) -> Instant {
+        if self.links.len() > 1 && attempt + 1 < self.links.len() {
+            until.min(Instant::now() + LINK_PATIENCE)
+        } else {
+            until
+        }
+    }
+
+    /// Recovers from the loss of `old` by the server: creates another session
+    /// and reclaims open state.
+    async fn recover(&self, old: &Arc<Session>, until: Instant) -> Result<(), ClientError> {
+        let _one_at_a_time = self.recovery.lock().await;
+        if !Arc::ptr_eq(&self.session(), old) {
+            return Ok(());
+        }
+        tracing::info!("the server has lost the session: creating another one");
+        loop {
+            match self.renew(old, until).await {
+                Ok(session) => {
+                    let session = Arc::new(session);
+                    *self.session.write().unwrap_or_else(PoisonError::into_inner) = session;
+                    return Ok(());
+                }
+                Err(error) if error.is_passing() && Instant::now() < until => {
+                    tracing::debug!(%error, "trying again");
+                    tokio::time::sleep(DELAY).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn renew(&self, old: &Session, until: Instant) -> Result<Session, ClientError> {
+        let connection = self.any_connection(until).await?;
+        let known = self.request.introduce(&connection).await?;
+        let session = create(&connection, &self.request, &known, self.context.back()).await?;
+        self.set_back(&connection);
+        if known.clientid == old.clientid {
+            begin(&session, &connection, &self.monitor).await?;
+        } else {
+            self.reclaim(&session, &connection).await?;
+        }
+        Ok(session)
+    }
+
+    /// Reclaims after a restart of a server that kept the session but not the
+    /// open state (RFC 8881 §18.46.3, SEQ4_STATUS_RESTART_RECLAIM_NEEDED).
+    pub(crate) async fn reclaim_in_session(&self) -> Result<(), ClientError> {
+        let _one_at_a_time = self.recovery.lock().await;
+        let connection = self.any_connection(Instant::now() + self.patience).await?;
+        self.reclaim(&self.session(), &connection).await
+    }
+
+    /// Reclaims open state, and sends RECLAIM_COMPLETE (RFC 8881 §8.4.2.1).
+    async fn reclaim(&self, session: &Session, connection: &Connection) -> Result<(), ClientError> {
+        for open in self.opens() {
+            open.reclaim(session, connection).await?;
+        }
+        begin(session, connection, &self.monitor).await
+    }
+
+    fn set_back(&self, connection: &Arc<Connection>) {
+        *self.back.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(connection);
+    }
+
+    /// Makes the server use a working connection for callbacks, if the one it
+    /// used is lost or, as `told` by the server, unusable.
+    pub(crate) async fn mend_back(&self, told: bool) -> Result<(), ClientError> {
+        let bound = {
+            let _one_at_a_time = self.recovery.lock().await;
+            let session = self.session();
+            let used = self.back.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+            let is_up = used.is_some_and(|connection| !connection.is_closed());
+            if !session.has_back() || is_up && !told {
+                return Ok(());
+            }
+            let connection = self.any_connection(Instant::now() + BACK_PATIENCE).await?;
+            let bound = session.bind_back(&connection).await;
+            if bound.is_ok() {
+                self.set_back(&connection);
+            }
+            bound
+        };
+        match bound {
+            // Another session has its own back channel.
+            Err(error) if error.is_session_lost() => self.call(Ops::new(), false).await.map(|_| ()),
+            result => result,
+        }
+    }
+
+    async fn any_connection(&self, until: Instant) -> Result<Arc<Connection>, ClientError> {
+        for (attempt, link) in self.links.iter().enumerate() {
+            let last = attempt + 1 == self.links.len();
+            match link.connection(self.link_limit(attempt, until)).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) if last => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Err(ClientError::Garbled("no address"))
+    }
+}
+
+/// Creates the session over the first link; the first link of every other
+/// address must lead to the same server.
+async fn greet(
+    links: &[Arc<Link>],
+    addresses: usize,
+    request: &SessionRequest,
+    until: Instant,
+    back: &BackChannel,
+) -> Result<(Session, Arc<Connection>), ClientError> {
+    let mut first: Option<(Session, Arc<Connection>, exchange_id::Res, SocketAddr)> = None;
+    for link in links.iter().take(addresses) {
+        let connection = link.connection(until).await?;
+        let known = request.introduce(&connection).await?;
+        match &first {
+            None => {
+                let session = create(&connection, request, &known, back).await?;
+                first = Some((session, connection, known, link.address()));
+            }
+            Some((_, _, same, at)) => {
+                let owner = |res: &exchange_id::Res| {
+                    (res.clientid, res.owner_minor, res.owner_major.clone(), res.scope.clone())
+                };
+                if owner(same) != owner(&known) {
+                    let (first, second) = (at.to_string(), link.address().to_string());
+                    return Err(ClientError::OtherServer { first, second });
+                }
+            }
+        }
+    }
+    let created = first.map(|(session, connection, ..)| (session, connection));
+    created.ok_or(ClientError::Garbled("no address"))
+}
+
+/// Creates a session whose callbacks are answered.
+async fn create(
+    connection: &Connection,
+    request: &SessionRequest,
+    known: &exchange_id::Res,
+    back: &BackChannel,
+) -> Result<Session, ClientError> {
+    back.expect();
+    let created = Session::create(connection, request, known).await;
+    back.begin(created.as_ref().ok());
+    created
+}
+
+/// Sends RECLAIM_COMPLETE, without which nothing can be opened (RFC 8881
+/// §18.51), and reads the length of the lease.
+async fn begin(
+    session: &Session,
+    connection: &Connection,
+    monitor: &LeaseMonitor,
+) -> Result<(), ClientError> {
+    let ops = Ops::new()
+        .op(OpNum::ReclaimComplete, &false)
+        .putrootfh()
+        .getattr(&Bitmap::of(&[LEASE_TIME]));
+    let mut results = session.call(connection, &ops, true).await?;
+    match results.skip(OpNum::ReclaimComplete) {
+        // The client is known and has sent it before: the lease is known, too.
+        Err(error) if error.status() == Some(Status::CompleteAlready) => return Ok(()),
+        result => result?,
+    }
+    let lease = results.skip(OpNum::Putrootfh).and_then(|()| results.next(OpNum::Getattr));
+    match lease.and_then(|attrs: Fattr| {
+        let seconds = Decoder::new(&attrs.values.0).u32();
+        seconds.map_err(|_| ClientError::Garbled("GETATTR"))
+    }) {
+        Ok(seconds) => monitor.set_lease(Duration::from_secs(seconds.into())),
+        Err(error) => tracing::debug!(%error, "the server does not report its lease time"),
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! A connection to one address of the server that is re-established
+//! automatically, over RDMA if possible and over TCP otherwise.
+
+use super::back::BackChannel;
+use crate::error::ClientError;
+use crate::transport::rdma::RdmaConnection;
+use crate::transport::tcp::RpcConnection;
+use crate::transport::{Callbacks, Connection, Counters, TransportChoice};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use zgate_store::BufferPool;
+
+/// Longest pause between two attempts to connect.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// Time limit of one attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which RDMA is not tried after a failure.
+const RDMA_PAUSE: Duration = Duration::from_secs(5);
+
+/// State shared by all links of a client.
+#[derive(Debug)]
+pub(crate) struct LinkContext {
+    choice: TransportChoice,
+    pool: BufferPool,
+    counters: Arc<Counters>,
+    back: Arc<BackChannel>,
+    /// Reason for which RDMA was not used the last time.
+    refused: SyncMutex<Option<String>>,
+}
+
+impl LinkContext {
+    pub(crate) fn new(choice: TransportChoice, pool: BufferPool, back: Arc<BackChannel>) -> Self {
+        Self { choice, pool, counters: Arc::default(), back, refused: SyncMutex::default() }
+    }
+
+    /// Returns the back channel.
+    pub(crate) fn back(&self) -> &Arc<BackChannel> {
+        &self.back
+    }
+
+    fn callbacks(&self) -> Arc<dyn Callbacks> {
+        Arc::clone(&self.back) as Arc<dyn Callbacks>
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Returns the RDMA fabric, if RDMA may be used.
+    pub(crate) fn fabric(&self) -> Option<Arc<dyn zgate_fabric::Fabric>> {
+        self.choice.fabric()
+    }
+
+    /// Returns the reason for the present transport.
+    pub(crate) fn reason(&self) -> String {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*refused {
+            Some(why) => format!("{}: {why}", self.choice.reason()),
+            None => self.choice.reason().to_owned(),
+        }
+    }
+
+    fn note(&self, why: Option<String>) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+}
+
+#[derive(Debug)]
+struct Current {
+    connection: Option<Arc<Connection>>,
+    /// Time before which RDMA is not tried.
+    rdma_after: Instant,
+}
+
+/// A link to one address.
+#[derive(Debug)]
+pub(crate) struct Link {
+    address: SocketAddr,
+    context: Arc<LinkContext>,
+    current: Mutex<Current>,
+}
+
+impl Link {
+    pub(crate) fn new(address: SocketAddr, context: &Arc<LinkContext>) -> Arc<Self> {
+        let current = Current { connection: None, rdma_after: Instant::now() };
+        Arc::new(Self { address, context: Arc::clone(context), current: Mutex::new(current) })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns whether the connection uses RDMA, if there is one.
+    pub(crate) async fn is_rdma(&self) -> Option<bool> {
+        let current = self.current.lock().await;
+        current.connection.as_ref().filter(|made| !made.is_closed()).map(|made| made.is_rdma())
+    }
+
+    /// Returns the connection, if there is one.
+    pub(crate) async fn existing(&self) -> Option<Arc<Connection>> {
+        self.current.lock().await.connection.clone().filter(|made| !made.is_closed())
+    }
+
+    /// Returns the connection; a new one if there was none or it is lost.
+    ///
+    /// # Errors
+    /// [`ClientError::Transport`] if none could be made by `until`.
+    pub(crate) async fn connection(
+        self: &Arc<Self>,
+        until: Instant,
+    ) -> Result<Arc<Connection>, ClientError> {
+        let mut current = self.current.lock().await;
+        if let Some(connection) = current.connection.clone().filter(|made| !made.is_closed()) {
+            self.may_go_back(&mut current, &connection);
+            return Ok(connection);
+        }
+        if current.connection.take().is_some_and(|lost| lost.is_rdma()) {
+            tracing::info!(address = %self.address, "the RDMA connection is lost");
+            self.context.note(Some("the RDMA connection was lost".to_owned()));
+            if self.context.choice.allows_tcp() {
+                current.rdma_after = Instant::now() + RDMA_PAUSE;
+            }
+        }
+        let (mut pause, mut told) = (Duration::from_millis(20), false);
+        loop {
+            let error = match self.attempt(&mut current).await {
+                Ok(connection) => {
+                    let connection = Arc::new(connection);
+                    current.connection = Some(Arc::clone(&connection));
+                    return Ok(connection);
+                }
+                Err(error) => error,
+            };
+            if Instant::now() + pause >= until {
+                return Err(error);
+            }
+            if !told {
+                tracing::warn!(%error, "the server cannot be reached: trying again");
+                told = true;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    }
+
+    /// Makes one attempt over the available transports.
+    async fn attempt(&self, current: &mut Current) -> Result<Connection, ClientError> {
+        if Instant::now() >= current.rdma_after
+            && let Some(attempt) = self.over_rdma()
+        {
+            match in_time(self.address, attempt).await {
+                Ok(connection) => {
+                    self.context.note(None);
+                    return Ok(Connection::Rdma(connection));
+                }
+                Err(error) => {
+                    if !self.context.choice.allows_tcp() {
+                        return Err(error);
+                    }
+                    tracing::info!(%error, "RDMA is not available: using TCP");
+                    self.context.note(Some(error.to_string()));
+                    current.rdma_after = Instant::now() + RDMA_PAUSE;
+                }
+            }
+        }
+        let (pool, counters) = (self.context.pool.clone(), Arc::clone(&self.context.counters));
+        let attempt =
+            RpcConnection::connect(self.address, pool, counters, self.context.callbacks());
+        in_time(self.address, attempt).await.map(Connection::Tcp)
+    }
+
+    fn over_rdma(
+        &self,
+    ) -> Option<impl Future<Output = Result<RdmaConnection, ClientError>> + Send + 'static> {
+        let (fabric, to) = self.context.choice.rdma(self.address)?;
+        let pool = self.context.choice.pool().clone();
+        let (counters, callbacks) = (Arc::clone(&self.context.counters), self.context.callbacks());
+        Some(RdmaConnection::connect(to, fabric, pool, counters, callbacks))
+    }
+
+    /// Tries RDMA in the background after a fall-back to TCP, and switches to
+    /// it if it works. Requests in flight on the old connection complete there.
+    fn may_go_back(self: &Arc<Self>, current: &mut Current, connection: &Connection) {
+        if connection.is_rdma() || Instant::now() < current.rdma_after {
+            return;
+        }
+        let Some(attempt) = self.over_rdma() else { return };
+        current.rdma_after = Instant::now() + RDMA_PAUSE + CONNECT_TIMEOUT;
+        let link = Arc::clone(self);
+        tokio::spawn(async move {
+            let made = in_time(link.address, attempt).await;
+            let mut current = link.current.lock().await;
+            match made {
+                Ok(connection) => {
+                    tracing::info!(address = %link.address, "using RDMA again");
+                    link.context.note(None);
+                    current.connection = Some(Arc::new(Connection::Rdma(connection)));
+                }
+                Err(error) => {
+                    link.context.note(Some(error.to_string()));
+                    current.rdma_after = Instant::now() + RDMA_PAUSE;
+                }
+            }
+        });
+    }
+}
+
+async fn in_time<T>(
+    address: SocketAddr,
+    attempt: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    tokio::time::timeout(CONNECT_TIMEOUT, attempt).await.unwrap_or_else(|_| {
+        Err(ClientError::Transport {
+            address: address.to_string(),
+            source: std::io::Error::from(std::io::ErrorKind::TimedOut),
+        })
+    })
+}

@@ -1,0 +1,8 @@
+//! The session with a server over several connections: both of its channels.
+
+mod back;
+mod fore;
+mod link;
+
+pub(crate) use fore::Channel;
+pub(crate) use link::Link;

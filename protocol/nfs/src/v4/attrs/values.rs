@@ -1,0 +1,179 @@
+//! Collects the values that the requested attributes need.
+
+use crate::namespace::pseudo::{Child, ROOT};
+use crate::namespace::{Export, FileHandle, FileKey, Namespace, PseudoId};
+use crate::v4::request::{Current, Cx};
+use std::sync::Arc;
+use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::attr::*;
+use zgate_nfs_wire::v4::{Bitmap, Status};
+use zgate_store::attr::FsId;
+use zgate_store::file_store::{FsStat, PosixAcl, StoreTraits};
+use zgate_store::{Attr, FileKind, Timestamp};
+
+/// Upper half of the pseudo file system's fsid.
+const PSEUDO_FSID: u64 = 0x7a67_6174_6500;
+
+/// Values for all attributes.
+pub struct AttributeValues {
+    /// Attributes of the object.
+    pub attr: Attr,
+    /// Its handle.
+    pub fh: Fh,
+    /// Its export; `None` in the pseudo file system.
+    pub export: Option<Arc<Export>>,
+    /// Properties of its file system.
+    pub traits: StoreTraits,
+    /// Space, if requested.
+    pub space: FsStat,
+    /// ACL, if requested.
+    pub acl: Option<PosixAcl>,
+}
+
+/// Properties of the pseudo file system.
+const PSEUDO_TRAITS: StoreTraits = StoreTraits {
+    persistent_handles: true,
+    max_file_bytes: 0,
+    max_links: 1,
+    xattrs: false,
+    acls: false,
+    clone_block_bytes: None,
+    case_sensitive: true,
+    chown_restricted: true,
+};
+
+/// Attributes of a pseudo directory.
+#[must_use]
+pub fn pseudo_attr(namespace: &Namespace, id: PseudoId) -> Attr {
+    let when = Timestamp { seconds: namespace.generation as i64, nanoseconds: 0 };
+    let directories = namespace
+        .children(id)
+        .iter()
+        .filter(|(_, child)| matches!(child, Child::Directory(_) | Child::Export(_)))
+        .count();
+    Attr {
+        kind: FileKind::Directory,
+        mode: 0o555,
+        nlink: 2 + directories as u32,
+        uid: 0,
+        gid: 0,
+        size: 4096,
+        used_bytes: 4096,
+        rdev: (0, 0),
+        fsid: FsId { major: PSEUDO_FSID, minor: 0 },
+        fileid: u64::from(id.0),
+        mounted_on_fileid: u64::from(id.0),
+        atime: when,
+        mtime: when,
+        ctime: when,
+        btime: None,
+        change: namespace.generation,
+        preferred_io_bytes: 4096,
+    }
+}
+
+/// Attributes that need statfs; SPACE_USED belongs to the object.
+const SPACE: [u32; 10] = [
+    FILES_AVAIL,
+    FILES_FREE,
+    FILES_TOTAL,
+    MAXNAME,
+    QUOTA_AVAIL_HARD,
+    QUOTA_AVAIL_SOFT,
+    QUOTA_USED,
+    SPACE_AVAIL,
+    SPACE_FREE,
+    SPACE_TOTAL,
+];
+
+/// True if `want` contains attributes of the file system's space.
+#[must_use]
+pub fn asks_space(want: &Bitmap) -> bool {
+    SPACE.iter().any(|attribute| want.contains(*attribute))
+}
+
+/// True if `want` contains attributes of which the holder of a write delegation
+/// may have newer values.
+#[must_use]
+pub fn asks_data(want: &Bitmap) -> bool {
+    want.contains(SIZE) || want.contains(CHANGE) || want.contains(TIME_MODIFY)
+}
+
+impl AttributeValues {
+    /// True if delegations of the export come with time stamps.
+    #[must_use]
+    pub fn delegated_times(&self) -> bool {
+        self.export.as_ref().is_some_and(|export| export.gives_delegated_times())
+    }
+
+    /// Collects the values for `want` of `current`; `known` avoids a getattr if
+    /// the attributes are already known.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn gather(
+        cx: &Cx<'_>,
+        current: &Current,
+        known: Option<Attr>,
+        want: &Bitmap,
+    ) -> Result<Self, Status> {
+        let fh = if want.contains(FILEHANDLE) { current.handle().to_fh() } else { Fh(Vec::new()) };
+        let (export, node) = match current {
+            Current::Pseudo(id) => {
+                return Ok(Self {
+                    attr: pseudo_attr(&cx.namespace, *id),
+                    fh,
+                    export: None,
+                    traits: PSEUDO_TRAITS,
+                    space: FsStat { max_name_bytes: 255, read_only: true, ..FsStat::default() },
+                    acl: None,
+                });
+            }
+            Current::Node { export, node, .. } => (export, node),
+        };
+        let store = &export.store;
+        let mut attr = match known {
+            Some(attr) => attr,
+            None => store.getattr(node).await?,
+        };
+        if asks_data(want) && attr.kind == FileKind::Regular {
+            let key = FileKey { export: export.id, node: *node };
+            let (caller, now) = (cx.calling_client(), cx.now.seconds());
+            if let Some(said) = cx.server.state.delegated_attributes(key, caller, now).await {
+                attr.size = said.size;
+                attr.change = attr.change.max(said.change);
+                if let Some(time) = said.time_modify {
+                    attr.mtime = Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds };
+                }
+                if let Some(time) = said.time_access {
+                    attr.atime = Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds };
+                }
+            }
+        }
+        if *node == store.root() && cx.namespace.parent_of_export(export.id).is_some() {
+            attr.mounted_on_fileid = Namespace::mounted_on(export.id);
+        }
+        let traits = store.traits();
+        let space = if asks_space(want) { store.statfs(node).await? } else { FsStat::default() };
+        let acl =
+            if want.contains(ACL) && traits.acls { Some(store.get_acl(node).await?) } else { None };
+        Ok(Self { attr, fh, export: Some(Arc::clone(export)), traits, space, acl })
+    }
+}
+
+/// The handle that a pseudo directory lists for a child.
+#[must_use]
+pub fn handle_of_child(namespace: &Namespace, child: Child) -> Option<FileHandle> {
+    match child {
+        Child::Directory(id) => Some(FileHandle::Pseudo(id)),
+        Child::Export(id) => {
+            namespace.export(id).map(|export| FileHandle::Node(id, export.store.root()))
+        }
+    }
+}
+
+/// The root of the whole tree.
+#[must_use]
+pub fn root_handle(namespace: &Namespace) -> FileHandle {
+    handle_of_child(namespace, namespace.root()).unwrap_or(FileHandle::Pseudo(ROOT))
+}

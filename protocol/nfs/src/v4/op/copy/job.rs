@@ -1,0 +1,88 @@
+//! Runs a copy, before the reply to COPY or after it.
+
+use crate::changes::ChangeGuard;
+use crate::v4::request::Cx;
+use crate::v4::request::io::IoFile;
+use crate::v4::state::copies::Progress;
+use std::sync::Arc;
+use zgate_nfs_wire::v4::callback::CallbackOp;
+use zgate_nfs_wire::v4::{Fh, Stateid, Status};
+use zgate_store::FileStore;
+
+/// Bytes copied between two checks for a cancellation.
+const STEP_BYTES: u64 = 16 << 20;
+
+/// A copy within one store.
+pub(super) struct Job {
+    /// The store.
+    pub(super) store: Arc<dyn FileStore>,
+    /// Open for reading.
+    pub(super) source: IoFile,
+    /// Open for writing.
+    pub(super) target: IoFile,
+    /// The change of the target.
+    pub(super) changing: ChangeGuard,
+    /// First byte.
+    pub(super) from_offset: u64,
+    /// Target offset.
+    pub(super) to_offset: u64,
+    /// Bytes.
+    pub(super) count: u64,
+}
+
+/// Copies; returns the bytes copied. After an error in the middle it returns
+/// the bytes before.
+///
+/// # Errors
+/// Errors of the store, if nothing was copied.
+pub(super) async fn run(job: &Job, progress: Option<&Progress>) -> Result<u64, Status> {
+    let mut copied = 0;
+    while copied < job.count {
+        if progress.is_some_and(Progress::cancelled) {
+            break;
+        }
+        let step = STEP_BYTES.min(job.count - copied);
+        let (from, to) = (job.from_offset + copied, job.to_offset + copied);
+        let copy = job.store.copy_range(&job.source, from, &job.target, to, step);
+        match job.changing.in_store(copy).await {
+            Ok(0) => break,
+            Ok(bytes) => copied += bytes,
+            Err(error) if copied == 0 => return Err(error.into()),
+            Err(_) => break,
+        }
+        if let Some(progress) = progress {
+            progress.set_copied(copied);
+        }
+    }
+    Ok(copied)
+}
+
+/// Starts a copy that sends CB_OFFLOAD to the client when it ends.
+///
+/// # Errors
+/// [`Status::Delay`] if the client has too many copies.
+pub(super) fn start(cx: &Cx<'_>, job: Job, fh: Fh) -> Result<Stateid, Status> {
+    let client = cx.session_client().ok_or(Status::OpNotInSession)?;
+    let state = &cx.server.state;
+    let key = state.ids.state();
+    let progress = state.copies.add(client, key)?;
+    let stateid = key.stateid(1);
+    let verifier = cx.server.write_verifier.of(&*job.store);
+    let tell = state.back.later(&state.lock(), client);
+    cx.server.runtime.spawn(Box::pin(async move {
+        let result = run(&job, Some(&progress)).await;
+        drop(job);
+        let status = result.err().unwrap_or(Status::Ok);
+        progress.end(status);
+        if progress.cancelled() {
+            return;
+        }
+        let bytes = progress.copied();
+        let op = CallbackOp::Offload { fh, stateid, status, bytes, committed: 0, verifier };
+        if let Some(tell) = tell {
+            // A client that does not receive it uses OFFLOAD_STATUS.
+            let _ = tell.send(&[op]).await;
+        }
+    }));
+    Ok(stateid)
+}

@@ -1,0 +1,234 @@
+//! State shared by the operations of one COMPOUND.
+
+use crate::changes::ChangeGuard;
+use crate::namespace::policy::Refusal;
+use crate::namespace::{Entry, Export, FileHandle, FileKey, Namespace, Object};
+use crate::runtime::{Call, Now};
+use crate::v4::server::Server;
+use crate::v4::state::stateids::Requester;
+use crate::v4::tables::session::SlotUse;
+use std::sync::Arc;
+use zgate_nfs_wire::v4::{OpNum, Stateid, Status};
+use zgate_store::NodeHandle;
+
+/// A resolved file handle, with the caller's access.
+#[derive(Clone, Debug)]
+pub enum Current {
+    /// A pseudo directory.
+    Pseudo(crate::namespace::PseudoId),
+    /// An object of an export to which the caller has access.
+    Node {
+        /// The export.
+        export: Arc<Export>,
+        /// The object.
+        node: NodeHandle,
+        /// The granted access.
+        entry: Arc<Entry>,
+    },
+}
+
+impl Current {
+    /// The decoded file handle.
+    #[must_use]
+    pub fn handle(&self) -> FileHandle {
+        match self {
+            Self::Pseudo(id) => FileHandle::Pseudo(*id),
+            Self::Node { export, node, .. } => FileHandle::Node(export.id, *node),
+        }
+    }
+}
+
+/// The state of one COMPOUND while its operations run.
+pub struct Cx<'a> {
+    /// The server.
+    pub server: &'a Server,
+    /// The namespace at the start of the COMPOUND.
+    pub namespace: Arc<Namespace>,
+    /// The RPC call.
+    pub call: &'a Call,
+    /// Time of its arrival.
+    pub now: Now,
+    /// Minor version: 0, 1 or 2.
+    pub minor: u8,
+    /// Current file handle.
+    pub current: Option<Current>,
+    /// Saved file handle.
+    pub saved: Option<Current>,
+    /// Current stateid (minor ≥ 1, RFC 8881 §16.2.3.1.2).
+    pub current_stateid: Option<Stateid>,
+    /// Saved stateid.
+    pub saved_stateid: Option<Stateid>,
+    /// The session slot, once SEQUENCE ran.
+    pub slot: Option<SlotUse>,
+    /// The client named by an OPEN of this COMPOUND (minor 0, which has no
+    /// session).
+    pub open_client: Option<zgate_nfs_wire::v4::ClientId>,
+    /// Index of the running operation.
+    pub op_index: usize,
+    /// The running operation.
+    pub op: OpNum,
+    /// Number of operations in the COMPOUND.
+    pub op_count: usize,
+    /// Bytes of reply still allowed by the channel (`usize::MAX` without a
+    /// session).
+    pub reply_room: usize,
+    /// Length of the request in bytes.
+    pub request_bytes: usize,
+    /// A digest of the request's operations: tells a retry from a new request
+    /// that wrongly reuses a slot's sequence number (RFC 8881 §2.10.6.1.3.1).
+    pub request_digest: u64,
+    /// A reply that answers the whole COMPOUND (a replayed slot).
+    pub replay: Option<zgate_xdr::Message>,
+}
+
+impl Cx<'_> {
+    /// The current file handle.
+    ///
+    /// # Errors
+    /// [`Status::Nofilehandle`].
+    pub fn current(&self) -> Result<&Current, Status> {
+        self.current.as_ref().ok_or(Status::Nofilehandle)
+    }
+
+    /// The current file handle as an object of an export. In the pseudo file
+    /// system, which holds directories only and is read-only, the result is
+    /// `otherwise`.
+    ///
+    /// # Errors
+    /// [`Status::Nofilehandle`] or `otherwise`.
+    pub fn object(&self, otherwise: Status) -> Result<Object, Status> {
+        as_object(self.current()?, otherwise)
+    }
+
+    /// The saved file handle as an object; see [`Self::object`].
+    ///
+    /// # Errors
+    /// [`Status::Nofilehandle`] or `otherwise`.
+    pub fn saved_object(&self, otherwise: Status) -> Result<Object, Status> {
+        as_object(self.saved.as_ref().ok_or(Status::Nofilehandle)?, otherwise)
+    }
+
+    /// The current object, if the caller may modify it.
+    ///
+    /// # Errors
+    /// [`Status::Nofilehandle`], or [`Status::Rofs`] in the pseudo file system
+    /// and in exports that are read-only for this caller.
+    pub fn writable_object(&self) -> Result<Object, Status> {
+        let object = self.object(Status::Rofs)?;
+        if object.entry.writable { Ok(object) } else { Err(Status::Rofs) }
+    }
+
+    /// Resolves a file handle.
+    ///
+    /// # Errors
+    /// [`Status::Badhandle`] if this server cannot have issued the handle,
+    /// [`Status::Stale`] for an export that was removed or is closed to the
+    /// caller, [`Status::Wrongsec`].
+    pub fn enter(&self, handle: FileHandle) -> Result<Current, Status> {
+        match handle {
+            FileHandle::Pseudo(id) if self.namespace.contains(id) => Ok(Current::Pseudo(id)),
+            FileHandle::Pseudo(_) => Err(Status::Stale),
+            FileHandle::Node(export, node) => {
+                let export = self.namespace.export(export).ok_or(Status::Stale)?;
+                self.enter_export(Arc::clone(export), node).map_err(|status| match status {
+                    Status::Noent => Status::Stale,
+                    other => other,
+                })
+            }
+        }
+    }
+
+    /// Checks the access to an export, and resolves one of its objects.
+    ///
+    /// # Errors
+    /// [`Status::Noent`] if the export is hidden from the caller,
+    /// [`Status::Wrongsec`], [`Status::Access`] for a port that is not
+    /// reserved.
+    pub fn enter_export(&self, export: Arc<Export>, node: NodeHandle) -> Result<Current, Status> {
+        if !export.versions.v4.get(usize::from(self.minor)).copied().unwrap_or(false) {
+            return Err(Status::Noent);
+        }
+        match export.enter(&self.call.peer, &self.call.credential) {
+            Ok(entry) => Ok(Current::Node { export, node, entry: Arc::new(entry) }),
+            Err(Refusal::NotListed) => Err(Status::Noent),
+            Err(Refusal::WrongFlavor) => Err(Status::Wrongsec),
+            Err(Refusal::UnprivilegedPort) => Err(Status::Access),
+        }
+    }
+
+    /// Makes an object of the same export as `of` the current file handle and
+    /// clears the current stateid.
+    pub fn set_current_node(&mut self, of: &Object, node: NodeHandle) {
+        self.current = Some(Current::Node {
+            export: Arc::clone(&of.export),
+            node,
+            entry: Arc::clone(&of.entry),
+        });
+        self.current_stateid = None;
+    }
+
+    /// Replaces the special "current stateid" by the actual one (RFC 8881
+    /// §16.2.3.1.2); other stateids are returned unchanged.
+    ///
+    /// # Errors
+    /// [`Status::BadStateid`] if there is no current stateid.
+    pub fn resolve_stateid(&self, stateid: Stateid) -> Result<Stateid, Status> {
+        if self.minor > 0 && stateid == Stateid::CURRENT {
+            self.current_stateid.ok_or(Status::BadStateid)
+        } else {
+            Ok(stateid)
+        }
+    }
+
+    /// Refuses hosts that no export names before any state is kept for them, so
+    /// that they cannot fill the table of clients.
+    ///
+    /// # Errors
+    /// [`Status::Perm`]; see docs/spec-exceptions/clients-in-no-export.md.
+    pub fn require_named_host(&self) -> Result<(), Status> {
+        if self.namespace.names(&self.call.peer) {
+            return Ok(());
+        }
+        self.server.refused_hosts.note(self.call.peer.address, self.now.seconds());
+        Err(Status::Perm)
+    }
+
+    /// Sender of the request.
+    #[must_use]
+    pub fn requester(&self) -> Requester {
+        let (client, now_seconds) = (self.session_client(), self.now.seconds());
+        Requester { minor: self.minor, client, now_seconds }
+    }
+
+    /// Recalls for REMOVE, RENAME, LINK and SETXATTR: all delegations of the
+    /// object except the caller's own.
+    ///
+    /// # Errors
+    /// [`Status::Delay`].
+    pub(crate) fn recall_for_change(&self, file: &FileKey) -> Result<ChangeGuard, Status> {
+        let (caller, now_seconds) = (self.session_client(), self.now.seconds());
+        self.server.state.recall_before_change(file, caller, now_seconds)
+    }
+
+    /// The client of the session (minor ≥ 1), once SEQUENCE ran.
+    #[must_use]
+    pub fn session_client(&self) -> Option<zgate_nfs_wire::v4::ClientId> {
+        self.slot.as_ref().map(|slot| slot.client)
+    }
+
+    /// The calling client, if the COMPOUND tells: in minor version 0 only few
+    /// operations do.
+    #[must_use]
+    pub fn calling_client(&self) -> Option<zgate_nfs_wire::v4::ClientId> {
+        self.session_client().or(self.open_client)
+    }
+}
+
+fn as_object(current: &Current, otherwise: Status) -> Result<Object, Status> {
+    match current {
+        Current::Pseudo(_) => Err(otherwise),
+        Current::Node { export, node, entry } => {
+            Ok(Object { export: Arc::clone(export), node: *node, entry: Arc::clone(entry) })
+        }
+    }
+}

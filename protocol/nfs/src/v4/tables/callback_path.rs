@@ -1,0 +1,72 @@
+//! Callback path of minor version 0, and the check that it answers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// NFSv4.0 callback path.
+#[derive(Clone, Debug)]
+pub struct Callback40 {
+    /// Program number chosen by the client.
+    pub program: u32,
+    /// callback_ident.
+    pub ident: u32,
+    /// Address of the client's callback service.
+    pub address: std::net::SocketAddr,
+    /// Credential of callbacks.
+    pub credential: zgate_rpc::auth::OpaqueAuth,
+    /// True if CB_NULL was answered.
+    pub up: Arc<std::sync::atomic::AtomicBool>,
+}
+
+/// The probes of one client: one at a time, then the latest address.
+#[derive(Debug, Default)]
+pub struct CallbackProbe(Mutex<Probe>);
+
+#[derive(Debug, Default)]
+struct Probe {
+    running: bool,
+    next: Option<Callback40>,
+}
+
+impl CallbackProbe {
+    fn lock(&self) -> MutexGuard<'_, Probe> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests a probe of this address; false if one is running, which probes
+    /// this address afterwards.
+    pub(in crate::v4) fn ask(&self, callback: Callback40) -> bool {
+        let mut probe = self.lock();
+        probe.next = Some(callback);
+        !std::mem::replace(&mut probe.running, true)
+    }
+}
+
+/// A running probe; when dropped, the next one may start.
+pub(in crate::v4) struct RunningProbe {
+    probe: Arc<CallbackProbe>,
+    ended: bool,
+}
+
+impl RunningProbe {
+    /// A probe that [`CallbackProbe::ask`] has started.
+    pub(in crate::v4) fn new(probe: &Arc<CallbackProbe>) -> Self {
+        Self { probe: Arc::clone(probe), ended: false }
+    }
+
+    /// The address to probe next; without one, the probe has ended.
+    pub(in crate::v4) fn next(&mut self) -> Option<Callback40> {
+        let mut probe = self.probe.lock();
+        let next = probe.next.take();
+        probe.running = next.is_some();
+        self.ended = next.is_none();
+        next
+    }
+}
+
+impl Drop for RunningProbe {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.probe.lock().running = false;
+        }
+    }
+}

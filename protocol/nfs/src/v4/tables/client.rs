@@ -1,0 +1,185 @@
+//! Records of clients.
+
+use super::callback_path::{Callback40, CallbackProbe};
+use super::client_hosts::ClientHosts;
+use super::ids::StateKey;
+use super::lease::Lease;
+use super::owner::{LockOwner, OpenOwner, OwnerName};
+use super::owner_seq::OwnerSeq;
+use super::pending_work::PendingWork;
+use super::quota::{Charge, HostAccount, Quota};
+use super::session::Session;
+use crate::limits::{MAX_OWNERS_PER_CLIENT, MAX_STATES_PER_CLIENT};
+use crate::runtime::Call;
+use ahash::{HashMap, HashSet};
+use std::sync::Arc;
+use zgate_nfs_wire::v4::{ClientId, Status, Verifier};
+use zgate_rpc::Credential;
+
+/// The records of one client name (RFC 8881 §18.35.4 keeps at most one
+/// confirmed and one unconfirmed).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NameSlot {
+    /// The confirmed record.
+    pub confirmed: Option<ClientId>,
+    /// The record waiting for confirmation.
+    pub unconfirmed: Option<ClientId>,
+}
+
+/// The identity that may act for a client: the credential of its registration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    uid: Option<u32>,
+}
+
+impl Principal {
+    /// The principal of a call.
+    #[must_use]
+    pub fn of(credential: &Credential) -> Self {
+        match credential {
+            Credential::None => Self { uid: None },
+            Credential::Sys(sys) => Self { uid: Some(sys.uid) },
+        }
+    }
+}
+
+/// A client's record.
+pub struct Client {
+    /// Its id.
+    pub id: ClientId,
+    /// co_ownerid or nfs_client_id4.id.
+    pub name: Vec<u8>,
+    /// Changes when the client restarts.
+    pub verifier: Verifier,
+    /// The principal that registered it.
+    pub principal: Principal,
+    /// Minor version 0 (SETCLIENTID) or later (EXCHANGE_ID).
+    pub minor_zero: bool,
+    /// True if it was confirmed.
+    pub confirmed: bool,
+    /// Number of removals of the record of its name while this record existed:
+    /// a record written before the last one is invalid.
+    pub record_removals: u32,
+    /// The write of its record was started.
+    pub record_begun: bool,
+    /// The removal of its record, started when its lease expired.
+    pub record_removal: Option<PendingWork>,
+    /// Its lease.
+    pub lease: Arc<Lease>,
+    /// Its sessions.
+    pub sessions: Vec<Arc<Session>>,
+    /// CREATE_SESSION's sequence number and last reply.
+    pub create_sequence: OwnerSeq,
+    /// The sequence number returned by EXCHANGE_ID.
+    pub first_create_sequence: u32,
+    /// Open owners by name.
+    pub open_owners: HashMap<OwnerName, OpenOwner>,
+    /// Lock owners by name.
+    pub lock_owners: HashMap<OwnerName, LockOwner>,
+    /// Number of its states.
+    pub held: HeldStates,
+    /// Its host, and its part of that host's quota of clients.
+    pub host: Arc<HostAccount>,
+    /// See [`Self::host`].
+    pub charge: Charge,
+    /// Its delegations.
+    pub delegations: HashSet<StateKey>,
+    /// Revoked stateids that it has not freed yet, with the status.
+    pub revoked: HashMap<StateKey, Status>,
+    /// RECLAIM_COMPLETE was received.
+    pub reclaim_complete: bool,
+    /// True if it may reclaim: it had state before the restart.
+    pub may_reclaim: bool,
+    /// Callback path of minor version 0.
+    pub callback: Option<Callback40>,
+    /// Probe of that path.
+    pub probe: Arc<CallbackProbe>,
+    /// SETCLIENTID's confirm verifier.
+    pub confirm_verifier: Verifier,
+    /// The hosts of the client.
+    pub hosts: ClientHosts,
+    /// Address of its latest call, for display.
+    pub address: String,
+    /// Implementation name it sent, for display.
+    pub implementation: String,
+}
+
+impl Client {
+    /// Returns whether a call may act for the client: it comes from one of the
+    /// client's hosts, or it presents the credential of the client's
+    /// registration. In the second case its host is added to the client's
+    /// hosts.
+    pub(crate) fn admits(&mut self, call: &Call) -> bool {
+        let own = self.hosts.contains(call.peer.address);
+        if !own && self.principal == Principal::of(&call.credential) {
+            self.hosts.add(call.peer.address);
+            return true;
+        }
+        own
+    }
+
+    /// Status for a client that holds too much: minor version 0 has one, in
+    /// later ones the client must wait (RFC 8881 §15.1.1.3).
+    pub(crate) fn too_much(&self) -> Status {
+        if self.minor_zero { Status::Resource } else { Status::Delay }
+    }
+
+    /// Checks for room for one more open, lock or delegation.
+    ///
+    /// # Errors
+    /// The status for a client that holds too much.
+    pub fn room_for_state(&self) -> Result<(), Status> {
+        let room = self.held.all() + self.revoked.len() < MAX_STATES_PER_CLIENT;
+        if room { Ok(()) } else { Err(self.too_much()) }
+    }
+
+    /// Takes a part of its host's quota.
+    ///
+    /// # Errors
+    /// As [`Self::room_for_state`].
+    pub fn take(&self, quota: Quota) -> Result<Charge, Status> {
+        self.host.take(quota, 1).ok_or_else(|| self.too_much())
+    }
+
+    /// Checks that its host's quota has room for `amount` more.
+    ///
+    /// # Errors
+    /// As [`Self::room_for_state`].
+    pub fn host_has_room(&self, quota: Quota, amount: usize) -> Result<(), Status> {
+        if self.host.has_room(quota, amount) { Ok(()) } else { Err(self.too_much()) }
+    }
+
+    /// Checks for room for one more owner.
+    ///
+    /// # Errors
+    /// As [`Self::room_for_state`].
+    pub fn room_for_owner(&self) -> Result<(), Status> {
+        let room = self.open_owners.len() + self.lock_owners.len() < MAX_OWNERS_PER_CLIENT;
+        if room { Ok(()) } else { Err(self.too_much()) }
+    }
+
+    /// True if it holds opens, locks or delegations.
+    #[must_use]
+    pub fn has_state(&self) -> bool {
+        self.held.all() > 0
+    }
+}
+
+/// Numbers of a client's states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldStates {
+    /// Opens.
+    pub opens: usize,
+    /// Lock stateids.
+    pub locks: usize,
+    /// Delegations.
+    pub delegations: usize,
+}
+
+impl HeldStates {
+    /// Sum of all kinds.
+    #[must_use]
+    pub fn all(&self) -> usize {
+        self.opens + self.locks + self.delegations
+    }
+}

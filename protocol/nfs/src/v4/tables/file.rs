@@ -1,0 +1,84 @@
+//! Files with state.
+
+use super::ids::StateKey;
+use super::owner::LockOwnerId;
+use super::pending_work::PendingWork;
+use super::quota::Charge;
+use super::ranges::{Range, RangeTable};
+use super::shares::OpenIndex;
+use std::collections::BTreeMap;
+use zgate_nfs_wire::v4::{ClientId, LockType};
+
+/// A blocked lock whose client requested a notification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// The lock owner.
+    pub owner: LockOwnerId,
+    /// The range.
+    pub range: Range,
+    /// The lock type.
+    pub kind: LockType,
+    /// The file handle, for the callback.
+    pub fh: zgate_nfs_wire::v4::Fh,
+    /// Start of the wait, in seconds.
+    pub since_seconds: u64,
+}
+
+/// A file with state.
+#[derive(Default)]
+pub struct FileState {
+    /// Its opens.
+    pub opens: OpenIndex,
+    /// Its delegations; a client has at most one.
+    pub delegations: BTreeMap<ClientId, StateKey>,
+    /// Clients that have it open or delegated, each with its part of its host's
+    /// quota of files.
+    pub holders: BTreeMap<ClientId, Charge>,
+    /// Its part of the total number of files.
+    pub held: Option<Charge>,
+    /// Byte-range locks.
+    pub ranges: RangeTable<LockOwnerId>,
+    /// Its lock stateids.
+    pub lock_states: BTreeMap<LockOwnerId, StateKey>,
+    /// Blocked locks, in order of arrival.
+    pub waiters: Vec<Waiter>,
+    /// No delegations before this second: one was recalled recently.
+    pub no_delegation_before: u64,
+    /// Work that must end before any state of the file is granted: see
+    /// `state/settled.rs`.
+    pub unfinished: Vec<PendingWork>,
+}
+
+impl FileState {
+    /// Releases a client's part of the quota of files, unless it still holds
+    /// this one.
+    pub fn let_go(&mut self, client: ClientId) {
+        if !self.opens.has(client) && !self.delegations.contains_key(&client) {
+            self.holders.remove(&client);
+        }
+        if self.holders.is_empty() {
+            self.held = None;
+        }
+    }
+
+    /// True if the record can be dropped.
+    #[must_use]
+    pub fn is_idle(&self, now_seconds: u64) -> bool {
+        self.is_held_by_nobody()
+            && self.no_delegation_before <= now_seconds
+            && self.unfinished.iter().all(PendingWork::is_over)
+    }
+
+    /// True if no client holds state of it, and work of former holders is still
+    /// running.
+    pub(super) fn is_unfinished(&self) -> bool {
+        self.is_held_by_nobody() && !self.unfinished.iter().all(PendingWork::is_over)
+    }
+
+    fn is_held_by_nobody(&self) -> bool {
+        self.opens.is_empty()
+            && self.delegations.is_empty()
+            && self.ranges.is_empty()
+            && self.waiters.is_empty()
+    }
+}

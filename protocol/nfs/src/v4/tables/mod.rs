@@ -1,0 +1,148 @@
+//! Records of clients and their state: what the rules in `state` work on.
+//!
+//! [`Tables`] is behind one mutex. READ and WRITE do not take it: they find
+//! their session in [`session::SessionTable`] and their open file in
+//! [`index::IoIndex`], both sharded.
+
+pub mod callback_path;
+pub mod client;
+pub mod client_hosts;
+pub mod delegation;
+pub mod expired_stateids;
+pub mod file;
+pub mod ids;
+pub mod index;
+mod interval_tree;
+pub mod lease;
+pub mod open;
+pub mod owner;
+pub mod owner_seq;
+pub mod pending_work;
+pub mod quota;
+pub mod ranges;
+pub mod removed_client;
+pub mod reply_memory;
+pub mod session;
+pub mod shares;
+
+use crate::namespace::FileKey;
+use crate::runtime::Call;
+use ahash::{HashMap, HashSet};
+use client::{Client, NameSlot};
+use delegation::Delegation;
+use expired_stateids::ExpiredStateids;
+use file::FileState;
+use ids::StateKey;
+use open::{LockState, Open};
+use owner::OwnerName;
+use quota::Quota;
+use removed_client::RemovedClient;
+use std::collections::{BTreeMap, BTreeSet};
+use zgate_nfs_wire::v4::{ClientId, Status};
+
+/// All tables.
+#[derive(Default)]
+pub struct Tables {
+    /// Clients, confirmed or not.
+    pub clients: HashMap<ClientId, Client>,
+    /// Records by the client's own name.
+    pub by_name: HashMap<Vec<u8>, NameSlot>,
+    /// Files with any state.
+    pub files: HashMap<FileKey, FileState>,
+    /// Opens.
+    pub opens: HashMap<StateKey, Open>,
+    /// Lock stateids.
+    pub locks: HashMap<StateKey, LockState>,
+    /// Delegations.
+    pub delegations: HashMap<StateKey, Delegation>,
+    /// Stateids that were removed with their minor-0 clients.
+    pub expired_stateids: ExpiredStateids,
+    /// Removed clients with more state than is removed at once.
+    pub removed_clients: BTreeMap<ClientId, RemovedClient>,
+    /// Delegations being recalled.
+    pub recalled: BTreeSet<StateKey>,
+    /// Files with blocked locks.
+    pub waited_for: HashSet<FileKey>,
+    /// Files to be checked for being idle, by second.
+    pub revisits: BTreeMap<u64, Vec<FileKey>>,
+    /// Owners of minor version 0 by the open each closed last. May name removed
+    /// owners.
+    pub last_closed: HashMap<StateKey, (ClientId, OwnerName)>,
+}
+
+/// Type of the state of a stateid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateKind {
+    /// An open.
+    Open,
+    /// A lock stateid.
+    Lock,
+    /// A delegation.
+    Delegation,
+}
+
+impl Tables {
+    /// Type, client and seqid of a stateid.
+    #[must_use]
+    pub fn find(&self, key: StateKey) -> Option<(StateKind, ClientId, u32)> {
+        self.find_any(key).filter(|(_, client, _)| !self.removed_clients.contains_key(client))
+    }
+
+    /// Like `find`, also for clients of which only state is left.
+    #[must_use]
+    pub fn find_any(&self, key: StateKey) -> Option<(StateKind, ClientId, u32)> {
+        if let Some(open) = self.opens.get(&key) {
+            return Some((StateKind::Open, open.client, open.seqid));
+        }
+        if let Some(lock) = self.locks.get(&key) {
+            return Some((StateKind::Lock, lock.owner.client, lock.seqid));
+        }
+        self.delegations.get(&key).map(|d| (StateKind::Delegation, d.client, d.seqid))
+    }
+
+    /// The client of minor version 1 and above with this id, if the call may
+    /// act for it; otherwise `refused`.
+    pub(crate) fn client_of_caller(
+        &mut self,
+        id: ClientId,
+        call: &Call,
+        refused: Status,
+    ) -> Result<&mut Client, Status> {
+        let client = self.clients.get_mut(&id).filter(|client| !client.minor_zero);
+        let client = client.ok_or(Status::StaleClientid)?;
+        if client.admits(call) { Ok(client) } else { Err(refused) }
+    }
+
+    /// Charges the client's host for a file that the client is about to open or
+    /// to get a delegation for. A file held by other clients needs no
+    /// additional descriptors: it may always be opened.
+    ///
+    /// # Errors
+    /// As [`Client::room_for_state`].
+    pub fn hold_file(&mut self, id: ClientId, file: &FileKey) -> Result<(), Status> {
+        let client = self.clients.get(&id).ok_or(Status::StaleClientid)?;
+        match self.files.get(file) {
+            Some(state) if state.holders.contains_key(&id) => return Ok(()),
+            Some(state) if state.held.is_some() => {}
+            _ => client.host_has_room(Quota::Files, 1)?,
+        }
+        let own = client.host.charge_own(Quota::Files, 1);
+        let total = || client.host.charge_total(Quota::Files, 1);
+        let state = self.files.entry(*file).or_default();
+        state.held.get_or_insert_with(total);
+        state.holders.insert(id, own);
+        Ok(())
+    }
+
+    /// Drops a file's record when it has no state any more.
+    pub fn tidy_file(&mut self, file: &FileKey, now_seconds: u64) {
+        let Some(state) = self.files.get(file) else { return };
+        if state.is_idle(now_seconds) {
+            self.files.remove(file);
+        } else if state.is_unfinished() {
+            // There is no notification of the backend's completion: checked
+            // again a second later.
+            self.revisits.entry(now_seconds + 1).or_default().push(*file);
+        }
+    }
+}

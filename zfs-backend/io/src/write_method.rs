@@ -1,0 +1,49 @@
+//! Method of writing to a file: memory, page cache, or O_DIRECT.
+
+use crate::cached::lies_in_memory;
+use crate::set_id::SetIdBits;
+use rustix::fs::OFlags;
+use std::os::fd::OwnedFd;
+
+/// Method of writing to a file, determined once when the file is opened for
+/// writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMethod {
+    /// To memory, which is the only storage: nothing to wait for.
+    Memory,
+    /// Through the page cache.
+    Cached,
+    /// Bypassing the page cache (O_DIRECT).
+    Direct,
+}
+
+/// Mode of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteMode {
+    /// Method of writing.
+    pub method: WriteMethod,
+    /// Effect on the file's set-id bits.
+    pub set_id: SetIdBits,
+}
+
+impl From<WriteMethod> for WriteMode {
+    /// Mode for a write by the gateway itself, to a disk for example: the bits
+    /// stay.
+    fn from(method: WriteMethod) -> Self {
+        Self { method, set_id: SetIdBits::Kept }
+    }
+}
+
+impl WriteMethod {
+    /// Determines the method from the descriptor. May wait for a file system.
+    #[must_use]
+    pub fn of(fd: &OwnedFd) -> Self {
+        if rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT)) {
+            Self::Direct
+        } else if lies_in_memory(fd) {
+            Self::Memory
+        } else {
+            Self::Cached
+        }
+    }
+}
