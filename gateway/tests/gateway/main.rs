@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod admission;
+mod config_check;
 mod crash;
 mod descriptors;
 mod exports;

@@ -7,6 +7,7 @@ mod dataset;
 mod live;
 mod mount_hint;
 mod pool;
+mod problems;
 mod send;
 mod serve;
 mod snapshot;
@@ -161,7 +162,10 @@ pub(crate) fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("zgate: {error}");
+            match error.downcast_ref::<zgate_config::ConfigError>() {
+                Some(error) => problems::print(error),
+                None => eprintln!("zgate: {error}"),
+            }
             ExitCode::FAILURE
         }
     }
