@@ -7,6 +7,7 @@ mod admission;
 mod config_check;
 mod crash;
 mod descriptors;
+mod documents;
 mod exports;
 mod fair_share;
 mod follow;

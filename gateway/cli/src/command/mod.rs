@@ -4,6 +4,8 @@
 mod block;
 mod config;
 mod dataset;
+#[cfg(test)]
+mod documents_tests;
 mod live;
 mod mount_hint;
 mod pool;
