@@ -169,7 +169,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
         if let DeValue::String(_) | DeValue::Integer(_) = self.0.get_ref() {
             return visitor.visit_seq(Items { rest: std::slice::from_ref(self.0), at: 0 });
         }
-        let form = "a list in brackets, [...]; a list of tables, [[...]]";
+        let form = "a list in brackets, [...], or [[...]] above each table";
         self.visit(visitor).map_err(|error| error.wanting(form))
     }
 

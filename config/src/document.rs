@@ -86,12 +86,13 @@ pub(crate) fn remove(root: &mut Value<'_>, steps: &[Step]) -> bool {
     }
 }
 
-/// Reads TOML; all faults of its syntax, with their text.
-pub(crate) fn read(text: &str) -> Result<Value<'_>, Vec<(Option<Range<usize>>, String)>> {
+/// Reads TOML; or returns all faults of its syntax.
+pub(crate) fn read(text: &str) -> Result<Value<'_>, Vec<toml::de::Error>> {
     let (root, faults) = DeTable::parse_recoverable(text);
+    let span = root.span();
     if faults.is_empty() {
-        let span = root.span();
-        return Ok(Spanned::new(span, DeValue::Table(root.into_inner())));
+        Ok(Spanned::new(span, DeValue::Table(root.into_inner())))
+    } else {
+        Err(faults)
     }
-    Err(faults.iter().map(|fault| (fault.span(), fault.message().to_owned())).collect())
 }

@@ -57,15 +57,19 @@ fn check(
     path: &Path,
     further: impl FnOnce(&Config) -> Vec<Problem>,
 ) -> Result<Config, ConfigError> {
-    let failed = |problems| Err(ConfigError { text: text.to_owned(), problems });
+    let failed = |mut problems: Vec<Diagnostic>| {
+        problems.sort_by_key(|problem| (problem.line, problem.column));
+        Err(ConfigError { text: text.to_owned(), problems })
+    };
     let mut root = match document::read(text) {
         Ok(root) => root,
         Err(faults) => {
             let next_step = "correct it: the rest of the file can be checked only then";
-            let problem = |(span, fault)| {
-                Diagnostic::new((path, text), span, String::new(), fault, next_step.to_owned())
+            let problem = |fault: &toml::de::Error| {
+                let (span, message) = (fault.span(), fault.message().to_owned());
+                Diagnostic::new((path, text), span, String::new(), message, next_step.to_owned())
             };
-            return failed(faults.into_iter().map(problem).collect());
+            return failed(faults.iter().map(problem).collect());
         }
     };
     let (config, misfits) = deserialize::<Config>(&mut root);
@@ -81,8 +85,7 @@ fn check(
     let problem = |(span, key, problem, next_step)| {
         Diagnostic::new((path, text), span, key, problem, next_step)
     };
-    let mut found: Vec<_> = misfits.into_iter().chain(rules).map(problem).collect();
-    found.sort_by_key(|problem| (problem.line, problem.column));
+    let found: Vec<_> = misfits.into_iter().chain(rules).map(problem).collect();
     if found.is_empty() { Ok(config) } else { failed(found) }
 }
 

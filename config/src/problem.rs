@@ -98,7 +98,7 @@ impl Findings {
         most: N,
     ) {
         if value < least || value > most {
-            let bounds = format!("must be between {least} and {most}");
+            let bounds = format!("choose a value between {least} and {most}");
             self.add(place, format!("{value} is out of bounds"), bounds);
         }
     }

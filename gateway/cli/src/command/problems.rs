@@ -56,7 +56,7 @@ error: server.lease_seconds: 1 is out of bounds
 3 | lease_seconds = 1 # short
   |                 ^
   |
-  = next step: must be between 5 and 600
+  = next step: choose a value between 5 and 600
 
 zgate: zgate.toml: 1 problem
 ";
