@@ -26,7 +26,7 @@ fn commands_in_blocks_are_complete() {
         }
         for command in block.commands() {
             seen += 1;
-            for error in parse(&command.text) {
+            if let Some(error) = parse(&command.text).next() {
                 panic!("{}: {}: {error}", block.place, command.text);
             }
         }
