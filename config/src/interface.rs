@@ -1,6 +1,7 @@
 //! `[[interface]]`: the addresses at which clients reach this server, and which
 //! networks use which.
 
+use crate::problem::{Findings, Place};
 use crate::schema::{Cidr, Config};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -53,6 +54,7 @@ const fn four() -> u8 {
 #[serde(deny_unknown_fields)]
 pub struct InterfaceConfig {
     /// The address.
+    #[serde(deserialize_with = "crate::text::one")]
     pub address: IpAddr,
     /// "rdma", "tcp" or "both".
     #[serde(default)]
@@ -80,41 +82,42 @@ impl Config {
     }
 }
 
-/// Returns whether one of the listening addresses covers `ip`.
-fn covers(listen: &[SocketAddr], ip: IpAddr) -> bool {
-    let covers = |at: &SocketAddr| match (at.ip(), ip) {
-        (IpAddr::V6(all), _) if all.is_unspecified() => true,
-        (IpAddr::V4(all), IpAddr::V4(_)) if all.is_unspecified() => true,
-        (own, ip) => own == ip,
-    };
-    listen.iter().any(covers)
+/// Returns whether a listener at one address gets what is sent to another one.
+pub(crate) fn covers(listener: IpAddr, address: IpAddr) -> bool {
+    match listener {
+        IpAddr::V6(all) if all.is_unspecified() => true,
+        IpAddr::V4(all) if all.is_unspecified() => address.is_ipv4(),
+        own => own == address,
+    }
 }
 
 /// Adds the problems of all interfaces.
-pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
+pub(crate) fn problems(config: &Config, found: &mut Findings) {
     for (index, interface) in config.interfaces.iter().enumerate() {
         let InterfaceConfig { address, role, clients, nconnect, weight } = interface;
-        let mut say = |text: &str| found.push(format!("interface {address}: {text}"));
+        let place = Place::root("interface").item(index);
+        let at = || place.key("address");
         if address.is_unspecified() || address.is_multicast() {
-            say("an address that clients can name is needed");
+            found.add(at(), "hosts cannot use it", "name one address of this machine");
         }
         if config.interfaces[..index].iter().any(|before| before.address == *address) {
-            say("is listed twice; keep one, with role = \"both\"");
+            found.add(at(), "it is listed twice", "keep one entry, with role = \"both\"");
         }
         if clients.is_empty() {
-            say("clients is empty; name the networks whose hosts use it");
+            let next = "name the networks whose hosts use it";
+            found.absent(place.key("clients"), "nobody is named", next);
         }
-        if !(1..=MAX_NCONNECT).contains(nconnect) {
-            say(&format!("nconnect = {nconnect}: must be between 1 and {MAX_NCONNECT}"));
+        found.range(place.key("nconnect"), *nconnect, 1, MAX_NCONNECT);
+        found.range(place.key("weight"), *weight, 1, MAX_WEIGHT);
+        let covered =
+            |listen: &[SocketAddr]| listen.iter().any(|other| covers(other.ip(), *address));
+        if role.tcp() && !covered(&config.server.listen) {
+            let next = "add it to server.listen, or role = \"rdma\" here";
+            found.absent(at(), "server.listen does not cover it", next);
         }
-        if !(1..=MAX_WEIGHT).contains(weight) {
-            say(&format!("weight = {weight}: must be between 1 and {MAX_WEIGHT}"));
-        }
-        if role.tcp() && !covers(&config.server.listen, *address) {
-            say("server.listen does not cover it; add it there, or role = \"rdma\"");
-        }
-        if role.rdma() && !config.rdma.listen.is_empty() && !covers(&config.rdma.listen, *address) {
-            say("rdma.listen does not cover it; add it there, or role = \"tcp\"");
+        if role.rdma() && !config.rdma.listen.is_empty() && !covered(&config.rdma.listen) {
+            let next = "add it to rdma.listen, or role = \"tcp\" here";
+            found.absent(at(), "rdma.listen does not cover it", next);
         }
     }
 }

@@ -1,21 +1,25 @@
 //! The configuration file: schema, parsing, validation, differences. Depends on
 //! no other crate of the workspace.
 
+mod deserialize;
 mod diff;
-mod explain;
+mod document;
 mod interface;
-mod locate;
+mod listeners;
 mod parse;
+mod problem;
 mod rdma;
 mod schema;
 mod snapshot;
 mod target;
+mod text;
 mod validate;
 mod validate_target;
 
 pub use diff::{Change, Effect, after_reload, diff};
 pub use interface::{InterfaceConfig, InterfaceRole, RDMA_PORT};
-pub use parse::{ConfigError, load, parse};
+pub use parse::{ConfigError, examine, load, parse};
+pub use problem::{Diagnostic, Place, Problem};
 pub use rdma::{FabricChoice, RdmaConfig};
 pub use schema::{
     AccessMode, ByteSize, Cidr, ClientMatch, Config, ExportClient, ExportConfig, IoEngineChoice,
@@ -26,17 +30,4 @@ pub use target::{
     ChapConfig, DirectChoice, InitiatorConfig, IscsiConfig, LunConfig, NaaId, NamePattern,
     PortalGroupConfig, TargetConfig, VolumesConfig,
 };
-
-/// Checks one logical unit of a target against the rules of the file, for a LUN
-/// that arrives by a live command. Returns the problems; empty if there are
-/// none.
-#[must_use]
-pub fn lun_problems(target: &str, lun: &LunConfig) -> Vec<String> {
-    validate_target::lun_problems(target, lun)
-}
-
-/// Checks one initiator's rule in the same way, except for the LUNs it names.
-#[must_use]
-pub fn initiator_problems(target: &str, initiator: &InitiatorConfig) -> Vec<String> {
-    validate_target::initiator_problems(target, initiator)
-}
+pub use validate_target::{initiator_problems, lun_problems};

@@ -1,39 +1,21 @@
 //! From text to a validated configuration.
 
-use crate::explain::explain;
-use crate::locate::{line_of, problem_line};
+use crate::deserialize::deserialize;
+use crate::document::{self, locate};
+use crate::problem::{Diagnostic, Place, Problem};
 use crate::schema::Config;
 use crate::validate::problems;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use thiserror::Error;
 
-/// Reason for which a configuration cannot be used.
+/// All reasons for which a configuration cannot be used.
 #[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {path}: {source}", path = .path.display())]
-    Unreadable {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: std::io::Error,
-    },
-    /// Not TOML, or a key or value that the schema does not have.
-    #[error("{path}:{line}: {message}", path = .path.display())]
-    Malformed {
-        /// Path of the file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The fault, and what would be right.
-        message: String,
-    },
-    /// Values that parse but contradict the rules, all of them.
-    #[error("{}", .problems.join("\n"))]
-    Invalid {
-        /// Problems, each with file, line, key, reason and next step.
-        problems: Vec<String>,
-    },
+#[error("{}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct ConfigError {
+    /// Text of the file; empty if it cannot be read.
+    pub text: String,
+    /// Problems in the order of the file.
+    pub problems: Vec<Diagnostic>,
 }
 
 /// Reads and checks a configuration file.
@@ -41,9 +23,25 @@ pub enum ConfigError {
 /// # Errors
 /// [`ConfigError`].
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
-    parse(&text, path)
+    examine(path, |_| Vec::new())
+}
+
+/// Reads and checks a configuration file. `further` finds more problems, and is
+/// given what could be read of a file that has some.
+///
+/// # Errors
+/// [`ConfigError`].
+pub fn examine(
+    path: &Path,
+    further: impl FnOnce(&Config) -> Vec<Problem>,
+) -> Result<Config, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let problem = format!("cannot read it: {error}");
+        let next_step = "name another file, or correct its path and permissions".to_owned();
+        let problem = Diagnostic::new((path, ""), None, String::new(), problem, next_step);
+        ConfigError { text: String::new(), problems: vec![problem] }
+    })?;
+    check(&text, path, further)
 }
 
 /// Checks the text of a configuration; `path` is named in errors.
@@ -51,17 +49,44 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
 /// # Errors
 /// [`ConfigError`].
 pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
-    let config: Config = toml::from_str(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start);
-        let message = explain(error.message(), text, at);
-        ConfigError::Malformed { path: path.to_owned(), line: line_of(text, at), message }
-    })?;
-    let located = |problem: String| match problem_line(text, &problem) {
-        Some(line) => format!("{}:{line}: {problem}", path.display()),
-        None => format!("{}: {problem}", path.display()),
+    check(text, path, |_| Vec::new())
+}
+
+fn check(
+    text: &str,
+    path: &Path,
+    further: impl FnOnce(&Config) -> Vec<Problem>,
+) -> Result<Config, ConfigError> {
+    let failed = |mut problems: Vec<Diagnostic>| {
+        problems.sort_by_key(|problem| (problem.line, problem.column));
+        Err(ConfigError { text: text.to_owned(), problems })
     };
-    let problems: Vec<_> = problems(&config).into_iter().map(located).collect();
-    if problems.is_empty() { Ok(config) } else { Err(ConfigError::Invalid { problems }) }
+    let mut root = match document::read(text) {
+        Ok(root) => root,
+        Err(faults) => {
+            let next_step = "correct it: the rest of the file can be checked only then";
+            let problem = |fault: &toml::de::Error| {
+                let (span, message) = (fault.span(), fault.message().to_owned());
+                Diagnostic::new((path, text), span, String::new(), message, next_step.to_owned())
+            };
+            return failed(faults.iter().map(problem).collect());
+        }
+    };
+    let (config, misfits) = deserialize::<Config>(&mut root);
+    let config = config.unwrap_or_default();
+    let mut rules = problems(&config, misfits.is_empty());
+    // What breaks a rule need not exist as well.
+    let known: Vec<Place> = rules.iter().map(|known| known.place.clone()).collect();
+    rules.extend(further(&config).into_iter().filter(|problem| !known.contains(&problem.place)));
+    let rules = rules.into_iter().map(|Problem { place, problem, next_step }| {
+        let (span, key) = locate(&root, &place);
+        (span, key, problem, next_step)
+    });
+    let problem = |(span, key, problem, next_step)| {
+        Diagnostic::new((path, text), span, key, problem, next_step)
+    };
+    let found: Vec<_> = misfits.into_iter().chain(rules).map(problem).collect();
+    if found.is_empty() { Ok(config) } else { failed(found) }
 }
 
 #[cfg(test)]
@@ -93,7 +118,10 @@ mod tests {
     fn an_unknown_key_names_line_and_neighbour() {
         let text =
             "[server]\nlease_seconds = 20\n\n[[export]]\npath = \"/tank\"\npseduo = \"/t\"\n";
-        assert_eq!(error(text), "zgate.toml:6: unknown key \"pseduo\"; did you mean \"pseudo\"?");
+        assert_eq!(
+            error(text),
+            "zgate.toml:6:1: export.pseduo: unknown key \"pseduo\"; did you mean \"pseudo\"?"
+        );
     }
 
     #[test]
@@ -105,11 +133,14 @@ mod tests {
     fn wrong_values_are_all_reported_at_once() {
         let text = "[server]\nlease_seconds = 1\n[[export]]\npath = \"tank\"\npseudo = \"t\"\nmax_transfer = 5\n";
         let message = error(text);
-        for (line, key) in
-            [(2, "server.lease_seconds"), (4, "path"), (5, "pseudo"), (6, "max_transfer")]
-        {
-            let begin = format!("zgate.toml:{line}: ");
-            let found = message.lines().any(|l| l.starts_with(&begin) && l.contains(key));
+        for (line, column, key) in [
+            (2, 17, "server.lease_seconds"),
+            (4, 8, "export t.path"),
+            (5, 10, "export t.pseudo"),
+            (6, 16, "export t.max_transfer"),
+        ] {
+            let begin = format!("zgate.toml:{line}:{column}: {key}: ");
+            let found = message.lines().any(|line| line.starts_with(&begin));
             assert!(found, "{key} missing in {message}");
         }
     }
@@ -141,7 +172,7 @@ mod tests {
         assert!(error(&export("zfast/*", "fsid = 77\n")).contains("fsid"));
         let target = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.x:y\"\n\
             [[target.initiator]]\nname = \"iqn.2026-11.a:*\"\nluns = [9]\n";
-        assert!(error(target).contains("luns lists 9"));
+        assert!(error(target).contains("luns: the target has no lun 9"));
         let found = format!("{target}[[target.volumes]]\ndataset = \"llm/vm/*\"\n");
         assert_eq!(parse(&found, Path::new("x")).unwrap().targets[0].volumes.len(), 1);
     }

@@ -1,5 +1,6 @@
 //! RDMA settings in the file.
 
+use crate::problem::{Findings, Place};
 use crate::schema::{ByteSize, Config};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ pub enum FabricChoice {
 pub struct RdmaConfig {
     /// Addresses where NFS listens over RDMA; empty: none. Clients expect port
     /// 20049.
+    #[serde(deserialize_with = "crate::text::list")]
     pub listen: Vec<SocketAddr>,
     /// "auto" or "emulated".
     pub fabric: FabricChoice,
@@ -44,43 +46,19 @@ impl Default for RdmaConfig {
 
 /// Bounds of the arena: the buffers of a few connections at least, more than
 /// any machine has at most.
-const ARENA_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
+const ARENA_BYTES: (u64, u64) = (16 << 20, 1 << 40);
 
 /// Bounds of `stall_seconds`: longer than a delay in a busy network, shorter
 /// than anybody would wait.
-const STALL_SECONDS: std::ops::RangeInclusive<u32> = 3..=3600;
+const STALL_SECONDS: (u32, u32) = (3, 3600);
 
 /// Adds the problems of the RDMA settings.
-pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
-    let rdma = &config.rdma;
-    if !ARENA_BYTES.contains(&rdma.arena.0) {
-        found.push(format!("rdma.arena = {}: must be between 16MiB and 1TiB", rdma.arena));
-    }
-    if !STALL_SECONDS.contains(&rdma.stall_seconds) {
-        found.push(format!("rdma.stall_seconds = {}: must be 3 to 3600", rdma.stall_seconds));
-    }
-    let iscsi = &config.iscsi;
-    if let Some(address) = iscsi.iser_listen().find(|address| rdma.listen.contains(address)) {
-        found.push(format!(
-            "iscsi.iser_listen = {address}: rdma.listen uses it already; choose another port"
-        ));
-    }
-    if rdma.fabric != FabricChoice::Emulated {
-        return;
-    }
-    // Ports of RDMA devices are separate from TCP ports; the emulated fabric
-    // listens on TCP ports.
-    let nfs = rdma.listen.iter().map(|address| ("rdma.listen", address));
-    let all = nfs.chain(iscsi.iser_listen().map(|address| ("iscsi.iser_listen", address)));
-    for (key, address) in all {
-        let tcp = [
-            ("server.listen", config.server.listen.contains(address)),
-            ("iscsi.listen", iscsi.tcp_listen().any(|known| known == address)),
-        ];
-        if let Some((other, _)) = tcp.iter().find(|(_, taken)| *taken) {
-            found.push(format!("{key} = {address}: {other} uses it already; choose another port"));
-        }
-    }
+pub(crate) fn problems(config: &Config, found: &mut Findings) {
+    let (rdma, place) = (&config.rdma, |key| Place::root("rdma").key(key));
+    let (least, most) = ARENA_BYTES;
+    found.range(place("arena"), rdma.arena, ByteSize(least), ByteSize(most));
+    let (least, most) = STALL_SECONDS;
+    found.range(place("stall_seconds"), rdma.stall_seconds, least, most);
 }
 
 #[cfg(test)]
@@ -94,15 +72,15 @@ mod tests {
             |text: &str| parse(text, Path::new("zgate.toml")).err().map(|error| error.to_string());
         let good = "[rdma]\nlisten = [\"0.0.0.0:20049\"]\narena = \"64MiB\"\n";
         assert_eq!(said(good), None);
-        assert!(said("[rdma]\nstall_seconds = 1\n").unwrap().contains("3 to 3600"));
+        assert!(said("[rdma]\nstall_seconds = 1\n").unwrap().contains("between 3 and 3600"));
         let small = said("[rdma]\narena = \"1MiB\"\n").unwrap();
-        assert!(small.contains("between 16MiB and 1TiB"), "{small}");
+        assert!(small.contains("between 16MiB and 1024GiB"), "{small}");
         let both = "[rdma]\nlisten = [\"0.0.0.0:2049\"]\nfabric = \"emulated\"\n";
         assert!(said(both).unwrap().contains("choose another port"));
         let disks = "[iscsi]\nlisten = [\"0.0.0.0:3260\"]\niser_listen = [\"0.0.0.0:3260\"]\n";
         assert_eq!(said(disks), None);
         let emulated = said(&format!("{disks}[rdma]\nfabric = \"emulated\"\n")).unwrap();
-        assert!(emulated.contains("iscsi.listen uses it"), "{emulated}");
+        assert!(emulated.contains("collides with 0.0.0.0:3260 of iscsi.listen"), "{emulated}");
         let export = "[[export]]\npath = \"/a\"\npseudo = \"/a\"\nrequire_reserved_port = true\n";
         let ports = said(&format!("{good}{export}")).unwrap();
         assert!(ports.contains("require_reserved_port") && ports.contains("tcp"), "{ports}");

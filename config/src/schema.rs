@@ -4,8 +4,9 @@ use crate::interface::InterfaceConfig;
 use crate::rdma::RdmaConfig;
 use crate::snapshot::SnapshotConfig;
 use crate::target::{DirectChoice, IscsiConfig, TargetConfig};
+use crate::text::{Textual, as_text};
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -45,26 +46,15 @@ impl fmt::Display for ByteSize {
     }
 }
 
-impl<'de> Deserialize<'de> for ByteSize {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Raw {
-            Number(u64),
-            Text(String),
-        }
-        match Raw::deserialize(deserializer)? {
-            Raw::Number(number) => Ok(Self(number)),
-            Raw::Text(text) => text.parse().map_err(serde::de::Error::custom),
-        }
+impl Textual for ByteSize {
+    const FORM: &'static str = "a size, such as 65536 or \"64KiB\"";
+
+    fn from_number(number: u64) -> Option<Self> {
+        Some(Self(number))
     }
 }
 
-impl Serialize for ByteSize {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+as_text!(serde ByteSize);
 
 /// Number of leading bits of an IPv6 address that mark an IPv4-mapped address
 /// (RFC 4291 §2.5.5.2).
@@ -118,18 +108,6 @@ impl fmt::Display for Cidr {
     }
 }
 
-impl<'de> Deserialize<'de> for Cidr {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl Serialize for Cidr {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 /// Clients that an entry applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientMatch {
@@ -169,16 +147,9 @@ impl fmt::Display for ClientMatch {
     }
 }
 
-impl<'de> Deserialize<'de> for ClientMatch {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl Serialize for ClientMatch {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
+as_text! {
+    Cidr: "an address or a network, such as \"10.10.0.0/24\"",
+    ClientMatch: "an address, a network such as \"10.10.0.0/24\", a host name, or \"*\""
 }
 
 /// Access that a client has.
@@ -331,6 +302,7 @@ pub struct ExportConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
     /// Addresses where NFS listens over TCP.
+    #[serde(deserialize_with = "crate::text::list")]
     pub listen: Vec<SocketAddr>,
     /// Registers NFS with this machine's rpcbind.
     pub rpcbind: bool,
@@ -354,6 +326,7 @@ pub struct ServerConfig {
     /// Path of the socket for live commands.
     pub admin_socket: PathBuf,
     /// Address of metrics and status over HTTP.
+    #[serde(deserialize_with = "crate::text::one")]
     pub metrics_listen: SocketAddr,
     /// Method by which files are read and written.
     pub io_engine: IoEngineChoice,

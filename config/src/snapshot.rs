@@ -1,6 +1,7 @@
 //! Snapshot schedules in the file, in the terms of sanoid: the number to keep
 //! of each kind decides which kinds are taken.
 
+use crate::problem::{Findings, Place};
 use crate::schema::Config;
 use serde::{Deserialize, Serialize};
 
@@ -75,49 +76,42 @@ impl SnapshotConfig {
 }
 
 /// Adds the problems of all schedules.
-pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
+pub(crate) fn problems(config: &Config, found: &mut Findings) {
     for (index, schedule) in config.snapshots.iter().enumerate() {
-        check(schedule, found);
-        let (name, before) = (&schedule.dataset, &config.snapshots[..index]);
-        let covered =
-            before.iter().find(|other| other.covers(name) || schedule.covers(&other.dataset));
+        let place = Place::root("snapshot").item(index);
+        check(schedule, &place, found);
+        let (name, mut before) = (&schedule.dataset, config.snapshots[..index].iter());
+        let covered = before.find(|other| other.covers(name) || schedule.covers(&other.dataset));
         if let Some(other) = covered {
-            found.push(format!(
-                "snapshot {name}: the schedule of {} covers the same datasets; give each dataset \
-                 one schedule",
-                other.dataset
-            ));
+            let problem = format!("the schedule of {} covers the same datasets", other.dataset);
+            found.add(place.key("dataset"), problem, "give each dataset one schedule");
         }
     }
 }
 
-fn check(schedule: &SnapshotConfig, found: &mut Vec<String>) {
+fn check(schedule: &SnapshotConfig, place: &Place, found: &mut Findings) {
     let name = &schedule.dataset;
-    let mut wrong = |text: String| found.push(format!("snapshot {name}: {text}"));
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-:. ".contains(c);
     let part = |part: &str| !matches!(part, "" | "." | "..") && part.chars().all(legal);
     if name.len() > MAX_NAME_BYTES
         || !name.starts_with(|c: char| c.is_ascii_alphabetic())
         || !name.split('/').all(part)
     {
-        wrong(format!("dataset = \"{name}\": must be a ZFS dataset, for example \"llm/vm\""));
+        let next = "name a ZFS dataset, for example \"llm/vm\"";
+        found.add(place.key("dataset"), "not a dataset's name", next);
     }
     if schedule.kept().iter().all(|(_, count)| *count == 0) {
-        wrong(
-            "keeps nothing: set at least one of frequently, hourly, daily, weekly, monthly, yearly"
-                .into(),
-        );
+        let next = "set at least one of frequently, hourly, daily, weekly, monthly, yearly";
+        found.absent(place.clone(), "it keeps nothing", next);
     }
     for (key, count) in schedule.kept() {
-        if count > MAX_KEPT {
-            wrong(format!("{key} = {count}: must be at most {MAX_KEPT}"));
-        }
+        found.range(place.key(key), count, 0, MAX_KEPT);
     }
     let minutes = schedule.frequent_period_minutes;
     if !(1..=30).contains(&minutes) || 60 % minutes != 0 {
-        wrong(format!(
-            "frequent_period_minutes = {minutes}: must be 1, 2, 3, 4, 5, 6, 10, 12, 15, 20 or 30"
-        ));
+        let problem = format!("{minutes} minutes do not divide an hour");
+        let next = "write 1, 2, 3, 4, 5, 6, 10, 12, 15, 20 or 30";
+        found.add(place.key("frequent_period_minutes"), problem, next);
     }
 }
 
@@ -148,7 +142,9 @@ mod tests {
         }
         assert!(error("[[snapshot]]\ndataset = \"a@b\"\ndaily = 1\n").contains("dataset"));
         assert!(error("[[snapshot]]\ndataset = \"a\"\nhourley = 1\n").contains("hourly"));
-        assert!(error("[[snapshot]]\ndataset = \"a\"\ndaily = 99999\n").contains("at most"));
+        assert!(
+            error("[[snapshot]]\ndataset = \"a\"\ndaily = 99999\n").contains("between 0 and 10000")
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! iSCSI settings in the file: portals, targets, logical units and initiators.
 
 use crate::schema::{ByteSize, Cidr};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use crate::text::as_text;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -29,10 +30,14 @@ pub struct PortalGroupConfig {
     /// Portal group tag.
     pub tag: u16,
     /// Addresses of its portals.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::text::list")]
     pub listen: Vec<SocketAddr>,
     /// Addresses of its portals over RDMA (iSER).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "crate::text::list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub iser_listen: Vec<SocketAddr>,
 }
 
@@ -41,10 +46,11 @@ pub struct PortalGroupConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct IscsiConfig {
     /// Addresses of the portals of the first portal group.
+    #[serde(deserialize_with = "crate::text::list")]
     pub listen: Vec<SocketAddr>,
     /// Addresses of its portals over RDMA (iSER). RDMA ports are separate from
     /// TCP ports: both may be 3260.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "crate::text::list", skip_serializing_if = "Vec::is_empty")]
     pub iser_listen: Vec<SocketAddr>,
     /// Portal group tag of the first group.
     pub portal_group: u16,
@@ -302,23 +308,10 @@ impl fmt::Display for NamePattern {
     }
 }
 
-/// Implements serde for values that are written as text.
-macro_rules! as_text {
-    ($($kind:ty),*) => {$(
-        impl<'de> Deserialize<'de> for $kind {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-            }
-        }
-        impl Serialize for $kind {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-    )*};
+as_text! {
+    NaaId: "an identifier of 32 hexadecimal digits that starts with 6, or of 16 with 2, 3 or 5",
+    NamePattern: "an initiator's name, or its beginning and *, such as \"iqn.2026-11.org.example:*\""
 }
-
-as_text!(NaaId, NamePattern);
 
 /// An initiator that may use a target, and its rights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,8 @@
-//! Rules between values. Each problem names the key, the reason and the next
+//! Rules between values. Each problem names the place, the fault and the next
 //! step.
 
+use crate::deserialize::one_of;
+use crate::problem::{Findings, Place, Problem};
 use crate::schema::{ByteSize, Config, ExportConfig};
 use std::collections::HashMap;
 
@@ -9,43 +11,33 @@ const MAX_PSEUDO_BYTES: usize = 1024;
 /// Longest component of a pseudo path in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Lists all problems of a configuration.
-pub(crate) fn problems(config: &Config) -> Vec<String> {
-    let mut found = Vec::new();
+/// Lists all problems of a configuration; `complete` tells whether all values
+/// of the file could be read.
+pub(crate) fn problems(config: &Config, complete: bool) -> Vec<Problem> {
+    let mut found = Findings { problems: Vec::new(), complete };
     server(config, &mut found);
     crate::rdma::problems(config, &mut found);
     crate::interface::problems(config, &mut found);
     let has_rdma = !config.rdma_listen().is_empty();
     for (index, export) in config.exports.iter().enumerate() {
-        let name = if export.pseudo.is_empty() {
-            format!("export number {}", index + 1)
-        } else {
-            format!("export {}", export.pseudo)
-        };
-        check_export(export, has_rdma, &name, &mut found);
+        check_export(export, has_rdma, &Place::root("export").item(index), &mut found);
     }
     check_paths_apart(config, &mut found);
     crate::validate_target::problems(config, &mut found);
+    crate::listeners::problems(config, &mut found);
     crate::snapshot::problems(config, &mut found);
-    found
+    found.problems
 }
 
-fn server(config: &Config, found: &mut Vec<String>) {
+fn server(config: &Config, found: &mut Findings) {
     let server = &config.server;
-    let mut range = |key: &str, value: u64, least: u64, most: u64| {
-        if !(least..=most).contains(&value) {
-            found.push(format!("server.{key} = {value}: must be between {least} and {most}"));
-        }
-    };
+    let place = |key| Place::root("server").key(key);
+    let mut range = |key, value: u64, least, most| found.range(place(key), value, least, most);
     range("lease_seconds", server.lease_seconds.into(), 5, 600);
     range("grace_seconds", server.grace_seconds.into(), 0, 600);
     if server.grace_max_seconds != 0 {
-        range(
-            "grace_max_seconds",
-            server.grace_max_seconds.into(),
-            server.grace_seconds.into(),
-            3600,
-        );
+        let least = server.grace_seconds.into();
+        range("grace_max_seconds", server.grace_max_seconds.into(), least, 3600);
     }
     range("worker_threads", server.worker_threads as u64, 1, 1024);
     range("poll_microseconds", u64::from(server.poll_microseconds), 0, 1000);
@@ -56,114 +48,112 @@ fn server(config: &Config, found: &mut Vec<String>) {
     range("pool_sample_seconds", server.pool_sample_seconds.into(), 0, 3600);
     range("rescan_seconds", server.rescan_seconds.into(), 5, 86_400);
     range("away_seconds", server.away_seconds.into(), 0, 86_400);
-    if server.buffers.0 != 0 {
-        range("buffers", server.buffers.0, 64 << 20, 1 << 40);
-    }
     range("cores", server.cores as u64, 0, 1024);
-    if !(-20..=0).contains(&server.core_nice) {
-        let nice = server.core_nice;
-        found.push(format!("server.core_nice = {nice}: must be between -20 and 0"));
+    if server.buffers.0 != 0 {
+        found.range(place("buffers"), server.buffers, ByteSize(64 << 20), ByteSize(1 << 40));
     }
+    found.range(place("core_nice"), server.core_nice, -20, 0);
     if server.listen.is_empty() {
-        found.push(
-            "server.listen is empty: name at least one address, for example \"0.0.0.0:2049\""
-                .into(),
-        );
+        let next = "name at least one address, for example \"0.0.0.0:2049\"";
+        found.absent(place("listen"), "no address", next);
     }
     if !server.state_dir.is_absolute() {
-        found.push(format!(
-            "server.state_dir = \"{}\": must be absolute, so that it is the same after every start",
-            server.state_dir.display()
-        ));
+        let next = "begin it with /, so that it is the same after every start";
+        found.add(place("state_dir"), "not an absolute path", next);
     }
 }
 
-fn check_export(export: &ExportConfig, has_rdma: bool, name: &str, found: &mut Vec<String>) {
-    let mut wrong = |text: String| found.push(format!("{name}: {text}"));
+fn check_export(export: &ExportConfig, has_rdma: bool, place: &Place, found: &mut Findings) {
+    let key = |key| place.key(key);
     match (&export.path, &export.dataset) {
-        (None, None) => wrong("path or dataset is missing: name what to export".into()),
-        (Some(_), Some(_)) => wrong("path and dataset are both set: keep one".into()),
+        (None, None) => {
+            found.absent(place.clone(), "no path and no dataset", "name what to export");
+        }
+        (Some(_), Some(_)) => found.add(key("dataset"), "path is set as well", "keep one of them"),
         (Some(path), None) if !path.is_absolute() => {
-            wrong(format!("path = \"{}\": must be absolute", path.display()));
+            found.add(key("path"), "not an absolute path", "begin it with /");
         }
         (None, Some(dataset)) => {
-            if let Some(problem) = pattern_problem(dataset) {
-                wrong(format!("dataset = \"{dataset}\": {problem}"));
-            }
+            check_pattern(dataset, key("dataset"), found);
             if dataset.contains('*') && export.fsid.is_some() {
-                wrong("fsid: each export of a pattern has its own number; remove fsid".into());
+                let problem = "each export of a pattern has its own number";
+                found.add(key("fsid"), problem, "remove fsid");
             }
         }
         _ => {}
     }
-    let pseudo = &export.pseudo;
-    let normal = pseudo == "/"
-        || pseudo.starts_with('/')
-            && pseudo[1..].split('/').all(|part| !matches!(part, "" | "." | ".."));
-    if !normal {
-        wrong(format!("pseudo = \"{pseudo}\": must begin with / and have no empty, . or .. parts"));
-    }
-    if pseudo.len() > MAX_PSEUDO_BYTES || pseudo.split('/').any(|part| part.len() > MAX_NAME_BYTES)
-    {
-        wrong(format!(
-            "pseudo is too long: at most {MAX_PSEUDO_BYTES} bytes, {MAX_NAME_BYTES} between two /"
-        ));
-    }
-    if pseudo.chars().any(char::is_control) {
-        wrong("pseudo holds a control character".into());
-    }
-    if export.fsid.is_some_and(|fsid| !(16..=0x7fff_ffff).contains(&fsid)) {
-        wrong("fsid: must be between 16 and 2147483647".into());
+    check_pseudo(&export.pseudo, key("pseudo"), found);
+    if let Some(fsid) = export.fsid {
+        found.range(key("fsid"), fsid, 16, 0x7fff_ffff);
     }
     if export.delegated_times && !export.delegations {
-        wrong("delegated_times needs delegations: turn the latter on, or leave it out".into());
+        let next = "turn delegations on, or leave delegated_times out";
+        found.add(key("delegated_times"), "it needs delegations, which are off", next);
     }
     let ByteSize(transfer) = export.max_transfer;
     if !transfer.is_power_of_two() || !(64 << 10..=4 << 20).contains(&transfer) {
-        wrong(format!(
-            "max_transfer = {}: must be 64KiB, 128KiB, 256KiB, 512KiB, 1MiB, 2MiB or 4MiB",
-            export.max_transfer
-        ));
+        let problem = format!("{} is not a power of two from 64KiB to 4MiB", export.max_transfer);
+        let next = one_of(&["64KiB", "128KiB", "256KiB", "512KiB", "1MiB", "2MiB", "4MiB"]);
+        found.add(key("max_transfer"), problem, format!("write {next}"));
     }
     if has_rdma && export.require_reserved_port && export.transports.iter().any(|t| t == "rdma") {
-        wrong(
-            "require_reserved_port: NFS over RDMA has no source ports that root alone may use; \
-             set transports = [\"tcp\"], or leave the ports free"
-                .into(),
-        );
+        let problem = "NFS over RDMA has no source ports that root alone may use";
+        let next = "set transports = [\"tcp\"], or leave the ports free";
+        found.add(key("require_reserved_port"), problem, next);
     }
-    let mut choice = |key: &str, values: &[String], legal: &[&str]| {
-        for value in values {
-            if !legal.contains(&value.as_str()) {
-                wrong(format!("{key}: \"{value}\" is none of {}", legal.join(", ")));
-            }
-        }
-        if values.is_empty() {
-            wrong(format!("{key} is empty: name at least one of {}", legal.join(", ")));
-        }
-    };
-    choice("versions", &export.versions, &["3", "4.0", "4.1", "4.2"]);
-    choice("transports", &export.transports, &["tcp", "rdma"]);
-    for client in &export.clients {
-        let key = format!("clients entry \"{}\": security", client.matches);
-        choice(&key, &client.security, &["sys", "none"]);
-    }
-    for client in &export.clients {
-        // The value that means "leave it as it is" to setfsuid(2).
+    choice(key("versions"), &export.versions, &["3", "4.0", "4.1", "4.2"], found);
+    choice(key("transports"), &export.transports, &["tcp", "rdma"], found);
+    for (index, client) in export.clients.iter().enumerate() {
+        let place = key("clients").item(index);
+        choice(place.key("security"), &client.security, &["sys", "none"], found);
         for (key, id) in [("anon_uid", client.anon_uid), ("anon_gid", client.anon_gid)] {
             if id == u32::MAX {
-                wrong(format!(
-                    "clients entry \"{}\": {key} = {id} cannot be used: setfsuid takes it for \
-                     \"no change\"",
-                    client.matches
-                ));
+                let problem = format!("{id} means \"no change\" to setfsuid");
+                found.add(place.key(key), problem, "choose another number");
             }
         }
     }
 }
 
-/// Returns the fault in a dataset's name or a pattern of names.
-pub(crate) fn pattern_problem(text: &str) -> Option<String> {
+fn check_pseudo(pseudo: &str, place: Place, found: &mut Findings) {
+    let parts = || pseudo[1..].split('/');
+    let normal = pseudo == "/"
+        || pseudo.starts_with('/') && parts().all(|part| !matches!(part, "" | "." | ".."));
+    if !normal {
+        let next = "begin it with /, without empty, . or .. parts";
+        found.add(place.clone(), "not a normal path", next);
+    }
+    if pseudo.len() > MAX_PSEUDO_BYTES || pseudo.split('/').any(|part| part.len() > MAX_NAME_BYTES)
+    {
+        let next = format!("at most {MAX_PSEUDO_BYTES} bytes, {MAX_NAME_BYTES} between two /");
+        found.add(place.clone(), "too long", next);
+    }
+    if pseudo.chars().any(char::is_control) {
+        found.add(place, "it holds a control character", "remove it");
+    }
+}
+
+fn choice(place: Place, values: &[String], legal: &[&str], found: &mut Findings) {
+    for (index, value) in values.iter().enumerate() {
+        if !legal.contains(&value.as_str()) {
+            let problem = format!("\"{value}\" is unknown");
+            found.add(place.item(index), problem, format!("write {}", one_of(legal)));
+        }
+    }
+    if values.is_empty() {
+        found.absent(place, "nothing is named", &format!("name at least {}", one_of(legal)));
+    }
+}
+
+/// Checks a dataset's name or a pattern of names.
+pub(crate) fn check_pattern(text: &str, place: Place, found: &mut Findings) {
+    if let Some(next) = pattern_problem(text) {
+        found.add(place, format!("\"{text}\" is not a dataset or pattern"), next);
+    }
+}
+
+/// Returns the rule that a dataset's name or a pattern of names breaks.
+fn pattern_problem(text: &str) -> Option<String> {
     let mut parts = text.split('/').peekable();
     if parts.peek().is_some_and(|pool| pool.contains('*') || pool.is_empty()) {
         return Some("must begin with the name of a pool".into());
@@ -183,30 +173,28 @@ pub(crate) fn pattern_problem(text: &str) -> Option<String> {
     None
 }
 
-fn check_paths_apart(config: &Config, found: &mut Vec<String>) {
+fn check_paths_apart(config: &Config, found: &mut Findings) {
     let mut fsids: HashMap<u32, &str> = HashMap::new();
     for (index, export) in config.exports.iter().enumerate() {
+        let place = |key| Place::root("export").item(index).key(key);
         if let Some(fsid) = export.fsid
             && let Some(other) = fsids.insert(fsid, &export.pseudo)
         {
-            found.push(format!("export {}: fsid {fsid} is used by {other} already", export.pseudo));
+            found.add(place("fsid"), format!("export {other} has it already"), "choose another");
         }
         for other in &config.exports[..index] {
             let inside = |a: &str, b: &str| {
                 a == b || b == "/" || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'))
             };
             let (one, two) = (&export.pseudo, &other.pseudo);
-            if one == two {
-                found.push(format!(
-                    "export {one}: pseudo = \"{one}\" is used twice; give each export its own \
-                     pseudo path"
-                ));
+            let problem = if one == two {
+                "an export before has it already".to_owned()
             } else if inside(one, two) || inside(two, one) {
-                found.push(format!(
-                    "export {one}: pseudo path and that of export {two} are nested; give each \
-                     its own pseudo path"
-                ));
-            }
+                format!("this path and that of export {two} are nested")
+            } else {
+                continue;
+            };
+            found.add(place("pseudo"), problem, "give each export its own pseudo path");
         }
     }
 }
@@ -224,6 +212,6 @@ mod tests {
         assert!(!parse("").unwrap().exports[0].delegated_times);
         assert!(parse("delegated_times = true").unwrap().exports[0].delegated_times);
         let both = parse("delegations = false\ndelegated_times = true").unwrap_err().to_string();
-        assert!(both.contains("export /a: delegated_times needs delegations"), "{both}");
+        assert!(both.contains("export /a.delegated_times: it needs delegations"), "{both}");
     }
 }

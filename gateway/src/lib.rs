@@ -31,4 +31,5 @@ mod state_writer;
 
 pub use net::interfaces::Interface;
 pub use observe::printable::printable;
-pub use server::serve::{Running, check, check_targets, serve};
+pub use server::check::{check, check_targets};
+pub use server::serve::{Running, serve};

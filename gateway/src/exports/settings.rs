@@ -6,7 +6,8 @@ use std::io;
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use zgate_config::{
-    AccessMode, Cidr, ClientMatch, Config, DirectChoice, ExportClient, ExportConfig, SquashMode,
+    AccessMode, Cidr, ClientMatch, Config, DirectChoice, ExportClient, ExportConfig, Place,
+    Problem, SquashMode,
 };
 use zgate_nfs::namespace::export::Versions;
 use zgate_nfs::namespace::{ClientRule, Squash};
@@ -88,27 +89,45 @@ pub(crate) fn export(export: &ExportConfig) -> io::Result<ExportSettings> {
     })
 }
 
-/// Checks that exported directories exist and that the gateway's user can read
-/// them.
-///
-/// # Errors
-/// The export, the reason and the next step.
-pub(crate) fn check_directories(config: &Config) -> io::Result<()> {
-    for export in &config.exports {
-        let Some(path) = &export.path else { continue };
-        std::fs::read_dir(path).map_err(|error| {
-            let hint = match error.kind() {
-                io::ErrorKind::NotFound => "create or mount it, or correct the path",
-                io::ErrorKind::NotADirectory => "export the directory it lies in",
-                io::ErrorKind::PermissionDenied => "run as a user who can read it",
-                _ => "check its file system",
-            };
-            let reason =
-                format!("export {}: path {}: {error}; {hint}", export.pseudo, path.display());
-            io::Error::new(error.kind(), reason)
-        })?;
+/// Returns the exports whose directories do not exist or cannot be read by the
+/// gateway's user.
+pub(crate) fn check_directories(config: &Config) -> Vec<Problem> {
+    let unreadable = |(index, export): (usize, &ExportConfig)| {
+        let path = export.path.as_ref()?;
+        let error = std::fs::read_dir(path).err()?;
+        let next_step = match error.kind() {
+            io::ErrorKind::NotFound => "create or mount it, or correct the path",
+            io::ErrorKind::NotADirectory => "export the directory it lies in",
+            io::ErrorKind::PermissionDenied => "run as a user who can read it",
+            _ => "check its file system",
+        };
+        Some(Problem {
+            place: Place::root("export").item(index).key("path"),
+            problem: format!("cannot read {}: {error}", path.display()),
+            next_step: next_step.to_owned(),
+        })
+    };
+    config.exports.iter().enumerate().filter_map(unreadable).collect()
+}
+
+/// Returns the client entries whose host names have no address.
+pub(crate) fn check_hosts(config: &Config) -> Vec<Problem> {
+    let mut found = Vec::new();
+    for (index, export) in config.exports.iter().enumerate() {
+        let clients = Place::root("export").item(index).key("clients");
+        for (index, client) in export.clients.iter().enumerate() {
+            if let ClientMatch::Host(name) = &client.matches
+                && let Err(error) = addresses(name)
+            {
+                found.push(Problem {
+                    place: clients.item(index).key("match"),
+                    problem: format!("host {name}: {error}"),
+                    next_step: UNKNOWN_HOST.to_owned(),
+                });
+            }
+        }
     }
-    Ok(())
+    found
 }
 
 fn client(client: &ExportClient) -> io::Result<ClientRule> {
@@ -133,20 +152,26 @@ fn client(client: &ExportClient) -> io::Result<ClientRule> {
     })
 }
 
+const UNKNOWN_HOST: &str = "correct the name, or use an address";
+
+fn resolve(name: &str) -> io::Result<Vec<IpNet>> {
+    addresses(name).map_err(|error| {
+        io::Error::new(error.kind(), format!("client {name}: {error}; {UNKNOWN_HOST}"))
+    })
+}
+
 /// Resolves all addresses of a host. A host without addresses is an error: it
 /// must not open the export to everyone.
-fn resolve(name: &str) -> io::Result<Vec<IpNet>> {
-    let unknown = |error: String| {
-        let hint = "correct the name, or use an address";
-        io::Error::new(io::ErrorKind::NotFound, format!("client {name}: {error}; {hint}"))
-    };
-    let addresses = (name, 0).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
-    let networks: Vec<_> = addresses.map(|found| found.ip().to_canonical().into()).collect();
+fn addresses(name: &str) -> io::Result<Vec<IpNet>> {
+    let found = (name, 0).to_socket_addrs().map_err(|error| {
+        // The resolver's errors have no kind of their own.
+        io::Error::new(io::ErrorKind::NotFound, error)
+    })?;
+    let networks: Vec<_> = found.map(|found| found.ip().to_canonical().into()).collect();
     if networks.is_empty() {
-        Err(unknown("the name has no address".to_owned()))
-    } else {
-        Ok(networks)
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     }
+    Ok(networks)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Start, reconfiguration and stop of a gateway: the only room that imports
 //! both front ends.
 
+pub(crate) mod check;
 mod cores;
 pub(crate) mod descriptors;
 pub(crate) mod health;

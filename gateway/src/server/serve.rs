@@ -8,7 +8,6 @@ use super::status;
 use super::systemd::{notify, start_watchdog};
 use super::watch::DatasetWatcher;
 use crate::admin::{self, Handler, Reply, Request};
-use crate::exports::plan::Plan;
 use crate::exports::settings::check_directories;
 use crate::iscsi;
 use crate::net::accept::bind;
@@ -33,24 +32,6 @@ const RUNTIME_ONLY: &str =
 enum Event {
     Reload,
     Stop,
-}
-
-/// Checks a configuration without starting anything.
-///
-/// # Errors
-/// The export or target, the reason and the next step.
-pub fn check(config: &Config) -> io::Result<()> {
-    Plan::of(config)?;
-    check_targets(config)?;
-    check_directories(config)
-}
-
-/// Checks the targets of a configuration, and reads their secrets.
-///
-/// # Errors
-/// The target or the secret file.
-pub fn check_targets(config: &Config) -> io::Result<()> {
-    iscsi::settings::settings(config).map(drop)
 }
 
 /// A gateway that serves a configuration.
@@ -105,8 +86,7 @@ impl Running {
 /// # Errors
 /// The thing, the reason and the next step.
 pub fn serve(path: &Path) -> Result<bool, Box<dyn std::error::Error>> {
-    let config = zgate_config::load(path)?;
-    check_directories(&config)?;
+    let config = zgate_config::examine(path, check_directories)?;
     let policies = schedule::policies(&config)?;
     let running = Running::start(&config)?;
     let Running { gateway, reconciler, http } = &running;

@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod admission;
+mod config_check;
 mod crash;
 mod descriptors;
+mod documents;
 mod exports;
 mod fair_share;
 mod follow;

@@ -8,6 +8,7 @@ mod binary;
 pub mod breakable_link;
 mod client;
 pub mod cuda;
+pub mod documents;
 mod gateway;
 pub mod iscsi;
 pub mod iscsi_recovery;

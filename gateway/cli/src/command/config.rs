@@ -1,7 +1,9 @@
 //! `zgate config`: examines a configuration without starting anything.
 
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use zgate_config::ConfigError;
 
 /// Subcommand of `zgate config`.
 #[derive(Debug, Subcommand)]
@@ -26,22 +28,44 @@ pub(crate) enum ConfigCommand {
 #[derive(Args, Debug)]
 pub(crate) struct File {
     /// The configuration file
-    #[arg(long, value_name = "FILE", default_value = "/etc/zgate/zgate.toml")]
-    config: PathBuf,
+    #[arg(default_value = "/etc/zgate/zgate.toml")]
+    file: PathBuf,
+    /// The configuration file, as `zgate serve` takes it
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the subcommand.
+impl File {
+    fn path(&self) -> &Path {
+        self.config.as_ref().unwrap_or(&self.file)
+    }
+}
+
+/// Runs the subcommand. With `--json`, the problems of the file are its output.
 ///
 /// # Errors
-/// The faults of the file.
-pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn std::error::Error>> {
+/// The problems of the file.
+pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn Error>> {
+    let (ConfigCommand::Check(File { json, .. })
+    | ConfigCommand::Show(File { json, .. })
+    | ConfigCommand::Diff { json, .. }) = command;
+    let problems = match answer(command) {
+        Ok(()) => return Ok(true),
+        Err(error) if *json => error.downcast::<ConfigError>()?.problems,
+        Err(error) => return Err(error),
+    };
+    let answer = serde_json::json!({ "valid": false, "problems": problems });
+    println!("{}", serde_json::to_string_pretty(&answer)?);
+    Ok(false)
+}
+
+fn answer(command: &ConfigCommand) -> Result<(), Box<dyn Error>> {
     match command {
         ConfigCommand::Check(file) => {
-            let config = zgate_config::load(&file.config)?;
-            zgate_gateway::check(&config)?;
+            let config = zgate_config::examine(file.path(), zgate_gateway::check)?;
             if file.json {
                 println!(
                     "{}",
@@ -53,15 +77,15 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn std::error::E
                 );
             } else {
                 println!(
-                    "{}: valid, {} exports, {} targets",
-                    file.config.display(),
-                    config.exports.len(),
-                    config.targets.len()
+                    "{}: valid, {}, {}",
+                    file.path().display(),
+                    counted(config.exports.len(), "export"),
+                    counted(config.targets.len(), "target")
                 );
             }
         }
         ConfigCommand::Show(file) => {
-            let config = zgate_config::load(&file.config)?;
+            let config = zgate_config::load(file.path())?;
             if file.json {
                 println!("{}", serde_json::to_string_pretty(&config)?);
             } else {
@@ -83,5 +107,9 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn std::error::E
             }
         }
     }
-    Ok(true)
+    Ok(())
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

@@ -4,9 +4,12 @@
 mod block;
 mod config;
 mod dataset;
+#[cfg(test)]
+mod documents_tests;
 mod live;
 mod mount_hint;
 mod pool;
+mod problems;
 mod send;
 mod serve;
 mod snapshot;
@@ -161,7 +164,10 @@ pub(crate) fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("zgate: {error}");
+            match error.downcast_ref::<zgate_config::ConfigError>() {
+                Some(error) => problems::print(error),
+                None => eprintln!("zgate: {error}"),
+            }
             ExitCode::FAILURE
         }
     }
