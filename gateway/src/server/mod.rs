@@ -2,6 +2,8 @@
 //! both front ends.
 
 mod cores;
+#[cfg(test)]
+mod dashboards_tests;
 pub(crate) mod descriptors;
 pub(crate) mod health;
 pub(crate) mod metrics;
