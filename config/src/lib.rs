@@ -23,8 +23,8 @@ pub use schema::{
 };
 pub use snapshot::SnapshotConfig;
 pub use target::{
-    ChapConfig, DirectChoice, InitiatorConfig, IscsiConfig, LunConfig, NaaId, NamePattern,
-    PortalGroupConfig, TargetConfig, VolumesConfig,
+    ChapConfig, DirectChoice, ISCSI_PORT, InitiatorConfig, IscsiConfig, LunConfig, NaaId,
+    NamePattern, PortalGroupConfig, TargetConfig, VolumesConfig,
 };
 
 /// Checks one logical unit of a target against the rules of the file, for a LUN

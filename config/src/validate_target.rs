@@ -2,7 +2,8 @@
 
 use crate::schema::Config;
 use crate::target::{
-    ChapConfig, InitiatorConfig, IscsiConfig, LunConfig, NamePattern, TargetConfig, VolumesConfig,
+    ChapConfig, ISCSI_PORT, InitiatorConfig, IscsiConfig, LunConfig, NamePattern, TargetConfig,
+    VolumesConfig,
 };
 use crate::validate::pattern_problem;
 use std::collections::{HashMap, HashSet};
@@ -37,11 +38,10 @@ pub(crate) fn problems(config: &Config, found: &mut Vec<String>) {
     check_groups(iscsi, found);
     let has_portal = !iscsi.listen.is_empty() || !iscsi.iser_listen.is_empty();
     if !has_portal && !config.targets.is_empty() {
-        found.push(
+        found.push(format!(
             "iscsi.listen is missing: targets need a portal, for example \
-             [iscsi] listen = [\"0.0.0.0:3260\"]"
-                .into(),
-        );
+             [iscsi] listen = [\"0.0.0.0:{ISCSI_PORT}\"]"
+        ));
     }
     let mut names = HashSet::new();
     let mut paths: HashMap<&Path, String> = HashMap::new();

@@ -30,5 +30,6 @@ mod state_dir;
 mod state_writer;
 
 pub use net::interfaces::Interface;
+pub use nfs::rpcbind::PORT as RPCBIND_PORT;
 pub use observe::printable::printable;
 pub use server::serve::{Running, check, check_targets, serve};
