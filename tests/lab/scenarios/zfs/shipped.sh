@@ -39,13 +39,13 @@ unit_applies() {
     grep -E '^Max locked memory +unlimited +unlimited' "/proc/$pid/limits"
     rights=$(sed -n 's/^CapBnd:\t/0x/p' "/proc/$pid/status")
     for name in $(unit_key CapabilityBoundingSet); do
-        capsh_bit "$name"
+        capability_bit "$name"
         bits=$((bits | 1 << BIT))
     done
     same "$bits" "$((rights))" "bounding set"
 }
 # As in linux/capability.h.
-capsh_bit() {
+capability_bit() {
     case $1 in
         CAP_CHOWN) BIT=0 ;;
         CAP_DAC_OVERRIDE) BIT=1 ;;
