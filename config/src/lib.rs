@@ -27,7 +27,7 @@ pub use schema::{
 };
 pub use snapshot::SnapshotConfig;
 pub use target::{
-    ChapConfig, DirectChoice, InitiatorConfig, IscsiConfig, LunConfig, NaaId, NamePattern,
-    PortalGroupConfig, TargetConfig, VolumesConfig,
+    ChapConfig, DirectChoice, ISCSI_PORT, InitiatorConfig, IscsiConfig, LunConfig, NaaId,
+    NamePattern, PortalGroupConfig, TargetConfig, VolumesConfig,
 };
 pub use validate_target::{initiator_problems, lun_problems};

@@ -8,6 +8,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+/// Port at which initiators expect targets (IANA, `iscsi-target`).
+pub const ISCSI_PORT: u16 = 3260;
+
 const fn yes() -> bool {
     true
 }

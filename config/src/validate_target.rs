@@ -3,7 +3,8 @@
 use crate::problem::{Findings, Place};
 use crate::schema::Config;
 use crate::target::{
-    ChapConfig, InitiatorConfig, IscsiConfig, LunConfig, NamePattern, TargetConfig, VolumesConfig,
+    ChapConfig, ISCSI_PORT, InitiatorConfig, IscsiConfig, LunConfig, NamePattern, TargetConfig,
+    VolumesConfig,
 };
 use crate::validate::check_pattern;
 use std::collections::{HashMap, HashSet};
@@ -26,8 +27,8 @@ pub(crate) fn problems(config: &Config, found: &mut Findings) {
     check_groups(iscsi, found);
     if iscsi.tcp_listen().chain(iscsi.iser_listen()).next().is_none() && !config.targets.is_empty()
     {
-        let next = "name it, for example [iscsi] listen = [\"0.0.0.0:3260\"]";
-        found.absent(Place::root("target").item(0), "targets need a portal: iscsi.listen", next);
+        let next = format!("name it, for example [iscsi] listen = [\"0.0.0.0:{ISCSI_PORT}\"]");
+        found.absent(Place::root("target").item(0), "targets need a portal: iscsi.listen", &next);
     }
     let mut names = HashSet::new();
     let mut paths: HashMap<&Path, String> = HashMap::new();

@@ -14,6 +14,8 @@ pub(crate) mod path;
 pub(crate) mod rdma;
 pub(crate) mod report;
 pub(crate) mod server;
+#[cfg(test)]
+mod shipped_tests;
 
 pub(crate) use check::{Check, Finding, Group, Level, Verdict, examine};
 pub use command::{DoctorArgs, run};

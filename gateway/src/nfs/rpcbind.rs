@@ -9,7 +9,8 @@ use zgate_rpc::Credential;
 use zgate_xdr::{Encode, Encoder};
 
 const PORT_MAPPER: (u32, u32) = (100_000, 2);
-const PORT: u16 = 111;
+/// Port of rpcbind.
+pub const PORT: u16 = 111;
 const SET: u32 = 1;
 const UNSET: u32 = 2;
 const TCP: u32 = 6;

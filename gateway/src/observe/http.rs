@@ -1,21 +1,37 @@
-//! A minimal HTTP server for metrics and status: GET only, one request per
-//! connection, everything bounded.
+//! The HTTP server for metrics and status. Axum routes requests; this file
+//! accepts connections and bounds them, which `axum::serve` does not: number,
+//! size of a request's head, time. A connection carries one request.
 
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Time limit of a core's answer to `/healthz`.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest request head accepted, in bytes.
+/// Longest request head accepted, in bytes. Hyper's buffer takes no fewer.
 const MAX_HEAD_BYTES: usize = 8 << 10;
+/// Most header fields of a request.
+const MAX_HEADERS: usize = 64;
 /// Time limit for a request to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most concurrent requests.
-const MAX_REQUESTS: usize = 16;
+/// Time limit of a connection, until its client has taken the whole answer.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// Most concurrent connections.
+const MAX_CONNECTIONS: usize = 16;
+
+const _: () = assert!(HEAD_TIMEOUT.as_secs() < CONNECTION_TIMEOUT.as_secs());
+const _: () = assert!(ANSWER_TIMEOUT.as_secs() < CONNECTION_TIMEOUT.as_secs());
 
 /// A running HTTP server; it ends with the process.
 #[derive(Debug)]
@@ -33,7 +49,7 @@ pub(crate) trait Pages: Send + Sync + 'static {
     /// If it has no JSON form.
     fn status(&self) -> serde_json::Result<String>;
     /// Returns the numbers of cores that do not answer within `limit`.
-    fn silent_cores(&self, limit: Duration) -> impl Future<Output = Vec<usize>>;
+    fn silent_cores(&self, limit: Duration) -> impl Future<Output = Vec<usize>> + Send;
 }
 
 /// Starts the server on a separate thread.
@@ -44,10 +60,9 @@ pub(crate) fn start(listener: std::net::TcpListener, pages: Arc<impl Pages>) -> 
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("zgate-http".to_owned()).spawn(move || {
-        let local = tokio::task::LocalSet::new();
-        local.block_on(&runtime, async move {
+        runtime.block_on(async move {
             match TcpListener::from_std(listener) {
-                Ok(listener) => serve(listener, pages).await,
+                Ok(listener) => serve(listener, router(pages)).await,
                 Err(error) => tracing::error!(%error, "cannot serve metrics"),
             }
         });
@@ -55,22 +70,52 @@ pub(crate) fn start(listener: std::net::TcpListener, pages: Arc<impl Pages>) -> 
     Ok(Http { address })
 }
 
-async fn serve(listener: TcpListener, pages: Arc<impl Pages>) {
-    let room = Arc::new(tokio::sync::Semaphore::new(MAX_REQUESTS));
+async fn serve(listener: TcpListener, router: Router) {
+    let room = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let pages = Arc::clone(&pages);
-        tokio::task::spawn_local(async move {
-            if let Err(error) = answer(stream, &pages).await {
-                tracing::debug!(%error, "http");
-            }
+        let router = router.clone();
+        tokio::spawn(async move {
+            answer(stream, router).await;
             drop(permit);
         });
     }
+}
+
+/// Answers one request and closes the connection.
+async fn answer(stream: TcpStream, router: Router) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
+        .keep_alive(false)
+        // A client that closes its direction after the request gets its answer.
+        .half_close(true)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "http"),
+        Err(_) => tracing::debug!("http: the client did not take its answer in time"),
+    }
+}
+
+/// The pages. For each of them axum answers HEAD, too, and does not look at the
+/// query.
+fn router<P: Pages>(pages: Arc<P>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics::<P>))
+        .route("/status", get(status::<P>))
+        .route("/healthz", get(health::<P>))
+        .fallback((StatusCode::NOT_FOUND, "not found; use /metrics, /status or /healthz\n"))
+        .method_not_allowed_fallback(async || {
+            (StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n")
+        })
+        .with_state(pages)
 }
 
 /// Content type of the metrics for a client that asks for OpenMetrics.
@@ -78,56 +123,40 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 /// Content type of the same lines for any other client.
 const PLAIN: &str = "text/plain; version=0.0.4";
 
-async fn answer(mut stream: TcpStream, pages: &Arc<impl Pages>) -> io::Result<()> {
-    let head = tokio::time::timeout(HEAD_TIMEOUT, read_head(&mut stream)).await??;
-    let mut words = head.split(' ');
-    let (code, kind, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => {
-            let asked = head.to_ascii_lowercase().contains("application/openmetrics-text");
-            ("200 OK", if asked { OPENMETRICS } else { PLAIN }, pages.metrics())
-        }
-        (Some("GET"), Some("/status")) => {
-            let body = pages.status()?;
-            ("200 OK", "application/json", body)
-        }
-        (Some("GET"), Some("/healthz")) => {
-            let (code, body) = health(&pages.silent_cores(ANSWER_TIMEOUT).await);
-            (code, "text/plain", body)
-        }
-        (Some("GET"), _) => {
-            let body = "not found; use /metrics, /status or /healthz\n".to_owned();
-            ("404 Not Found", "text/plain", body)
-        }
-        _ => ("405 Method Not Allowed", "text/plain", "GET only\n".to_owned()),
+async fn metrics<P: Pages>(State(pages): State<Arc<P>>, headers: HeaderMap) -> Response {
+    let asks = |value: &axum::http::HeaderValue| {
+        value
+            .as_bytes()
+            .to_ascii_lowercase()
+            .windows(OPENMETRICS_TYPE.len())
+            .any(|part| part == OPENMETRICS_TYPE)
     };
-    let reply = format!(
-        "HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(reply.as_bytes()).await?;
-    stream.shutdown().await
+    let kind = if headers.get_all(ACCEPT).iter().any(asks) { OPENMETRICS } else { PLAIN };
+    ([(CONTENT_TYPE, kind)], pages.metrics()).into_response()
 }
 
-/// Returns status line and body for cores of which some do not answer.
-fn health(silent: &[usize]) -> (&'static str, String) {
+/// Media type of OpenMetrics in `Accept`.
+const OPENMETRICS_TYPE: &[u8] = b"application/openmetrics-text";
+
+async fn status<P: Pages>(State(pages): State<Arc<P>>) -> Response {
+    match pages.status() {
+        Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("no status: {error}\n")).into_response()
+        }
+    }
+}
+
+async fn health<P: Pages>(State(pages): State<Arc<P>>) -> (StatusCode, String) {
+    let silent = pages.silent_cores(ANSWER_TIMEOUT).await;
     if silent.is_empty() {
-        return ("200 OK", "ok\n".to_owned());
+        return (StatusCode::OK, "ok\n".to_owned());
     }
     let cores = silent.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let seconds = ANSWER_TIMEOUT.as_secs();
-    ("503 Service Unavailable", format!("no answer within {seconds} s from core {cores}\n"))
+    (StatusCode::SERVICE_UNAVAILABLE, format!("no answer within {seconds} s from core {cores}\n"))
 }
 
-/// The request line and the header fields.
-async fn read_head(stream: &mut TcpStream) -> io::Result<String> {
-    let mut head = Vec::new();
-    let mut buffer = [0; 1024];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let got = stream.read(&mut buffer).await?;
-        if got == 0 || head.len() + got > MAX_HEAD_BYTES {
-            return Err(io::Error::from(io::ErrorKind::InvalidData));
-        }
-        head.extend_from_slice(&buffer[..got]);
-    }
-    Ok(String::from_utf8_lossy(&head).into_owned())
-}
+#[cfg(test)]
+#[path = "http_tests.rs"]
+mod tests;

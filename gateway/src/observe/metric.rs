@@ -14,20 +14,24 @@ use std::fmt;
 pub(crate) struct Metric {
     pub name: &'static str,
     pub kind: MetricType,
+    /// Names of its labels, in the order of their values.
+    pub labels: &'static [&'static str],
     pub help: &'static str,
 }
 
-/// Declares metrics, one per line, and the list of all metrics.
+/// Declares metrics, one per line: name, type, labels in brackets, help; and the
+/// list of all of them.
 macro_rules! metrics {
-    ($($id:ident $name:literal $kind:ident $help:literal;)*) => {
+    ($($id:ident $name:literal $kind:ident $([$($label:literal),+])? $help:literal;)*) => {
         $(const $id: $crate::observe::metric::Metric = $crate::observe::metric::Metric {
             name: $name,
             kind: $crate::observe::metric::MetricType::$kind,
+            labels: &[$($($label),+)?],
             help: $help,
         };)*
         /// All of them.
         #[cfg(test)]
-        const ALL: &[$crate::observe::metric::Metric] = &[$($id),*];
+        pub(crate) const ALL: &[$crate::observe::metric::Metric] = &[$($id),*];
     };
 }
 pub(crate) use metrics;
@@ -39,19 +43,21 @@ pub(crate) struct Page<'a>(DescriptorEncoder<'a>);
 pub(crate) struct Samples<'a> {
     encoder: MetricEncoder<'a>,
     kind: MetricType,
+    labels: &'static [&'static str],
 }
 
 impl Page<'_> {
     /// Begins a metric. The format adds `_total` to the name of a counter.
     pub(crate) fn metric(&mut self, metric: Metric) -> Result<Samples<'_>, fmt::Error> {
-        let Metric { name, kind, help } = metric;
+        let Metric { name, kind, labels, help } = metric;
         let family = name.strip_suffix("_total").unwrap_or(name);
-        Ok(Samples { encoder: self.0.encode_descriptor(family, help, None, kind)?, kind })
+        Ok(Samples { encoder: self.0.encode_descriptor(family, help, None, kind)?, kind, labels })
     }
 
     /// Adds a metric without labels.
     pub(crate) fn single(&mut self, metric: Metric, value: impl Value) -> fmt::Result {
         let mut samples = self.metric(metric)?;
+        samples.check(&[]);
         put(&mut samples.encoder, samples.kind, &value)
     }
 }
@@ -68,8 +74,19 @@ fn put(encoder: &mut MetricEncoder<'_>, kind: MetricType, value: &impl Value) ->
 }
 
 impl Samples<'_> {
+    /// Checks that a sample has the labels that its metric declares:
+    /// docs/METRICS.md and the dashboards are compared with the declarations.
+    fn check(&self, labels: &[(&str, &str)]) {
+        debug_assert!(
+            labels.iter().map(|(name, _)| name).eq(self.labels),
+            "{labels:?} instead of {:?}",
+            self.labels
+        );
+    }
+
     /// Adds a value with its labels.
     pub(crate) fn add(&mut self, labels: &[(&str, &str)], value: impl Value) -> fmt::Result {
+        self.check(labels);
         put(&mut self.encoder.encode_family(&labels)?, self.kind, &value)
     }
 
@@ -84,6 +101,7 @@ impl Samples<'_> {
         let buckets: Vec<_> = bounds.zip(counts.iter().copied()).collect();
         let count = counts.iter().sum();
         let labels = [label];
+        self.check(&labels);
         let mut encoder = self.encoder.encode_family(&labels)?;
         encoder.encode_histogram::<NoLabelSet>(seconds, count, &buckets, None)
     }
@@ -116,27 +134,15 @@ pub(crate) fn page_text(
     text
 }
 
-/// Every metric is in docs/METRICS.md, and named by the rules of the format.
-#[cfg(test)]
-pub(crate) fn assert_documented(metrics: &[Metric]) {
-    let docs = include_str!("../../../docs/METRICS.md");
-    for metric in metrics {
-        assert!(docs.contains(&format!("`{}`", metric.name)), "{} is missing", metric.name);
-        assert!(metric.name.starts_with("zfs_") || metric.name.starts_with("zgate_"));
-        let is_counter = matches!(metric.kind, MetricType::Counter);
-        assert_eq!(is_counter, metric.name.ends_with("_total"), "{}", metric.name);
-        assert!(!metric.help.contains(['"', '\\', '\n']), "{}: not a plain help", metric.name);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::documented::assert_documented;
 
     metrics! {
         RECEIVED "zgate_received_bytes_total" Counter "Bytes received from clients";
         CONNECTIONS "zgate_connections" Gauge "Open client connections";
-        OP_SECONDS "zgate_nfs_operation_seconds" Histogram "Time an NFSv4 operation took, by operation";
+        OP_SECONDS "zgate_nfs_operation_seconds" Histogram ["op"] "Time an NFSv4 operation took, by operation";
     }
 
     #[test]

@@ -2,10 +2,13 @@
 //! text chosen by peers.
 
 pub(crate) mod data_path;
+#[cfg(test)]
+pub(crate) mod documented;
 pub(crate) mod http;
 pub(crate) mod latency;
 pub(crate) mod metric;
 pub(crate) mod pool_metrics;
 pub(crate) mod pools;
 pub(crate) mod printable;
+pub(crate) mod process_metrics;
 pub(crate) mod throttle;

@@ -7,31 +7,31 @@ use std::fmt;
 use zgate_control::health::{PoolState, VdevLatency, Wait, watch};
 
 metrics! {
-    HEALTH "zfs_pool_health" Gauge "0 online, 1 degraded, 2 faulted, 3 offline, 4 unavailable, 5 removed, 6 suspended, 7 unknown";
-    SIZE "zfs_pool_size_bytes" Gauge "Size of the pool, parity of raidz included";
-    ALLOCATED "zfs_pool_allocated_bytes" Gauge "Space taken";
-    FREE "zfs_pool_free_bytes" Gauge "Space not taken";
-    FREEING "zfs_pool_freeing_bytes" Gauge "Space still to be freed of what was destroyed";
-    LEAKED "zfs_pool_leaked_bytes" Gauge "Space lost in freeing";
-    CAPACITY "zfs_pool_capacity_ratio" Gauge "Part of the pool that is taken";
-    FRAGMENTATION "zfs_pool_fragmentation_ratio" Gauge "How scattered the free space is";
-    DEDUPLICATION "zfs_pool_deduplication_ratio" Gauge "Size of deduplicated data by its size without deduplication";
-    READONLY "zfs_pool_readonly" Gauge "1: imported read-only";
-    WARNING "zfs_pool_capacity_warning_percent" Gauge "The threshold of capacity that is crossed: 80, 90, 95, or 0";
-    DATA_ERRORS "zfs_pool_data_errors" Gauge "Blocks damaged beyond repair";
-    SCRUB_STATE "zfs_pool_scrub_state" Gauge "0 none, scrub: 1 runs, 2 finished, 3 canceled, 4 paused, resilver: 5 runs, 6 finished";
-    SCRUB_COMPLETED "zfs_pool_scrub_last_completed_timestamp_seconds" Gauge "When the latest scrub or resilver ended; 0: none has";
-    SCRUB_ERRORS "zfs_pool_scrub_errors" Gauge "Errors the latest scrub or resilver found";
-    SCRUB_REPAIRED "zfs_pool_scrub_repaired_bytes" Gauge "Bytes the latest scrub or resilver repaired";
-    SCRUB_TOTAL "zfs_pool_scrub_total_bytes" Gauge "Bytes the running scrub or resilver has to look at; 0: none runs";
-    SCRUB_SCANNED "zfs_pool_scrub_scanned_bytes" Gauge "Bytes it has found so far";
-    SCRUB_ISSUED "zfs_pool_scrub_issued_bytes" Gauge "Bytes it has verified so far";
-    SAMPLE_AGE "zfs_pool_sample_age_seconds" Gauge "How old the figures of the pool are";
-    VDEV_HEALTH "zfs_pool_vdev_health" Gauge "As zfs_pool_health, of a vdev";
-    VDEV_ERRORS "zfs_pool_vdev_errors_total" Counter "Errors of a vdev since the last zpool clear, by kind";
-    VDEV_SIZE "zfs_pool_vdev_size_bytes" Gauge "Size of a top-level vdev";
-    VDEV_ALLOCATED "zfs_pool_vdev_allocated_bytes" Gauge "Space taken of a top-level vdev";
-    VDEV_WAIT "zfs_pool_vdev_wait_seconds" Gauge "How long requests took on average when it was measured last, by stage and kind";
+    HEALTH "zfs_pool_health" Gauge ["pool"] "0 online, 1 degraded, 2 faulted, 3 offline, 4 unavailable, 5 removed, 6 suspended, 7 unknown";
+    SIZE "zfs_pool_size_bytes" Gauge ["pool"] "Size of the pool, parity of raidz included";
+    ALLOCATED "zfs_pool_allocated_bytes" Gauge ["pool"] "Space taken";
+    FREE "zfs_pool_free_bytes" Gauge ["pool"] "Space not taken";
+    FREEING "zfs_pool_freeing_bytes" Gauge ["pool"] "Space still to be freed of what was destroyed";
+    LEAKED "zfs_pool_leaked_bytes" Gauge ["pool"] "Space lost in freeing";
+    CAPACITY "zfs_pool_capacity_ratio" Gauge ["pool"] "Part of the pool that is taken";
+    FRAGMENTATION "zfs_pool_fragmentation_ratio" Gauge ["pool"] "How scattered the free space is";
+    DEDUPLICATION "zfs_pool_deduplication_ratio" Gauge ["pool"] "Size of deduplicated data by its size without deduplication";
+    READONLY "zfs_pool_readonly" Gauge ["pool"] "1: imported read-only";
+    WARNING "zfs_pool_capacity_warning_percent" Gauge ["pool"] "The threshold of capacity that is crossed: 80, 90, 95, or 0";
+    DATA_ERRORS "zfs_pool_data_errors" Gauge ["pool"] "Blocks damaged beyond repair";
+    SCRUB_STATE "zfs_pool_scrub_state" Gauge ["pool"] "0 none, scrub: 1 runs, 2 finished, 3 canceled, 4 paused, resilver: 5 runs, 6 finished";
+    SCRUB_COMPLETED "zfs_pool_scrub_last_completed_timestamp_seconds" Gauge ["pool"] "When the latest scrub or resilver ended; 0: none has";
+    SCRUB_ERRORS "zfs_pool_scrub_errors" Gauge ["pool"] "Errors the latest scrub or resilver found";
+    SCRUB_REPAIRED "zfs_pool_scrub_repaired_bytes" Gauge ["pool"] "Bytes the latest scrub or resilver repaired";
+    SCRUB_TOTAL "zfs_pool_scrub_total_bytes" Gauge ["pool"] "Bytes the running scrub or resilver has to look at; 0: none runs";
+    SCRUB_SCANNED "zfs_pool_scrub_scanned_bytes" Gauge ["pool"] "Bytes it has found so far";
+    SCRUB_ISSUED "zfs_pool_scrub_issued_bytes" Gauge ["pool"] "Bytes it has verified so far";
+    SAMPLE_AGE "zfs_pool_sample_age_seconds" Gauge ["pool"] "How old the figures of the pool are";
+    VDEV_HEALTH "zfs_pool_vdev_health" Gauge ["pool", "vdev", "class"] "As zfs_pool_health, of a vdev";
+    VDEV_ERRORS "zfs_pool_vdev_errors_total" Counter ["pool", "vdev", "class", "kind"] "Errors of a vdev since the last zpool clear, by kind";
+    VDEV_SIZE "zfs_pool_vdev_size_bytes" Gauge ["pool", "vdev", "class"] "Size of a top-level vdev";
+    VDEV_ALLOCATED "zfs_pool_vdev_allocated_bytes" Gauge ["pool", "vdev", "class"] "Space taken of a top-level vdev";
+    VDEV_WAIT "zfs_pool_vdev_wait_seconds" Gauge ["pool", "vdev", "stage", "kind"] "How long requests took on average when it was measured last, by stage and kind";
     ARC_HITS "zfs_arc_hits_total" Counter "Look-ups answered from memory";
     ARC_MISSES "zfs_arc_misses_total" Counter "Look-ups not answered from memory";
     ARC_SIZE "zfs_arc_size_bytes" Gauge "Memory the cache takes";
@@ -228,7 +228,8 @@ fn waits(samples: &mut Samples<'_>, latency: &VdevLatency) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::metric::{assert_documented, page_text};
+    use crate::observe::documented::assert_documented;
+    use crate::observe::metric::page_text;
 
     #[test]
     fn every_metric_is_documented_and_named_by_the_rules() {
@@ -237,8 +238,9 @@ mod tests {
 
     #[test]
     fn labels_cannot_break_out() {
-        let out =
-            page_text(|page| page.metric(VDEV_SIZE)?.add(&[("vdev", "/tmp/a\"} 1\n")], 5_u64));
-        assert!(out.contains("{vdev=\"/tmp/a\\\"} 1\\n\"} 5\n"), "{out}");
+        let labels = [("pool", "tank"), ("vdev", "/tmp/a\"} 1\n"), ("class", "normal")];
+        let out = page_text(move |page| page.metric(VDEV_SIZE)?.add(&labels, 5_u64));
+        let expected = r#"{pool="tank",vdev="/tmp/a\"} 1\n",class="normal"} 5"#;
+        assert!(out.lines().any(|line| line.ends_with(expected)), "{out}");
     }
 }

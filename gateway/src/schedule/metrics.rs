@@ -8,8 +8,10 @@ use std::sync::PoisonError;
 macro_rules! metrics {
     ($($name:literal $kind:ident $help:literal $value:expr;)*) => {
         /// All of them, with what a schedule has.
-        const ALL: &[(Metric, fn(&View) -> u64)] =
-            &[$((Metric { name: $name, kind: MetricType::$kind, help: $help }, $value)),*];
+        const ALL: &[(Metric, fn(&View) -> u64)] = &[$((
+            Metric { name: $name, kind: MetricType::$kind, labels: &["dataset"], help: $help },
+            $value,
+        )),*];
     };
 }
 
@@ -38,15 +40,22 @@ pub(crate) fn render(page: &mut Page<'_>, schedules: &Views) -> fmt::Result {
     Ok(())
 }
 
+/// Returns the declarations of all of them.
+#[cfg(test)]
+pub(crate) fn declared() -> Vec<Metric> {
+    ALL.iter().map(|(metric, _)| *metric).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::metric::{assert_documented, page_text};
+    use crate::observe::documented::assert_documented;
+    use crate::observe::metric::page_text;
     use std::sync::{Arc, Mutex};
 
     #[test]
     fn every_metric_is_documented_and_named_by_the_rules() {
-        assert_documented(&ALL.iter().map(|(metric, _)| *metric).collect::<Vec<_>>());
+        assert_documented(&declared());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::iscsi::stats::{FAILURES, STATUSES as STATUSES_OF_SCSI, UnitStats};
 use crate::net::rdma::state::{RdmaPortal, RdmaState};
 use crate::observe::data_path::DataFigures;
 use crate::observe::metric::{Metric, Page, metrics, page_text};
-use crate::observe::pool_metrics;
+use crate::observe::{pool_metrics, process_metrics};
 use crate::schedule::metrics as schedule_metrics;
 use std::fmt;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use zgate_nfs::runtime::Runtime;
 use zgate_store::BlockStore;
 
 metrics! {
-    OP_SECONDS "zgate_nfs_operation_seconds" Histogram "Time an NFSv4 operation took, by operation";
-    OP_ERRORS "zgate_nfs_operation_errors_total" Counter "NFSv4 operations that did not succeed, by operation";
-    STATUSES "zgate_nfs_errors_total" Counter "NFSv4 errors answered, by status";
-    PROCEDURE_SECONDS "zgate_nfs3_procedure_seconds" Histogram "Time an NFSv3 procedure took, by procedure";
+    OP_SECONDS "zgate_nfs_operation_seconds" Histogram ["op"] "Time an NFSv4 operation took, by operation";
+    OP_ERRORS "zgate_nfs_operation_errors_total" Counter ["op"] "NFSv4 operations that did not succeed, by operation";
+    STATUSES "zgate_nfs_errors_total" Counter ["status"] "NFSv4 errors answered, by status";
+    PROCEDURE_SECONDS "zgate_nfs3_procedure_seconds" Histogram ["procedure"] "Time an NFSv3 procedure took, by procedure";
     RECEIVED "zgate_received_bytes_total" Counter "Bytes received from clients";
     SENT "zgate_sent_bytes_total" Counter "Bytes of replies";
-    MOVED "zgate_data_moved_bytes_total" Counter "File and block data carried, by transport and direction";
-    COPIED "zgate_data_copied_bytes_total" Counter "Data that was copied within the process on its way, by transport and direction";
+    MOVED "zgate_data_moved_bytes_total" Counter ["transport", "direction"] "File and block data carried, by transport and direction";
+    COPIED "zgate_data_copied_bytes_total" Counter ["transport", "direction"] "Data that was copied within the process on its way, by transport and direction";
     CONNECTIONS "zgate_connections" Gauge "Open client connections";
     ENDS "zgate_closed_connections_total" Counter "Connections that ended, by fault and reason";
     CLIENTS "zgate_nfs_clients" Gauge "Confirmed NFSv4 clients";
@@ -40,25 +40,25 @@ metrics! {
     RECALLS "zgate_nfs_recalls" Gauge "Delegations being recalled";
     GRACE "zgate_nfs_grace_seconds" Gauge "Seconds the grace period lasts at most; 0: over";
     RECORD_CHANGES "zgate_nfs_client_record_changes" Gauge "Client records on their way to the state directory, or out of it";
-    SCSI_SECONDS "zgate_scsi_command_seconds" Histogram "Time a SCSI command took, by family";
-    SCSI_ERRORS "zgate_scsi_command_errors_total" Counter "SCSI commands that did not end with GOOD, by family and status";
-    LUN_OPERATIONS "zgate_lun_operations_total" Counter "SCSI commands of a logical unit, by target, lun and kind";
-    LUN_BYTES "zgate_lun_bytes_total" Counter "Bytes read from and written to a logical unit, by target, lun and kind";
-    LUN_FAILURES "zgate_lun_failures_total" Counter "SCSI commands that failed because the storage did, by target, lun and kind";
-    LUN_SIZE "zgate_lun_size_bytes" Gauge "Size of a logical unit, by target and lun";
-    LUN_SPACE "zgate_lun_space_available_bytes" Gauge "Bytes that the store of a thin logical unit can still allocate, by target and lun";
+    SCSI_SECONDS "zgate_scsi_command_seconds" Histogram ["family"] "Time a SCSI command took, by family";
+    SCSI_ERRORS "zgate_scsi_command_errors_total" Counter ["family", "status"] "SCSI commands that did not end with GOOD, by family and status";
+    LUN_OPERATIONS "zgate_lun_operations_total" Counter ["target", "lun", "kind"] "SCSI commands of a logical unit, by target, lun and kind";
+    LUN_BYTES "zgate_lun_bytes_total" Counter ["target", "lun", "kind"] "Bytes read from and written to a logical unit, by target, lun and kind";
+    LUN_FAILURES "zgate_lun_failures_total" Counter ["target", "lun", "kind"] "SCSI commands that failed because the storage did, by target, lun and kind";
+    LUN_SIZE "zgate_lun_size_bytes" Gauge ["target", "lun"] "Size of a logical unit, by target and lun";
+    LUN_SPACE "zgate_lun_space_available_bytes" Gauge ["target", "lun"] "Bytes that the store of a thin logical unit can still allocate, by target and lun";
     ISCSI_SESSIONS "zgate_iscsi_sessions" Gauge "iSCSI sessions";
     ISCSI_CONNECTIONS "zgate_iscsi_connections" Gauge "Connections of iSCSI sessions";
     ISCSI_LOGINS "zgate_iscsi_logins_total" Counter "iSCSI logins that succeeded, by connection";
-    ISCSI_REFUSED "zgate_iscsi_logins_refused_total" Counter "iSCSI logins that were refused, by reason";
+    ISCSI_REFUSED "zgate_iscsi_logins_refused_total" Counter ["reason"] "iSCSI logins that were refused, by reason";
     ISCSI_RECEIVED "zgate_iscsi_received_bytes_total" Counter "Bytes received on iSCSI connections after login";
     ISCSI_SENT "zgate_iscsi_sent_bytes_total" Counter "Bytes sent on iSCSI connections after login";
     ISCSI_RUNNING "zgate_iscsi_running_bytes" Gauge "Bytes that SCSI commands under way read or write";
-    RDMA_LISTENING "zgate_rdma_listening" Gauge "1: an address that is to be served over RDMA is; 0: its device is missing or away";
+    RDMA_LISTENING "zgate_rdma_listening" Gauge ["address", "protocol"] "1: an address that is to be served over RDMA is; 0: its device is missing or away";
     RDMA_CONNECTIONS "zgate_rdma_connections" Gauge "Open connections over RDMA, of NFS and iSER";
-    RDMA_EVENTS "zgate_rdma_device_events_total" Counter "What happened to RDMA devices, by event";
+    RDMA_EVENTS "zgate_rdma_device_events_total" Counter ["event"] "What happened to RDMA devices, by event";
     REFUSED "zgate_refused_connections_total" Counter "Connections refused because there were too many";
-    ENGINE "zgate_io_engine_info" Gauge "Always 1; the label names the io engine";
+    ENGINE "zgate_io_engine_info" Gauge ["engine"] "Always 1; the label names the io engine";
     STARTED "zgate_start_time_seconds" Gauge "When the process started, in seconds since 1970";
     BUFFERS "zgate_buffers_in_use_bytes" Gauge "Pool buffers in use";
 }
@@ -103,6 +103,7 @@ fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     page.metric(ENGINE)?.add(&[("engine", engine)], 1_u64)?;
     page.single(STARTED, shared.started_unix_seconds)?;
     page.single(BUFFERS, shared.network.pool.in_use_bytes())?;
+    process_metrics::render(page)?;
     pool_metrics::render(page, &shared.pools)?;
     schedule_metrics::render(page, &shared.schedules)
 }
@@ -239,7 +240,7 @@ fn loaded<'a>((kind, cell): (&'a str, &AtomicU64)) -> (&'a str, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::metric::assert_documented;
+    use crate::observe::documented::assert_documented;
 
     #[test]
     fn every_metric_is_documented_and_named_by_the_rules() {

@@ -3,6 +3,8 @@
 
 pub(crate) mod check;
 mod cores;
+#[cfg(test)]
+mod dashboards_tests;
 pub(crate) mod descriptors;
 pub(crate) mod health;
 pub(crate) mod metrics;

@@ -31,8 +31,9 @@ impl Share {
     /// The error of the operating system.
     pub(crate) fn new(tree: &Path, binary: &Path) -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("zgate-lab-").tempdir()?;
-        let layouts = Path::new("deploy/layouts").to_owned();
-        for folder in [tree.join("guest"), tree.join("scenarios"), layouts] {
+        let shipped = Path::new("deploy").to_owned();
+        let layouts = shipped.join("layouts");
+        for folder in [tree.join("guest"), tree.join("scenarios"), layouts, shipped] {
             crate::servers::scratch::run(Command::new("cp").arg("-r").arg(folder).arg(dir.path()))?;
         }
         fs::copy(binary, dir.path().join("zgate"))?;

@@ -1,6 +1,8 @@
-//! The Python package: its wheel is built and installed in a clean virtual
-//! environment, its tests run against a gateway, and the six lines of its
-//! README against a demo. Third-party loaders that it plugs into are gigabytes
+//! The Python package: its source distribution and, from that, its wheel are
+//! built as they are published and checked as PyPI does; the wheel is installed
+//! in a clean virtual environment, its tests run against a gateway, and the
+//! first example of its README against a demo, with nothing installed beside it
+//! but what it depends on. Third-party loaders that it plugs into are gigabytes
 //! of packages, and only tested on request.
 
 use crate::servers::{ServerProcess, scratch, zgate};
@@ -11,6 +13,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PACKAGE: &str = "loader/python";
+/// Packages that build ours and judge the result. `zig` links against the oldest
+/// C library that the tag of the wheel promises.
+const BUILDERS: [&str; 3] = ["maturin[zig]>=1.7,<2", "twine", "auditwheel"];
+/// Oldest platform of the wheel.
+const COMPATIBILITY: &str = "manylinux2014";
+/// The wheel's tag: any CPython from 3.11 on. PyPI refuses a plain `linux`.
+const TAG: &str = "-cp311-abi3-manylinux2014_";
+/// The glibc 2 of that platform.
+const GLIBC_MINOR: u32 = 17;
 /// Packages that the tests compare with or use.
 const PEERS: [&str; 4] = ["safetensors", "tqdm", "ml_dtypes", "mypy"];
 /// Packages that the adapters plug into; vLLM's wheel is read, not installed.
@@ -27,6 +38,9 @@ pub(crate) fn run(
     outcome: &mut Outcome,
 ) -> io::Result<()> {
     let python = install(adapters)?;
+    let wheels = target()?.join("wheels");
+    outcome.check("tags of the wheel", say(tags(&python, &wheels)));
+    outcome.check("twine check", say(twine_check(&python, &wheels)));
     let model = match model {
         Some(model) => model.to_owned(),
         None => real_model(&python)?,
@@ -56,8 +70,12 @@ pub(crate) fn run(
     if !output.status.success() || outcome.passed == 0 {
         outcome.failed.push(format!("unittest: {text}"));
     }
-    outcome.check("README example", readme(&python, binary).map_err(|error| error.to_string()));
+    outcome.check("README example", say(readme(&bare(&wheels)?, binary)));
     Ok(())
+}
+
+fn say(result: io::Result<()>) -> Result<(), String> {
+    result.map_err(|error| error.to_string())
 }
 
 /// Creates a clean environment with the wheel and the packages that its tests
@@ -70,18 +88,20 @@ fn install(adapters: bool) -> io::Result<PathBuf> {
             std::fs::remove_dir_all(old)?;
         }
     }
-    scratch::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-    let python = venv.join("bin/python3");
+    let python = environment(&venv)?;
     let pip = |what: &[&str]| {
         scratch::run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(what))
     };
-    pip(&["maturin>=1.7,<2"])?;
+    pip(&BUILDERS)?;
     scratch::run(
         Command::new(&python)
-            .args(["-m", "maturin", "build", "--quiet", "--release", "--out"])
+            .args(["-m", "maturin", "build", "--quiet", "--release", "--sdist", "--zig"])
+            .args(["--compatibility", COMPATIBILITY, "--out"])
             .arg(&wheels)
             .arg("--target-dir")
             .arg(target.join("python"))
+            // Maturin asks the first python3 of the path for zig.
+            .env("PATH", path_with(&venv.join("bin"))?)
             // The build takes most of the suite's time.
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "2")
@@ -94,6 +114,66 @@ fn install(adapters: bool) -> io::Result<PathBuf> {
         pip(&ADAPTED)?;
     }
     Ok(python)
+}
+
+/// Creates a virtual environment; returns its interpreter.
+fn environment(dir: &Path) -> io::Result<PathBuf> {
+    scratch::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(dir))?;
+    Ok(dir.join("bin/python3"))
+}
+
+/// Returns the search path of programs, with `first` before everything else.
+fn path_with(first: &Path) -> io::Result<std::ffi::OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let all = std::iter::once(first.to_owned()).chain(std::env::split_paths(&path));
+    std::env::join_paths(all).map_err(io::Error::other)
+}
+
+/// Installs the wheel and what it depends on, and nothing else; returns the
+/// interpreter.
+fn bare(wheels: &Path) -> io::Result<PathBuf> {
+    let python = environment(&target()?.join("python-bare-venv"))?;
+    let wheel = wheel_in(wheels)?.ok_or_else(|| io::Error::other("there is no wheel"))?;
+    let mut install = Command::new(&python);
+    scratch::run(install.args(["-m", "pip", "install", "--quiet"]).arg(wheel))?;
+    Ok(python)
+}
+
+/// Checks that PyPI takes the tag of the wheel, and that its library keeps what
+/// the tag promises.
+fn tags(python: &Path, wheels: &Path) -> io::Result<()> {
+    let wheel = wheel_in(wheels)?.ok_or_else(|| io::Error::other("there is no wheel"))?;
+    let name = wheel.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if !name.contains(TAG) {
+        return Err(io::Error::other(format!("{name}: no {TAG}")));
+    }
+    let mut audit = Command::new(python);
+    let said = scratch::run(audit.args(["-m", "auditwheel", "show"]).arg(&wheel))?;
+    match needed_glibc(&said) {
+        Some(minor) if minor <= GLIBC_MINOR => Ok(()),
+        _ => Err(io::Error::other(said)),
+    }
+}
+
+/// Returns the minor version of the glibc that a wheel needs, by the words of
+/// auditwheel, which breaks its lines anywhere.
+fn needed_glibc(said: &str) -> Option<u32> {
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, tag) = said.split_once("consistent with the following platform tag: \"manylinux_2_")?;
+    tag.split('_').next()?.parse().ok()
+}
+
+/// Checks metadata and description of the wheel and of the source distribution.
+fn twine_check(python: &Path, wheels: &Path) -> io::Result<()> {
+    let files: Vec<_> = std::fs::read_dir(wheels)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<_>>()?;
+    let is_source = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "gz");
+    if files.len() != 2 || !files.iter().any(is_source) {
+        return Err(io::Error::other(format!("not a wheel and its source: {files:?}")));
+    }
+    let mut check = Command::new(python);
+    scratch::run(check.args(["-m", "twine", "check", "--strict"]).args(files)).map(drop)
 }
 
 /// Returns the directory of a real model from a package: named with its version
@@ -161,4 +241,20 @@ fn readme(python: &Path, binary: &Path) -> io::Result<()> {
     let code = code.replace("12049", &port.to_string());
     let said = scratch::run(Command::new(python).arg("-c").arg(&code))?;
     if said.lines().count() > 1 { Ok(()) } else { Err(io::Error::other(said)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_needed_glibc_is_found_in_words_of_auditwheel() {
+        let said = "zgate-0.1.0-cp311-abi3-manylinux2014_x86_64.whl\nis consistent with the \
+            following platform tag:\n\"manylinux_2_17_x86_64\".\n\nThe wheel references …";
+        assert_eq!(needed_glibc(said), Some(17));
+        assert_eq!(
+            needed_glibc("is consistent with the following platform tag: \"linux_x86_64\""),
+            None
+        );
+    }
 }

@@ -13,12 +13,11 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use zgate_config::{AccessMode, Config, ExportConfig};
 use zgate_control::{Dataset, DatasetName, SystemTool, Tool};
+use zgate_gateway::RPCBIND_PORT;
 use zgate_gateway::admin::{self, Request};
 
 /// Time limit of `timedatectl`, in seconds.
 const QUESTION_SECONDS: u64 = 5;
-/// Port of rpcbind.
-const RPCBIND_PORT: u16 = 111;
 
 /// Reads all facts about the machine.
 pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {

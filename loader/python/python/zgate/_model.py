@@ -34,9 +34,10 @@ def load_file(
     other than ``"cpu"``, or :class:`zgate.Tensor` with ``framework="dlpack"``.
     ``verify`` compares checksums (a ``SHA256SUMS`` beside the files,
     ``sha256:NAME`` in their metadata) and raises ``ValueError`` where they
-    differ. ``progress`` is True for a tqdm bar in GB/s, or a function that is
-    called with bytes done and bytes in all. ``patience`` is how many seconds a
-    request may take while the server cannot be reached or starts again.
+    differ. ``progress`` is True for a bar in GB/s (tqdm's, if it is installed),
+    or a function that is called with bytes done and bytes in all. ``patience`` is
+    how many seconds a request may take while the server cannot be reached or
+    starts again.
 
     Raises ``ValueError`` (address, damaged file), ``FileNotFoundError``,
     ``PermissionError``, ``ConnectionError``, :class:`zgate.DeviceError`.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Protocol, Union
+import sys
+import time
+from typing import Any, Callable, Protocol, TextIO, Union
 
-#: True shows a tqdm bar; a function is called with bytes done and bytes in all.
+#: True shows a bar; a function is called with bytes done and bytes in all.
 Progress = Union[bool, Callable[[int, int], None]]
 
 
@@ -24,7 +26,7 @@ class Meter:
         self.done_bytes = 0
         self.total_bytes = 0
         self._before = 0
-        self._bar: Any = _bar(what) if wanted is True else None
+        self._bar: Bar | None = _bar(what) if wanted is True else None
         self._tell = wanted if callable(wanted) else None
 
     def begin(self, load: Countable) -> None:
@@ -50,11 +52,23 @@ class Meter:
             self._bar.close()
 
 
-def _bar(what: str) -> Any:
+class Bar(Protocol):
+    """The part of tqdm's bar that is used."""
+
+    total: int
+    n: int
+
+    def update(self, n: int) -> Any: ...
+    def refresh(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+def _bar(what: str) -> Bar:
+    """tqdm's bar where tqdm is installed, otherwise a line of text."""
     try:
         from tqdm import tqdm
     except ImportError:
-        raise ImportError("progress=True needs tqdm: pip install tqdm") from None
+        return Line(what, sys.stderr)
 
     class GigabytesPerSecond(tqdm):  # type: ignore[misc, type-arg, unused-ignore]
         """tqdm chooses the unit of its rate by itself; loads are compared in
@@ -69,4 +83,52 @@ def _bar(what: str) -> Any:
             return fields
 
     form = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {gb_per_second}]"
-    return GigabytesPerSecond(total=0, unit="B", unit_scale=True, desc=what, bar_format=form)
+    bar: Bar = GigabytesPerSecond(total=0, unit="B", unit_scale=True, desc=what, bar_format=form)
+    return bar
+
+
+#: Pause between two outputs of a line.
+_LINE_SECONDS = 0.1
+
+
+class Line:
+    """Progress as one line, written over on a terminal and once, at the end,
+    elsewhere."""
+
+    def __init__(self, what: str, file: TextIO | None) -> None:
+        self.total = 0
+        self.n = 0
+        self._what = what
+        # Programs without a terminal may have no standard error.
+        self._file = file
+        self._is_terminal = file is not None and file.isatty()
+        self._begun = time.monotonic()
+        self._next = self._begun
+
+    def update(self, n: int) -> None:
+        """So many bytes more."""
+        self.n += n
+        if self._is_terminal and time.monotonic() >= self._next:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Shows it as it is now."""
+        if self._is_terminal:
+            self._write("\r", "")
+            self._next = time.monotonic() + _LINE_SECONDS
+
+    def close(self) -> None:
+        """Shows it for the last time."""
+        self._write("\r" if self._is_terminal else "", "\n")
+        self._file = None
+
+    def _write(self, begin: str, end: str) -> None:
+        if self._file is None:
+            return
+        seconds = time.monotonic() - self._begun
+        rate = self.n / seconds / 1e9 if seconds else 0.0
+        percent = 100 * self.n // self.total if self.total else 100
+        done, total = f"{self.n / 1e6:.0f}", f"{self.total / 1e6:.0f}"
+        text = f"{self._what}: {percent:3d}% {done}/{total} MB [{seconds:.1f} s, {rate:.2f} GB/s]"
+        self._file.write(begin + text + end)
+        self._file.flush()

@@ -3,12 +3,10 @@
 # ci: no
 
 . /lab/guest/iscsi.sh
+. /lab/guest/unit.sh
 [ -d /sys/module/zfs ] || skip "this image has no ZFS"
 
 # --- a healthy machine ------------------------------------------------------
-
-# What the unit in deploy/systemd leaves the gateway.
-UNIT_CAPABILITIES="+chown,+dac_override,+dac_read_search,+fowner,+fsetid,+setuid,+setgid,+mknod"
 
 pool_make() {
     mkfs.xfs -q -f "$STORE_DISK"
@@ -34,8 +32,10 @@ configure() {
 }
 # serve [MEMLOCK [CAPABILITIES]]: as the unit does.
 serve() {
-    NO_COLOR=1 ZGATE_LOG=info prlimit --memlock="${1:-unlimited}" --nofile=1048576 \
-        setpriv --bounding-set "-all,${2:-$UNIT_CAPABILITIES}" \
+    local limits
+    read -ra limits <<<"$(unit_limits)"
+    NO_COLOR=1 ZGATE_LOG=info prlimit "${limits[@]}" ${1:+--memlock="$1"} \
+        setpriv --bounding-set "${2:-$(unit_rights)}" \
         "$ZGATE" serve --config "$CONFIG" >>/run/zgate/log 2>&1 </dev/null &
     echo $! >/run/zgate/pid
     eventually 30 port_open 2049 && gateway_alive || { tail -n 20 /run/zgate/log; return 1; }
@@ -145,7 +145,9 @@ memlock_low() {
 }
 capability_missing() {
     gateway_stop
-    serve unlimited "${UNIT_CAPABILITIES/+dac_read_search,/}"
+    local rights
+    rights=$(unit_rights)
+    serve unlimited "${rights/+dac_read_search,/}"
     finds capabilities 2 "lacks CAP_DAC_READ_SEARCH" "CapabilityBoundingSet="
     gateway_stop
     serve

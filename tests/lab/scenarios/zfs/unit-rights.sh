@@ -1,6 +1,7 @@
 # title: what ZFS tells a gateway with the rights of the shipped unit
 # seconds: 300
 
+. /lab/guest/unit.sh
 [ -d /sys/module/zfs ] || skip "this image has no ZFS"
 store_make zfs
 zfs create lab/models
@@ -17,13 +18,10 @@ recursive = true
 hourly = 1
 "
 RESCAN_SECONDS=15
-# As `CapabilityBoundingSet=` of deploy/systemd/zgate.service has them.
-RIGHTS=chown,dac_override,dac_read_search,fowner,fsetid,setuid,setgid,mknod
 limited_start() {
     gateway_config
     sed -i "s/^lease_seconds/rescan_seconds = $RESCAN_SECONDS\nlease_seconds/" "$CONFIG"
-    setpriv --bounding-set "-all,$(sed 's/^/+/; s/,/,+/g' <<<$RIGHTS)" --no-new-privs \
-        env ZGATE_LOG=info "$ZGATE" serve --config "$CONFIG" >>/run/zgate/log 2>&1 </dev/null &
+    unit_run "$ZGATE" serve --config "$CONFIG" >>/run/zgate/log 2>&1 </dev/null &
     echo $! >/run/zgate/pid
     eventually 30 port_open 2049
     grep Cap "/proc/$(cat /run/zgate/pid)/status"
