@@ -2,6 +2,7 @@
 //! no other crate of the workspace.
 
 mod diff;
+mod entries;
 mod explain;
 mod interface;
 mod locate;
@@ -14,6 +15,7 @@ mod validate;
 mod validate_target;
 
 pub use diff::{Change, Effect, after_reload, diff};
+pub use entries::{EntryChange, EntryEvent, changed_entries};
 pub use interface::{InterfaceConfig, InterfaceRole, RDMA_PORT};
 pub use parse::{ConfigError, load, parse};
 pub use rdma::{FabricChoice, RdmaConfig};

@@ -30,6 +30,9 @@ pub(crate) fn problems(config: &Config) -> Vec<String> {
     found
 }
 
+/// Most clients whose load may be among the metrics.
+const MAX_METRICS_CLIENTS: u64 = 100;
+
 fn server(config: &Config, found: &mut Vec<String>) {
     let server = &config.server;
     let mut range = |key: &str, value: u64, least: u64, most: u64| {
@@ -53,6 +56,7 @@ fn server(config: &Config, found: &mut Vec<String>) {
     range("max_connections", server.max_connections as u64, 1, 1_000_000);
     range("max_connections_per_client", server.max_connections_per_client as u64, 1, 1_000_000);
     range("drain_seconds", server.drain_seconds.into(), 0, 600);
+    range("metrics_clients", server.metrics_clients as u64, 0, MAX_METRICS_CLIENTS);
     range("pool_sample_seconds", server.pool_sample_seconds.into(), 0, 3600);
     range("rescan_seconds", server.rescan_seconds.into(), 5, 86_400);
     range("away_seconds", server.away_seconds.into(), 0, 86_400);

@@ -2,6 +2,7 @@
 //! docs/METRICS.md is checked. This module has no counters of its own: a scrape
 //! reads the atomics of other modules.
 
+use super::client_metrics;
 use super::shared::Shared;
 use crate::iscsi::luns::unit::Unit;
 use crate::iscsi::service::IscsiService;
@@ -98,6 +99,7 @@ fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     page.metric(ENGINE)?.add(&[("engine", engine)], 1_u64)?;
     page.single(STARTED, shared.started_unix_seconds)?;
     page.single(BUFFERS, shared.network.pool.in_use_bytes())?;
+    client_metrics::render(page, shared)?;
     pool_metrics::render(page, &shared.pools)?;
     schedule_metrics::render(page, &shared.schedules)
 }

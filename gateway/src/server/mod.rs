@@ -1,12 +1,15 @@
 //! Start, reconfiguration and stop of a gateway: the only room that imports
 //! both front ends.
 
+pub(crate) mod activity;
+mod client_metrics;
 mod cores;
 pub(crate) mod descriptors;
 pub(crate) mod health;
 pub(crate) mod metrics;
 mod pages;
 mod process;
+pub(crate) mod recent;
 pub(crate) mod reconcile;
 pub(crate) mod release;
 pub(crate) mod run;
@@ -15,4 +18,5 @@ pub(crate) mod settings;
 pub(crate) mod shared;
 pub(crate) mod status;
 pub(crate) mod systemd;
+pub(crate) mod verdict;
 pub(crate) mod watch;
