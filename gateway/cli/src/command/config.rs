@@ -1,5 +1,6 @@
 //! `zgate config`: examines a configuration without starting anything.
 
+use super::USUAL_CONFIG;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -26,7 +27,7 @@ pub(crate) enum ConfigCommand {
 #[derive(Args, Debug)]
 pub(crate) struct File {
     /// The configuration file
-    #[arg(long, value_name = "FILE", default_value = "/etc/zgate/zgate.toml")]
+    #[arg(long, value_name = "FILE", default_value = USUAL_CONFIG)]
     config: PathBuf,
     /// Print JSON
     #[arg(long)]
