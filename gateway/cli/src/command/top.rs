@@ -14,7 +14,7 @@ use zgate_gateway::admin::{Request, ask};
 const MOST_ROWS: usize = 1000;
 /// Rows of the terminal that are no table rows: throughput, keys, and an empty
 /// line, heading and remark for each table.
-const FIXED_ROWS: usize = 3;
+const FIXED_ROWS: usize = KEYS.len() + 2;
 const ROWS_BESIDE: usize = 3;
 
 /// Arguments of `zgate top`.
@@ -125,8 +125,11 @@ enum Action {
     Nothing,
 }
 
-const KEYS: &str = "sort: i iops  b bytes  l latency  d queue  n name   \
-                    show: a all  c clients  e exports  s initiators  u LUNs  tab next   q quit";
+/// Keys, on lines for a terminal of 80 columns.
+const KEYS: [&str; 2] = [
+    "q quit   sort: i IOPS  b bytes  l latency  d queue  n name",
+    "tab next show: a all  c clients  e exports  s initiators  u LUNs",
+];
 
 impl Choice {
     fn after(self, key: KeyCode, modifiers: KeyModifiers) -> Action {
@@ -205,9 +208,10 @@ fn draw(report: &mut Report, choice: Choice) -> io::Result<()> {
     queue!(out, cursor::MoveTo(0, 0), terminal::Clear(terminal::ClearType::All))?;
     // In raw mode a line end moves down only; the last line stays empty, so
     // that the screen does not scroll.
-    let keys = output.heading(cut(KEYS, width));
-    write!(out, "{keys}\r\n")?;
-    for line in text.lines().take(usize::from(height).saturating_sub(2)) {
+    for line in KEYS {
+        write!(out, "{}\r\n", output.heading(cut(line, width)))?;
+    }
+    for line in text.lines().take(usize::from(height).saturating_sub(KEYS.len() + 1)) {
         write!(out, "{}\r\n", cut(line, width))?;
     }
     out.flush()
@@ -233,7 +237,7 @@ mod tests {
 
     #[test]
     fn tables_share_the_terminal() {
-        assert_eq!(rows_of_each(24, View::Clients), 18);
+        assert_eq!(rows_of_each(24, View::Clients), 17);
         assert_eq!(rows_of_each(48, View::All), 8);
         assert_eq!(rows_of_each(5, View::All), 1);
         assert_eq!([cut("12345", 3), cut("12", 3)], ["123", "12"]);
