@@ -73,7 +73,7 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
     flat
 }
 
-fn effect_of(key: &str) -> Effect {
+pub(crate) fn effect_of(key: &str) -> Effect {
     // CHAP secrets and initiator rules are read again whenever a target
     // changes; the times for following datasets are read again with the
     // exports.

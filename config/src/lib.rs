@@ -4,6 +4,7 @@
 mod deserialize;
 mod diff;
 mod document;
+mod entries;
 mod interface;
 mod listeners;
 mod parse;
@@ -17,6 +18,7 @@ mod validate;
 mod validate_target;
 
 pub use diff::{Change, Effect, after_reload, diff};
+pub use entries::{EntryChange, EntryEvent, changed_entries};
 pub use interface::{InterfaceConfig, InterfaceRole, RDMA_PORT};
 pub use parse::{ConfigError, examine, load, parse};
 pub use problem::{Diagnostic, Place, Problem};

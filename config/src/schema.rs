@@ -328,6 +328,9 @@ pub struct ServerConfig {
     /// Address of metrics and status over HTTP.
     #[serde(deserialize_with = "crate::text::one")]
     pub metrics_listen: SocketAddr,
+    /// Number of clients, and of initiators, whose load is among the metrics:
+    /// those that moved the most bytes; 0: none.
+    pub metrics_clients: usize,
     /// Method by which files are read and written.
     pub io_engine: IoEngineChoice,
     /// Threads for blocking work.
@@ -390,6 +393,7 @@ impl Default for ServerConfig {
             grace_max_seconds: 0,
             admin_socket: PathBuf::from("/run/zgate/admin.sock"),
             metrics_listen: SocketAddr::from(([127, 0, 0, 1], 9469)),
+            metrics_clients: 0,
             io_engine: IoEngineChoice::Auto,
             worker_threads: 8,
             poll_microseconds: 50,

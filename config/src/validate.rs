@@ -29,6 +29,9 @@ pub(crate) fn problems(config: &Config, complete: bool) -> Vec<Problem> {
     found.problems
 }
 
+/// Most clients whose load may be among the metrics.
+const MAX_METRICS_CLIENTS: u64 = 100;
+
 fn server(config: &Config, found: &mut Findings) {
     let server = &config.server;
     let place = |key| Place::root("server").key(key);
@@ -45,6 +48,7 @@ fn server(config: &Config, found: &mut Findings) {
     range("max_connections", server.max_connections as u64, 1, 1_000_000);
     range("max_connections_per_client", server.max_connections_per_client as u64, 1, 1_000_000);
     range("drain_seconds", server.drain_seconds.into(), 0, 600);
+    range("metrics_clients", server.metrics_clients as u64, 0, MAX_METRICS_CLIENTS);
     range("pool_sample_seconds", server.pool_sample_seconds.into(), 0, 3600);
     range("rescan_seconds", server.rescan_seconds.into(), 5, 86_400);
     range("away_seconds", server.away_seconds.into(), 0, 86_400);

@@ -3,6 +3,7 @@
 mod command;
 mod demo;
 mod load;
+mod screen;
 
 fn main() -> std::process::ExitCode {
     command::main()

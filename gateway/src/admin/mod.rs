@@ -23,6 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub enum Request {
     /// Show a summary of everything.
     Status,
+    /// Show the load of clients, exports, initiators and logical units.
+    Activity,
     /// Show the exports.
     Exports,
     /// Show the clients.
@@ -102,6 +104,7 @@ impl Request {
         matches!(
             self,
             Self::Status
+                | Self::Activity
                 | Self::Exports
                 | Self::Clients
                 | Self::Drain

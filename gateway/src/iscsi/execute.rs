@@ -7,6 +7,7 @@ use super::stats::Family;
 use super::task_management;
 use crate::net::boundary;
 use crate::observe::data_path::{DataDirection, Transport};
+use crate::observe::load::FinishedRequest;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
@@ -52,6 +53,9 @@ pub(crate) async fn execute(
         return (task, Completion { status: ScsiStatus::Busy as u8, ..Completion::default() });
     }
     let _counted = live.count_running();
+    if let Some(unit) = unit {
+        unit.stats.begin();
+    }
     let (data_out, joined_bytes) = in_one_piece(data_out, needed, &block.home.pool);
     let data_out_bytes = data_out.len();
     let written = data_out_bytes as u64;
@@ -95,13 +99,16 @@ pub(crate) async fn execute(
         let read = response.data_in_bytes() as usize;
         block.stats.data.carried(transport, DataDirection::Read, read, 0);
     }
+    let nanos = begun.elapsed().as_nanos() as u64;
+    let read_bytes = response.data_in_bytes();
+    let request = FinishedRequest { nanos, read_bytes, written_bytes: written };
     if let Some(unit) = unit {
-        unit.stats.count(family, response.data_in_bytes(), written);
+        unit.stats.count(family, request);
         if let Some(sense) = &response.sense {
             unit.stats.fail(sense);
         }
     }
-    let nanos = begun.elapsed().as_nanos() as u64;
+    live.load.finish(request);
     block.stats.command(family, response.status, nanos);
     let sense = response.sense.map(|sense| Bytes::from(sense.encode())).unwrap_or_default();
     let completion = Completion {

@@ -8,6 +8,7 @@
 use super::luns::catalog::LunMap;
 use super::luns::unit::Unit;
 use crate::net::memory_quota::MemoryReservation;
+use crate::observe::load::Load;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -94,6 +95,8 @@ pub(crate) struct LiveSession {
     pub nexus: Arc<Nexus>,
     pub authenticated: Option<String>,
     pub begun: Instant,
+    /// Commands, bytes and time of the session.
+    pub load: Load,
     ended: AtomicBool,
     running: AtomicUsize,
     /// Earlier sessions of the host whose commands were still running when this
@@ -122,6 +125,7 @@ impl LiveSession {
             nexus,
             authenticated,
             begun: Instant::now(),
+            load: Load::default(),
             ended: AtomicBool::new(false),
             running: AtomicUsize::new(0),
             has_former: AtomicBool::new(!former.is_empty()),

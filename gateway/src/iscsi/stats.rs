@@ -1,14 +1,13 @@
 //! Statistics of the iSCSI data path: relaxed atomics, read on demand.
 
 use crate::observe::data_path::DataPath;
-use crate::observe::latency::LATENCY_BOUNDS_SECONDS;
+use crate::observe::latency::{LATENCY_BOUNDS_SECONDS, LATENCY_BUCKETS as BUCKETS, LatencyCounts};
+use crate::observe::load::{FinishedRequest, LoadFigures};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use zgate_iscsi::login::LoginStatus;
 use zgate_scsi::{Asc, ScsiStatus, Sense, SenseKey};
-
-const BUCKETS: usize = LATENCY_BOUNDS_SECONDS.len() + 1;
 
 macro_rules! families {
     ($($id:ident $label:literal: $($opcode:literal)|+;)*) => {
@@ -101,6 +100,9 @@ pub(crate) struct UnitStats {
     pub reads: AtomicU64,
     pub writes: AtomicU64,
     pub others: AtomicU64,
+    /// Sum of the times that its commands took, in nanoseconds.
+    busy_nanos: AtomicU64,
+    running: AtomicU64,
     /// Commands that failed in the storage, by index in [`FAILURES`].
     pub failures: [AtomicU64; FAILURES.len()],
 }
@@ -117,8 +119,28 @@ impl UnitStats {
         }
     }
 
-    /// Counts a finished command and its bytes.
-    pub(crate) fn count(&self, family: Family, read_bytes: u64, written_bytes: u64) {
+    /// Counts a command that begins; [`Self::count`] must follow.
+    pub(crate) fn begin(&self) {
+        self.running.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the load of the unit.
+    pub(crate) fn load(&self) -> LoadFigures {
+        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        LoadFigures {
+            requests: load(&self.reads) + load(&self.writes) + load(&self.others),
+            read_bytes: load(&self.read_bytes),
+            written_bytes: load(&self.written_bytes),
+            busy_nanoseconds: load(&self.busy_nanos),
+            running: load(&self.running),
+        }
+    }
+
+    /// Counts a finished command, its bytes and its time.
+    pub(crate) fn count(&self, family: Family, request: FinishedRequest) {
+        let FinishedRequest { nanos, read_bytes, written_bytes } = request;
+        self.running.fetch_sub(1, Ordering::Relaxed);
+        self.busy_nanos.fetch_add(nanos, Ordering::Relaxed);
         match family {
             Family::Read => {
                 self.reads.fetch_add(1, Ordering::Relaxed);
@@ -184,6 +206,13 @@ impl Stats {
         Family::ALL.iter().copied().zip(&self.families).filter(move |(_, stats)| used(stats))
     }
 
+    /// Returns the number of all commands, and the times of reads and of writes.
+    pub(crate) fn transfers(&self) -> (u64, [LatencyCounts; 2]) {
+        let counts = |family: Family| self.families[family as usize].load().0;
+        let all = self.families.iter().flat_map(|stats| stats.load().0).sum();
+        (all, [Family::Read, Family::Write].map(counts))
+    }
+
     /// Counts a failed login.
     pub(crate) fn login_refused(&self, reason: &'static str) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,8 +258,21 @@ mod tests {
         let (family, read) = stats.families().next().unwrap();
         let (buckets, _, errors) = read.load();
         assert_eq!((family.label(), buckets[0], buckets[1], errors[0]), ("read", 1, 1, 1));
+        let (all, [reads, _]) = stats.transfers();
+        assert_eq!((all, reads.iter().sum()), (2, 2));
         assert_eq!(stats.families().count(), 1);
         assert_eq!(Family::of(0xff).label(), "other");
+    }
+
+    #[test]
+    fn the_load_of_a_unit_is_that_of_its_commands() {
+        let stats = UnitStats::default();
+        stats.begin();
+        stats.begin();
+        let request = FinishedRequest { nanos: 9, read_bytes: 512, written_bytes: 0 };
+        stats.count(Family::Read, request);
+        let LoadFigures { requests, read_bytes, busy_nanoseconds, running, .. } = stats.load();
+        assert_eq!((requests, read_bytes, busy_nanoseconds, running), (1, 512, 9, 1));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::observe::data_path::DataPath;
 use crate::observe::latency::LATENCY_BOUNDS_SECONDS;
+use crate::observe::latency::{LATENCY_BUCKETS as BUCKETS, LatencyCounts};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -10,7 +11,6 @@ use zgate_nfs::v4::server::Observer;
 use zgate_nfs_wire::v4::OpNum;
 use zgate_nfs_wire::v4::Status;
 
-const BUCKETS: usize = LATENCY_BOUNDS_SECONDS.len() + 1;
 /// Number of operations: 0 to 75; OP_ILLEGAL is counted as 0.
 const OPS: usize = 76;
 
@@ -58,6 +58,10 @@ pub(crate) struct ProcedureFigures {
 
 /// Number of NFSv3 procedures: 0 to 21.
 const PROCEDURES: usize = 22;
+
+/// Numbers of the NFSv3 procedures READ and WRITE (RFC 1813 §3).
+const READ3: usize = 6;
+const WRITE3: usize = 7;
 
 const STATUSES: usize = 256;
 
@@ -150,6 +154,23 @@ impl Counters {
         figures.collect()
     }
 
+    /// Returns the times of the reads and of the writes of all versions.
+    pub(crate) fn transfers(&self) -> [LatencyCounts; 2] {
+        let of_v4 = [&[OpNum::Read, OpNum::ReadPlus][..], &[OpNum::Write][..]];
+        let of_v3 = [READ3, WRITE3];
+        std::array::from_fn(|direction| {
+            let v4 = of_v4[direction].iter().filter_map(|op| self.ops.get(*op as usize));
+            let v3 = self.procedures.get(of_v3[direction]);
+            let mut counts = [0; BUCKETS];
+            for cell in v4.chain(v3) {
+                for (count, bucket) in counts.iter_mut().zip(&cell.buckets) {
+                    *count += bucket.load(Ordering::Relaxed);
+                }
+            }
+            counts
+        })
+    }
+
     /// Returns the errors sent, by status.
     pub(crate) fn errors(&self) -> Vec<(Status, u64)> {
         let counts = self.statuses.iter().enumerate().filter_map(|(slot, count)| {
@@ -191,5 +212,8 @@ mod tests {
         assert_eq!(ops.len(), 2);
         assert_eq!(ops.iter().map(|op| op.errors).sum::<u64>(), 1);
         assert_eq!(counters.errors(), [(Status::OpIllegal, 1)]);
+        counters.procedure(WRITE3 as u32, counters.begin());
+        let sums = counters.transfers().map(|counts| counts.iter().sum::<u64>());
+        assert_eq!(sums, [1, 1], "a READ of version 4, a WRITE of version 3");
     }
 }

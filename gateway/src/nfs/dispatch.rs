@@ -4,6 +4,8 @@ use super::record::Received;
 use super::service::{Nfs, Service};
 use crate::net::connection_end::{ConnectionEnd, Misbehaved};
 use crate::observe::data_path::{DataDirection, Transport};
+use std::cell::Cell;
+use std::pin::pin;
 use zgate_nfs::runtime::{Now, Runtime};
 use zgate_nfs::v4::server::Observer;
 use zgate_nfs::{Call, Peer};
@@ -76,14 +78,21 @@ pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -
     };
     // A device sends memory, not files.
     let span_allowed = !peer.rdma;
-    let call = Call { peer: peer.clone(), credential, xid: header.xid, span_allowed };
+    let entered = Cell::default();
+    let call = Call { peer: peer.clone(), credential, xid: header.xid, span_allowed, entered };
     let running = match cache_key(target, &call, &header, &d).map(|key| nfs.replies.begin(key)) {
         None => None,
         Some(Begin::New(running)) => Some(running),
         Some(Begin::InProgress) => return Answer::Nothing,
         Some(Begin::Replay(message)) => return Answer::Reply(with_header(header.xid, message)),
     };
-    let result = run(nfs, target, &call, &header, &mut d).await;
+    let tally = service.loads.begin(peer);
+    let result = {
+        let work = pin!(run(nfs, target, &call, &header, &mut d));
+        tally.during(&call.entered, work).await
+    };
+    let read = result.as_ref().map_or(0, Message::payload_bytes);
+    tally.finish(call.entered.get(), read, d.bulk_bytes());
     // Data within the head was copied as often as the head.
     let inside = d.bulk_bytes().saturating_sub(apart);
     let copied = copied_bytes + d.copied_bytes() + inside * head_copies;

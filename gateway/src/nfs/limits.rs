@@ -31,6 +31,11 @@ pub(crate) const SILENT_CHECKS: u32 = 12;
 pub(crate) const RECORD_CHECKS: u32 = 60;
 /// Pause after which a connection whose large record found no memory retries.
 pub(crate) const MEMORY_RETRY: Duration = Duration::from_millis(10);
+/// Most hosts whose load is counted separately; further ones are counted
+/// together. Only hosts that an export names are counted.
+pub(crate) const MAX_COUNTED_CLIENTS: usize = 1024;
+/// Most exports whose load is counted.
+pub(crate) const MAX_COUNTED_EXPORTS: usize = 4096;
 const _: () = assert!(UNNAMED_STREAM_BYTES >= 2 * MAX_UNNAMED_RECORD_BYTES);
 const _: () = assert!(MAX_UNNAMED_RECORD_BYTES > 4 * zgate_rpc::limits::MAX_AUTH_BYTES);
 const _: () = assert!(UNNAMED_CHECKS < SILENT_CHECKS && SILENT_CHECKS < RECORD_CHECKS);

@@ -8,6 +8,7 @@ pub(crate) mod counters;
 pub(crate) mod dispatch;
 pub(crate) mod host;
 pub(crate) mod limits;
+pub(crate) mod loads;
 pub(crate) mod patience;
 pub(crate) mod rdma;
 pub(crate) mod record;

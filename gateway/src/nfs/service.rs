@@ -3,6 +3,7 @@
 use super::admitted::Admitted;
 use super::back_channels::BackChannels;
 use super::counters::Counters;
+use super::loads::{CoreLoads, Loads};
 use super::recovery::DirRecovery;
 use super::runtime::GatewayRuntime;
 use crate::net::connections::Connections;
@@ -31,6 +32,8 @@ pub(crate) struct Nfs {
     pub runtime: Arc<GatewayRuntime>,
     pub back_channels: Arc<BackChannels>,
     pub metrics: Arc<Counters>,
+    /// Load by client and by export.
+    pub loads: Arc<Loads>,
 }
 
 /// Options of the NFS service.
@@ -100,6 +103,7 @@ impl Nfs {
             runtime,
             back_channels,
             metrics,
+            loads: Arc::default(),
         })
     }
 
@@ -135,15 +139,19 @@ pub(crate) struct Service {
     pub core: Rc<Core>,
     /// Cache of connections that may call.
     pub admitted: Admitted,
+    /// Load that this core counts.
+    pub loads: CoreLoads,
 }
 
 impl Service {
     pub(crate) fn new(nfs: Arc<Nfs>, core: Rc<Core>) -> Rc<Self> {
-        Rc::new(Self { nfs, core, admitted: Admitted::default() })
+        let loads = CoreLoads::new(Arc::clone(&nfs.loads));
+        Rc::new(Self { nfs, core, admitted: Admitted::default(), loads })
     }
 
     /// Removes a connection from all tables.
     pub(crate) fn connection_closed(&self, connection: zgate_nfs::runtime::ConnectionId) {
+        self.loads.closed(connection);
         self.core.network.connections.remove(ConnectionId(connection.0));
         self.nfs.v4.connection_closed(connection);
     }

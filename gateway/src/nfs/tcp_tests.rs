@@ -26,6 +26,7 @@ fn gateway(dir: &std::path::Path) -> Gateway {
         rdma: Default::default(),
         buffer_bytes: 64 << 20,
         fair_shares: true,
+        metrics_clients: 0,
         state_dir: dir.join("state"),
         nfs: vec!["127.0.0.1:0".parse().unwrap()],
         interfaces: Vec::new(),

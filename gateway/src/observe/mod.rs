@@ -6,6 +6,7 @@ pub(crate) mod data_path;
 pub(crate) mod documented;
 pub(crate) mod http;
 pub(crate) mod latency;
+pub(crate) mod load;
 pub(crate) mod metric;
 pub(crate) mod pool_metrics;
 pub(crate) mod pools;

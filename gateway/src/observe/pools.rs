@@ -141,6 +141,28 @@ impl PoolWatch {
         show.collect()
     }
 
+    /// Returns the pools with problems: each sentence, and whether the pool is
+    /// of no use until it is solved.
+    pub(crate) fn problems(&self) -> Vec<(bool, String)> {
+        let view = self.view();
+        let mut problems = Vec::new();
+        for (name, seen) in &view.pools {
+            let state = seen.state();
+            let (degraded, unusable) = match state {
+                PoolState::Online | PoolState::Unknown => (false, false),
+                PoolState::Degraded => (true, false),
+                _ => (true, true),
+            };
+            let before = problems.len();
+            problems
+                .extend(seen.watch.active().map(|one| (unusable, format!("pool {name}: {one}"))));
+            if degraded && problems.len() == before {
+                problems.push((unusable, format!("pool {name}: {state}; see `zpool status -v`")));
+            }
+        }
+        problems
+    }
+
     /// Returns the caches and the intent log; none if ZFS is not loaded.
     pub(crate) fn cache_report(&self) -> Option<CacheReport> {
         let view = self.view();
@@ -297,6 +319,7 @@ mod tests {
         let report = serde_json::to_value(watch.report()).unwrap();
         assert_eq!(report[0]["state"], "SUSPENDED");
         assert!(report[0]["warnings"][0].as_str().unwrap().contains("zpool clear"), "{report}");
+        assert!(matches!(&watch.problems()[..], [(true, said)] if said.starts_with("pool llm: ")));
         assert_eq!(watch.cache_report().unwrap().arc_hit_percent, Some(75));
     }
 

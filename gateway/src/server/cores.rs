@@ -155,5 +155,6 @@ async fn tick(shared: Arc<Shared>) {
         every.tick().await;
         shared.nfs.tick();
         shared.iscsi.tick();
+        shared.recent.tick(&shared);
     }
 }

@@ -37,6 +37,7 @@ const WORDS: [&str; 18] = [
 
 fn declared() -> Vec<Metric> {
     let mut all = super::metrics::ALL.to_vec();
+    all.extend_from_slice(super::client_metrics::ALL);
     all.extend_from_slice(pool_metrics::ALL);
     all.extend_from_slice(process_metrics::ALL);
     all.extend(schedule_metrics::declared());

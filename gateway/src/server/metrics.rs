@@ -2,6 +2,7 @@
 //! docs/METRICS.md is checked. This module has no counters of its own: a scrape
 //! reads the atomics of other modules.
 
+use super::client_metrics;
 use super::shared::Shared;
 use crate::iscsi::luns::unit::Unit;
 use crate::iscsi::service::IscsiService;
@@ -27,7 +28,7 @@ metrics! {
     MOVED "zgate_data_moved_bytes_total" Counter ["transport", "direction"] "File and block data carried, by transport and direction";
     COPIED "zgate_data_copied_bytes_total" Counter ["transport", "direction"] "Data that was copied within the process on its way, by transport and direction";
     CONNECTIONS "zgate_connections" Gauge "Open client connections";
-    ENDS "zgate_closed_connections_total" Counter "Connections that ended, by fault and reason";
+    ENDS "zgate_closed_connections_total" Counter ["fault", "reason"] "Connections that ended, by fault and reason";
     CLIENTS "zgate_nfs_clients" Gauge "Confirmed NFSv4 clients";
     COURTESY "zgate_nfs_courtesy_clients" Gauge "Clients whose lease ran out and who keep state by courtesy";
     SESSIONS "zgate_nfs_sessions" Gauge "NFSv4.1 sessions";
@@ -104,6 +105,7 @@ fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     page.single(STARTED, shared.started_unix_seconds)?;
     page.single(BUFFERS, shared.network.pool.in_use_bytes())?;
     process_metrics::render(page)?;
+    client_metrics::render(page, shared)?;
     pool_metrics::render(page, &shared.pools)?;
     schedule_metrics::render(page, &shared.schedules)
 }

@@ -1,7 +1,9 @@
 //! Start, reconfiguration and stop of a gateway: the only room that imports
 //! both front ends.
 
+pub(crate) mod activity;
 pub(crate) mod check;
+mod client_metrics;
 mod cores;
 #[cfg(test)]
 mod dashboards_tests;
@@ -10,6 +12,7 @@ pub(crate) mod health;
 pub(crate) mod metrics;
 mod pages;
 mod process;
+pub(crate) mod recent;
 pub(crate) mod reconcile;
 pub(crate) mod release;
 pub(crate) mod run;
@@ -18,4 +21,5 @@ pub(crate) mod settings;
 pub(crate) mod shared;
 pub(crate) mod status;
 pub(crate) mod systemd;
+pub(crate) mod verdict;
 pub(crate) mod watch;

@@ -12,7 +12,7 @@ impl Pages for Shared {
     }
 
     fn status(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(&status::status(self))
+        serde_json::to_string_pretty(&status::status(self, &[]))
     }
 
     async fn silent_cores(&self, limit: Duration) -> Vec<usize> {

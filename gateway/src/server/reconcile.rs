@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use zgate_config::Config;
 use zgate_control::tool::SystemTool;
-use zgate_control::{Dataset, Discovery, PoolName, ToolError};
+use zgate_control::{Dataset, Discovery, PoolName, Tool, ToolError};
 
 /// Followed datasets and their known state.
 pub(crate) struct Reconciler {
@@ -162,6 +162,11 @@ impl Reconciler {
         name.is_ok()
     }
 
+    /// Returns the runner of `zfs` and `zpool`.
+    pub(super) fn tool(&self) -> &dyn Tool {
+        &**self.discovery.tool()
+    }
+
     /// Queries all datasets, for display.
     pub(super) fn refresh(&self, facts: &Facts) {
         if !std::path::Path::new("/dev/zfs").exists() {
@@ -183,7 +188,6 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zgate_control::Tool;
 
     struct NotInstalled;
 

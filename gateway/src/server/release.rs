@@ -6,7 +6,7 @@ use super::run::Gateway;
 use serde::Serialize;
 use std::io;
 use std::time::{Duration, Instant};
-use zgate_control::DatasetName;
+use zgate_control::{DatasetName, ToolError};
 
 /// Time limit for running requests to end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,6 +45,9 @@ impl Reconciler {
         }
         let plan = std::sync::Arc::clone(&self.state().plan);
         let found = self.find(&plan).map_err(|error| io::Error::other(error.to_string()))?;
+        if !found.datasets.iter().any(|dataset| dataset.name.is_within(&name)) {
+            self.must_exist(&name)?;
+        }
         let until = Instant::now() + Duration::from_secs(seconds);
         let datasets = self.state().memory.hold(&name, &found.datasets, until);
         self.scan(gateway)?;
@@ -63,6 +66,26 @@ impl Reconciler {
         }
         gateway.release_paths();
         Ok(Released { datasets, free, seconds })
+    }
+
+    /// Checks that a dataset exists, whether or not anything exports it.
+    fn must_exist(&self, name: &DatasetName) -> io::Result<()> {
+        let listed = self.tool().run("zfs", &["list", "-H", "-o", "name", name.as_str()]);
+        match listed {
+            Ok(_) => Ok(()),
+            // It exists as far as anybody can tell; its files are closed.
+            Err(error @ ToolError::TimedOut { .. }) => {
+                tracing::warn!(dataset = %name, %error, "cannot list a dataset to be released");
+                Ok(())
+            }
+            Err(error) => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!(
+                    "there is no dataset {name} to release: {error}; `zgate datasets` lists what \
+                     there is"
+                ),
+            )),
+        }
     }
 
     /// Serves a released dataset again.

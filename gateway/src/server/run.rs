@@ -6,6 +6,7 @@ use super::health::Health;
 use super::process::{
     divide_descriptors, drop_cap_sys_resource, prefer_thread, raise_descriptor_limit,
 };
+use super::recent::Recent;
 use super::settings::Settings;
 use super::shared::Shared;
 use crate::exports::dataset::facts::Facts;
@@ -346,6 +347,9 @@ fn build(
         iscsi,
         engine,
         started_unix_seconds: unix_seconds(),
+        started: std::time::Instant::now(),
+        recent: Recent::default(),
+        metrics_clients: settings.metrics_clients,
         nfs_addresses: std::sync::OnceLock::new(),
         health: Health::default(),
         descriptors,

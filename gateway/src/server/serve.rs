@@ -1,5 +1,6 @@
 //! The gateway as a service: start, reload, requests and stop.
 
+use super::activity;
 use super::reconcile::{Prepared, Reconciler};
 use super::run::Gateway;
 use super::settings::settings;
@@ -15,11 +16,12 @@ use crate::nfs::rpcbind;
 use crate::observe::http::{self, Http};
 use crate::observe::pools;
 use crate::schedule::{self, Schedule};
+use serde::Serialize;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use zgate_config::{Change, Config, Effect};
+use zgate_config::{Change, Config, Effect, EntryChange};
 use zgate_control::Tool;
 use zgate_control::snapshot::Policy;
 
@@ -32,6 +34,16 @@ const RUNTIME_ONLY: &str =
 enum Event {
     Reload,
     Stop,
+}
+
+/// Result of a reload.
+#[derive(Debug, Serialize)]
+struct Reloaded {
+    /// Keys that differ.
+    changes: Vec<Change>,
+    /// Exports, rules, targets and logical units that were added, removed or
+    /// changed.
+    entries: Vec<EntryChange>,
 }
 
 /// A gateway that serves a configuration.
@@ -125,8 +137,12 @@ pub fn serve(path: &Path) -> Result<bool, Box<dyn std::error::Error>> {
             Event::Stop => break,
             Event::Reload => {
                 match reload(gateway, path, &current, &schedule, reconciler) {
-                    Ok(changes) => {
-                        tracing::info!(changes = changes.len(), "configuration reloaded");
+                    Ok(reloaded) => {
+                        for EntryChange { entry, event, detail, .. } in &reloaded.entries {
+                            tracing::info!(entry, detail, "{event}");
+                        }
+                        let changes = reloaded.changes.len();
+                        tracing::info!(changes, "configuration reloaded");
                     }
                     Err(error) => {
                         tracing::error!(%error, "cannot reload the configuration; nothing changed");
@@ -157,13 +173,14 @@ fn reload(
     current: &Mutex<Config>,
     schedule: &Schedule,
     reconciler: &Reconciler,
-) -> io::Result<Vec<Change>> {
+) -> io::Result<Reloaded> {
     let invalid = |error: zgate_config::ConfigError| {
         io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
     };
     let new = zgate_config::load(path).map_err(invalid)?;
     let mut old = current.lock().unwrap_or_else(PoisonError::into_inner);
     let changes = zgate_config::diff(&old, &new);
+    let entries = zgate_config::changed_entries(&old, &new);
     let policies = schedule::policies(&new)?;
     reconciler.replace(&new, |prepared| {
         let outcome = &prepared.outcome;
@@ -179,7 +196,7 @@ fn reload(
     }
     schedule.replace(policies);
     *old = zgate_config::after_reload(&old, new);
-    Ok(changes)
+    Ok(Reloaded { changes, entries })
 }
 
 fn handler(
@@ -195,7 +212,11 @@ fn handler(
     let events = Mutex::new(events);
     Arc::new(move |request| {
         let value = match request {
-            Request::Status => serde_json::to_value(status::status(&gateway.shared)),
+            Request::Status => {
+                let silent = silent_cores(&gateway.shared);
+                serde_json::to_value(status::status(&gateway.shared, &silent))
+            }
+            Request::Activity => serde_json::to_value(activity::activity(&gateway.shared)),
             Request::Exports => serde_json::to_value(status::exports(&gateway.shared)),
             Request::Clients => serde_json::to_value(status::clients(&gateway.shared)),
             Request::Release { dataset, seconds } => {
@@ -210,7 +231,7 @@ fn handler(
             },
             Request::Schedules => serde_json::to_value(schedule.views()),
             Request::Reload => match reload(&gateway, &path, &current, &schedule, &reconciler) {
-                Ok(changes) => Ok(serde_json::json!({ "changes": changes })),
+                Ok(reloaded) => serde_json::to_value(reloaded),
                 Err(error) => return Reply::Error(format!("nothing changed: {error}")),
             },
             Request::Drain => {
@@ -226,6 +247,18 @@ fn handler(
             },
         };
         value.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok)
+    })
+}
+
+/// Returns the cores that do not answer a ping in time.
+fn silent_cores(shared: &Shared) -> Vec<usize> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let asked = runtime.map(|runtime| {
+        runtime.block_on(async { shared.health.silent_cores(http::ANSWER_TIMEOUT).await })
+    });
+    asked.unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot ping the cores");
+        Vec::new()
     })
 }
 

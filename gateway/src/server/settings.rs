@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     /// Memory for requests and replies in bytes; 0: a quarter of the machine's.
     pub buffer_bytes: usize,
     pub fair_shares: bool,
+    /// Number of clients, and of initiators, whose load is among the metrics.
+    pub metrics_clients: usize,
     pub drain: Duration,
 }
 
@@ -80,6 +82,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         fd_cache_entries: server.fd_cache_entries,
         buffer_bytes: server.buffers.0 as usize,
         fair_shares: server.fair_shares,
+        metrics_clients: server.metrics_clients,
         drain: Duration::from_secs(server.drain_seconds.into()),
     }
 }

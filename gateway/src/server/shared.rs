@@ -2,6 +2,7 @@
 
 use super::descriptors::Descriptors;
 use super::health::Health;
+use super::recent::Recent;
 use crate::exports::dataset::facts::Facts;
 use crate::iscsi::service::IscsiService;
 use crate::net::core::Network;
@@ -10,6 +11,7 @@ use crate::observe::pools::PoolWatch;
 use crate::schedule::Views;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 /// State of the process.
 pub(crate) struct Shared {
@@ -20,6 +22,12 @@ pub(crate) struct Shared {
     pub engine: zgate_io::EngineKind,
     /// Start time of the process, in seconds since 1970.
     pub started_unix_seconds: u32,
+    /// Start time of the process.
+    pub started: Instant,
+    /// Throughput and latency of the last seconds.
+    pub recent: Recent,
+    /// Number of clients, and of initiators, whose load is among the metrics.
+    pub metrics_clients: usize,
     /// Addresses where NFS listens.
     pub nfs_addresses: OnceLock<Vec<SocketAddr>>,
     /// Ping channels of the cores.

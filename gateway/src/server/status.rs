@@ -1,14 +1,20 @@
 //! Status of the gateway, for people and programs.
 
 use super::descriptors::DescriptorStatus;
+use super::recent::Throughput;
 use super::shared::Shared;
+use super::verdict::{HealthReport, health};
 use crate::exports::dataset::facts::DatasetFacts;
+use crate::iscsi;
+use crate::iscsi::status::{SessionView, TargetView};
 use crate::net::interfaces::Interface;
 use crate::net::rdma::state::RdmaReport;
 use crate::observe::data_path::DataFigures;
 use crate::observe::pools::{CacheReport, PoolReport};
 use crate::observe::printable::printable;
+use crate::schedule;
 use serde::Serialize;
+use std::sync::PoisonError;
 use zgate_nfs::namespace::{ClientRule, Squash};
 use zgate_nfs::runtime::Runtime;
 
@@ -16,6 +22,12 @@ use zgate_nfs::runtime::Runtime;
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
     version: &'static str,
+    health: HealthReport,
+    started_unix_seconds: u32,
+    uptime_seconds: u64,
+    /// Throughput and latency of the last seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    throughput: Option<Throughput>,
     nfs_addresses: Vec<std::net::SocketAddr>,
     /// Addresses where NFS is served over RDMA.
     rdma_addresses: Vec<std::net::SocketAddr>,
@@ -26,6 +38,11 @@ pub(crate) struct Status {
     interfaces: Vec<Interface>,
     exports: Vec<ExportStatus>,
     clients: Vec<ClientStatus>,
+    targets: Vec<TargetView>,
+    /// iSCSI sessions.
+    sessions: Vec<SessionView>,
+    /// Snapshot schedules.
+    snapshots: Vec<schedule::View>,
     connections: usize,
     /// Division of the process's descriptors.
     descriptors: DescriptorStatus,
@@ -40,7 +57,7 @@ pub(crate) struct Status {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct ExportStatus {
-    pseudo_path: String,
+    pub pseudo_path: String,
     source: String,
     fsid: u32,
     read_only: bool,
@@ -53,10 +70,10 @@ pub(crate) struct ExportStatus {
     clients: Vec<RuleStatus>,
     /// Use of a followed dataset by clients.
     #[serde(skip_serializing_if = "Option::is_none")]
-    condition: Option<&'static str>,
+    pub condition: Option<&'static str>,
     /// Dataset of the export, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    dataset: Option<DatasetFacts>,
+    pub dataset: Option<DatasetFacts>,
 }
 
 /// A rule of an export: the clients it matches, and their access; the first
@@ -161,18 +178,28 @@ pub(crate) fn clients(shared: &Shared) -> Vec<ClientStatus> {
     show.collect()
 }
 
-/// Returns the complete status.
-pub(crate) fn status(shared: &Shared) -> Status {
+/// Returns the complete status. `silent_cores` are those that did not answer a
+/// ping.
+pub(crate) fn status(shared: &Shared, silent_cores: &[usize]) -> Status {
+    let exports = exports(shared);
     let totals = shared.nfs.v4.totals(shared.nfs.runtime.now().seconds());
     let rdma_addresses = shared.network.rdma.nfs_addresses();
+    let schedules = shared.schedules.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Status {
         version: env!("CARGO_PKG_VERSION"),
+        health: health(shared, &exports, silent_cores),
+        started_unix_seconds: shared.started_unix_seconds,
+        uptime_seconds: shared.started.elapsed().as_secs(),
+        throughput: shared.recent.throughput(shared),
         nfs_addresses: shared.nfs_addresses.get().cloned().unwrap_or_default(),
         interfaces: shared.network.interfaces.now(&rdma_addresses),
         rdma_addresses,
         rdma: shared.network.rdma.report(),
-        exports: exports(shared),
+        exports,
         clients: clients(shared),
+        targets: iscsi::status::targets(&shared.iscsi, &shared.facts),
+        sessions: iscsi::status::sessions(&shared.iscsi),
+        snapshots: schedules,
         connections: shared.network.connections.len(),
         descriptors: shared.descriptors.status(shared.nfs.v4.open_files()),
         grace_seconds_left: totals.grace_seconds,

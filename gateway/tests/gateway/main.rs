@@ -30,6 +30,7 @@ mod rdma;
 mod rdma_devices;
 mod rdma_stall;
 mod rdma_trunks;
+mod screens;
 mod semantics;
 mod state_disk;
 mod watchdog;

@@ -1,6 +1,7 @@
 //! Environment of the protocol: callers, clocks, and a way to continue work
 //! after a reply.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
@@ -54,6 +55,8 @@ pub struct Call {
     pub xid: u32,
     /// True if data may be answered as a file span (TCP without encryption).
     pub span_allowed: bool,
+    /// Number of the export that the call entered last, for statistics.
+    pub entered: Cell<Option<u32>>,
 }
 
 /// A boxed future that is not sent between threads.

@@ -1,5 +1,6 @@
 //! `zgate config`: examines a configuration without starting anything.
 
+use super::USUAL_CONFIG;
 use clap::{Args, Subcommand};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ pub(crate) enum ConfigCommand {
 #[derive(Args, Debug)]
 pub(crate) struct File {
     /// The configuration file
-    #[arg(default_value = "/etc/zgate/zgate.toml")]
+    #[arg(default_value = USUAL_CONFIG)]
     file: PathBuf,
     /// The configuration file, as `zgate serve` takes it
     #[arg(long, value_name = "FILE", conflicts_with = "file")]

@@ -1,7 +1,8 @@
-//! `zgate pools`, `datasets`, `release` and `resume`.
+//! `zgate pool list`, `datasets`, `release` and `resume`.
 
 use super::live;
 use super::live::LiveArgs;
+use crate::screen::reload::Released;
 use clap::Args;
 use indicatif::BinaryBytes;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use zgate_control::{
 };
 use zgate_gateway::admin::{Request, ask};
 
-/// Arguments of `zgate pools`.
+/// Arguments of `zgate pool list`.
 #[derive(Args, Debug)]
 pub(crate) struct PoolArgs {
     /// Print JSON
@@ -165,8 +166,11 @@ pub(crate) fn release(args: &ReleaseArgs) -> Outcome {
     let dataset = args.dataset.to_string();
     let request = Request::Release { dataset, seconds: args.seconds };
     let value = ask(args.live.socket(), &request)?;
-    live::show(&args.live, &value)?;
-    Ok(value["free"] == true)
+    let free = value["free"] == true;
+    live::show_as(&args.live, &value, |released: Released, output| {
+        released.text(args.dataset.as_str(), output)
+    })?;
+    Ok(free)
 }
 
 /// Makes a running gateway serve a dataset again.

@@ -1,6 +1,10 @@
 //! Commands to a running gateway.
 
+use crate::screen::Output;
+use crate::screen::answer::Status;
+use crate::screen::reload::Reloaded;
 use clap::Args;
+use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use zgate_gateway::admin::{Request, ask};
 
@@ -34,6 +38,40 @@ impl LiveArgs {
 pub(crate) fn run(args: &LiveArgs, request: &Request) -> Result<bool, Box<dyn std::error::Error>> {
     let value = ask(&args.socket, request)?;
     show(args, &value)?;
+    Ok(true)
+}
+
+/// Prints an answer as JSON, or as the text that `text` makes of it. An answer
+/// of a gateway of another version, which it does not know, is printed as it is.
+pub(super) fn show_as<T: DeserializeOwned>(
+    args: &LiveArgs,
+    value: &serde_json::Value,
+    text: impl FnOnce(T, Output) -> String,
+) -> serde_json::Result<()> {
+    match serde_json::from_value(value.clone()) {
+        Ok(answer) if !args.json => print!("{}", text(answer, Output::standard())),
+        _ => show(args, value)?,
+    }
+    Ok(())
+}
+
+/// Prints health, throughput and what there is.
+///
+/// # Errors
+/// The socket and the next step.
+pub(crate) fn status(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    let value = ask(&args.socket, &Request::Status)?;
+    show_as(args, &value, |status: Status, output| status.text(output))?;
+    Ok(true)
+}
+
+/// Makes the gateway reload its configuration; prints what has changed.
+///
+/// # Errors
+/// The gateway's error.
+pub(crate) fn reload(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    let value = ask(&args.socket, &Request::Reload)?;
+    show_as(args, &value, |reloaded: Reloaded, output| reloaded.text(output))?;
     Ok(true)
 }
 

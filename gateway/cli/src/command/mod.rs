@@ -6,6 +6,7 @@ mod config;
 mod dataset;
 #[cfg(test)]
 mod documents_tests;
+mod examples;
 mod live;
 mod mount_hint;
 mod pool;
@@ -13,13 +14,17 @@ mod problems;
 mod send;
 mod serve;
 mod snapshot;
+mod top;
 
 use crate::demo;
 use crate::load;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use zgate_gateway::admin::Request;
+
+/// Path of the configuration that the systemd unit names.
+const USUAL_CONFIG: &str = "/etc/zgate/zgate.toml";
 
 /// A user-space storage gateway for ZFS pools
 #[derive(Debug, Parser)]
@@ -43,22 +48,30 @@ enum Command {
     Config(config::ConfigCommand),
     /// Check this machine: faults, their consequences and remedies
     Doctor(zgate_doctor::DoctorArgs),
-    /// Show a summary of a running gateway
+    /// Show health, throughput, exports, clients, LUNs and pools of a running
+    /// gateway on one screen
     Status(live::LiveArgs),
+    /// Show the load of clients, exports, initiators and LUNs of a running
+    /// gateway, live
+    Top(top::TopArgs),
     /// Show the exports of a running gateway
+    #[command(alias = "export")]
     Exports(live::LiveArgs),
     /// Show the clients of a running gateway
+    #[command(alias = "client")]
     Clients(live::LiveArgs),
     /// Show the iSCSI targets of a running gateway
+    #[command(alias = "target")]
     Targets(live::LiveArgs),
     /// Show the initiators that are logged in to a running gateway
+    #[command(alias = "session")]
     Sessions(live::LiveArgs),
     /// Add, resize or remove a logical unit while it is served
     #[command(subcommand)]
     Lun(block::LunCommand),
     /// Show or change which initiators may use which target
     Acl(block::AclArgs),
-    /// Plan and create a pool from a description of its disks
+    /// Show this machine's pools and disks; plan and create a pool
     #[command(subcommand)]
     Pool(pool::PoolCommand),
     /// Take, list, prune, compare and send snapshots
@@ -70,9 +83,11 @@ enum Command {
     Cp(load::CopyArgs),
     /// List a directory or a model's tensors on an NFSv4.1 server
     Ls(load::ListArgs),
-    /// Show this machine's pools and their devices
+    /// The same as `pool list`
+    #[command(hide = true)]
     Pools(dataset::PoolArgs),
     /// Show this machine's datasets and their properties
+    #[command(alias = "dataset")]
     Datasets(dataset::DatasetArgs),
     /// Make a running gateway release a dataset, so that it can be unmounted,
     /// renamed, destroyed, or exported with its pool
@@ -123,7 +138,8 @@ fn end_when_nobody_reads() {
 
 /// Runs the command line.
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = examples::add_to(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if !matches!(cli.command, Command::Serve(_)) {
         end_when_nobody_reads();
     }
@@ -140,7 +156,8 @@ pub(crate) fn main() -> ExitCode {
         Command::DemoClient(args) => demo::run_client(args),
         Command::Serve(args) => serve::run(args),
         Command::Config(command) => config::run(command),
-        Command::Status(args) => live::run(args, &Request::Status),
+        Command::Status(args) => live::status(args),
+        Command::Top(args) => top::run(args),
         Command::Exports(args) => live::run(args, &Request::Exports),
         Command::Clients(args) => live::run(args, &Request::Clients),
         Command::Targets(args) => live::run(args, &Request::Targets),
@@ -156,7 +173,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Datasets(args) => dataset::datasets(args),
         Command::Release(args) => dataset::release(args),
         Command::Resume(args) => dataset::resume(args),
-        Command::Reload(args) => live::run(args, &Request::Reload),
+        Command::Reload(args) => live::reload(args),
         Command::Drain(args) => live::run(args, &Request::Drain),
         Command::MountHint(args) => mount_hint::run(args),
     };

@@ -1,6 +1,7 @@
-//! `zgate pool`: derives from a layout the commands that create a pool, and
-//! runs them.
+//! `zgate pool`: shows pools; derives from a layout the commands that create a
+//! pool, and runs them.
 
+use super::dataset::{self, PoolArgs};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 use zgate_control::provision::{
@@ -11,6 +12,8 @@ use zgate_gateway::schedule;
 /// `zgate pool`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
+    /// Show this machine's pools and their devices
+    List(PoolArgs),
     /// List the disks of this machine as a layout describes them, and which are
     /// empty
     Devices {
@@ -53,6 +56,7 @@ pub(crate) struct ApplyArgs {
 /// All reasons against it.
 pub(crate) fn run(command: &PoolCommand) -> Result<bool, Box<dyn std::error::Error>> {
     match command {
+        PoolCommand::List(args) => dataset::pools(args),
         PoolCommand::Devices { json } => devices(*json),
         PoolCommand::Plan(args) => {
             let plan = read(&args.layout, args.allow_files)?;

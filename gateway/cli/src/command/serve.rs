@@ -1,17 +1,19 @@
 //! `zgate serve`: the gateway as a service.
 
+use super::USUAL_CONFIG;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `zgate serve`.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
     /// The configuration file
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", default_value = USUAL_CONFIG)]
+    config: PathBuf,
 }
 
-const NO_CONFIG: &str = "serve needs a configuration: zgate serve --config zgate.toml
+const NO_CONFIG: &str = "serve needs a configuration: write this file, or pass another one with \
+--config FILE
 A first one:
 
     [[export]]
@@ -19,7 +21,7 @@ A first one:
     pseudo = \"/models\"
     clients = [{ match = \"192.168.1.0/24\", access = \"rw\" }]
 
-`zgate config check --config zgate.toml` reads it without starting anything;
+`zgate config check` reads it without starting anything;
 `zgate demo` shows a gateway at work without any configuration.";
 
 /// Serves until it is told to stop. True: it stopped in order.
@@ -27,9 +29,9 @@ A first one:
 /// # Errors
 /// The thing, the reason and the next step.
 pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> {
-    let Some(path) = &args.config else {
-        eprintln!("zgate: {NO_CONFIG}");
+    if args.config == Path::new(USUAL_CONFIG) && !args.config.exists() {
+        eprintln!("zgate: there is no {USUAL_CONFIG}; {NO_CONFIG}");
         std::process::exit(2);
-    };
-    zgate_gateway::serve(path)
+    }
+    zgate_gateway::serve(&args.config)
 }

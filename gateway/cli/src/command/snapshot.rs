@@ -1,6 +1,7 @@
 //! `zgate snapshot`: takes, lists, prunes and compares snapshots. `send` has
 //! its own file.
 
+use super::USUAL_CONFIG;
 use super::live::LiveArgs;
 use super::send;
 use super::send::SendArgs;
@@ -66,7 +67,7 @@ pub(crate) struct PruneArgs {
     /// Only the schedule of this dataset
     dataset: Option<DatasetName>,
     /// The configuration file
-    #[arg(long, value_name = "FILE", default_value = "/etc/zgate/zgate.toml")]
+    #[arg(long, value_name = "FILE", default_value = USUAL_CONFIG)]
     config: PathBuf,
     /// Only print what would be destroyed
     #[arg(long)]

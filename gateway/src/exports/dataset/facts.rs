@@ -110,6 +110,11 @@ fn is_on(path: &Path, dataset: &Dataset) -> bool {
 }
 
 impl DatasetFacts {
+    /// Returns the warning about a property that loses data.
+    pub(crate) fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+
     fn of(dataset: &Dataset) -> Self {
         let (recordsize_bytes, volblocksize_bytes) = match &dataset.kind {
             DatasetKind::Filesystem { recordsize_bytes, .. } => (Some(*recordsize_bytes), None),

@@ -51,6 +51,7 @@ impl Cx<'_> {
         if !export.versions.v3 {
             return Err(Status::Stale);
         }
+        self.call.entered.set(Some(export.id.0));
         match export.enter(&self.call.peer, &self.call.credential) {
             Ok(entry) => Ok(Object {
                 export: Arc::clone(export),

@@ -246,6 +246,7 @@ impl Client {
             credential: self.credential.borrow().clone(),
             xid: 1,
             span_allowed: false,
+            entered: Cell::default(),
         }
     }
 

@@ -132,7 +132,8 @@ fn answer(
     if header.procedure == COMPOUND {
         let peer = Peer { address: peer.ip(), port: peer.port(), connection, rdma: false };
         let credential = Credential::parse(&header.credential).unwrap();
-        let call = Call { peer, credential, xid, span_allowed: false };
+        let entered = Default::default();
+        let call = Call { peer, credential, xid, span_allowed: false, entered };
         let (server, now) = (harness.server(), harness.simulation.clock());
         let work = Box::pin(async move { server.compound(&call, now, &mut d).await });
         e.append(&harness.simulation.drive(work).unwrap());

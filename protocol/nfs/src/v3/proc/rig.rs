@@ -79,6 +79,7 @@ pub(crate) fn a_call() -> Call {
         credential: Credential::Sys(AuthSys::default()),
         xid: 1,
         span_allowed: false,
+        entered: Default::default(),
     }
 }
 

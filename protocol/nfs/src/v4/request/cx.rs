@@ -148,6 +148,7 @@ impl Cx<'_> {
         if !export.versions.v4.get(usize::from(self.minor)).copied().unwrap_or(false) {
             return Err(Status::Noent);
         }
+        self.call.entered.set(Some(export.id.0));
         match export.enter(&self.call.peer, &self.call.credential) {
             Ok(entry) => Ok(Current::Node { export, node, entry: Arc::new(entry) }),
             Err(Refusal::NotListed) => Err(Status::Noent),

@@ -1,0 +1,155 @@
+//! Screens for people: tables, units, colour. Every screen is a function from
+//! an answer of the gateway to text, so that its text is tested without a
+//! terminal.
+
+pub(crate) mod answer;
+pub(crate) mod reload;
+mod status;
+pub(crate) mod top;
+pub(crate) mod units;
+
+use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Row, Table, presets};
+use crossterm::style::Stylize;
+use std::io::IsTerminal;
+
+/// Properties of the output.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Output {
+    /// Colours may be used.
+    pub colour: bool,
+    /// Columns of the terminal; none if the output is no terminal.
+    pub width: Option<u16>,
+}
+
+/// Meaning of a text, shown as a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Plain,
+    Good,
+    Warning,
+    Bad,
+}
+
+impl Output {
+    /// Returns the properties of standard output. Colours need a terminal that
+    /// has some, and are off if NO_COLOR is set (no-color.org).
+    pub(crate) fn standard() -> Self {
+        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let terminal = std::io::stdout().is_terminal();
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        Self {
+            colour: terminal && !set("NO_COLOR") && !dumb,
+            width: if terminal {
+                crossterm::terminal::size().ok().map(|size| size.0)
+            } else {
+                None
+            },
+        }
+    }
+
+    /// Paints a text.
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+        if !self.colour {
+            return text.to_owned();
+        }
+        match tone {
+            Tone::Plain => text.to_owned(),
+            Tone::Good => text.green().to_string(),
+            Tone::Warning => text.yellow().to_string(),
+            Tone::Bad => text.red().bold().to_string(),
+        }
+    }
+
+    /// Paints a heading.
+    pub(crate) fn heading(self, text: &str) -> String {
+        if self.colour { text.bold().to_string() } else { text.to_owned() }
+    }
+}
+
+/// Column of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Column {
+    /// Text.
+    Left(&'static str),
+    /// Numbers.
+    Right(&'static str),
+}
+
+/// Cell of a table.
+pub(crate) struct Text(pub Tone, pub String);
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Self(Tone::Plain, text)
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+/// Returns a table as lines of text, each with its end.
+pub(crate) fn table(output: Output, columns: &[Column], rows: Vec<Vec<Text>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    if output.colour {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    if let Some(width) = output.width {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
+    let names = columns.iter().map(|column| match column {
+        Column::Left(name) | Column::Right(name) => Cell::new(name),
+    });
+    let mut header = Row::from(names.collect::<Vec<_>>());
+    header.max_height(1);
+    table.set_header(header);
+    for row in rows {
+        let cells = row.into_iter().map(|Text(tone, text)| {
+            let cell = Cell::new(text);
+            match tone {
+                Tone::Plain => cell,
+                Tone::Good => cell.fg(Color::Green),
+                Tone::Warning => cell.fg(Color::Yellow),
+                Tone::Bad => cell.fg(Color::Red),
+            }
+        });
+        let mut row = Row::from(cells.collect::<Vec<_>>());
+        row.max_height(1);
+        table.add_row(row);
+    }
+    for (column, shown) in columns.iter().zip(table.column_iter_mut()) {
+        shown.set_padding((0, 2));
+        if matches!(column, Column::Right(_)) {
+            shown.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_fits_into_its_width_and_has_colours_where_wanted() {
+        let columns = [Column::Left("NAME"), Column::Right("COUNT")];
+        let rows = || vec![vec!["a".into(), "7".into()], vec!["bcdef".into(), "1000".into()]];
+        let plain = Output::default();
+        assert_eq!(table(plain, &columns, rows()), "NAME   COUNT\na          7\nbcdef   1000\n");
+        let long = vec![vec![Text::from("a name that is much too long for this"), "7".into()]];
+        let narrow = Output { width: Some(24), colour: false };
+        let text = table(narrow, &columns, long);
+        assert!(text.lines().count() == 2 && text.lines().all(|line| line.len() <= 24), "{text}");
+        let coloured = Output { colour: true, width: None };
+        let bad = vec![vec![Text(Tone::Bad, "FAULTED".into()), "1".into()]];
+        assert!(table(coloured, &columns, bad).contains('\u{1b}'));
+        let bad = vec![vec![Text(Tone::Bad, "FAULTED".into()), "1".into()]];
+        assert!(!table(plain, &columns, bad).contains('\u{1b}'));
+        assert_eq!(plain.paint(Tone::Bad, "x"), "x");
+    }
+}

@@ -1,0 +1,129 @@
+//! Results of `zgate reload` and `zgate release` for people.
+
+use super::units::count;
+use super::{Output, Tone};
+use serde::Deserialize;
+
+/// Answer of a reload.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Reloaded {
+    entries: Vec<Entry>,
+}
+
+/// An entry of the configuration that differs.
+#[derive(Debug, Deserialize)]
+struct Entry {
+    entry: String,
+    event: String,
+    detail: String,
+    effect: String,
+}
+
+impl Reloaded {
+    /// Returns one line for each entry, and their number.
+    pub(crate) fn text(&self, output: Output) -> String {
+        if self.entries.is_empty() {
+            return "the configuration was read; nothing has changed\n".to_owned();
+        }
+        let mut text = String::new();
+        for Entry { entry, event, detail, effect } in &self.entries {
+            let tone = match event.as_str() {
+                "added" => Tone::Good,
+                "removed" => Tone::Bad,
+                _ => Tone::Plain,
+            };
+            text += &output.paint(tone, &format!("{event:7}"));
+            text += &match (event.as_str(), detail.as_str()) {
+                (_, "") => format!("  {entry}"),
+                ("changed", detail) => format!("  {entry}: {detail}"),
+                (_, detail) => format!("  {entry} ({detail})"),
+            };
+            text += match effect.as_str() {
+                "restart" => "; takes effect after a restart",
+                "new-connections" => "; for connections from now on",
+                _ => "",
+            };
+            text.push('\n');
+        }
+        let waiting = self.entries.iter().filter(|entry| entry.effect == "restart").count();
+        text += &count(self.entries.len(), "change");
+        if waiting > 0 {
+            text += &format!(", {waiting} not before a restart");
+        }
+        text + "\n"
+    }
+}
+
+/// Answer of a release.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Released {
+    datasets: Vec<String>,
+    free: bool,
+    seconds: u64,
+}
+
+impl Released {
+    /// Returns what was released, and what happens next.
+    pub(crate) fn text(&self, name: &str, output: Output) -> String {
+        let mut text = String::new();
+        if self.datasets.is_empty() {
+            text += &format!("{name}: no export or target follows it or anything below it\n");
+        }
+        for dataset in &self.datasets {
+            text += &format!("released  {dataset}\n");
+        }
+        if self.free {
+            let free = output.paint(Tone::Good, "free");
+            text += &format!("{name} is {free}");
+            if !self.datasets.is_empty() {
+                let seconds = self.seconds;
+                text += &format!("; served again when it has moved, or in {seconds} s");
+            }
+        } else {
+            let busy = output.paint(Tone::Bad, "still in use");
+            text += &format!("{name} is {busy}: requests have not ended yet; try again");
+        }
+        text + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_is_one_line_for_each_entry() {
+        let entry = |event: &str, entry: &str, detail: &str, effect: &str| serde_json::json!({ "event": event, "entry": entry, "detail": detail, "effect": effect });
+        let answer = serde_json::json!({ "changes": [], "entries": [
+            entry("added", "export /models", "/tank/models", "live"),
+            entry("removed", "LUN 3 of target iqn.2026-11.test:vm", "/srv/3.img", "live"),
+            entry("changed", "export /a", "max_transfer 1MiB -> 2MiB", "new-connections"),
+            entry("changed", "server", "cores 0 -> 2", "restart"),
+        ]});
+        let reloaded: Reloaded = serde_json::from_value(answer).unwrap();
+        let expected = "\
+added    export /models (/tank/models)
+removed  LUN 3 of target iqn.2026-11.test:vm (/srv/3.img)
+changed  export /a: max_transfer 1MiB -> 2MiB; for connections from now on
+changed  server: cores 0 -> 2; takes effect after a restart
+4 changes, 1 not before a restart
+";
+        assert_eq!(reloaded.text(Output::default()), expected);
+        let nothing = Reloaded { entries: Vec::new() };
+        assert!(nothing.text(Output::default()).contains("nothing has changed"));
+    }
+
+    #[test]
+    fn a_release_says_what_is_free() {
+        let release = |datasets: &[&str], free| {
+            let datasets = datasets.iter().map(|name| (*name).to_owned()).collect();
+            Released { datasets, free, seconds: 60 }.text("tank/m", Output::default())
+        };
+        assert_eq!(
+            release(&["tank/m/a"], true),
+            "released  tank/m/a\ntank/m is free; served again when it has moved, or in 60 s\n"
+        );
+        assert!(release(&["tank/m/a"], false).contains("still in use"));
+        assert!(release(&[], true).ends_with("below it\ntank/m is free\n"));
+    }
+}
