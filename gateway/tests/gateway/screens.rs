@@ -14,6 +14,8 @@ use zgate_test_initiator::{LoginScript, Lun, Session, read16};
 const TARGET: &str = "iqn.2026-11.test.zgate:screens";
 const HOST: &str = "iqn.2026-11.test.zgate:host";
 const BLOCK: u32 = 4096;
+/// The longest `status` may take to have rates.
+const RATES_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Starts a gateway with one export and one LUN; returns it and its portal.
 fn start() -> (Gateway, SocketAddr) {
@@ -56,7 +58,13 @@ fn status_is_one_screen_for_people_and_the_same_for_programs() {
     let (gateway, portal) = start();
     let _client = Client::ready(&gateway, "gpu05");
     let _disk = Session::login(portal, &LoginScript::normal(HOST, TARGET)).unwrap();
-    let screen = shown(&gateway, &["status"]);
+    // The rates are there after the first second.
+    let until = Instant::now() + RATES_TIMEOUT;
+    let mut screen = shown(&gateway, &["status"]);
+    while !screen.contains("requests/s") && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(100));
+        screen = shown(&gateway, &["status"]);
+    }
     for part in [
         " is healthy, up ",
         "1 export, 1 client, 1 LUN, 1 initiator session, ",

@@ -4,20 +4,54 @@ use rustix::fs::{FileType, Stat, fstat, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// Reads data from the page cache, without waiting for a disk
-/// (`preadv2(RWF_NOWAIT)`). `Some(Ok(n))` may be short: 0 means end of file,
-/// anything else that the rest is not in memory or the file ends. `None`: not
-/// in memory, or the file system cannot tell; read through the engine.
-pub fn try_read_cached(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
-    loop {
-        match preadv2(fd, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
-            Ok(count) => return Some(Ok(count)),
-            Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP) if lies_in_memory(fd) => return read_in_memory(fd, offset, buf),
-            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => return None,
-            Err(errno) => return Some(Err(errno.into())),
+/// A file system's answer to reads that must not wait, learned from its first one. 0:
+/// nothing is known, or RWF_NOWAIT works.
+#[derive(Debug, Default)]
+pub(crate) struct CachedReads(AtomicU8);
+
+/// There is no RWF_NOWAIT and no disk to wait for (tmpfs).
+const IN_MEMORY: u8 = 1;
+/// There is no RWF_NOWAIT, and data may be on a disk (ZFS, which has its own cache).
+const MAY_WAIT: u8 = 2;
+
+impl CachedReads {
+    /// Returns whether every read may wait for a disk.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == MAY_WAIT
+    }
+
+    /// Reads data from the page cache, without waiting for a disk
+    /// (`preadv2(RWF_NOWAIT)`). `Some(Ok(n))` may be short: 0 means end of file,
+    /// anything else that the rest is not in memory or the file ends. `None`: not
+    /// in memory, or the file system cannot tell; read through the engine.
+    pub(crate) fn try_read(
+        &self,
+        fd: &OwnedFd,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Option<io::Result<usize>> {
+        match self.0.load(Ordering::Relaxed) {
+            MAY_WAIT => return None,
+            IN_MEMORY => return read_in_memory(fd, offset, buf),
+            _ => {}
+        }
+        loop {
+            match preadv2(fd, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
+                Ok(count) => return Some(Ok(count)),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP) if lies_in_memory(fd) => {
+                    self.0.store(IN_MEMORY, Ordering::Relaxed);
+                    return read_in_memory(fd, offset, buf);
+                }
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    self.0.store(MAY_WAIT, Ordering::Relaxed);
+                    return None;
+                }
+                Err(Errno::AGAIN) => return None,
+                Err(errno) => return Some(Err(errno.into())),
+            }
         }
     }
 }
@@ -107,16 +141,29 @@ mod tests {
         assert!(!lies_in_memory(&node));
     }
 
+    /// A device without a page cache stands for ZFS: one read tells, none asks again.
+    #[test]
+    fn a_file_system_without_nowait_is_asked_once() {
+        let full = OwnedFd::from(std::fs::File::open("/proc/self/stat").unwrap());
+        let (reads, mut buf) = (CachedReads::default(), [0; 16]);
+        if reads.try_read(&full, 0, &mut buf).is_none() {
+            assert!(reads.may_wait());
+            assert!(reads.try_read(&full, 0, &mut buf).is_none());
+        }
+    }
+
     #[test]
     fn a_file_just_written_is_in_memory() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![7; 100_000]).unwrap();
         let fd = OwnedFd::from(file);
         let mut buf = vec![0; 4096];
-        if let Some(read) = try_read_cached(&fd, 4096, &mut buf) {
+        let reads = CachedReads::default();
+        if let Some(read) = reads.try_read(&fd, 4096, &mut buf) {
             assert_eq!(read.unwrap(), 4096);
             assert_eq!(buf, vec![7; 4096]);
-            assert_eq!(try_read_cached(&fd, 200_000, &mut buf).unwrap().unwrap(), 0);
+            assert_eq!(reads.try_read(&fd, 200_000, &mut buf).unwrap().unwrap(), 0);
+            assert!(!reads.may_wait());
         }
         if !CACHESTAT_MISSING.load(Ordering::Relaxed) {
             let resident = is_resident(&fd, 1, 90_000);

@@ -1,6 +1,6 @@
 //! The engine through which all file and block I/O goes.
 
-use crate::cached::try_read_cached;
+use crate::cached::{CachedReads, is_resident};
 use crate::queue::{Demand, Limits, StoreSlot};
 use crate::store_name::StoreName;
 use crate::stores::{OWN, Stores};
@@ -77,6 +77,8 @@ pub struct IoEngine {
     inner: Arc<Inner>,
     store: StoreSlot,
     demand: Demand,
+    /// Learned by the engine of one file system; `None` for files of several.
+    cached_reads: Option<Arc<CachedReads>>,
 }
 
 impl std::fmt::Debug for IoEngine {
@@ -118,14 +120,16 @@ impl IoEngine {
             }),
             store: OWN,
             demand: Demand::Refusable,
+            cached_reads: None,
         })
     }
 
-    /// Returns the same engine for work on this store.
+    /// Returns the same engine for work on one file system or device of this store.
     #[must_use]
     pub fn for_store(&self, store: &StoreName) -> Self {
         let store = self.inner.stores.slot(store);
-        Self { inner: Arc::clone(&self.inner), store, demand: Demand::Refusable }
+        let cached_reads = Some(Arc::default());
+        Self { inner: Arc::clone(&self.inner), store, demand: Demand::Refusable, cached_reads }
     }
 
     /// Returns the same engine for requests that wait as long as the store
@@ -158,8 +162,10 @@ impl IoEngine {
         mut buf: AlignedBuf,
     ) -> (io::Result<usize>, AlignedBuf) {
         let mut filled = 0;
+        let unknown = CachedReads::default();
+        let cached = self.cached_reads.as_deref().unwrap_or(&unknown);
         while filled < buf.len() {
-            match try_read_cached(fd, offset.saturating_add(filled as u64), &mut buf[filled..]) {
+            match cached.try_read(fd, offset.saturating_add(filled as u64), &mut buf[filled..]) {
                 Some(Ok(0)) => return (Ok(filled), buf),
                 Some(Ok(count)) => filled += count,
                 Some(Err(error)) if filled == 0 => return (Err(error), buf),
@@ -295,6 +301,18 @@ impl IoEngine {
         let write =
             move || set_id.during(&file, || write_blocking(&file, offset, &data, done, sync))?;
         self.inner.data.run((self.store, self.demand), None, write).await?
+    }
+
+    /// Returns whether every page of the range is in the page cache now. Costs no system
+    /// call on a file system that has a cache of its own.
+    #[must_use]
+    pub fn is_resident(&self, fd: &OwnedFd, offset: u64, len: u64) -> bool {
+        !self.may_wait() && is_resident(fd, offset, len)
+    }
+
+    /// Returns whether every read of the file system may wait for a disk.
+    fn may_wait(&self) -> bool {
+        self.cached_reads.as_ref().is_some_and(|reads| reads.may_wait())
     }
 
     /// Returns whether a write goes to the ring. A plain write to the page

@@ -5,7 +5,7 @@
 //!   and runs blocking metadata work on its own workers.
 //! * [`StoreName`] names the storage that fails as a unit: each has its own
 //!   workers.
-//! * [`cached`] reads from the page cache without leaving the thread.
+//! * [`cached`] asks for the pages of a file that are in memory.
 //! * [`credentials`] switches one thread to a caller's identity, and [`set_id`]
 //!   handles set-id bits of files that change.
 //! * [`access_check`], [`arena`], [`block_ioctl`], [`file_handle`],
@@ -37,7 +37,7 @@ mod uring;
 mod workers;
 mod write_method;
 
-pub use cached::{is_resident, try_read_cached};
+pub use cached::is_resident;
 pub use engine::{EngineChoice, EngineKind, IoEngine, WriteSync};
 pub use set_id::SetIdBits;
 pub use store_name::StoreName;

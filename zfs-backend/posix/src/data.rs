@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use std::any::Any;
 use std::sync::Arc;
-use zgate_io::{IoEngine, WriteSync, is_resident};
+use zgate_io::{IoEngine, WriteSync};
 use zgate_store::file_store::{ReadData, ReadHow, Stability};
 use zgate_store::{BufferPool, FileSpan, Payload, StoreError, StoreResult};
 
@@ -44,13 +44,13 @@ pub(crate) async fn read(
     let asked = Read { offset, len: want as u64, size };
     let past_cache = policy != DirectIo::Never && file.entry.reads_past_cache(policy, asked);
     if past_cache
-        && !(policy == DirectIo::Auto && is_resident(&fd, offset, want as u64))
+        && !(policy == DirectIo::Auto && engine.is_resident(&fd, offset, want as u64))
         && let Some(data) = read_past_cache(engine, pool, file, asked).await?
     {
         let eof = reaches_end || data.len() < want;
         return Ok(ReadData { data: Payload::Bytes(data), eof });
     }
-    if how.span_allowed && want >= MIN_SPAN_BYTES && is_resident(&fd, offset, want as u64) {
+    if how.span_allowed && want >= MIN_SPAN_BYTES && engine.is_resident(&fd, offset, want as u64) {
         let file: Arc<dyn Any + Send + Sync> = fd;
         let data = Payload::Span(FileSpan { file, offset, len: want });
         return Ok(ReadData { data, eof: reaches_end });

@@ -174,7 +174,7 @@ mtu_mismatch() {
     # A client that is heard of: its connection has to be there again.
     eventually 60 cat /mnt/b/held
     ip link set veth-a mtu 9000
-    (finds mtu 2 "veth-a sends packets of 9000 bytes, those above 1500 vanish" "mtu 1500") && code=0 || code=$?
+    (finds mtu 2 "veth-a sends packets of 9000 bytes, those above 1500 are dropped" "mtu 1500") && code=0 || code=$?
     doctor path 10.9.0.2 --port 2049 | tee /tmp/said || true
     ip link set veth-a mtu 1500
     grep -q "✗ mtu: 10.9.0.2" /tmp/said

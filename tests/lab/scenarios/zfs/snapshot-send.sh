@@ -90,7 +90,7 @@ over_ssh_interrupted() {
     zgate snapshot send lab/src@one --to ssh:backup@there:copy/ssh --ssh /tmp/ssh 2>/tmp/said || code=$?
     cat /tmp/said
     same 3 $code "exit code"
-    grep -q "go on with: zgate snapshot send --to ssh:backup@there:copy/ssh --resume" /tmp/said
+    grep -q "resume with: zgate snapshot send --to ssh:backup@there:copy/ssh --resume" /tmp/said
     refused "no such\|does not exist\|could not find" zfs list copy/ssh@one
     : >/tmp/cut
     zgate snapshot send --to ssh:backup@there:copy/ssh --resume --ssh /tmp/ssh --json | tee /tmp/sent

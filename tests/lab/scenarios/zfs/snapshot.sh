@@ -50,7 +50,7 @@ END
     zgate snapshot prune --config /tmp/zgate.toml >/tmp/said
     cat /tmp/said
     grep -q "left lab/a@zgate_2026-01-01_01:00:00_hourly: it is held" /tmp/said
-    grep -q "left lab/a/b@zgate_2026-01-01_02:00:00_hourly: something was cloned" /tmp/said
+    grep -q "left lab/a/b@zgate_2026-01-01_02:00:00_hourly: it has clones" /tmp/said
     zfs list lab/a@first lab/a@tree lab/a@autosnap_2026-01-01_01:00:00_hourly
     same "05 06 " "$(zfs list -Ht snapshot -o name lab/a/vol | sed -n 's/.*zgate_2026-01-01_\(..\).*/\1/p' | tr '\n' ' ')" "left of the volume"
     same "02 05 06 " "$(zfs list -Ht snapshot -o name lab/a/b | sed -n 's/.*zgate_2026-01-01_\(..\).*/\1/p' | tr '\n' ' ')" "left of b"

@@ -48,17 +48,18 @@ quick() {
     figure "$*" "$(since "$began")" s
 }
 shown() {
-    eventually 30 grep -q "pool: I/O has failed and waits" /run/zgate/log
+    eventually 30 grep -q "pool: I/O is suspended after failures" /run/zgate/log
     sleep 12
     quick "$ZGATE" status
-    grep "state: SUSPENDED" /tmp/said
-    grep "trouble: suspended" /tmp/said
+    cat /tmp/said
+    grep "^failing .*pool flaky: I/O is suspended" /tmp/said
+    grep "^flaky .*SUSPENDED" /tmp/said
     curl_metrics >/tmp/metrics
     grep 'zfs_pool_health{pool="flaky"} 6' /tmp/metrics
     grep 'zfs_pool_health{pool="lab"} 0' /tmp/metrics
     same 1 "$(awk '/^zfs_pool_sample_age_seconds{pool="flaky"}/ { print ($2 >= 10) }' /tmp/metrics)" "old"
     same 1 "$(awk '/^zfs_pool_sample_age_seconds{pool="lab"}/ { print ($2 < 60) }' /tmp/metrics)" "fresh"
-    same 1 "$(grep -c "pool: I/O has failed and waits" /run/zgate/log)" "warnings"
+    same 1 "$(grep -c "pool: I/O is suspended after failures" /run/zgate/log)" "warnings"
 }
 serves() {
     echo while >/mnt/a/while

@@ -34,11 +34,11 @@ serves() {
     as 1000 sh -c 'echo more >>/mnt/a/file'
     same 1000 "$(stat -c %u "$STORE/models/a/file")"
 }
-said() { grep 'ZFS tells no events' /run/zgate/log; }
+said() { grep 'ZFS reports no events' /run/zgate/log; }
 told_once() {
     eventually 20 said
     sleep 5
-    same 1 "$(grep -c 'ZFS tells no events' /run/zgate/log)" "lines about events"
+    same 1 "$(grep -c 'ZFS reports no events' /run/zgate/log)" "lines about events"
 }
 exported() { "$ZGATE" exports --json | jq -e --arg p "$1" 'map(.pseudo_path // .pseudo) | index($p)'; }
 mount_noticed() {

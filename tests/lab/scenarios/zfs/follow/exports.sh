@@ -171,7 +171,7 @@ unsafe_writes() {
     disabled() { of_dataset /m/c warning | grep '^sync=disabled'; }
     eventually 20 disabled
     "$ZGATE" status >/tmp/status
-    grep -q 'warning: sync=disabled' /tmp/status
+    grep -q 'export /m/c: sync=disabled' /tmp/status
     "$ZGATE" mount-hint /m/c | tee /tmp/hint
     grep -q 'note.*sync=disabled' /tmp/hint
     same None "$(of_dataset /m/b warning)"
