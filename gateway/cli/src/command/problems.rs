@@ -15,13 +15,38 @@ pub(super) fn print(error: &ConfigError) {
 
 fn show(error: &ConfigError, renderer: &Renderer) -> String {
     let problems = error.problems.iter();
-    let mut text: String = problems.map(|one| show_one(one, &error.text, renderer)).collect();
+    let source = without_secrets(&error.text);
+    let mut text: String = problems.map(|one| show_one(one, &source, renderer)).collect();
     if let Some(Diagnostic { file, .. }) = error.problems.first() {
         let count = error.problems.len();
         let plural = if count == 1 { "" } else { "s" };
         text += &format!("zgate: {}: {count} problem{plural}\n", file.display());
     }
     text
+}
+
+/// Keys that people write secrets under, although they belong into a file.
+const SECRET_KEYS: [&str; 2] = ["secret", "password"];
+
+/// Replaces secrets by stars, because what is shown also reaches the journal. All other
+/// text keeps its position.
+fn without_secrets(text: &str) -> String {
+    let mut shown = text.to_owned();
+    for key in SECRET_KEYS {
+        for (at, _) in text.match_indices(key) {
+            let behind = text[at + key.len()..].trim_start_matches([' ', '\t']);
+            let Some(value) = behind.strip_prefix('=') else { continue };
+            let value = value.trim_start_matches([' ', '\t']);
+            let Some(quote) = value.chars().next().filter(|first| "\"'".contains(*first)) else {
+                continue;
+            };
+            let start = text.len() - value.len() + 1;
+            let rest = &text[start..];
+            let end = start + rest.find([quote, '\n']).unwrap_or(rest.len());
+            shown.replace_range(start..end, &"*".repeat(end - start));
+        }
+    }
+    shown
 }
 
 fn show_one(problem: &Diagnostic, text: &str, renderer: &Renderer) -> String {
@@ -62,5 +87,15 @@ zgate: zgate.toml: 1 problem
 ";
         assert_eq!(show(&error, &Renderer::plain()), expected);
         assert!(show(&error, &Renderer::styled()).contains("\x1b["));
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        let text = "[iscsi]\ndiscovery_chap = { user = \"u\", secret = \"pässword12345\" }\n";
+        let error = zgate_config::parse(text, Path::new("zgate.toml")).unwrap_err();
+        let shown = show(&error, &Renderer::plain());
+        assert!(shown.contains("secret = \"*****") && !shown.contains("12345"), "{shown}");
+        let kept = "secret_file = \"/etc/a\"\n# the secret\npassword = 'x";
+        assert_eq!(without_secrets(kept), "secret_file = \"/etc/a\"\n# the secret\npassword = '*");
     }
 }
