@@ -27,13 +27,16 @@ unit_limits() {
         "--nice=$((20 - $(unit_key LimitNICE)))"
 }
 
-# unit_run COMMAND…: with the identity, the rights and the limits of the unit.
-unit_run() {
+# unit_exec COMMAND…: with the identity, the rights and the limits of the unit, in the
+# place of this shell: with `&` the process has the number that `$!` says.
+unit_exec() {
     local limits
     read -ra limits <<<"$(unit_limits)"
-    prlimit "${limits[@]}" setpriv --bounding-set "$(unit_rights)" --no-new-privs \
+    exec prlimit "${limits[@]}" setpriv --bounding-set "$(unit_rights)" --no-new-privs \
         env ZGATE_LOG=info NO_COLOR=1 "$@"
 }
+
+unit_run() { (unit_exec "$@"); }
 
 # unit_install: program and directories where the unit has them.
 unit_install() {
@@ -49,7 +52,7 @@ unit_start() {
     read -ra check <<<"$(unit_key ExecStartPre)"
     read -ra serve <<<"$(unit_key ExecStart)"
     unit_run "${check[@]}" || return 1
-    unit_run "${serve[@]}" >>/run/zgate/log 2>&1 </dev/null &
+    unit_exec "${serve[@]}" >>/run/zgate/log 2>&1 </dev/null &
     echo $! >/run/zgate/pid
     eventually 30 port_open 2049 && gateway_alive || { tail -n 20 /run/zgate/log; return 1; }
 }

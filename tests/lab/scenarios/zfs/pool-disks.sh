@@ -78,7 +78,7 @@ refusals() {
     mkfs.ext4 -q -F "$(iscsi_disk 127.0.0.1 1)"
     refused "disk1 (.*): not empty: signature ext4" zgate pool apply /tmp/made.toml --hash "$(hash_of)"
     mkdir -p /mnt/used && mount "$(iscsi_disk 127.0.0.1 1)" /mnt/used
-    refused "disk1 (.*): not empty: cannot be had alone" zgate pool apply /tmp/made.toml --hash "$(hash_of)"
+    refused "disk1 (.*): not empty: cannot be opened exclusively" zgate pool apply /tmp/made.toml --hash "$(hash_of)"
     umount /mnt/used
     wipefs -q -a "$(iscsi_disk 127.0.0.1 1)"
     parted --script "$(iscsi_disk 127.0.0.1 3)" mklabel gpt mkpart x 1MiB 100MiB

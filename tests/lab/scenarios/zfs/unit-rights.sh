@@ -21,7 +21,7 @@ RESCAN_SECONDS=15
 limited_start() {
     gateway_config
     sed -i "s/^lease_seconds/rescan_seconds = $RESCAN_SECONDS\nlease_seconds/" "$CONFIG"
-    unit_run "$ZGATE" serve --config "$CONFIG" >>/run/zgate/log 2>&1 </dev/null &
+    unit_exec "$ZGATE" serve --config "$CONFIG" >>/run/zgate/log 2>&1 </dev/null &
     echo $! >/run/zgate/pid
     eventually 30 port_open 2049
     grep Cap "/proc/$(cat /run/zgate/pid)/status"
