@@ -47,7 +47,7 @@ pub struct EntryChange {
 /// Keys of one entry.
 #[derive(Clone, Debug, Default)]
 struct Entry {
-    /// Prefix of its keys in [`crate::diff`].
+    /// Prefix of its keys in [`crate::diff()`].
     prefix: String,
     /// The key that says most about an added entry.
     content: &'static str,
