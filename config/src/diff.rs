@@ -76,8 +76,10 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
 pub(crate) fn effect_of(key: &str) -> Effect {
     // CHAP secrets and initiator rules are read again whenever a target
     // changes; the times for following datasets are read again with the
-    // exports.
-    if ["iscsi.discovery_chap", "server.rescan_seconds", "server.away_seconds"].contains(&key) {
+    // exports; the directory of further files with the main file.
+    const LIVE: [&str; 4] =
+        ["iscsi.discovery_chap", "server.rescan_seconds", "server.away_seconds", "server.conf_dir"];
+    if LIVE.contains(&key) {
         return Effect::Live;
     }
     if ["server.", "rdma.", "interface ", "iscsi."].iter().any(|table| key.starts_with(table)) {
@@ -105,6 +107,7 @@ pub fn after_reload(running: &Config, new: Config) -> Config {
         server: crate::ServerConfig {
             rescan_seconds: new.server.rescan_seconds,
             away_seconds: new.server.away_seconds,
+            conf_dir: new.server.conf_dir,
             ..running.server.clone()
         },
         rdma: running.rdma.clone(),

@@ -4,9 +4,14 @@
 mod deserialize;
 mod diff;
 mod document;
+mod edit;
 mod entries;
+mod files;
 mod interface;
 mod listeners;
+mod live_change;
+mod merge;
+mod notice;
 mod parse;
 mod problem;
 mod rdma;
@@ -19,8 +24,11 @@ mod validate_target;
 
 pub use diff::{Change, Effect, after_reload, diff};
 pub use entries::{EntryChange, EntryEvent, changed_entries};
+pub use files::ConfigFiles;
 pub use interface::{InterfaceConfig, InterfaceRole, RDMA_PORT};
-pub use parse::{ConfigError, examine, load, parse};
+pub use live_change::{Edit, LiveChange, NotEdited};
+pub use notice::Notices;
+pub use parse::{ConfigError, SourceText, examine, load, parse};
 pub use problem::{Diagnostic, Place, Problem};
 pub use rdma::{FabricChoice, RdmaConfig};
 pub use schema::{

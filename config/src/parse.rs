@@ -1,24 +1,32 @@
 //! From text to a validated configuration.
 
-use crate::deserialize::deserialize;
-use crate::document::{self, locate};
-use crate::problem::{Diagnostic, Place, Problem};
+use crate::files::ConfigFiles;
+use crate::problem::{Diagnostic, Problem};
 use crate::schema::Config;
-use crate::validate::problems;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
+
+/// Text of one file of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceText {
+    /// The file.
+    pub file: PathBuf,
+    /// Its text.
+    pub text: String,
+}
 
 /// All reasons for which a configuration cannot be used.
 #[derive(Debug, Error)]
 #[error("{}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
-    /// Text of the file; empty if it cannot be read.
-    pub text: String,
-    /// Problems in the order of the file.
+    /// Texts of the files; empty if one cannot be read.
+    pub sources: Vec<SourceText>,
+    /// Problems in the order of the files.
     pub problems: Vec<Diagnostic>,
 }
 
-/// Reads and checks a configuration file.
+/// Reads and checks a configuration: its main file at `path`, and the files of
+/// its `conf_dir`.
 ///
 /// # Errors
 /// [`ConfigError`].
@@ -26,8 +34,8 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
     examine(path, |_| Vec::new())
 }
 
-/// Reads and checks a configuration file. `further` finds more problems, and is
-/// given what could be read of a file that has some.
+/// Reads and checks a configuration. `further` finds more problems, and is
+/// given what could be read of files that have some.
 ///
 /// # Errors
 /// [`ConfigError`].
@@ -35,58 +43,15 @@ pub fn examine(
     path: &Path,
     further: impl FnOnce(&Config) -> Vec<Problem>,
 ) -> Result<Config, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let problem = format!("cannot read it: {error}");
-        let next_step = "name another file, or correct its path and permissions".to_owned();
-        let problem = Diagnostic::new((path, ""), None, String::new(), problem, next_step);
-        ConfigError { text: String::new(), problems: vec![problem] }
-    })?;
-    check(&text, path, further)
+    ConfigFiles::read(path)?.check(further)
 }
 
-/// Checks the text of a configuration; `path` is named in errors.
+/// Checks the text of a main file alone; `path` is named in errors.
 ///
 /// # Errors
 /// [`ConfigError`].
 pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
-    check(text, path, |_| Vec::new())
-}
-
-fn check(
-    text: &str,
-    path: &Path,
-    further: impl FnOnce(&Config) -> Vec<Problem>,
-) -> Result<Config, ConfigError> {
-    let failed = |mut problems: Vec<Diagnostic>| {
-        problems.sort_by_key(|problem| (problem.line, problem.column));
-        Err(ConfigError { text: text.to_owned(), problems })
-    };
-    let mut root = match document::read(text) {
-        Ok(root) => root,
-        Err(faults) => {
-            let next_step = "correct it: the rest of the file can be checked only then";
-            let problem = |fault: &toml::de::Error| {
-                let (span, message) = (fault.span(), fault.message().to_owned());
-                Diagnostic::new((path, text), span, String::new(), message, next_step.to_owned())
-            };
-            return failed(faults.iter().map(problem).collect());
-        }
-    };
-    let (config, misfits) = deserialize::<Config>(&mut root);
-    let config = config.unwrap_or_default();
-    let mut rules = problems(&config, misfits.is_empty());
-    // What breaks a rule need not exist as well.
-    let known: Vec<Place> = rules.iter().map(|known| known.place.clone()).collect();
-    rules.extend(further(&config).into_iter().filter(|problem| !known.contains(&problem.place)));
-    let rules = rules.into_iter().map(|Problem { place, problem, next_step }| {
-        let (span, key) = locate(&root, &place);
-        (span, key, problem, next_step)
-    });
-    let problem = |(span, key, problem, next_step)| {
-        Diagnostic::new((path, text), span, key, problem, next_step)
-    };
-    let found: Vec<_> = misfits.into_iter().chain(rules).map(problem).collect();
-    if found.is_empty() { Ok(config) } else { failed(found) }
+    ConfigFiles::alone(text, path).check(|_| Vec::new())
 }
 
 #[cfg(test)]

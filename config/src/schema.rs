@@ -308,6 +308,10 @@ pub struct ServerConfig {
     pub rpcbind: bool,
     /// Directory for all state that must survive a restart.
     pub state_dir: PathBuf,
+    /// Directory of further files, which live commands write; absent: `conf.d`
+    /// beside the main file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conf_dir: Option<PathBuf>,
     /// Number of cores to use; 0: all.
     pub cores: usize,
     /// Owner that the server reports to clients; empty: this machine's id.
@@ -385,6 +389,7 @@ impl Default for ServerConfig {
             listen: vec![SocketAddr::from(([0, 0, 0, 0], 2049))],
             rpcbind: false,
             state_dir: PathBuf::from("/var/lib/zgate"),
+            conf_dir: None,
             cores: 0,
             server_owner: String::new(),
             server_scope: String::new(),

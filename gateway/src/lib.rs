@@ -32,5 +32,5 @@ mod state_writer;
 pub use net::interfaces::Interface;
 pub use nfs::rpcbind::PORT as RPCBIND_PORT;
 pub use observe::printable::printable;
-pub use server::check::{check, check_targets};
+pub use server::check::{absent_now, check, check_targets};
 pub use server::serve::{Running, serve};

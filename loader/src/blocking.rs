@@ -195,7 +195,7 @@ impl Connection {
     /// header.
     ///
     /// # Errors
-    /// Also [`ClientError::Rpc`] when the server refuses the call.
+    /// Also [`ClientError::RpcRefused`] when the server refuses the call.
     pub fn call(
         &mut self,
         target: (u32, u32, u32),
@@ -216,7 +216,7 @@ impl Connection {
         let raw = self.exchange(&e.finish())?;
         let mut d = zgate_xdr::Decoder::new(&raw);
         zgate_rpc::message::decode_reply(&mut d)
-            .map_err(|(_, error)| ClientError::Rpc(format!("{error:?}")))?;
+            .map_err(|(_, error)| ClientError::RpcRefused(error))?;
         let at = d.position();
         Ok(raw.slice(at..))
     }

@@ -2,18 +2,21 @@
 
 use crate::background::{give_back, renewal};
 use crate::backoff::patiently;
-use crate::channel::Channel;
+use crate::channel::{Channel, Start};
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
-use crate::leave::leave;
+use crate::leave::{abandon, in_background, leave};
 use crate::session::{Session, SessionRequest};
 use crate::state::delegation::DelegationCounts;
-use crate::state::returns::Holding;
+use crate::state::returns::HeldState;
 use crate::transport::{Counters, TransportChoice};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::attr::{CHANGE, SIZE, TYPE};
@@ -21,6 +24,9 @@ use zgate_nfs_wire::v4::op::rename;
 use zgate_nfs_wire::v4::{Bitmap, Fattr, OpNum};
 use zgate_rpc::{AuthSys, Credential};
 use zgate_xdr::Decoder;
+
+/// Default time limit of a start while the server does not answer.
+pub const START_WAIT: Duration = Duration::from_secs(10);
 
 /// Options of a client.
 #[derive(Clone, Debug)]
@@ -37,8 +43,11 @@ pub struct ClientOptions {
     pub owner: Vec<u8>,
     /// Verifier that changes when the client restarts.
     pub verifier: [u8; 8],
+    /// Time limit of the start while the server cannot be reached or answers
+    /// nothing.
+    pub wait: Duration,
     /// Time limit of a request while the server cannot be reached, restarts or
-    /// returns NFS4ERR_DELAY.
+    /// returns NFS4ERR_DELAY; also of the start, once the server has answered.
     pub patience: Duration,
     /// Transport: TCP, RDMA, or whichever is available.
     pub transport: TransportChoice,
@@ -68,6 +77,7 @@ impl Default for ClientOptions {
             credential: Credential::Sys(AuthSys::default()),
             owner: own_name(),
             verifier: nanoseconds().to_be_bytes(),
+            wait: START_WAIT,
             patience: Duration::from_secs(150),
             transport: TransportChoice::default(),
         }
@@ -82,17 +92,41 @@ pub struct Client {
     runner: AbortOnDropHandle<()>,
     max_transfer_bytes: u32,
     left: AtomicBool,
+    /// The runtime it was made on.
+    home: Handle,
+    /// The process it was made in: a child created by fork has the object, but
+    /// not its tasks.
+    process: u32,
 }
 
-/// A client that is dropped without `close` unregisters from the runtime it is
-/// dropped on, if there is one.
+/// A client that is dropped without `close` unregisters in the background;
+/// [`crate::all_left`] waits for it.
 impl Drop for Client {
     fn drop(&mut self) {
-        if let Some(parting) = self.parting()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(parting);
+        if self.process == std::process::id() {
+            self.leave();
         }
+    }
+}
+
+/// A start that has not succeeded yet: dropped, it removes from the servers
+/// what they know of the client.
+struct Unfinished {
+    start: Option<Arc<Start>>,
+    home: Handle,
+}
+
+impl Unfinished {
+    /// Removes it now; returns the task.
+    fn abandon(&mut self) -> Option<JoinHandle<()>> {
+        let start = self.start.take().filter(|start| !start.introduced().is_empty())?;
+        Some(in_background(&self.home, async move { abandon(&start).await }))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.abandon();
     }
 }
 
@@ -111,11 +145,12 @@ pub struct Found {
 
 impl Client {
     /// Connects and creates a session. If the server cannot be reached, retries
-    /// until the time limit of `patience`. A task on the caller's runtime
-    /// renews the lease.
+    /// until the time limit of `wait`. A task on the caller's runtime renews the
+    /// lease.
     ///
     /// # Errors
-    /// The error of the server or the connection.
+    /// [`ClientError::Unreachable`] and [`ClientError::Silent`]; the error of the
+    /// server or the connection.
     pub async fn connect(
         address: SocketAddr,
         options: &ClientOptions,
@@ -141,39 +176,52 @@ impl Client {
             slots: options.slots,
             max_message_bytes: options.max_transfer_bytes + (16 << 10),
         };
-        let (connections, patience) = (options.connections, options.patience);
+        let home = Handle::current();
         let choice = options.transport.clone();
-        let channel = Channel::open(addresses, connections, choice, request, patience).await?;
-        let channel = Arc::new(channel);
+        let start = Start::new(addresses, options.connections, choice, request);
+        let mut unfinished = Unfinished { start: Some(Arc::clone(&start)), home: home.clone() };
+        let channel = match start.open(options.wait, options.patience).await {
+            Ok(channel) => Arc::new(channel),
+            Err(error) => {
+                if let Some(leaving) = unfinished.abandon() {
+                    // It ends within a time limit, and reports nothing.
+                    let _ = leaving.await;
+                }
+                return Err(error);
+            }
+        };
+        unfinished.start = None;
         let fore = channel.session().fore;
         let room = fore.max_response_bytes.min(fore.max_request_bytes);
         let max_transfer_bytes = options.max_transfer_bytes.min(room.saturating_sub(4 << 10));
         let (keeper, runner) = (renewal::start(&channel), give_back::start(&channel));
-        Ok(Self { channel, keeper, runner, max_transfer_bytes, left: AtomicBool::new(false) })
+        let (left, process) = (AtomicBool::new(false), std::process::id());
+        Ok(Self { channel, keeper, runner, max_transfer_bytes, left, home, process })
     }
 
     /// Unregisters from the server: open files are closed, and the session and
-    /// the client are destroyed, in at most 2 s. The client is unusable
-    /// afterwards.
+    /// the client are destroyed, in at most [`crate::LEAVE_TIMEOUT`]. The client
+    /// is unusable afterwards.
     pub async fn close(&self) {
-        if let Some(parting) = self.parting() {
-            parting.await;
+        if let Some(leaving) = self.leave() {
+            // It ends within a time limit, and reports nothing.
+            let _ = leaving.await;
         }
     }
 
-    /// Returns the work of unregistering, once.
-    fn parting(&self) -> Option<impl Future<Output = ()> + Send + 'static> {
+    /// Begins to unregister, as [`Self::close`], and returns the task; none if
+    /// that has begun before.
+    pub fn leave(&self) -> Option<JoinHandle<()>> {
         if self.left.swap(true, Ordering::Relaxed) {
             return None;
         }
+        let channel = Arc::clone(&self.channel);
+        channel.close();
         self.keeper.abort();
         self.runner.abort();
-        let channel = &self.channel;
-        let mut held: Vec<Arc<Holding>> = channel.delegations().returns().drain();
+        let mut held: Vec<Arc<HeldState>> = channel.delegations().returns().drain();
         held.extend(channel.opens().iter().filter_map(|open| open.take()).map(Arc::new));
-        let (links, session) = (channel.links().to_vec(), channel.session());
-        let request = channel.request().clone();
-        Some(async move { leave(&links, &session, &request, &held).await })
+        Some(in_background(&self.home, async move { leave(&channel, &held).await }))
     }
 
     /// Returns the largest READ and WRITE in bytes.
@@ -260,35 +308,46 @@ impl Client {
     /// Looks up a path from the server's root.
     ///
     /// # Errors
-    /// The error of the server or the connection.
+    /// [`ClientError::Path`] if the path leads nowhere; the error of the server
+    /// or the connection.
     pub async fn find(&self, path: &str) -> Result<Found, ClientError> {
         let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
         // As many steps at a time as fit besides SEQUENCE, PUTFH, GETFH,
         // GETATTR.
         let most = (self.session().fore.max_ops as usize).saturating_sub(4).max(1);
-        let mut found = None;
-        for steps in names.chunks(most) {
-            found = Some(self.walk(found.as_ref(), steps).await?);
+        let mut found = self.walk(None, &names, 0..names.len().min(most)).await?;
+        for start in (most..names.len()).step_by(most) {
+            let steps = start..names.len().min(start + most);
+            found = self.walk(Some(&found), &names, steps).await?;
         }
-        match found {
-            Some(found) => Ok(found),
-            None => self.walk(None, &[]).await,
-        }
+        Ok(found)
     }
 
-    async fn walk(&self, from: Option<&Found>, names: &[&str]) -> Result<Found, ClientError> {
+    /// Walks some steps of a path.
+    async fn walk(
+        &self,
+        from: Option<&Found>,
+        names: &[&str],
+        steps: Range<usize>,
+    ) -> Result<Found, ClientError> {
         let mut ops = match from {
             None => Ops::new().putrootfh(),
             Some(found) => Ops::new().putfh(&found.fh),
         };
-        for name in names {
+        for name in &names[steps.clone()] {
             ops = ops.lookup(name.as_bytes());
         }
         let ops = ops.getfh().getattr(&Bitmap::of(&[TYPE, CHANGE, SIZE]));
         let mut results = self.call(ops, false).await?;
         results.skip(if from.is_some() { OpNum::Putfh } else { OpNum::Putrootfh })?;
-        for _ in names {
-            results.skip(OpNum::Lookup)?;
+        for step in steps {
+            results.skip(OpNum::Lookup).map_err(|error| match error.status() {
+                Some(status) if !error.asks_for_patience() => {
+                    let join = |names: &[&str]| format!("/{}", names.join("/"));
+                    ClientError::Path { path: join(names), parent: join(&names[..step]), status }
+                }
+                _ => error,
+            })?;
         }
         let fh = results.next(OpNum::Getfh)?;
         let attrs: Fattr = results.next(OpNum::Getattr)?;

@@ -1,7 +1,7 @@
 //! Building COMPOUNDs and parsing their results.
 
 use crate::error::ClientError;
-use crate::transport::Landing;
+use crate::transport::ReadBuffer;
 use bytes::Bytes;
 use zgate_nfs_wire::limits::MAX_TRANSFER_BYTES;
 use zgate_nfs_wire::v4::op::{commit, read, write};
@@ -141,17 +141,20 @@ impl Results {
     }
 
     /// Returns the result of a READ with lent memory: whether it reached the
-    /// end, and the number of bytes read. `landing` holds them on return,
+    /// end, and the number of bytes read. `read_buffer` holds them on return,
     /// wherever the transport put them.
     ///
     /// # Errors
     /// As [`Self::next`]; more data than the memory can hold.
-    pub fn read_into(&mut self, landing: &mut Landing) -> Result<(bool, usize), ClientError> {
+    pub fn read_into(
+        &mut self,
+        read_buffer: &mut ReadBuffer,
+    ) -> Result<(bool, usize), ClientError> {
         let garbled = |_| ClientError::Garbled("READ");
         let Some(placed) = self.placed else {
             let (eof, data) = self.read()?;
             let place =
-                landing.bytes().get_mut(..data.len()).ok_or(ClientError::Garbled("READ"))?;
+                read_buffer.bytes().get_mut(..data.len()).ok_or(ClientError::Garbled("READ"))?;
             place.copy_from_slice(&data);
             return Ok((eof, data.len()));
         };

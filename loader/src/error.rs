@@ -1,7 +1,9 @@
 //! Errors of the client.
 
+use std::time::Duration;
 use thiserror::Error;
 use zgate_nfs_wire::v4::Status;
+use zgate_rpc::message::ReplyError;
 
 /// Reason for which a request failed.
 #[derive(Debug, Error)]
@@ -14,8 +16,37 @@ pub enum ClientError {
         /// Error of the operating system.
         source: std::io::Error,
     },
+    /// No connection could be made when the client started.
+    #[error("{address}: {source}, for {:.0} s", .waited.as_secs_f64())]
+    Unreachable {
+        /// Address of the server.
+        address: String,
+        /// Time for which it was tried.
+        waited: Duration,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
+    /// The server accepted a connection when the client started, but answered
+    /// nothing.
+    #[error("{address}: no answer for {:.0} s", .waited.as_secs_f64())]
+    Silent {
+        /// Address of the server.
+        address: String,
+        /// Time for which it was tried.
+        waited: Duration,
+    },
+    /// A path leads nowhere, or not for this client.
+    #[error("{path}: {}, {parent} can be reached", .status.name())]
+    Path {
+        /// The whole path.
+        path: String,
+        /// The part of it that can be reached.
+        parent: String,
+        /// Status of the next step.
+        status: Status,
+    },
     /// The server refused an operation.
-    #[error("{operation} answered {}", .status.name())]
+    #[error("{operation} answered {}{}", .status.name(), meaning(*.status))]
     Refused {
         /// Name of the operation.
         operation: &'static str,
@@ -41,9 +72,35 @@ pub enum ClientError {
         /// The address that leads to another server.
         second: String,
     },
-    /// The RPC layer refused the call.
+    /// The client was closed.
+    #[error("the client was closed")]
+    Closed,
+    /// The RPC layer of the server refused the call.
+    #[error("the server refused the call: {0:?}")]
+    RpcRefused(ReplyError),
+    /// The RPC layer cannot carry the call.
     #[error("the server refused the call: {0}")]
     Rpc(String),
+}
+
+/// Returns the meaning of a frequent status, in parentheses.
+fn meaning(status: Status) -> &'static str {
+    match status {
+        Status::Noent => " (it does not exist)",
+        Status::Access | Status::Perm => " (no permission)",
+        Status::Nospc => " (no space left on the server)",
+        Status::Dquot => " (the quota is used up)",
+        Status::Rofs => " (the export is read-only)",
+        Status::Exist => " (it exists already)",
+        Status::Isdir => " (it is a directory)",
+        Status::Notdir => " (it is not a directory)",
+        Status::Stale => " (it was removed on the server)",
+        Status::Io => " (the server's storage failed)",
+        Status::ShareDenied => " (another client has it open and excludes others)",
+        Status::Grace => " (the server has restarted and still waits for its clients)",
+        Status::Delay => " (the server asks to wait)",
+        _ => "",
+    }
 }
 
 impl ClientError {
@@ -51,7 +108,7 @@ impl ClientError {
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         match self {
-            Self::Refused { status, .. } => Some(*status),
+            Self::Refused { status, .. } | Self::Path { status, .. } => Some(*status),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use crate::client::Client;
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
 use crate::state::open_state::{OpenState, open_args};
-use crate::transport::Landing;
+use crate::transport::ReadBuffer;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::Fh;
@@ -149,16 +149,16 @@ impl File {
         offset: u64,
         count: u32,
     ) -> Result<(bool, Bytes), ClientError> {
-        let landing = Landing::new(BytesMut::zeroed(count as usize));
-        let (result, landing) = self.read_into(client, offset, landing).await;
+        let read_buffer = ReadBuffer::new(BytesMut::zeroed(count as usize));
+        let (result, read_buffer) = self.read_into(client, offset, read_buffer).await;
         let (eof, len) = result?;
-        let memory = landing.and_then(Landing::into::<BytesMut>);
+        let memory = read_buffer.and_then(ReadBuffer::into::<BytesMut>);
         let mut memory = memory.ok_or(ClientError::Garbled("READ"))?;
         memory.truncate(len);
         Ok((eof, memory.freeze()))
     }
 
-    /// Reads into `landing` as much as fits; the data is received there
+    /// Reads into `read_buffer` as much as fits; the data is received there
     /// directly. Returns whether it reached the end and the number of bytes
     /// read. The memory is returned in any case, unless the runtime is shut
     /// down.
@@ -166,20 +166,22 @@ impl File {
         &self,
         client: &Client,
         offset: u64,
-        mut landing: Landing,
-    ) -> (Result<(bool, usize), ClientError>, Option<Landing>) {
-        let Ok(count) = u32::try_from(landing.length()) else {
-            return (Err(ClientError::Garbled("READ")), Some(landing));
+        mut read_buffer: ReadBuffer,
+    ) -> (Result<(bool, usize), ClientError>, Option<ReadBuffer>) {
+        let Ok(count) = u32::try_from(read_buffer.length()) else {
+            return (Err(ClientError::Garbled("READ")), Some(read_buffer));
         };
-        let mut landing = Some(landing);
+        let mut read_buffer = Some(read_buffer);
         let build = |stateid| Ops::new().putfh(self.fh()).read(stateid, offset, count);
         let result = self
-            .with_state(client, true, &mut landing, build, |results, landing| match landing {
-                Some(landing) => results.read_into(landing),
-                None => Err(ClientError::Garbled("READ")),
+            .with_state(client, true, &mut read_buffer, build, |results, read_buffer| {
+                match read_buffer {
+                    Some(read_buffer) => results.read_into(read_buffer),
+                    None => Err(ClientError::Garbled("READ")),
+                }
             })
             .await;
-        (result, landing)
+        (result, read_buffer)
     }
 
     /// Writes; returns the number of bytes the server accepted and its
@@ -198,7 +200,7 @@ impl File {
         let build = |stateid| {
             Ops::new().putfh(self.fh()).write(stateid, offset, StableHow::Unstable, data.clone())
         };
-        let answer = |results: &mut Results, _: &mut Option<Landing>| {
+        let answer = |results: &mut Results, _: &mut Option<ReadBuffer>| {
             results
                 .next::<write::Res>(OpNum::Write)
                 .map(|answer| (answer.count, WriteVerifier(answer.verifier)))
@@ -226,7 +228,7 @@ impl File {
     /// The error of the server or the connection.
     pub async fn close(self, client: &Client) -> Result<(), ClientError> {
         match self.open.take() {
-            Some(holding) => give_back::patiently(client.channel(), &holding).await,
+            Some(state) => give_back::patiently(client.channel(), &state).await,
             None => Ok(()),
         }
     }
@@ -237,9 +239,9 @@ impl File {
         &self,
         client: &Client,
         reading: bool,
-        landing: &mut Option<Landing>,
+        read_buffer: &mut Option<ReadBuffer>,
         build: impl Fn(Stateid) -> Ops,
-        answer: impl Fn(&mut Results, &mut Option<Landing>) -> Result<T, ClientError>,
+        answer: impl Fn(&mut Results, &mut Option<ReadBuffer>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let mut backoff = Backoff::new(client.patience());
         loop {
@@ -252,10 +254,10 @@ impl File {
             let result = match stateid {
                 Ok(stateid) => {
                     used = Some(stateid);
-                    match client.channel().exchange(&build(stateid), false, landing).await {
-                        Ok(mut results) => {
-                            results.skip(OpNum::Putfh).and_then(|()| answer(&mut results, landing))
-                        }
+                    match client.channel().exchange(&build(stateid), false, read_buffer).await {
+                        Ok(mut results) => results
+                            .skip(OpNum::Putfh)
+                            .and_then(|()| answer(&mut results, read_buffer)),
                         Err(error) => Err(error),
                     }
                 }

@@ -12,6 +12,7 @@ pub mod client;
 pub mod compound;
 pub mod directory;
 pub mod error;
+pub mod explain;
 pub mod file;
 mod leave;
 pub mod model;
@@ -21,9 +22,11 @@ mod state;
 pub mod transport;
 pub mod url;
 
-pub use client::{Client, ClientOptions};
+pub use client::{Client, ClientOptions, START_WAIT};
 pub use error::ClientError;
+pub use explain::{Advice, explain};
 pub use file::{File, OpenMode};
+pub use leave::{LEAVE_TIMEOUT, all_left};
 pub use model::{
     Destination, DestinationName, DeviceTensor, Gpu, Host, Load, LoadOptions, LoadedTensor, Model,
     Plan, Tensor, Wanted,

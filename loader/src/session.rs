@@ -130,7 +130,7 @@ pub(crate) fn encode(
 pub(crate) fn decode(raw: Bytes) -> Result<Results, ClientError> {
     let mut d = Decoder::new(&raw);
     zgate_rpc::message::decode_reply(&mut d)
-        .map_err(|(_, error)| ClientError::Rpc(format!("{error:?}")))?;
+        .map_err(|(_, error)| ClientError::RpcRefused(error))?;
     let at = d.position();
     Results::parse(raw.slice(at..))
 }

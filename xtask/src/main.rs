@@ -1,11 +1,13 @@
 //! `cargo xtask`: tests, conformance, benchmarks, tidiness.
 
+mod apt;
 mod bench;
 mod bridge;
 mod conformance;
 mod fuzz;
 mod golden;
 mod lab;
+mod package;
 mod packages;
 mod servers;
 mod suite;
@@ -35,6 +37,8 @@ enum Task {
     Conformance(Conformance),
     /// Installs the third-party programs that the suites and the lab need
     Packages,
+    /// Make what users install: Debian and RPM packages, an image, a wheel
+    Package(package::PackageArgs),
     /// House rules that the compiler does not check
     Tidy,
     /// Every fuzz target for a while, with random inputs
@@ -109,7 +113,9 @@ enum Bench {
     Cost(bench::cost::CostArgs),
     /// NFS and iSER over soft-RoCE in a virtual machine: zgate and the kernel's
     /// servers
-    Rdma(bench::rdma::RdmaArgs),
+    Rdma(bench::turns::TurnsArgs),
+    /// NFS and iSCSI on ZFS in a virtual machine, over TCP and soft-RoCE: zgate and the kernel's servers
+    Zfs(bench::turns::TurnsArgs),
     /// A named host's latency and the gateway's memory while unnamed hosts send
     /// arbitrary data
     Hostile(bench::hostile::HostileArgs),
@@ -134,6 +140,7 @@ fn run(task: Task) -> io::Result<()> {
         Task::Conformance(Conformance::Iscsi(args)) => conformance::iscsi(&args),
         Task::Conformance(Conformance::Loader(args)) => conformance::loader(&args),
         Task::Packages => conformance::install_packages(),
+        Task::Package(args) => package::run(&args),
         Task::Tidy => conformance::tidy(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Golden(args) => golden::run(&args),
@@ -148,7 +155,8 @@ fn run(task: Task) -> io::Result<()> {
         Task::HostileNamed(args) => bench::hostile::named::run(&args),
         Task::HostileAttack(args) => bench::hostile::attack::run(&args),
         Task::Bench(Bench::Cost(args)) => bench::cost::run(&args),
-        Task::Bench(Bench::Rdma(args)) => bench::rdma::run(&args),
+        Task::Bench(Bench::Rdma(args)) => bench::turns::run(bench::turns::Turns::Rdma, &args),
+        Task::Bench(Bench::Zfs(args)) => bench::turns::run(bench::turns::Turns::Zfs, &args),
         Task::Bench(Bench::Loader(args)) => bench::loader::run(&args),
         Task::Bench(Bench::Iscsi(args)) => bench::iscsi::run(&args),
         Task::IscsiLoad { address, target, lun, work, size, operations } => {

@@ -5,6 +5,11 @@ mod demo;
 mod load;
 mod screen;
 
+/// The workers free what a core has allocated, and each request allocates some
+/// forty times.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> std::process::ExitCode {
     command::main()
 }

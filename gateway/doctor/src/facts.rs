@@ -27,6 +27,8 @@ pub(crate) struct ServerFacts {
     pub(crate) rpcbind_listens: bool,
     /// Clients of the running gateway; none if no gateway runs.
     pub(crate) clients: Option<Vec<ClientFacts>>,
+    /// Items that the running gateway has not found; none if no gateway runs.
+    pub(crate) absent: Option<Vec<AbsentFacts>>,
     pub(crate) exports: Vec<ExportFacts>,
     pub(crate) luns: Vec<LunFacts>,
     pub(crate) zfs: ZfsFacts,
@@ -94,6 +96,14 @@ pub(crate) enum Holder {
     },
     /// A socket that no process has open.
     Kernel,
+}
+
+/// An item of the configuration that the running gateway has not found.
+#[derive(Clone, Debug)]
+pub(crate) struct AbsentFacts {
+    pub(crate) name: String,
+    pub(crate) reason: String,
+    pub(crate) next_step: String,
 }
 
 /// A client of the running gateway.

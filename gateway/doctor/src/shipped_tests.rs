@@ -11,6 +11,7 @@ use zgate_config::{Config, ISCSI_PORT, RDMA_PORT};
 use zgate_gateway::RPCBIND_PORT;
 
 const UNIT: &str = include_str!("../../../deploy/systemd/zgate.service");
+const TMPFILES: &str = include_str!("../../../deploy/systemd/zgate.tmpfiles.conf");
 const EXAMPLE: &str = include_str!("../../../deploy/zgate.example.toml");
 const PAGE: &str = include_str!("../../../deploy/INSTALL.md");
 const CONTAINER: &str = include_str!("../../../deploy/container/Containerfile");
@@ -119,6 +120,16 @@ fn the_unit_starts_what_the_example_configures() {
     assert_eq!(unit("ExecReload"), format!("/usr/local/bin/zgate reload --socket {socket}"));
     let state = Path::new("/var/lib").join(unit("StateDirectory"));
     assert_eq!(server.state_dir, state);
+    // Live commands write beside the main file, unless it says otherwise.
+    assert_eq!(server.conf_dir, None);
+    let conf_dir = Path::new("/etc").join(unit("ConfigurationDirectory"));
+    assert_eq!(conf_dir, Path::new("/etc/zgate/conf.d"));
+    let conf_dir = conf_dir.display();
+    assert!(TMPFILES.contains(&format!("d {conf_dir} 0755 root root -")));
+    let mount = format!("-v {conf_dir}:{conf_dir} ");
+    assert!(
+        CONTAINER.contains(&mount) && UNIT.contains(&format!("ReadWritePaths=/tank {conf_dir}\n"))
+    );
     let runtime = Path::new("/run").join(unit("RuntimeDirectory"));
     assert_eq!(server.admin_socket.parent(), Some(&*runtime));
     let stop: u32 = unit("TimeoutStopSec").parse().unwrap();

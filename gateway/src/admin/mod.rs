@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Longest request accepted, in bytes.
 const MAX_REQUEST_BYTES: u64 = 64 << 10;
 /// Most requests answered concurrently; more are refused.
-const MAX_UNDER_WAY: usize = 16;
+const MAX_RUNNING_REQUESTS: usize = 16;
 /// Time for which either side waits for the other.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -42,7 +42,11 @@ pub enum Request {
         dataset: String,
     },
     /// Read the configuration again.
-    Reload,
+    Reload {
+        /// Take away what is in use, too.
+        #[serde(default)]
+        force: bool,
+    },
     /// Finish running requests and exit.
     Drain,
     /// Show the iSCSI targets and their logical units.
@@ -51,12 +55,15 @@ pub enum Request {
     Sessions,
     /// Show which initiators may use which target.
     Acl,
-    /// Add a logical unit until the next reload or restart.
+    /// Add a logical unit.
     LunAdd {
         /// Name of the target.
         target: String,
         /// The logical unit.
         lun: Box<zgate_config::LunConfig>,
+        /// Keep it in no file: it ends with the next reload or restart.
+        #[serde(default)]
+        runtime_only: bool,
     },
     /// Change the size of a logical unit, or detect a device's new size.
     LunResize {
@@ -67,12 +74,15 @@ pub enum Request {
         /// New size of a file; absent for a device.
         size_bytes: Option<u64>,
     },
-    /// Remove a logical unit until the next reload or restart.
+    /// Remove a logical unit.
     LunRemove {
         /// Name of the target.
         target: String,
         /// Number of the logical unit.
         number: u16,
+        /// Keep it in no file: it ends with the next reload or restart.
+        #[serde(default)]
+        runtime_only: bool,
     },
     /// Flush acknowledged writes to these zvols.
     FlushVolumes {
@@ -81,19 +91,25 @@ pub enum Request {
     },
     /// Show the last and next run of each snapshot schedule.
     Schedules,
-    /// Add a rule for an initiator until the next reload or restart.
+    /// Add a rule for an initiator.
     AclAdd {
         /// Name of the target.
         target: String,
         /// The rule.
         rule: Box<zgate_config::InitiatorConfig>,
+        /// Keep it in no file: it ends with the next reload or restart.
+        #[serde(default)]
+        runtime_only: bool,
     },
-    /// Remove a rule until the next reload or restart.
+    /// Remove a rule.
     AclRemove {
         /// Name of the target.
         target: String,
         /// Initiator of the rule.
         initiator: String,
+        /// Keep it in no file: it ends with the next reload or restart.
+        #[serde(default)]
+        runtime_only: bool,
     },
 }
 
@@ -126,8 +142,25 @@ pub(crate) enum Reply {
     Error(String),
 }
 
-/// Answers requests.
-pub(crate) type Handler = Arc<dyn Fn(Request) -> Reply + Send + Sync>;
+/// Process that sent a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Client {
+    /// Its user.
+    pub uid: u32,
+    /// Its number.
+    pub pid: i32,
+}
+
+impl Client {
+    /// Returns the process that connected, as the kernel knows it.
+    fn of(stream: &UnixStream) -> Option<Self> {
+        let known = rustix::net::sockopt::socket_peercred(stream).ok()?;
+        Some(Self { uid: known.uid.as_raw(), pid: known.pid.as_raw_nonzero().get() })
+    }
+}
+
+/// Answers requests of clients.
+pub(crate) type Handler = Arc<dyn Fn(Request, Option<Client>) -> Reply + Send + Sync>;
 
 fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
     let hint = match error.kind() {
@@ -166,11 +199,11 @@ pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
         _ => {}
     }
     let listener = bind_private(path).map_err(|error| named(path, "open", &error))?;
-    let under_way = Arc::new(AtomicUsize::new(0));
+    let running = Arc::new(AtomicUsize::new(0));
     let handler = one_change_at_a_time(handler);
     std::thread::Builder::new().name("zgate-admin".to_owned()).spawn(move || {
         for stream in listener.incoming().flatten() {
-            let request = UnderWay::begin(&under_way);
+            let request = RunningRequest::begin(&running);
             let handler = Arc::clone(&handler);
             // A request that waits for storage must not delay others.
             let answering =
@@ -189,29 +222,29 @@ pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
 
 fn one_change_at_a_time(handler: Handler) -> Handler {
     let changing = Mutex::new(());
-    Arc::new(move |request| {
+    Arc::new(move |request, client| {
         if request.waits_for_nobody() {
-            return handler(request);
+            return handler(request, client);
         }
         let _one = changing.lock().unwrap_or_else(PoisonError::into_inner);
-        handler(request)
+        handler(request, client)
     })
 }
 
 /// A request that is being answered, counted until it is dropped.
-struct UnderWay {
+struct RunningRequest {
     all: Arc<AtomicUsize>,
     /// Number of requests being answered, including this one, when it began.
     count: usize,
 }
 
-impl UnderWay {
+impl RunningRequest {
     fn begin(all: &Arc<AtomicUsize>) -> Self {
         Self { all: Arc::clone(all), count: all.fetch_add(1, Ordering::AcqRel) + 1 }
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.all.fetch_sub(1, Ordering::AcqRel);
     }
@@ -235,17 +268,17 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     bound
 }
 
-fn answer(stream: &UnixStream, handler: &Handler, request: &UnderWay) -> io::Result<()> {
+fn answer(stream: &UnixStream, handler: &Handler, request: &RunningRequest) -> io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream.take(MAX_REQUEST_BYTES)).read_line(&mut line)?;
     let reply = match serde_json::from_str(&line) {
-        Ok(_) if request.count > MAX_UNDER_WAY => Reply::Error(format!(
-            "{MAX_UNDER_WAY} requests are running already; if storage hangs, the gateway's log \
+        Ok(_) if request.count > MAX_RUNNING_REQUESTS => Reply::Error(format!(
+            "{MAX_RUNNING_REQUESTS} requests are running already; if storage hangs, the gateway's log \
              names it"
         )),
-        Ok(request) => handler(request),
+        Ok(request) => handler(request, Client::of(stream)),
         Err(error) => Reply::Error(format!("not a request: {error}")),
     };
     let mut stream = stream;
@@ -284,7 +317,17 @@ pub fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
     writer.write_all(&serde_json::to_vec(request)?)?;
     writer.write_all(b"\n")?;
     let mut line = String::new();
-    BufReader::new(&stream).read_line(&mut line)?;
+    BufReader::new(&stream).read_line(&mut line).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            let seconds = TIMEOUT.as_secs();
+            let reason = format!(
+                "the gateway has not answered for {seconds} s, and may still carry it out: its log \
+                 has the outcome, `zgate status` what hangs"
+            );
+            io::Error::new(io::ErrorKind::TimedOut, reason)
+        }
+        _ => error,
+    })?;
     if line.is_empty() {
         let reason = "the gateway closed the connection without an answer; see its log";
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
@@ -306,8 +349,8 @@ mod tests {
         let (answers, asked) = std::sync::mpsc::channel::<()>();
         let (begun, begins) = std::sync::mpsc::channel();
         let hung = std::sync::Mutex::new((asked, begun));
-        let handler: Handler = Arc::new(move |request| {
-            if request == Request::Reload {
+        let handler: Handler = Arc::new(move |request, _| {
+            if request == (Request::Reload { force: false }) {
                 let hung = hung.lock().unwrap();
                 hung.1.send(()).unwrap();
                 let _ = hung.0.recv();
@@ -316,7 +359,8 @@ mod tests {
         });
         start(&path, handler).unwrap();
         let at = path.clone();
-        let reload = std::thread::spawn(move || ask(&at, &Request::Reload).is_ok());
+        let reload =
+            std::thread::spawn(move || ask(&at, &Request::Reload { force: false }).is_ok());
         begins.recv().unwrap();
         let (told, answered) = std::sync::mpsc::channel();
         std::thread::spawn(move || told.send(ask(&path, &Request::Status).is_ok()));
@@ -329,8 +373,12 @@ mod tests {
     fn a_request_is_answered_and_the_socket_is_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sub/admin.sock");
-        let handler: Handler = Arc::new(|request| match request {
-            Request::Status => Reply::Ok(serde_json::json!({"up": true})),
+        let handler: Handler = Arc::new(|request, client| match request {
+            Request::Status => {
+                let Client { uid, pid } = client.unwrap();
+                assert_eq!(uid, rustix::process::getuid().as_raw());
+                Reply::Ok(serde_json::json!({"up": pid == std::process::id() as i32}))
+            }
             _ => Reply::Error("no".to_owned()),
         });
         start(&path, Arc::clone(&handler)).unwrap();

@@ -1,7 +1,12 @@
 //! Exports: their settings, the plan that derives exports and logical units
-//! from datasets, and the stores.
+//! from datasets, the stores, and attempts at what is absent.
 
+pub(crate) mod absent;
+pub(crate) mod attempts;
+pub(crate) mod clients;
 pub(crate) mod dataset;
+pub(crate) mod hosts;
+pub(crate) mod limits;
 pub(crate) mod open;
 pub(crate) mod plan;
 pub(crate) mod settings;

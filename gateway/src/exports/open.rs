@@ -1,69 +1,197 @@
 //! Opens exports: builds the protocol's namespace and informs the stores of
 //! datasets.
 
-use super::dataset::facts::DatasetExport;
+use super::absent::{AbsentItem, AbsentKind, Fault};
+use super::attempts::{Attempts, Job, Progress, Wake};
+use super::clients;
+use super::dataset::known::DatasetExport;
+use super::hosts::{self, HostTable, Hosts};
+use super::limits::{OPEN_PATIENCE, RELOAD_PATIENCE, START_PATIENCE};
 use super::settings::{ExportSet, ExportSettings};
-use super::stores::{OpenStores, open_store};
+use super::stores::{OpenStore, OpenStores, open_store};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use zgate_nfs::namespace::{Export, Namespace, StableNames};
+use zgate_nfs::namespace::{AbsentExport, Export, Namespace, StableNames};
 use zgate_posix::PosixOptions;
 use zgate_store::FileStore;
 
-/// Opens the exports of a gateway.
-///
-/// # Errors
-/// The export, the reason and the next step.
-pub(crate) fn open_exports(
-    exports: &ExportSet,
-    options: &PosixOptions,
-    generation: u64,
-    kept: &OpenStores,
-) -> io::Result<(Namespace, OpenStores)> {
-    let mut opened = Vec::new();
-    let mut now = OpenStores::default();
-    for export in &exports.exports {
-        let id = match export.id {
-            Some(number) => zgate_nfs::namespace::ExportId(number),
-            None => zgate_nfs::namespace::ExportId::from_pseudo_path(&export.pseudo_path),
-        };
-        let store = match kept.find(id, export) {
-            Some(store) => store,
-            None if export.dataset.as_ref().is_some_and(|dataset| dataset.away) => continue,
-            None => match open_store(export, id, options, exports.len()) {
-                Ok(store) => store,
-                // Found by a pattern, not named: it may be gone again.
-                Err(error) if export.dataset.is_some() => {
-                    tracing::warn!(%error, "cannot export a dataset");
-                    continue;
-                }
-                Err(error) => return Err(error),
-            },
-        };
-        now.add(id, export, &store);
-        let store = store.files();
-        let store: Arc<dyn FileStore> =
-            if export.sync_names { Arc::new(StableNames::over(store)) } else { store };
-        opened.push(Arc::new(Export {
-            id,
-            pseudo_path: export.pseudo_path.clone(),
-            source: export.path.display().to_string(),
-            store,
-            clients: export.clients.clone(),
-            read_only: export.read_only,
-            max_transfer_bytes: export.max_transfer_bytes,
-            versions: export.versions,
-            tcp: export.tcp,
-            rdma: export.rdma,
-            delegations: export.delegations,
-            delegated_times: export.delegated_times,
-            reserved_port_only: export.reserved_port_only,
-        }));
+/// Occasion on which exports or logical units are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// The gateway starts.
+    Start,
+    /// The gateway starts, and nothing may be absent.
+    StrictStart,
+    /// The configuration was read again.
+    Reload,
+    /// Datasets were added, removed or moved.
+    Scan,
+    /// An attempt at something absent has succeeded.
+    Retry,
+}
+
+impl Opening {
+    /// Returns whether host names are resolved and absent paths attempted.
+    pub(crate) fn attempts_all(self) -> bool {
+        matches!(self, Self::Start | Self::StrictStart | Self::Reload)
     }
-    let namespace = Namespace::new(opened, generation)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
-    Ok((namespace.with_absent_clients(exports.pattern_clients.clone()), now))
+
+    /// Returns the time for which attempts are waited for.
+    pub(crate) fn patience(self) -> Duration {
+        match self {
+            Self::Start => START_PATIENCE,
+            Self::StrictStart | Self::Scan => OPEN_PATIENCE,
+            Self::Reload => RELOAD_PATIENCE,
+            Self::Retry => Duration::ZERO,
+        }
+    }
+}
+
+/// Means to open exports.
+pub(crate) struct Opener {
+    pub options: PosixOptions,
+    hosts: Hosts,
+    stores: Attempts<OpenStore>,
+}
+
+/// Exports that were opened, not yet in service.
+pub(crate) struct Opened {
+    pub namespace: Namespace,
+    pub stores: OpenStores,
+    /// Exports and host names that are absent.
+    pub absent: Vec<AbsentItem>,
+}
+
+impl Opener {
+    /// The end of an attempt wakes `wake`.
+    pub(crate) fn new(options: PosixOptions, wake: &Wake) -> Self {
+        let hosts = Hosts::new(wake.clone());
+        Self { options, hosts, stores: Attempts::new(wake.clone()) }
+    }
+
+    fn job(&self, exports: &ExportSet, export: &ExportSettings, begins: bool) -> Job<OpenStore> {
+        let id = export.number();
+        let key = OpenStores::key(id, export);
+        let (export, options, count) = (export.clone(), self.options.clone(), exports.len());
+        Job { key, work: Box::new(move || open_store(&export, id, &options, count)), begins }
+    }
+
+    /// Opens the exports. What cannot be opened is absent.
+    ///
+    /// # Errors
+    /// Two exports that cannot both exist.
+    pub(crate) fn open(
+        &self,
+        exports: &ExportSet,
+        generation: u64,
+        kept: &OpenStores,
+        how: Opening,
+    ) -> io::Result<Opened> {
+        let names = hosts::names(exports);
+        if how.attempts_all() {
+            self.hosts.resolve(&names);
+        } else {
+            self.hosts.collect(&names);
+        }
+        let hosts = self.hosts.table();
+        let closed = closed(exports, kept);
+        let begins = |export: &ExportSettings| {
+            how.attempts_all() || how == Opening::Scan && export.dataset.is_some()
+        };
+        let jobs = closed.iter().map(|export| self.job(exports, export, begins(export)));
+        let results = self.stores.attempt(jobs.collect(), how.patience());
+        let (mut now, mut present) = (OpenStores::default(), Vec::new());
+        let (mut absent, mut items) = (Vec::new(), Vec::new());
+        let mut serve = |export: &ExportSettings, store: &OpenStore| {
+            now.add(export.number(), export, store);
+            present.push(Arc::new(protocol_export(export, &hosts, store)));
+        };
+        for export in exports.iter() {
+            if let Some(store) = kept.find(export.number(), export) {
+                serve(export, &store);
+            }
+        }
+        for (export, result) in closed.into_iter().zip(results) {
+            match result {
+                Ok(store) => serve(export, &store),
+                Err(fault) => {
+                    absent.push(absent_export(export, &hosts));
+                    items.push(absent_item(export, fault));
+                }
+            }
+        }
+        items.extend(self.hosts.absent(&names));
+        let invalid = |error: zgate_nfs::namespace::pseudo::PathConflict| {
+            io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
+        };
+        let namespace = Namespace::new(present, generation).map_err(invalid)?;
+        let namespace = namespace.with_absent(absent).map_err(invalid)?;
+        let others = clients::rules(&exports.pattern_clients, &hosts);
+        Ok(Opened { namespace: namespace.with_absent_clients(others), stores: now, absent: items })
+    }
+
+    /// Begins the attempts that are due, at exports without a store and names
+    /// without an address.
+    pub(crate) fn retry(&self, exports: &ExportSet, kept: &OpenStores) -> Progress {
+        let closed = closed(exports, kept);
+        let jobs = closed.iter().map(|export| self.job(exports, export, true)).collect();
+        self.stores.retry(jobs).and(self.hosts.retry(&hosts::names(exports)))
+    }
+
+    /// Forgets host names that these exports do not have.
+    pub(crate) fn in_effect(&self, exports: &ExportSet) {
+        self.hosts.keep(&hosts::names(exports));
+    }
+}
+
+/// Returns the exports to be opened: not those of datasets that are away.
+fn closed<'a>(exports: &'a ExportSet, kept: &OpenStores) -> Vec<&'a ExportSettings> {
+    let is_closed = |export: &&ExportSettings| {
+        kept.find(export.number(), export).is_none()
+            && !export.dataset.as_ref().is_some_and(|dataset| dataset.away)
+    };
+    exports.iter().filter(is_closed).collect()
+}
+
+fn protocol_export(export: &ExportSettings, hosts: &HostTable, store: &OpenStore) -> Export {
+    let store = store.files();
+    let store: Arc<dyn FileStore> =
+        if export.sync_names { Arc::new(StableNames::over(store)) } else { store };
+    Export {
+        id: export.number(),
+        pseudo_path: export.pseudo_path.clone(),
+        source: export.path.display().to_string(),
+        store,
+        clients: clients::rules(&export.clients, hosts),
+        read_only: export.read_only,
+        max_transfer_bytes: export.max_transfer_bytes,
+        versions: export.versions,
+        tcp: export.tcp,
+        rdma: export.rdma,
+        delegations: export.delegations,
+        delegated_times: export.delegated_times,
+        reserved_port_only: export.reserved_port_only,
+    }
+}
+
+fn absent_export(export: &ExportSettings, hosts: &HostTable) -> AbsentExport {
+    AbsentExport {
+        id: export.number(),
+        pseudo_path: export.pseudo_path.clone(),
+        clients: clients::rules(&export.clients, hosts),
+        versions: export.versions,
+        tcp: export.tcp,
+        rdma: export.rdma,
+    }
+}
+
+fn absent_item(export: &ExportSettings, fault: Fault) -> AbsentItem {
+    let kind = match export.dataset {
+        Some(_) => AbsentKind::Dataset,
+        None => AbsentKind::Export,
+    };
+    AbsentItem::new(kind, format!("export {}", export.pseudo_path), fault)
 }
 
 /// Informs the stores of datasets of their mount points.

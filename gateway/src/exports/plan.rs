@@ -1,6 +1,7 @@
 //! Plan: exports and logical units derived from a configuration and the
 //! existing datasets.
 
+use super::absent::{AbsentItem, AbsentKind, Fault};
 use super::settings::{ExportSet, ExportSettings};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
@@ -106,7 +107,7 @@ impl Plan {
         let mut exports = Vec::new();
         let mut fixed = Vec::new();
         for export in &config.exports {
-            let template = super::settings::export(export)?;
+            let template = super::settings::export(export);
             match &export.dataset {
                 Some(dataset) if export.path.is_none() => {
                     let pattern = dataset
@@ -167,12 +168,22 @@ impl Plan {
     }
 
     /// Returns exports of a single dataset that is not served.
-    pub(crate) fn missing<'a>(&'a self, memory: &'a Memory) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn missing<'a>(
+        &'a self,
+        memory: &'a Memory,
+    ) -> impl Iterator<Item = AbsentItem> + 'a {
         let entries = self.exports.iter().enumerate();
         let missing = entries.filter(|(index, entry)| {
             entry.pattern.is_exact() && !memory.served.keys().any(|(known, _)| known == index)
         });
-        missing.map(|(_, entry)| entry.template.pseudo_path.as_str())
+        missing.map(|(_, entry)| {
+            let fault = Fault::absent(
+                format!("dataset {} does not exist or is not mounted", entry.pattern),
+                "import its pool and mount it, or correct the dataset",
+            );
+            let name = format!("export {}", entry.template.pseudo_path);
+            AbsentItem::new(AbsentKind::Dataset, name, fault)
+        })
     }
 
     /// Evaluates the entries against the present datasets.
@@ -499,7 +510,8 @@ mod tests {
         let text = "[[export]]\ndataset = \"zfast/one\"\npseudo = \"/one\"\nfsid = 77\n\
             [[export]]\npath = \"/srv\"\npseudo = \"/srv\"\n";
         let mut scene = Scene::new(text);
-        assert_eq!(scene.plan.missing(&scene.memory).collect::<Vec<_>>(), ["/one"]);
+        let missing: Vec<_> = scene.plan.missing(&scene.memory).map(|item| item.name).collect();
+        assert_eq!(missing, ["export /one"]);
         assert_eq!(scene.see(&["zfast/one 9 /z/one"]), ["/srv /srv", "/one /z/one"]);
         assert_eq!(scene.memory.served.values().next().unwrap().settings.id, Some(77));
         assert!(scene.plan.missing(&scene.memory).next().is_none());

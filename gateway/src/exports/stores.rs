@@ -1,8 +1,10 @@
 //! Stores of the exports: opened once, kept over reloads.
 
+use super::absent::Fault;
 use super::dataset::forward::DatasetStore;
 use super::dataset::store::DatasetTree;
-use super::settings::ExportSettings;
+use super::limits::OPEN_PATIENCE;
+use super::settings::{ExportSettings, next_step_for_directory};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +12,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use zgate_nfs::namespace::ExportId;
-use zgate_posix::{DirectIo, Losses, PosixOptions, PosixStore};
+use zgate_posix::{DirectIo, Losses, OpenError, PosixOptions, PosixStore};
 use zgate_store::FileStore;
 
 /// Identity of a store: exports with the same tree, number and settings share
@@ -76,6 +78,11 @@ impl OpenStores {
         known.find(|(known, _)| *known == key).map(|(_, store)| store.clone())
     }
 
+    /// Returns the identity of an attempt to open an export.
+    pub(crate) fn key(id: ExportId, export: &ExportSettings) -> String {
+        format!("{:?} {}", Key::of(id, export), export.path.display())
+    }
+
     pub(crate) fn add(&mut self, id: ExportId, export: &ExportSettings, store: &OpenStore) {
         self.0.push((Key::of(id, export), store.clone()));
     }
@@ -102,16 +109,16 @@ impl OpenStores {
 /// Most descriptors of a cached object, with few exceptions.
 const DESCRIPTORS_PER_OBJECT: usize = 3;
 
-/// Opens an export's tree.
+/// Opens an export's tree. Blocks.
 ///
 /// # Errors
-/// The export, the reason and the next step.
+/// The reason and the next step: it is absent.
 pub(crate) fn open_store(
     export: &ExportSettings,
     id: ExportId,
     options: &PosixOptions,
     exports: usize,
-) -> io::Result<OpenStore> {
+) -> Result<OpenStore, Fault> {
     let options = PosixOptions {
         snapshots_visible: export.snapshots_visible,
         direct_io: export.direct_io,
@@ -123,24 +130,26 @@ pub(crate) fn open_store(
             .max(64),
         ..options.clone()
     };
-    let path = export.path.clone();
-    let named = |error: String| {
-        let reason = format!("export {}: {error}", export.pseudo_path);
-        io::Error::new(io::ErrorKind::InvalidInput, reason)
+    let opened = match export.dataset {
+        Some(_) => DatasetTree::open(&export.path, options).map(OpenStore::Dataset),
+        None => PosixStore::open(&export.path, options).map(OpenStore::Fixed),
     };
-    if export.dataset.is_some() {
-        let store = in_time(move || DatasetTree::open(&path, options));
-        let store = store.map_err(|error| named(error.to_string()))?;
-        return store.map(OpenStore::Dataset).map_err(|error| named(error.to_string()));
-    }
-    let store = in_time(move || PosixStore::open(&path, options));
-    let store = store.map_err(|error| named(error.to_string()))?;
-    store.map(OpenStore::Fixed).map_err(|error| named(error.to_string()))
+    opened.map_err(fault)
 }
 
-/// Time limit for opening storage. Storage that exceeds it is not served, and
-/// delays neither a start nor a reload nor other exports.
-const OPEN_PATIENCE: Duration = Duration::from_secs(30);
+fn fault(error: OpenError) -> Fault {
+    match &error {
+        OpenError::Unreachable { path, source } => Fault::absent(
+            format!("cannot open {}: {source}", path.display()),
+            next_step_for_directory(source),
+        ),
+        OpenError::NotDirectory(path) => Fault::absent(
+            format!("{} is not a directory", path.display()),
+            next_step_for_directory(&io::ErrorKind::NotADirectory.into()),
+        ),
+        OpenError::Unexaminable { .. } => Fault::absent(error.to_string(), "check its file system"),
+    }
+}
 
 /// Runs `open` on a separate thread, which is abandoned if it takes too long.
 ///

@@ -1,9 +1,12 @@
 //! Changes to a running gateway: reload of the configuration, logical units
 //! added, resized and removed, access granted and withdrawn.
 
+use super::absent::absent_items;
 use super::luns::catalog::{Catalog, Target};
 use super::service::{IscsiService, Rules};
 use super::settings::{InitiatorRule, IscsiSettings, rule};
+use crate::exports::absent::AbsentItem;
+use crate::exports::open::Opening;
 use std::io;
 use std::sync::{Arc, PoisonError};
 use zgate_config::{InitiatorConfig, LunConfig, NamePattern};
@@ -13,10 +16,46 @@ fn invalid(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, reason)
 }
 
+/// Keeps a change beyond the process.
+pub(crate) trait Keep {
+    /// Prepares it: whatever may fail slowly or often.
+    ///
+    /// # Errors
+    /// The reason for which it cannot be kept.
+    fn stage(&mut self) -> io::Result<()>;
+
+    /// Makes it lasting. The change takes effect directly afterwards, and
+    /// nothing can fail in between.
+    ///
+    /// # Errors
+    /// The reason for which it is not kept.
+    fn publish(&mut self) -> io::Result<()>;
+}
+
+/// Keeps nothing: the change ends with the next reload or restart.
+pub(crate) struct NotKept;
+
+impl Keep for NotKept {
+    fn stage(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn publish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Changes of a reload, prepared but not in effect; new units are open.
 pub(crate) struct Prepared {
-    rules: Rules,
+    pub(super) rules: Rules,
     resize: Vec<(Arc<super::luns::unit::Unit>, u64)>,
+}
+
+impl Prepared {
+    /// Returns the logical units that will be absent.
+    pub(crate) fn absent(&self) -> Vec<AbsentItem> {
+        absent_items(&self.rules.catalog)
+    }
 }
 
 impl IscsiService {
@@ -24,14 +63,14 @@ impl IscsiService {
     ///
     /// # Errors
     /// Target and LUN; nothing has changed then.
-    pub(crate) fn prepare(&self, settings: &IscsiSettings) -> io::Result<Prepared> {
+    pub(crate) fn prepare(&self, settings: &IscsiSettings, how: Opening) -> io::Result<Prepared> {
         if self.portals().is_empty() && !settings.targets.is_empty() {
             return Err(invalid(
                 "there is no iSCSI portal: set iscsi.listen and restart to serve targets".into(),
             ));
         }
         let old = self.rules();
-        let catalog = old.catalog.next(settings, &self.home)?;
+        let catalog = old.catalog.next(settings, &self.home, &self.volumes, how)?;
         let mut resize = Vec::new();
         for target in &settings.targets {
             for lun in &target.luns {
@@ -81,38 +120,55 @@ impl IscsiService {
         Ok(())
     }
 
-    /// Adds a logical unit until the next restart or reload.
+    /// Adds a logical unit.
     ///
     /// # Errors
     /// The fault; nothing has changed then.
-    pub(crate) fn add_lun(&self, target: &str, lun: &LunConfig) -> io::Result<()> {
+    pub(crate) fn add_lun(
+        &self,
+        target: &str,
+        lun: &LunConfig,
+        keep: &mut dyn Keep,
+    ) -> io::Result<()> {
         let problems = zgate_config::lun_problems(target, lun);
         if !problems.is_empty() {
             return Err(invalid(problems.join("; ")));
         }
         let rules = self.rules();
         self.change(target, |target| {
-            if target.units.contains_key(&lun.number) {
+            if target.has_lun(lun.number) {
                 return Err(invalid(format!("lun {} exists already", lun.number)));
             }
             let name = &target.settings.name;
             rules.catalog.check_identity(name, lun)?;
+            // First: opening may create the file.
+            keep.stage()?;
             let unit = self.home.open(name, lun, None)?;
+            keep.publish()?;
             target.units.insert(lun.number, unit);
             target.settings.luns.push(lun.clone());
             Ok(())
         })
     }
 
-    /// Removes a logical unit until the next restart or reload.
+    /// Removes a logical unit.
     ///
     /// # Errors
     /// If there is no such unit.
-    pub(crate) fn remove_lun(&self, target: &str, number: u16) -> io::Result<()> {
+    pub(crate) fn remove_lun(
+        &self,
+        target: &str,
+        number: u16,
+        keep: &mut dyn Keep,
+    ) -> io::Result<()> {
         self.change(target, |target| {
-            if target.units.remove(&number).is_none() {
+            if !target.has_lun(number) {
                 return Err(invalid(format!("there is no lun {number}")));
             }
+            keep.stage()?;
+            keep.publish()?;
+            target.units.remove(&number);
+            target.absent.remove(&number);
             target.settings.luns.retain(|lun| lun.number != number);
             Ok(())
         })
@@ -138,14 +194,18 @@ impl IscsiService {
         wait_for(unit.resize(size_bytes))
     }
 
-    /// Adds a rule for an initiator until the next restart or reload. The rule
-    /// includes its authentication, and an existing rule of the same name is
-    /// never weakened.
+    /// Adds a rule for an initiator. The rule includes its authentication, and
+    /// an existing rule of the same name is never weakened.
     ///
     /// # Errors
     /// If there is no such target or LUN, a secret cannot be read, or the
     /// initiator has a rule already.
-    pub(crate) fn allow(&self, target: &str, wanted: &InitiatorConfig) -> io::Result<()> {
+    pub(crate) fn allow(
+        &self,
+        target: &str,
+        wanted: &InitiatorConfig,
+        keep: &mut dyn Keep,
+    ) -> io::Result<()> {
         let problems = zgate_config::initiator_problems(target, wanted);
         if !problems.is_empty() {
             return Err(invalid(problems.join("; ")));
@@ -159,10 +219,12 @@ impl IscsiService {
                 )));
             }
             if let Some(lun) =
-                rule.luns.iter().flatten().find(|lun| !target.units.contains_key(lun))
+                rule.luns.iter().flatten().find(|lun| !target.has_lun(**lun))
             {
                 return Err(invalid(format!("there is no lun {lun}; `zgate targets` lists them")));
             }
+            keep.stage()?;
+            keep.publish()?;
             // The first match applies: a name must precede a pattern that
             // covers it.
             let covers = |known: &InitiatorRule| known.name.covers(name);
@@ -173,18 +235,23 @@ impl IscsiService {
         })
     }
 
-    /// Withdraws a rule until the next restart or reload; sessions that only
-    /// this rule admitted end.
+    /// Withdraws a rule; sessions that only this rule admitted end.
     ///
     /// # Errors
     /// If there is no such target or rule.
-    pub(crate) fn deny(&self, target: &str, name: &NamePattern) -> io::Result<()> {
+    pub(crate) fn deny(
+        &self,
+        target: &str,
+        name: &NamePattern,
+        keep: &mut dyn Keep,
+    ) -> io::Result<()> {
         self.change(target, |target| {
-            let before = target.settings.rules.len();
-            target.settings.rules.retain(|rule| rule.name != *name);
-            if target.settings.rules.len() == before {
+            if !target.settings.rules.iter().any(|rule| rule.name == *name) {
                 return Err(invalid(format!("no rule names {name}; `zgate acl` lists them")));
             }
+            keep.stage()?;
+            keep.publish()?;
+            target.settings.rules.retain(|rule| rule.name != *name);
             Ok(())
         })
     }

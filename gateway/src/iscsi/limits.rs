@@ -76,6 +76,9 @@ pub(crate) const SPACE_INTERVAL: Duration = Duration::from_secs(30);
 /// Least duration of background work on a whole disk in seconds, so that
 /// initiators can follow its progress, as on a mechanical disk.
 pub(crate) const BACKGROUND_SECONDS: u64 = 10;
+/// Most characters that the log shows of a name which an initiator states: those
+/// of the longest iSCSI name (RFC 7143 §4.2.7.2).
+pub(crate) const SHOWN_CHARACTERS: usize = 223;
 
 const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
 const _: () = assert!(MAX_RUNNING_BYTES as u64 >= zgate_scsi::limits::MAX_TRANSFER_BYTES);

@@ -1,7 +1,7 @@
 //! One connection from its first byte to full feature phase.
 
 use super::connection::{InitiatorConnection, carrier};
-use super::limits::LOGIN_TIMEOUT;
+use super::limits::{LOGIN_TIMEOUT, SHOWN_CHARACTERS};
 use super::logins::Ticket;
 use super::service::IscsiService;
 use super::session::{ConnectionHandle, LiveSession};
@@ -10,7 +10,8 @@ use crate::net::connection_end::{Closed, ConnectionEnd, Refused, Slow};
 use crate::net::connections::{Slot, Standing};
 use crate::net::core::Core;
 use crate::net::memory_quota::MemoryReservation;
-use crate::observe::throttle::warn_seldom;
+use crate::observe::audit;
+use crate::observe::printable::printable;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -103,8 +104,10 @@ async fn negotiate(
 ) -> Result<(Box<LoggedIn>, Login), ConnectionEnd> {
     let (group, transport) = (block.group_at(wire.local()), wire.transport());
     let mut login: Option<Login> = None;
+    let mut claimed = Claimed::default();
     loop {
         let frame = wire.next().await?;
+        claimed.read(&frame);
         let address = connection.peer.ip().to_canonical();
         let login = login.get_or_insert_with(|| {
             Login::new(offer(block, &frame, transport), Some(address), group)
@@ -115,7 +118,7 @@ async fn negotiate(
             LoginState::Failed(status) => {
                 let why = reason(*status);
                 block.stats.login_refused(why);
-                warn_seldom!(peer = %connection.peer, reason = why, "iSCSI login refused");
+                claimed.refused(connection.peer, why);
                 send(wire, login).await?;
                 return Err(Refused::Login.into());
             }
@@ -125,6 +128,37 @@ async fn negotiate(
                 return Ok((done, std::mem::replace(login, unused)));
             }
         }
+    }
+}
+
+/// Names that an initiator states, escaped: nothing has been checked.
+#[derive(Debug, Default)]
+struct Claimed {
+    initiator: Option<String>,
+    target: Option<String>,
+}
+
+impl Claimed {
+    /// Reads the names that a request states, if they are still missing.
+    fn read(&mut self, frame: &Frame) {
+        if self.initiator.is_some() && self.target.is_some() {
+            return;
+        }
+        let text = frame.contiguous_data();
+        for (key, value) in parse_text(&text).unwrap_or_default() {
+            let name = match key {
+                "InitiatorName" => &mut self.initiator,
+                "TargetName" => &mut self.target,
+                _ => continue,
+            };
+            let shown: String = value.chars().take(SHOWN_CHARACTERS).collect();
+            name.get_or_insert_with(|| printable(&shown));
+        }
+    }
+
+    fn refused(&self, peer: SocketAddr, reason: &'static str) {
+        let (initiator, target) = (self.initiator.as_deref(), self.target.as_deref());
+        audit::refused!(Iscsi, peer.ip(), %peer, initiator, target, reason, "iSCSI login refused");
     }
 }
 

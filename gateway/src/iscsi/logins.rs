@@ -22,11 +22,11 @@ pub(crate) struct Logins(Mutex<Table>);
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    under_way: VecDeque<UnderWay>,
+    pending: VecDeque<PendingLogin>,
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct PendingLogin {
     number: u64,
     host: HostKey,
     since: Instant,
@@ -51,21 +51,21 @@ impl Logins {
     pub(crate) fn begin(self: &Arc<Self>, from: IpAddr) -> Option<Ticket> {
         let (host, now) = (HostKey::from(from), Instant::now());
         let mut table = self.lock();
-        let of_host = table.under_way.iter().filter(|login| login.host == host).count();
+        let of_host = table.pending.iter().filter(|login| login.host == host).count();
         if of_host >= MAX_LOGINS_PER_HOST {
             return None;
         }
-        if table.under_way.len() >= MAX_LOGINS {
-            let oldest = table.under_way.front()?;
+        if table.pending.len() >= MAX_LOGINS {
+            let oldest = table.pending.front()?;
             if now.duration_since(oldest.since) < LOGIN_LEAST_TIME {
                 return None;
             }
-            table.under_way.pop_front();
+            table.pending.pop_front();
         }
         let number = table.next;
         table.next += 1;
         let (keep, kept) = oneshot::channel();
-        table.under_way.push_back(UnderWay { number, host, since: now, _keep: keep });
+        table.pending.push_back(PendingLogin { number, host, since: now, _keep: keep });
         Some(Ticket { logins: Arc::clone(self), number, kept })
     }
 }
@@ -91,8 +91,8 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut table = self.logins.lock();
-        if let Some(at) = table.under_way.iter().position(|login| login.number == self.number) {
-            table.under_way.remove(at);
+        if let Some(at) = table.pending.iter().position(|login| login.number == self.number) {
+            table.pending.remove(at);
         }
     }
 }
@@ -136,6 +136,6 @@ mod tests {
         assert_eq!(ended, Err(Slow::Login.into()));
         assert_eq!(idle[1].within(Duration::from_secs(5), async { 7 }).await, Ok(7));
         drop((idle, late));
-        assert!(logins.lock().under_way.is_empty());
+        assert!(logins.lock().pending.is_empty());
     }
 }

@@ -10,14 +10,17 @@
 //!   received (`receive`) and sent. `connection` is shared by both: it runs
 //!   commands (`execute`) and task management (`task_management`).
 //! * `stats` counts; `status` shows state; `change` changes a running gateway;
-//!   `luns/watch` detects changes of devices and files.
+//!   `luns/watch` detects changes of devices and files; `absent` serves units
+//!   whose storage appears later.
 
+mod absent;
 pub(crate) mod access;
 pub(crate) mod change;
 pub(crate) mod connection;
 pub(crate) mod execute;
 pub(crate) mod flush;
 mod full_feature;
+mod in_use;
 pub(crate) mod iser;
 pub(crate) mod limits;
 pub(crate) mod login;

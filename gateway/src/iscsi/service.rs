@@ -8,9 +8,11 @@ use super::limits::{
 use super::logins::Logins;
 use super::luns::catalog::{Catalog, LunMap};
 use super::luns::unit::{Unit, UnitHome};
+use super::luns::volumes::Volumes;
 use super::session::{ConnectionHandle, LiveSession};
 use super::settings::{IscsiSettings, Portal, TargetSettings, Timeouts};
 use super::stats::Stats;
+use crate::exports::open::Opening;
 use crate::net::memory_quota::MemoryReservation;
 use std::collections::HashMap;
 use std::fs::File;
@@ -44,6 +46,8 @@ pub(crate) struct IscsiService {
     /// Connections that are logging in.
     pub logins: Arc<Logins>,
     pub home: UnitHome,
+    /// Attempts to open storage.
+    pub volumes: Volumes,
     pub timeouts: Timeouts,
     /// Serializes changes.
     pub changing: Mutex<()>,
@@ -62,12 +66,18 @@ impl IscsiService {
     ///
     /// # Errors
     /// Target and LUN.
-    pub(crate) fn new(settings: &IscsiSettings, home: UnitHome) -> io::Result<Self> {
-        let catalog = Catalog::default().next(settings, &home)?;
+    pub(crate) fn new(
+        settings: &IscsiSettings,
+        home: UnitHome,
+        volumes: Volumes,
+        how: Opening,
+    ) -> io::Result<Self> {
+        let catalog = Catalog::default().next(settings, &home, &volumes, how)?;
         Ok(Self {
             stats: Stats::default(),
             logins: Arc::default(),
             home,
+            volumes,
             timeouts: settings.timeouts,
             changing: Mutex::new(()),
             rules: RwLock::new(Arc::new(Rules { catalog, discovery: settings.discovery.clone() })),
@@ -133,7 +143,7 @@ impl IscsiService {
         for unit in old.catalog.units().filter(|unit| !is_in(&new.catalog, unit)) {
             unit.close();
             // No configured unit has this identity any more.
-            if !new.catalog.units().any(|known| known.naa == unit.naa)
+            if !new.catalog.has_identity(unit.naa)
                 && let Err(error) = self.home.state_dir.forget_file(&unit.naa.to_string())
             {
                 tracing::warn!(%error, "cannot remove the record of a removed LUN");
@@ -160,6 +170,9 @@ impl IscsiService {
         let same = old.units.len() == new.units.len()
             && old.units.iter().zip(&new.units).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(a.1, b.1));
         if same {
+            if old.absent != new.absent {
+                live.set_lun_map(new);
+            }
             return;
         }
         let kept: Vec<_> = new.units.values().cloned().collect();

@@ -1,7 +1,7 @@
 //! Targets and sessions in the form shown by commands.
 
 use super::service::IscsiService;
-use crate::exports::dataset::facts::{DatasetFacts, Facts};
+use crate::exports::dataset::known::{DatasetProperties, KnownDatasets};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 use zgate_iscsi::login::Transport;
@@ -46,7 +46,7 @@ pub(crate) struct LunView {
     failures: u64,
     /// The zvol of the unit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    dataset: Option<DatasetFacts>,
+    dataset: Option<DatasetProperties>,
     space_available_bytes: Option<u64>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct AccessView {
 }
 
 /// Returns all targets.
-pub(crate) fn targets(block: &IscsiService, facts: &Facts) -> Vec<TargetView> {
+pub(crate) fn targets(block: &IscsiService, known: &KnownDatasets) -> Vec<TargetView> {
     let sessions = block.sessions();
     let portal = |portal: &super::settings::Portal| PortalView {
         address: portal.address.to_string(),
@@ -131,7 +131,7 @@ pub(crate) fn targets(block: &IscsiService, facts: &Facts) -> Vec<TargetView> {
                     writes: load(&unit.stats.writes),
                     written_bytes: load(&unit.stats.written_bytes),
                     failures: unit.stats.failures.iter().map(load).sum(),
-                    dataset: facts.of_device(&unit.config.path),
+                    dataset: known.of_device(&unit.config.path),
                     space_available_bytes: unit.disk.thin_space().map(|s| s.available_bytes),
                 }
             })

@@ -46,10 +46,10 @@ impl IscsiService {
         target.settings.luns.retain(|lun| !followed.contains(&lun.number));
         let mut now = BTreeSet::new();
         for lun in luns {
-            if target.units.contains_key(&lun.number) {
+            if target.has_lun(lun.number) {
                 tracing::error!(
                     target = %target.settings.name, lun = lun.number, zvol = %lun.path.display(),
-                    "not served: the number is taken by a LUN that was added live"
+                    "not served: another LUN has the number"
                 );
                 continue;
             }

@@ -19,12 +19,28 @@ const BACKLOG: i32 = 1024;
 /// # Errors
 /// The error of the operating system, with the address.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    bind_with(address, false)
+}
+
+/// Opens a listening socket at an address that may not exist yet.
+///
+/// # Errors
+/// The error of the operating system, with the address.
+pub(crate) fn bind_in_advance(address: SocketAddr) -> io::Result<TcpListener> {
+    bind_with(address, true)
+}
+
+fn bind_with(address: SocketAddr, in_advance: bool) -> io::Result<TcpListener> {
     let open = || -> io::Result<TcpListener> {
         let socket =
             Socket::new(Domain::for_address(address), Type::STREAM, Some(socket2::Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
             socket.set_only_v6(false)?;
+        }
+        if in_advance {
+            // The option of IPv4 is read for IPv6 as well.
+            rustix::net::sockopt::set_ip_freebind(&socket, true)?;
         }
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;

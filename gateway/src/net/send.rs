@@ -17,7 +17,16 @@ const MAX_PIECES: usize = 64;
 #[derive(Debug)]
 enum Piece {
     Bytes(Bytes),
-    Span { file: Arc<OwnedFd>, offset: u64, len: usize },
+    /// Marker of a record, or what is left of it.
+    Marker {
+        word: [u8; 4],
+        sent: u8,
+    },
+    Span {
+        file: Arc<OwnedFd>,
+        offset: u64,
+        len: usize,
+    },
 }
 
 /// Sending side of one connection.
@@ -28,6 +37,12 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
+    /// Queues a record marker.
+    pub(crate) fn push_marker(&mut self, word: [u8; 4]) {
+        self.queued_bytes += word.len();
+        self.pieces.push_back(Piece::Marker { word, sent: 0 });
+    }
+
     /// Queues a piece of a message that frames itself.
     pub(crate) fn push_payload(&mut self, payload: Payload) {
         self.queued_bytes += payload.len();
@@ -49,6 +64,12 @@ impl Sender {
 
     fn push_zeros(&mut self, len: usize) {
         self.pieces.push_back(Piece::Bytes(Bytes::from(vec![0; len])));
+    }
+
+    /// Queues what another sender holds behind what this one holds.
+    pub(crate) fn append(&mut self, later: &mut Self) {
+        self.pieces.append(&mut later.pieces);
+        self.queued_bytes += std::mem::take(&mut later.queued_bytes);
     }
 
     /// Returns the number of bytes waiting.
@@ -85,7 +106,7 @@ impl Sender {
                         other => other,
                     }
                 }
-                Piece::Bytes(_) => self.send_bytes(stream),
+                Piece::Bytes(_) | Piece::Marker { .. } => self.send_bytes(stream),
             };
             match sent {
                 Ok(sent) => {
@@ -104,17 +125,17 @@ impl Sender {
         let mut count = 0;
         let mut more = SendFlags::empty();
         for piece in &self.pieces {
-            match piece {
-                Piece::Bytes(bytes) if count < MAX_PIECES => {
-                    slices[count] = IoSlice::new(bytes);
-                    count += 1;
-                }
-                Piece::Bytes(_) => break,
+            let bytes = match piece {
+                _ if count == MAX_PIECES => break,
+                Piece::Bytes(bytes) => &bytes[..],
+                Piece::Marker { word, sent } => &word[usize::from(*sent)..],
                 Piece::Span { .. } => {
                     more = SendFlags::MORE;
                     break;
                 }
-            }
+            };
+            slices[count] = IoSlice::new(bytes);
+            count += 1;
         }
         stream.try_io(Interest::WRITABLE, || {
             let flags = SendFlags::NOSIGNAL | more;
@@ -129,11 +150,14 @@ impl Sender {
         while let Some(first) = self.pieces.front_mut() {
             let len = match first {
                 Piece::Bytes(bytes) => bytes.len(),
+                Piece::Marker { word, sent } => word.len() - usize::from(*sent),
                 Piece::Span { len, .. } => *len,
             };
             if sent < len {
                 match first {
                     Piece::Bytes(bytes) => bytes.advance(sent),
+                    // Less than four bytes are sent of it.
+                    Piece::Marker { sent: before, .. } => *before += sent as u8,
                     Piece::Span { offset, len, .. } => {
                         *offset += sent as u64;
                         *len -= sent;
@@ -144,5 +168,28 @@ impl Sender {
             sent -= len;
             self.pieces.pop_front();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marker_may_leave_in_two_parts() {
+        let mut sender = Sender::default();
+        sender.push_marker([1, 2, 3, 4]);
+        sender.push_payload(Payload::Bytes(Bytes::from_static(b"five")));
+        sender.advance(3);
+        assert!(matches!(sender.pieces[0], Piece::Marker { word: [1, 2, 3, 4], sent: 3 }));
+        sender.advance(3);
+        assert!(matches!(&sender.pieces[0], Piece::Bytes(rest) if &rest[..] == b"ve"));
+        assert_eq!((sender.pieces.len(), sender.queued_bytes()), (1, 2));
+        let mut later = Sender::default();
+        later.push_marker([0; 4]);
+        sender.append(&mut later);
+        assert_eq!((sender.queued_bytes(), later.queued_bytes()), (6, 0));
+        sender.advance(6);
+        assert!(sender.is_empty() && later.is_empty());
     }
 }

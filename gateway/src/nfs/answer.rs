@@ -2,22 +2,21 @@
 
 use super::dispatch::{self, Answer};
 use super::record::Received;
-use super::service::Service;
+use super::service::CallSource;
 use crate::net::boundary::caught;
 use crate::net::connection_end::Bug;
 use std::pin::pin;
-use zgate_nfs::Peer;
 use zgate_rpc::message::encode_rejection;
 use zgate_rpc::{AcceptError, Rejection};
 use zgate_xdr::Encoder;
 
 /// Serves one record. A request that panics is answered with SYSTEM_ERR (RFC 5531
 /// §9).
-pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -> Answer {
+pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Received) -> Answer {
     let xid = received.xid();
     // By reference: the future of a request has kilobytes, and each move would
     // copy them.
-    let work = pin!(dispatch::answer(service, peer, received));
+    let work = pin!(dispatch::answer(source, is_named, received));
     match caught("request", work).await {
         Some(answer) => answer,
         None => failed(xid),

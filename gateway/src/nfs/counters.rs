@@ -99,9 +99,10 @@ impl OpCounters {
 }
 
 impl Counters {
-    /// Creates counters that count data in `data`.
-    pub(crate) fn counting_data(data: Arc<DataPath>) -> Self {
-        Self { data, ..Self::default() }
+    /// Creates counters that count data in `data`. `started` is the origin of
+    /// [`Now::monotonic_nanos`](zgate_nfs::Now).
+    pub(crate) fn counting_data(data: Arc<DataPath>, started: Instant) -> Self {
+        Self { data, started, ..Self::default() }
     }
 
     pub(crate) fn bytes_in(&self, bytes: usize) {
@@ -183,19 +184,16 @@ impl Counters {
 }
 
 impl Observer for Counters {
-    fn begin(&self) -> u64 {
-        self.started.elapsed().as_nanos() as u64
-    }
-
-    fn end(&self, op: OpNum, status: Status, begun: u64) {
-        let nanos = (self.started.elapsed().as_nanos() as u64).saturating_sub(begun);
+    fn end(&self, op: OpNum, status: Status, begun: u64) -> u64 {
+        let now = self.started.elapsed().as_nanos() as u64;
         let number = op as usize;
-        let Some(cell) = self.ops.get(if number < OPS { number } else { 0 }) else { return };
-        cell.record(nanos);
+        let cell = &self.ops[if number < OPS { number } else { 0 }];
+        cell.record(now.saturating_sub(begun));
         if status != Status::Ok {
             cell.errors.fetch_add(1, Ordering::Relaxed);
             self.statuses[status_slot(status)].fetch_add(1, Ordering::Relaxed);
         }
+        now
     }
 }
 
@@ -206,13 +204,13 @@ mod tests {
     #[test]
     fn operations_and_errors_are_counted() {
         let counters = Counters::default();
-        counters.end(OpNum::Read, Status::Ok, counters.begin());
-        counters.end(OpNum::Illegal, Status::OpIllegal, counters.begin());
+        counters.end(OpNum::Read, Status::Ok, 0);
+        counters.end(OpNum::Illegal, Status::OpIllegal, 0);
         let ops = counters.ops();
         assert_eq!(ops.len(), 2);
         assert_eq!(ops.iter().map(|op| op.errors).sum::<u64>(), 1);
         assert_eq!(counters.errors(), [(Status::OpIllegal, 1)]);
-        counters.procedure(WRITE3 as u32, counters.begin());
+        counters.procedure(WRITE3 as u32, 0);
         let sums = counters.transfers().map(|counts| counts.iter().sum::<u64>());
         assert_eq!(sums, [1, 1], "a READ of version 4, a WRITE of version 3");
     }

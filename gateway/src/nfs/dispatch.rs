@@ -1,13 +1,13 @@
 //! Dispatch of a record to the program that it calls.
 
 use super::record::Received;
-use super::service::{Nfs, Service};
+use super::refusal;
+use super::service::{CallSource, Nfs};
 use crate::net::connection_end::{ConnectionEnd, Misbehaved};
 use crate::observe::data_path::{DataDirection, Transport};
-use std::cell::Cell;
+use crate::observe::load::FinishedRequest;
 use std::pin::pin;
-use zgate_nfs::runtime::{Now, Runtime};
-use zgate_nfs::v4::server::Observer;
+use zgate_nfs::runtime::{EnteredExport, Now, RefusedAccess, Runtime};
 use zgate_nfs::{Call, Peer};
 use zgate_nfs_wire::mount::PROGRAM as MOUNT_PROGRAM;
 use zgate_nfs_wire::{PROGRAM as NFS_PROGRAM, v4::COMPOUND};
@@ -46,9 +46,9 @@ fn route(program: u32, version: u32) -> Result<Target, AcceptError> {
     }
 }
 
-/// Serves one record.
-pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -> Answer {
-    let nfs = &*service.nfs;
+/// Serves one record. `is_named`: an export names the host.
+pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Received) -> Answer {
+    let CallSource { nfs, peer, .. } = source;
     let Received { head, bulk, head_copies, copied_bytes } = received;
     let apart = bulk.as_ref().map_or(0, |(_, data)| data.len());
     let mut d = match bulk {
@@ -69,7 +69,8 @@ pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -
     }
     // Checked before the reply cache, and before anything is looked up or
     // changed.
-    if !service.admitted.admits(&nfs.v4, peer) {
+    if !is_named && !nfs.v4.admits_host(peer.address) {
+        refusal::report_stranger(peer);
         return reject(header.xid, Rejection::Auth(AuthError::TooWeak));
     }
     let credential = match Credential::parse(&header.credential) {
@@ -78,21 +79,28 @@ pub(crate) async fn answer(service: &Service, peer: &Peer, received: Received) -
     };
     // A device sends memory, not files.
     let span_allowed = !peer.rdma;
-    let entered = Cell::default();
-    let call = Call { peer: peer.clone(), credential, xid: header.xid, span_allowed, entered };
+    let (entered, refused) = (EnteredExport::default(), RefusedAccess::default());
+    let (peer_of_call, xid) = (peer.clone(), header.xid);
+    let call = Call { peer: peer_of_call, credential, xid, span_allowed, entered, refused };
     let running = match cache_key(target, &call, &header, &d).map(|key| nfs.replies.begin(key)) {
         None => None,
         Some(Begin::New(running)) => Some(running),
         Some(Begin::InProgress) => return Answer::Nothing,
         Some(Begin::Replay(message)) => return Answer::Reply(with_header(header.xid, message)),
     };
-    let tally = service.loads.begin(peer);
+    let mut tally = source.load().begin();
+    let now = nfs.runtime.now();
     let result = {
-        let work = pin!(run(nfs, target, &call, &header, &mut d));
+        let work = pin!(run(nfs, (target, now), &call, &header, &mut d));
         tally.during(&call.entered, work).await
     };
-    let read = result.as_ref().map_or(0, Message::payload_bytes);
-    tally.finish(call.entered.get(), read, d.bulk_bytes());
+    refusal::report(&nfs.v4, &call);
+    let finished = FinishedRequest {
+        nanos: nfs.runtime.nanos().saturating_sub(now.monotonic_nanos),
+        read_bytes: result.as_ref().map_or(0, Message::payload_bytes) as u64,
+        written_bytes: d.bulk_bytes() as u64,
+    };
+    tally.finish(call.entered.get(), finished);
     // Data within the head was copied as often as the head.
     let inside = d.bulk_bytes().saturating_sub(apart);
     let copied = copied_bytes + d.copied_bytes() + inside * head_copies;
@@ -124,12 +132,11 @@ fn cache_key(target: Target, call: &Call, header: &CallHeader, d: &Decoder<'_>) 
 
 async fn run(
     nfs: &Nfs,
-    target: Target,
+    (target, now): (Target, Now),
     call: &Call,
     header: &CallHeader,
     d: &mut Decoder<'_>,
 ) -> Result<Message, AcceptError> {
-    let now: Now = nfs.runtime.now();
     if target == Target::V4 {
         if header.procedure != COMPOUND {
             return Err(AcceptError::ProcedureUnavailable);
@@ -139,9 +146,8 @@ async fn run(
     let mut e = Encoder::new();
     match target {
         Target::V3 => {
-            let begun = nfs.metrics.begin();
             let handled = nfs.v3.handle(call, header.procedure, d, &mut e).await;
-            nfs.metrics.procedure(header.procedure, begun);
+            nfs.metrics.procedure(header.procedure, now.monotonic_nanos);
             handled?;
         }
         _ => nfs.mount.handle(call, header.procedure, d, &mut e).await?,
@@ -149,13 +155,18 @@ async fn run(
     Ok(e.finish())
 }
 
+/// Bytes of the header of an accepted call: xid, REPLY, MSG_ACCEPTED, the
+/// verifier AUTH_NONE, SUCCESS (RFC 5531 §9).
+const SUCCESS_BYTES: usize = 24;
+
 /// Prepends the RPC header to a result.
-fn with_header(xid: u32, result: Message) -> Message {
-    let mut e = Encoder::with_capacity(32);
+fn with_header(xid: u32, mut result: Message) -> Message {
+    let mut e = Encoder::with_capacity(SUCCESS_BYTES);
     encode_success(&mut e, xid);
-    let mut message = e.finish();
-    message.extend(result);
-    message
+    if let Some(header) = e.finish_bytes() {
+        result.prepend(header);
+    }
+    result
 }
 
 fn success(xid: u32, body: impl FnOnce(&mut Encoder)) -> Answer {

@@ -1,6 +1,7 @@
 //! Host of an RPC connection: whether any export names it, and the memory the
 //! connection holds of its share.
 
+use super::limits::MAX_UNTOLD_BYTES;
 use super::record::Allowance;
 use super::service::Service;
 use crate::net::memory_quota::MemoryReservation;
@@ -27,9 +28,12 @@ impl Host {
     }
 
     /// Sets the bytes the connection holds now. A host that no export names
-    /// holds next to nothing, and its weight reduces no other share.
+    /// holds next to nothing, and its weight reduces no other share. Small
+    /// amounts count as nothing: the connection is not told when the last small
+    /// request ends on a worker.
     pub(crate) fn holds(&mut self, bytes: usize) {
-        self.held.set(if self.named { bytes } else { 0 });
+        let counts = self.named && bytes >= MAX_UNTOLD_BYTES;
+        self.held.set(if counts { bytes } else { 0 });
     }
 
     /// Returns whether another request may be accepted besides the running

@@ -29,6 +29,12 @@ pub(crate) const SILENT_CHECKS: u32 = 12;
 /// Checks with the same unfinished record after which the connection is closed:
 /// five minutes, enough for the largest record at 14 KiB/s.
 pub(crate) const RECORD_CHECKS: u32 = 60;
+/// Bytes of requests that may end before the connection's task gives back their
+/// memory, if it waits for its socket.
+pub(crate) const MAX_UNTOLD_BYTES: usize = 64 << 10;
+/// Requests in progress on a connection from which on a worker leaves its reply
+/// to the connection's task.
+pub(crate) const REQUESTS_SENT_TOGETHER: usize = 4;
 /// Pause after which a connection whose large record found no memory retries.
 pub(crate) const MEMORY_RETRY: Duration = Duration::from_millis(10);
 /// Most hosts whose load is counted separately; further ones are counted

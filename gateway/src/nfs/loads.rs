@@ -1,27 +1,33 @@
 //! Load of NFS by client and by export, for `zgate top`.
 //!
-//! Each connection has counters of its own, and each core has some for every
-//! export: a core counts without locks and without sharing cache lines with
-//! other cores, and a reader adds them up.
+//! Each connection has counters of its own, and each export some for several
+//! threads, so that threads seldom share a cache line; a reader adds them up.
 
 use super::limits::{MAX_COUNTED_CLIENTS, MAX_COUNTED_EXPORTS};
-use crate::observe::load::{CoreLoad, FinishedRequest, Load, LoadFigures};
+use crate::observe::load::{FinishedRequest, Load, LoadFigures};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 use zgate_nfs::Peer;
-use zgate_nfs::runtime::ConnectionId;
+use zgate_nfs::runtime::{ConnectionId, EnteredExport};
 
 type Map<K, V> = HashMap<K, V, ahash::RandomState>;
 
-/// Load of all cores.
-#[derive(Debug, Default)]
+/// Number of counters of one export.
+const SHARDS: usize = 8;
+
+/// Load of one export, counted by several threads.
+type ExportLoad = [Load; SHARDS];
+
+/// Load of all connections.
+#[derive(Debug)]
 pub(crate) struct Loads {
+    /// Distinguishes the gateways of a process.
+    id: u64,
     tables: Mutex<Tables>,
 }
 
@@ -29,8 +35,8 @@ pub(crate) struct Loads {
 struct Tables {
     /// By address; clients beyond the limit are at `None`.
     clients: Map<Option<IpAddr>, ClientEntry>,
-    /// By the number of the export, one for each core that served it.
-    exports: Map<u32, Vec<Arc<Load>>>,
+    /// By the number of the export.
+    exports: Map<u32, Arc<ExportLoad>>,
 }
 
 /// Load of one client while it is connected.
@@ -38,7 +44,7 @@ struct Tables {
 struct ClientEntry {
     /// Load of connections that have ended.
     ended: LoadFigures,
-    connections: Vec<(ConnectionId, Arc<Load>)>,
+    connections: Map<ConnectionId, Arc<Load>>,
 }
 
 /// Load of one client.
@@ -50,44 +56,78 @@ pub(crate) struct ClientLoad {
     pub figures: LoadFigures,
 }
 
+impl Default for Loads {
+    fn default() -> Self {
+        static CREATED: AtomicU64 = AtomicU64::new(0);
+        let id = CREATED.fetch_add(1, Ordering::Relaxed);
+        Self { id, tables: Mutex::default() }
+    }
+}
+
+/// Counters by gateway and export; `None`: not counted, because there are too
+/// many exports.
+type UsedExports = Map<(u64, u32), Option<Arc<ExportLoad>>>;
+
+thread_local! {
+    /// Counters of exports that this thread has used.
+    static USED: RefCell<UsedExports> = RefCell::default();
+    /// Index of the thread's counters in an [`ExportLoad`].
+    static SHARD: Cell<usize> = Cell::new(next_shard());
+}
+
+fn next_shard() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS
+}
+
 impl Loads {
     fn lock(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connected(&self, address: IpAddr, connection: ConnectionId) -> Rc<CoreLoad> {
-        let (own, shared) = CoreLoad::new();
+    /// Begins to count the load of a connection.
+    pub(crate) fn connected(self: &Arc<Self>, peer: &Peer) -> ConnectionLoad {
+        let (address, connection) = (peer.address, peer.connection);
+        let load = Arc::<Load>::default();
         let mut tables = self.lock();
         let known = tables.clients.contains_key(&Some(address));
         let separate = known || tables.clients.len() < MAX_COUNTED_CLIENTS;
-        let entry = tables.clients.entry(separate.then_some(address)).or_default();
-        entry.connections.push((connection, shared));
-        own
+        let client = separate.then_some(address);
+        let entry = tables.clients.entry(client).or_default();
+        entry.connections.insert(connection, Arc::clone(&load));
+        ConnectionLoad { loads: Arc::clone(self), client, connection, load }
     }
 
-    fn closed(&self, address: IpAddr, connection: ConnectionId) {
+    fn closed(&self, client: Option<IpAddr>, connection: ConnectionId) {
         let mut tables = self.lock();
-        for key in [Some(address), None] {
-            let Some(entry) = tables.clients.get_mut(&key) else { continue };
-            let found = entry.connections.iter().position(|(known, _)| *known == connection);
-            let Some(position) = found else { continue };
-            let (_, load) = entry.connections.swap_remove(position);
+        let Some(entry) = tables.clients.get_mut(&client) else { return };
+        if let Some(load) = entry.connections.remove(&connection) {
             entry.ended += LoadFigures { running: 0, ..load.figures() };
-            if entry.connections.is_empty() {
-                tables.clients.remove(&key);
-            }
-            return;
+        }
+        if entry.connections.is_empty() {
+            tables.clients.remove(&client);
         }
     }
 
-    fn export(&self, number: u32) -> Option<Rc<CoreLoad>> {
+    fn with_export(&self, number: u32, count: impl FnOnce(&ExportLoad)) {
+        USED.with_borrow_mut(|used| {
+            let key = (self.id, number);
+            if !used.contains_key(&key) && used.len() >= MAX_COUNTED_EXPORTS {
+                used.clear();
+            }
+            let found = used.entry(key).or_insert_with(|| self.export(number));
+            if let Some(export) = found {
+                count(export);
+            }
+        });
+    }
+
+    fn export(&self, number: u32) -> Option<Arc<ExportLoad>> {
         let mut tables = self.lock();
         if !tables.exports.contains_key(&number) && tables.exports.len() >= MAX_COUNTED_EXPORTS {
             return None;
         }
-        let (own, shared) = CoreLoad::new();
-        tables.exports.entry(number).or_default().push(shared);
-        Some(own)
+        Some(Arc::clone(tables.exports.entry(number).or_default()))
     }
 
     /// Returns the load of each connected client.
@@ -95,7 +135,7 @@ impl Loads {
         let tables = self.lock();
         let show = tables.clients.iter().map(|(address, entry)| {
             let mut figures = entry.ended;
-            entry.connections.iter().for_each(|(_, load)| figures += load.figures());
+            entry.connections.values().for_each(|load| figures += load.figures());
             ClientLoad { address: *address, connections: entry.connections.len(), figures }
         });
         let mut clients: Vec<_> = show.collect();
@@ -106,122 +146,91 @@ impl Loads {
     /// Returns the number of calls to all exports.
     pub(crate) fn calls(&self) -> u64 {
         let tables = self.lock();
-        tables.exports.values().flatten().map(|load| load.figures().requests).sum()
+        let all = tables.exports.values().flat_map(|load| load.iter());
+        all.map(|load| load.figures().requests).sum()
     }
 
     /// Returns the load of an export.
     pub(crate) fn of_export(&self, number: u32) -> LoadFigures {
         let mut figures = LoadFigures::default();
         let tables = self.lock();
-        tables.exports.get(&number).into_iter().flatten().for_each(|one| figures += one.figures());
+        let load = tables.exports.get(&number);
+        load.into_iter().flat_map(|load| load.iter()).for_each(|one| figures += one.figures());
         figures
     }
 }
 
-/// A connection with its client's counters.
+/// Counters of one connection.
 #[derive(Debug)]
-struct Counted {
-    address: IpAddr,
-    load: Rc<CoreLoad>,
+pub(crate) struct ConnectionLoad {
+    loads: Arc<Loads>,
+    /// Client that the connection is counted with.
+    client: Option<IpAddr>,
+    connection: ConnectionId,
+    load: Arc<Load>,
 }
 
-/// Load that one core counts.
-#[derive(Debug)]
-pub(crate) struct CoreLoads {
-    all: Arc<Loads>,
-    connections: RefCell<Map<ConnectionId, Counted>>,
-    /// `None`: not counted, because there are too many exports.
-    exports: RefCell<Map<u32, Option<Rc<CoreLoad>>>>,
-}
-
-impl CoreLoads {
-    pub(crate) fn new(all: Arc<Loads>) -> Self {
-        Self { all, connections: RefCell::default(), exports: RefCell::default() }
+impl Drop for ConnectionLoad {
+    fn drop(&mut self) {
+        self.loads.closed(self.client, self.connection);
     }
+}
 
+impl ConnectionLoad {
     /// Counts a call that begins, until the returned value is dropped.
-    pub(crate) fn begin(&self, peer: &Peer) -> Tally<'_> {
-        let mut connections = self.connections.borrow_mut();
-        let counted = connections.entry(peer.connection).or_insert_with(|| Counted {
-            address: peer.address,
-            load: self.all.connected(peer.address, peer.connection),
-        });
-        let client = Rc::clone(&counted.load);
-        client.begin();
-        Tally { loads: self, client, export: RefCell::default(), begun: Instant::now() }
-    }
-
-    /// Forgets a connection.
-    pub(crate) fn closed(&self, connection: ConnectionId) {
-        if let Some(counted) = self.connections.borrow_mut().remove(&connection) {
-            self.all.closed(counted.address, connection);
-        }
-    }
-
-    fn export(&self, number: u32) -> Option<Rc<CoreLoad>> {
-        let mut exports = self.exports.borrow_mut();
-        if let Some(known) = exports.get(&number) {
-            return known.clone();
-        }
-        let found = self.all.export(number);
-        // A number without counters is looked up again once the map is full.
-        if exports.len() < MAX_COUNTED_EXPORTS {
-            exports.insert(number, found.clone());
-        }
-        found
+    pub(crate) fn begin(&self) -> Tally<'_> {
+        self.load.begin();
+        Tally { connection: self, waits_for: None }
     }
 }
 
 /// One call in progress.
 pub(crate) struct Tally<'a> {
-    loads: &'a CoreLoads,
-    client: Rc<CoreLoad>,
-    /// Export with which the call is counted as in progress.
-    export: RefCell<Option<Rc<CoreLoad>>>,
-    begun: Instant,
+    connection: &'a ConnectionLoad,
+    /// Export with which the call is counted as in progress, and the index of
+    /// the counters.
+    waits_for: Option<(u32, usize)>,
 }
 
 impl Tally<'_> {
     /// Runs a call; counts it with the export that it has entered while it
     /// waits.
     pub(crate) async fn during<T>(
-        &self,
-        entered: &Cell<Option<u32>>,
-        mut work: Pin<&mut impl Future<Output = T>>,
+        &mut self,
+        entered: &EnteredExport,
+        mut work: Pin<&mut (impl Future<Output = T> + Send)>,
     ) -> T {
         poll_fn(|task| {
             let polled = work.as_mut().poll(task);
-            if polled.is_pending()
-                && self.export.borrow().is_none()
-                && let Some(export) = entered.get().and_then(|number| self.loads.export(number))
-            {
-                export.begin();
-                *self.export.borrow_mut() = Some(export);
+            if polled.is_pending() && self.waits_for.is_none() {
+                self.waits_for = entered.get().map(|number| self.begin_at(number));
             }
             polled
         })
         .await
     }
 
+    fn begin_at(&self, number: u32) -> (u32, usize) {
+        let shard = SHARD.get();
+        self.connection.loads.with_export(number, |export| export[shard].begin());
+        (number, shard)
+    }
+
     /// Counts the finished call.
-    pub(crate) fn finish(self, entered: Option<u32>, read_bytes: usize, written_bytes: usize) {
-        let request = FinishedRequest {
-            nanos: self.begun.elapsed().as_nanos() as u64,
-            read_bytes: read_bytes as u64,
-            written_bytes: written_bytes as u64,
-        };
-        self.client.finish(request);
-        if let Some(export) = entered.and_then(|number| self.loads.export(number)) {
-            export.finish(request);
+    pub(crate) fn finish(self, entered: Option<u32>, request: FinishedRequest) {
+        self.connection.load.finish(request);
+        if let Some(number) = entered {
+            let shard = SHARD.get();
+            self.connection.loads.with_export(number, |export| export[shard].finish(request));
         }
     }
 }
 
 impl Drop for Tally<'_> {
     fn drop(&mut self) {
-        self.client.end();
-        if let Some(export) = self.export.take() {
-            export.end();
+        self.connection.load.end();
+        if let Some((number, shard)) = self.waits_for {
+            self.connection.loads.with_export(number, |export| export[shard].end());
         }
     }
 }
@@ -238,14 +247,25 @@ mod tests {
         Peer { address: [10, 0, 0, host].into(), port: 700, connection, rdma: false }
     }
 
+    fn request(read_bytes: u64, written_bytes: u64) -> FinishedRequest {
+        FinishedRequest { nanos: 1, read_bytes, written_bytes }
+    }
+
+    fn entered(number: u32) -> EnteredExport {
+        let entered = EnteredExport::default();
+        entered.set(number);
+        entered
+    }
+
     #[test]
     fn connections_of_one_host_are_one_client_and_leave_with_it() {
         let all = Arc::<Loads>::default();
-        let cores = [CoreLoads::new(Arc::clone(&all)), CoreLoads::new(Arc::clone(&all))];
-        for (core, connection) in [(0, 1), (1, 2), (0, 3)] {
-            cores[core].begin(&peer(1, connection)).finish(Some(7), 4096, 10);
+        let mut loads: Vec<_> = (1..=3).map(|number| all.connected(&peer(1, number))).collect();
+        for load in &loads {
+            load.begin().finish(Some(7), request(4096, 10));
         }
-        let waiting = cores[1].begin(&peer(2, 4));
+        let other = all.connected(&peer(2, 4));
+        let waiting = other.begin();
         let clients = all.clients();
         assert_eq!(clients.iter().map(|c| c.connections).collect::<Vec<_>>(), [3, 1]);
         let figures = clients[0].figures;
@@ -254,34 +274,32 @@ mod tests {
         assert_eq!(all.of_export(7).requests, 3);
         drop(waiting);
         // The load of a connection that has ended stays with its client.
-        cores[0].closed(ConnectionId(1));
+        drop(loads.pop());
         assert_eq!(all.clients()[0].figures, figures);
-        cores[1].closed(ConnectionId(2));
-        cores[0].closed(ConnectionId(3));
-        cores[1].closed(ConnectionId(4));
+        drop((loads, other));
         assert!(all.clients().is_empty());
         assert_eq!(all.of_export(7).requests, 3, "an export outlives its clients");
     }
 
     #[test]
-    fn a_call_that_waits_is_in_progress_at_its_export() {
+    fn a_call_that_waits_is_in_progress_at_its_export_on_any_thread() {
         let all = Arc::<Loads>::default();
-        let core = CoreLoads::new(Arc::clone(&all));
-        let tally = core.begin(&peer(1, 1));
-        let entered = Cell::new(Some(3));
+        let load = all.connected(&peer(1, 1));
+        let mut tally = load.begin();
         let mut context = Context::from_waker(Waker::noop());
+        let number = entered(3);
         {
             let mut hangs = pin!(std::future::pending::<()>());
-            let mut waiting = pin!(tally.during(&entered, hangs.as_mut()));
+            let mut waiting = pin!(tally.during(&number, hangs.as_mut()));
             assert!(waiting.as_mut().poll(&mut context).is_pending());
             assert!(waiting.as_mut().poll(&mut context).is_pending());
             assert_eq!(all.of_export(3).running, 1);
         }
-        drop(tally);
+        std::thread::scope(|scope| scope.spawn(|| drop(tally)).join().unwrap());
         assert_eq!((all.of_export(3).running, all.of_export(3).requests), (0, 0));
-        let tally = core.begin(&peer(1, 1));
+        let mut tally = load.begin();
         let mut at_once = pin!(ready(5));
-        let mut done = pin!(tally.during(&entered, at_once.as_mut()));
+        let mut done = pin!(tally.during(&number, at_once.as_mut()));
         assert!(done.as_mut().poll(&mut context).is_ready());
         assert_eq!(all.of_export(3).running, 0);
     }
@@ -289,22 +307,25 @@ mod tests {
     #[test]
     fn clients_and_exports_beyond_the_limits_need_no_more_memory() {
         let all = Arc::<Loads>::default();
-        let core = CoreLoads::new(Arc::clone(&all));
+        let mut loads = Vec::new();
         for number in 0..MAX_COUNTED_CLIENTS as u32 + 5 {
             let address = std::net::Ipv4Addr::from(number).into();
             let connection = ConnectionId(number.into());
-            let peer = Peer { address, port: 700, connection, rdma: false };
-            core.begin(&peer).finish(None, 1, 0);
+            let load = all.connected(&Peer { address, port: 700, connection, rdma: false });
+            load.begin().finish(None, request(1, 0));
+            loads.push(load);
         }
         let clients = all.clients();
         assert_eq!(clients.len(), MAX_COUNTED_CLIENTS + 1);
         assert_eq!((clients[0].address, clients[0].connections), (None, 5));
         assert_eq!(clients[0].figures.read_bytes, 5);
         for number in 0..MAX_COUNTED_EXPORTS as u32 + 5 {
-            core.begin(&peer(1, 1)).finish(Some(number), 1, 0);
+            loads[0].begin().finish(Some(number), request(1, 0));
         }
         assert_eq!(all.lock().exports.len(), MAX_COUNTED_EXPORTS);
-        assert!(core.exports.borrow().len() <= MAX_COUNTED_EXPORTS);
+        assert!(USED.with_borrow(Map::len) <= MAX_COUNTED_EXPORTS);
         assert_eq!(all.of_export(MAX_COUNTED_EXPORTS as u32 + 1).requests, 0);
+        drop(loads);
+        assert!(all.clients().is_empty());
     }
 }

@@ -1,6 +1,5 @@
 //! Processing of records: NFSv4, NFSv3 and MOUNT over TCP and RDMA.
 
-pub(crate) mod admitted;
 pub(crate) mod answer;
 pub(crate) mod back_channels;
 pub(crate) mod callback_connections;
@@ -13,6 +12,8 @@ pub(crate) mod patience;
 pub(crate) mod rdma;
 pub(crate) mod record;
 pub(crate) mod recovery;
+mod refusal;
+pub(crate) mod requests;
 pub(crate) mod rpcbind;
 pub(crate) mod runtime;
 pub(crate) mod service;

@@ -53,7 +53,7 @@ impl Received {
 /// operation produces.
 pub(crate) fn queue_record(sender: &mut Sender, message: Message) -> bool {
     let Some(marker) = Marker::whole(message.len()) else { return false };
-    sender.push_payload(Payload::Bytes(Bytes::copy_from_slice(&marker)));
+    sender.push_marker(marker);
     for segment in message.segments {
         sender.push_payload(match segment {
             Segment::Bytes(bytes) => Payload::Bytes(bytes),

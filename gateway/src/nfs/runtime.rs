@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use zgate_nfs::runtime::{CallbackFailure, CallbackPath, ConnectionId, LocalFuture, Now, Runtime};
+use zgate_nfs::runtime::{BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Now, Runtime};
 use zgate_rpc::record::{MARKER_BYTES, Marker};
 use zgate_store::Timestamp;
 use zgate_xdr::Message;
@@ -50,6 +50,16 @@ impl GatewayRuntime {
             random,
         })
     }
+
+    /// Returns the time of [`Now::monotonic_nanos`].
+    pub(crate) fn nanos(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    /// Returns the origin of [`Now::monotonic_nanos`].
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
 }
 
 /// Random numbers read at a time by each thread, so that an id costs no system
@@ -77,8 +87,8 @@ fn draw(mut source: &File) -> u64 {
 }
 
 impl Runtime for GatewayRuntime {
-    fn spawn(&self, work: LocalFuture<()>) {
-        tokio::task::spawn_local(boundary::caught("work behind a reply", work));
+    fn spawn(&self, work: BoxedFuture<()>) {
+        tokio::spawn(boundary::caught("work behind a reply", work));
     }
 
     fn callback(
@@ -86,7 +96,7 @@ impl Runtime for GatewayRuntime {
         path: CallbackPath,
         xid: u32,
         call: Message,
-    ) -> LocalFuture<Result<Bytes, CallbackFailure>> {
+    ) -> BoxedFuture<Result<Bytes, CallbackFailure>> {
         let back_channels = Arc::clone(&self.back_channels);
         let callbacks = Arc::clone(&self.callbacks);
         Box::pin(async move {
@@ -110,7 +120,7 @@ impl Runtime for GatewayRuntime {
         })
     }
 
-    fn sleep(&self, milliseconds: u64) -> LocalFuture<()> {
+    fn sleep(&self, milliseconds: u64) -> BoxedFuture<()> {
         Box::pin(tokio::time::sleep(Duration::from_millis(milliseconds)))
     }
 
@@ -118,7 +128,7 @@ impl Runtime for GatewayRuntime {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now {
             wall: Timestamp { seconds: wall.as_secs() as i64, nanoseconds: wall.subsec_nanos() },
-            monotonic_nanos: self.started.elapsed().as_nanos() as u64,
+            monotonic_nanos: self.nanos(),
         }
     }
 

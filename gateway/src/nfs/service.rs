@@ -1,9 +1,8 @@
 //! State of the NFS service: shared by all cores, and of each core.
 
-use super::admitted::Admitted;
 use super::back_channels::BackChannels;
 use super::counters::Counters;
-use super::loads::{CoreLoads, Loads};
+use super::loads::{ConnectionLoad, Loads};
 use super::recovery::DirRecovery;
 use super::runtime::GatewayRuntime;
 use crate::net::connections::Connections;
@@ -14,7 +13,8 @@ use crate::observe::data_path::DataPath;
 use crate::state_dir::StateDir;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use zgate_io::continuation::Home;
 use zgate_nfs::namespace::Namespace;
 use zgate_nfs::runtime::Runtime;
 use zgate_nfs::v4::guard::StateGuard;
@@ -63,7 +63,7 @@ impl Nfs {
         let back_channels = Arc::<BackChannels>::default();
         let runtime =
             Arc::new(GatewayRuntime::new(Arc::clone(connections), Arc::clone(&back_channels))?);
-        let metrics = Arc::new(Counters::counting_data(data));
+        let metrics = Arc::new(Counters::counting_data(data, runtime.started()));
         let NfsOptions { identity, boot_epoch, write_verifier, lease_seconds, grace, open_files } =
             options;
         let state = State::new(
@@ -127,7 +127,7 @@ fn server_addresses(interfaces: &Interfaces) -> ServerAddresses {
 }
 
 /// Converts a peer to the protocol's type.
-pub(in crate::nfs) fn protocol_peer(peer: Peer) -> zgate_nfs::Peer {
+fn protocol_peer(peer: Peer) -> zgate_nfs::Peer {
     let Peer { address, port, connection, rdma } = peer;
     let connection = zgate_nfs::runtime::ConnectionId(connection.0);
     zgate_nfs::Peer { address, port, connection, rdma }
@@ -137,21 +137,37 @@ pub(in crate::nfs) fn protocol_peer(peer: Peer) -> zgate_nfs::Peer {
 pub(crate) struct Service {
     pub nfs: Arc<Nfs>,
     pub core: Rc<Core>,
-    /// Cache of connections that may call.
-    pub admitted: Admitted,
-    /// Load that this core counts.
-    pub loads: CoreLoads,
+    /// Home of the requests that begin on this core.
+    pub home: Home,
+}
+
+/// Source of calls: a connection, and the server that it calls.
+pub(crate) struct CallSource {
+    pub nfs: Arc<Nfs>,
+    pub peer: zgate_nfs::Peer,
+    load: OnceLock<ConnectionLoad>,
+}
+
+impl CallSource {
+    /// Returns the counters of the connection, of a host that an export names.
+    pub(crate) fn load(&self) -> &ConnectionLoad {
+        self.load.get_or_init(|| self.nfs.loads.connected(&self.peer))
+    }
 }
 
 impl Service {
-    pub(crate) fn new(nfs: Arc<Nfs>, core: Rc<Core>) -> Rc<Self> {
-        let loads = CoreLoads::new(Arc::clone(&nfs.loads));
-        Rc::new(Self { nfs, core, admitted: Admitted::default(), loads })
+    pub(crate) fn new(nfs: Arc<Nfs>, core: Rc<Core>, home: Home) -> Rc<Self> {
+        Rc::new(Self { nfs, core, home })
+    }
+
+    /// Creates the source of a connection's calls.
+    pub(crate) fn call_source(&self, peer: Peer) -> Arc<CallSource> {
+        let (nfs, peer) = (Arc::clone(&self.nfs), protocol_peer(peer));
+        Arc::new(CallSource { nfs, peer, load: OnceLock::new() })
     }
 
     /// Removes a connection from all tables.
     pub(crate) fn connection_closed(&self, connection: zgate_nfs::runtime::ConnectionId) {
-        self.loads.closed(connection);
         self.core.network.connections.remove(ConnectionId(connection.0));
         self.nfs.v4.connection_closed(connection);
     }

@@ -1,25 +1,23 @@
 //! One TCP connection: records, replies, and callbacks.
 
-use super::answer::answer;
 use super::back_channels::{CallbackCall, Registration};
-use super::dispatch::Answer;
 use super::host::Host;
 use super::limits::MEMORY_RETRY;
 use super::patience::Patience;
-use super::record::{Allowance, Progress, Received, Receiver, queue_record};
-use super::service::{Service, protocol_peer};
-use crate::net::connection_end::{Bug, Closed, ConnectionEnd};
+use super::record::{Allowance, Progress, Received, Receiver};
+use super::requests::{InFlightLoad, Requests};
+use super::service::{CallSource, Service};
+use crate::net::connection_end::{Closed, ConnectionEnd};
 use crate::net::connections::Slot;
 use crate::net::event_loop::{self, Event};
-use crate::net::in_flight::InFlight;
 use crate::net::peer::Peer;
-use crate::net::send::Sender;
 use crate::net::stream::{Ready, ready, received};
-use crate::observe::data_path::{DataDirection, Transport};
+use crate::observe::data_path::Transport;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -36,13 +34,12 @@ const MAX_REPLY_BYTES_QUEUED: usize = 16 << 20;
 const MAX_CALLBACKS_PENDING: usize = 64;
 
 struct Connection {
-    stream: TcpStream,
-    peer: Rc<zgate_nfs::Peer>,
+    stream: Arc<TcpStream>,
+    source: Arc<CallSource>,
     service: Rc<Service>,
     registration: Registration,
     receiver: Receiver,
-    sender: Sender,
-    running: InFlight<Answer>,
+    requests: Requests,
     callbacks: HashMap<u32, oneshot::Sender<Bytes>>,
     draining: bool,
     host: Host,
@@ -56,12 +53,13 @@ struct Connection {
 /// Serves a connection until either side closes it.
 pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc<Service>) {
     let registration = service.nfs.back_channels.register(slot.id);
+    let (stream, source) = (Arc::new(stream), service.call_source(peer));
+    let requests = Requests::new(service.home.clone(), Arc::clone(&source), Arc::clone(&stream));
     let mut host = Host::new(&service, peer.address);
     let mut connection = Connection {
         registration,
         receiver: Receiver::new(service.core.network.pool.clone(), host.is_named()),
-        sender: Sender::default(),
-        running: InFlight::default(),
+        requests,
         callbacks: HashMap::new(),
         draining: false,
         host,
@@ -69,7 +67,7 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc
         awaits_memory: false,
         is_held_back: false,
         stream,
-        peer: Rc::new(protocol_peer(peer)),
+        source,
         service,
     };
     let (core, address) = (Rc::clone(&connection.service.core), peer.address);
@@ -78,39 +76,51 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc
 }
 
 impl event_loop::Connection for Connection {
-    type Event = Event<Answer, Ready, CallbackCall>;
+    type Event = Event<(), Ready, CallbackCall>;
 
     async fn advance(&mut self) -> Result<(), ConnectionEnd> {
         loop {
-            self.take_records().await?;
-            self.sender.flush(&self.stream)?;
-            self.host.holds(
-                self.running.bytes() + self.sender.queued_bytes() + self.receiver.held_bytes(),
-            );
+            self.take_records()?;
+            self.requests.flush()?;
+            let load = self.requests.load();
+            self.host.holds(load.request_bytes + load.reply_bytes + self.receiver.held_bytes());
             // There is no other notification of the end of the transmission.
-            if !(self.is_held_back && self.may_read()) {
+            if !(self.is_held_back && self.may_read(load)) {
                 return Ok(());
             }
         }
     }
 
     async fn event(&mut self) -> Result<Self::Event, ConnectionEnd> {
-        let may_read = !self.awaits_memory && self.may_read();
-        tokio::select! {
+        let requests = &self.requests;
+        let mut may_read = false;
+        let (awaits_memory, draining) = (self.awaits_memory, self.draining);
+        let (host, receiver) = (&mut self.host, &self.receiver);
+        let (load, has_unsent) = requests.wait(|load| {
+            may_read = !awaits_memory && !draining && may_read_more(host, receiver, load);
+            !may_read
+        });
+        let is_over = draining && load.is_idle();
+        if is_over || (self.is_held_back && may_read) {
+            // The last requests ended after the connection had looked.
+            requests.wake();
+            return Ok(Event::Finished(()));
+        }
+        let event = tokio::select! {
             biased;
-            Some(answer) = self.running.next(), if !self.running.is_empty() => {
-                Ok(Event::Finished(answer))
-            }
-            state = ready(&self.stream, !self.sender.is_empty(), may_read) => {
-                Ok(Event::Transport(state?))
+            () = requests.changed() => Ok(Event::Finished(())),
+            state = ready(&self.stream, has_unsent, may_read) => {
+                state.map(Event::Transport).map_err(ConnectionEnd::from)
             }
             Some(call) = self.registration.calls.recv() => Ok(Event::Outside(call)),
-        }
+        };
+        requests.wake();
+        event
     }
 
     async fn handle(&mut self, event: Self::Event) -> Result<bool, ConnectionEnd> {
         match event {
-            Event::Finished(answer) => self.reply(answer)?,
+            Event::Finished(()) => {}
             Event::Transport(Ready::Read) => {
                 let got = received(self.receiver.fill(&self.stream))?;
                 if got > 0 {
@@ -129,7 +139,7 @@ impl event_loop::Connection for Connection {
     }
 
     fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.sender.is_empty()
+        self.requests.load().is_idle()
     }
 
     fn check_period(&mut self) -> Option<Duration> {
@@ -141,7 +151,7 @@ impl event_loop::Connection for Connection {
         if self.awaits_memory && self.is_abandoned() {
             return Err(Closed::ByPeer.into());
         }
-        if is_named && (self.awaits_memory || !self.may_read()) {
+        if is_named && (self.awaits_memory || !self.may_read(self.requests.load())) {
             self.patience.excuse();
         }
         Ok(self.patience.check(self.receiver.mark(), is_named)?)
@@ -159,27 +169,14 @@ impl Connection {
         ready.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
     }
 
-    /// Returns whether another request may be read. If buffers run short, a
-    /// connection with running requests waits for one of them to end; one whose
-    /// request has its memory already continues. A host that no export names
-    /// has one request at a time.
-    fn may_read(&mut self) -> bool {
-        let waiting_helps = !self.running.is_empty() || !self.sender.is_empty();
-        if waiting_helps && !self.host.is_named() {
-            return false;
-        }
-        let must_wait =
-            waiting_helps && self.receiver.held_bytes() == 0 && !self.host.may_take_request();
-        !(self.draining || must_wait)
-            && self.running.len() < MAX_REQUESTS_IN_FLIGHT
-            && self.running.bytes() < MAX_REQUEST_BYTES_IN_FLIGHT
-            && self.sender.queued_bytes() < MAX_REPLY_BYTES_QUEUED
+    fn may_read(&mut self, load: InFlightLoad) -> bool {
+        !self.draining && may_read_more(&mut self.host, &self.receiver, load)
     }
 
     /// Starts all complete requests.
-    async fn take_records(&mut self) -> Result<(), ConnectionEnd> {
+    fn take_records(&mut self) -> Result<(), ConnectionEnd> {
         (self.awaits_memory, self.is_held_back) = (false, false);
-        while self.may_read() {
+        while self.may_read(self.requests.load()) {
             let received = match self.receiver.next(&mut self.host) {
                 Ok(Progress::Record(received)) => received,
                 Ok(Progress::Wait) => return Ok(()),
@@ -192,33 +189,10 @@ impl Connection {
             if self.is_callback_reply(&received) {
                 continue;
             }
-            let bytes = received.len();
-            let (service, peer) = (Rc::clone(&self.service), Rc::clone(&self.peer));
-            let request = Box::pin(async move { answer(&service, &peer, received).await });
-            if let Some(answer) = self.running.start(bytes, request).await {
-                self.reply(answer)?;
-            }
+            self.requests.begin(received, self.host.is_named());
         }
         self.is_held_back = true;
         Ok(())
-    }
-
-    fn reply(&mut self, answer: Answer) -> Result<(), ConnectionEnd> {
-        match answer {
-            Answer::Reply(message) => {
-                let metrics = &self.service.nfs.metrics;
-                metrics.bytes_out(message.len());
-                let data = message.payload_bytes();
-                metrics.data.carried(Transport::Tcp, DataDirection::Read, data, 0);
-                if queue_record(&mut self.sender, message) {
-                    Ok(())
-                } else {
-                    Err(Bug::ReplyTooLong.into())
-                }
-            }
-            Answer::Nothing => Ok(()),
-            Answer::Close(why) => Err(why),
-        }
     }
 
     /// Handles a record that is a reply to one of our callbacks.
@@ -237,15 +211,31 @@ impl Connection {
     fn send_callback(&mut self, call: CallbackCall) {
         self.callbacks.retain(|_, waiting| !waiting.is_closed());
         if self.callbacks.len() < MAX_CALLBACKS_PENDING {
-            queue_record(&mut self.sender, call.message);
+            self.requests.queue(call.message);
             self.callbacks.insert(call.xid, call.reply);
         }
     }
 
     fn close(self) {
-        self.service.connection_closed(self.peer.connection);
-        self.running.finish_alone();
+        self.service.connection_closed(self.source.peer.connection);
+        self.requests.close();
     }
+}
+
+/// Returns whether another request may be read. If buffers run short, a
+/// connection with running requests waits for one of them to end; one whose
+/// request has its memory already continues. A host that no export names has
+/// one request at a time.
+fn may_read_more(host: &mut Host, receiver: &Receiver, load: InFlightLoad) -> bool {
+    let waiting_helps = !load.is_idle();
+    if waiting_helps && !host.is_named() {
+        return false;
+    }
+    let must_wait = waiting_helps && receiver.held_bytes() == 0 && !host.may_take_request();
+    !must_wait
+        && load.requests < MAX_REQUESTS_IN_FLIGHT
+        && load.request_bytes < MAX_REQUEST_BYTES_IN_FLIGHT
+        && load.reply_bytes < MAX_REPLY_BYTES_QUEUED
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! itself takes too long.
 
 use super::*;
+use crate::exports::open::Opening;
 use crate::exports::settings::{ExportSet, ExportSettings};
 use crate::iscsi::settings::IscsiSettings;
 use crate::net::accept::bind;
@@ -14,7 +15,8 @@ use std::net::{IpAddr, TcpListener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
-use zgate_nfs::namespace::{ClientRule, export::Versions};
+use zgate_io::continuation::Home;
+use zgate_nfs::namespace::export::Versions;
 use zgate_nfs::v4::server::Identity;
 use zgate_nfs::v4::state::grace::GracePeriod;
 
@@ -42,12 +44,11 @@ fn gateway(dir: &std::path::Path) -> Gateway {
         fd_cache_entries: 16,
         drain: Duration::ZERO,
     };
-    let networks = vec![NAMED.into()];
     let export = ExportSettings {
         path: dir.to_owned(),
         pseudo_path: "/export".to_owned(),
         id: None,
-        clients: vec![ClientRule { networks, ..ClientRule::open_to_all() }],
+        clients: vec![toml::from_str(&format!("match = \"{NAMED}\"")).unwrap()],
         read_only: false,
         max_transfer_bytes: 1 << 20,
         versions: Versions::ALL,
@@ -66,6 +67,7 @@ fn gateway(dir: &std::path::Path) -> Gateway {
         &ExportSet { exports: vec![export], ..ExportSet::default() },
         &IscsiSettings::default(),
         &[],
+        Opening::StrictStart,
     )
     .unwrap()
 }
@@ -82,7 +84,9 @@ fn connection(gateway: &Gateway, address: IpAddr) -> (TcpStream, impl Future<Out
     let slot = shared.network.connections.admit(address, Standing::Unnamed).unwrap();
     let peer = Peer { address, port: 700, connection: slot.id, rdma: false };
     let core = Rc::new(Core::new(0, std::sync::Arc::clone(&shared.network)));
-    let service = Service::new(std::sync::Arc::clone(&shared.nfs), core);
+    let (home, returning) = Home::new(tokio::runtime::Handle::current());
+    tokio::task::spawn_local(returning.run());
+    let service = Service::new(std::sync::Arc::clone(&shared.nfs), core, home);
     let served = serve(TcpStream::from_std(server).unwrap(), peer, slot, service);
     (TcpStream::from_std(client).unwrap(), served)
 }

@@ -2,10 +2,7 @@
 //! time, as relaxed atomics that are read on demand.
 
 use serde::Serialize;
-use std::marker::PhantomData;
 use std::ops::AddAssign;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of one load, on cache lines of their own.
@@ -50,7 +47,17 @@ pub(crate) struct FinishedRequest {
 }
 
 impl Load {
-    /// Counts a finished request, on any thread.
+    /// Counts a request that begins; [`Self::end`] must follow.
+    pub(crate) fn begin(&self) {
+        self.running.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the end of a request that began.
+    pub(crate) fn end(&self) {
+        self.running.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts a finished request.
     pub(crate) fn finish(&self, request: FinishedRequest) {
         let FinishedRequest { nanos, read_bytes, written_bytes } = request;
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -76,47 +83,6 @@ impl Load {
     }
 }
 
-/// A load that only one core counts, without locked instructions: every request
-/// of NFS passes here.
-#[derive(Debug)]
-pub(crate) struct CoreLoad {
-    load: Arc<Load>,
-    stays_on_its_core: PhantomData<Rc<()>>,
-}
-
-/// Adds to a counter that no other thread changes.
-fn add(cell: &AtomicU64, amount: u64) {
-    cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
-}
-
-impl CoreLoad {
-    /// Creates a load, and its shared end for readers.
-    pub(crate) fn new() -> (Rc<Self>, Arc<Load>) {
-        let load = Arc::<Load>::default();
-        let own = Self { load: Arc::clone(&load), stays_on_its_core: PhantomData };
-        (Rc::new(own), load)
-    }
-
-    /// Counts a request that begins; [`Self::end`] must follow.
-    pub(crate) fn begin(&self) {
-        add(&self.load.running, 1);
-    }
-
-    /// Counts the end of a request that began.
-    pub(crate) fn end(&self) {
-        add(&self.load.running, 1_u64.wrapping_neg());
-    }
-
-    /// Counts a finished request.
-    pub(crate) fn finish(&self, request: FinishedRequest) {
-        let FinishedRequest { nanos, read_bytes, written_bytes } = request;
-        add(&self.load.requests, 1);
-        add(&self.load.busy_nanos, nanos);
-        add(&self.load.read_bytes, read_bytes);
-        add(&self.load.written_bytes, written_bytes);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,16 +90,13 @@ mod tests {
     #[test]
     fn a_load_counts_requests_bytes_and_time() {
         let one = FinishedRequest { nanos: 5, read_bytes: 4096, written_bytes: 0 };
-        let shared = Load::default();
-        shared.finish(one);
-        let (own, read) = CoreLoad::new();
-        own.begin();
-        own.finish(one);
-        assert_eq!(read.figures().running, 1);
-        own.end();
-        assert_eq!(read.figures(), shared.figures());
-        let mut sum = shared.figures();
-        sum += read.figures();
+        let load = Load::default();
+        load.begin();
+        load.finish(one);
+        assert_eq!(load.figures().running, 1);
+        load.end();
+        let mut sum = load.figures();
+        sum += load.figures();
         assert_eq!((sum.requests, sum.read_bytes, sum.busy_nanoseconds), (2, 8192, 10));
         assert_eq!((sum.written_bytes, sum.running), (0, 0));
     }

@@ -1,6 +1,7 @@
 //! Observation of the gateway: metrics and status over HTTP, and safe output of
 //! text chosen by peers.
 
+pub(crate) mod audit;
 pub(crate) mod data_path;
 #[cfg(test)]
 pub(crate) mod documented;

@@ -1,18 +1,26 @@
-//! Checks of a configuration against this machine, without starting anything.
+//! Checks of a configuration against this machine, without starting anything:
+//! what is wrong, and what is only absent now.
 
-use crate::exports::settings::{check_directories, check_hosts};
+use super::listen;
+use crate::exports::absent::Fault;
+use crate::exports::attempts::{Attempts, Job, Wake, Work};
+use crate::exports::hosts::addresses;
+use crate::exports::limits::{NAME_PATIENCE, START_PATIENCE};
+use crate::exports::settings::check_directory;
 use crate::iscsi::settings::settings;
 use std::fs::File;
 use std::io;
-use zgate_config::{ChapConfig, Config, Place, Problem, TargetConfig};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+use zgate_config::{ChapConfig, ClientMatch, Config, LunConfig, Place, Problem, TargetConfig};
 use zgate_control::DatasetPattern;
 
-/// Returns all directories, host names, datasets and secrets of a configuration
-/// that cannot be used on this machine.
+/// Returns all datasets and secrets of a configuration that cannot be used on
+/// this machine: the gateway does not start with them.
 #[must_use]
 pub fn check(config: &Config) -> Vec<Problem> {
-    let mut found = check_directories(config);
-    found.extend(check_hosts(config));
+    let mut found = Vec::new();
     found.extend(config.exports.iter().enumerate().filter_map(|(index, export)| {
         let place = Place::root("export").item(index).key("dataset");
         check_pattern(export.dataset.as_ref()?, place)
@@ -22,6 +30,99 @@ pub fn check(config: &Config) -> Vec<Problem> {
         found.extend(check_target(target, &Place::root("target").item(index)));
     }
     found
+}
+
+/// Returns the directories, host names, devices, files and addresses of a
+/// configuration that are absent now: the gateway starts without them, unless it
+/// is told to be strict. Storage or a name server that hangs is absent, too.
+#[must_use]
+pub fn absent_now(config: &Config) -> Vec<Problem> {
+    let (mut paths, mut names) = (Vec::new(), Vec::new());
+    for (index, export) in config.exports.iter().enumerate() {
+        let place = Place::root("export").item(index);
+        if let Some(path) = export.path.clone() {
+            paths.push((place.key("path"), boxed(move || check_directory(&path))));
+        }
+        for (index, client) in export.clients.iter().enumerate() {
+            if let ClientMatch::Host(name) = client.matches.clone() {
+                let place = place.key("clients").item(index).key("match");
+                names.push((
+                    place,
+                    boxed(move || {
+                        let named = |fault: Fault| Fault {
+                            reason: format!("host {name}: {}", fault.reason),
+                            ..fault
+                        };
+                        addresses(&name).map(drop).map_err(named)
+                    }),
+                ));
+            }
+        }
+    }
+    for (index, target) in config.targets.iter().enumerate() {
+        let place = Place::root("target").item(index);
+        for (index, lun) in target.luns.iter().enumerate() {
+            let (place, lun) = (place.key("lun").item(index).key("path"), lun.clone());
+            paths.push((place, boxed(move || check_lun(&lun))));
+        }
+    }
+    let mut found = attempted(paths, START_PATIENCE);
+    found.extend(attempted(names, NAME_PATIENCE));
+    found.extend(absent_addresses(config));
+    found
+}
+
+fn boxed(work: impl FnOnce() -> Result<(), Fault> + Send + 'static) -> Work<()> {
+    Box::new(work)
+}
+
+/// Carries out checks at the same time; returns the problems.
+fn attempted(checks: Vec<(Place, Work<()>)>, patience: Duration) -> Vec<Problem> {
+    let (places, work): (Vec<_>, Vec<_>) = checks.into_iter().unzip();
+    let jobs = work.into_iter().enumerate();
+    let jobs = jobs.map(|(at, work)| Job { key: at.to_string(), work, begins: true }).collect();
+    let results = Attempts::new(Wake::default()).attempt(jobs, patience);
+    let problems = places.into_iter().zip(results).filter_map(|(place, result)| {
+        let Fault { reason, next_step, .. } = result.err()?;
+        Some(Problem { place, problem: reason, next_step })
+    });
+    problems.collect()
+}
+
+/// Looks for the device or file of a logical unit. Blocks.
+fn check_lun(lun: &LunConfig) -> Result<(), Fault> {
+    let Err(error) = std::fs::metadata(&lun.path) else { return Ok(()) };
+    // A file with a size is created.
+    let is_made = lun.size.is_some()
+        && !lun.read_only
+        && !lun.path.starts_with("/dev")
+        && lun.path.parent().is_some_and(Path::is_dir);
+    if is_made {
+        return Ok(());
+    }
+    Err(Fault::absent(
+        format!("cannot open {}: {error}", lun.path.display()),
+        "import its pool, create the volume or file, or correct the path",
+    ))
+}
+
+fn absent_addresses(config: &Config) -> Vec<Problem> {
+    let root = |key| Place::root(key).key("listen");
+    let nfs = config.server.listen.iter().map(|address| (root("server"), "NFS", address));
+    let iscsi = config.iscsi.listen.iter().map(|address| (root("iscsi"), "iSCSI", address));
+    let groups = config.iscsi.groups.iter().enumerate().flat_map(|(index, group)| {
+        let place = Place::root("iscsi").key("group").item(index).key("listen");
+        group.listen.iter().map(move |address| (place.clone(), "iSCSI", address))
+    });
+    let metrics = Place::root("server").key("metrics_listen");
+    let all = nfs.chain(iscsi).chain(groups);
+    let all = all.chain([(metrics, "metrics", &config.server.metrics_listen)]);
+    let absent = all.filter(|(_, _, address)| !listen::exists(address.ip()));
+    let problem = |(place, service, address): (Place, &str, &SocketAddr)| {
+        let item = listen::absent_item(service, *address);
+        Problem { place, problem: format!("{address}: {}", item.reason), next_step: item.next_step }
+    };
+    absent.map(problem).collect()
 }
 
 /// Checks the targets of a configuration, and reads their secrets.

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
+use zgate_io::continuation::Home;
 
 /// RDMA addresses, and the protocol at each.
 pub(super) type RdmaPortals = Vec<(SocketAddr, Protocol)>;
@@ -63,8 +64,9 @@ pub(super) fn run_core(
     let local = LocalSet::new();
     let network = Arc::clone(&shared.network);
     let net = Rc::new(net::core::Core::new(core, Arc::clone(&network)));
+    let (home, returning) = Home::new(runtime.handle().clone());
     let core = Rc::new(Core {
-        nfs: nfs::service::Service::new(Arc::clone(&shared.nfs), Rc::clone(&net)),
+        nfs: nfs::service::Service::new(Arc::clone(&shared.nfs), Rc::clone(&net), home),
         iscsi: Arc::clone(&shared.iscsi),
         net,
     });
@@ -72,6 +74,7 @@ pub(super) fn run_core(
         let watcher = Rc::clone(&core.net);
         let watch = async move { watcher.busy_poll.watch().await };
         begin_essential("busy polling", &network, watch);
+        begin_essential("continuing requests", &network, returning.run());
         begin_essential("answering for the core", &network, health::answer(questions));
         if let Some(First { listeners, fabric, cores, mut units }) = first {
             for (listener, protocol) in listeners {

@@ -221,3 +221,11 @@ fn alerts_ask_for_metrics_that_exist() {
         }
     }
 }
+
+#[test]
+fn no_two_panels_have_the_same_number() {
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let numbers: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(numbers.len(), panels.len());
+}

@@ -8,6 +8,7 @@ use crate::iscsi::luns::unit::Unit;
 use crate::iscsi::service::IscsiService;
 use crate::iscsi::stats::{FAILURES, STATUSES as STATUSES_OF_SCSI, UnitStats};
 use crate::net::rdma::state::{RdmaPortal, RdmaState};
+use crate::observe::audit::{self, REFUSERS};
 use crate::observe::data_path::DataFigures;
 use crate::observe::metric::{Metric, Page, metrics, page_text};
 use crate::observe::{pool_metrics, process_metrics};
@@ -59,6 +60,9 @@ metrics! {
     RDMA_CONNECTIONS "zgate_rdma_connections" Gauge "Open connections over RDMA, of NFS and iSER";
     RDMA_EVENTS "zgate_rdma_device_events_total" Counter ["event"] "What happened to RDMA devices, by event";
     REFUSED "zgate_refused_connections_total" Counter "Connections refused because there were too many";
+    ACCESS_REFUSED "zgate_access_refused_total" Counter ["service"] "Calls and logins that were refused for their host, name or security, by service";
+    AUDIT_SUPPRESSED "zgate_audit_lines_suppressed_total" Counter ["service"] "Of these, refusals without an audit line because of the limit of lines for each host, by service";
+    ABSENT "zgate_absent_items" Gauge ["kind"] "Exports, datasets, client host names, logical units and listen addresses that are configured but absent, by kind";
     ENGINE "zgate_io_engine_info" Gauge ["engine"] "Always 1; the label names the io engine";
     STARTED "zgate_start_time_seconds" Gauge "When the process started, in seconds since 1970";
     BUFFERS "zgate_buffers_in_use_bytes" Gauge "Pool buffers in use";
@@ -97,6 +101,11 @@ fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     block_service(page, &shared.iscsi)?;
     rdma(page, &shared.network.rdma)?;
     page.single(REFUSED, shared.network.connections.refused())?;
+    refusals(page)?;
+    let mut samples = page.metric(ABSENT)?;
+    for (kind, count) in shared.absent.counts() {
+        samples.add(&[("kind", kind.label())], count)?;
+    }
     let engine = match shared.engine {
         zgate_io::EngineKind::Uring => "uring",
         zgate_io::EngineKind::Threads => "threads",
@@ -108,6 +117,20 @@ fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     client_metrics::render(page, shared)?;
     pool_metrics::render(page, &shared.pools)?;
     schedule_metrics::render(page, &shared.schedules)
+}
+
+/// Metrics of refused access.
+fn refusals(page: &mut Page<'_>) -> fmt::Result {
+    let counts = REFUSERS.map(|(service, name)| (name, audit::refusals(service).counts()));
+    let mut samples = page.metric(ACCESS_REFUSED)?;
+    for (service, (refused, _)) in counts {
+        samples.add(&[("service", service)], refused)?;
+    }
+    let mut samples = page.metric(AUDIT_SUPPRESSED)?;
+    for (service, (_, suppressed)) in counts {
+        samples.add(&[("service", service)], suppressed)?;
+    }
+    Ok(())
 }
 
 fn rdma(page: &mut Page<'_>, state: &RdmaState) -> fmt::Result {

@@ -1,7 +1,8 @@
 //! Start, reconfiguration and stop of a gateway: the only room that imports
 //! both front ends.
 
-pub(crate) mod activity;
+pub(crate) mod absent;
+mod activity;
 pub(crate) mod check;
 mod client_metrics;
 mod cores;
@@ -9,12 +10,17 @@ mod cores;
 mod dashboards_tests;
 pub(crate) mod descriptors;
 pub(crate) mod health;
+mod in_use;
+mod kept;
+mod listen;
+mod live;
 pub(crate) mod metrics;
 mod pages;
 mod process;
 pub(crate) mod recent;
 pub(crate) mod reconcile;
 pub(crate) mod release;
+mod retry;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod settings;

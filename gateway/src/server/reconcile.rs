@@ -2,7 +2,8 @@
 //! effect while datasets are created, mounted, renamed, unmounted and
 //! destroyed.
 
-use crate::exports::dataset::facts::Facts;
+use crate::exports::absent::AbsentItem;
+use crate::exports::dataset::known::KnownDatasets;
 use crate::exports::plan::{DatasetRef, Inventory, Memory, Outcome, Plan, Volume};
 use crate::exports::settings::ExportSettings;
 use crate::iscsi::settings::{IscsiSettings, settings};
@@ -10,9 +11,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use zgate_config::Config;
+use zgate_config::{Config, LiveChange};
 use zgate_control::tool::SystemTool;
 use zgate_control::{Dataset, Discovery, PoolName, Tool, ToolError};
+use zgate_iscsi::names::IscsiName;
 
 /// Followed datasets and their known state.
 pub(crate) struct Reconciler {
@@ -87,6 +89,26 @@ impl Reconciler {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Records which numbers of LUNs are taken after a live change: zvols that
+    /// are found later get others.
+    pub(super) fn number_around(&self, change: &LiveChange) {
+        let (LiveChange::AddLun { target, .. } | LiveChange::RemoveLun { target, .. }) = change
+        else {
+            return;
+        };
+        let mut state = self.state();
+        let block = Arc::make_mut(&mut state.block);
+        let wanted = IscsiName::parse(target);
+        let known = block.targets.iter_mut().find(|known| Some(&known.name) == wanted.as_ref());
+        match (known, change) {
+            (Some(known), LiveChange::AddLun { lun, .. }) => known.luns.push(lun.clone()),
+            (Some(known), LiveChange::RemoveLun { number, .. }) => {
+                known.luns.retain(|lun| lun.number != *number);
+            }
+            _ => {}
+        }
+    }
+
     /// Reads a configuration and finds its datasets.
     ///
     /// # Errors
@@ -102,13 +124,6 @@ impl Reconciler {
         // their entries.
         let mut memory = self.state().memory.holds_only();
         let outcome = plan.apply(&mut memory, &found.inventory(Instant::now()));
-        for name in plan.missing(&memory) {
-            tracing::warn!(
-                export = name,
-                "its dataset does not exist or is not mounted; it is served as soon as it is \
-                 mounted"
-            );
-        }
         Ok(Prepared { plan: Arc::new(plan), block, outcome, memory })
     }
 
@@ -136,6 +151,12 @@ impl Reconciler {
         state.plan = prepared.plan;
         state.block = prepared.block;
         state.memory = prepared.memory;
+    }
+
+    /// Returns the datasets of exports that do not exist or are not mounted.
+    pub(crate) fn missing(&self) -> Vec<AbsentItem> {
+        let state = self.state();
+        state.plan.missing(&state.memory).collect()
     }
 
     pub(super) fn find(&self, plan: &Plan) -> Result<Found, ToolError> {
@@ -168,12 +189,12 @@ impl Reconciler {
     }
 
     /// Queries all datasets, for display.
-    pub(super) fn refresh(&self, facts: &Facts) {
+    pub(super) fn refresh(&self, known: &KnownDatasets) {
         if !std::path::Path::new("/dev/zfs").exists() {
             return;
         }
         match self.discovery.datasets() {
-            Ok(datasets) => facts.set(datasets),
+            Ok(datasets) => known.set(datasets),
             Err(error) => tracing::debug!(%error, "cannot list datasets"),
         }
     }
@@ -209,6 +230,25 @@ mod tests {
         for part in ["export /m", "zfast/m/**", "zfsutils-linux", "path instead"] {
             assert!(said.contains(part), "{said}");
         }
+    }
+
+    #[test]
+    fn numbers_of_live_changes_are_taken() {
+        let follow = Reconciler::with(Discovery::new(Arc::new(NotInstalled)));
+        let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.test:a\"\n\
+            [[target.lun]]\nnumber = 1\npath = \"/1\"\n";
+        let config = zgate_config::parse(text, std::path::Path::new("x")).unwrap();
+        follow.adopt(follow.prepare(&config).unwrap());
+        let numbers = || {
+            let state = follow.state();
+            state.block.targets[0].luns.iter().map(|lun| lun.number).collect::<Vec<_>>()
+        };
+        let target = || "IQN.2026-11.test:a".to_owned();
+        let lun = zgate_config::LunConfig { number: 7, ..config.targets[0].luns[0].clone() };
+        follow.number_around(&LiveChange::AddLun { target: target(), lun });
+        assert_eq!(numbers(), [1, 7]);
+        follow.number_around(&LiveChange::RemoveLun { target: target(), number: 1 });
+        assert_eq!(numbers(), [7]);
     }
 
     /// A pool that is being exported: it is listed, but its datasets are not.

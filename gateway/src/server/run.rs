@@ -1,25 +1,30 @@
 //! Cores and their threads: start, drain, stop.
 
+use super::absent::{AbsentList, Source};
 use super::cores::{First, RdmaPortals, run_core};
 use super::descriptors::Descriptors;
 use super::health::Health;
+use super::in_use;
+use super::listen::Awaited;
 use super::process::{
     divide_descriptors, drop_cap_sys_resource, prefer_thread, raise_descriptor_limit,
 };
 use super::recent::Recent;
 use super::settings::Settings;
 use super::shared::Shared;
-use crate::exports::dataset::facts::Facts;
+use crate::exports::absent::{AbsentItem, AbsentKind, refusal};
+use crate::exports::attempts::Wake;
+use crate::exports::dataset::known::KnownDatasets;
 use crate::exports::dataset::store::DatasetTree;
-use crate::exports::open::{open_exports, place_datasets};
+use crate::exports::open::{Opened, Opener, Opening, place_datasets};
 use crate::exports::plan::Volume;
-use crate::exports::settings::{ExportSet, ExportSettings};
+use crate::exports::settings::ExportSet;
 use crate::exports::stores::OpenStores;
 use crate::iscsi::luns::numbers::with_volumes;
 use crate::iscsi::luns::unit::UnitHome;
+use crate::iscsi::luns::volumes::Volumes;
 use crate::iscsi::service::IscsiService;
 use crate::iscsi::settings::{IscsiSettings, Portal};
-use crate::net::accept::bind;
 use crate::net::arrival::Protocol;
 use crate::net::boundary::bring_down;
 use crate::net::connection_end::Ends;
@@ -58,15 +63,29 @@ pub(crate) struct Gateway {
     pub addresses: Vec<SocketAddr>,
     threads: std::sync::Mutex<Vec<JoinHandle<()>>>,
     stop: tokio::sync::watch::Sender<bool>,
-    options: PosixOptions,
+    pub(super) opener: Opener,
+    /// Exports in effect, present or absent.
+    pub(super) exports: std::sync::Mutex<ExportSet>,
+    pub(super) awaited: Awaited,
+    /// Wakes the thread that retries what is absent.
+    pub(super) wake: Wake,
+    /// Set if nothing may be absent.
+    strict: bool,
     state_dir: Arc<StateDir>,
     stores: std::sync::Mutex<OpenStores>,
     drain: Duration,
 }
 
+/// Refuses absent items in a strict gateway. A dataset may always come later.
+fn refuse(items: &[AbsentItem]) -> io::Result<()> {
+    let mut items = items.to_vec();
+    items.retain(|item| item.kind != AbsentKind::Dataset);
+    if items.is_empty() { Ok(()) } else { Err(refusal(&items)) }
+}
+
 impl Gateway {
     /// Opens everything, then listens, so that a client that connects is
-    /// served.
+    /// served. What is absent comes later, unless the start is strict.
     ///
     /// # Errors
     /// The thing, the reason and the next step.
@@ -75,6 +94,7 @@ impl Gateway {
         exports: &ExportSet,
         block: &IscsiSettings,
         volumes: &[Volume],
+        how: Opening,
     ) -> io::Result<Self> {
         raise_descriptor_limit();
         drop_cap_sys_resource();
@@ -97,10 +117,18 @@ impl Gateway {
         options.fd_cache_entries = settings.fd_cache_entries;
         options.descriptors = plan.budget();
         options.handle_secret = Some(state_dir.handle_secret()?);
-        let (namespace, stores) = open_exports(exports, &options, 1, &OpenStores::default())?;
+        let (wake, descriptors) = (Wake::default(), Arc::clone(&options.descriptors));
+        let opener = Opener::new(options, &wake);
+        let Opened { namespace, stores, absent } =
+            opener.open(exports, 1, &OpenStores::default(), how)?;
         let followed = place_datasets(exports, &stores);
         let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_dir), block)?;
-        let block_service = Arc::new(IscsiService::new(block, home)?);
+        let files = Volumes::new(wake.clone());
+        let block_service = Arc::new(IscsiService::new(block, home, files, how)?);
+        let strict = how == Opening::StrictStart;
+        if strict {
+            refuse(&[absent.clone(), block_service.absent()].concat())?;
+        }
         let shared = build(
             settings,
             Arc::clone(&state_dir),
@@ -108,13 +136,15 @@ impl Gateway {
             pool,
             block_service,
             kind,
-            (interfaces, rdma, Descriptors::new(plan, Arc::clone(&options.descriptors))),
+            (interfaces, rdma, Descriptors::new(plan, descriptors)),
         )?;
-        shared.facts.set_followed(followed);
-        let mut listeners = Vec::new();
+        shared.absent.update(Source::Exports, absent);
+        shared.absent.update(Source::Luns, shared.iscsi.absent());
+        shared.datasets.set_followed(followed);
+        let (mut listeners, awaited) = (Vec::new(), Awaited::default());
         let mut addresses = Vec::new();
         for address in &settings.nfs {
-            let listener = bind(*address)?;
+            let listener = awaited.listen("NFS", *address, how)?;
             addresses.push(listener.local_addr()?);
             listeners.push((listener, Protocol::Rpc));
         }
@@ -124,11 +154,12 @@ impl Gateway {
                 portals.push(*portal);
                 continue;
             }
-            let listener = bind(portal.address)?;
+            let listener = awaited.listen("iSCSI", portal.address, how)?;
             portals.push(Portal { address: listener.local_addr()?, ..*portal });
             listeners.push((listener, Protocol::Iscsi));
         }
         shared.iscsi.set_portals(portals);
+        shared.absent.update(Source::Addresses, awaited.absent());
         let (background, units) = mpsc::unbounded_channel();
         shared.iscsi.set_background(background);
         // Set only here.
@@ -161,52 +192,68 @@ impl Gateway {
             addresses,
             threads: threads.into(),
             stop,
-            options,
+            opener,
+            exports: exports.clone().into(),
+            awaited,
+            wake,
+            strict,
             state_dir,
             stores: stores.into(),
             drain: settings.drain,
         })
     }
 
-    /// Replaces the exports and targets; connections and state stay.
+    /// Replaces the exports and targets; connections and state stay. What is in
+    /// use is only taken away with `force`.
     ///
     /// # Errors
-    /// As [`Self::start`]; nothing has changed then.
+    /// As [`Self::start`], and what is in use; nothing has changed then.
     pub(crate) fn replace(
         &self,
         exports: &ExportSet,
         block: &IscsiSettings,
         volumes: &[Volume],
+        force: bool,
     ) -> io::Result<()> {
         let block = &with_volumes(block, volumes, &self.state_dir)?;
-        let generation = self.shared.nfs.v4.namespace().generation + 1;
-        let mut stores = self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (namespace, now) = open_exports(exports, &self.options, generation, &stores)?;
-        let prepared = self.shared.iscsi.prepare(block)?;
-        self.put_in_place(exports, namespace, &mut stores, now);
+        let mut stores = self.stores();
+        let opened = self.opener.open(exports, self.generation(), &stores, Opening::Reload)?;
+        let prepared = self.shared.iscsi.prepare(block, Opening::Reload)?;
+        if self.strict {
+            refuse(&[opened.absent.clone(), prepared.absent()].concat())?;
+        }
+        if !force {
+            in_use::refuse(&self.shared, exports, &opened.namespace, &prepared)?;
+        }
+        self.put_in_place(exports, opened, &mut stores);
         self.shared.iscsi.commit(prepared);
+        self.shared.absent.update(Source::Luns, self.shared.iscsi.absent());
         Ok(())
     }
 
-    /// Replaces only the exports, after datasets were added, removed or moved.
+    /// Replaces only the exports: datasets were added, removed or moved, or
+    /// something absent has appeared.
     ///
     /// # Errors
     /// As [`Self::start`]; nothing has changed then.
-    pub(crate) fn replace_exports(&self, exports: &ExportSet) -> io::Result<()> {
-        let generation = self.shared.nfs.v4.namespace().generation + 1;
+    pub(crate) fn replace_exports(&self, exports: &ExportSet, how: Opening) -> io::Result<()> {
         let mut stores = self.stores();
-        let (namespace, now) = open_exports(exports, &self.options, generation, &stores)?;
-        self.put_in_place(exports, namespace, &mut stores, now);
+        let opened = self.opener.open(exports, self.generation(), &stores, how)?;
+        self.put_in_place(exports, opened, &mut stores);
         Ok(())
     }
 
-    fn put_in_place(
-        &self,
-        exports: &[ExportSettings],
-        namespace: Namespace,
-        stores: &mut OpenStores,
-        now: OpenStores,
-    ) {
+    /// Returns the number of the next exports.
+    fn generation(&self) -> u64 {
+        self.shared.nfs.v4.namespace().generation + 1
+    }
+
+    fn put_in_place(&self, exports: &ExportSet, opened: Opened, stores: &mut OpenStores) {
+        let Opened { namespace, stores: now, absent } = opened;
+        *self.exports.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = exports.clone();
+        self.opener.in_effect(exports);
+        self.shared.absent.update(Source::Exports, absent);
+        self.wake.wake();
         let followed = place_datasets(exports, &now);
         self.shared.nfs.replace_exports(namespace, &self.shared.network.connections);
         let before = std::mem::replace(stores, now).followed();
@@ -217,7 +264,7 @@ impl Gateway {
                 store.hold(Duration::ZERO);
             }
         }
-        self.shared.facts.set_followed(followed);
+        self.shared.datasets.set_followed(followed);
     }
 
     /// Replaces only the zvols of the targets.
@@ -232,7 +279,7 @@ impl Gateway {
         self.shared.iscsi.replace_followed(&with_volumes(block, volumes, &self.state_dir)?)
     }
 
-    fn stores(&self) -> std::sync::MutexGuard<'_, OpenStores> {
+    pub(super) fn stores(&self) -> std::sync::MutexGuard<'_, OpenStores> {
         self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -355,6 +402,7 @@ fn build(
         descriptors,
         pools: Arc::default(),
         schedules: Arc::default(),
-        facts: Facts::default(),
+        datasets: KnownDatasets::default(),
+        absent: AbsentList::default(),
     }))
 }

@@ -1,49 +1,38 @@
 //! The gateway as a service: start, reload, requests and stop.
 
+use super::absent::Source;
 use super::activity;
+use super::check::absent_now;
+use super::live::LiveConfig;
 use super::reconcile::{Prepared, Reconciler};
+use super::retry::Retrier;
 use super::run::Gateway;
 use super::settings::settings;
 use super::shared::Shared;
 use super::status;
 use super::systemd::{notify, start_watchdog};
 use super::watch::DatasetWatcher;
-use crate::admin::{self, Handler, Reply, Request};
-use crate::exports::settings::check_directories;
+use crate::admin::{self, Client, Handler, Reply, Request};
+use crate::exports::open::Opening;
 use crate::iscsi;
-use crate::net::accept::bind;
 use crate::nfs::rpcbind;
+use crate::observe::audit::{self, Asker};
 use crate::observe::http::{self, Http};
 use crate::observe::pools;
 use crate::schedule::{self, Schedule};
-use serde::Serialize;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use zgate_config::{Change, Config, Effect, EntryChange};
+use zgate_config::{Config, InitiatorConfig, LiveChange};
 use zgate_control::Tool;
 use zgate_control::snapshot::Policy;
-
-/// Note for changes that do not outlive the process.
-const RUNTIME_ONLY: &str =
-    "in effect until the next reload or restart; change the configuration file to keep it";
 
 /// Event for the main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Reload,
     Stop,
-}
-
-/// Result of a reload.
-#[derive(Debug, Serialize)]
-struct Reloaded {
-    /// Keys that differ.
-    changes: Vec<Change>,
-    /// Exports, rules, targets and logical units that were added, removed or
-    /// changed.
-    entries: Vec<EntryChange>,
 }
 
 /// A gateway that serves a configuration.
@@ -54,19 +43,25 @@ pub struct Running {
 }
 
 impl Running {
-    /// Opens everything, then listens.
+    /// Opens everything, then listens. What is absent comes later, unless
+    /// `strict`.
     ///
     /// # Errors
     /// The thing, the reason and the next step.
-    pub fn start(config: &Config) -> io::Result<Self> {
+    pub fn start(config: &Config, strict: bool) -> io::Result<Self> {
+        let how = if strict { Opening::StrictStart } else { Opening::Start };
         let reconciler = Reconciler::new();
         let prepared = reconciler.prepare(config)?;
         let Prepared { block, outcome, .. } = &prepared;
-        let gateway = Gateway::start(&settings(config), &outcome.exports, block, &outcome.volumes)?;
+        let gateway =
+            Gateway::start(&settings(config), &outcome.exports, block, &outcome.volumes, how)?;
         reconciler.adopt(prepared);
+        gateway.shared.absent.update(Source::Datasets, reconciler.missing());
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("metrics_listen: {error}"));
-        let listener = bind(config.server.metrics_listen).map_err(named)?;
+        let metrics = config.server.metrics_listen;
+        let listener = gateway.awaited.listen("metrics", metrics, how).map_err(named)?;
+        gateway.shared.absent.update(Source::Addresses, gateway.awaited.absent());
         let http = http::start(listener, Arc::clone(&gateway.shared)).map_err(named)?;
         Ok(Self { gateway: Arc::new(gateway), reconciler, http })
     }
@@ -93,29 +88,34 @@ impl Running {
 }
 
 /// Serves the configuration at `path` until it is told to stop. True: it
-/// stopped in order.
+/// stopped in order. If `strict`, absent paths, devices, host names and addresses
+/// are errors, also in a reload.
 ///
 /// # Errors
 /// The thing, the reason and the next step.
-pub fn serve(path: &Path) -> Result<bool, Box<dyn std::error::Error>> {
-    let config = zgate_config::examine(path, check_directories)?;
+pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    // Live commands write beside it, whatever the working directory is then.
+    let path = std::path::absolute(path)?;
+    let absent = |config: &Config| if strict { absent_now(config) } else { Vec::new() };
+    let config = zgate_config::examine(&path, absent)?;
     let policies = schedule::policies(&config)?;
-    let running = Running::start(&config)?;
+    let running = Running::start(&config, strict)?;
     let Running { gateway, reconciler, http } = &running;
     pools::start(&gateway.shared.pools, config.server.pool_sample_seconds)?;
     let (events, happened) = mpsc::channel();
-    let current = Arc::new(Mutex::new(config.clone()));
     let schedule = {
         let (iscsi, views) =
             (Arc::clone(&gateway.shared.iscsi), Arc::clone(&gateway.shared.schedules));
         let flush = move |tool: &dyn Tool, policy: &Policy| iscsi.flush_policy(tool, policy);
-        Arc::new(Schedule::start(policies, Box::new(flush), views)?)
+        Schedule::start(policies, Box::new(flush), views)?
     };
     let watcher = DatasetWatcher::start(reconciler, gateway)?;
-    let handler =
-        handler(gateway, path.to_owned(), &current, &schedule, reconciler, events.clone());
-    admin::start(&config.server.admin_socket, handler)?;
+    let retrier = Retrier::start(reconciler, gateway)?;
+    let live = Arc::new(LiveConfig::new(gateway, reconciler, schedule, path, config.clone()));
+    let handler = handler(Arc::clone(&live), events.clone());
+    // First: whoever finds the socket may send a signal.
     watch_signals(events)?;
+    admin::start(&config.server.admin_socket, handler)?;
     tracing::info!(
         addresses = ?gateway.addresses,
         exports = config.exports.len(),
@@ -136,17 +136,8 @@ pub fn serve(path: &Path) -> Result<bool, Box<dyn std::error::Error>> {
         match event {
             Event::Stop => break,
             Event::Reload => {
-                match reload(gateway, path, &current, &schedule, reconciler) {
-                    Ok(reloaded) => {
-                        for EntryChange { entry, event, detail, .. } in &reloaded.entries {
-                            tracing::info!(entry, detail, "{event}");
-                        }
-                        let changes = reloaded.changes.len();
-                        tracing::info!(changes, "configuration reloaded");
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "cannot reload the configuration; nothing changed");
-                    }
+                if let Err(error) = live.reload(Asker::Signal, false) {
+                    tracing::error!(%error, "cannot reload the configuration; nothing changed");
                 }
                 notify("READY=1");
             }
@@ -157,6 +148,7 @@ pub fn serve(path: &Path) -> Result<bool, Box<dyn std::error::Error>> {
     if registered {
         rpcbind::unregister();
     }
+    drop(retrier);
     drop(watcher);
     gateway.stop();
     tracing::info!("stopped");
@@ -165,88 +157,127 @@ pub fn serve(path: &Path) -> Result<bool, Box<dyn std::error::Error>> {
     Ok(true)
 }
 
-/// Reloads, all or nothing: the new exports are opened before the old ones are
-/// closed.
-fn reload(
-    gateway: &Gateway,
-    path: &Path,
-    current: &Mutex<Config>,
-    schedule: &Schedule,
-    reconciler: &Reconciler,
-) -> io::Result<Reloaded> {
-    let invalid = |error: zgate_config::ConfigError| {
-        io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
-    };
-    let new = zgate_config::load(path).map_err(invalid)?;
-    let mut old = current.lock().unwrap_or_else(PoisonError::into_inner);
-    let changes = zgate_config::diff(&old, &new);
-    let entries = zgate_config::changed_entries(&old, &new);
-    let policies = schedule::policies(&new)?;
-    reconciler.replace(&new, |prepared| {
-        let outcome = &prepared.outcome;
-        gateway.replace(&outcome.exports, &prepared.block, &outcome.volumes)
-    })?;
-    for change in changes.iter().filter(|change| change.effect == Effect::Restart) {
-        tracing::warn!(
-            key = change.key,
-            old = change.old,
-            new = change.new,
-            "takes effect after a restart"
-        );
-    }
-    schedule.replace(policies);
-    *old = zgate_config::after_reload(&old, new);
-    Ok(Reloaded { changes, entries })
+fn handler(live: Arc<LiveConfig>, events: mpsc::Sender<Event>) -> Handler {
+    let events = Mutex::new(events);
+    Arc::new(move |request, client| {
+        let by = client.map_or(Asker::Unknown, |Client { uid, pid }| Asker::Process { uid, pid });
+        let what = requested(&request);
+        let answer = answer(&live, &events, request, by);
+        if let Some(what) = what {
+            match &answer {
+                Ok(answer) => audit::change(by, &what, Ok(&outcome(answer))),
+                Err(error) => audit::change(by, &what, Err(&error.to_string())),
+            }
+        }
+        match answer {
+            Ok(value) => Reply::Ok(value),
+            Err(error) => Reply::Error(error.to_string()),
+        }
+    })
 }
 
-fn handler(
-    gateway: &Arc<Gateway>,
-    path: PathBuf,
-    current: &Arc<Mutex<Config>>,
-    schedule: &Arc<Schedule>,
-    reconciler: &Arc<Reconciler>,
-    events: mpsc::Sender<Event>,
-) -> Handler {
-    let (gateway, reconciler) = (Arc::clone(gateway), Arc::clone(reconciler));
-    let (current, schedule) = (Arc::clone(current), Arc::clone(schedule));
-    let events = Mutex::new(events);
-    Arc::new(move |request| {
-        let value = match request {
-            Request::Status => {
-                let silent = silent_cores(&gateway.shared);
-                serde_json::to_value(status::status(&gateway.shared, &silent))
-            }
-            Request::Activity => serde_json::to_value(activity::activity(&gateway.shared)),
-            Request::Exports => serde_json::to_value(status::exports(&gateway.shared)),
-            Request::Clients => serde_json::to_value(status::clients(&gateway.shared)),
-            Request::Release { dataset, seconds } => {
-                match reconciler.release(&gateway, &dataset, seconds) {
-                    Ok(released) => serde_json::to_value(released),
-                    Err(error) => return Reply::Error(error.to_string()),
-                }
-            }
-            Request::Resume { dataset } => match reconciler.resume(&gateway, &dataset) {
-                Ok(()) => Ok(serde_json::json!({ "resumed": dataset })),
-                Err(error) => return Reply::Error(error.to_string()),
-            },
-            Request::Schedules => serde_json::to_value(schedule.views()),
-            Request::Reload => match reload(&gateway, &path, &current, &schedule, &reconciler) {
-                Ok(reloaded) => serde_json::to_value(reloaded),
-                Err(error) => return Reply::Error(format!("nothing changed: {error}")),
-            },
-            Request::Drain => {
-                let events = events.lock().unwrap_or_else(PoisonError::into_inner);
-                match events.send(Event::Stop) {
-                    Ok(()) => Ok(serde_json::json!({ "draining": true })),
-                    Err(_) => return Reply::Error("the gateway is stopping already".to_owned()),
-                }
-            }
-            request => match about_targets(&gateway.shared, request) {
-                Ok(value) => Ok(value),
-                Err(error) => return Reply::Error(error.to_string()),
-            },
-        };
-        value.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok)
+/// Returns the words of the audit line of a request; none if it changes nothing,
+/// or if it is logged where it is carried out.
+fn requested(request: &Request) -> Option<String> {
+    let kept = |runtime_only: &bool| if *runtime_only { " --runtime-only" } else { "" };
+    Some(match request {
+        Request::Release { dataset, seconds } => format!("release {dataset} for {seconds} s"),
+        Request::Resume { dataset } => format!("resume {dataset}"),
+        Request::Drain => "drain".to_owned(),
+        Request::LunAdd { target, lun, runtime_only } => {
+            let (number, path) = (lun.number, lun.path.display());
+            format!("lun add {target} {number} {path}{}", kept(runtime_only))
+        }
+        Request::LunResize { target, number, size_bytes } => {
+            let size = size_bytes.map(|bytes| format!(" {bytes}")).unwrap_or_default();
+            format!("lun resize {target} {number}{size}")
+        }
+        Request::LunRemove { target, number, runtime_only } => {
+            format!("lun remove {target} {number}{}", kept(runtime_only))
+        }
+        Request::AclAdd { target, rule, runtime_only } => {
+            format!("acl add {target} {}{}{}", rule.name, limits(rule), kept(runtime_only))
+        }
+        Request::AclRemove { target, initiator, runtime_only } => {
+            format!("acl remove {target} {initiator}{}", kept(runtime_only))
+        }
+        _ => return None,
+    })
+}
+
+/// Returns the words of the audit line about a change that was made.
+fn outcome(answer: &serde_json::Value) -> String {
+    let kept = answer["kept_in"].as_str().map(|file| format!(", kept in {file}"));
+    let note = answer["note"].as_str().map(|note| format!("; {note}"));
+    format!("done{}{}", kept.unwrap_or_default(), note.unwrap_or_default())
+}
+
+/// Returns the words of what a rule requires and allows; its secrets are not
+/// among them.
+fn limits(rule: &InitiatorConfig) -> String {
+    let mut words = String::new();
+    if let Some(luns) = &rule.luns {
+        words += &format!(" --luns {luns:?}");
+    }
+    for network in &rule.clients {
+        words += &format!(" --client {network}");
+    }
+    for (option, chap) in [("chap", &rule.chap), ("mutual", &rule.mutual_chap)] {
+        if let Some(chap) = chap {
+            words += &format!(" --{option}-user {}", chap.user);
+        }
+    }
+    words
+}
+
+fn answer(
+    live: &LiveConfig,
+    events: &Mutex<mpsc::Sender<Event>>,
+    request: Request,
+    by: Asker,
+) -> io::Result<serde_json::Value> {
+    let LiveConfig { gateway, reconciler, schedule, .. } = live;
+    Ok(match request {
+        Request::Status => {
+            let silent = silent_cores(&gateway.shared);
+            serde_json::to_value(status::status(&gateway.shared, &silent))?
+        }
+        Request::Activity => serde_json::to_value(activity::activity(&gateway.shared))?,
+        Request::Exports => serde_json::to_value(status::exports(&gateway.shared))?,
+        Request::Clients => serde_json::to_value(status::clients(&gateway.shared))?,
+        Request::Release { dataset, seconds } => {
+            serde_json::to_value(reconciler.release(gateway, &dataset, seconds)?)?
+        }
+        Request::Resume { dataset } => {
+            reconciler.resume(gateway, &dataset)?;
+            serde_json::json!({ "resumed": dataset })
+        }
+        Request::Schedules => serde_json::to_value(schedule.views())?,
+        Request::Reload { force } => {
+            let unchanged = |error| io::Error::other(format!("nothing changed: {error}"));
+            serde_json::to_value(live.reload(by, force).map_err(unchanged)?)?
+        }
+        Request::Drain => {
+            let events = events.lock().unwrap_or_else(PoisonError::into_inner);
+            let stopping = |_| io::Error::other("the gateway is stopping already");
+            events.send(Event::Stop).map_err(stopping)?;
+            serde_json::json!({ "draining": true })
+        }
+        Request::LunAdd { target, lun, runtime_only } => {
+            live.change(LiveChange::AddLun { target, lun: *lun }, runtime_only)?
+        }
+        Request::LunRemove { target, number, runtime_only } => {
+            live.change(LiveChange::RemoveLun { target, number }, runtime_only)?
+        }
+        Request::AclAdd { target, rule, runtime_only } => {
+            live.change(LiveChange::AddRule { target, rule: *rule }, runtime_only)?
+        }
+        Request::AclRemove { target, initiator, runtime_only } => {
+            let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+            let name = initiator.parse().map_err(invalid)?;
+            live.change(LiveChange::RemoveRule { target, name }, runtime_only)?
+        }
+        request => about_targets(&gateway.shared, request)?,
     })
 }
 
@@ -265,12 +296,8 @@ fn silent_cores(shared: &Shared) -> Vec<usize> {
 /// Handles requests about iSCSI.
 fn about_targets(shared: &Shared, request: Request) -> io::Result<serde_json::Value> {
     let block = &shared.iscsi;
-    let pattern = |text: &str| {
-        text.parse::<zgate_config::NamePattern>()
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
-    };
     Ok(match request {
-        Request::Targets => serde_json::to_value(iscsi::status::targets(block, &shared.facts))?,
+        Request::Targets => serde_json::to_value(iscsi::status::targets(block, &shared.datasets))?,
         Request::Sessions => serde_json::to_value(iscsi::status::sessions(block))?,
         Request::Acl => serde_json::to_value(iscsi::status::access(block))?,
         Request::FlushVolumes { zvols } => {
@@ -279,25 +306,9 @@ fn about_targets(shared: &Shared, request: Request) -> io::Result<serde_json::Va
                 names.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
             serde_json::to_value(block.flush_volumes(&names)?)?
         }
-        Request::LunAdd { target, lun } => {
-            block.add_lun(&target, &lun)?;
-            changed(serde_json::json!({ "target": target, "added_lun": lun.number }))
-        }
-        Request::LunRemove { target, number } => {
-            block.remove_lun(&target, number)?;
-            changed(serde_json::json!({ "target": target, "removed_lun": number }))
-        }
         Request::LunResize { target, number, size_bytes } => {
             let size = block.resize_lun(&target, number, size_bytes)?;
             serde_json::json!({ "target": target, "lun": number, "size_bytes": size })
-        }
-        Request::AclAdd { target, rule } => {
-            block.allow(&target, &rule)?;
-            changed(serde_json::json!({ "target": target, "allowed": rule.name }))
-        }
-        Request::AclRemove { target, initiator } => {
-            block.deny(&target, &pattern(&initiator)?)?;
-            changed(serde_json::json!({ "target": target, "withdrawn": initiator }))
         }
         other => return Err(io::Error::other(format!("{other:?} is not about targets"))),
     })
@@ -332,13 +343,25 @@ fn watch_signals(events: mpsc::Sender<Event>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the answer of a change.
-fn changed(what: serde_json::Value) -> serde_json::Value {
-    let mut answer = serde_json::json!({ "changed": what, "note": RUNTIME_ONLY });
-    if answer["changed"].is_null()
-        && let Some(fields) = answer.as_object_mut()
-    {
-        fields.remove("changed");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_audit_line_says_what_a_rule_allows() {
+        let rule = "name = \"iqn.2026-11.test:h\"\nluns = [1, 2]\nclients = [\"10.0.0.0/8\"]\n\
+            chap = { user = \"joe\", secret_file = \"/etc/secret\" }\n";
+        let rule = Box::new(toml::from_str(rule).unwrap());
+        let target = "iqn.2026-11.test:t".to_owned();
+        let request = Request::AclAdd { target, rule, runtime_only: true };
+        assert_eq!(
+            requested(&request).unwrap(),
+            "acl add iqn.2026-11.test:t iqn.2026-11.test:h --luns [1, 2] --client 10.0.0.0/8 \
+             --chap-user joe --runtime-only"
+        );
+        assert_eq!(requested(&Request::Status), None);
+        let answer = serde_json::json!({ "changed": {}, "kept_in": "/f", "note": "but" });
+        assert_eq!(outcome(&answer), "done, kept in /f; but");
+        assert_eq!(outcome(&serde_json::json!({ "draining": true })), "done");
     }
-    answer
 }

@@ -1,9 +1,10 @@
 //! State shared by all cores and by everything that shows the gateway.
 
+use super::absent::AbsentList;
 use super::descriptors::Descriptors;
 use super::health::Health;
 use super::recent::Recent;
-use crate::exports::dataset::facts::Facts;
+use crate::exports::dataset::known::KnownDatasets;
 use crate::iscsi::service::IscsiService;
 use crate::net::core::Network;
 use crate::nfs::service::Nfs;
@@ -35,9 +36,11 @@ pub(crate) struct Shared {
     /// Division of the process's descriptors.
     pub descriptors: Descriptors,
     /// Datasets behind exports and logical units.
-    pub facts: Facts,
+    pub datasets: KnownDatasets,
     /// Health of the machine's pools.
     pub pools: Arc<PoolWatch>,
     /// State of the snapshot schedules.
     pub schedules: Views,
+    /// Items that are configured, but absent.
+    pub absent: AbsentList,
 }

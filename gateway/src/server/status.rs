@@ -1,10 +1,11 @@
 //! Status of the gateway, for people and programs.
 
+use super::absent::AbsentView;
 use super::descriptors::DescriptorStatus;
 use super::recent::Throughput;
 use super::shared::Shared;
 use super::verdict::{HealthReport, health};
-use crate::exports::dataset::facts::DatasetFacts;
+use crate::exports::dataset::known::DatasetProperties;
 use crate::iscsi;
 use crate::iscsi::status::{SessionView, TargetView};
 use crate::net::interfaces::Interface;
@@ -23,6 +24,8 @@ use zgate_nfs::runtime::Runtime;
 pub(crate) struct Status {
     version: &'static str,
     health: HealthReport,
+    /// Items that are configured, but absent.
+    absent: Vec<AbsentView>,
     started_unix_seconds: u32,
     uptime_seconds: u64,
     /// Throughput and latency of the last seconds.
@@ -73,7 +76,7 @@ pub(crate) struct ExportStatus {
     pub condition: Option<&'static str>,
     /// Dataset of the export, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dataset: Option<DatasetFacts>,
+    pub dataset: Option<DatasetProperties>,
 }
 
 /// A rule of an export: the clients it matches, and their access; the first
@@ -153,7 +156,7 @@ pub(crate) fn exports(shared: &Shared) -> Vec<ExportStatus> {
         .collect();
     for export in &mut exports {
         let path = std::path::Path::new(&export.source);
-        (export.dataset, export.condition) = shared.facts.of_export(&export.pseudo_path, path);
+        (export.dataset, export.condition) = shared.datasets.of_export(&export.pseudo_path, path);
     }
     exports.sort_by(|a, b| a.pseudo_path.cmp(&b.pseudo_path));
     exports
@@ -188,6 +191,7 @@ pub(crate) fn status(shared: &Shared, silent_cores: &[usize]) -> Status {
     Status {
         version: env!("CARGO_PKG_VERSION"),
         health: health(shared, &exports, silent_cores),
+        absent: shared.absent.views(),
         started_unix_seconds: shared.started_unix_seconds,
         uptime_seconds: shared.started.elapsed().as_secs(),
         throughput: shared.recent.throughput(shared),
@@ -197,7 +201,7 @@ pub(crate) fn status(shared: &Shared, silent_cores: &[usize]) -> Status {
         rdma: shared.network.rdma.report(),
         exports,
         clients: clients(shared),
-        targets: iscsi::status::targets(&shared.iscsi, &shared.facts),
+        targets: iscsi::status::targets(&shared.iscsi, &shared.datasets),
         sessions: iscsi::status::sessions(&shared.iscsi),
         snapshots: schedules,
         connections: shared.network.connections.len(),

@@ -2,6 +2,7 @@
 
 use super::shared::Shared;
 use super::status::ExportStatus;
+use crate::exports::absent::AbsentKind;
 use serde::Serialize;
 
 /// Verdict.
@@ -63,6 +64,13 @@ pub(crate) fn health(
         if let Some(warning) = export.dataset.as_ref().and_then(|dataset| dataset.warning()) {
             add(Verdict::Degraded, format!("export {path}: {warning}"));
         }
+    }
+    for item in shared.absent.views() {
+        let (kind, text) = item.problem();
+        // Of an entry without a host, the export itself is served.
+        let severity =
+            if kind == AbsentKind::Client { Verdict::Degraded } else { Verdict::Failing };
+        add(severity, text);
     }
     if let Some(report) = shared.network.rdma.report() {
         if let Some(problem) = &report.problem {

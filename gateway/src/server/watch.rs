@@ -1,7 +1,9 @@
 //! A thread that waits for changes and puts them into effect.
 
+use super::absent::Source;
 use super::reconcile::{Reconciler, Shown};
 use super::run::Gateway;
+use crate::exports::open::Opening;
 use crate::exports::plan::DatasetRef;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,7 +90,7 @@ struct Runner {
 
 impl Runner {
     fn run(mut self, happened: &Receiver<Change>) {
-        self.follow.refresh(&self.gateway.shared.facts);
+        self.follow.refresh(&self.gateway.shared.datasets);
         self.begin_watch();
         let mut next_look = Instant::now() + LOOK;
         let mut next_scan = Instant::now() + self.rescan();
@@ -168,7 +170,7 @@ impl Runner {
             tracing::warn!(error, "cannot query datasets; exports and targets stay as they are");
         }
         self.trouble = trouble;
-        self.follow.refresh(&self.gateway.shared.facts);
+        self.follow.refresh(&self.gateway.shared.datasets);
     }
 }
 
@@ -217,13 +219,15 @@ impl Reconciler {
         let shown = Shown::of(&outcome);
         if shown.exports != state.shown.exports {
             report(&state.shown, &shown);
-            gateway.replace_exports(&outcome.exports)?;
+            gateway.replace_exports(&outcome.exports, Opening::Scan)?;
         }
         if shown.volumes != state.shown.volumes {
             tracing::info!(zvols = shown.volumes.len(), "zvols have changed");
             gateway.replace_volumes(&block, &outcome.volumes)?;
         }
         state.shown = shown;
+        let missing = plan.missing(&state.memory).collect();
+        gateway.shared.absent.update(Source::Datasets, missing);
         Ok(outcome.pending)
     }
 }

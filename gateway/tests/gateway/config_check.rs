@@ -29,16 +29,17 @@ fn wrong(dir: &Path) -> String {
     )
 }
 
-const WRONG: [(u64, u64, &str); 8] = [
+const WRONG: [(u64, u64, &str); 5] = [
     (2, 11, "server.listen"),
     (4, 9, "server.cores"),
-    (6, 8, "export /one.path"),
-    (8, 12, "export /one.clients.match"),
-    (10, 8, "export /two.path"),
     (12, 16, "export /two.max_transfer"),
     (14, 11, "iscsi.listen"),
     (15, 46, "iscsi.discovery_chap.secret_file"),
 ];
+
+/// Items that the gateway starts without.
+const ABSENT: [(u64, u64, &str); 3] =
+    [(6, 8, "export /one.path"), (8, 12, "export /one.clients.match"), (10, 8, "export /two.path")];
 
 #[test]
 fn everything_is_said_at_once_and_underlined() {
@@ -49,11 +50,13 @@ fn everything_is_said_at_once_and_underlined() {
     let done = check(&[name]);
     assert_eq!((done.status.code(), done.stdout.as_slice()), (Some(1), &b""[..]));
     let said = String::from_utf8(done.stderr).unwrap();
-    for (line, column, key) in WRONG {
-        assert!(said.contains(&format!("error: {key}: ")), "{key} is missing in {said}");
-        assert!(said.contains(&format!("--> {name}:{line}:{column}")), "{line}: {said}");
+    for (level, found) in [("error", &WRONG[..]), ("warning", &ABSENT[..])] {
+        for (line, column, key) in found {
+            assert!(said.contains(&format!("{level}: {key}: ")), "{key} is missing in {said}");
+            assert!(said.contains(&format!("--> {name}:{line}:{column}")), "{line}: {said}");
+        }
     }
-    assert_eq!(said.matches("next step: ").count(), WRONG.len(), "{said}");
+    assert_eq!(said.matches("next step: ").count(), WRONG.len() + ABSENT.len(), "{said}");
     assert!(said.contains("4 | cores = \"all\"\n  |         ^^^^^"), "{said}");
     assert!(said.ends_with(&format!("zgate: {name}: {} problems\n", WRONG.len())), "{said}");
     assert!(!said.contains('\x1b'), "colour without a terminal: {said}");
@@ -67,9 +70,11 @@ fn problems_are_json_too() {
     let name = file.to_str().unwrap();
     let (success, answer) = json(&["--config", name]);
     assert!(!success && answer["valid"] == false, "{answer}");
-    let problems = answer["problems"].as_array().unwrap();
-    assert_eq!(problems.len(), WRONG.len(), "{answer:#}");
-    for (problem, (line, column, key)) in problems.iter().zip(WRONG) {
+    let list = |key: &str| answer[key].as_array().unwrap().clone();
+    let (problems, warnings) = (list("problems"), list("warnings"));
+    assert_eq!((problems.len(), warnings.len()), (WRONG.len(), ABSENT.len()), "{answer:#}");
+    let all = problems.iter().zip(WRONG).chain(warnings.iter().zip(ABSENT));
+    for (problem, (line, column, key)) in all {
         assert_eq!((&problem["line"], &problem["column"]), (&line.into(), &column.into()), "{key}");
         assert_eq!((&problem["key"], &problem["file"]), (&key.into(), &name.into()));
         let text = |key: &str| problem[key].as_str().is_some_and(|text| !text.is_empty());
@@ -100,7 +105,7 @@ const EXAMPLE: &str = "deploy/zgate.example.toml";
 fn the_shipped_example_is_valid_where_its_paths_exist() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
-    for folder in ["zfast/models", "llm/backup", "etc"] {
+    for folder in ["zfast/models", "zfast/luns", "llm/backup", "etc", "dev"] {
         fs::create_dir_all(root.join(folder)).unwrap();
     }
     for secret in ["pve", "zgate"] {
@@ -113,7 +118,9 @@ fn the_shipped_example_is_valid_where_its_paths_exist() {
         .unwrap()
         .replace("\"/zfast/", &here("zfast/"))
         .replace("\"/llm/", &here("llm/"))
+        .replace("\"/dev/zvol/llm/vm/", &here("dev/"))
         .replace("\"/etc/zgate/", &here("etc/"));
+    fs::write(root.join("dev/iscsi0"), "").unwrap();
     let file = root.join("zgate.toml");
     fs::write(&file, text).unwrap();
     let done = check(&[file.to_str().unwrap()]);
@@ -126,18 +133,22 @@ fn the_shipped_example_is_valid_where_its_paths_exist() {
 
 #[test]
 fn of_the_shipped_example_only_what_is_not_there_is_a_problem() {
-    let pve = "target iqn.2026-11.io.zgate:vm initiator iqn.1993-08.org.debian:01:*";
+    let vm = "target iqn.2026-11.io.zgate:vm";
+    let pve = format!("{vm} initiator iqn.1993-08.org.debian:01:*");
     let named = [
         ("/zfast/models", "export /models.path".to_owned()),
         ("/llm/backup", "export /backup.path".to_owned()),
+        ("/dev/zvol/llm/vm/iscsi0", format!("{vm} lun 0.path")),
+        ("/zfast/luns", format!("{vm} lun 1.path")),
         ("/etc/zgate/pve.secret", format!("{pve}.chap.secret_file")),
         ("/etc/zgate/zgate.secret", format!("{pve}.mutual_chap.secret_file")),
     ];
     let absent = named.into_iter().filter(|(path, _)| !Path::new(path).exists());
     let absent: Vec<String> = absent.map(|(_, key)| key).collect();
     let (_, answer) = json(&[repository(EXAMPLE).to_str().unwrap()]);
-    let problems = answer["problems"].as_array().into_iter().flatten();
+    let list = |key: &str| answer[key].as_array().cloned().unwrap_or_default();
+    let found = list("warnings").into_iter().chain(list("problems"));
     let keys: Vec<String> =
-        problems.map(|problem| problem["key"].as_str().unwrap().to_owned()).collect();
+        found.map(|problem| problem["key"].as_str().unwrap().to_owned()).collect();
     assert_eq!(keys, absent);
 }

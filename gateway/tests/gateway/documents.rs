@@ -109,6 +109,7 @@ impl Scratch {
     fn usual(&self, output: &Output) -> String {
         let text = String::from_utf8_lossy(&output.stdout);
         text.replace(&format!("{}/tank/", self.dir.path().display()), "/tank/")
+            .replace(&format!("{}/conf.d/", self.dir.path().display()), "/etc/zgate/conf.d/")
             .replace(&format!(":{}", self.nfs), ":2049")
             .replace(&format!(" {}", self.iscsi), " 3260")
             .replace(&format!(":{}", self.iscsi), ":3260")

@@ -77,10 +77,10 @@ fn rules_change_live_and_none_is_weakened() {
     let mut rest = || session.run(Lun(0x0001_0000_0000_0000), &[0; 6], 0, &Bytes::new());
     assert!((0..3).any(|_| rest().is_err()));
     assert!(login(address, HOST, OWN).is_err());
-    // A reload restores the file's rules.
-    assert!(said(&gateway, &["acl", "add", OWN, HOST]).0);
+    // A reload restores the files' rules.
+    assert!(said(&gateway, &["acl", "add", OWN, HOST, "--runtime-only"]).0);
     assert!(login(address, HOST, OWN).is_ok());
-    assert!(said(&gateway, &["reload"]).0);
+    assert!(said(&gateway, &["reload", "--force"]).0);
     assert!(login(address, HOST, OWN).is_err());
 }
 

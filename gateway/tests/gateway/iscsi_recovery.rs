@@ -9,7 +9,7 @@ use zgate_test_harness::iscsi_recovery::{
     rejected, write,
 };
 use zgate_test_initiator::pdu::{Opcode, RejectReason, TaskAttribute};
-use zgate_test_initiator::proxy::{Harm, Proxy, Way};
+use zgate_test_initiator::proxy::{Direction, Harm, Proxy};
 use zgate_test_initiator::recovering::{Recovering, Rejoin, Repairs};
 use zgate_test_initiator::{read16, write16};
 
@@ -21,16 +21,16 @@ const BYTES: usize = 160 << 10;
 fn with_fault(
     fixture: &RecoveryFixture,
     level: u32,
-    (way, opcode, skip, harm): (Way, Opcode, usize, Harm),
+    (direction, opcode, skip, harm): (Direction, Opcode, usize, Harm),
 ) -> (Repairs, Proxy) {
     let proxy = fixture.proxy();
     let mut session = initiator(&proxy, level, Rejoin::SameCid);
     let before = session.repairs.clone();
     assert_eq!(before, Repairs { crc_failures: 0, ..Repairs::default() }, "nothing was wrong");
-    proxy.inject(fault(way, opcode, skip, harm));
+    proxy.inject(fault(direction, opcode, skip, harm));
     let seed = u64::from(level) << 8 | u64::from(opcode.0);
     let data = pattern(seed, BYTES);
-    let case = format!("{way:?} {opcode:?} after {skip}: {harm:?} at level {level}");
+    let case = format!("{direction:?} {opcode:?} after {skip}: {harm:?} at level {level}");
     write(&mut session, 64, &data).unwrap_or_else(|e| panic!("{case}: writing: {e}"));
     let got = read(&mut session, 64, BYTES).unwrap_or_else(|e| panic!("{case}: reading: {e}"));
     assert!(got == data, "{case}: other data came back");
@@ -51,7 +51,7 @@ fn damaged_data_out() {
     {
         for level in 0..=2 {
             let (repairs, proxy) =
-                with_fault(&fixture, level, (Way::ToTarget, opcode, skip, Harm::Data));
+                with_fault(&fixture, level, (Direction::ToTarget, opcode, skip, Harm::Data));
             assert_eq!(rejected(&proxy.seen()), [RejectReason::DATA_DIGEST_ERROR]);
             let expected = Repairs {
                 rejects: vec![RejectReason::DATA_DIGEST_ERROR],
@@ -73,7 +73,7 @@ fn damaged_headers_to_the_target() {
     {
         for level in 0..=2 {
             let (repairs, _) =
-                with_fault(&fixture, level, (Way::ToTarget, opcode, skip, Harm::Header));
+                with_fault(&fixture, level, (Direction::ToTarget, opcode, skip, Harm::Header));
             let expected = if level < 2 { (1, 0) } else { (0, 1) };
             assert_eq!((repairs.sessions, repairs.connections), expected, "level {level}");
             assert_eq!(repairs.not_reassigned, [0; 0]);
@@ -87,7 +87,7 @@ fn damaged_headers_to_the_initiator() {
     for opcode in [Opcode::R2T, Opcode::DATA_IN, Opcode::SCSI_RESPONSE] {
         for level in 0..=2 {
             let (repairs, _) =
-                with_fault(&fixture, level, (Way::ToInitiator, opcode, 0, Harm::Header));
+                with_fault(&fixture, level, (Direction::ToInitiator, opcode, 0, Harm::Header));
             let expected = if level < 2 { (1, 0) } else { (0, 1) };
             assert_eq!((repairs.sessions, repairs.connections), expected, "level {level}");
             assert_eq!(repairs.not_reassigned, [0; 0]);
@@ -101,12 +101,16 @@ fn a_lost_data_out() {
     let fixture = RecoveryFixture::start();
     for skip in [0, 2, 5] {
         for level in 1..=2 {
-            let (repairs, _) =
-                with_fault(&fixture, level, (Way::ToTarget, Opcode::DATA_OUT, skip, Harm::Drop));
+            let (repairs, _) = with_fault(
+                &fixture,
+                level,
+                (Direction::ToTarget, Opcode::DATA_OUT, skip, Harm::Drop),
+            );
             assert_eq!(repairs, Repairs::default(), "the target noticed by itself");
         }
     }
-    let (repairs, _) = with_fault(&fixture, 0, (Way::ToTarget, Opcode::DATA_OUT, 1, Harm::Drop));
+    let (repairs, _) =
+        with_fault(&fixture, 0, (Direction::ToTarget, Opcode::DATA_OUT, 1, Harm::Drop));
     assert_eq!((repairs.crc_failures, repairs.sessions), (1, 0));
 }
 
@@ -116,15 +120,18 @@ fn a_lost_r2t() {
     let fixture = RecoveryFixture::start();
     for skip in [0, 1, 4] {
         for level in 1..=2 {
-            let (repairs, proxy) =
-                with_fault(&fixture, level, (Way::ToInitiator, Opcode::R2T, skip, Harm::Drop));
+            let (repairs, proxy) = with_fault(
+                &fixture,
+                level,
+                (Direction::ToInitiator, Opcode::R2T, skip, Harm::Drop),
+            );
             assert!(repairs.r2t_snacks >= 1 && repairs.sessions == 0 && repairs.connections == 0);
-            assert!(count(&proxy.seen(), Way::ToTarget, Opcode::SNACK) >= 1);
+            assert!(count(&proxy.seen(), Direction::ToTarget, Opcode::SNACK) >= 1);
             assert_eq!(repairs.rejects, [], "every SNACK was understood");
         }
     }
     assert_eq!(
-        with_fault(&fixture, 0, (Way::ToInitiator, Opcode::R2T, 1, Harm::Drop)).0.sessions,
+        with_fault(&fixture, 0, (Direction::ToInitiator, Opcode::R2T, 1, Harm::Drop)).0.sessions,
         1
     );
 }
@@ -137,13 +144,16 @@ fn lost_and_damaged_data_in() {
     for harm in [Harm::Drop, Harm::Data] {
         for skip in [0, 5, last] {
             for level in 1..=2 {
-                let (repairs, _) =
-                    with_fault(&fixture, level, (Way::ToInitiator, Opcode::DATA_IN, skip, harm));
+                let (repairs, _) = with_fault(
+                    &fixture,
+                    level,
+                    (Direction::ToInitiator, Opcode::DATA_IN, skip, harm),
+                );
                 assert!(repairs.data_snacks >= 1, "{repairs:?}");
                 assert_eq!((repairs.sessions, repairs.connections), (0, 0));
             }
             let (repairs, _) =
-                with_fault(&fixture, 0, (Way::ToInitiator, Opcode::DATA_IN, skip, harm));
+                with_fault(&fixture, 0, (Direction::ToInitiator, Opcode::DATA_IN, skip, harm));
             assert_eq!(repairs.sessions, 1);
         }
     }
@@ -159,13 +169,13 @@ fn lost_and_damaged_responses() {
         let mut session = initiator(&proxy, level, Rejoin::SameCid);
         let (old, new) = (pattern(1, BLOCK_BYTES), pattern(2, BLOCK_BYTES));
         write(&mut session, 8, &old).unwrap();
-        proxy.inject(fault(Way::ToInitiator, Opcode::SCSI_RESPONSE, 0, Harm::Drop));
+        proxy.inject(fault(Direction::ToInitiator, Opcode::SCSI_RESPONSE, 0, Harm::Drop));
         compare_and_write(&mut session, 8, &old, &new).unwrap();
         assert!(session.repairs.status_snacks >= 1);
         assert_eq!(proxy.pending(), 0);
         assert_eq!(read(&mut session, 8, BLOCK_BYTES).unwrap(), new);
         // Sense data is part of the response; it is requested again, too.
-        proxy.inject(fault(Way::ToInitiator, Opcode::SCSI_RESPONSE, 0, Harm::Data));
+        proxy.inject(fault(Direction::ToInitiator, Opcode::SCSI_RESPONSE, 0, Harm::Data));
         let refused = compare_and_write(&mut session, 8, &old, &new).unwrap_err().to_string();
         assert!(refused.contains("status 0x2"), "{refused}");
         assert!(session.repairs.status_snacks >= 2 && session.repairs.sessions == 0);
@@ -182,7 +192,7 @@ fn a_lost_command_holds_later_ones_back() {
         let mut session = initiator(&proxy, level, Rejoin::SameCid);
         // Tasks of the simple attribute may run in any order (SAM-5 §8.6).
         session.attribute = TaskAttribute::Ordered;
-        proxy.inject(fault(Way::ToTarget, Opcode::SCSI_COMMAND, 0, Harm::Drop));
+        proxy.inject(fault(Direction::ToTarget, Opcode::SCSI_COMMAND, 0, Harm::Drop));
         let seeds = [10, 11, 12];
         for seed in seeds {
             let data = pattern(seed, 4096);
@@ -207,19 +217,19 @@ fn duplicates_run_once() {
         let mut session = initiator(&proxy, level, Rejoin::SameCid);
         let (old, new) = (pattern(1, BLOCK_BYTES), pattern(2, BLOCK_BYTES));
         write(&mut session, 8, &old).unwrap();
-        proxy.inject(fault(Way::ToTarget, Opcode::SCSI_COMMAND, 0, Harm::Twice));
-        let before = count(&proxy.seen(), Way::ToInitiator, Opcode::SCSI_RESPONSE);
+        proxy.inject(fault(Direction::ToTarget, Opcode::SCSI_COMMAND, 0, Harm::Twice));
+        let before = count(&proxy.seen(), Direction::ToInitiator, Opcode::SCSI_RESPONSE);
         compare_and_write(&mut session, 8, &old, &new).unwrap();
         session.settle().unwrap();
         assert_eq!(proxy.pending(), 0);
-        let after = count(&proxy.seen(), Way::ToInitiator, Opcode::SCSI_RESPONSE);
+        let after = count(&proxy.seen(), Direction::ToInitiator, Opcode::SCSI_RESPONSE);
         assert_eq!(after - before, 1, "one answer");
         assert_eq!(read(&mut session, 8, BLOCK_BYTES).unwrap(), new);
-        for (way, opcode) in [
-            (Way::ToTarget, Opcode::DATA_OUT),
-            (Way::ToInitiator, Opcode::R2T),
-            (Way::ToInitiator, Opcode::DATA_IN),
-            (Way::ToInitiator, Opcode::SCSI_RESPONSE),
+        for (direction, opcode) in [
+            (Direction::ToTarget, Opcode::DATA_OUT),
+            (Direction::ToInitiator, Opcode::R2T),
+            (Direction::ToInitiator, Opcode::DATA_IN),
+            (Direction::ToInitiator, Opcode::SCSI_RESPONSE),
         ] {
             for skip in [0, 1, 3] {
                 if (opcode, level) == (Opcode::DATA_OUT, 0)
@@ -227,7 +237,8 @@ fn duplicates_run_once() {
                 {
                     continue;
                 }
-                let (repairs, _) = with_fault(&fixture, level, (way, opcode, skip, Harm::Twice));
+                let (repairs, _) =
+                    with_fault(&fixture, level, (direction, opcode, skip, Harm::Twice));
                 let quiet = Repairs { rejects: repairs.rejects.clone(), ..Repairs::default() };
                 assert_eq!(repairs, quiet, "{opcode:?} twice at level {level}");
             }
@@ -247,7 +258,7 @@ fn commands_of_several_connections_keep_their_order() {
         session.attribute = TaskAttribute::Ordered;
         for round in 0..5 {
             let late = Harm::Delay(Duration::from_millis(60));
-            proxy.inject(fault(Way::ToTarget, Opcode::SCSI_COMMAND, 0, late));
+            proxy.inject(fault(Direction::ToTarget, Opcode::SCSI_COMMAND, 0, late));
             let first = pattern(round * 2 + 1, 4096);
             session.start(0, LUN, &write16(40, 8, false), 0, first).unwrap();
             // The second overtakes the first.

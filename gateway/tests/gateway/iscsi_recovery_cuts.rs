@@ -12,25 +12,25 @@ use zgate_test_harness::iscsi_recovery::{
     pattern, read, script, unsolicited, write,
 };
 use zgate_test_initiator::pdu::{Opcode, TaskFunction, TaskRequest};
-use zgate_test_initiator::proxy::{Harm, Proxy, Way};
+use zgate_test_initiator::proxy::{Direction, Harm, Proxy};
 use zgate_test_initiator::recovering::{Recovering, Rejoin};
 use zgate_test_initiator::{read16, write16};
 
 const BYTES: usize = 160 << 10;
 
 /// Every kind of PDU of a write and a read, and its index among its kind.
-const PLACES: &[(Way, Opcode, usize)] = &[
-    (Way::ToTarget, Opcode::SCSI_COMMAND, 0),
-    (Way::ToTarget, Opcode::DATA_OUT, 0),
-    (Way::ToTarget, Opcode::DATA_OUT, 3),
-    (Way::ToTarget, Opcode::DATA_OUT, 9),
-    (Way::ToInitiator, Opcode::R2T, 0),
-    (Way::ToInitiator, Opcode::R2T, 3),
-    (Way::ToInitiator, Opcode::SCSI_RESPONSE, 0),
-    (Way::ToTarget, Opcode::SCSI_COMMAND, 1),
-    (Way::ToInitiator, Opcode::DATA_IN, 0),
-    (Way::ToInitiator, Opcode::DATA_IN, 7),
-    (Way::ToInitiator, Opcode::DATA_IN, BYTES / 8192 - 1),
+const PLACES: &[(Direction, Opcode, usize)] = &[
+    (Direction::ToTarget, Opcode::SCSI_COMMAND, 0),
+    (Direction::ToTarget, Opcode::DATA_OUT, 0),
+    (Direction::ToTarget, Opcode::DATA_OUT, 3),
+    (Direction::ToTarget, Opcode::DATA_OUT, 9),
+    (Direction::ToInitiator, Opcode::R2T, 0),
+    (Direction::ToInitiator, Opcode::R2T, 3),
+    (Direction::ToInitiator, Opcode::SCSI_RESPONSE, 0),
+    (Direction::ToTarget, Opcode::SCSI_COMMAND, 1),
+    (Direction::ToInitiator, Opcode::DATA_IN, 0),
+    (Direction::ToInitiator, Opcode::DATA_IN, 7),
+    (Direction::ToInitiator, Opcode::DATA_IN, BYTES / 8192 - 1),
 ];
 
 /// Writes and reads back while the connection is cut once.
@@ -49,11 +49,11 @@ fn tasks_go_on_over_another_connection() {
     let mut reassigned = 0;
     for rejoin in [Rejoin::SameCid, Rejoin::Logout] {
         for harm in [Harm::CutBefore, Harm::CutAfter] {
-            for (seed, (way, opcode, skip)) in PLACES.iter().enumerate() {
+            for (seed, (direction, opcode, skip)) in PLACES.iter().enumerate() {
                 let proxy = fixture.proxy();
                 let mut session = initiator(&proxy, 2, rejoin);
-                proxy.inject(fault(*way, *opcode, *skip, harm));
-                let case = format!("{rejoin:?}, {harm:?} {way:?} {opcode:?} {skip}");
+                proxy.inject(fault(*direction, *opcode, *skip, harm));
+                let case = format!("{rejoin:?}, {harm:?} {direction:?} {opcode:?} {skip}");
                 survive(&mut session, &proxy, seed as u64)
                     .unwrap_or_else(|error| panic!("{case}: {error}"));
                 let repairs = &session.repairs;
@@ -71,10 +71,10 @@ fn tasks_go_on_over_another_connection() {
 #[test]
 fn tasks_move_to_a_connection_that_is_there() {
     let fixture = RecoveryFixture::start();
-    for (way, opcode) in [
-        (Way::ToTarget, Opcode::DATA_OUT),
-        (Way::ToInitiator, Opcode::DATA_IN),
-        (Way::ToInitiator, Opcode::R2T),
+    for (direction, opcode) in [
+        (Direction::ToTarget, Opcode::DATA_OUT),
+        (Direction::ToInitiator, Opcode::DATA_IN),
+        (Direction::ToInitiator, Opcode::R2T),
     ] {
         let proxy = fixture.proxy();
         let mut session = initiator(&proxy, 2, Rejoin::Logout);
@@ -83,7 +83,7 @@ fn tasks_move_to_a_connection_that_is_there() {
         for (at, data) in old.iter().enumerate() {
             write(&mut session, 1000 + 400 * at as u64, data).unwrap();
         }
-        proxy.inject(fault(way, opcode, 6, Harm::CutAfter));
+        proxy.inject(fault(direction, opcode, 6, Harm::CutAfter));
         let blocks = (BYTES / BLOCK_BYTES) as u32;
         let mut expected = BTreeMap::new();
         for at in 0..4_u64 {
@@ -108,9 +108,9 @@ fn tasks_move_to_a_connection_that_is_there() {
         assert_eq!((repairs.sessions, repairs.connections, session.connections()), (0, 1, 1));
         assert!(repairs.reassigned >= 1 && repairs.not_reassigned.is_empty(), "{repairs:?}");
         let seen = proxy.seen();
-        assert_eq!(count(&seen, Way::ToTarget, Opcode::LOGOUT_REQUEST), 1);
+        assert_eq!(count(&seen, Direction::ToTarget, Opcode::LOGOUT_REQUEST), 1);
         let reassigns = seen.iter().filter(|one| {
-            one.way == Way::ToTarget
+            one.direction == Direction::ToTarget
                 && one.bhs.opcode() == Opcode::TASK_REQUEST
                 && TaskRequest::parse(&one.bhs).function == TaskFunction::TASK_REASSIGN
         });
@@ -129,7 +129,7 @@ fn what_ran_does_not_run_again() {
             let mut session = initiator(&proxy, 2, rejoin);
             let (old, new) = (pattern(1, BLOCK_BYTES), pattern(2, BLOCK_BYTES));
             write(&mut session, 8, &old).unwrap();
-            proxy.inject(fault(Way::ToInitiator, Opcode::SCSI_RESPONSE, 0, harm));
+            proxy.inject(fault(Direction::ToInitiator, Opcode::SCSI_RESPONSE, 0, harm));
             compare_and_write(&mut session, 8, &old, &new).unwrap();
             assert!(read(&mut session, 8, BLOCK_BYTES).unwrap() == new);
             session.settle().unwrap();
@@ -145,13 +145,13 @@ fn a_new_session_finds_all_that_was_answered() {
     let fixture = RecoveryFixture::start();
     for level in 0..=1 {
         for harm in [Harm::CutBefore, Harm::CutAfter] {
-            for (seed, (way, opcode, skip)) in PLACES.iter().enumerate() {
+            for (seed, (direction, opcode, skip)) in PLACES.iter().enumerate() {
                 let proxy = fixture.proxy();
                 let mut session = initiator(&proxy, level, Rejoin::SameCid);
                 let kept = pattern(seed as u64 + 500, 8192);
                 write(&mut session, 900, &kept).unwrap();
-                proxy.inject(fault(*way, *opcode, *skip, harm));
-                let case = format!("level {level}, {harm:?} {way:?} {opcode:?} {skip}");
+                proxy.inject(fault(*direction, *opcode, *skip, harm));
+                let case = format!("level {level}, {harm:?} {direction:?} {opcode:?} {skip}");
                 survive(&mut session, &proxy, seed as u64)
                     .unwrap_or_else(|error| panic!("{case}: {error}"));
                 assert_eq!(session.repairs.sessions, 1, "{case}");
@@ -233,19 +233,19 @@ fn tell(proxy: &Proxy) {
     let harmed = seen.iter().rposition(|one| one.harm.is_some()).unwrap_or(0);
     for one in seen.iter().skip(harmed.saturating_sub(40)).take(120) {
         let (bhs, words) = (one.bhs, [20, 24, 28, 32, 36, 40, 44].map(|at| one.bhs.u32(at)));
-        println!("{} {:?} {bhs:?} {words:x?} {:?}", one.connection, one.way, one.harm);
+        println!("{} {:?} {bhs:?} {words:x?} {:?}", one.connection, one.direction, one.harm);
     }
 }
 
 fn any_fault(level: u32, random: &mut Random) -> zgate_test_initiator::proxy::Fault {
     let places = [
-        (Way::ToTarget, Opcode::SCSI_COMMAND),
-        (Way::ToTarget, Opcode::DATA_OUT),
-        (Way::ToInitiator, Opcode::R2T),
-        (Way::ToInitiator, Opcode::DATA_IN),
-        (Way::ToInitiator, Opcode::SCSI_RESPONSE),
+        (Direction::ToTarget, Opcode::SCSI_COMMAND),
+        (Direction::ToTarget, Opcode::DATA_OUT),
+        (Direction::ToInitiator, Opcode::R2T),
+        (Direction::ToInitiator, Opcode::DATA_IN),
+        (Direction::ToInitiator, Opcode::SCSI_RESPONSE),
     ];
-    let (way, opcode) = places[random.below(places.len() as u64) as usize];
+    let (direction, opcode) = places[random.below(places.len() as u64) as usize];
     let harms = [
         Harm::Data,
         Harm::Data,
@@ -261,7 +261,7 @@ fn any_fault(level: u32, random: &mut Random) -> zgate_test_initiator::proxy::Fa
     if (opcode, harm) == (Opcode::DATA_OUT, Harm::Drop) || level == 0 && harm == Harm::Twice {
         harm = Harm::Data;
     }
-    fault(way, opcode, random.below(6) as usize, harm)
+    fault(direction, opcode, random.below(6) as usize, harm)
 }
 
 #[test]

@@ -7,7 +7,7 @@ use zgate_test_harness::iscsi_recovery::{
     BLOCK_BYTES, INITIATOR, LUN, RecoveryFixture, TARGET, count, initiator, pattern, read, write,
 };
 use zgate_test_initiator::pdu::Opcode;
-use zgate_test_initiator::proxy::Way;
+use zgate_test_initiator::proxy::Direction;
 use zgate_test_initiator::recovering::{Rejoin, Repairs};
 use zgate_test_initiator::{Done, Isid, LoginScript, Session, read16, write16};
 
@@ -57,8 +57,8 @@ fn a_session_of_four_connections() {
         for connection in first..first + 4 {
             let own: Vec<_> =
                 seen.iter().filter(|one| one.connection == connection).copied().collect();
-            assert!(count(&own, Way::ToTarget, Opcode::SCSI_COMMAND) >= 16);
-            assert!(count(&own, Way::ToInitiator, Opcode::DATA_IN) >= 8 * 12);
+            assert!(count(&own, Direction::ToTarget, Opcode::SCSI_COMMAND) >= 16);
+            assert!(count(&own, Direction::ToInitiator, Opcode::DATA_IN) >= 8 * 12);
         }
     }
 }

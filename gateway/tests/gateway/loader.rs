@@ -1,6 +1,7 @@
 //! Models loaded from a real gateway by the user-space client: whole, in part,
 //! over connections that break, and through a restart of the server.
 
+use crate::model_files::{ModelFile, write_index};
 use rustix::process::Signal;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -12,59 +13,48 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use zgate_loader::model::checksum::Verify;
 use zgate_loader::model::{LoadError, Part, Share};
-use zgate_loader::safetensors::{Header, TensorInfo};
 use zgate_loader::{Client, ClientOptions, File, Load, LoadOptions, Model, OpenMode, Plan, Wanted};
 use zgate_test_harness::{
     Gateway, handles_survive_restarts, loader_options, noise, runtime, zgate_binary,
 };
 
 /// Content of a model: tensor by name, with its shape.
-type Contents = BTreeMap<String, (Vec<u64>, Vec<u8>)>;
+pub(crate) type Contents = BTreeMap<String, (Vec<u64>, Vec<u8>)>;
 
 /// Writes a model of `shards` files with an index; returns its content.
-fn write_model(dir: &Path, shards: u64, rows: u64) -> Contents {
-    std::fs::create_dir_all(dir).unwrap();
-    let (mut all, mut map) = (Contents::new(), BTreeMap::new());
+pub(crate) fn write_model(dir: &Path, shards: u64, rows: u64) -> Contents {
+    let (mut all, mut files) = (Contents::new(), BTreeMap::new());
     for shard in 0..shards {
         let file = format!("model-{shard:05}.safetensors");
-        let mut header = Header::default();
-        let mut data = Vec::new();
+        let mut model = ModelFile::default();
         for number in 0..4u64 {
+            if number == 2 {
+                // An empty tensor has the offset of the next one.
+                let name = format!("layer.{shard}.z.empty");
+                model.add(&name, "F32", &[0, 7], &[]);
+                files.insert(name.clone(), file.clone());
+                all.insert(name, (vec![0, 7], Vec::new()));
+            }
             let name = format!("layer.{shard}.{number}.weight");
             let shape = vec![rows, 128 * (number + 1)];
             let bytes = noise(shard * 10 + number, (shape[0] * shape[1] * 2) as usize);
-            let start = data.len() as u64;
-            data.extend_from_slice(&bytes);
             let sum: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
-            header.metadata.insert(format!("sha256:{name}"), sum);
-            let data_offsets = [start, data.len() as u64];
-            if number == 2 {
-                // An empty tensor has the offset of the next one.
-                let info =
-                    TensorInfo { dtype: "F32".into(), shape: vec![0, 7], data_offsets: [start; 2] };
-                header.tensors.insert(format!("layer.{shard}.z.empty"), info);
-                map.insert(format!("layer.{shard}.z.empty"), file.clone());
-                all.insert(format!("layer.{shard}.z.empty"), (vec![0, 7], Vec::new()));
-            }
-            let info = TensorInfo { dtype: "BF16".into(), shape: shape.clone(), data_offsets };
-            header.tensors.insert(name.clone(), info);
-            map.insert(name.clone(), file.clone());
+            model.describe(format!("sha256:{name}"), sum);
+            model.add(&name, "BF16", &shape, &bytes);
+            files.insert(name.clone(), file.clone());
             all.insert(name, (shape, bytes));
         }
-        let mut raw = header.to_bytes();
-        raw.extend_from_slice(&data);
-        std::fs::write(dir.join(file), raw).unwrap();
+        model.write(&dir.join(file));
     }
-    let index = serde_json::json!({ "metadata": {}, "weight_map": map });
-    std::fs::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
+    write_index(dir, &files);
     all
 }
 
-fn options() -> ClientOptions {
+pub(crate) fn options() -> ClientOptions {
     loader_options(3)
 }
 
-async fn open(address: SocketAddr, path: &str) -> Result<Model, LoadError> {
+pub(crate) async fn open(address: SocketAddr, path: &str) -> Result<Model, LoadError> {
     let client = Client::connect(address, &options()).await.unwrap();
     Model::open(Arc::new(client), path).await
 }
@@ -186,7 +176,7 @@ fn damage_and_wrong_files_are_told() {
         std::fs::write(&file, b"not a model").unwrap();
         assert!(open(gateway.address, "/export/m").await.is_err());
         let error = open(gateway.address, "/export/nothing").await.unwrap_err().to_string();
-        assert!(error.contains("/export/nothing") && error.contains("NOENT"), "{error}");
+        assert!(error.contains("/export/nothing: NFS4ERR_NOENT, /export can"), "{error}");
     });
 }
 
@@ -354,7 +344,7 @@ fn a_slot_whose_request_was_given_up_gives_nobody_its_answer() {
 }
 
 /// Returns the names of the clients known to the gateway.
-fn clients(gateway: &Gateway) -> Vec<serde_json::Value> {
+pub(crate) fn clients(gateway: &Gateway) -> Vec<serde_json::Value> {
     let said = gateway.command(&["clients", "--json"]);
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     let said: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
@@ -397,7 +387,7 @@ fn a_server_that_is_not_up_yet_is_waited_for() {
     let address = gateway.address;
     gateway.kill();
     runtime().block_on(async {
-        let short = ClientOptions { patience: Duration::from_millis(200), ..options() };
+        let short = ClientOptions { wait: Duration::from_millis(200), ..options() };
         let error = Client::connect(address, &short).await.unwrap_err().to_string();
         assert!(error.contains(&address.to_string()), "{error}");
         let begun = tokio::time::Instant::now();

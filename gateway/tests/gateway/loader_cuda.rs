@@ -3,25 +3,24 @@
 //! device's memory, whole and in parts; errors, and release of all resources.
 //! With a CUDA device the same tests run on it.
 
+use crate::model_files::ModelFile;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 use zgate_fabric::EmulatedFabric;
 use zgate_loader::cuda::{Device, Driver};
 use zgate_loader::model::checksum::Verify;
 use zgate_loader::model::device::Placement;
 use zgate_loader::model::{LoadError, Part, Share};
-use zgate_loader::safetensors::{Header, TensorInfo};
 use zgate_loader::transport::TransportChoice;
 use zgate_loader::url::Rdma;
 use zgate_loader::{Client, ClientOptions, Load, LoadOptions, Model, Plan, Wanted};
 use zgate_test_harness::breakable_link::BreakableLink;
 use zgate_test_harness::cuda::FakeDriver;
 use zgate_test_harness::{
-    Gateway, free_port, noise, own_credential, wait_for_listener, zgate_binary,
+    Gateway, free_port, loader_options, noise, runtime, wait_for_listener, zgate_binary,
 };
 
 /// Shape and content of each tensor.
@@ -29,23 +28,15 @@ type Contents = BTreeMap<String, (Vec<u64>, Vec<u8>)>;
 
 /// One tensor longer than a staging buffer, an empty one, and many small ones.
 fn write_model(dir: &Path) -> Contents {
-    std::fs::create_dir_all(dir).unwrap();
     let shapes = (0..20).map(|number| (format!("t.{number:02}"), vec![64, 1000 + number * 2]));
     let large = [("large".to_owned(), vec![36, 1 << 20]), ("none".to_owned(), vec![0, 7])];
-    let (mut contents, mut header, mut data) = (Contents::new(), Header::default(), Vec::new());
+    let (mut contents, mut model) = (Contents::new(), ModelFile::default());
     for (number, (name, shape)) in shapes.chain(large).enumerate() {
         let content = noise(number as u64, shape.iter().product::<u64>() as usize);
-        let start = data.len() as u64;
-        data.extend_from_slice(&content);
-        let data_offsets = [start, data.len() as u64];
-        let info = TensorInfo { dtype: "U8".into(), shape: shape.clone(), data_offsets };
-        header.tensors.insert(name.clone(), info);
+        model.add(&name, "U8", &shape, &content);
         contents.insert(name, (shape, content));
     }
-    let mut raw = header.to_bytes();
-    raw.extend_from_slice(&data);
-    let file = dir.join("model.safetensors");
-    std::fs::write(&file, raw).unwrap();
+    model.write(&dir.join("model.safetensors"));
     let sums = Command::new("sha256sum").arg("model.safetensors").current_dir(dir).output();
     std::fs::write(dir.join("SHA256SUMS"), sums.unwrap().stdout).unwrap();
     contents
@@ -60,18 +51,8 @@ fn gateway() -> (Gateway, u16, Contents) {
     (gateway, port, contents)
 }
 
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
-
 async fn connect(tcp: SocketAddr, transport: TransportChoice) -> Arc<Client> {
-    let options = ClientOptions {
-        connections: 2,
-        credential: own_credential(),
-        patience: Duration::from_secs(60),
-        transport,
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions { transport, ..loader_options(2) };
     Arc::new(Client::connect(tcp, &options).await.unwrap())
 }
 
@@ -179,7 +160,9 @@ fn what_comes_over_tcp_when_the_link_is_cut_is_copied() {
     let (gateway, rdma, contents) = gateway();
     let cuda = FakeDriver::build();
     let (gpu, fabric) = (device(&cuda), EmulatedFabric::new());
-    let link = BreakableLink::to(SocketAddr::from((Ipv4Addr::LOCALHOST, rdma)));
+    // In the middle of the large tensor's region, which is registered.
+    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, rdma));
+    let link = BreakableLink::cut_after(server, 8 << 20);
     runtime().block_on(async {
         let choice =
             TransportChoice::over(Arc::new(fabric.clone()), Rdma::Auto, link.address.port());
@@ -187,11 +170,6 @@ fn what_comes_over_tcp_when_the_link_is_cut_is_copied() {
         let model = Model::open(Arc::clone(&client), "/export/m").await.unwrap();
         let plan = Plan::new(&model, &Wanted::default()).unwrap();
         let mut load = Load::to_device(&model, plan, &LoadOptions::default(), &gpu);
-        // In the middle of the large tensor's region, which is registered.
-        while load.placement().direct_bytes < 4 << 20 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        link.cut();
         let mut seen = 0;
         while let Some(tensor) = load.next().await.unwrap() {
             let name = &tensor.name;

@@ -2,6 +2,7 @@
 //! the recall and no longer, reading continues, and a load whose files were
 //! changed reports that.
 
+use crate::model_files::ModelFile;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -10,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use zgate_fabric::EmulatedFabric;
 use zgate_loader::model::LoadError;
-use zgate_loader::safetensors::{Header, TensorInfo};
 use zgate_loader::transport::TransportChoice;
 use zgate_loader::url::Rdma;
 use zgate_loader::{
@@ -37,11 +37,20 @@ fn write_file(gateway: &Gateway) -> Vec<u8> {
     content
 }
 
+/// Opens the file with another client.
 async fn open_file(address: SocketAddr, options: &ClientOptions) -> (Client, File) {
     let client = Client::connect(address, options).await.unwrap();
-    let dir = client.find("/export").await.unwrap().fh;
-    let file = File::open(&client, &dir, "file", OpenMode::Read).await.unwrap();
+    let file = open_again(&client).await;
     (client, file)
+}
+
+async fn open_model(client: &Arc<Client>) -> Model {
+    Model::open(Arc::clone(client), "/export/m").await.unwrap()
+}
+
+async fn open_again(client: &Client) -> File {
+    let dir = client.find("/export").await.unwrap().fh;
+    File::open(client, &dir, "file", OpenMode::Read).await.unwrap()
 }
 
 async fn read_all(client: &Client, file: &File) -> Vec<u8> {
@@ -140,7 +149,7 @@ fn a_delegated_file_can_be_replaced_and_removed() {
         assert!(read_all(&client, &file).await == content);
         assert!(read_all(&other, &new).await == content);
 
-        let replaced = File::open(&client, &dir, "file", OpenMode::Read).await.unwrap();
+        let replaced = open_again(&client).await;
         assert_eq!(&read_all(&client, &replaced).await[..], b"new");
         let begun = Instant::now();
         other.remove(&dir, "file").await.unwrap();
@@ -171,10 +180,9 @@ fn what_is_closed_dropped_or_left_is_given_back() {
         let (client, file) = open_file(gateway.address, &options()).await;
         file.close(&client).await.unwrap();
         assert_eq!((client.delegations().held, given(&gateway)), (0, 0));
-        let dir = client.find("/export").await.unwrap().fh;
-        drop(File::open(&client, &dir, "file", OpenMode::Read).await.unwrap());
+        drop(open_again(&client).await);
         until("it is given back", || given(&gateway) == 0).await;
-        let file = File::open(&client, &dir, "file", OpenMode::Read).await.unwrap();
+        let file = open_again(&client).await;
         assert_eq!((client.delegations().granted, given(&gateway)), (3, 1));
         client.close().await;
         let said = gateway.command(&["clients", "--json"]).stdout;
@@ -185,21 +193,11 @@ fn what_is_closed_dropped_or_left_is_given_back() {
 
 /// Writes a model of one file that is read in three stretches of eight tensors.
 fn write_model(dir: &Path) {
-    std::fs::create_dir_all(dir).unwrap();
-    let (mut header, mut data) = (Header::default(), Vec::new());
-    for number in 0..24u64 {
-        let start = data.len() as u64;
-        data.resize(data.len() + TENSOR_BYTES, number as u8);
-        let info = TensorInfo {
-            dtype: "U8".into(),
-            shape: vec![TENSOR_BYTES as u64],
-            data_offsets: [start, data.len() as u64],
-        };
-        header.tensors.insert(format!("t.{number:02}"), info);
+    let mut model = ModelFile::default();
+    for number in 0..24u8 {
+        model.add_bytes(&format!("t.{number:02}"), &vec![number; TENSOR_BYTES]);
     }
-    let mut raw = header.to_bytes();
-    raw.extend_from_slice(&data);
-    std::fs::write(dir.join("model.safetensors"), raw).unwrap();
+    model.write(&dir.join("model.safetensors"));
 }
 
 /// Loads the model; calls `at_third` when a third of it has been loaded.
@@ -222,7 +220,7 @@ fn a_load_whose_file_was_changed_fails() {
     write_model(&gateway.export().join("m"));
     runtime().block_on(async {
         let client = Arc::new(Client::connect(gateway.address, &options()).await.unwrap());
-        let model = Model::open(Arc::clone(&client), "/export/m").await.unwrap();
+        let model = open_model(&client).await;
         assert_eq!(client.delegations().held, 1);
         let mut other = Other::ready(&gateway, "writer");
         let path = ["m", "model.safetensors"];
@@ -246,7 +244,7 @@ fn a_load_whose_file_was_changed_fails() {
         assert_eq!(error.to_string(), "model.safetensors: the file was changed while it was read");
         model.close().await.unwrap();
 
-        let again = Model::open(Arc::clone(&client), "/export/m").await.unwrap();
+        let again = open_model(&client).await;
         assert_eq!(load(&again, || ()).await.unwrap(), 24);
     });
 }

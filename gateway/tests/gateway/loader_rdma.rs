@@ -2,13 +2,13 @@
 //! placed by the device, cut links, a killed server, and the change to TCP and
 //! back.
 
+use crate::model_files::{ModelFile, write_index};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zgate_fabric::EmulatedFabric;
-use zgate_loader::safetensors::{Header, TensorInfo};
 use zgate_loader::transport::{Placed, TransportChoice};
 use zgate_loader::url::Rdma;
 use zgate_loader::{
@@ -16,38 +16,27 @@ use zgate_loader::{
 };
 use zgate_test_harness::breakable_link::BreakableLink;
 use zgate_test_harness::{
-    Gateway, free_port, handles_survive_restarts, noise, own_credential, wait_for_listener,
+    Gateway, free_port, handles_survive_restarts, loader_options, noise, runtime, wait_for_listener,
 };
 
 type Contents = BTreeMap<String, Vec<u8>>;
 
 /// Two files of `tensors` tensors, of odd lengths around `bytes`.
 fn write_model(dir: &Path, tensors: u64, bytes: u64) -> Contents {
-    std::fs::create_dir_all(dir).unwrap();
-    let (mut all, mut map) = (Contents::new(), BTreeMap::new());
+    let (mut all, mut files) = (Contents::new(), BTreeMap::new());
     for shard in 0..2 {
         let file = format!("model-{shard}.safetensors");
-        let (mut header, mut data) = (Header::default(), Vec::new());
+        let mut model = ModelFile::default();
         for number in 0..tensors {
             let name = format!("t.{shard}.{number:03}");
             let content = noise(shard * 1000 + number, (bytes + number * 7 + shard) as usize);
-            let start = data.len() as u64;
-            data.extend_from_slice(&content);
-            let info = TensorInfo {
-                dtype: "U8".into(),
-                shape: vec![content.len() as u64],
-                data_offsets: [start, data.len() as u64],
-            };
-            header.tensors.insert(name.clone(), info);
-            map.insert(name.clone(), file.clone());
+            model.add_bytes(&name, &content);
+            files.insert(name.clone(), file.clone());
             all.insert(name, content);
         }
-        let mut raw = header.to_bytes();
-        raw.extend_from_slice(&data);
-        std::fs::write(dir.join(file), raw).unwrap();
+        model.write(&dir.join(file));
     }
-    let index = serde_json::json!({ "metadata": {}, "weight_map": map });
-    std::fs::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
+    write_index(dir, &files);
     all
 }
 
@@ -60,18 +49,9 @@ fn gateway() -> (Gateway, SocketAddr) {
     (gateway, address)
 }
 
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
-
 async fn connect(tcp: SocketAddr, fabric: &EmulatedFabric, mode: Rdma, port: u16) -> Arc<Client> {
-    let options = ClientOptions {
-        connections: 2,
-        credential: own_credential(),
-        patience: Duration::from_secs(60),
-        transport: TransportChoice::over(Arc::new(fabric.clone()), mode, port),
-        ..ClientOptions::default()
-    };
+    let transport = TransportChoice::over(Arc::new(fabric.clone()), mode, port);
+    let options = ClientOptions { transport, ..loader_options(2) };
     Arc::new(Client::connect(tcp, &options).await.unwrap())
 }
 
@@ -153,7 +133,7 @@ fn without_rdma_auto_takes_tcp_and_on_fails() {
         assert!(said.contains("over TCP (rdma=auto: ") && said.contains("over RDMA:"), "{said}");
         let options = ClientOptions {
             transport: TransportChoice::over(Arc::new(fabric.clone()), Rdma::On, port),
-            patience: Duration::from_millis(300),
+            wait: Duration::from_millis(300),
             ..ClientOptions::default()
         };
         let error = Client::connect(gateway.address, &options).await.unwrap_err().to_string();

@@ -3,6 +3,7 @@
 //! limits and variables of the environment are given to the gateway's process.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod absent;
 mod admission;
 mod config_check;
 mod crash;
@@ -18,14 +19,20 @@ mod iscsi_recovery;
 mod iscsi_recovery_cuts;
 mod iscsi_sessions;
 mod iser;
+mod live_absent;
+mod live_changes;
 mod loader;
 mod loader_cuda;
 mod loader_delegation;
+mod loader_errors;
+mod loader_leave;
 mod loader_rdma;
 mod local_twin;
 mod malformed;
+mod model_files;
 mod nfsserve_peer;
 mod nobody_reads;
+mod pipelined;
 mod rdma;
 mod rdma_devices;
 mod rdma_stall;

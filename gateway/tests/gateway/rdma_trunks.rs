@@ -11,7 +11,7 @@ use zgate_nfs_wire::v4::op::{exchange_id, open};
 use zgate_nfs_wire::v4::{ClientId, OpNum, SessionId, StateOwner};
 use zgate_rpc::Credential;
 use zgate_rpc::message::decode_reply;
-use zgate_rpcrdma::{Direction as Way, Header, direction};
+use zgate_rpcrdma::{Direction as RpcDirection, Header, direction};
 use zgate_test_harness::rdma::{Offer, RdmaClient};
 use zgate_test_harness::{Client, Gateway, free_port, own_credential, wait_for_listener};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, Message, Opaque};
@@ -53,7 +53,7 @@ async fn recalled(rdma: &mut RdmaClient, fh: &[u8]) {
     loop {
         let (message, _) = rdma.receive().await;
         let decoded = Header::decode(&message).unwrap();
-        if direction(decoded.header.xid, decoded.inline) != Some(Way::Call) {
+        if direction(decoded.header.xid, decoded.inline) != Some(RpcDirection::Call) {
             continue;
         }
         assert_eq!(decoded.inline[12..16], CALLBACK_PROGRAM.to_be_bytes());

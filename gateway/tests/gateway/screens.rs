@@ -92,6 +92,33 @@ fn status_is_one_screen_for_people_and_the_same_for_programs() {
 }
 
 #[test]
+fn lists_are_tables_for_people_and_stay_the_same_for_programs() {
+    let (gateway, portal) = start();
+    for (command, none) in [("clients", "no NFSv4 clients"), ("sessions", "no initiators are")] {
+        assert!(shown(&gateway, &[command]).starts_with(none), "{command}");
+    }
+    let mut client = Client::ready(&gateway, "gpu05");
+    let root = client.root.clone();
+    client.create(&root, "file").unwrap();
+    let _disk = Session::login(portal, &LoginScript::normal(HOST, TARGET)).unwrap();
+    let lists: [(&str, &[&str], &str); 4] = [
+        ("exports", &["EXPORT ", "HOSTS ", "/export  ", "127.0.0.1  rw"], "pseudo_path"),
+        ("clients", &["CLIENT ", "DELEGATIONS", "127.0.0.1  ", "gpu05", "active"], "courtesy"),
+        ("targets", &["TARGET ", "SERIAL", "WRITTEN", "three.img", "8.00 MiB"], "luns"),
+        ("sessions", &["INITIATOR ", HOST, TARGET, "127.0.0.1:", "(core "], "connections"),
+    ];
+    for (command, parts, field) in lists {
+        let text = shown(&gateway, &[command]);
+        for part in parts {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+        assert!(!text.contains("_bytes") && !text.contains("expired"), "{text}");
+        let rows = json(&gateway, &[command, "--json"]);
+        assert!(!rows[0][field].is_null(), "{command}: {field}");
+    }
+}
+
+#[test]
 fn an_rdma_address_without_a_device_is_a_problem() {
     let port = free_port();
     let more = format!("[rdma]\nlisten = [\"198.51.100.7:{port}\"]\n");

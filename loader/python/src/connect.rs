@@ -1,7 +1,7 @@
 //! Clients by URL.
 
 use crate::error::of_client;
-use crate::runtime::wait;
+use crate::runtime::{is_started, wait};
 use futures_util::future::join_all;
 use pyo3::exceptions::{PyConnectionError, PyValueError};
 use pyo3::prelude::*;
@@ -13,12 +13,10 @@ use std::time::Duration;
 use zgate_fabric::EmulatedFabric;
 use zgate_loader::transport::TransportChoice;
 use zgate_loader::url::Rdma;
-use zgate_loader::{Client, ClientOptions, NfsUrl};
+use zgate_loader::{Client, ClientOptions, LEAVE_TIMEOUT, NfsUrl, START_WAIT, all_left};
 use zgate_rpc::{AuthSys, Credential};
 
 const MAX_GROUPS: usize = 16;
-/// Time limit for unregistering from the servers.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 /// Most clients that are cached.
 const MAX_KEPT: usize = 16;
 
@@ -28,6 +26,7 @@ struct ClientKey {
     addresses: Vec<SocketAddr>,
     connections: usize,
     rdma: (Rdma, u16),
+    wait: Duration,
     patience: Duration,
     uid: u32,
     gid: u32,
@@ -42,12 +41,17 @@ type Kept = Arc<tokio::sync::Mutex<Option<Arc<Client>>>>;
 /// session and connections.
 static KEPT: Mutex<Vec<(ClientKey, Kept)>> = Mutex::new(Vec::new());
 
-/// Returns the client for the server of `url`. `patience` is in seconds.
-pub(crate) fn connect(py: Python<'_>, url: &str, patience: f64) -> PyResult<(NfsUrl, Arc<Client>)> {
+/// Returns the client for the server of `url`. `patience` and `start` are in
+/// seconds; without `start`, the default, or `patience` if that is shorter.
+pub(crate) fn connect(
+    py: Python<'_>,
+    url: &str,
+    patience: f64,
+    start: Option<f64>,
+) -> PyResult<(NfsUrl, Arc<Client>)> {
     let url: NfsUrl = url.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
-    let patience = Duration::try_from_secs_f64(patience).map_err(|_| {
-        PyValueError::new_err(format!("patience={patience}: a number of seconds, 0 or more"))
-    })?;
+    let patience = seconds("patience", patience)?;
+    let start = start.map(|start| seconds("wait", start)).transpose()?;
     let addresses = py
         .detach(|| url.resolve())
         .map_err(|error| PyConnectionError::new_err(format!("{url}: {error}")))?;
@@ -55,6 +59,7 @@ pub(crate) fn connect(py: Python<'_>, url: &str, patience: f64) -> PyResult<(Nfs
         addresses,
         connections: url.connections,
         rdma: (url.rdma, url.rdma_port),
+        wait: start.unwrap_or(START_WAIT.min(patience)),
         patience,
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
@@ -73,8 +78,14 @@ pub(crate) fn connect(py: Python<'_>, url: &str, patience: f64) -> PyResult<(Nfs
         let client = Client::connect_all(&key.addresses, &options).await?;
         Ok(Arc::clone(kept.insert(Arc::new(client))))
     })?;
-    let client = client.map_err(|source| of_client(url.to_string(), source))?;
+    let client = client.map_err(|source| of_client(&url, source))?;
     Ok((url, client))
+}
+
+fn seconds(name: &str, value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value).map_err(|_| {
+        PyValueError::new_err(format!("{name}={value}: a number of seconds, 0 or more"))
+    })
 }
 
 fn kept(key: &ClientKey) -> Kept {
@@ -119,7 +130,7 @@ pub(crate) fn leave(py: Python<'_>) -> PyResult<()> {
     let ours: Vec<Kept> =
         all.extract_if(.., |(key, _)| key.process == process).map(|(_, kept)| kept).collect();
     drop(all);
-    if ours.is_empty() {
+    if !is_started() {
         return Ok(());
     }
     wait(py, || async {
@@ -129,7 +140,9 @@ pub(crate) fn leave(py: Python<'_>) -> PyResult<()> {
             }
         });
         // A client that is just connecting is not waited for.
-        let _ = tokio::time::timeout(LEAVE_PATIENCE, join_all(leaving)).await;
+        let _ = tokio::time::timeout(LEAVE_TIMEOUT, join_all(leaving)).await;
+        // Those that failed, were interrupted or made room for others.
+        all_left().await;
     })
 }
 
@@ -146,6 +159,7 @@ fn options(key: &ClientKey, transport: TransportChoice) -> ClientOptions {
         }),
         owner,
         verifier,
+        wait: key.wait,
         patience: key.patience,
         transport,
         ..ClientOptions::default()

@@ -5,8 +5,9 @@ use pyo3::exceptions::{
     PyOSError, PyPermissionError, PyValueError,
 };
 use pyo3::prelude::*;
-use zgate_loader::ClientError;
 use zgate_loader::model::LoadError;
+use zgate_loader::{Advice, ClientError, NfsUrl};
+use zgate_rpc::message::ReplyError;
 
 type Named = (&'static str, fn(String) -> PyErr);
 
@@ -20,18 +21,25 @@ const NAMED: [Named; 6] = [
     ("NFS4ERR_ISDIR", |text| PyIsADirectoryError::new_err(text)),
 ];
 
-/// Returns the exception for an error of `what`.
-pub(crate) fn of_client(what: String, source: ClientError) -> PyErr {
-    raise(&LoadError::Client { what, source })
+/// Returns the exception for an error of the client for `url`.
+pub(crate) fn of_client(url: &NfsUrl, source: ClientError) -> PyErr {
+    raise(url, &LoadError::Client { what: url.path.clone(), source })
 }
 
-/// Returns the exception for an error.
-pub(crate) fn raise(error: &LoadError) -> PyErr {
-    let text = error.to_string();
+/// Returns the exception for an error of what was loaded from `url`.
+pub(crate) fn raise(url: &NfsUrl, error: &LoadError) -> PyErr {
+    let text = error.explain(url, Advice::Python);
     match error {
-        LoadError::Client { source: ClientError::Transport { .. }, .. } => {
-            PyConnectionError::new_err(text)
-        }
+        LoadError::Client {
+            source:
+                ClientError::Transport { .. }
+                | ClientError::Unreachable { .. }
+                | ClientError::Silent { .. },
+            ..
+        } => PyConnectionError::new_err(text),
+        LoadError::Client {
+            source: ClientError::RpcRefused(ReplyError::AuthRefused(_)), ..
+        } => PyPermissionError::new_err(text),
         LoadError::Client { source: ClientError::OtherServer { .. }, .. } => {
             PyValueError::new_err(text)
         }

@@ -23,17 +23,19 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Returns the entries of a directory: (name, nfs_ftype4, bytes).
 #[pyfunction]
+#[pyo3(signature = (url, patience, start))]
 pub(crate) fn entries(
     py: Python<'_>,
     url: &str,
     patience: f64,
+    start: Option<f64>,
 ) -> PyResult<Vec<(String, u32, u64)>> {
-    let (url, client) = connect(py, url, patience)?;
+    let (url, client) = connect(py, url, patience, start)?;
     let listed = wait(py, || async {
         let found = client.find(&url.path).await?;
         directory::list(&client, &found.fh).await
     })?;
-    let entries = listed.map_err(|source| of_client(url.to_string(), source))?;
+    let entries = listed.map_err(|source| of_client(&url, source))?;
     Ok(entries.into_iter().map(|entry| (entry.name, entry.kind, entry.size)).collect())
 }
 
@@ -88,10 +90,11 @@ pub(crate) struct Model {
 #[pymethods]
 impl Model {
     #[new]
-    fn new(py: Python<'_>, url: &str, patience: f64) -> PyResult<Self> {
-        let (url, client) = connect(py, url, patience)?;
+    #[pyo3(signature = (url, patience, start))]
+    fn new(py: Python<'_>, url: &str, patience: f64, start: Option<f64>) -> PyResult<Self> {
+        let (url, client) = connect(py, url, patience, start)?;
         let model = wait(py, || zgate_loader::Model::open(client, &url.path))?;
-        let model = Some(model.map_err(|error| raise(&error))?);
+        let model = Some(model.map_err(|error| raise(&url, &error))?);
         let opened = Arc::new(Opened { model, process: std::process::id() });
         Ok(Self { opened: Mutex::new(Some(opened)), url })
     }
@@ -178,7 +181,8 @@ impl Model {
             return Err(no_tensor(missing));
         }
         let part = part.map(|(dim, rank, ranks)| Part { dim, rank, ranks });
-        let plan = Plan::new(model, &Wanted { names, part }).map_err(|error| raise(&error))?;
+        let plan =
+            Plan::new(model, &Wanted { names, part }).map_err(|error| raise(&self.url, &error))?;
         let verify = if verify { self.sums(py, model)? } else { Verify::Off };
         let options = LoadOptions { inflight_bytes, depth, verify, ..LoadOptions::default() };
         let (device, total_bytes) =
@@ -186,10 +190,13 @@ impl Model {
         let entered = runtime()?.enter();
         let load = match device {
             None => Running::Host(zgate_loader::Load::start(model, plan, &options)),
-            Some(device) => Running::Cuda(zgate_loader::Load::to_device(model, plan, &options, &device)),
+            Some(device) => {
+                Running::Cuda(zgate_loader::Load::to_device(model, plan, &options, &device))
+            }
         };
         drop(entered);
-        Ok(Load { total_bytes, progress: load.progress(), inner: Mutex::new(Some((load, opened))) })
+        let (progress, url) = (load.progress(), self.url.clone());
+        Ok(Load { total_bytes, progress, url, inner: Mutex::new(Some((load, opened))) })
     }
 }
 
@@ -249,6 +256,7 @@ pub(crate) struct Load {
     #[pyo3(get)]
     total_bytes: u64,
     progress: Arc<Progress>,
+    url: NfsUrl,
     /// Keeps the model's files open while they are read.
     inner: Mutex<Option<(Running, Arc<Opened>)>>,
 }
@@ -273,7 +281,7 @@ impl Load {
             }
             PyResult::Ok(next)
         })?;
-        next.map_err(|error| raise(&error))
+        next.map_err(|error| raise(&self.url, &error))
     }
 
     /// Returns the bytes placed in a GPU: written by an RDMA device, copied

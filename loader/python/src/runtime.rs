@@ -35,6 +35,12 @@ pub(crate) fn runtime() -> PyResult<&'static Runtime> {
     Ok(made)
 }
 
+/// Returns whether this process has a runtime.
+pub(crate) fn is_started() -> bool {
+    let running = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    running.is_some_and(|(of, _)| of == std::process::id())
+}
+
 /// Waits without holding the interpreter's lock; Ctrl-C ends the wait.
 pub(crate) fn wait<T: Send, F: Future<Output = T>>(
     py: Python<'_>,

@@ -45,8 +45,9 @@ impl Drop for RemoteFile {
 #[pymethods]
 impl RemoteFile {
     #[new]
-    fn new(py: Python<'_>, url: &str, patience: f64) -> PyResult<Self> {
-        let (url, client) = connect(py, url, patience)?;
+    #[pyo3(signature = (url, patience, start))]
+    fn new(py: Python<'_>, url: &str, patience: f64, start: Option<f64>) -> PyResult<Self> {
+        let (url, client) = connect(py, url, patience, start)?;
         let path = url.path.clone();
         let opened = wait(py, || async {
             let found = client.find(&path).await?;
@@ -55,7 +56,7 @@ impl RemoteFile {
             let file = File::open(&client, &parent.fh, name, OpenMode::Read).await?;
             Ok((found.size, file))
         })?;
-        let (size, file) = opened.map_err(|source| of_client(url.to_string(), source))?;
+        let (size, file) = opened.map_err(|source| of_client(&url, source))?;
         Ok(Self { url, client, file, size, process: std::process::id() })
     }
 
@@ -116,7 +117,7 @@ impl Stream {
             }
             PyResult::Ok(next)
         })?;
-        let piece = next.map_err(|error| raise(&error))?;
+        let piece = next.map_err(|error| raise(&self._file.get().url, &error))?;
         Ok(piece.map(Buffer::new))
     }
 

@@ -138,7 +138,16 @@ class Errors(unittest.TestCase):
         begun = time.monotonic()
         with self.assertRaisesRegex(ConnectionError, "127.0.0.1:1"):
             zgate.load_file("nfs://127.0.0.1:1/m", patience=0.3)
+        with self.assertRaisesRegex(ConnectionError, "refused connections.*wait=SECONDS"):
+            zgate.list("nfs://127.0.0.1:1/m", wait=0.3)
         self.assertLess(time.monotonic() - begun, 10)
+
+    def test_an_absent_path_names_the_next_step(self):
+        parent = self.gateway.url("m")
+        with self.assertRaises(FileNotFoundError) as raised:
+            zgate.load_file(f"{parent}/absent/model")
+        for part in ("/models/m/absent/model does not exist", "/models/m exists", f'list("{parent}")'):
+            self.assertIn(part, str(raised.exception))
 
     def test_connections_that_are_cut_again_and_again(self):
         proxy = Proxy(self.gateway.port)
@@ -174,7 +183,7 @@ class Errors(unittest.TestCase):
                 "import signal, sys, zgate\n"
                 "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
                 "print('go', flush=True)\n"
-                f"try: zgate.load_file('nfs://127.0.0.1:{port}/m', patience=120)\n"
+                f"try: zgate.load_file('nfs://127.0.0.1:{port}/m', wait=120)\n"
                 "except KeyboardInterrupt: sys.exit(42)\n"
             )
             child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

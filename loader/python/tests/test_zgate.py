@@ -97,7 +97,7 @@ class Loading(unittest.TestCase):
         self.assertEqual(listed, [("model.safetensors", "file", len(raw))])
 
     def test_what_is_wrong_is_said(self):
-        with self.assertRaisesRegex(FileNotFoundError, "nothing.*NOENT"):
+        with self.assertRaisesRegex(FileNotFoundError, "nothing does not exist"):
             zgate.load_file(self.gateway.url("nothing"))
         with self.assertRaisesRegex(ValueError, "nfs://"):
             zgate.load_file("http://nas/m")
@@ -134,6 +134,19 @@ class Loading(unittest.TestCase):
             child.communicate("\n", timeout=20)
         self.assertEqual(child.returncode, 0)
         self.assertEqual(self.gateway.clients(), before)
+
+    def test_a_process_that_fails_leaves_the_server(self):
+        before = self.gateway.clients()
+        failing = [
+            "zgate.load_file(sys.argv[1] + '/absent')",
+            "zgate.safe_open(sys.argv[1]); raise SystemExit(1)",
+            "[zgate.list(sys.argv[1] + f'?connections={n}') for n in range(1, 21)]; 1 / 0",
+        ]
+        for line in failing:
+            command = [sys.executable, "-c", f"import sys, zgate; {line}", self.gateway.url("m")]
+            child = subprocess.run(command, capture_output=True, timeout=60)
+            self.assertEqual(child.returncode, 1, child.stderr)
+            self.assertEqual(self.gateway.clients(), before, line)
 
     def test_a_server_that_restarts_is_waited_for(self):
         with zgate.safe_open(self.gateway.url("m")) as model:

@@ -5,7 +5,7 @@ use crate::channel::Channel;
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
 use crate::session::Session;
-use crate::state::returns::Holding;
+use crate::state::returns::HeldState;
 use crate::transport::Connection;
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
@@ -28,23 +28,23 @@ async fn run(channel: Weak<Channel>, more: Arc<Notify>) {
             Some(_) = running.join_next() => continue,
         }
         let Some(channel) = channel.upgrade() else { return };
-        for holding in channel.delegations().returns().fresh() {
+        for state in channel.delegations().returns().fresh() {
             let channel = Arc::clone(&channel);
             running.spawn(async move {
-                if let Err(error) = patiently(&channel, &holding).await {
+                if let Err(error) = patiently(&channel, &state).await {
                     tracing::debug!(%error, "cannot return state to the server");
                 }
-                channel.delegations().returns().done(&holding);
+                channel.delegations().returns().done(&state);
             });
         }
     }
 }
 
 /// Returns the state; retries while the server answers NFS4ERR_DELAY or NFS4ERR_GRACE.
-pub(crate) async fn patiently(channel: &Channel, holding: &Holding) -> Result<(), ClientError> {
+pub(crate) async fn patiently(channel: &Channel, state: &HeldState) -> Result<(), ClientError> {
     let mut backoff = Backoff::new(channel.patience());
     loop {
-        match give_back(&CallPath::Channel(channel), holding).await {
+        match give_back(&CallPath::Channel(channel), state).await {
             Err(error) if error.asks_for_patience() => backoff.next(error).await?,
             result => return result,
         }
@@ -69,17 +69,17 @@ impl CallPath<'_> {
 }
 
 /// Sends DELEGRETURN and CLOSE. State unknown to the server counts as returned.
-pub(crate) async fn give_back(path: &CallPath<'_>, holding: &Holding) -> Result<(), ClientError> {
-    let close = |ops: Ops| match holding.open {
+pub(crate) async fn give_back(path: &CallPath<'_>, state: &HeldState) -> Result<(), ClientError> {
+    let close = |ops: Ops| match state.open {
         Some(stateid) => ops.op(OpNum::Close, &close::Args { seqid: 0, stateid }),
         None => ops,
     };
-    let ops = Ops::new().putfh(&holding.fh);
-    if let Some(stateid) = holding.delegation {
+    let ops = Ops::new().putfh(&state.fh);
+    if let Some(stateid) = state.delegation {
         let ops = ops.clone().op(OpNum::Delegreturn, &delegreturn::Args { stateid });
         let mut results = path.call(close(ops)).await?;
         match results.skip(OpNum::Putfh).and_then(|()| results.skip(OpNum::Delegreturn)) {
-            Ok(()) => return closed(holding, &mut results),
+            Ok(()) => return closed(state, &mut results),
             Err(error) if error.asks_for_patience() || error.status().is_none() => {
                 return Err(error);
             }
@@ -87,16 +87,16 @@ pub(crate) async fn give_back(path: &CallPath<'_>, holding: &Holding) -> Result<
             Err(_) => {}
         }
     }
-    if holding.open.is_none() {
+    if state.open.is_none() {
         return Ok(());
     }
     let mut results = path.call(close(ops)).await?;
     results.skip(OpNum::Putfh)?;
-    closed(holding, &mut results)
+    closed(state, &mut results)
 }
 
-fn closed(holding: &Holding, results: &mut Results) -> Result<(), ClientError> {
-    if holding.open.is_none() {
+fn closed(state: &HeldState, results: &mut Results) -> Result<(), ClientError> {
+    if state.open.is_none() {
         return Ok(());
     }
     match results.next::<close::Res>(OpNum::Close) {

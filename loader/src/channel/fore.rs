@@ -11,16 +11,14 @@ use crate::session::{Session, SessionRequest, SlotGuard, decode};
 use crate::state::delegation::Delegations;
 use crate::state::lease::LeaseMonitor;
 use crate::state::open_state::OpenState;
-use crate::transport::{Connection, Landing, TransportChoice};
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::transport::{Connection, ReadBuffer};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 use zgate_nfs_wire::v4::attr::LEASE_TIME;
 use zgate_nfs_wire::v4::op::{exchange_id, open, sequence};
 use zgate_nfs_wire::v4::{Bitmap, Fattr, OpNum, Stateid, Status};
-use zgate_store::BufferPool;
 use zgate_xdr::Decoder;
 
 /// Pause before a request is repeated after NFS4ERR_DELAY.
@@ -29,8 +27,6 @@ const DELAY: Duration = Duration::from_millis(50);
 const LINK_PATIENCE: Duration = Duration::from_millis(500);
 /// Time limit of one attempt to get a connection for callbacks.
 const BACK_PATIENCE: Duration = Duration::from_secs(2);
-/// Memory for replies that are not placed elsewhere, in bytes.
-const REPLIES_BYTES: usize = 128 << 20;
 
 /// Fore channel of a client.
 #[derive(Debug)]
@@ -46,54 +42,48 @@ pub(crate) struct Channel {
     next: AtomicUsize,
     patience: Duration,
     monitor: Arc<LeaseMonitor>,
+    /// Set when the client leaves.
+    closed: AtomicBool,
 }
 
 impl Channel {
-    /// Connects and creates a session. If the server cannot be reached, retries
-    /// until the time limit of `patience`.
-    pub(crate) async fn open(
-        addresses: &[SocketAddr],
-        connections: usize,
-        choice: TransportChoice,
+    pub(super) fn new(
+        links: Vec<Arc<Link>>,
+        context: Arc<LinkContext>,
         request: SessionRequest,
+        (session, connection): (Session, &Arc<Connection>),
         patience: Duration,
-    ) -> Result<Self, ClientError> {
-        let monitor = Arc::new(LeaseMonitor::new());
-        let back = Arc::new(BackChannel::new(Arc::clone(&monitor)));
-        let context = Arc::new(LinkContext::new(choice, BufferPool::new(REPLIES_BYTES), back));
-        // Connections are used in turn: addresses first, so that all are used.
-        let links: Vec<Arc<Link>> = (0..connections.max(1))
-            .flat_map(|_| addresses.iter().map(|address| Link::new(*address, &context)))
-            .collect();
-        let until = Instant::now() + patience;
-        let (session, connection) = loop {
-            let greeted = async {
-                let back = context.back();
-                let made = greet(&links, addresses.len(), &request, until, back).await?;
-                begin(&made.0, &made.1, &monitor).await?;
-                Ok::<_, ClientError>(made)
-            };
-            match greeted.await {
-                Err(error) if error.is_passing() && Instant::now() + DELAY < until => {
-                    tracing::debug!(%error, "trying again");
-                    tokio::time::sleep(DELAY).await;
-                }
-                result => break result?,
-            }
-        };
-        tracing::debug!(clientid = ?session.clientid, slots = session.fore.slots, "session created");
-        Ok(Self {
+        monitor: Arc<LeaseMonitor>,
+    ) -> Self {
+        Self {
             links,
             context,
             request,
             session: RwLock::new(Arc::new(session)),
-            back: Mutex::new(Arc::downgrade(&connection)),
+            back: Mutex::new(Arc::downgrade(connection)),
             recovery: tokio::sync::Mutex::new(()),
             opens: Mutex::new(Vec::new()),
             next: AtomicUsize::new(0),
             patience,
             monitor,
-        })
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes every later call fail: a task that has not ended must not register
+    /// with the server again.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    fn must_be_open(&self) -> Result<(), ClientError> {
+        if self.closed.load(Ordering::Acquire) { Err(ClientError::Closed) } else { Ok(()) }
+    }
+
+    /// Waits until no recovery is in progress, at most until `until`; returns
+    /// whether one may still be.
+    pub(crate) async fn may_be_recovering(&self, until: Instant) -> bool {
+        tokio::time::timeout_at(until, self.recovery.lock()).await.is_err()
     }
 
     pub(crate) fn links(&self) -> &[Arc<Link>] {
@@ -163,18 +153,19 @@ impl Channel {
         self.exchange(&ops, cache_this, &mut None).await
     }
 
-    /// Sends a COMPOUND; the data of a READ is placed in `landing`, which is
+    /// Sends a COMPOUND; the data of a READ is placed in `read_buffer`, which is
     /// returned in any case.
     pub(crate) async fn exchange(
         &self,
         ops: &Ops,
         cache_this: bool,
-        landing: &mut Option<Landing>,
+        read_buffer: &mut Option<ReadBuffer>,
     ) -> Result<Results, ClientError> {
         let until = Instant::now() + self.patience;
         loop {
+            self.must_be_open()?;
             let session = self.session();
-            match self.in_session(&session, ops, cache_this, landing, until).await {
+            match self.in_session(&session, ops, cache_this, read_buffer, until).await {
                 Err(error) if error.is_session_lost() && Instant::now() < until => {
                     self.recover(&session, until).await?;
                 }
@@ -188,7 +179,7 @@ impl Channel {
         session: &Session,
         ops: &Ops,
         cache_this: bool,
-        landing: &mut Option<Landing>,
+        read_buffer: &mut Option<ReadBuffer>,
         until: Instant,
     ) -> Result<Results, ClientError> {
         let mut guard = session.free_slot().await?;
@@ -198,6 +189,7 @@ impl Channel {
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let mut repeated = false;
         for attempt in 0.. {
+            self.must_be_open()?;
             let link = &self.links[(first + attempt) % self.links.len()];
             let limit = self.link_limit(attempt, until);
             let connection = match link.connection(limit).await {
@@ -208,8 +200,8 @@ impl Channel {
             let xid = connection.next_xid();
             let message = guard.encode(xid, cache_this, ops);
             let sent = Instant::now();
-            let arrived = connection.call_into(xid, message, landing.take()).await;
-            *landing = arrived.landing;
+            let arrived = connection.call_into(xid, message, read_buffer.take()).await;
+            *read_buffer = arrived.read_buffer;
             let raw = match arrived.reply {
                 Ok(raw) => raw,
                 Err(error) if Instant::now() >= until => return Err(error),
@@ -249,6 +241,7 @@ impl Channel {
     /// §2.10.6.1.3.1).
     async fn settle(&self, guard: &mut SlotGuard<'_>, until: Instant) -> Result<(), ClientError> {
         loop {
+            self.must_be_open()?;
             let connection = self.any_connection(until).await?;
             let xid = connection.next_xid();
             let arrived = connection.call(xid, guard.encode(xid, false, &Ops::new())).await;
@@ -308,7 +301,9 @@ impl Channel {
 
     async fn renew(&self, old: &Session, until: Instant) -> Result<Session, ClientError> {
         let connection = self.any_connection(until).await?;
+        self.must_be_open()?;
         let known = self.request.introduce(&connection).await?;
+        self.must_be_open()?;
         let session = create(&connection, &self.request, &known, self.context.back()).await?;
         self.set_back(&connection);
         if known.clientid == old.clientid {
@@ -377,41 +372,8 @@ impl Channel {
     }
 }
 
-/// Creates the session over the first link; the first link of every other
-/// address must lead to the same server.
-async fn greet(
-    links: &[Arc<Link>],
-    addresses: usize,
-    request: &SessionRequest,
-    until: Instant,
-    back: &BackChannel,
-) -> Result<(Session, Arc<Connection>), ClientError> {
-    let mut first: Option<(Session, Arc<Connection>, exchange_id::Res, SocketAddr)> = None;
-    for link in links.iter().take(addresses) {
-        let connection = link.connection(until).await?;
-        let known = request.introduce(&connection).await?;
-        match &first {
-            None => {
-                let session = create(&connection, request, &known, back).await?;
-                first = Some((session, connection, known, link.address()));
-            }
-            Some((_, _, same, at)) => {
-                let owner = |res: &exchange_id::Res| {
-                    (res.clientid, res.owner_minor, res.owner_major.clone(), res.scope.clone())
-                };
-                if owner(same) != owner(&known) {
-                    let (first, second) = (at.to_string(), link.address().to_string());
-                    return Err(ClientError::OtherServer { first, second });
-                }
-            }
-        }
-    }
-    let created = first.map(|(session, connection, ..)| (session, connection));
-    created.ok_or(ClientError::Garbled("no address"))
-}
-
 /// Creates a session whose callbacks are answered.
-async fn create(
+pub(super) async fn create(
     connection: &Connection,
     request: &SessionRequest,
     known: &exchange_id::Res,
@@ -425,7 +387,7 @@ async fn create(
 
 /// Sends RECLAIM_COMPLETE, without which nothing can be opened (RFC 8881
 /// §18.51), and reads the length of the lease.
-async fn begin(
+pub(super) async fn begin(
     session: &Session,
     connection: &Connection,
     monitor: &LeaseMonitor,

@@ -13,10 +13,13 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use zgate_store::BufferPool;
 
-/// Longest pause between two attempts to connect.
+/// First and longest pause between two attempts to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// Time limit of one attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Least time limit of one attempt over RDMA.
+const MIN_RDMA_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for which RDMA is not tried after a failure.
 const RDMA_PAUSE: Duration = Duration::from_secs(5);
 
@@ -99,9 +102,22 @@ impl Link {
         current.connection.as_ref().filter(|made| !made.is_closed()).map(|made| made.is_rdma())
     }
 
-    /// Returns the connection, if there is one.
-    pub(crate) async fn existing(&self) -> Option<Arc<Connection>> {
-        self.current.lock().await.connection.clone().filter(|made| !made.is_closed())
+    /// Returns the connection, if there is one; none while another task makes
+    /// one.
+    pub(crate) fn existing(&self) -> Option<Arc<Connection>> {
+        let current = self.current.try_lock().ok()?;
+        current.connection.clone().filter(|made| !made.is_closed())
+    }
+
+    /// Makes one attempt at a connection of its own, over TCP if that is
+    /// allowed, because TCP does not depend on a device.
+    pub(crate) async fn fresh(&self) -> Result<Connection, ClientError> {
+        if !self.context.choice.allows_tcp()
+            && let Some(attempt) = self.over_rdma()
+        {
+            return in_time(self.address, attempt).await.map(Connection::Rdma);
+        }
+        self.over_tcp().await
     }
 
     /// Returns the connection; a new one if there was none or it is lost.
@@ -124,9 +140,9 @@ impl Link {
                 current.rdma_after = Instant::now() + RDMA_PAUSE;
             }
         }
-        let (mut pause, mut told) = (Duration::from_millis(20), false);
+        let (mut pause, mut told) = (FIRST_PAUSE, false);
         loop {
-            let error = match self.attempt(&mut current).await {
+            let error = match self.attempt(&mut current, until).await {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
                     current.connection = Some(Arc::clone(&connection));
@@ -134,24 +150,36 @@ impl Link {
                 }
                 Err(error) => error,
             };
-            if Instant::now() + pause >= until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left <= 2 * FIRST_PAUSE {
                 return Err(error);
             }
             if !told {
                 tracing::warn!(%error, "the server cannot be reached: trying again");
                 told = true;
             }
-            tokio::time::sleep(pause).await;
+            // The last attempt ends in time if it is refused.
+            tokio::time::sleep(pause.min(left - FIRST_PAUSE)).await;
             pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 
-    /// Makes one attempt over the available transports.
-    async fn attempt(&self, current: &mut Current) -> Result<Connection, ClientError> {
+    /// Makes one attempt over the available transports; TCP gets half of the
+    /// time left if RDMA does not answer.
+    async fn attempt(
+        &self,
+        current: &mut Current,
+        until: Instant,
+    ) -> Result<Connection, ClientError> {
         if Instant::now() >= current.rdma_after
             && let Some(attempt) = self.over_rdma()
         {
-            match in_time(self.address, attempt).await {
+            let half = until.saturating_duration_since(Instant::now()) / 2;
+            let limit = match self.context.choice.allows_tcp() {
+                true => half.clamp(MIN_RDMA_TIMEOUT, CONNECT_TIMEOUT),
+                false => CONNECT_TIMEOUT,
+            };
+            match within(limit, self.address, attempt).await {
                 Ok(connection) => {
                     self.context.note(None);
                     return Ok(Connection::Rdma(connection));
@@ -166,6 +194,10 @@ impl Link {
                 }
             }
         }
+        self.over_tcp().await
+    }
+
+    async fn over_tcp(&self) -> Result<Connection, ClientError> {
         let (pool, counters) = (self.context.pool.clone(), Arc::clone(&self.context.counters));
         let attempt =
             RpcConnection::connect(self.address, pool, counters, self.context.callbacks());
@@ -212,7 +244,15 @@ async fn in_time<T>(
     address: SocketAddr,
     attempt: impl Future<Output = Result<T, ClientError>>,
 ) -> Result<T, ClientError> {
-    tokio::time::timeout(CONNECT_TIMEOUT, attempt).await.unwrap_or_else(|_| {
+    within(CONNECT_TIMEOUT, address, attempt).await
+}
+
+async fn within<T>(
+    limit: Duration,
+    address: SocketAddr,
+    attempt: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    tokio::time::timeout(limit, attempt).await.unwrap_or_else(|_| {
         Err(ClientError::Transport {
             address: address.to_string(),
             source: std::io::Error::from(std::io::ErrorKind::TimedOut),

@@ -3,6 +3,8 @@
 mod back;
 mod fore;
 mod link;
+mod start;
 
 pub(crate) use fore::Channel;
 pub(crate) use link::Link;
+pub(crate) use start::Start;

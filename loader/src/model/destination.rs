@@ -29,13 +29,13 @@ pub trait Destination: Send + Sync + 'static {
 }
 
 /// Transfer of regions to a destination.
-pub(super) trait Bring: Destination {
+pub(super) trait RegionLoader: Destination {
     /// Longest stretch of a region that is read in one step and shared by
     /// ranks, in bytes.
     const STRETCH_BYTES: usize;
 
     /// Loads the tensors of a region, whose first stretch has this number.
-    fn bring(
+    fn load_region(
         &self,
         reader: &Arc<Reader>,
         first: usize,

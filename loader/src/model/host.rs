@@ -1,7 +1,7 @@
 //! Loads to this host's memory.
 
 use super::LoadError;
-use super::destination::{Bring, Destination, LoadedTensor};
+use super::destination::{Destination, LoadedTensor, RegionLoader};
 use super::memory::Memory;
 use super::plan::{Region, Target};
 use super::reader::{Pieces, Reader};
@@ -37,10 +37,10 @@ impl Destination for Host {
     type Data = BytesMut;
 }
 
-impl Bring for Host {
+impl RegionLoader for Host {
     const STRETCH_BYTES: usize = usize::MAX;
 
-    async fn bring(
+    async fn load_region(
         &self,
         reader: &Arc<Reader>,
         first: usize,

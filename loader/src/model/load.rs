@@ -2,7 +2,7 @@
 //! the tensors own afterwards. The bytes in flight and not yet taken are
 //! bounded.
 
-use super::destination::{Bring, Destination, Tensor};
+use super::destination::{Destination, RegionLoader, Tensor};
 use super::host::Host;
 use super::options::{LoadOptions, Progress};
 use super::plan::{Plan, Region};
@@ -78,7 +78,7 @@ impl<D: Destination> Load<D> {
 }
 
 /// Starts a load.
-pub(super) fn run<D: Bring>(
+pub(super) fn run<D: RegionLoader>(
     model: &Model,
     plan: Plan,
     options: &LoadOptions,
@@ -125,7 +125,7 @@ fn stretches(plan: &Plan, most_bytes: usize) -> (Plan, Vec<usize>) {
     (all, first)
 }
 
-async fn drive<D: Bring>(
+async fn drive<D: RegionLoader>(
     destination: Arc<D>,
     reader: Arc<Reader>,
     numbered: Vec<(usize, Region)>,
@@ -134,9 +134,9 @@ async fn drive<D: Bring>(
 ) {
     let one = |first, region| {
         let (destination, reader) = (Arc::clone(&destination), Arc::clone(&reader));
-        async move { destination.bring(&reader, first, region).await }
+        async move { destination.load_region(&reader, first, region).await }
     };
-    regions::bring(numbered, units, reader.source(), reader.hashes(), &sender, one).await;
+    regions::load_all(numbered, units, reader.source(), reader.hashes(), &sender, one).await;
     // Drop first: a caller that sees the end must find unused memory returned.
     drop((destination, reader));
 }

@@ -33,6 +33,8 @@ pub use slice::Part;
 pub use stream::FileStream;
 
 use crate::error::ClientError;
+use crate::explain::{Advice, explain};
+use crate::url::NfsUrl;
 
 /// Reason for which a model cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -76,4 +78,26 @@ pub enum LoadError {
         /// Checksum in the side file or the metadata.
         expected: String,
     },
+}
+
+impl LoadError {
+    /// Explains the error to the person who named `url`: server, path, reason
+    /// and next step.
+    #[must_use]
+    pub fn explain(&self, url: &NfsUrl, advice: Advice) -> String {
+        match self {
+            Self::Client { what, source } => match source {
+                ClientError::Refused { .. }
+                | ClientError::Garbled(_)
+                | ClientError::TooLarge { .. }
+                | ClientError::Transport { .. }
+                    if *what != url.path =>
+                {
+                    format!("{url}: {self}")
+                }
+                source => explain(url, source, advice),
+            },
+            other => format!("{url}: {other}"),
+        }
+    }
 }

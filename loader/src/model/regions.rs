@@ -25,7 +25,7 @@ pub(super) fn units(inflight_bytes: u64) -> u32 {
 /// Reads regions, each with its index, within the bound; then checks whether
 /// their files were changed meanwhile, and compares the checksums of whole
 /// files.
-pub(super) async fn bring<T: Send + 'static, F>(
+pub(super) async fn load_all<T: Send + 'static, F>(
     regions: impl IntoIterator<Item = (usize, Region)>,
     units: u32,
     (client, files): (&Client, &[(String, File)]),

@@ -5,7 +5,7 @@ use super::memory::Memory;
 use super::regions::unchanged;
 use crate::client::Client;
 use crate::file::File;
-use crate::transport::Landing;
+use crate::transport::ReadBuffer;
 use bytes::BytesMut;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -107,11 +107,11 @@ pub(super) async fn fill(
     let mut filled: Option<BytesMut> = None;
     loop {
         let at = offset + filled.as_ref().map_or(0, BytesMut::len) as u64;
-        let (result, landing) = file.read_into(client, at, Landing::new(memory)).await;
+        let (result, read_buffer) = file.read_into(client, at, ReadBuffer::new(memory)).await;
         let (_, got) =
             result.map_err(|source| LoadError::Client { what: name.to_owned(), source })?;
-        let mut part = landing
-            .and_then(Landing::into::<BytesMut>)
+        let mut part = read_buffer
+            .and_then(ReadBuffer::into::<BytesMut>)
             .ok_or_else(|| LoadError::Missing(format!("{name}: the load was stopped")))?;
         if got == 0 {
             let reason = format!("the file ends at byte {at}: it was truncated while it was read");

@@ -2,7 +2,7 @@
 //! recalls the delegation before any change of the file.
 
 use super::open_state::OpenState;
-use super::returns::{Holding, StateReturns};
+use super::returns::{HeldState, StateReturns};
 use crate::callback::Holder;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,7 +118,7 @@ impl Delegations {
     }
 
     fn hand_over(&self, fh: Fh, stateid: Stateid) {
-        self.returns.push(Holding { fh, open: None, delegation: Some(stateid) });
+        self.returns.push(HeldState { fh, open: None, delegation: Some(stateid) });
     }
 
     /// Schedules the return of all but `keep` delegations.

@@ -1,7 +1,7 @@
 //! State of an open file on the server, and its recovery.
 
 use super::delegation::Delegations;
-use super::returns::Holding;
+use super::returns::HeldState;
 use crate::compound::Ops;
 use crate::error::ClientError;
 use crate::session::Session;
@@ -52,8 +52,8 @@ pub(crate) fn open_args(access: u32, delegate: bool, how: How, claim: Claim) -> 
 
 impl Drop for OpenState {
     fn drop(&mut self) {
-        if let Some(holding) = self.take() {
-            self.delegations.returns().push(holding);
+        if let Some(state) = self.take() {
+            self.delegations.returns().push(state);
         }
     }
 }
@@ -115,7 +115,7 @@ impl OpenState {
     }
 
     /// Takes all held state, to return it.
-    pub(crate) fn take(&self) -> Option<Holding> {
+    pub(crate) fn take(&self) -> Option<HeldState> {
         let (open, delegation) = {
             let mut held = self.held();
             (held.open.take(), held.delegation.take())
@@ -124,7 +124,7 @@ impl OpenState {
             self.delegations.remove(stateid);
         }
         let any = open.is_some() || delegation.is_some();
-        any.then(|| Holding { fh: self.fh.clone(), open, delegation })
+        any.then(|| HeldState { fh: self.fh.clone(), open, delegation })
     }
 
     /// Records that the server no longer knows `stateid`.

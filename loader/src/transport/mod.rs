@@ -1,12 +1,12 @@
 //! Transports of calls, and of data into the caller's memory.
 
 pub mod choice;
-pub mod landing;
 pub mod rdma;
+pub mod read_buffer;
 pub mod tcp;
 
 pub use choice::TransportChoice;
-pub use landing::{Arrived, Landing, PlacementBuffer};
+pub use read_buffer::{Arrived, PlacementBuffer, ReadBuffer};
 
 use crate::error::ClientError;
 use bytes::Bytes;
@@ -102,11 +102,16 @@ impl Connection {
         self.call_into(xid, message, None).await.reply
     }
 
-    /// Sends a READ whose data is to be placed in `landing`.
-    pub async fn call_into(&self, xid: u32, message: Message, landing: Option<Landing>) -> Arrived {
+    /// Sends a READ whose data is to be placed in `read_buffer`.
+    pub async fn call_into(
+        &self,
+        xid: u32,
+        message: Message,
+        read_buffer: Option<ReadBuffer>,
+    ) -> Arrived {
         match self {
-            Self::Tcp(connection) => connection.call_into(xid, message, landing).await,
-            Self::Rdma(connection) => connection.call_into(xid, message, landing).await,
+            Self::Tcp(connection) => connection.call_into(xid, message, read_buffer).await,
+            Self::Rdma(connection) => connection.call_into(xid, message, read_buffer).await,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! call's write chunk, which the server's device writes; it is registered for
 //! that one call, and deregistered before its content is used.
 
-use super::landing::{Arrived, Landing};
+use super::read_buffer::{Arrived, ReadBuffer};
 use super::{Callbacks, Counters, Placed, lost};
 use crate::error::ClientError;
 use bytes::Bytes;
@@ -44,7 +44,7 @@ const PROBE_PERIOD: Duration = Duration::from_secs(2);
 struct Call {
     xid: u32,
     message: Message,
-    landing: Option<Landing>,
+    read_buffer: Option<ReadBuffer>,
     sender: oneshot::Sender<Arrived>,
 }
 
@@ -129,13 +129,19 @@ impl RdmaConnection {
     }
 
     /// Sends a call, whose header contains `xid`, and waits for the reply. The
-    /// data of a READ is placed in `landing`.
-    pub async fn call_into(&self, xid: u32, message: Message, landing: Option<Landing>) -> Arrived {
+    /// data of a READ is placed in `read_buffer`.
+    pub async fn call_into(
+        &self,
+        xid: u32,
+        message: Message,
+        read_buffer: Option<ReadBuffer>,
+    ) -> Arrived {
         let (sender, receiver) = oneshot::channel();
-        let nothing = |landing| Arrived { reply: Err(lost(self.address)), landing, placed: None };
-        let call = Call { xid, message, landing, sender };
+        let nothing =
+            |read_buffer| Arrived { reply: Err(lost(self.address)), read_buffer, placed: None };
+        let call = Call { xid, message, read_buffer, sender };
         if let Err(mpsc::error::SendError(call)) = self.calls.send(call) {
-            return nothing(call.landing);
+            return nothing(call.read_buffer);
         }
         receiver.await.unwrap_or_else(|_| nothing(None))
     }
@@ -147,9 +153,9 @@ enum Lent {
     /// The memory itself, registered here.
     Direct(Box<dyn Exposed>),
     /// Memory of another device, registered by its owner.
-    Registered(RemoteSlice, Landing),
+    Registered(RemoteSlice, ReadBuffer),
     /// A buffer in its place, because its kind cannot be registered.
-    Beside(Box<dyn Exposed>, Landing),
+    Beside(Box<dyn Exposed>, ReadBuffer),
 }
 
 impl Lent {
@@ -163,25 +169,25 @@ impl Lent {
     }
 
     /// Ends the device's access; `bytes` of the memory were written.
-    fn withdraw(self, bytes: usize) -> (Option<Landing>, Placed) {
+    fn withdraw(self, bytes: usize) -> (Option<ReadBuffer>, Placed) {
         match self {
             Self::Direct(exposed) => {
                 let placed = Placed { device_bytes: bytes as u64, ..Placed::default() };
-                (exposed.withdraw().into_lent().ok().map(Landing::new), placed)
+                (exposed.withdraw().into_lent().ok().map(ReadBuffer::new), placed)
             }
-            Self::Registered(_, mut landing) => {
+            Self::Registered(_, mut read_buffer) => {
                 if bytes > 0 {
-                    landing.written_by_peer();
+                    read_buffer.written_by_peer();
                 }
                 let placed = Placed { device_bytes: bytes as u64, ..Placed::default() };
-                (Some(landing), placed)
+                (Some(read_buffer), placed)
             }
-            Self::Beside(exposed, mut landing) => {
+            Self::Beside(exposed, mut read_buffer) => {
                 let buffer = exposed.withdraw();
-                let bytes = bytes.min(buffer.len()).min(landing.bytes().len());
-                landing.bytes()[..bytes].copy_from_slice(&buffer[..bytes]);
+                let bytes = bytes.min(buffer.len()).min(read_buffer.bytes().len());
+                read_buffer.bytes()[..bytes].copy_from_slice(&buffer[..bytes]);
                 let placed = Placed { copied_bytes: bytes as u64, ..Placed::default() };
-                (Some(landing), placed)
+                (Some(read_buffer), placed)
             }
         }
     }
@@ -190,7 +196,7 @@ impl Lent {
 /// Memory that the server may use for a call.
 #[derive(Debug, Default)]
 struct Memory {
-    landing: Option<Lent>,
+    read_buffer: Option<Lent>,
     reply: Option<Box<dyn Exposed>>,
     sources: Vec<Box<dyn Exposed>>,
 }
@@ -230,14 +236,14 @@ impl Driver {
         // Afterwards the device no longer writes: the memory belongs to the callers again.
         self.endpoint.close().await;
         for (_, call) in std::mem::take(&mut self.outstanding) {
-            let landing = call.memory.landing.and_then(|lent| lent.withdraw(0).0);
-            answer(call.sender, Err(lost(self.address)), landing, None);
+            let read_buffer = call.memory.read_buffer.and_then(|lent| lent.withdraw(0).0);
+            answer(call.sender, Err(lost(self.address)), read_buffer, None);
         }
         while let Some(call) = self.waiting.pop_front() {
-            answer(call.sender, Err(lost(self.address)), call.landing, None);
+            answer(call.sender, Err(lost(self.address)), call.read_buffer, None);
         }
         while let Some(call) = queue.recv().await {
-            answer(call.sender, Err(lost(self.address)), call.landing, None);
+            answer(call.sender, Err(lost(self.address)), call.read_buffer, None);
         }
     }
 
@@ -288,13 +294,13 @@ impl Driver {
     /// Sends a call. If that fails, the connection fails, and the call is
     /// repeated on another one.
     fn send_call(&mut self, call: Call, credit: Credit) -> Result<(), String> {
-        let Call { xid, message, landing, sender } = call;
+        let Call { xid, message, read_buffer, sender } = call;
         let mut memory = Memory::default();
-        if let Some(landing) = landing {
-            match self.lend(landing) {
-                Ok(lent) => memory.landing = Some(lent),
-                Err((why, landing)) => {
-                    answer(sender, Err(lost(self.address)), Some(landing), None);
+        if let Some(read_buffer) = read_buffer {
+            match self.lend(read_buffer) {
+                Ok(lent) => memory.read_buffer = Some(lent),
+                Err((why, read_buffer)) => {
+                    answer(sender, Err(lost(self.address)), Some(read_buffer), None);
                     return Err(why);
                 }
             }
@@ -315,24 +321,24 @@ impl Driver {
     }
 
     /// Registers a caller's memory for the device.
-    fn lend(&self, mut landing: Landing) -> Result<Lent, (String, Landing)> {
-        if let Some(slice) = landing.registered() {
-            return Ok(Lent::Registered(slice, landing));
+    fn lend(&self, mut read_buffer: ReadBuffer) -> Result<Lent, (String, ReadBuffer)> {
+        if let Some(slice) = read_buffer.registered() {
+            return Ok(Lent::Registered(slice, read_buffer));
         }
         let access = Access { read: false, write: true };
-        if landing.can_be_lent() && !landing.bytes().is_empty() {
-            return match self.fabric.lend(landing.lend(), access) {
+        if read_buffer.can_be_lent() && !read_buffer.bytes().is_empty() {
+            return match self.fabric.lend(read_buffer.lend(), access) {
                 Ok(exposed) => Ok(Lent::Direct(exposed)),
                 Err((error, buffer)) => {
                     let memory = buffer.into_lent().unwrap_or_default();
-                    Err((not_registered(error), Landing::new(memory)))
+                    Err((not_registered(error), ReadBuffer::new(memory)))
                 }
             };
         }
-        let buffer = self.pool.take(landing.bytes().len().max(1));
+        let buffer = self.pool.take(read_buffer.bytes().len().max(1));
         match self.fabric.expose(buffer, access) {
-            Ok(exposed) => Ok(Lent::Beside(exposed, landing)),
-            Err(error) => Err((not_registered(error), landing)),
+            Ok(exposed) => Ok(Lent::Beside(exposed, read_buffer)),
+            Err(error) => Err((not_registered(error), read_buffer)),
         }
     }
 
@@ -345,7 +351,7 @@ impl Driver {
     ) -> Result<(Bytes, Chunks), String> {
         let flat = message.flatten().ok_or("a client sends memory, never a file span")?;
         let mut parts = CallParts { len: flat.len(), ..CallParts::default() };
-        match &memory.landing {
+        match &memory.read_buffer {
             Some(lent) => {
                 let segments = vec![lent.segment()];
                 parts.writes.push(WriteChunk { segments });
@@ -437,8 +443,8 @@ impl Driver {
             Ok(reply) => reply,
             Err(error @ (ReplyError::Chunk | ReplyError::Version { .. })) => {
                 self.credits.forfeit(credit);
-                let landing = memory.landing.and_then(|lent| lent.withdraw(0).0);
-                answer(sender, Err(ClientError::Rpc(error.to_string())), landing, None);
+                let read_buffer = memory.read_buffer.and_then(|lent| lent.withdraw(0).0);
+                answer(sender, Err(ClientError::Rpc(error.to_string())), read_buffer, None);
                 return Ok(());
             }
             Err(error) => {
@@ -461,13 +467,13 @@ impl Driver {
                 })
                 .ok_or_else(|| lost(self.address)),
         };
-        let mut landing = None;
-        if let Some(lent) = memory.landing {
+        let mut read_buffer = None;
+        if let Some(lent) = memory.read_buffer {
             let (back, placed) = lent.withdraw(written);
             self.counters.add(placed);
-            landing = back;
+            read_buffer = back;
         }
-        answer(sender, bytes, landing, (written > 0).then_some(written));
+        answer(sender, bytes, read_buffer, (written > 0).then_some(written));
         Ok(())
     }
 }
@@ -476,10 +482,10 @@ impl Driver {
 fn answer(
     sender: oneshot::Sender<Arrived>,
     reply: Result<Bytes, ClientError>,
-    landing: Option<Landing>,
+    read_buffer: Option<ReadBuffer>,
     placed: Option<usize>,
 ) {
-    let _ = sender.send(Arrived { reply, landing, placed });
+    let _ = sender.send(Arrived { reply, read_buffer, placed });
 }
 
 fn not_registered(error: io::Error) -> String {

@@ -1,6 +1,6 @@
 //! RPC over one TCP connection, any number of calls in flight.
 
-use super::landing::{Arrived, LOOK_BYTES, Landing};
+use super::read_buffer::{Arrived, LOOK_BYTES, ReadBuffer};
 use super::{Callbacks, Counters, Placed, lost};
 use crate::callback::MAX_MESSAGE_BYTES;
 use crate::error::ClientError;
@@ -45,7 +45,7 @@ const CALL: [u8; 4] = [0; 4];
 #[derive(Debug)]
 struct Waiter {
     sender: oneshot::Sender<Arrived>,
-    landing: Option<Landing>,
+    read_buffer: Option<ReadBuffer>,
 }
 
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl Waiter {
     fn give_up(self, address: SocketAddr) {
         let reply = Err(lost(address));
         // The caller may have gone.
-        let _ = self.sender.send(Arrived { reply, landing: self.landing, placed: None });
+        let _ = self.sender.send(Arrived { reply, read_buffer: self.read_buffer, placed: None });
     }
 }
 
@@ -171,10 +171,15 @@ impl RpcConnection {
         self.call_into(xid, message, None).await.reply
     }
 
-    /// Sends a READ whose data is to be placed in `landing`.
-    pub async fn call_into(&self, xid: u32, message: Message, landing: Option<Landing>) -> Arrived {
+    /// Sends a READ whose data is to be placed in `read_buffer`.
+    pub async fn call_into(
+        &self,
+        xid: u32,
+        message: Message,
+        read_buffer: Option<ReadBuffer>,
+    ) -> Arrived {
         let (sender, receiver) = oneshot::channel();
-        let waiter = Waiter { sender, landing };
+        let waiter = Waiter { sender, read_buffer };
         let refused = {
             let mut routes = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             if routes.closed {
@@ -194,7 +199,7 @@ impl RpcConnection {
         }
         receiver.await.unwrap_or_else(|_| Arrived {
             reply: Err(lost(self.address)),
-            landing: None,
+            read_buffer: None,
             placed: None,
         })
     }
@@ -351,17 +356,17 @@ impl Receiver {
             routes.waiting.remove(&u32::from_be_bytes(xid))
         };
         let mut waiter = waiter;
-        let mut landing = waiter.as_mut().and_then(|waiter| waiter.landing.take());
-        let received = self.receive(len, landing.as_mut()).await;
+        let mut read_buffer = waiter.as_mut().and_then(|waiter| waiter.read_buffer.take());
+        let received = self.receive(len, read_buffer.as_mut()).await;
         let Some(mut waiter) = waiter else { return received.map(|_| ()) };
         match received {
             Ok((reply, placed)) => {
                 // The caller may have given up.
-                let _ = waiter.sender.send(Arrived { reply: Ok(reply), landing, placed });
+                let _ = waiter.sender.send(Arrived { reply: Ok(reply), read_buffer, placed });
                 Ok(())
             }
             Err(error) => {
-                waiter.landing = landing;
+                waiter.read_buffer = read_buffer;
                 waiter.give_up(self.address);
                 Err(error)
             }
@@ -371,16 +376,16 @@ impl Receiver {
     async fn receive(
         &mut self,
         len: usize,
-        landing: Option<&mut Landing>,
+        read_buffer: Option<&mut ReadBuffer>,
     ) -> io::Result<(Bytes, Option<usize>)> {
-        if let Some(landing) = landing {
+        if let Some(read_buffer) = read_buffer {
             self.have(len.min(LOOK_BYTES)).await?;
             let look = &self.stream[..len.min(LOOK_BYTES).min(self.stream.len())];
             if let Some((at, data)) = read_position(look)
-                && data <= landing.bytes().len()
+                && data <= read_buffer.bytes().len()
                 && at + data <= len
             {
-                return self.place(len, at, &mut landing.bytes()[..data]).await;
+                return self.place(len, at, &mut read_buffer.bytes()[..data]).await;
             }
         }
         self.after_large = false;

@@ -1,10 +1,11 @@
 //! Environment of the protocol: callers, clocks, and a way to continue work
 //! after a reply.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use zgate_rpc::Credential;
 use zgate_store::Timestamp;
@@ -56,11 +57,79 @@ pub struct Call {
     /// True if data may be answered as a file span (TCP without encryption).
     pub span_allowed: bool,
     /// Number of the export that the call entered last, for statistics.
-    pub entered: Cell<Option<u32>>,
+    pub entered: EnteredExport,
+    /// The last access that was refused, for the log.
+    pub refused: RefusedAccess,
 }
 
-/// A boxed future that is not sent between threads.
-pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+/// An access that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Number of the export; none if it is about all of them.
+    pub export: Option<u32>,
+    /// The reason, for people.
+    pub reason: &'static str,
+}
+
+/// The last access of a call that was refused.
+#[derive(Debug, Default)]
+pub struct RefusedAccess(Mutex<Option<Refused>>);
+
+impl Clone for RefusedAccess {
+    fn clone(&self) -> Self {
+        Self(Mutex::new(*self.last()))
+    }
+}
+
+impl RefusedAccess {
+    fn last(&self) -> MutexGuard<'_, Option<Refused>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a refusal.
+    pub fn set(&self, refused: Refused) {
+        *self.last() = Some(refused);
+    }
+
+    /// Returns the last refusal and forgets it.
+    pub fn take(&self) -> Option<Refused> {
+        self.last().take()
+    }
+}
+
+/// Number of the export that a call entered last.
+#[derive(Debug)]
+pub struct EnteredExport(AtomicU64);
+
+impl Default for EnteredExport {
+    fn default() -> Self {
+        Self(AtomicU64::new(Self::NONE))
+    }
+}
+
+impl Clone for EnteredExport {
+    fn clone(&self) -> Self {
+        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+impl EnteredExport {
+    /// Value that is no number of an export.
+    const NONE: u64 = u64::MAX;
+
+    /// Notes that the call enters an export.
+    pub fn set(&self, number: u32) {
+        self.0.store(number.into(), Ordering::Relaxed);
+    }
+
+    /// Returns the number of the export; `None` if the call has entered none.
+    pub fn get(&self) -> Option<u32> {
+        u32::try_from(self.0.load(Ordering::Relaxed)).ok()
+    }
+}
+
+/// A boxed future.
+pub type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Destination of a callback.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -84,7 +153,7 @@ pub enum CallbackFailure {
 /// The gateway's part of the protocol: threads, sockets and timers.
 pub trait Runtime: Send + Sync {
     /// Runs `work` to completion on the current core, after the reply.
-    fn spawn(&self, work: LocalFuture<()>);
+    fn spawn(&self, work: BoxedFuture<()>);
 
     /// Sends an RPC call to a client and waits, for a bounded time, for the
     /// reply: the whole RPC reply message. `call` carries its own xid.
@@ -93,10 +162,10 @@ pub trait Runtime: Send + Sync {
         path: CallbackPath,
         xid: u32,
         call: Message,
-    ) -> LocalFuture<Result<bytes::Bytes, CallbackFailure>>;
+    ) -> BoxedFuture<Result<bytes::Bytes, CallbackFailure>>;
 
     /// Sleeps.
-    fn sleep(&self, milliseconds: u64) -> LocalFuture<()>;
+    fn sleep(&self, milliseconds: u64) -> BoxedFuture<()>;
 
     /// Reads the clocks, for work that outlives its request.
     fn now(&self) -> Now;

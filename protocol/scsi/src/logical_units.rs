@@ -2,20 +2,35 @@
 
 use crate::disk::Disk;
 use crate::lun::Lun;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A map from LUNs to disks. LUN masking is a map with fewer entries.
 #[derive(Clone, Debug, Default)]
 pub struct LogicalUnits {
     disks: BTreeMap<Lun, Arc<Disk>>,
+    /// LUNs whose storage cannot be opened now.
+    becoming_ready: BTreeSet<Lun>,
 }
 
 impl LogicalUnits {
     /// Creates a map of these logical units.
     #[must_use]
     pub fn new(disks: impl IntoIterator<Item = (Lun, Arc<Disk>)>) -> Self {
-        Self { disks: disks.into_iter().collect() }
+        Self { disks: disks.into_iter().collect(), becoming_ready: BTreeSet::new() }
+    }
+
+    /// Adds LUNs whose storage cannot be opened now. They are not listed; commands
+    /// to them are answered NOT READY, so that a host that used the disk before
+    /// retries instead of giving it up.
+    #[must_use]
+    pub fn with_becoming_ready(self, becoming_ready: BTreeSet<Lun>) -> Self {
+        Self { becoming_ready, ..self }
+    }
+
+    /// Returns whether the storage of a LUN cannot be opened now.
+    pub(crate) fn is_becoming_ready(&self, lun: Lun) -> bool {
+        self.becoming_ready.contains(&lun)
     }
 
     /// Returns the disk of a LUN.

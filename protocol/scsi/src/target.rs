@@ -17,17 +17,20 @@ impl LogicalUnits {
 
     /// Runs the command of a task. Do not drop the future before its end.
     pub async fn execute_task(&self, lun: [u8; 8], command: Command, task: &dyn Task) -> Response {
-        match Lun::parse(lun).and_then(|lun| self.get(lun)) {
+        let lun = Lun::parse(lun);
+        match lun.and_then(|lun| self.get(lun)) {
             Some(disk) => disk.execute_among(Some(self), command, task).await,
-            None => self.absent(&command),
+            None if lun.is_some_and(|lun| self.is_becoming_ready(lun)) => {
+                self.absent(&command, Sense::new(SenseKey::NotReady, Asc::BECOMING_READY))
+            }
+            None => self.absent(&command, Sense::illegal(Asc::LUN_NOT_SUPPORTED)),
         }
     }
 
-    /// Returns the response of a LUN without a logical unit (SPC-4 §6.33,
-    /// §6.6.2, §6.39).
-    fn absent(&self, command: &Command) -> Response {
+    /// Returns the response of a LUN without a logical unit for this reason
+    /// (SPC-4 §6.33, §6.6.2, §6.39).
+    fn absent(&self, command: &Command, reason: Sense) -> Response {
         let cdb = &command.cdb;
-        let not_supported = Sense::illegal(Asc::LUN_NOT_SUPPORTED);
         match cdb.opcode() {
             0x12 if cdb.byte(1) & 0x01 == 0 && cdb.byte(2) == 0 => {
                 good(inquiry::absent(), u32::from(cdb.be16(3)))
@@ -38,13 +41,10 @@ impl LogicalUnits {
             },
             // REQUEST SENSE succeeds and returns the reason.
             0x03 => {
-                let sense = Sense {
-                    descriptor_format: cdb.byte(1) & 0x01 != 0,
-                    ..Sense::new(SenseKey::IllegalRequest, Asc::LUN_NOT_SUPPORTED)
-                };
+                let sense = Sense { descriptor_format: cdb.byte(1) & 0x01 != 0, ..reason };
                 good(sense.encode(), u32::from(cdb.byte(4)))
             }
-            _ => Response::check(not_supported),
+            _ => Response::check(reason),
         }
     }
 }
@@ -80,5 +80,23 @@ mod tests {
             let list = bench.data(&run(lun, &[0xA0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]));
             assert_eq!(&list[..10], &[0, 0, 0, 8, 0, 0, 0, 0, 0, 3]);
         }
+    }
+
+    #[test]
+    fn a_lun_without_its_storage_is_not_ready_and_not_listed() {
+        let bench = Bench::new();
+        let luns = LogicalUnits::new([(Lun::new(3).unwrap(), Arc::clone(&bench.disk))])
+            .with_becoming_ready([Lun::new(5).unwrap()].into());
+        let run = |lun: u8, cdb: &[u8]| {
+            let command = bench.command(&bench.nexus, cdb, b"");
+            bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
+        };
+        let sense = run(5, &[0; 6]).sense.unwrap();
+        assert_eq!((sense.key, sense.asc), (SenseKey::NotReady, Asc::BECOMING_READY));
+        assert_eq!(run(6, &[0; 6]).sense.unwrap().asc, Asc::LUN_NOT_SUPPORTED);
+        assert_eq!(bench.data(&run(5, &[0x12, 0, 0, 0, 36, 0]))[0], 0x7F);
+        assert_eq!(bench.data(&run(5, &[0x03, 0, 0, 0, 252, 0]))[12..14], [0x04, 0x01]);
+        let list = bench.data(&run(5, &[0xA0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]));
+        assert_eq!(&list[..10], &[0, 0, 0, 8, 0, 0, 0, 0, 0, 3]);
     }
 }

@@ -63,6 +63,13 @@ impl From<Bytes> for Message {
 }
 
 impl Message {
+    /// Puts encoded bytes before the message.
+    pub fn prepend(&mut self, head: Bytes) {
+        let direct = std::mem::take(&mut self.direct);
+        self.direct = direct.into_iter().map(|item| item.behind(head.len())).collect();
+        self.segments.insert(0, Segment::Bytes(head));
+    }
+
     /// Appends another message.
     pub fn extend(&mut self, more: Self) {
         let at = self.len();
@@ -124,6 +131,10 @@ pub struct Mark {
     segments: usize,
     buffered: usize,
 }
+
+/// Segments of a reply with bulk data: two headers, the bytes before the data,
+/// the data, the bytes behind it.
+const USUAL_SEGMENTS: usize = 5;
 
 /// Builds one message.
 #[derive(Clone, Debug, Default)]
@@ -224,7 +235,7 @@ impl Encoder {
         if len > 0 {
             self.flush();
             self.flushed_bytes += len;
-            self.segments.push(Segment::Payload(payload));
+            self.push(Segment::Payload(payload));
         }
         self.buffer.put_bytes(0, padding(len));
     }
@@ -264,7 +275,7 @@ impl Encoder {
                 Segment::Payload(payload) => {
                     self.flush();
                     self.flushed_bytes += payload.len();
-                    self.segments.push(Segment::Payload(payload.clone()));
+                    self.push(Segment::Payload(payload.clone()));
                 }
             }
         }
@@ -274,15 +285,31 @@ impl Encoder {
         if !self.buffer.is_empty() {
             let bytes = self.buffer.split().freeze();
             self.flushed_bytes += bytes.len();
-            self.segments.push(Segment::Bytes(bytes));
+            self.push(Segment::Bytes(bytes));
         }
+    }
+
+    fn push(&mut self, segment: Segment) {
+        if self.segments.is_empty() {
+            self.segments.reserve_exact(USUAL_SEGMENTS);
+        }
+        self.segments.push(segment);
     }
 
     /// Returns the finished message.
     #[must_use]
     pub fn finish(mut self) -> Message {
-        self.flush();
+        if !self.buffer.is_empty() {
+            let rest = std::mem::take(&mut self.buffer).freeze();
+            self.push(Segment::Bytes(rest));
+        }
         Message { segments: self.segments, direct: self.direct }
+    }
+
+    /// Returns the bytes of a message without bulk data; `None` if it has some.
+    #[must_use]
+    pub fn finish_bytes(self) -> Option<Bytes> {
+        self.segments.is_empty().then(|| self.buffer.freeze())
     }
 }
 
@@ -338,5 +365,31 @@ impl<const N: usize> Encode for [u8; N] {
 impl<T: Encode> Encode for &T {
     fn encode(&self, e: &mut Encoder) {
         (*self).encode(e);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_comes_before_a_message_and_moves_what_is_placed_directly() {
+        let mut e = Encoder::new();
+        e.u32(7);
+        e.direct_bulk(Payload::Bytes(Bytes::from_static(b"data")));
+        let mut message = e.finish();
+        let mut head = Encoder::with_capacity(8);
+        head.u64(1);
+        message.prepend(head.finish_bytes().unwrap());
+        let all = message.flatten().unwrap();
+        assert_eq!(all[..], [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 4, 100, 97, 116, 97]);
+        assert_eq!(message.direct, [Direct { offset: 16, len: 4 }]);
+    }
+
+    #[test]
+    fn bulk_data_does_not_become_plain_bytes() {
+        let mut e = Encoder::new();
+        e.bulk(Payload::Bytes(Bytes::from_static(b"data")));
+        assert!(e.finish_bytes().is_none());
     }
 }

@@ -127,10 +127,10 @@ fn plans(dice: &mut Dice<'_>) {
         let mut stream = vec![0xee; plan.stream_bytes()];
         plan.place_inline(&inline, &mut stream);
         let mut written = vec![0u8; plan.stream_bytes()];
-        for pull in plan.pulls() {
-            let end = pull.offset + pull.source.length as usize;
-            match pull.destination {
-                Destination::Stream => written[pull.offset..end].iter_mut().for_each(|n| *n += 1),
+        for read in plan.rdma_reads() {
+            let end = read.offset + read.source.length as usize;
+            match read.destination {
+                Destination::Stream => written[read.offset..end].iter_mut().for_each(|n| *n += 1),
                 Destination::Body => assert!(end <= plan.body().unwrap().len),
             }
         }
@@ -159,10 +159,10 @@ fn calls(dice: &mut Dice<'_>) {
     let mut stream = vec![0xee; plan.stream_bytes()];
     let mut body = vec![0xee; plan.body().map_or(0, |body| body.len)];
     plan.place_inline(decoded.inline, &mut stream);
-    for pull in plan.pulls() {
-        let bytes = memory.at(pull.source).to_vec();
-        let to = if pull.destination == Destination::Body { &mut body } else { &mut stream };
-        to[pull.offset..pull.offset + bytes.len()].copy_from_slice(&bytes);
+    for read in plan.rdma_reads() {
+        let bytes = memory.at(read.source).to_vec();
+        let to = if read.destination == Destination::Body { &mut body } else { &mut stream };
+        to[read.offset..read.offset + bytes.len()].copy_from_slice(&bytes);
     }
     if let Some(bulk) = plan.body() {
         assert_eq!(bulk.position, head * 4);
@@ -186,7 +186,7 @@ fn replies(dice: &mut Dice<'_>) {
     let items = [DataItem { offset: head * 4, len: item }];
     let shape = ReplyShape { len: message.len(), items: &items };
     let plan = ReplyPlan::new(Xid(5), grant(), &frame.offered, 2048, shape).unwrap();
-    for push in &plan.pushes {
+    for push in &plan.rdma_writes {
         let bytes = gather(&message, &[], &push.from);
         assert_eq!(bytes.len(), push.target.length as usize);
         memory.at(push.target).copy_from_slice(&bytes);

@@ -5,7 +5,7 @@ use crate::{Gateway, free_port, noise};
 use bytes::Bytes;
 use std::net::{Ipv4Addr, SocketAddr};
 use zgate_test_initiator::pdu::{Opcode, Reject, RejectReason};
-use zgate_test_initiator::proxy::{Fault, Harm, Proxy, Seen, Way};
+use zgate_test_initiator::proxy::{Direction, Fault, Harm, Proxy, Seen};
 use zgate_test_initiator::recovering::{Recovering, Rejoin};
 use zgate_test_initiator::{LoginScript, Lun, read16, write16};
 
@@ -111,18 +111,19 @@ pub fn compare_and_write(
     session.run(LUN, &cdb, 0, both).map(|_| ())
 }
 
-pub fn fault(way: Way, opcode: Opcode, skip: usize, harm: Harm) -> Fault {
-    Fault { way, opcode, skip, harm }
+pub fn fault(direction: Direction, opcode: Opcode, skip: usize, harm: Harm) -> Fault {
+    Fault { direction, opcode, skip, harm }
 }
 
 /// Returns the number of PDUs of a kind.
-pub fn count(seen: &[Seen], way: Way, opcode: Opcode) -> usize {
-    seen.iter().filter(|one| one.way == way && one.bhs.opcode() == opcode).count()
+pub fn count(seen: &[Seen], direction: Direction, opcode: Opcode) -> usize {
+    seen.iter().filter(|one| one.direction == direction && one.bhs.opcode() == opcode).count()
 }
 
 /// Returns the reasons of the target's rejects.
 pub fn rejected(seen: &[Seen]) -> Vec<RejectReason> {
-    let rejects =
-        seen.iter().filter(|one| one.way == Way::ToInitiator && one.bhs.opcode() == Opcode::REJECT);
+    let rejects = seen.iter().filter(|one| {
+        one.direction == Direction::ToInitiator && one.bhs.opcode() == Opcode::REJECT
+    });
     rejects.map(|one| Reject::parse(&one.bhs).reason).collect()
 }

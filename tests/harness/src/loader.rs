@@ -9,6 +9,7 @@ pub fn loader_options(connections: usize) -> ClientOptions {
     ClientOptions {
         connections,
         credential: own_credential(),
+        wait: Duration::from_secs(60),
         patience: Duration::from_secs(60),
         ..ClientOptions::default()
     }

@@ -11,7 +11,7 @@ use zgate_iscsi::pdu::{Bhs, Opcode};
 
 /// Direction of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the initiator.
     ToTarget,
     /// From the target.
@@ -41,7 +41,7 @@ pub enum Harm {
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     /// Its direction.
-    pub way: Way,
+    pub direction: Direction,
     /// Its kind.
     pub opcode: Opcode,
     /// Number of PDUs of this kind that pass before it.
@@ -56,7 +56,7 @@ pub struct Seen {
     /// Number of the connection, in order of opening.
     pub connection: usize,
     /// Its direction.
-    pub way: Way,
+    pub direction: Direction,
     /// Its header, as received.
     pub bhs: Bhs,
     /// The fault, if any.
@@ -154,11 +154,13 @@ fn join(
     far.set_nodelay(true)?;
     lock(&shared.sockets).extend([near.try_clone()?, far.try_clone()?]);
     let digests = Arc::new(AtomicU8::new(0));
-    let ways =
-        [(Way::ToTarget, near.try_clone()?, far.try_clone()?), (Way::ToInitiator, far, near)];
-    for (way, from, to) in ways {
+    let directions = [
+        (Direction::ToTarget, near.try_clone()?, far.try_clone()?),
+        (Direction::ToInitiator, far, near),
+    ];
+    for (direction, from, to) in directions {
         let pump = Pump {
-            way,
+            direction,
             number,
             from,
             to,
@@ -176,7 +178,7 @@ const DATA_DIGEST: u8 = 2;
 
 /// One direction of one connection.
 struct Pump {
-    way: Way,
+    direction: Direction,
     number: usize,
     from: TcpStream,
     to: TcpStream,
@@ -216,7 +218,7 @@ impl Pump {
 
     /// Enables digests after the last Login Response (RFC 7143 §13.1).
     fn follow_login(&mut self, bhs: Bhs, pdu: &[u8]) {
-        if self.way != Way::ToInitiator || bhs.opcode() != Opcode::LOGIN_RESPONSE {
+        if self.direction != Direction::ToInitiator || bhs.opcode() != Opcode::LOGIN_RESPONSE {
             return;
         }
         let text = pdu.get(BHS_BYTES..).unwrap_or_default();
@@ -237,7 +239,7 @@ impl Pump {
         let mut faults = lock(&self.shared.faults);
         let mut found = None;
         for (at, fault) in faults.iter_mut().enumerate() {
-            if fault.way != self.way || fault.opcode != opcode {
+            if fault.direction != self.direction || fault.opcode != opcode {
                 continue;
             }
             match fault.skip.checked_sub(1) {
@@ -252,7 +254,7 @@ impl Pump {
     fn forward(&mut self, mut pdu: Vec<u8>) -> io::Result<()> {
         let bhs = header(&pdu);
         let harm = self.harm(bhs.opcode());
-        let seen = Seen { connection: self.number, way: self.way, bhs, harm };
+        let seen = Seen { connection: self.number, direction: self.direction, bhs, harm };
         lock(&self.shared.seen).push(seen);
         match harm {
             None => self.to.write_all(&pdu),

@@ -6,24 +6,42 @@ ROUNDS=$(cat /lab/rounds 2>/dev/null || echo 1)
 # Of one scenario: another may have run before.
 rm -rf /run/turns
 
-# lasting SERVER TARGET: reads and writes of 1 MiB, four at a time, of 64 MiB of a
-# file or a disk; they stand still until it is their turn.
+# lasting SERVER TARGET [LOAD…]: loads of 64 MiB of a file or a disk, which stand still
+# until it is their turn. read, write: 1 MiB, four at a time; read-4k, write-4k: random,
+# sixteen at a time; names: files in the directory of TARGET, one at a time.
 lasting() {
-    local load
-    for load in read write; do
-        mkdir -p "/run/turns/$1"
-        # A session of its own: what stands still when its step ends is hung up otherwise.
-        # shellcheck disable=SC2016 # for the shell that becomes fio
-        setsid bash -c 'echo $$ >"$0" && exec fio "$@"' "/run/turns/$1/$load" \
-            --thread --name="$load" --direct=1 --ioengine=libaio --iodepth=4 --bs=1m \
-            --filename="$2" --size=64m --rw="$load" --time_based --runtime=1000000 \
-            --eta=never --output="/run/turns/$1/$load.log" &
-        # Emulation translates what it has not run yet.
-        sleep 5
-        kill -STOP "$(cat "/run/turns/$1/$load")"
-        sleep 1
+    local server=$1 target=$2 load loads
+    shift 2
+    loads=${*:-read write}
+    mkdir -p "/run/turns/$server"
+    for load in $loads; do
+        case $load in
+            read | write) lasts "$server" $load fio_lasts "$target" --iodepth=4 --bs=1m --rw=$load ;;
+            read-4k) lasts "$server" $load fio_lasts "$target" --iodepth=16 --bs=4k --rw=randread ;;
+            write-4k) lasts "$server" $load fio_lasts "$target" --iodepth=16 --bs=4k --rw=randwrite ;;
+            names)
+                lasts "$server" names python3 /lab/guest/names-load.py "$(dirname "$target")" \
+                    "/run/turns/$server/names.count"
+                ;;
+        esac
     done
-    echo "$2" >"/run/turns/$1/target"
+    echo "$target" >"/run/turns/$server/target"
+}
+
+# lasts SERVER LOAD COMMAND…: the load's process, which stands still.
+lasts() {
+    local file="/run/turns/$1/$2"
+    shift 2
+    [ "$1" != fio_lasts ] || set -- fio --thread --name=load --direct=1 --ioengine=libaio \
+        --filename="$2" --size=64m --time_based --runtime=1000000 --eta=never \
+        --output="$file.log" "${@:3}"
+    # A session of its own: what stands still when its step ends is hung up otherwise.
+    # shellcheck disable=SC2016 # for the shell that becomes the load
+    setsid bash -c 'echo $$ >"$0" && exec "$@"' "$file" "$@" &
+    # Emulation translates what it has not run yet.
+    sleep 5
+    kill -STOP "$(cat "$file")"
+    sleep 1
 }
 
 # in_turns PEER: who begins changes with each round.
@@ -40,12 +58,15 @@ round() { python3 /lab/guest/turns.py "$@" | tee -a "$RESULT/figures.tsv"; }
 
 # The loads end as they ran: without an error.
 loads_end() {
-    local pid
-    for pid in $(cat /run/turns/*/read /run/turns/*/write); do
+    local file pid
+    for file in /run/turns/*/{read,write,read-4k,write-4k,names}; do
+        [ -e "$file" ] || continue
+        pid=$(cat "$file")
+        kill -0 "$pid" || fail "$file has ended before"
         kill -INT "$pid"
         kill -CONT "$pid"
         eventually 30 eval "! kill -0 $pid"
     done
     grep -H 'err=' /run/turns/*/*.log
-    [ "$(grep -c 'err= 0' /run/turns/*/*.log | grep -c ':1$')" -eq 4 ]
+    [ "$(grep -c 'err= 0' /run/turns/*/*.log | grep -vc ':1$')" -eq 0 ]
 }

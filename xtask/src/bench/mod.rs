@@ -5,9 +5,9 @@ pub(crate) mod hostile;
 pub(crate) mod iscsi;
 pub(crate) mod loader;
 pub(crate) mod nfs;
-pub(crate) mod rdma;
 pub(crate) mod sendfile;
 pub(crate) mod stats;
+pub(crate) mod turns;
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! Boot disk of the machine: built by `image.sh`, kept in the user's cache
 //! under the hash of that script.
 
-use super::apt::AptSource;
+use crate::apt::AptSource;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};

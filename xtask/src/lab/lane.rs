@@ -10,6 +10,7 @@ use super::report::Outcome;
 use super::scenario::{self, Scenario};
 use super::share::Share;
 use super::wire::{Host, Wire};
+use crate::package;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Number of machines that one scenario may crash before it counts as failed.
 const TRIES: u32 = 2;
+
+/// Scenarios that test the packages of this tree.
+const PACKAGED: &str = "packages/";
 
 /// Options passed to scenarios.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +57,11 @@ impl Lane {
         fs::write(share.path().join("rounds"), options.rounds.to_string())?;
         if options.capture {
             fs::write(share.path().join("capture"), "")?;
+        }
+        if chosen.iter().any(|one| one.name.starts_with(PACKAGED)) {
+            let packages = share.path().join("packages");
+            fs::create_dir(&packages)?;
+            package::for_the_lab(binary, &packages)?;
         }
         Ok(Self { share, chosen, number, last_boot: AtomicU32::new(0) })
     }

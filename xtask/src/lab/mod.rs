@@ -1,7 +1,6 @@
 //! `cargo xtask lab`: real Linux clients and real OpenZFS, in a virtual machine
 //! that boots once for all selected scenarios.
 
-mod apt;
 mod image;
 mod lane;
 mod machine;

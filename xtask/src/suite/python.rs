@@ -78,41 +78,92 @@ fn say(result: io::Result<()>) -> Result<(), String> {
     result.map_err(|error| error.to_string())
 }
 
+/// Effort of the compiler for a wheel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effort {
+    /// The build takes most of the suite's time.
+    Suite,
+    /// As the profile of releases has it.
+    Published,
+}
+
+/// Builds the wheel and the source distribution as they are published; returns
+/// both, in `out`.
+///
+/// # Errors
+/// The error of building, or of the checks of a package index.
+pub(crate) fn publish(out: &Path, epoch: u64) -> io::Result<Vec<PathBuf>> {
+    let wheels = tempfile::tempdir()?;
+    let python = build(wheels.path(), Effort::Published, Some(epoch))?;
+    tags(&python, wheels.path())?;
+    twine_check(&python, wheels.path())?;
+    let mut made = Vec::new();
+    for file in std::fs::read_dir(wheels.path())? {
+        let file = file?;
+        let copy = out.join(file.file_name());
+        std::fs::copy(file.path(), &copy)?;
+        made.push(copy);
+    }
+    made.sort();
+    Ok(made)
+}
+
 /// Creates a clean environment with the wheel and the packages that its tests
 /// use.
 fn install(adapters: bool) -> io::Result<PathBuf> {
-    let target = target()?;
-    let (wheels, venv) = (target.join("wheels"), target.join("python-venv"));
-    for old in [&wheels, &venv] {
-        if old.exists() {
-            std::fs::remove_dir_all(old)?;
-        }
+    let wheels = target()?.join("wheels");
+    if wheels.exists() {
+        std::fs::remove_dir_all(&wheels)?;
+    }
+    let python = build(&wheels, Effort::Suite, None)?;
+    let wheel = wheel_in(&wheels)?.ok_or_else(|| io::Error::other("maturin made no wheel"))?;
+    pip(&python, &[&wheel.display().to_string()])?;
+    pip(&python, &PEERS)?;
+    if adapters {
+        pip(&python, &ADAPTED)?;
+    }
+    Ok(python)
+}
+
+fn pip(python: &Path, packages: &[&str]) -> io::Result<()> {
+    let mut install = Command::new(python);
+    install.args(["-m", "pip", "install", "--quiet"]).args(packages);
+    scratch::run(&mut install).map(drop)
+}
+
+/// Builds the wheel and the source distribution in an environment of their own;
+/// returns its interpreter. `epoch` is the time of their files.
+fn build(wheels: &Path, effort: Effort, epoch: Option<u64>) -> io::Result<PathBuf> {
+    let venv = target()?.join("python-venv");
+    if venv.exists() {
+        std::fs::remove_dir_all(&venv)?;
     }
     let python = environment(&venv)?;
-    let pip = |what: &[&str]| {
-        scratch::run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(what))
-    };
-    pip(&BUILDERS)?;
-    scratch::run(
-        Command::new(&python)
-            .args(["-m", "maturin", "build", "--quiet", "--release", "--sdist", "--zig"])
-            .args(["--compatibility", COMPATIBILITY, "--out"])
-            .arg(&wheels)
-            .arg("--target-dir")
-            .arg(target.join("python"))
-            // Maturin asks the first python3 of the path for zig.
-            .env("PATH", path_with(&venv.join("bin"))?)
-            // The build takes most of the suite's time.
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "2")
-            .current_dir(PACKAGE),
-    )?;
-    let wheel = wheel_in(&wheels)?.ok_or_else(|| io::Error::other("maturin made no wheel"))?;
-    pip(&[&wheel.display().to_string()])?;
-    pip(&PEERS)?;
-    if adapters {
-        pip(&ADAPTED)?;
+    pip(&python, &BUILDERS)?;
+    let mut maturin = Command::new(&python);
+    maturin
+        .args(["-m", "maturin", "build", "--quiet", "--release", "--sdist", "--zig"])
+        .args(["--compatibility", COMPATIBILITY, "--out"])
+        .arg(wheels)
+        .arg("--target-dir")
+        .arg(target()?.join("python"))
+        // Maturin asks the first python3 of the path for zig.
+        .env("PATH", path_with(&venv.join("bin"))?)
+        .current_dir(PACKAGE);
+    match effort {
+        Effort::Suite => {
+            maturin.env("CARGO_PROFILE_RELEASE_LTO", "off");
+            maturin.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "2");
+        }
+        Effort::Published => {
+            maturin.arg("--strip").env("CARGO_PROFILE_RELEASE_LTO", "fat");
+            maturin.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
+        }
     }
+    if let Some(epoch) = epoch {
+        maturin.env("SOURCE_DATE_EPOCH", epoch.to_string());
+    }
+    scratch::run(&mut maturin)?;
     Ok(python)
 }
 

@@ -55,6 +55,7 @@ const ORDERS: &[Order] = &[
             "callback",
             "safetensors",
             "backoff",
+            "explain",
             "url",
             "error",
         ],

@@ -1,7 +1,8 @@
 //! A tree of files, with the operations that NFS needs.
 //!
 //! Every method is asynchronous and may run on any core; none blocks the
-//! caller's thread. Futures are not `Send`: a request stays on its core.
+//! caller's thread. Futures are `Send`: the worker that ends the last call of a
+//! request continues it.
 //! Permissions: name-space methods and `open` run with `who`'s identity and
 //! fail with [`StoreError::AccessDenied`] or [`StoreError::NotPermitted`] as
 //! the file system decides; `read` and `write` use what `open` granted.
@@ -18,7 +19,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 /// Future returned by every store method.
-pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = StoreResult<T>> + 'a>>;
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = StoreResult<T>> + Send + 'a>>;
 
 /// An object and its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

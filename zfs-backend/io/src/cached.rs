@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// A file system's answer to reads that must not wait, learned from its first one. 0:
-/// nothing is known, or RWF_NOWAIT works.
+/// nothing is known.
 #[derive(Debug, Default)]
 pub(crate) struct CachedReads(AtomicU8);
 
@@ -16,7 +16,23 @@ const IN_MEMORY: u8 = 1;
 /// There is no RWF_NOWAIT, and data may be on a disk (ZFS, which has its own cache).
 const MAY_WAIT: u8 = 2;
 
+/// RWF_NOWAIT is assumed to work, until the file system refuses it.
+const ASSUMED: u8 = 3;
+
+/// Type of a ZFS file system in statfs(2).
+const ZFS_MAGIC: u64 = 0x2fc1_2fc1;
+
 impl CachedReads {
+    /// Returns whether every access to the file system of this file may wait for a
+    /// disk; asks the kernel once.
+    pub(crate) fn may_wait_at(&self, fd: &OwnedFd) -> bool {
+        if self.0.load(Ordering::Relaxed) == 0 {
+            let is_zfs = fstatfs(fd).is_ok_and(|found| found.f_type.cast_unsigned() == ZFS_MAGIC);
+            self.0.store(if is_zfs { MAY_WAIT } else { ASSUMED }, Ordering::Relaxed);
+        }
+        self.may_wait()
+    }
+
     /// Returns whether every read may wait for a disk.
     pub(crate) fn may_wait(&self) -> bool {
         self.0.load(Ordering::Relaxed) == MAY_WAIT

@@ -1,17 +1,19 @@
 //! The engine through which all file and block I/O goes.
 
 use crate::cached::{CachedReads, is_resident};
+use crate::continuation::is_worker;
 use crate::queue::{Demand, Limits, StoreSlot};
 use crate::store_name::StoreName;
 use crate::stores::{OWN, Stores};
 use crate::uring::{self, Lent, Request};
-use crate::workers::{MAX_QUEUED, MAX_WORKERS, Workers};
+use crate::workers::{MAX_QUEUED, MAX_WORKERS, WorkerKind, Workers};
 use crate::write_method::{WriteMethod, WriteMode};
 use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use zgate_store::buffer::BUFFER_ALIGNMENT_BYTES;
 use zgate_store::{AlignedBuf, Caller};
 
@@ -56,6 +58,9 @@ impl WriteSync {
         }
     }
 }
+
+/// Number of engines of the process so far.
+static ENGINES: AtomicUsize = AtomicUsize::new(0);
 
 struct Inner {
     kind: EngineKind,
@@ -110,12 +115,15 @@ impl IoEngine {
         };
         let stores = Arc::new(Stores::default());
         let limits = Limits { per_store: worker_threads, total: MAX_WORKERS, queued: MAX_QUEUED };
+        let engine = ENGINES.fetch_add(1, Ordering::Relaxed);
+        let short = WorkerKind { engine, takes_long_calls: false };
+        let long = WorkerKind { engine, takes_long_calls: true };
         Ok(Self {
             inner: Arc::new(Inner {
                 kind,
                 reason,
-                metadata: Workers::start("meta", limits, &stores)?,
-                data: Workers::start("data", limits, &stores)?,
+                metadata: Workers::start("meta", short, limits, &stores)?,
+                data: Workers::start("data", long, limits, &stores)?,
                 stores,
             }),
             store: OWN,
@@ -205,7 +213,8 @@ impl IoEngine {
         mut filled: usize,
         whole_bytes: usize,
     ) -> (io::Result<usize>, AlignedBuf) {
-        while self.inner.kind == EngineKind::Uring && filled < buffer.len() {
+        let may_use_ring = self.may_use_ring(fd);
+        while may_use_ring && filled < buffer.len() {
             let answer =
                 match uring::submit(self.store, fd, Request::Read { offset, buffer, filled }) {
                     Ok(answer) => answer.await,
@@ -261,15 +270,16 @@ impl IoEngine {
         sync: WriteSync,
     ) -> io::Result<usize> {
         let WriteMode { method, set_id } = mode.into();
-        if method == WriteMethod::Memory {
-            // This thread keeps its credentials, because RDMA devices require
-            // that.
+        // A thread of a core keeps its credentials, because RDMA devices require
+        // that; a worker may have those of another caller.
+        if method == WriteMethod::Memory && !is_worker() {
             set_id.clear(fd)?;
             return write_blocking(fd, offset, &data, 0, sync);
         }
         let mut done = 0;
         let flags = sync.flags().bits() as i32;
-        while done < data.len() && self.writes_by_ring(method, sync) {
+        let by_ring = writes_by_ring(method, sync) && self.may_use_ring(fd);
+        while by_ring && done < data.len() {
             let write = Request::Write { offset, data, done, flags, set_id };
             let answer = match uring::submit(self.store, fd, write) {
                 Ok(answer) => answer.await,
@@ -315,13 +325,13 @@ impl IoEngine {
         self.cached_reads.as_ref().is_some_and(|reads| reads.may_wait())
     }
 
-    /// Returns whether a write goes to the ring. A plain write to the page
-    /// cache does not: on file systems without NOWAIT writes, io_uring passes
-    /// it to a kernel worker, which takes three times as long as our own (77
-    /// against 26 µs for 4 KiB on ext4).
-    fn writes_by_ring(&self, method: WriteMethod, sync: WriteSync) -> bool {
-        let by_ring = sync != WriteSync::None || method == WriteMethod::Direct;
-        self.inner.kind == EngineKind::Uring && by_ring
+    /// Returns whether requests may go to the ring. On a file system without
+    /// NOWAIT (ZFS), io_uring would pass them to a kernel worker and return the
+    /// result to this core: a worker of ours answers the request itself.
+    fn may_use_ring(&self, fd: &OwnedFd) -> bool {
+        let may_wait = self.cached_reads.as_ref().is_some_and(|reads| reads.may_wait_at(fd));
+        let by_worker = may_wait && self.inner.data.has_room(self.store);
+        self.inner.kind == EngineKind::Uring && !by_worker
     }
 
     /// Brings written data to stable storage; with `data_only`, without
@@ -330,7 +340,7 @@ impl IoEngine {
     /// # Errors
     /// The error of fsync(2).
     pub async fn sync(&self, fd: &Arc<OwnedFd>, data_only: bool) -> io::Result<()> {
-        if self.inner.kind == EngineKind::Uring
+        if self.may_use_ring(fd)
             && let Ok(answer) = uring::submit(self.store, fd, Request::Sync { data_only })
         {
             match answer.await {
@@ -389,6 +399,14 @@ impl IoEngine {
     ) -> io::Result<T> {
         self.inner.data.run((self.store, self.demand), None, work).await
     }
+}
+
+/// Returns whether a write is one for the ring. A plain write to the page cache
+/// is not: on file systems without NOWAIT writes, io_uring passes it to a kernel
+/// worker, which takes three times as long as our own (77 against 26 µs for 4
+/// KiB on ext4).
+fn writes_by_ring(method: WriteMethod, sync: WriteSync) -> bool {
+    sync != WriteSync::None || method == WriteMethod::Direct
 }
 
 /// Error for a request whose ring has gone; happens only when a runtime ends.

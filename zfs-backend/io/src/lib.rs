@@ -5,6 +5,8 @@
 //!   and runs blocking metadata work on its own workers.
 //! * [`StoreName`] names the storage that fails as a unit: each has its own
 //!   workers.
+//! * [`continuation`] lets a worker continue the request whose call it has
+//!   finished.
 //! * [`cached`] asks for the pages of a file that are in memory.
 //! * [`credentials`] switches one thread to a caller's identity, and [`set_id`]
 //!   handles set-id bits of files that change.
@@ -20,6 +22,7 @@ pub mod access_check;
 pub mod arena;
 pub mod block_ioctl;
 pub mod cached;
+pub mod continuation;
 pub mod credentials;
 pub mod engine;
 pub mod file_handle;

@@ -107,6 +107,12 @@ impl<J> Queues<J> {
         Ok(JobState::Ready { first })
     }
 
+    /// Returns whether a job of the store could begin at once.
+    pub(crate) fn has_room(&self, store: StoreSlot) -> bool {
+        let Some(queue) = self.stores.get(store.0) else { return true };
+        queue.in_flight.count() + queue.jobs.len() < self.limits.per_store
+    }
+
     fn line_up(&mut self, store: StoreSlot) {
         let per_store = self.limits.per_store;
         let queue = self.queue(store);

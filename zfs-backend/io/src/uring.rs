@@ -5,6 +5,7 @@
 //! kernel has completed it, so that dropping the future frees nothing that the
 //! kernel still uses.
 
+use crate::continuation::is_worker;
 use crate::hang_detector::{HangDetector, LOOK_INTERVAL};
 use crate::queue::StoreSlot;
 use crate::set_id::{self, SetIdBits};
@@ -144,6 +145,10 @@ pub(crate) fn submit(
     file: &Arc<OwnedFd>,
     request: Request,
 ) -> Result<oneshot::Receiver<Answer>, Request> {
+    // Workers have no ring: nothing would poll it.
+    if is_worker() {
+        return Err(request);
+    }
     let Some(ring) = RING.with_borrow_mut(|slot| slot.get_or_insert_with(open).clone()) else {
         return Err(request);
     };

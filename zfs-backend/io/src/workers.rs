@@ -1,6 +1,7 @@
 //! A pool of threads for blocking calls. It grows while stores need more
 //! workers than it has, and shrinks when they are idle.
 
+use crate::continuation::{self, Place};
 use crate::credentials;
 use crate::hang_detector::LOOK_INTERVAL;
 use crate::queue::{Demand, Hanging, JobState, Limits, Queues, StoreSlot};
@@ -49,6 +50,7 @@ struct Pool {
 
 struct Shared {
     name: String,
+    kind: WorkerKind,
     stores: Arc<Stores>,
     pool: Mutex<Pool>,
     /// Wakes the attendant to start workers or to check stores.
@@ -96,6 +98,22 @@ pub(crate) fn hangs() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOBUFS)
 }
 
+/// Engine of a pool of workers, and the calls that they run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkerKind {
+    /// Number of the engine.
+    pub(crate) engine: usize,
+    /// Set if the calls may take long.
+    pub(crate) takes_long_calls: bool,
+}
+
+impl WorkerKind {
+    fn at(self, store: StoreSlot) -> Place {
+        let Self { engine, takes_long_calls } = self;
+        Place { engine, store, takes_long_calls }
+    }
+}
+
 /// A pool of worker threads, which end when it is dropped and the queues are
 /// empty.
 pub(crate) struct Workers {
@@ -106,7 +124,12 @@ impl Workers {
     /// Starts the permanent threads, as many as one store may use, and the
     /// attendant that starts more: a thread inherits identity and priority of
     /// its creator, and the attendant's are the process's own.
-    pub(crate) fn start(name: &str, limits: Limits, stores: &Arc<Stores>) -> io::Result<Self> {
+    pub(crate) fn start(
+        name: &str,
+        kind: WorkerKind,
+        limits: Limits,
+        stores: &Arc<Stores>,
+    ) -> io::Result<Self> {
         let queues = Queues::new(limits);
         let base = queues.limits().per_store;
         let pool = Pool {
@@ -119,6 +142,7 @@ impl Workers {
         };
         let shared = Arc::new(Shared {
             name: name.to_owned(),
+            kind,
             stores: Arc::clone(stores),
             pool: Mutex::new(pool),
             attention: Condvar::new(),
@@ -134,13 +158,22 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Runs `work` on a worker. A panic propagates to the caller.
+    /// Returns whether a worker of the store would begin a job at once.
+    pub(crate) fn has_room(&self, store: StoreSlot) -> bool {
+        self.shared.lock().queues.has_room(store)
+    }
+
+    /// Runs `work` on a worker: on this thread, if a worker of the store
+    /// continues the caller. A panic propagates to the caller.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         (store, demand): (StoreSlot, Demand),
         who: Option<Caller>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
+        if continuation::may_run_here(self.shared.kind.at(store)) {
+            return on_this_worker(who.as_ref(), work);
+        }
         let (done, result) = oneshot::channel::<io::Result<Result<T, Box<dyn Any + Send>>>>();
         let work = Box::new(move |identity: io::Result<()>| {
             let outcome = identity.map(|()| catch_unwind(AssertUnwindSafe(work)));
@@ -243,28 +276,58 @@ fn attend(shared: &Arc<Shared>) {
 }
 
 thread_local! {
-    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+    static IN_JOB: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether this thread is a worker of an engine and may therefore wait
-/// for a disk.
+/// Returns whether a job of a worker of an engine runs, which may therefore
+/// wait for a disk.
 #[must_use]
 pub fn on_a_worker() -> bool {
-    IS_WORKER.get()
+    IN_JOB.get()
+}
+
+/// Marks that a job runs on this thread until it is dropped.
+struct InJob;
+
+impl InJob {
+    fn begin() -> Self {
+        IN_JOB.set(true);
+        Self
+    }
+}
+
+impl Drop for InJob {
+    fn drop(&mut self) {
+        IN_JOB.set(false);
+    }
+}
+
+fn take_identity(who: Option<&Caller>) -> io::Result<()> {
+    match who {
+        Some(who) => credentials::assume(who),
+        None => {
+            credentials::restore();
+            Ok(())
+        }
+    }
+}
+
+/// Runs a call of a request that a worker continues.
+fn on_this_worker<T>(who: Option<&Caller>, work: impl FnOnce() -> T) -> io::Result<T> {
+    let _job = InJob::begin();
+    take_identity(who)?;
+    Ok(work())
 }
 
 fn serve(shared: &Shared) {
-    IS_WORKER.set(true);
+    continuation::become_worker();
     let mut ended = None;
     while let Some((store, job)) = next(shared, ended.take()) {
-        let identity = match &job.who {
-            Some(who) => credentials::assume(who),
-            None => {
-                credentials::restore();
-                Ok(())
-            }
-        };
-        (job.work)(identity);
+        continuation::after(shared.kind.at(store), || {
+            let _job = InJob::begin();
+            let identity = take_identity(job.who.as_ref());
+            (job.work)(identity);
+        });
         ended = Some(store);
     }
 }
@@ -324,13 +387,14 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
+    const KIND: WorkerKind = WorkerKind { engine: 0, takes_long_calls: true };
     const A: (StoreSlot, Demand) = (StoreSlot(0), Demand::Refusable);
     const B: (StoreSlot, Demand) = (StoreSlot(1), Demand::Refusable);
 
     fn pool_of(per_store: usize) -> Workers {
         let stores = Arc::new(Stores::default());
         let limits = Limits { per_store, total: MAX_WORKERS, queued: MAX_QUEUED };
-        Workers::start("test", limits, &stores).unwrap()
+        Workers::start("test", KIND, limits, &stores).unwrap()
     }
 
     /// Calls that block until the gate is opened.

@@ -90,10 +90,10 @@ impl MemoryStore {
     }
 
     /// Runs one operation: faults before, effect, faults after.
-    fn run<'a, T: 'a>(
+    fn run<'a, T: Send + 'a>(
         &'a self,
         op: FileOp,
-        effect: impl FnOnce(&mut Tree) -> StoreResult<T> + 'a,
+        effect: impl FnOnce(&mut Tree) -> StoreResult<T> + Send + 'a,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
             let began = self.crashes();
@@ -116,11 +116,11 @@ impl MemoryStore {
     }
 
     /// Runs one operation on an open file.
-    fn run_on<'a, T: 'a>(
+    fn run_on<'a, T: Send + 'a>(
         &'a self,
         op: FileOp,
         file: &'a OpenFile,
-        effect: impl FnOnce(&mut Tree, &MemoryFile) -> StoreResult<T> + 'a,
+        effect: impl FnOnce(&mut Tree, &MemoryFile) -> StoreResult<T> + Send + 'a,
     ) -> StoreFuture<'a, T> {
         self.run(op, move |tree| effect(tree, MemoryFile::of(&self.shared, file)?))
     }

@@ -9,16 +9,24 @@ use zgate_config::{
 };
 use zgate_gateway::admin::{Request, ask};
 
-/// `zgate lun`.
+/// `zgate lun`. Changes are kept in a file of `conf_dir`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LunCommand {
-    /// Add a logical unit to a target, until the next reload or restart
+    /// Add a logical unit to a target
     Add(Box<AddArgs>),
     /// Change the size of a file, or detect a device's new size; initiators are
     /// informed
     Resize(ResizeArgs),
-    /// Remove a logical unit from a target, until the next reload or restart
+    /// Remove a logical unit from a target
     Remove(RemoveArgs),
+}
+
+/// Duration of a change.
+#[derive(Args, Debug)]
+struct KeepArgs {
+    /// Keep the change in no file: it ends with the next reload or restart
+    #[arg(long)]
+    runtime_only: bool,
 }
 
 /// A new logical unit.
@@ -61,6 +69,8 @@ pub(crate) struct AddArgs {
     #[arg(long, default_value = "auto", value_parser = direct())]
     direct: DirectChoice,
     #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
     live: LiveArgs,
 }
 
@@ -94,6 +104,8 @@ pub(crate) struct RemoveArgs {
     /// Number of the logical unit
     number: u16,
     #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
     live: LiveArgs,
 }
 
@@ -110,9 +122,9 @@ pub(crate) struct AclArgs {
 enum AclCommand {
     /// Show which initiators may use which target
     Show(LiveArgs),
-    /// Add a rule for an initiator, until the next reload or restart
+    /// Add a rule for an initiator
     Add(Box<AclAddArgs>),
-    /// Remove a rule, until the next reload or restart; its sessions end
+    /// Remove a rule; its sessions end
     Remove(AclRemoveArgs),
 }
 
@@ -140,6 +152,8 @@ struct AclAddArgs {
     /// File with the target's CHAP secret, on the gateway's machine
     #[arg(long, value_name = "FILE", requires = "mutual_user")]
     mutual_secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    keep: KeepArgs,
     #[command(flatten)]
     live: LiveArgs,
 }
@@ -170,6 +184,8 @@ struct AclRemoveArgs {
     /// The rule, as `zgate acl` shows it
     initiator: NamePattern,
     #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
     live: LiveArgs,
 }
 
@@ -195,7 +211,8 @@ pub(crate) fn lun(command: &LunCommand) -> Result<bool, Box<dyn std::error::Erro
                 direct: args.direct,
             };
             let lun = Box::new(lun);
-            run(&args.live, &Request::LunAdd { target: args.target.clone(), lun })
+            let (target, runtime_only) = (args.target.clone(), args.keep.runtime_only);
+            run(&args.live, &Request::LunAdd { target, lun, runtime_only })
         }
         LunCommand::Resize(args) => {
             let request = Request::LunResize {
@@ -206,8 +223,9 @@ pub(crate) fn lun(command: &LunCommand) -> Result<bool, Box<dyn std::error::Erro
             run(&args.live, &request)
         }
         LunCommand::Remove(args) => {
-            let request = Request::LunRemove { target: args.target.clone(), number: args.number };
-            run(&args.live, &request)
+            let (target, number) = (args.target.clone(), args.number);
+            let runtime_only = args.keep.runtime_only;
+            run(&args.live, &Request::LunRemove { target, number, runtime_only })
         }
     }
 }
@@ -222,12 +240,14 @@ pub(crate) fn acl(args: &AclArgs) -> Result<bool, Box<dyn std::error::Error>> {
         Some(AclCommand::Show(live)) => run(live, &Request::Acl),
         Some(AclCommand::Add(add)) => {
             let rule = Box::new(add.rule()?);
-            run(&add.live, &Request::AclAdd { target: add.target.clone(), rule })
+            let (target, runtime_only) = (add.target.clone(), add.keep.runtime_only);
+            run(&add.live, &Request::AclAdd { target, rule, runtime_only })
         }
         Some(AclCommand::Remove(remove)) => {
             let request = Request::AclRemove {
                 target: remove.target.clone(),
                 initiator: remove.initiator.to_string(),
+                runtime_only: remove.keep.runtime_only,
             };
             run(&remove.live, &request)
         }

@@ -1,16 +1,16 @@
 //! `zgate config`: examines a configuration without starting anything.
 
-use super::USUAL_CONFIG;
+use super::{USUAL_CONFIG, problems};
 use clap::{Args, Subcommand};
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use zgate_config::ConfigError;
+use zgate_config::{Config, ConfigError, ConfigFiles, Notices};
 
 /// Subcommand of `zgate config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Read and check a file
-    Check(File),
+    /// Read and check a file; what is absent on this machine is a warning
+    Check(CheckArgs),
     /// Print a file with all defaults
     Show(File),
     /// Show what would change, and when it takes effect
@@ -23,6 +23,17 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Arguments of `zgate config check`.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    file: File,
+    /// Absent paths, devices, host names and addresses are errors, as for
+    /// `zgate serve --strict`
+    #[arg(long)]
+    strict: bool,
 }
 
 /// A configuration file.
@@ -50,23 +61,51 @@ impl File {
 /// # Errors
 /// The problems of the file.
 pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn Error>> {
-    let (ConfigCommand::Check(File { json, .. })
+    let (ConfigCommand::Check(CheckArgs { file: File { json, .. }, .. })
     | ConfigCommand::Show(File { json, .. })
     | ConfigCommand::Diff { json, .. }) = command;
-    let problems = match answer(command) {
+    let mut warnings = Notices::default();
+    let problems = match answer(command, &mut warnings) {
         Ok(()) => return Ok(true),
         Err(error) if *json => error.downcast::<ConfigError>()?.problems,
-        Err(error) => return Err(error),
+        Err(error) => {
+            problems::print_warnings(&warnings);
+            return Err(error);
+        }
     };
-    let answer = serde_json::json!({ "valid": false, "problems": problems });
+    let mut answer = serde_json::json!({ "valid": false, "problems": problems });
+    if matches!(command, ConfigCommand::Check(_)) {
+        answer["warnings"] = serde_json::to_value(&warnings.found)?;
+    }
     println!("{}", serde_json::to_string_pretty(&answer)?);
     Ok(false)
 }
 
-fn answer(command: &ConfigCommand) -> Result<(), Box<dyn Error>> {
+/// Examines a file. What is absent is among `warnings`, or with `--strict` an
+/// error.
+fn check(args: &CheckArgs, warnings: &mut Notices) -> Result<Config, ConfigError> {
+    let mut absent = Vec::new();
+    let files = ConfigFiles::read(args.file.path())?;
+    let examined = files.check(|config| {
+        let mut wrong = zgate_gateway::check(config);
+        absent = zgate_gateway::absent_now(config);
+        if args.strict {
+            wrong.append(&mut absent);
+        }
+        wrong
+    });
+    *warnings = files.notices(absent);
+    for warning in &mut warnings.found {
+        warning.problem += "; the gateway starts without it and serves it once it is there";
+    }
+    examined
+}
+
+fn answer(command: &ConfigCommand, warnings: &mut Notices) -> Result<(), Box<dyn Error>> {
     match command {
-        ConfigCommand::Check(file) => {
-            let config = zgate_config::examine(file.path(), zgate_gateway::check)?;
+        ConfigCommand::Check(args) => {
+            let config = check(args, warnings)?;
+            let (file, absent) = (&args.file, warnings.found.len());
             if file.json {
                 println!(
                     "{}",
@@ -74,14 +113,17 @@ fn answer(command: &ConfigCommand) -> Result<(), Box<dyn Error>> {
                         "valid": true,
                         "exports": config.exports.len(),
                         "targets": config.targets.len(),
+                        "warnings": warnings.found,
                     })
                 );
             } else {
+                problems::print_warnings(warnings);
                 println!(
-                    "{}: valid, {}, {}",
+                    "{}: valid, {}, {}{}",
                     file.path().display(),
                     counted(config.exports.len(), "export"),
-                    counted(config.targets.len(), "target")
+                    counted(config.targets.len(), "target"),
+                    if absent > 0 { format!(", {absent} absent now") } else { String::new() }
                 );
             }
         }
@@ -94,7 +136,10 @@ fn answer(command: &ConfigCommand) -> Result<(), Box<dyn Error>> {
             }
         }
         ConfigCommand::Diff { old, new, json } => {
-            let changes = zgate_config::diff(&zgate_config::load(old)?, &zgate_config::load(new)?);
+            // The files of the directory stay when the new one takes the place of
+            // the old one.
+            let new = ConfigFiles::read_as(new, old)?.check(|_| Vec::new())?;
+            let changes = zgate_config::diff(&zgate_config::load(old)?, &new);
             if *json {
                 println!("{}", serde_json::to_string_pretty(&changes)?);
             } else {

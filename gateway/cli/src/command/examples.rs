@@ -38,7 +38,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "zgate lun resize iqn.2026-11.test:vm 3  # after zfs set volsize=...",
         ],
     ),
-    ("lun remove", &["zgate lun remove iqn.2026-11.test:vm 7"]),
+    (
+        "lun remove",
+        &[
+            "zgate lun remove iqn.2026-11.test:vm 7",
+            "zgate lun remove iqn.2026-11.test:vm 0 --runtime-only",
+        ],
+    ),
     ("acl", &["zgate acl", "zgate acl add iqn.2026-11.test:vm iqn.2026-12.test:host2"]),
     ("acl show", &["zgate acl show --json"]),
     (
@@ -87,7 +93,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["zgate release tank/models && zfs rename tank/models tank/old", "zgate release tank"],
     ),
     ("resume", &["zgate resume tank/models"]),
-    ("reload", &["zgate reload", "zgate config check && zgate reload"]),
+    ("reload", &["zgate reload", "zgate config check && zgate reload", "zgate reload --force"]),
     ("drain", &["zgate drain"]),
     (
         "mount-hint",

@@ -2,7 +2,11 @@
 
 use crate::screen::Output;
 use crate::screen::answer::Status;
+use crate::screen::clients::Clients;
+use crate::screen::exports::Exports;
 use crate::screen::reload::Reloaded;
+use crate::screen::sessions::Sessions;
+use crate::screen::targets::Targets;
 use clap::Args;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
@@ -65,13 +69,63 @@ pub(crate) fn status(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>
     Ok(true)
 }
 
+/// Prints the exports.
+///
+/// # Errors
+/// The socket and the next step.
+pub(crate) fn exports(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    let value = ask(&args.socket, &Request::Exports)?;
+    show_as(args, &value, |exports: Exports, output| exports.text(output))?;
+    Ok(true)
+}
+
+/// Prints the NFS clients.
+///
+/// # Errors
+/// The socket and the next step.
+pub(crate) fn clients(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    let value = ask(&args.socket, &Request::Clients)?;
+    show_as(args, &value, |clients: Clients, output| clients.text(output))?;
+    Ok(true)
+}
+
+/// Prints the iSCSI targets.
+///
+/// # Errors
+/// The socket and the next step.
+pub(crate) fn targets(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    let value = ask(&args.socket, &Request::Targets)?;
+    show_as(args, &value, |targets: Targets, output| targets.text(output))?;
+    Ok(true)
+}
+
+/// Prints the iSCSI sessions.
+///
+/// # Errors
+/// The socket and the next step.
+pub(crate) fn sessions(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    let value = ask(&args.socket, &Request::Sessions)?;
+    show_as(args, &value, |sessions: Sessions, output| sessions.text(output))?;
+    Ok(true)
+}
+
+/// Arguments of `zgate reload`.
+#[derive(Args, Debug)]
+pub(crate) struct ReloadArgs {
+    /// Also take away what clients and initiators use
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    live: LiveArgs,
+}
+
 /// Makes the gateway reload its configuration; prints what has changed.
 ///
 /// # Errors
 /// The gateway's error.
-pub(crate) fn reload(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
-    let value = ask(&args.socket, &Request::Reload)?;
-    show_as(args, &value, |reloaded: Reloaded, output| reloaded.text(output))?;
+pub(crate) fn reload(args: &ReloadArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    let value = ask(&args.live.socket, &Request::Reload { force: args.force })?;
+    show_as(&args.live, &value, |reloaded: Reloaded, output| reloaded.text(output))?;
     Ok(true)
 }
 

@@ -7,6 +7,7 @@ mod dataset;
 #[cfg(test)]
 mod documents_tests;
 mod examples;
+mod generate;
 mod live;
 mod mount_hint;
 mod pool;
@@ -66,10 +67,11 @@ enum Command {
     /// Show the initiators that are logged in to a running gateway
     #[command(alias = "session")]
     Sessions(live::LiveArgs),
-    /// Add, resize or remove a logical unit while it is served
+    /// Add, resize or remove a logical unit, in effect at once and for good
     #[command(subcommand)]
     Lun(block::LunCommand),
-    /// Show or change which initiators may use which target
+    /// Show or change which initiators may use which target, in effect at once
+    /// and for good
     Acl(block::AclArgs),
     /// Show this machine's pools and disks; plan and create a pool
     #[command(subcommand)]
@@ -94,8 +96,9 @@ enum Command {
     Release(dataset::ReleaseArgs),
     /// Make a running gateway serve a released dataset again
     Resume(dataset::ResumeArgs),
-    /// Make a running gateway reload its configuration, all or nothing
-    Reload(live::LiveArgs),
+    /// Make a running gateway reload its configuration, all or nothing; what is
+    /// in use is not taken away
+    Reload(live::ReloadArgs),
     /// Make a running gateway finish its requests and exit
     Drain(live::LiveArgs),
     /// Show the commands that mount an export or attach a target
@@ -103,6 +106,9 @@ enum Command {
     /// Client process of the demo
     #[command(hide = true)]
     DemoClient(demo::ClientArgs),
+    /// Write the manual pages and shell completions of a package
+    #[command(hide = true)]
+    Generate(generate::GenerateArgs),
 }
 
 /// Starts logging to standard error; RUST_LOG or ZGATE_LOG sets the filter. By
@@ -154,14 +160,15 @@ pub(crate) fn main() -> ExitCode {
         Command::Doctor(args) => return zgate_doctor::run(args),
         Command::Demo(args) => demo::run(args).map_err(Into::into),
         Command::DemoClient(args) => demo::run_client(args),
+        Command::Generate(args) => generate::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Config(command) => config::run(command),
         Command::Status(args) => live::status(args),
         Command::Top(args) => top::run(args),
-        Command::Exports(args) => live::run(args, &Request::Exports),
-        Command::Clients(args) => live::run(args, &Request::Clients),
-        Command::Targets(args) => live::run(args, &Request::Targets),
-        Command::Sessions(args) => live::run(args, &Request::Sessions),
+        Command::Exports(args) => live::exports(args),
+        Command::Clients(args) => live::clients(args),
+        Command::Targets(args) => live::targets(args),
+        Command::Sessions(args) => live::sessions(args),
         Command::Lun(command) => block::lun(command),
         Command::Acl(args) => block::acl(args),
         Command::Pool(command) => pool::run(command),

@@ -1,24 +1,54 @@
 //! Problems of a configuration, each with the text that it is about.
 
 use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use zgate_config::{ConfigError, Diagnostic};
+use std::path::Path;
+use zgate_config::{ConfigError, Diagnostic, Notices, SourceText};
 
 /// Prints all problems to standard error; in colour if that is a terminal and
 /// `NO_COLOR` is not set (no-color.org).
 pub(super) fn print(error: &ConfigError) {
+    eprint!("{}", show(error, &renderer()));
+}
+
+/// Prints warnings to standard error in the same way.
+pub(super) fn print_warnings(warnings: &Notices) {
+    let (sources, renderer) = (Sources::of(&warnings.sources), renderer());
+    for warning in &warnings.found {
+        eprint!("{}", show_one(warning, Level::WARNING, sources.text(warning), &renderer));
+    }
+}
+
+/// Texts of the files, without secrets.
+struct Sources<'a>(BTreeMap<&'a Path, String>);
+
+impl<'a> Sources<'a> {
+    fn of(sources: &'a [SourceText]) -> Self {
+        Self(sources.iter().map(|one| (&*one.file, without_secrets(&one.text))).collect())
+    }
+
+    /// Returns the text of the file that a problem is in.
+    fn text(&self, problem: &Diagnostic) -> &str {
+        self.0.get(&*problem.file).map_or("", String::as_str)
+    }
+}
+
+fn renderer() -> Renderer {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
     let colour = std::io::stderr().is_terminal() && !plain;
-    let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
-    eprint!("{}", show(error, &renderer));
+    if colour { Renderer::styled() } else { Renderer::plain() }
 }
 
 fn show(error: &ConfigError, renderer: &Renderer) -> String {
-    let problems = error.problems.iter();
-    let source = without_secrets(&error.text);
-    let mut text: String = problems.map(|one| show_one(one, &source, renderer)).collect();
-    if let Some(Diagnostic { file, .. }) = error.problems.first() {
-        let count = error.problems.len();
+    let sources = Sources::of(&error.sources);
+    let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
+    let mut text = String::new();
+    for problem in &error.problems {
+        text += &show_one(problem, Level::ERROR, sources.text(problem), renderer);
+        *counts.entry(&problem.file).or_default() += 1;
+    }
+    for (file, count) in counts {
         let plural = if count == 1 { "" } else { "s" };
         text += &format!("zgate: {}: {count} problem{plural}\n", file.display());
     }
@@ -49,11 +79,11 @@ fn without_secrets(text: &str) -> String {
     shown
 }
 
-fn show_one(problem: &Diagnostic, text: &str, renderer: &Renderer) -> String {
+fn show_one(problem: &Diagnostic, level: Level<'_>, text: &str, renderer: &Renderer) -> String {
     let Diagnostic { file, span, key, problem, next_step, .. } = problem;
     let file = file.display().to_string();
     let separator = if key.is_empty() { "" } else { ": " };
-    let title = Level::ERROR.primary_title(format!("{key}{separator}{problem}"));
+    let title = level.primary_title(format!("{key}{separator}{problem}"));
     let report = match span {
         Some(span) => {
             let annotation = AnnotationKind::Primary.span(span.clone());
@@ -68,7 +98,6 @@ fn show_one(problem: &Diagnostic, text: &str, renderer: &Renderer) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     #[test]
     fn the_wrong_text_is_underlined() {

@@ -10,6 +10,10 @@ pub(crate) struct ServeArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = USUAL_CONFIG)]
     config: PathBuf,
+    /// Fail if a path, device, host name or address of the configuration is
+    /// absent, instead of starting without it
+    #[arg(long)]
+    strict: bool,
 }
 
 const NO_CONFIG: &str = "serve needs a configuration: write this file, or pass another one with \
@@ -33,5 +37,5 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
         eprintln!("zgate: there is no {USUAL_CONFIG}; {NO_CONFIG}");
         std::process::exit(2);
     }
-    zgate_gateway::serve(&args.config)
+    zgate_gateway::serve(&args.config, args.strict)
 }

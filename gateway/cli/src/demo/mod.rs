@@ -69,7 +69,7 @@ pub(crate) fn run(args: &DemoArgs) -> io::Result<bool> {
             (dir.clone(), Manifest::generate(&dir, args.size)?, false)
         }
     };
-    let gateway = Running::start(&config(args, &path, read_only, scratch.path())?)?;
+    let gateway = Running::start(&config(args, &path, read_only, scratch.path())?, true)?;
     let none = |what: &str| io::Error::other(format!("no {what}"));
     let address = *gateway.nfs_addresses().first().ok_or_else(|| none("listener"))?;
     let portal = gateway.portals().next().ok_or_else(|| none("iSCSI portal"))?;

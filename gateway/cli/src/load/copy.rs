@@ -1,7 +1,7 @@
 //! `zgate cp`: copies one file from a server or to it. An interrupted copy is
 //! resumed; the target's name appears when the file is complete.
 
-use super::remote::Remote;
+use super::remote::{Remote, WaitArgs};
 use crate::demo::progress;
 use bytes::Bytes;
 use clap::Args;
@@ -12,7 +12,7 @@ use std::fs;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use tokio::task::JoinSet;
 use zgate_loader::directory::KIND_FILE;
 use zgate_loader::file::WriteVerifier;
 use zgate_loader::model::FileStream;
@@ -36,9 +36,11 @@ pub(crate) struct CopyArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Seconds to wait for a server that cannot be reached
+    /// Seconds a request may take while the server cannot be reached or restarts
     #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = 150)]
     timeout: u64,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 pub(super) async fn run(args: &CopyArgs) -> Result<bool, Box<dyn Error>> {
@@ -49,6 +51,8 @@ pub(super) async fn run(args: &CopyArgs) -> Result<bool, Box<dyn Error>> {
         (true, true) => return Err("one of the two must be a local file".into()),
         (false, false) => return Err("neither begins with nfs://: use cp instead".into()),
     };
+    // First: if nobody reads the output, the process ends at once.
+    zgate_loader::all_left().await;
     if args.json {
         let report = serde_json::json!({ "bytes": bytes, "resumed_bytes": resumed_bytes });
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -61,9 +65,9 @@ fn bar(args: &CopyArgs, what: &'static str, bytes: u64) -> ProgressBar {
 }
 
 async fn fetch(args: &CopyArgs, url: &NfsUrl, to: &Path) -> Result<(u64, u64), Box<dyn Error>> {
-    let remote = Remote::open(url, Duration::from_secs(args.timeout)).await?;
+    let remote = Remote::open(url, &args.wait, args.timeout).await?;
     let path = url.path.as_str();
-    let named = |error: ClientError| format!("{url}: {error}");
+    let named = |error: ClientError| remote.failed(&error);
     let found = remote.client.find(path).await.map_err(named)?;
     if found.kind != KIND_FILE {
         return Err(format!("{url}: not a file").into());
@@ -83,7 +87,7 @@ async fn fetch(args: &CopyArgs, url: &NfsUrl, to: &Path) -> Result<(u64, u64), B
     let bar = bar(args, "copying", found.size);
     let mut pieces =
         FileStream::start(remote.client.clone(), path, file.clone(), have..found.size, DEPTH);
-    while let Some(piece) = pieces.next().await? {
+    while let Some(piece) = pieces.next().await.map_err(|error| remote.load_failed(&error))? {
         out.write_all(&piece).map_err(failed)?;
         bar.set_position(pieces.position());
     }
@@ -91,7 +95,6 @@ async fn fetch(args: &CopyArgs, url: &NfsUrl, to: &Path) -> Result<(u64, u64), B
     out.sync_all().map_err(failed)?;
     fs::rename(&part, &to).map_err(|error| format!("{}: {error}", to.display()))?;
     file.close(&remote.client).await.map_err(named)?;
-    remote.client.close().await;
     Ok((found.size, have))
 }
 
@@ -99,8 +102,8 @@ async fn send(args: &CopyArgs, from: &Path, url: &NfsUrl) -> Result<u64, Box<dyn
     let failed = |error: std::io::Error| format!("{}: {error}", from.display());
     let mut source = fs::File::open(from).map_err(failed)?;
     let size = source.metadata().map_err(failed)?.len();
-    let remote = Remote::open(url, Duration::from_secs(args.timeout)).await?;
-    let named = |error: ClientError| format!("{url}: {error}");
+    let remote = Remote::open(url, &args.wait, args.timeout).await?;
+    let named = |error: ClientError| remote.failed(&error);
     let (dir, name) = url.path.rsplit_once('/').unwrap_or(("", &url.path));
     let parent = remote.client.find(dir).await.map_err(named)?;
     if !args.force && remote.client.find(&url.path).await.is_ok() {
@@ -113,7 +116,7 @@ async fn send(args: &CopyArgs, from: &Path, url: &NfsUrl) -> Result<u64, Box<dyn
     let mut sent = 0;
     for attempt in 1.. {
         source.rewind().map_err(failed)?;
-        let (bytes, mut lives) = write_all(&remote.client, &file, &mut source, &bar).await?;
+        let (bytes, mut lives) = write_all(&remote, &file, &mut source, &bar).await?;
         lives.insert(file.commit(&remote.client).await.map_err(named)?);
         sent = bytes;
         if lives.len() == 1 {
@@ -127,27 +130,27 @@ async fn send(args: &CopyArgs, from: &Path, url: &NfsUrl) -> Result<u64, Box<dyn
     bar.finish_and_clear();
     file.close(&remote.client).await.map_err(named)?;
     remote.client.rename(&parent.fh, &part, name).await.map_err(named)?;
-    remote.client.close().await;
     Ok(sent)
 }
 
 /// Sends everything; returns the number of bytes, and the write verifiers of
 /// the replies.
 async fn write_all(
-    client: &Arc<Client>,
+    remote: &Remote,
     file: &File,
     source: &mut fs::File,
     bar: &ProgressBar,
 ) -> Result<(u64, HashSet<WriteVerifier>), Box<dyn Error>> {
+    let client = &remote.client;
     let most = u64::from(client.max_transfer_bytes());
-    let mut running = tokio::task::JoinSet::new();
+    let mut running = JoinSet::<Result<Vec<WriteVerifier>, ClientError>>::new();
     let (mut offset, mut lives) = (0, HashSet::new());
     loop {
         let mut piece = Vec::with_capacity(most as usize);
         let got = Read::by_ref(source).take(most).read_to_end(&mut piece)?;
         while running.len() >= DEPTH || got == 0 && !running.is_empty() {
             if let Some(done) = running.join_next().await {
-                lives.extend(done??);
+                lives.extend(done?.map_err(|error| remote.failed(&error))?);
             }
         }
         if got == 0 {

@@ -1,9 +1,8 @@
 //! `zgate ls`: lists a directory, or the tensors of a model.
 
-use super::remote::Remote;
+use super::remote::{Remote, WaitArgs};
 use clap::Args;
 use std::error::Error;
-use std::time::Duration;
 use zgate_gateway::printable;
 use zgate_loader::directory::{self, KIND_DIRECTORY, KIND_FILE};
 use zgate_loader::{Model, NfsUrl};
@@ -19,24 +18,30 @@ pub(crate) struct ListArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Seconds to wait for a server that cannot be reached
+    /// Seconds a request may take while the server cannot be reached or restarts
     #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = 10)]
     timeout: u64,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 pub(super) async fn run(args: &ListArgs) -> Result<bool, Box<dyn Error>> {
-    let remote = Remote::open(&args.url, Duration::from_secs(args.timeout)).await?;
-    let listed =
-        if args.tensors { tensors(args, &remote).await } else { directory(args, &remote).await };
-    remote.client.close().await;
-    listed
+    let remote = Remote::open(&args.url, &args.wait, args.timeout).await?;
+    let text =
+        if args.tensors { tensors(args, &remote).await? } else { directory(args, &remote).await? };
+    drop(remote);
+    // First: if nobody reads the output, the process ends at once.
+    zgate_loader::all_left().await;
+    print!("{text}");
+    Ok(true)
 }
 
-async fn directory(args: &ListArgs, remote: &Remote) -> Result<bool, Box<dyn Error>> {
+async fn directory(args: &ListArgs, remote: &Remote) -> Result<String, Box<dyn Error>> {
     let path = &remote.url.path;
-    let found = remote.client.find(path).await.map_err(|error| format!("{path}: {error}"))?;
+    let found = remote.client.find(path).await.map_err(|error| remote.failed(&error))?;
     let mut entries = if found.kind == KIND_DIRECTORY {
-        directory::list(&remote.client, &found.fh).await?
+        let listed = directory::list(&remote.client, &found.fh).await;
+        listed.map_err(|error| remote.failed(&error))?
     } else {
         let name = path.rsplit('/').next().unwrap_or(path).to_owned();
         vec![directory::Entry { name, kind: found.kind, size: found.size }]
@@ -47,19 +52,19 @@ async fn directory(args: &ListArgs, remote: &Remote) -> Result<bool, Box<dyn Err
             .iter()
             .map(|e| serde_json::json!({ "name": e.name, "kind": kind(e.kind), "bytes": e.size }))
             .collect();
-        println!("{}", serde_json::to_string_pretty(&rows)?);
-        return Ok(true);
+        return Ok(serde_json::to_string_pretty(&rows)? + "\n");
     }
-    for entry in &entries {
+    let lines = entries.iter().map(|entry| {
         let slash = if entry.kind == KIND_DIRECTORY { "/" } else { "" };
-        println!("{:>15}  {}{slash}", entry.size, printable(&entry.name));
-    }
-    Ok(true)
+        format!("{:>15}  {}{slash}\n", entry.size, printable(&entry.name))
+    });
+    Ok(lines.collect())
 }
 
-async fn tensors(args: &ListArgs, remote: &Remote) -> Result<bool, Box<dyn Error>> {
-    let model = Model::open(remote.client.clone(), &remote.url.path).await?;
-    let mut rows = Vec::new();
+async fn tensors(args: &ListArgs, remote: &Remote) -> Result<String, Box<dyn Error>> {
+    let model = Model::open(remote.client.clone(), &remote.url.path).await;
+    let model = model.map_err(|error| remote.load_failed(&error))?;
+    let (mut rows, mut lines) = (Vec::new(), String::new());
     for name in model.names() {
         let Some((shard, info)) = model.tensor(name) else { continue };
         let file = &model.shards()[shard].name;
@@ -71,14 +76,11 @@ async fn tensors(args: &ListArgs, remote: &Remote) -> Result<bool, Box<dyn Error
         } else {
             let (bytes, shape) = (info.bytes(), &info.shape);
             let (name, file) = (printable(name), printable(file));
-            println!("{bytes:>15}  {:5} {shape:?}  {name}  ({file})", info.dtype);
+            lines += &format!("{bytes:>15}  {:5} {shape:?}  {name}  ({file})\n", info.dtype);
         }
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
-    }
-    model.close().await?;
-    Ok(true)
+    model.close().await.map_err(|error| remote.failed(&error))?;
+    Ok(if args.json { serde_json::to_string_pretty(&rows)? + "\n" } else { lines })
 }
 
 /// Returns the name of an nfs_ftype4.

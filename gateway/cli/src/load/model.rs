@@ -1,6 +1,6 @@
 //! `zgate load`: loads models into this machine's memory and prints the speed.
 
-use super::remote::Remote;
+use super::remote::{Remote, WaitArgs};
 use crate::demo::progress;
 use clap::Args;
 use indicatif::ProgressBar;
@@ -9,7 +9,7 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use zgate_loader::cuda::{Device, Driver};
 use zgate_loader::directory;
 use zgate_loader::model::checksum::{Verify, parse_sums};
@@ -65,9 +65,11 @@ pub(crate) struct LoadArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Seconds to wait for a server that cannot be reached
+    /// Seconds a request may take while the server cannot be reached or restarts
     #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = 150)]
     timeout: u64,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 /// Measurements of one load.
@@ -92,24 +94,38 @@ pub(super) async fn run(args: &LoadArgs) -> Result<bool, Box<dyn Error>> {
         }
     };
     for url in &args.urls {
-        let remote = Remote::open(url, Duration::from_secs(args.timeout)).await?;
+        let (text, report) = load(args, url, gpu.as_ref()).await?;
+        // First: if nobody reads the output, the process ends at once.
+        zgate_loader::all_left().await;
         if !args.json {
-            eprintln!("{url}: {}", remote.transport);
+            print!("{text}");
         }
-        let mut rounds = Vec::new();
-        for _ in 0..if args.bench { 5 } else { 1 } {
-            rounds.push(once(args, &remote, gpu.as_ref()).await?);
-        }
-        rounds.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        let median = rounds.swap_remove(rounds.len() / 2);
-        let transport = remote.client.transport().await;
-        reports.push(report(args, url, &remote, &transport, &median)?);
-        remote.client.close().await;
+        reports.push(report);
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&reports)?);
     }
     Ok(true)
+}
+
+/// Loads one model; returns the report as text and as JSON.
+async fn load(
+    args: &LoadArgs,
+    url: &NfsUrl,
+    gpu: Option<&Arc<Device>>,
+) -> Result<(String, serde_json::Value), Box<dyn Error>> {
+    let remote = Remote::open(url, &args.wait, args.timeout).await?;
+    if !args.json {
+        eprintln!("{url}: {}", remote.transport);
+    }
+    let mut rounds = Vec::new();
+    for _ in 0..if args.bench { 5 } else { 1 } {
+        rounds.push(once(args, &remote, gpu).await?);
+    }
+    rounds.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    let median = rounds.swap_remove(rounds.len() / 2);
+    let transport = remote.client.transport().await;
+    report(args, url, &remote, &transport, &median)
 }
 
 fn report(
@@ -118,41 +134,39 @@ fn report(
     remote: &Remote,
     transport: &str,
     figures: &Figures,
-) -> Result<serde_json::Value, Box<dyn Error>> {
+) -> Result<(String, serde_json::Value), Box<dyn Error>> {
     let gigabytes = figures.bytes as f64 / 1e9;
     let rate = gigabytes / figures.seconds;
     let cpu = figures.cpu_seconds / gigabytes.max(f64::MIN_POSITIVE);
     let peak = peak_memory_bytes()?;
     let placed = remote.client.counters().read();
-    if !args.json {
-        println!(
-            "{}: {} tensors, {gigabytes:.3} GB in {:.3} s: {rate:.2} GB/s, {cpu:.2} CPU s/GB, \
-             peak memory {:.2} GB",
-            url.path,
-            figures.tensors,
-            figures.seconds,
-            peak as f64 / 1e9
+    let mut text = format!(
+        "{}: {} tensors, {gigabytes:.3} GB in {:.3} s: {rate:.2} GB/s, {cpu:.2} CPU s/GB, \
+         peak memory {:.2} GB\n\
+         {transport}: {} bytes placed by the device, {} from the socket, {} copied\n",
+        url.path,
+        figures.tensors,
+        figures.seconds,
+        peak as f64 / 1e9,
+        placed.device_bytes,
+        placed.socket_bytes,
+        placed.copied_bytes
+    );
+    if let Some(placement) = &figures.placement {
+        text += &format!(
+            "GPU memory: {} bytes written by the RDMA device, {} copied from host memory ({})\n",
+            placement.direct_bytes, placement.staged_bytes, placement.reason
         );
-        println!(
-            "{transport}: {} bytes placed by the device, {} from the socket, {} copied",
-            placed.device_bytes, placed.socket_bytes, placed.copied_bytes
-        );
-        if let Some(placement) = &figures.placement {
-            println!(
-                "GPU memory: {} bytes written by the RDMA device, {} copied from host memory ({})",
-                placement.direct_bytes, placement.staged_bytes, placement.reason
-            );
-        }
-        if let Some(verified) = &figures.verified {
-            println!("{verified}");
-        }
+    }
+    if let Some(verified) = &figures.verified {
+        text += &format!("{verified}\n");
     }
     let placement = figures.placement.clone().unwrap_or_default();
     let device = match args.device {
         DestinationName::Host => "cpu".to_owned(),
         DestinationName::Cuda(number) => format!("cuda:{number}"),
     };
-    Ok(serde_json::json!({
+    let json = serde_json::json!({
         "url": url.to_string(), "transport": transport, "device": device,
         "tensors": figures.tensors, "bytes": figures.bytes, "seconds": figures.seconds,
         "gigabytes_per_second": rate, "cpu_seconds_per_gigabyte": cpu,
@@ -161,7 +175,8 @@ fn report(
         "peak_memory_bytes": peak, "verified": figures.verified,
         "gpu_direct_bytes": placement.direct_bytes, "gpu_staged_bytes": placement.staged_bytes,
         "gpu_placement": placement.reason,
-    }))
+    });
+    Ok((text, json))
 }
 
 async fn once(
@@ -176,17 +191,21 @@ async fn once(
         return stream(args, remote).await;
     }
     let (started, cpu) = (Instant::now(), cpu_seconds());
-    let model = Model::open(remote.client.clone(), &remote.url.path).await?;
+    let failed = |error: LoadError| remote.load_failed(&error);
+    let model = Model::open(remote.client.clone(), &remote.url.path).await.map_err(failed)?;
     let (verify, verified) = checks(args, remote, &model).await?;
     let plan = if args.stream { Plan::for_stream } else { Plan::new };
-    let plan = plan(&model, &Wanted::default())?;
+    let plan = plan(&model, &Wanted::default()).map_err(failed)?;
     let (options, bytes) = (load_options(args, verify, &plan), plan.bytes());
     let bar = bar(args, bytes);
     let (count, placement) = match gpu {
-        None => (take(args, &mut Load::start(&model, plan, &options), &bar).await?, None),
+        None => {
+            let mut load = Load::start(&model, plan, &options);
+            (take(args, &mut load, &bar).await.map_err(failed)?, None)
+        }
         Some(gpu) => {
             let mut load = Load::to_device(&model, plan, &options, gpu);
-            (take(args, &mut load, &bar).await?, Some(load.placement()))
+            (take(args, &mut load, &bar).await.map_err(failed)?, Some(load.placement()))
         }
     };
     bar.finish_and_clear();
@@ -198,7 +217,7 @@ async fn once(
         verified,
         placement,
     };
-    model.close().await?;
+    model.close().await.map_err(|error| remote.failed(&error))?;
     Ok(figures)
 }
 
@@ -237,7 +256,7 @@ fn load_options(args: &LoadArgs, verify: Verify, plan: &Plan) -> LoadOptions {
 async fn stream(args: &LoadArgs, remote: &Remote) -> Result<Figures, Box<dyn Error>> {
     let path = remote.url.path.as_str();
     let (started, cpu) = (Instant::now(), cpu_seconds());
-    let named = |source| LoadError::Client { what: path.to_owned(), source };
+    let named = |error| remote.failed(&error);
     let found = remote.client.find(path).await.map_err(named)?;
     let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
     let parent = remote.client.find(dir).await.map_err(named)?;
@@ -246,7 +265,7 @@ async fn stream(args: &LoadArgs, remote: &Remote) -> Result<Figures, Box<dyn Err
     let mut pieces =
         FileStream::start(remote.client.clone(), path, file.clone(), 0..found.size, 16);
     let mut data = Vec::new();
-    while let Some(piece) = pieces.next().await? {
+    while let Some(piece) = pieces.next().await.map_err(|error| remote.load_failed(&error))? {
         data.push(piece);
         bar.set_position(pieces.position());
     }
@@ -254,7 +273,7 @@ async fn stream(args: &LoadArgs, remote: &Remote) -> Result<Figures, Box<dyn Err
     if !data.first().is_some_and(|first| first.starts_with(b"GGUF")) {
         return Err(format!("{path}: it does not begin with GGUF").into());
     }
-    file.close(&remote.client).await?;
+    file.close(&remote.client).await.map_err(named)?;
     Ok(Figures {
         tensors: 1,
         bytes: found.size,
@@ -280,7 +299,8 @@ async fn checks(
         _ => path,
     };
     if remote.client.find(&format!("{dir}/{SUMS}")).await.is_ok() {
-        let raw = directory::read_small(&remote.client, dir, SUMS, MAX_SUMS_BYTES).await?;
+        let raw = directory::read_small(&remote.client, dir, SUMS, MAX_SUMS_BYTES).await;
+        let raw = raw.map_err(|error| remote.failed(&error))?;
         let sums = parse_sums(&String::from_utf8_lossy(&raw))
             .map_err(|reason| format!("{dir}/{SUMS}: {reason}"))?;
         let known = model.shards().iter().filter(|s| sums.contains_key(&s.name)).count();

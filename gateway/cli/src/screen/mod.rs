@@ -3,8 +3,13 @@
 //! terminal.
 
 pub(crate) mod answer;
+pub(crate) mod clients;
+mod datasets;
+pub(crate) mod exports;
 pub(crate) mod reload;
+pub(crate) mod sessions;
 mod status;
+pub(crate) mod targets;
 pub(crate) mod top;
 pub(crate) mod units;
 
@@ -129,6 +134,15 @@ pub(crate) fn table(output: Output, columns: &[Column], rows: Vec<Vec<Text>>) ->
         }
     }
     table.trim_fmt() + "\n"
+}
+
+/// Returns networks without the prefix length of single hosts.
+fn hosts(networks: &str) -> String {
+    let host = |network: &str| {
+        let suffix = if network.contains(':') { "/128" } else { "/32" };
+        network.strip_suffix(suffix).unwrap_or(network).to_owned()
+    };
+    networks.split(' ').map(host).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -8,6 +8,17 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 pub(crate) struct Reloaded {
     entries: Vec<Entry>,
+    /// Gateways before this field was added do not send it.
+    #[serde(default)]
+    absent: Vec<Absent>,
+}
+
+/// An item that is configured, but absent.
+#[derive(Debug, Deserialize)]
+struct Absent {
+    name: String,
+    reason: String,
+    next_step: String,
 }
 
 /// An entry of the configuration that differs.
@@ -17,16 +28,31 @@ struct Entry {
     event: String,
     detail: String,
     effect: String,
+    /// Set if a change with `--runtime-only` ends.
+    #[serde(default)]
+    ends_runtime_only: bool,
 }
 
 impl Reloaded {
-    /// Returns one line for each entry, and their number.
+    /// Returns one line for each entry, their number, and what is absent.
     pub(crate) fn text(&self, output: Output) -> String {
+        self.changes(output) + &self.absences(output)
+    }
+
+    fn absences(&self, output: Output) -> String {
+        let line = |Absent { name, reason, next_step }: &Absent| {
+            let event = output.paint(Tone::Warning, &format!("{:7}", "absent"));
+            format!("{event}  {name}: {reason}; {next_step}\n")
+        };
+        self.absent.iter().map(line).collect()
+    }
+
+    fn changes(&self, output: Output) -> String {
         if self.entries.is_empty() {
             return "the configuration was read; nothing has changed\n".to_owned();
         }
         let mut text = String::new();
-        for Entry { entry, event, detail, effect } in &self.entries {
+        for Entry { entry, event, detail, effect, ends_runtime_only } in &self.entries {
             let tone = match event.as_str() {
                 "added" => Tone::Good,
                 "removed" => Tone::Bad,
@@ -43,6 +69,9 @@ impl Reloaded {
                 "new-connections" => "; for connections from now on",
                 _ => "",
             };
+            if *ends_runtime_only {
+                text += "; a --runtime-only change ends";
+            }
             text.push('\n');
         }
         let waiting = self.entries.iter().filter(|entry| entry.effect == "restart").count();
@@ -94,22 +123,26 @@ mod tests {
     #[test]
     fn a_reload_is_one_line_for_each_entry() {
         let entry = |event: &str, entry: &str, detail: &str, effect: &str| serde_json::json!({ "event": event, "entry": entry, "detail": detail, "effect": effect });
-        let answer = serde_json::json!({ "changes": [], "entries": [
+        let absent = serde_json::json!({ "kind": "export", "name": "export /models",
+            "reason": "cannot open /tank/models: not found", "next_step": "mount it" });
+        let mut answer = serde_json::json!({ "changes": [], "absent": [absent], "entries": [
             entry("added", "export /models", "/tank/models", "live"),
             entry("removed", "LUN 3 of target iqn.2026-11.test:vm", "/srv/3.img", "live"),
             entry("changed", "export /a", "max_transfer 1MiB -> 2MiB", "new-connections"),
             entry("changed", "server", "cores 0 -> 2", "restart"),
         ]});
+        answer["entries"][1]["ends_runtime_only"] = true.into();
         let reloaded: Reloaded = serde_json::from_value(answer).unwrap();
         let expected = "\
 added    export /models (/tank/models)
-removed  LUN 3 of target iqn.2026-11.test:vm (/srv/3.img)
+removed  LUN 3 of target iqn.2026-11.test:vm (/srv/3.img); a --runtime-only change ends
 changed  export /a: max_transfer 1MiB -> 2MiB; for connections from now on
 changed  server: cores 0 -> 2; takes effect after a restart
 4 changes, 1 not before a restart
+absent   export /models: cannot open /tank/models: not found; mount it
 ";
         assert_eq!(reloaded.text(Output::default()), expected);
-        let nothing = Reloaded { entries: Vec::new() };
+        let nothing = Reloaded { entries: Vec::new(), absent: Vec::new() };
         assert!(nothing.text(Output::default()).contains("nothing has changed"));
     }
 

@@ -2,7 +2,7 @@
 
 use super::answer::{Dataset, Export, Portal, Problem, Rule, Scan, Status, Throughput, Transfers};
 use super::units::{byte_rate, bytes, count, duration, latency, rate};
-use super::{Column, Output, Text, Tone, table};
+use super::{Column, Output, Text, Tone, hosts, table};
 
 /// Most rows of one table; the commands for each table show all of them.
 const MOST_ROWS: usize = 20;
@@ -303,15 +303,6 @@ impl Scan {
         let done = done.map(|ratio| format!(" {:.0} %", ratio * 100.0)).unwrap_or_default();
         format!("{} {}{done}{errors}", self.kind, self.state)
     }
-}
-
-/// Returns networks without the prefix length of single hosts.
-fn hosts(networks: &str) -> String {
-    let host = |network: &str| {
-        let suffix = if network.contains(':') { "/128" } else { "/32" };
-        network.strip_suffix(suffix).unwrap_or(network).to_owned()
-    };
-    networks.split(' ').map(host).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the first rows of a table, and the command that shows the others.

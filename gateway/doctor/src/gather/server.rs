@@ -2,8 +2,8 @@
 
 use super::{mounts, process, sockets, zfs};
 use crate::facts::{
-    ClientFacts, ExportFacts, LunFacts, Mount, PortFacts, RdmaFacts, ServerFacts, StateDirFacts,
-    ZfsFacts,
+    AbsentFacts, ClientFacts, ExportFacts, LunFacts, Mount, PortFacts, RdmaFacts, ServerFacts,
+    StateDirFacts, ZfsFacts,
 };
 use procfs::net::TcpNetEntry;
 use std::fs;
@@ -46,6 +46,7 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
         nfsd_threads: nfsd_threads(),
         rpcbind_listens: sockets::listens(&open, RPCBIND_PORT),
         clients: gateway.and_then(|_| clients(socket)),
+        absent: gateway.and_then(|_| absent(socket)),
         exports: config.exports.iter().map(|export| export_facts(export, &table, &zfs)).collect(),
         luns: luns(&config, &table, &zfs),
         zfs,
@@ -153,6 +154,17 @@ fn clients(socket: &Path) -> Option<Vec<ClientFacts>> {
         }
     };
     Some(answer.as_array()?.iter().map(client).collect())
+}
+
+/// Lists the items that the running gateway has not found.
+fn absent(socket: &Path) -> Option<Vec<AbsentFacts>> {
+    let status = admin::ask(socket, &Request::Status).ok()?;
+    let item = |value: &serde_json::Value| {
+        let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        let (name, reason, next_step) = (text("name"), text("reason"), text("next_step"));
+        AbsentFacts { name, reason, next_step }
+    };
+    Some(status["absent"].as_array()?.iter().map(item).collect())
 }
 
 fn export_facts(export: &ExportConfig, mounts: &[Mount], zfs: &ZfsFacts) -> ExportFacts {

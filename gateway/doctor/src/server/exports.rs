@@ -14,7 +14,8 @@ pub(super) fn path(facts: &ServerFacts) -> Vec<Verdict> {
         match (&export.path_problem, &export.path) {
             (Some(problem), _) => Some(Verdict::error(
                 format!("{pseudo}: {problem}"),
-                "the gateway does not start, and a reload changes nothing",
+                "the gateway starts without this export, and serves it as soon as the path is there; \
+                 `serve --strict` does not start",
                 match &export.path {
                     Some(path) => {
                         format!("`mkdir -p {0}`, or mount its file system", path.display())

@@ -24,7 +24,8 @@ pub(super) fn store(facts: &ServerFacts) -> Vec<Verdict> {
         None => Verdict::ok(format!("{}: {}", lun.title(), lun.path.display())),
         Some(problem) => Verdict::error(
             format!("{}: {problem}", lun.title()),
-            "the gateway does not start, and a reload changes nothing",
+            "the gateway starts without this LUN, and serves it as soon as the path is there; \
+             `serve --strict` does not start",
             format!(
                 "`zpool import` its pool, `zfs create -V SIZE` the volume, `size = \"…\"` for a \
                  new file, or correct path in {}",

@@ -1,5 +1,6 @@
 //! Checks of the gateway's machine.
 
+mod absent;
 mod clients;
 mod exports;
 mod luns;
@@ -22,6 +23,7 @@ pub(crate) const CHECKS: &[Check<ServerFacts>] = &[
     Check { name: "time-sync", run: process::time_sync },
     Check { name: "ports", run: ports::ports },
     Check { name: "rpcbind", run: ports::rpcbind },
+    Check { name: "absent", run: absent::absent },
     Check { name: "export-path", run: exports::path },
     Check { name: "dataset-mounted", run: exports::dataset_mounted },
     Check { name: "read-only", run: exports::read_only },
@@ -114,6 +116,7 @@ tank/vol\tvolume\t3\t3\t9\t9\t9\t-\t16384\t1073741824\tstandard\tlatency\toff\t-
             nfsd_threads: 0,
             rpcbind_listens: false,
             clients: Some(Vec::new()),
+            absent: Some(Vec::new()),
             exports: vec![ExportFacts {
                 pseudo: "/data".into(),
                 path: Some("/tank/data".into()),

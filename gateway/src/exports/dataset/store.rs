@@ -6,13 +6,12 @@
 
 use super::file::DatasetFile;
 use std::collections::HashMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 use zgate_io::IoEngine;
-use zgate_posix::{Losses, PosixOptions, PosixStore};
+use zgate_posix::{Losses, OpenError, PosixOptions, PosixStore};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{OpenAccess, OpenFile, StoreTraits};
 use zgate_store::{Caller, FileStore, NodeHandle, StoreError, StoreResult};
@@ -121,10 +120,9 @@ impl DatasetTree {
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub(crate) fn open(path: &Path, options: PosixOptions) -> io::Result<Arc<Self>> {
+    pub(crate) fn open(path: &Path, options: PosixOptions) -> Result<Arc<Self>, OpenError> {
         let options = PosixOptions { losses: Losses::default(), ..options };
-        let store = PosixStore::open(path, options.clone())
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
+        let store = PosixStore::open(path, options.clone())?;
         Ok(Arc::new(Self {
             root: store.root(),
             traits: store.traits(),

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use zgate_fabric::endpoint::Message as Arrived;
 use zgate_fabric::{EndpointEvent, QueueOptions, RemoteRead, RemoteSlice, RemoteWrite, SendPart};
-use zgate_iscsi::iser::{Header, Message, PeerFault, Piece, Pull, Push, Step};
+use zgate_iscsi::iser::{Header, Message, PeerFault, Piece, RdmaRead, RdmaWrite, Step};
 use zgate_iscsi::login::Transport;
 use zgate_iscsi::pdu::{Opcode, Outgoing, R2t};
 use zgate_iscsi::session::{Session, Solicited};
@@ -192,9 +192,9 @@ impl IserWire {
     ) -> Result<(), ConnectionEnd> {
         match step {
             Step::Later => Ok(()),
-            Step::Pull(pull) => self.pull(pull, initiator),
-            Step::Send { pushes, message, invalidate } => {
-                let writes: Vec<_> = pushes.into_iter().map(remote_write).collect();
+            Step::Read(read) => self.rdma_read(read, initiator),
+            Step::Send { rdma_writes, message, invalidate } => {
+                let writes: Vec<_> = rdma_writes.into_iter().map(remote_write).collect();
                 let sent = writes.iter().map(|write| u64::from(write.to.len)).sum::<u64>()
                     + message.iter().map(|piece| piece.len() as u64).sum::<u64>();
                 initiator.block.stats.sent_bytes.fetch_add(sent, Ordering::Relaxed);
@@ -213,8 +213,12 @@ impl IserWire {
     }
 
     /// Reads the data of an R2T into a buffer that storage writes from.
-    fn pull(&mut self, pull: Pull, initiator: &InitiatorConnection) -> Result<(), ConnectionEnd> {
-        let Pull { r2t, from, front } = pull;
+    fn rdma_read(
+        &mut self,
+        read: RdmaRead,
+        initiator: &InitiatorConnection,
+    ) -> Result<(), ConnectionEnd> {
+        let RdmaRead { r2t, from, front } = read;
         let has_front = front.is_some();
         let front = front.unwrap_or_default();
         let mut buffer = self.buffer(front.len() + from.len as usize);
@@ -247,6 +251,6 @@ fn slice(piece: Piece) -> RemoteSlice {
     RemoteSlice { rkey: piece.stag, address: piece.address, len: piece.len }
 }
 
-fn remote_write(push: Push) -> RemoteWrite {
+fn remote_write(push: RdmaWrite) -> RemoteWrite {
     RemoteWrite { to: slice(push.to), gather: push.data }
 }

@@ -1,12 +1,15 @@
 //! All targets, replaced as a whole when the configuration changes.
 
-use super::unit::{Unit, UnitHome};
+use super::unit::{Unit, UnitHome, named};
+use super::volumes::Volumes;
+use crate::exports::absent::Fault;
+use crate::exports::open::Opening;
 use crate::iscsi::settings::{IscsiSettings, TargetSettings, identity};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use zgate_config::{ByteSize, LunConfig};
+use zgate_config::{ByteSize, LunConfig, NaaId};
 use zgate_iscsi::names::IscsiName;
 use zgate_scsi::{LogicalUnits, Lun};
 
@@ -15,6 +18,15 @@ use zgate_scsi::{LogicalUnits, Lun};
 pub(crate) struct Target {
     pub settings: TargetSettings,
     pub units: BTreeMap<u16, Arc<Unit>>,
+    /// Logical units whose storage is absent.
+    pub absent: BTreeMap<u16, AbsentLun>,
+}
+
+/// A logical unit whose storage is absent.
+#[derive(Clone)]
+pub(crate) struct AbsentLun {
+    pub config: LunConfig,
+    pub fault: Fault,
 }
 
 /// Logical units of a target that are visible to an initiator.
@@ -24,6 +36,8 @@ pub(crate) struct LunMap {
     pub luns: LogicalUnits,
     /// The units with names and statistics.
     pub units: BTreeMap<Lun, Arc<Unit>>,
+    /// LUNs whose storage is absent.
+    pub absent: BTreeSet<Lun>,
 }
 
 /// All targets by name.
@@ -62,9 +76,16 @@ impl Target {
             .filter(|(number, _)| visible(number))
             .filter_map(|(number, unit)| Some((Lun::new(*number)?, Arc::clone(unit))))
             .collect();
+        let absent = self.absent.keys().filter(|number| visible(number));
+        let absent: BTreeSet<Lun> = absent.filter_map(|number| Lun::new(*number)).collect();
         let luns =
             LogicalUnits::new(units.iter().map(|(lun, unit)| (*lun, Arc::clone(&unit.disk))));
-        LunMap { luns, units }
+        LunMap { luns: luns.with_becoming_ready(absent.clone()), units, absent }
+    }
+
+    /// Returns whether it has a logical unit of this number, present or absent.
+    pub(crate) fn has_lun(&self, number: u16) -> bool {
+        self.units.contains_key(&number) || self.absent.contains_key(&number)
     }
 }
 
@@ -92,35 +113,76 @@ impl Catalog {
     /// The name of the other unit.
     pub(crate) fn check_identity(&self, target: &IscsiName, lun: &LunConfig) -> io::Result<()> {
         let (serial, naa) = identity(target, lun);
-        match self.units().find(|unit| unit.serial == serial || unit.naa == naa) {
+        let present = self
+            .units()
+            .map(|unit| (&unit.target, unit.config.number, (unit.serial.clone(), unit.naa)));
+        let absent = self.absent().map(|(target, absent)| {
+            (target, absent.config.number, identity(target, &absent.config))
+        });
+        let is_same = |(_, _, one): &(_, _, (String, NaaId))| one.0 == serial || one.1 == naa;
+        match present.chain(absent).find(is_same) {
             None => Ok(()),
-            Some(other) => {
+            Some((other, number, _)) => {
                 let reason = format!(
-                    "target {} lun {} has the same serial or naa; initiators would take both for \
-                     one disk",
-                    other.target, other.config.number
+                    "target {other} lun {number} has the same serial or naa; initiators would \
+                     take both for one disk"
                 );
                 Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
             }
         }
     }
 
+    /// Returns the logical units whose storage is absent, with their targets.
+    pub(crate) fn absent(&self) -> impl Iterator<Item = (&IscsiName, &AbsentLun)> {
+        let targets = self.targets.iter();
+        targets.flat_map(|(name, target)| target.absent.values().map(move |lun| (name, lun)))
+    }
+
+    /// Returns whether a logical unit has this identity, present or absent.
+    pub(crate) fn has_identity(&self, naa: NaaId) -> bool {
+        let is =
+            |(target, absent): (&IscsiName, &AbsentLun)| identity(target, &absent.config).1 == naa;
+        self.units().any(|unit| unit.naa == naa) || self.absent().any(is)
+    }
+
     /// Builds the catalog of new settings: unchanged units are kept, others are
-    /// opened.
+    /// opened. Those whose storage is absent come later.
     ///
     /// # Errors
     /// Target and LUN; nothing has changed then.
-    pub(crate) fn next(&self, settings: &IscsiSettings, home: &UnitHome) -> io::Result<Self> {
+    pub(crate) fn next(
+        &self,
+        settings: &IscsiSettings,
+        home: &UnitHome,
+        volumes: &Volumes,
+        how: Opening,
+    ) -> io::Result<Self> {
+        let before = |target: &IscsiName, lun: &LunConfig| {
+            self.targets.get(target).and_then(|old| old.units.get(&lun.number))
+        };
+        let all = settings.targets.iter();
+        let all = all.flat_map(|target| target.luns.iter().map(move |lun| (&target.name, lun)));
+        let closed = all.filter(|(target, lun)| !before(target, lun).is_some_and(|u| u.is_of(lun)));
+        let mut opened = volumes.open(home, closed, how);
         let mut targets = BTreeMap::new();
         for target in &settings.targets {
-            let old = self.targets.get(&target.name);
-            let mut units = BTreeMap::new();
+            let (mut units, mut absent) = (BTreeMap::new(), BTreeMap::new());
             for lun in &target.luns {
-                let before = old.and_then(|old| old.units.get(&lun.number));
+                let before = before(&target.name, lun);
                 let kept = before.filter(|unit| same_but_size(&unit.config, lun));
-                let unit = match kept {
-                    Some(unit) => Ok(Arc::clone(unit)),
-                    None => home.open(&target.name, lun, before.map(Arc::as_ref)),
+                let volume = opened.remove(&(target.name.clone(), lun.number)).transpose();
+                let unit = match (kept, volume) {
+                    (Some(unit), _) => Ok(Arc::clone(unit)),
+                    (None, Ok(volume)) => {
+                        home.open_over(&target.name, lun, before.map(Arc::as_ref), volume)
+                    }
+                    (None, Err(fault))
+                        if fault.absent && !target.followed.contains(&lun.number) =>
+                    {
+                        absent.insert(lun.number, AbsentLun { config: lun.clone(), fault });
+                        continue;
+                    }
+                    (None, Err(fault)) => Err(named(&target.name, lun, &fault.to_string())),
                 };
                 match unit {
                     Ok(unit) => {
@@ -136,7 +198,7 @@ impl Catalog {
             let mut settings = target.clone();
             settings.luns.retain(|lun| units.contains_key(&lun.number));
             settings.followed.retain(|number| units.contains_key(number));
-            targets.insert(target.name.clone(), Arc::new(Target { settings, units }));
+            targets.insert(target.name.clone(), Arc::new(Target { settings, units, absent }));
         }
         Ok(Self { targets })
     }

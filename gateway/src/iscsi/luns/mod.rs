@@ -5,4 +5,5 @@ pub(crate) mod catalog;
 pub(crate) mod numbers;
 pub(crate) mod reservations;
 pub(crate) mod unit;
+pub(crate) mod volumes;
 mod watch;

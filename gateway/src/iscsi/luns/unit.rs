@@ -2,6 +2,7 @@
 
 use super::reservations::DirReservations;
 use super::watch::watch;
+use crate::exports::absent::Fault;
 use crate::exports::stores::in_time;
 use crate::iscsi::limits::{BACKGROUND_BYTES_PER_SECOND, BACKGROUND_SECONDS};
 use crate::iscsi::settings::{IscsiSettings, identity};
@@ -14,7 +15,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use zgate_block::{BackingKind, BlockOptions, BlockVolume, DirectIo, ResizeError, Shrink};
+use zgate_block::{
+    BackingKind, BlockOptions, BlockVolume, DirectIo, OpenError, ResizeError, Shrink,
+};
 use zgate_config::{DirectChoice, LunConfig, NaaId};
 use zgate_io::IoEngine;
 use zgate_iscsi::names::IscsiName;
@@ -85,24 +88,37 @@ impl UnitHome {
         lun: &LunConfig,
         before: Option<&Unit>,
     ) -> io::Result<Arc<Unit>> {
-        let named = |error: String| {
-            let reason = format!("target {target} lun {}: {error}", lun.number);
-            io::Error::new(io::ErrorKind::InvalidInput, reason)
+        let volume = match before.filter(|unit| unit.is_of(lun)) {
+            Some(_) => None,
+            None => {
+                let opened = in_time(self.volume_work(target, lun));
+                let opened = opened.map_err(|error| Fault::wrong(error.to_string()));
+                Some(opened.flatten().map_err(|fault| named(target, lun, &fault.to_string()))?)
+            }
         };
+        self.open_over(target, lun, before, volume)
+    }
+
+    /// Opens a unit over a volume; without one, over the earlier unit's.
+    ///
+    /// # Errors
+    /// Target, LUN and the fault.
+    pub(crate) fn open_over(
+        &self,
+        target: &IscsiName,
+        lun: &LunConfig,
+        before: Option<&Unit>,
+        volume: Option<BlockVolume>,
+    ) -> io::Result<Arc<Unit>> {
+        let named = |error: String| named(target, lun, &error);
         let (serial, naa) = identity(target, lun);
-        // A renamed zvol is the same volume; its device is in use.
-        let same = |unit: &&Unit| {
-            unit.config.path == lun.path || (lun.naa.is_some() && unit.config.naa == lun.naa)
-        };
-        let volume = match before.filter(same) {
-            Some(unit) if unit.has_volume_of(lun) => Arc::clone(&unit.volume),
-            Some(_) => {
+        let before = before.filter(|unit| unit.is_of(lun));
+        let volume = match (volume, before) {
+            (Some(volume), _) => Arc::new(volume),
+            (None, Some(unit)) if unit.has_volume_of(lun) => Arc::clone(&unit.volume),
+            (None, _) => {
                 let reason = "read_only and direct change when it is removed and added again";
                 return Err(named(reason.to_owned()));
-            }
-            None => {
-                self.check_file(lun, naa).map_err(named)?;
-                Arc::new(self.open_volume(lun).map_err(named)?)
             }
         };
         if volume.kind() == BackingKind::File {
@@ -122,7 +138,7 @@ impl UnitHome {
             .block_on(Disk::open(config, store, reservations))
             .map_err(|error| named(error.to_string()))?;
         // Commands of the earlier unit continue over the same volume.
-        let disk = match before.filter(same) {
+        let disk = match before {
             Some(unit) => disk.in_place_of(&unit.disk),
             None => disk,
         };
@@ -139,25 +155,14 @@ impl UnitHome {
         }))
     }
 
-    /// Refuses to create a new, empty file in place of one that was served
-    /// before: its file system may not be mounted, and initiators would find
-    /// their data gone.
-    fn check_file(&self, lun: &LunConfig, naa: NaaId) -> Result<(), String> {
-        let creates = lun.size.is_some() && !lun.read_only;
-        let empty = std::fs::metadata(&lun.path).map_or(true, |found| found.len() == 0);
-        if !creates || !empty || !self.state_dir.knows_file(&naa.to_string(), &lun.path) {
-            return Ok(());
-        }
-        let note = self.state_dir.file_note(&naa.to_string());
-        Err(format!(
-            "{} was served before and is gone or empty: is its file system mounted? To start with \
-             an empty disk, remove {}",
-            lun.path.display(),
-            note.display()
-        ))
-    }
-
-    fn open_volume(&self, lun: &LunConfig) -> Result<BlockVolume, String> {
+    /// Returns the work that opens a unit's device or file. It blocks.
+    pub(super) fn volume_work(
+        &self,
+        target: &IscsiName,
+        lun: &LunConfig,
+    ) -> impl FnOnce() -> Result<BlockVolume, Fault> + Send + 'static {
+        let (lun, (_, naa)) = (lun.clone(), identity(target, lun));
+        let (state_dir, engine) = (Arc::clone(&self.state_dir), self.engine.clone());
         let options = BlockOptions {
             read_only: lun.read_only,
             direct: match lun.direct {
@@ -168,10 +173,10 @@ impl UnitHome {
             create_bytes: lun.size.map(|size| size.0),
             ..BlockOptions::new(self.pool.clone())
         };
-        let (path, engine) = (lun.path.clone(), self.engine.clone());
-        in_time(move || BlockVolume::open(&path, options, engine))
-            .map_err(|error| format!("{}: {error}", lun.path.display()))?
-            .map_err(|error| error.to_string())
+        move || {
+            check_file(&state_dir, &lun, naa)?;
+            BlockVolume::open(&lun.path, options, engine).map_err(|error| fault(&error))
+        }
     }
 
     fn disk_config(
@@ -204,6 +209,40 @@ impl UnitHome {
     }
 }
 
+/// Names the unit in an error.
+pub(super) fn named(target: &IscsiName, lun: &LunConfig, error: &str) -> io::Error {
+    let reason = format!("target {target} lun {}: {error}", lun.number);
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+/// Refuses to create a new, empty file in place of one that was served before:
+/// its file system may not be mounted, and initiators would find their data gone.
+fn check_file(state_dir: &StateDir, lun: &LunConfig, naa: NaaId) -> Result<(), Fault> {
+    let creates = lun.size.is_some() && !lun.read_only;
+    let empty = std::fs::metadata(&lun.path).map_or(true, |found| found.len() == 0);
+    if !creates || !empty || !state_dir.knows_file(&naa.to_string(), &lun.path) {
+        return Ok(());
+    }
+    let note = state_dir.file_note(&naa.to_string());
+    Err(Fault::absent(
+        format!("{} was served before and is gone or empty", lun.path.display()),
+        format!("mount its file system; to start with an empty disk, remove {}", note.display()),
+    ))
+}
+
+/// Returns whether a volume is absent, or can never be served as configured.
+fn fault(error: &OpenError) -> Fault {
+    let next_step = match error {
+        OpenError::Unreachable { .. } | OpenError::NoSuchDevice(_) => {
+            "import its pool, create the volume or file, or correct the path"
+        }
+        OpenError::InUse { .. } => "end the other use of it",
+        OpenError::Unexaminable { .. } => "check its pool or device",
+        _ => return Fault::wrong(error.to_string()),
+    };
+    Fault::absent(error.to_string(), next_step)
+}
+
 /// Returns the port groups. All lead to the same storage, so none is preferred.
 fn port_group(target: &IscsiName, group: u16) -> PortGroup {
     PortGroup {
@@ -219,6 +258,12 @@ fn port_group(target: &IscsiName, group: u16) -> PortGroup {
 }
 
 impl Unit {
+    /// Returns whether a LUN is on the same device or file. A renamed zvol is the
+    /// same volume; its device is in use.
+    pub(super) fn is_of(&self, lun: &LunConfig) -> bool {
+        self.config.path == lun.path || (lun.naa.is_some() && self.config.naa == lun.naa)
+    }
+
     /// Returns whether its volume was opened with these options.
     fn has_volume_of(&self, lun: &LunConfig) -> bool {
         let as_opened = |config: &LunConfig| (config.read_only, config.direct);

@@ -8,6 +8,7 @@ use crate::net::arrival::{Arrival, NewConnection, Protocol};
 use crate::net::connections::Standing;
 use crate::net::core::Network;
 use crate::net::peer::Peer;
+use crate::observe::audit::refused;
 use crate::observe::throttle::warn_seldom;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -74,7 +75,8 @@ pub(crate) async fn accept_loop(
         let standing = standing(&network, protocol, from.ip());
         if standing == Standing::Unnamed {
             // Checked before a receive is posted for it.
-            tracing::debug!(peer = %from, "RDMA refused: no export names the host");
+            let reason = "no export names this host; add it to the `clients` of an export";
+            refused!(Nfs, from.ip(), address = %from.ip(), rdma = true, reason, "NFS refused");
             network.connections.count_refused();
             request.reject(Vec::new()).await;
             continue;

@@ -13,13 +13,14 @@ use crate::nfs::back_channels::{CallbackCall, Registration};
 use crate::nfs::dispatch::Answer;
 use crate::nfs::host::Host;
 use crate::nfs::record::{Allowance, Received};
-use crate::nfs::service::{Service, protocol_peer};
+use crate::nfs::service::{CallSource, Service};
 use crate::observe::data_path::{DataDirection, Transport};
 use crate::observe::throttle::warn_seldom;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zgate_fabric::{
     Endpoint, EndpointEvent, QueueOptions, RemoteRead, RemoteSlice, SendPart, Setup, WorkStatus,
@@ -65,7 +66,7 @@ struct Incomplete {
 
 /// A call whose parts are being read.
 #[derive(Debug)]
-struct Pulling {
+struct CallBeingRead {
     asked: Asked,
     plan: CallPlan,
     /// The stream, if no part of it is read by RDMA.
@@ -73,7 +74,7 @@ struct Pulling {
 }
 
 struct Connection {
-    endpoint: Endpoint<Pulling>,
+    endpoint: Endpoint<CallBeingRead>,
     registration: Registration,
     /// The client's offer, as far as it can be accepted.
     offer: PrivateData,
@@ -86,7 +87,7 @@ struct Connection {
     callbacks: Callbacks,
     draining: bool,
     host: Host,
-    peer: Rc<zgate_nfs::Peer>,
+    source: Arc<CallSource>,
     service: Rc<Service>,
 }
 
@@ -94,22 +95,22 @@ struct Connection {
 pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, slot: Slot, service: Rc<Service>) {
     let registration = service.nfs.back_channels.register(slot.id);
     let _counted = service.core.network.rdma.connected();
-    let peer = Rc::new(protocol_peer(peer));
-    let mut connection = match accept(arrival, &peer, &service, registration).await {
+    let source = service.call_source(peer);
+    let mut connection = match accept(arrival, &source, &service, registration).await {
         Ok(connection) => connection,
         Err(error) => {
-            warn_seldom!(peer = %peer.address, %error, "cannot establish an RDMA connection");
+            warn_seldom!(peer = %source.peer.address, %error, "cannot establish an RDMA connection");
             return;
         }
     };
-    let address = connection.peer.address;
+    let address = connection.source.peer.address;
     event_loop::serve(&mut connection, &service.core, Transport::Rdma, address, false).await;
     connection.close();
 }
 
 async fn accept(
     arrival: RdmaArrival,
-    peer: &Rc<zgate_nfs::Peer>,
+    source: &Arc<CallSource>,
     service: &Rc<Service>,
     registration: Registration,
 ) -> std::io::Result<Connection> {
@@ -130,7 +131,7 @@ async fn accept(
     let verbs = request.accept(Setup { options, receives: posted, private_data }).await?;
     (0..receives.depth()).for_each(|_| receives.posted());
     let inline = InlineBytes::negotiate(&own, &offer);
-    tracing::debug!(peer = %peer.address, ?inline, ?offer, "RDMA connection");
+    tracing::debug!(peer = %source.peer.address, ?inline, ?offer, "RDMA connection");
     Ok(Connection {
         endpoint: Endpoint::new(verbs),
         registration,
@@ -142,14 +143,14 @@ async fn accept(
         pulling_bytes: 0,
         callbacks: Callbacks::default(),
         draining: false,
-        host: Host::new(service, peer.address),
-        peer: Rc::clone(peer),
+        host: Host::new(service, source.peer.address),
+        source: Arc::clone(source),
         service: Rc::clone(service),
     })
 }
 
 impl event_loop::Connection for Connection {
-    type Event = Event<(Asked, Answer), EndpointEvent<Pulling>, CallbackCall>;
+    type Event = Event<(Asked, Answer), EndpointEvent<CallBeingRead>, CallbackCall>;
 
     async fn advance(&mut self) -> Result<(), ConnectionEnd> {
         self.send_callbacks()?;
@@ -199,14 +200,14 @@ impl event_loop::Connection for Connection {
 
 impl Connection {
     fn close(self) {
-        self.service.connection_closed(self.peer.connection);
+        self.service.connection_closed(self.source.peer.connection);
         let Self { running, endpoint, .. } = self;
         drop(endpoint);
         running.finish_alone();
     }
 
     /// Processes an event and those that arrived with it.
-    async fn events(&mut self, first: EndpointEvent<Pulling>) -> Result<(), ConnectionEnd> {
+    async fn events(&mut self, first: EndpointEvent<CallBeingRead>) -> Result<(), ConnectionEnd> {
         let mut next = Some(first);
         while let Some(event) = next {
             self.event(event).await?;
@@ -215,7 +216,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn event(&mut self, event: EndpointEvent<Pulling>) -> Result<(), ConnectionEnd> {
+    async fn event(&mut self, event: EndpointEvent<CallBeingRead>) -> Result<(), ConnectionEnd> {
         match event {
             EndpointEvent::Received(message) => {
                 self.service.nfs.metrics.bytes_in(message.bytes().len());
@@ -233,12 +234,12 @@ impl Connection {
                     _ => Ok(()),
                 }
             }
-            EndpointEvent::Read { note, buffers } => self.pulled(note, buffers).await,
+            EndpointEvent::Read { note, buffers } => self.call_read(note, buffers).await,
             EndpointEvent::Sent => Ok(()),
             EndpointEvent::Failed { kind, status } => {
                 // Flushed work follows the work that failed.
                 if status != WorkStatus::Flushed {
-                    tracing::info!(peer = %self.peer.address, ?kind, %status, "RDMA work failed");
+                    tracing::info!(peer = %self.source.peer.address, ?kind, %status, "RDMA work failed");
                 }
                 Ok(())
             }
@@ -269,7 +270,7 @@ impl Connection {
         let decoded = match Header::decode(message) {
             Ok(decoded) => decoded,
             Err(error) => {
-                tracing::debug!(peer = %self.peer.address, %error, "bad transport header");
+                tracing::debug!(peer = %self.source.peer.address, %error, "bad transport header");
                 return error.answer().map(Err);
             }
         };
@@ -301,7 +302,7 @@ impl Connection {
             BulkPosition::NeedMore | BulkPosition::None => None,
         };
         let plan = CallPlan::new(&body, inline, bulk).map_err(|fault| {
-            tracing::debug!(peer = %self.peer.address, %fault, "a call that cannot be pulled");
+            tracing::debug!(peer = %self.source.peer.address, %fault, "a call that cannot be read");
             (xid, ErrorBody::Chunk)
         })?;
         let (Body::Message(chunks) | Body::NoMessage(chunks)) = body else {
@@ -334,7 +335,7 @@ impl Connection {
     /// Runs a complete call, or reads its missing parts.
     async fn begin(&mut self, call: Incomplete) -> Result<(), ConnectionEnd> {
         let Incomplete { asked, plan, inline } = call;
-        if plan.pulls().is_empty() {
+        if plan.rdma_reads().is_empty() {
             // Without RDMA Reads the stream is the inline part, copied once out
             // of its receive.
             let head = Bytes::from(inline);
@@ -355,31 +356,31 @@ impl Connection {
         };
         let body = buffers.len();
         buffers.extend(plan.body().map(|body| pool.take(body.len)));
-        let reads = plan.pulls().iter().map(|pull| RemoteRead {
+        let reads = plan.rdma_reads().iter().map(|read| RemoteRead {
             from: RemoteSlice {
-                rkey: pull.source.handle,
-                address: pull.source.offset,
-                len: pull.source.length,
+                rkey: read.source.handle,
+                address: read.source.offset,
+                len: read.source.length,
             },
-            buffer: if pull.destination == Destination::Body { body } else { 0 },
-            offset: pull.offset,
+            buffer: if read.destination == Destination::Body { body } else { 0 },
+            offset: read.offset,
         });
         let reads = reads.collect();
         self.pulling_bytes += asked.bytes;
-        Ok(self.endpoint.read(Pulling { asked, plan, stream }, buffers, reads)?)
+        Ok(self.endpoint.read(CallBeingRead { asked, plan, stream }, buffers, reads)?)
     }
 
-    async fn pulled(
+    async fn call_read(
         &mut self,
-        pulled: Pulling,
+        call: CallBeingRead,
         buffers: Vec<AlignedBuf>,
     ) -> Result<(), ConnectionEnd> {
-        let Pulling { asked, plan, stream } = pulled;
+        let CallBeingRead { asked, plan, stream } = call;
         self.pulling_bytes -= asked.bytes;
         self.service
             .nfs
             .metrics
-            .bytes_in(plan.pulls().iter().map(|p| p.source.length as usize).sum());
+            .bytes_in(plan.rdma_reads().iter().map(|p| p.source.length as usize).sum());
         let mut buffers = buffers.into_iter();
         // Data read by RDMA stays where the device put it.
         let (head, head_copies) = match stream {
@@ -397,9 +398,9 @@ impl Connection {
         if direction(asked.xid, &call.head) != Some(Direction::Call) {
             return self.send_error(asked.xid, ErrorBody::Chunk);
         }
-        let (service, peer) = (Rc::clone(&self.service), Rc::clone(&self.peer));
+        let (source, is_named) = (Arc::clone(&self.source), self.host.is_named());
         let bytes = asked.bytes;
-        let request = Box::pin(async move { (asked, answer(&service, &peer, call).await) });
+        let request = Box::pin(async move { (asked, answer(&source, is_named, call).await) });
         match self.running.start(bytes, request).await {
             Some((asked, answer)) => self.reply(asked, answer),
             None => Ok(()),
@@ -428,7 +429,7 @@ impl Connection {
                 Ok(self.endpoint.send(writes, Some(send))?)
             }
             Err(fault) => {
-                tracing::debug!(peer = %self.peer.address, %fault, "a reply does not fit");
+                tracing::debug!(peer = %self.source.peer.address, %fault, "a reply does not fit");
                 self.send_error(asked.xid, ErrorBody::Chunk)
             }
         }

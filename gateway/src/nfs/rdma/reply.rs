@@ -59,7 +59,7 @@ pub(super) fn post(
     pieces: &Pieces,
     invalidate: Option<u32>,
 ) -> (Vec<RemoteWrite>, SendPart) {
-    let writes = plan.pushes.iter().map(|push| {
+    let writes = plan.rdma_writes.iter().map(|push| {
         let (target, gather) = (push.target, pieces.gather(&push.from));
         let to = RemoteSlice { rkey: target.handle, address: target.offset, len: target.length };
         RemoteWrite { to, gather }

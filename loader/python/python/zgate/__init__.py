@@ -23,7 +23,7 @@ from ._model import Slice, TensorStream, load_file, safe_open
 from ._stream import FileStream, open_file, stream
 from ._zgate import __version__
 
-# Servers need not keep for a lease what nobody comes back for.
+# Servers need not keep what nobody comes back for.
 atexit.register(_zgate.leave)
 
 __all__ = [

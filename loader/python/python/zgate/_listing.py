@@ -20,12 +20,13 @@ class Entry(NamedTuple):
     size: int
 
 
-def list(url: str, *, patience: float = 10.0) -> builtins.list[Entry]:
+def list(
+    url: str, *, patience: float = 10.0, wait: float | None = None
+) -> builtins.list[Entry]:
     """Lists the directory at ``url``, sorted by name.
 
-    ``patience`` is how many seconds a server that cannot be reached is waited
-    for. Raises ``FileNotFoundError``, ``NotADirectoryError``,
+    ``patience`` and ``wait`` are those of :func:`zgate.load_file`. Raises ``FileNotFoundError``, ``NotADirectoryError``,
     ``PermissionError``, ``ConnectionError`` or ``OSError``.
     """
-    found = _zgate.entries(url, patience)
+    found = _zgate.entries(url, patience, wait)
     return sorted(Entry(name, _KINDS.get(kind, "other"), size) for name, kind, size in found)

@@ -26,6 +26,7 @@ def load_file(
     verify: bool = False,
     progress: Progress = False,
     patience: float = PATIENCE_SECONDS,
+    wait: float | None = None,
 ) -> dict[str, Any]:
     """Loads all tensors of the model at ``url``.
 
@@ -37,12 +38,13 @@ def load_file(
     differ. ``progress`` is True for a bar in GB/s (tqdm's, if it is installed),
     or a function that is called with bytes done and bytes in all. ``patience`` is
     how many seconds a request may take while the server cannot be reached or
-    starts again.
+    starts again, ``wait`` how many a server may take that has not answered yet:
+    10 by default, or ``patience`` if that is less.
 
     Raises ``ValueError`` (address, damaged file), ``FileNotFoundError``,
     ``PermissionError``, ``ConnectionError``, :class:`zgate.DeviceError`.
     """
-    with safe_open(url, framework, device, patience=patience) as model:
+    with safe_open(url, framework, device, patience=patience, wait=wait) as model:
         with model.tensors(verify=verify, progress=progress) as tensors:
             return dict(tensors)
 
@@ -100,9 +102,10 @@ class safe_open(Closing):
         device: Any = "cpu",
         *,
         patience: float = PATIENCE_SECONDS,
+        wait: float | None = None,
     ) -> None:
         self._framework, self._device = settle(framework, device)
-        self._model = _zgate.Model(url, patience)
+        self._model = _zgate.Model(url, patience, wait)
 
     def close(self) -> None:
         """Closes the files. What is asked for later raises ``ValueError``."""

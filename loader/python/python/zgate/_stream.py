@@ -22,13 +22,14 @@ def stream(
     verify: bool = False,
     progress: Progress = False,
     patience: float = PATIENCE_SECONDS,
+    wait: float | None = None,
 ) -> TensorStream:
     """Yields name and tensor of all models at ``urls``, one after the other.
 
     ``ranks=(rank, count)`` yields this rank's part along ``dim`` of every tensor
     that divides by ``count``, with ``shape[dim] // count`` elements there, and
-    others whole. ``device``, ``framework``, ``verify``, ``progress`` and
-    ``patience`` (seconds) are those of :func:`zgate.load_file`.
+    others whole. ``device``, ``framework``, ``verify``, ``progress``,
+    ``patience`` and ``wait`` (seconds) are those of :func:`zgate.load_file`.
 
     >>> with zgate.stream(urls, "cuda:0", ranks=(3, 8)) as tensors:  # doctest: +SKIP
     ...     for name, tensor in tensors:
@@ -44,7 +45,7 @@ def stream(
     def each() -> Generator[tuple[str, Any], None, None]:
         try:
             for url in chosen:
-                model = _zgate.Model(url, patience)
+                model = _zgate.Model(url, patience, wait)
                 load = model.start(
                     None, part, INFLIGHT_BYTES, DEPTH, verify, cuda_number(where)
                 )
@@ -113,9 +114,11 @@ def open_file(
     progress: Progress = False,
     depth: int = DEPTH,
     patience: float = PATIENCE_SECONDS,
+    wait: float | None = None,
 ) -> FileStream:
     """Yields the bytes of a file, a GGUF model for instance, in order and in
     pieces of at most one transfer (``memoryview`` of unsigned bytes). Every
     piece owns its memory. ``depth`` bounds the requests under way, ``patience``
-    is in seconds."""
-    return FileStream(_zgate.RemoteFile(url, patience), depth, progress, url.rpartition("/")[2])
+    and ``wait`` (seconds) are those of :func:`zgate.load_file`."""
+    file = _zgate.RemoteFile(url, patience, wait)
+    return FileStream(file, depth, progress, url.rpartition("/")[2])

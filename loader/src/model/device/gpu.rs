@@ -3,14 +3,14 @@
 use super::buffer::{DeviceBuffer, Reachable};
 use super::staging::{Buffers, STAGING_BYTES};
 use super::{DeviceSlice, DeviceTensor};
-use crate::model::destination::{Bring, Destination};
+use crate::model::destination::{Destination, RegionLoader};
 use crate::model::load::{Load, run};
 use crate::model::options::LoadOptions;
 use crate::model::plan::{Plan, Region, Target};
 use crate::model::reader::Reader;
 use crate::model::regions::stopped;
 use crate::model::{LoadError, Model};
-use crate::transport::Landing;
+use crate::transport::ReadBuffer;
 use bytes::BytesMut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -101,10 +101,10 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(stopped)?.map_err(LoadError::Device)
 }
 
-impl Bring for Gpu {
+impl RegionLoader for Gpu {
     const STRETCH_BYTES: usize = STAGING_BYTES;
 
-    async fn bring(
+    async fn load_region(
         &self,
         reader: &Arc<Reader>,
         first: usize,
@@ -227,10 +227,11 @@ async fn land(
     let (name, file) = reader.file(shard);
     let (mut direct, mut staged) = (0, 0);
     loop {
-        let (result, landing) = file.read_into(&reader.client, offset, Landing::new(buffer)).await;
+        let (result, read_buffer) =
+            file.read_into(&reader.client, offset, ReadBuffer::new(buffer)).await;
         let failed = |source| LoadError::Client { what: name.clone(), source };
         let (_, got) = result.map_err(failed)?;
-        let landed = landing.and_then(Landing::into::<DeviceBuffer>);
+        let landed = read_buffer.and_then(ReadBuffer::into::<DeviceBuffer>);
         let mut landed = landed.ok_or(()).map_err(stopped)?;
         if got == 0 {
             let reason = format!(

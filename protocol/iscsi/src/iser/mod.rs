@@ -20,4 +20,4 @@ mod target;
 pub use header::{Header, HeaderError, Hello, HelloReply, RemoteBuffer};
 pub use message::{Message, MessageError};
 pub use private_data::PrivateData;
-pub use target::{PeerFault, Piece, Pull, Push, Step, Target};
+pub use target::{PeerFault, Piece, RdmaRead, RdmaWrite, Step, Target};

@@ -22,7 +22,7 @@ pub struct Piece {
 
 /// An RDMA Write.
 #[derive(Clone, Debug)]
-pub struct Push {
+pub struct RdmaWrite {
     /// Destination of the write.
     pub to: Piece,
     /// The data to be written, in order.
@@ -31,7 +31,7 @@ pub struct Push {
 
 /// An RDMA Read: the answer to an R2T.
 #[derive(Clone, Debug)]
-pub struct Pull {
+pub struct RdmaRead {
     /// The R2T of the session.
     pub r2t: R2t,
     /// Source of the read.
@@ -47,11 +47,11 @@ pub enum Step {
     /// None yet: the data is sent with the following response.
     Later,
     /// Read from the initiator's memory.
-    Pull(Pull),
+    Read(RdmaRead),
     /// Write to the initiator's memory, then send a message.
     Send {
         /// The writes, in order.
-        pushes: Vec<Push>,
+        rdma_writes: Vec<RdmaWrite>,
         /// The message.
         message: Vec<Bytes>,
         /// A key to be invalidated by the message.
@@ -85,7 +85,7 @@ struct Advertised {
     immediate: Bytes,
     /// Start of the solicited data: the offset of the first R2T.
     solicited_from: Option<u32>,
-    pushes: Vec<Push>,
+    rdma_writes: Vec<RdmaWrite>,
 }
 
 /// The target's side of one connection in full feature phase.
@@ -125,9 +125,9 @@ impl Target {
         if self.advertised.len() >= MAX_ADVERTISED {
             self.advertised.retain(|itt, _| is_alive(*itt));
         }
-        let pushes = Vec::new();
+        let rdma_writes = Vec::new();
         self.advertised
-            .insert(itt, Advertised { write, read, immediate, solicited_from: None, pushes });
+            .insert(itt, Advertised { write, read, immediate, solicited_from: None, rdma_writes });
     }
 
     /// Takes the session's next PDU for this connection.
@@ -142,10 +142,10 @@ impl Target {
                 // RFC 7145 §7.3.2: the Read STag, and the Write STag of a task
                 // that has only that.
                 let ended = self.advertised.remove(&pdu.bhs.itt());
-                let pushes_and_key = ended.map(|task| (task.pushes, task.read.or(task.write)));
-                let (pushes, buffer) = pushes_and_key.unwrap_or_default();
+                let writes_and_key = ended.map(|task| (task.rdma_writes, task.read.or(task.write)));
+                let (rdma_writes, buffer) = writes_and_key.unwrap_or_default();
                 let invalidate = buffer.map(|b| b.stag).filter(|_| self.invalidate);
-                send(pdu, pushes, invalidate)
+                send(pdu, rdma_writes, invalidate)
             }
             _ => send(pdu, Vec::new(), None),
         }
@@ -157,7 +157,7 @@ impl Target {
         let buffer = task.read.ok_or(PeerFault::NoReadBuffer)?;
         let to = piece(buffer, offset, pdu.data_bytes() as u32)?;
         let data = in_memory(pdu.data).ok_or(PeerFault::NotInMemory)?;
-        task.pushes.push(Push { to, data });
+        task.rdma_writes.push(RdmaWrite { to, data });
         Ok(Step::Later)
     }
 
@@ -170,7 +170,7 @@ impl Target {
         let from = piece(buffer, offset, r2t.desired_bytes)?;
         let is_behind = r2t.offset as usize == task.immediate.len();
         let front = is_behind.then(|| std::mem::take(&mut task.immediate));
-        Ok(Step::Pull(Pull { r2t, from, front }))
+        Ok(Step::Read(RdmaRead { r2t, from, front }))
     }
 }
 
@@ -180,9 +180,13 @@ fn piece(buffer: RemoteBuffer, offset: u32, len: u32) -> Result<Piece, PeerFault
     Ok(Piece { stag: buffer.stag, address, len })
 }
 
-fn send(pdu: Outgoing, pushes: Vec<Push>, invalidate: Option<u32>) -> Result<Step, PeerFault> {
+fn send(
+    pdu: Outgoing,
+    rdma_writes: Vec<RdmaWrite>,
+    invalidate: Option<u32>,
+) -> Result<Step, PeerFault> {
     let message = encode(&Header::PLAIN, pdu).ok_or(PeerFault::NotInMemory)?;
-    Ok(Step::Send { pushes, message, invalidate })
+    Ok(Step::Send { rdma_writes, message, invalidate })
 }
 
 #[cfg(test)]
@@ -243,11 +247,13 @@ mod tests {
             command(&mut target, false, true, b"");
             assert!(matches!(target.transmit(data_in(0, b"abc")), Ok(Step::Later)));
             assert!(matches!(target.transmit(data_in(3, b"de")), Ok(Step::Later)));
-            let Ok(Step::Send { pushes, message, invalidate: key }) = target.transmit(response())
+            let Ok(Step::Send { rdma_writes, message, invalidate: key }) =
+                target.transmit(response())
             else {
                 panic!("the response is sent")
             };
-            let places: Vec<_> = pushes.iter().map(|push| (push.to.address, push.to.len)).collect();
+            let places: Vec<_> =
+                rdma_writes.iter().map(|push| (push.to.address, push.to.len)).collect();
             assert_eq!(places, [(2000, 3), (2003, 2)]);
             assert_eq!((message.len(), key), (1, invalidate.then_some(READ.stag)));
             // The task has ended: its memory is not used again.
@@ -259,19 +265,19 @@ mod tests {
     fn writes_are_pulled_from_behind_what_came_unasked() {
         let mut target = Target::new(true, true);
         command(&mut target, true, false, b"1234");
-        let Ok(Step::Pull(pull)) = target.transmit(r2t(4, 100)) else { panic!("a pull") };
-        assert_eq!(pull.from, Piece { stag: 5, address: 1000, len: 100 });
-        assert_eq!(pull.front.as_deref(), Some(&b"1234"[..]));
-        let Ok(Step::Pull(pull)) = target.transmit(r2t(104, 50)) else { panic!("a pull") };
-        assert_eq!((pull.from.address, pull.front), (1100, None));
+        let Ok(Step::Read(read)) = target.transmit(r2t(4, 100)) else { panic!("a read") };
+        assert_eq!(read.from, Piece { stag: 5, address: 1000, len: 100 });
+        assert_eq!(read.front.as_deref(), Some(&b"1234"[..]));
+        let Ok(Step::Read(read)) = target.transmit(r2t(104, 50)) else { panic!("a read") };
+        assert_eq!((read.from.address, read.front), (1100, None));
         // Data-Outs arrived in between: the data in front is not one piece.
         command(&mut target, true, false, b"1234");
-        let Ok(Step::Pull(pull)) = target.transmit(r2t(8, 100)) else { panic!("a pull") };
-        assert_eq!((pull.from.address, pull.front), (1000, None));
+        let Ok(Step::Read(read)) = target.transmit(r2t(8, 100)) else { panic!("a read") };
+        assert_eq!((read.from.address, read.front), (1000, None));
         let mut whole = Target::new(true, false);
         command(&mut whole, true, false, b"1234");
-        let Ok(Step::Pull(pull)) = whole.transmit(r2t(4, 100)) else { panic!("a pull") };
-        assert_eq!(pull.from.address, 1004);
+        let Ok(Step::Read(read)) = whole.transmit(r2t(4, 100)) else { panic!("a read") };
+        assert_eq!(read.from.address, 1004);
     }
 
     #[test]

@@ -73,10 +73,13 @@ pub fn flavors(export: &Export, call: &Call) -> Vec<u32> {
 /// [`MountStatus::Acces`].
 pub fn enter(export: &Export, call: &Call) -> Result<Entry, MountStatus> {
     let nobody = AuthSys { uid: NOBODY, gid: NOBODY, ..AuthSys::default() };
-    match export.enter(&call.peer, &call.credential) {
-        Err(Refusal::WrongFlavor) => export
-            .enter(&call.peer, &Credential::Sys(nobody))
-            .or_else(|_| export.enter(&call.peer, &Credential::None)),
+    match export.admit(call) {
+        Err(Refusal::WrongFlavor) => {
+            call.refused.take();
+            export
+                .enter(&call.peer, &Credential::Sys(nobody))
+                .or_else(|_| export.enter(&call.peer, &Credential::None))
+        }
         decided => decided,
     }
     .map_err(|_| MountStatus::Acces)

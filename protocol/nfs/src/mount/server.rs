@@ -301,6 +301,34 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_mount_is_noted_with_its_reason() {
+        let noted = |export: Export, port: u16| {
+            let server = Server::new(source_of(vec![export]));
+            let mut e = Encoder::new();
+            DirPath::from(&b"/export"[..]).encode(&mut e);
+            let args = e.finish().flatten().unwrap();
+            let mut call = a_call();
+            call.peer.port = port;
+            let (mut d, mut e) = (Decoder::new(&args), Encoder::new());
+            block_on(server.handle(&call, 1, &mut d, &mut e)).unwrap();
+            call.refused.take().map(|refused| (refused.export, refused.reason))
+        };
+        let id = Some(an_export().id.0);
+        let network = "10.0.0.0/8".parse().unwrap();
+        let rule = ClientRule { networks: vec![network], ..ClientRule::open_to_all() };
+        let closed = Export { clients: vec![rule], ..an_export() };
+        let (export, reason) = noted(closed, 700).unwrap();
+        assert!(export == id && reason.contains("no client entry"), "{reason}");
+        let reserved = Export { reserved_port_only: true, ..an_export() };
+        assert!(noted(reserved, 1024).unwrap().1.contains("reserved port"));
+        // A client that only learns the right flavour is not refused.
+        let mut other_flavour = an_export();
+        other_flavour.clients[0].sys = false;
+        assert_eq!(noted(other_flavour, 700), None);
+        assert_eq!(noted(an_export(), 700), None);
+    }
+
+    #[test]
     fn exports_are_listed_with_their_networks() {
         let mut export = an_export();
         let network = "192.0.2.0/24".parse().unwrap();

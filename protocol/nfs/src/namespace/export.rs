@@ -21,6 +21,12 @@ pub struct Versions {
 impl Versions {
     /// All of them.
     pub const ALL: Self = Self { v3: true, v4: [true; 3] };
+
+    /// True if NFSv4 is offered with this minor version.
+    #[must_use]
+    pub fn has_minor(&self, minor: u8) -> bool {
+        self.v4.get(usize::from(minor)).copied().unwrap_or(false)
+    }
 }
 
 /// One exported tree.

@@ -1,6 +1,7 @@
 //! Joins the exports into one tree: the pseudo file system (RFC 8881 §7.3),
 //! access rules and identities of an export, and file handles.
 
+pub mod absent;
 pub mod export;
 pub mod fh;
 pub mod object;
@@ -8,6 +9,7 @@ pub mod policy;
 pub mod pseudo;
 pub mod stable_names;
 
+pub use absent::AbsentExport;
 pub use export::{Export, ExportId};
 pub use fh::FileHandle;
 pub use object::{FileKey, Object};

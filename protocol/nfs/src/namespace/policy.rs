@@ -1,7 +1,7 @@
 //! Access rules of an export, and the identity under which a client acts.
 
 use super::export::Export;
-use crate::runtime::Peer;
+use crate::runtime::{Call, Peer, Refused};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -84,6 +84,17 @@ pub enum Refusal {
     UnprivilegedPort,
 }
 
+impl Refusal {
+    /// Returns the reason, for people.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::NotListed => "no client entry of the export names this host or its transport",
+            Self::WrongFlavor => "its client entry does not accept this security flavour",
+            Self::UnprivilegedPort => "the export requires a reserved port",
+        }
+    }
+}
+
 /// Lowest unprivileged port: programs need privileges to call from a port
 /// below.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
@@ -108,6 +119,19 @@ impl Export {
     #[must_use]
     pub fn names(&self, peer: &Peer) -> bool {
         self.rule_for(peer).is_some()
+    }
+
+    /// Decides about the access of a call, and notes in it a refusal.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn admit(&self, call: &Call) -> Result<Entry, Refusal> {
+        let decided = self.enter(&call.peer, &call.credential);
+        if let Err(refusal) = decided {
+            let (export, reason) = (Some(self.id.0), refusal.reason());
+            call.refused.set(Refused { export, reason });
+        }
+        decided
     }
 
     /// Decides about the access of `peer` with `credential`.

@@ -1,7 +1,9 @@
 //! The pseudo file system: directories that join the exports under one root.
 
+use super::absent::AbsentExport;
 use super::export::{Export, ExportId};
 use super::policy::ClientRule;
+use crate::runtime::Peer;
 use ahash::HashMap;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -35,6 +37,8 @@ struct Directory {
 #[derive(Debug)]
 pub struct Namespace {
     exports: HashMap<ExportId, Arc<Export>>,
+    /// Exports whose trees cannot be opened now.
+    absent: HashMap<ExportId, AbsentExport>,
     /// The pseudo directory that contains an export (`None`: the export is the
     /// root).
     covered: HashMap<ExportId, PseudoId>,
@@ -77,6 +81,7 @@ impl Namespace {
     pub fn new(exports: Vec<Arc<Export>>, generation: u64) -> Result<Self, PathConflict> {
         let mut namespace = Self {
             exports: HashMap::default(),
+            absent: HashMap::default(),
             covered: HashMap::default(),
             directories: HashMap::from_iter([(ROOT, Directory::default())]),
             root_export: None,
@@ -84,22 +89,47 @@ impl Namespace {
             generation,
         };
         for export in exports {
-            namespace.add(export)?;
+            namespace.place(export.id, &export.pseudo_path)?;
+            if namespace.exports.insert(export.id, Arc::clone(&export)).is_some() {
+                return Err(PathConflict(export.pseudo_path.clone()));
+            }
         }
-        if namespace.root_export.is_some() && namespace.exports.len() > 1 {
-            return Err(PathConflict("/".to_owned()));
-        }
+        namespace.check_root()?;
         Ok(namespace)
     }
 
-    fn add(&mut self, export: Arc<Export>) -> Result<(), PathConflict> {
-        let conflict = || PathConflict(export.pseudo_path.clone());
-        let id = export.id;
+    /// Adds exports whose trees cannot be opened now. Their places are kept, but
+    /// lookups do not find them.
+    ///
+    /// # Errors
+    /// [`PathConflict`] as for any other export.
+    pub fn with_absent(mut self, absent: Vec<AbsentExport>) -> Result<Self, PathConflict> {
+        for export in absent {
+            self.place(export.id, &export.pseudo_path)?;
+            let conflict = PathConflict(export.pseudo_path.clone());
+            let taken = self.exports.contains_key(&export.id);
+            if taken || self.absent.insert(export.id, export).is_some() {
+                return Err(conflict);
+            }
+        }
+        self.check_root()?;
+        Ok(self)
+    }
+
+    fn check_root(&self) -> Result<(), PathConflict> {
+        if self.root_export.is_some() && self.exports.len() + self.absent.len() > 1 {
+            return Err(PathConflict("/".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Gives an export its place in the tree.
+    fn place(&mut self, id: ExportId, pseudo_path: &str) -> Result<(), PathConflict> {
+        let conflict = || PathConflict(pseudo_path.to_owned());
         let components: Vec<&str> =
-            export.pseudo_path.split('/').filter(|part| !part.is_empty()).collect();
+            pseudo_path.split('/').filter(|part| !part.is_empty()).collect();
         let Some((last, parents)) = components.split_last() else {
             self.root_export = Some(id);
-            self.exports.insert(id, export);
             return Ok(());
         };
         let mut at = ROOT;
@@ -125,9 +155,6 @@ impl Namespace {
             return Err(conflict());
         }
         self.covered.insert(id, at);
-        if self.exports.insert(id, Arc::clone(&export)).is_some() {
-            return Err(conflict());
-        }
         Ok(())
     }
 
@@ -137,15 +164,32 @@ impl Namespace {
         self.exports.get(&id)
     }
 
-    /// All exports.
+    /// The export, if it is configured for this client, but its tree cannot be
+    /// opened now: the client is to retry.
+    #[must_use]
+    pub fn away(&self, id: ExportId, peer: &Peer) -> Option<&AbsentExport> {
+        self.absent.get(&id).filter(|export| export.names(peer))
+    }
+
+    /// The same for an export that is the whole tree.
+    #[must_use]
+    pub fn root_away(&self, peer: &Peer) -> Option<&AbsentExport> {
+        self.away(self.root_export?, peer)
+    }
+
+    /// All exports that are present.
     pub fn exports(&self) -> impl Iterator<Item = &Arc<Export>> {
         self.exports.values()
     }
 
     /// True if any export offered over NFSv4 names this client.
     #[must_use]
-    pub fn names(&self, peer: &crate::runtime::Peer) -> bool {
+    pub fn names(&self, peer: &Peer) -> bool {
+        let absent = self.absent.values();
         self.exports.values().any(|export| export.versions.v4.contains(&true) && export.names(peer))
+            || absent
+                .filter(|export| export.versions.v4.contains(&true))
+                .any(|export| export.names(peer))
     }
 
     /// Counts the hosts of these client rules as named by an export: their
@@ -163,17 +207,22 @@ impl Namespace {
     #[must_use]
     pub fn names_host(&self, address: IpAddr) -> bool {
         self.exports.values().any(|export| export.names_host(address))
+            || self.absent.values().any(|export| export.names_host(address))
             || self.absent_clients.iter().any(|rule| rule.matches(address))
     }
 
-    /// True if a pseudo directory leads to any export that names this client.
-    /// Other directories are hidden from the client.
+    /// True if a pseudo directory leads to any export that names this client,
+    /// present or absent: a client may hold the directory's handle. Other
+    /// directories are hidden from the client.
     #[must_use]
-    pub fn leads_somewhere(&self, id: PseudoId, peer: &crate::runtime::Peer) -> bool {
+    pub fn leads_somewhere(&self, id: PseudoId, peer: &Peer) -> bool {
         let Some(directory) = self.directories.get(&id) else { return false };
         directory.children.values().any(|child| match child {
             Child::Directory(id) => self.leads_somewhere(*id, peer),
-            Child::Export(id) => self.exports.get(id).is_some_and(|export| export.names(peer)),
+            Child::Export(id) => {
+                self.exports.get(id).is_some_and(|export| export.names(peer))
+                    || self.away(*id, peer).is_some()
+            }
         })
     }
 
@@ -189,17 +238,23 @@ impl Namespace {
         self.directories.contains_key(&id)
     }
 
-    /// A child of a pseudo directory.
-    #[must_use]
-    pub fn child(&self, id: PseudoId, name: &str) -> Option<Child> {
-        self.directories.get(&id)?.children.get(name).copied()
+    fn is_present(&self, child: Child) -> bool {
+        !matches!(child, Child::Export(id) if !self.exports.contains_key(&id))
     }
 
-    /// The children of a pseudo directory by name.
+    /// A child of a pseudo directory; absent exports have none.
+    #[must_use]
+    pub fn child(&self, id: PseudoId, name: &str) -> Option<Child> {
+        let child = self.directories.get(&id)?.children.get(name).copied();
+        child.filter(|child| self.is_present(*child))
+    }
+
+    /// The children of a pseudo directory by name, without absent exports.
     #[must_use]
     pub fn children(&self, id: PseudoId) -> Vec<(String, Child)> {
         self.directories.get(&id).map_or_else(Vec::new, |dir| {
-            dir.children.iter().map(|(name, child)| (name.clone(), *child)).collect()
+            let present = dir.children.iter().filter(|(_, child)| self.is_present(**child));
+            present.map(|(name, child)| (name.clone(), *child)).collect()
         })
     }
 
@@ -269,5 +324,41 @@ mod tests {
             none.with_absent_clients(vec![ClientRule::open_to_all()])
                 .names_host([127, 0, 0, 1].into())
         );
+    }
+
+    #[test]
+    fn an_absent_export_has_a_place_and_clients_but_no_name() {
+        use crate::v3::proc::rig::{a_call, an_export};
+        let absent = |path: &str, networks| AbsentExport {
+            id: ExportId::from_pseudo_path(path),
+            pseudo_path: path.to_owned(),
+            clients: vec![ClientRule { networks, ..ClientRule::open_to_all() }],
+            versions: an_export().versions,
+            tcp: true,
+            rdma: false,
+        };
+        let elsewhere = vec!["10.0.0.0/8".parse().unwrap()];
+        let one = absent("/a/gone", Vec::new());
+        let namespace = Namespace::new(vec![Arc::new(an_export())], 1).unwrap();
+        let others = absent("/b/others", elsewhere);
+        let namespace = namespace.with_absent(vec![one.clone(), others.clone()]).unwrap();
+        let peer = a_call().peer;
+        let is_away = |id, peer: &Peer| namespace.away(id, peer).is_some();
+        assert!(is_away(one.id, &peer) && !is_away(others.id, &peer));
+        assert!(!is_away(an_export().id, &peer), "present");
+        assert!(!is_away(one.id, &Peer { rdma: true, ..peer }), "not offered there");
+        let Some(Child::Directory(a)) = namespace.child(ROOT, "a") else { panic!() };
+        let Some(Child::Directory(b)) = namespace.child(ROOT, "b") else { panic!() };
+        assert!(namespace.leads_somewhere(a, &peer) && !namespace.leads_somewhere(b, &peer));
+        assert_eq!((namespace.child(a, "gone"), namespace.children(a)), (None, Vec::new()));
+        // Its place is taken, as that of any other export.
+        let inside = || Namespace::new(vec![Arc::new(an_export())], 1).unwrap();
+        assert!(inside().with_absent(vec![absent("/export/x", Vec::new())]).is_err());
+        assert!(inside().with_absent(vec![absent("/export", Vec::new())]).is_err());
+        assert!(inside().with_absent(vec![absent("/", Vec::new())]).is_err());
+        let alone = Namespace::new(Vec::new(), 1).unwrap();
+        let alone = alone.with_absent(vec![absent("/", Vec::new())]).unwrap();
+        assert!(alone.root_away(&peer).is_some() && alone.names(&peer));
+        assert!(alone.names_host(peer.address));
     }
 }

@@ -41,18 +41,22 @@ impl Cx<'_> {
     /// # Errors
     /// [`Status::BadHandle`] if this server cannot have issued the handle,
     /// [`Status::Stale`] for an export that was removed, is closed to the
-    /// caller or not offered over NFSv3, [`Status::Acces`] for a refused
-    /// flavour.
+    /// caller or not offered over NFSv3, [`Status::Jukebox`] for one whose tree
+    /// cannot be opened now, [`Status::Acces`] for a refused flavour.
     pub fn enter(&self, fh: &Fh3) -> Result<Object, Status> {
         let Some(FileHandle::Node(export, node)) = FileHandle::parse(&fh.0) else {
             return Err(Status::BadHandle);
         };
-        let export = self.namespace.export(export).ok_or(Status::Stale)?;
+        let Some(export) = self.namespace.export(export) else {
+            let away = self.namespace.away(export, &self.call.peer);
+            let returns = away.is_some_and(|export| export.versions.v3);
+            return Err(if returns { Status::Jukebox } else { Status::Stale });
+        };
         if !export.versions.v3 {
             return Err(Status::Stale);
         }
-        self.call.entered.set(Some(export.id.0));
-        match export.enter(&self.call.peer, &self.call.credential) {
+        self.call.entered.set(export.id.0);
+        match export.admit(self.call) {
             Ok(entry) => Ok(Object {
                 export: Arc::clone(export),
                 node,

@@ -8,8 +8,8 @@ use std::future::Future;
 use std::pin::Pin;
 use zgate_store::NodeHandle;
 
-/// A boxed future that is not sent between threads and may borrow.
-pub type LocalBox<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+/// A boxed future that may borrow.
+pub type BorrowingFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub trait ConflictGuard: Send + Sync {
         export: ExportId,
         node: NodeHandle,
         what: Change,
-    ) -> LocalBox<'a, bool>;
+    ) -> BorrowingFuture<'a, bool>;
 
     /// Checks for conflicts before data of `node` is read (a write delegation
     /// may hide newer data).
@@ -57,7 +57,7 @@ pub trait ConflictGuard: Send + Sync {
         call: &'a Call,
         export: ExportId,
         node: NodeHandle,
-    ) -> LocalBox<'a, bool>;
+    ) -> BorrowingFuture<'a, bool>;
 }
 
 /// The guard of a server without NFSv4.
@@ -83,11 +83,16 @@ impl ConflictGuard for NoConflicts {
         _: ExportId,
         _: NodeHandle,
         _: Change,
-    ) -> LocalBox<'a, bool> {
+    ) -> BorrowingFuture<'a, bool> {
         Box::pin(std::future::ready(true))
     }
 
-    fn before_read<'a>(&'a self, _: &'a Call, _: ExportId, _: NodeHandle) -> LocalBox<'a, bool> {
+    fn before_read<'a>(
+        &'a self,
+        _: &'a Call,
+        _: ExportId,
+        _: NodeHandle,
+    ) -> BorrowingFuture<'a, bool> {
         Box::pin(std::future::ready(true))
     }
 }

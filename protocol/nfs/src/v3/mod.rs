@@ -10,6 +10,6 @@ mod run;
 pub mod server;
 pub mod table;
 
-pub use guard::{Change, ConflictGuard, LocalBox, NoConflicts};
+pub use guard::{BorrowingFuture, Change, ConflictGuard, NoConflicts};
 pub use server::{NamespaceSource, Server};
 pub use table::{Row, row};

@@ -1,7 +1,7 @@
 //! All 22 procedures (RFC 1813 §3.3).
 
 use super::cx::Cx;
-use super::guard::LocalBox;
+use super::guard::BorrowingFuture;
 use super::proc::{self, Rule, run};
 use zgate_nfs_wire::v3::proc as wire;
 use zgate_xdr::{Decoder, Encoder, XdrError};
@@ -11,7 +11,7 @@ pub type Runner = for<'a, 'b, 'c> fn(
     &'a Cx<'a>,
     &'b mut Decoder<'c>,
     &'a mut Encoder,
-) -> Result<LocalBox<'a, ()>, XdrError>;
+) -> Result<BorrowingFuture<'a, ()>, XdrError>;
 
 /// One procedure.
 #[derive(Debug)]

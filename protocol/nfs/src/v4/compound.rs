@@ -10,6 +10,10 @@ use zgate_nfs_wire::v4::{OpNum, Status};
 use zgate_rpc::{AcceptError, Credential};
 use zgate_xdr::{Decoder, Encode, Encoder, Message, Segment};
 
+/// Bytes of a COMPOUND's result before its operations: status, tag with padding,
+/// number of operations.
+const HEAD_BYTES: usize = 4 + 4 + 3 + 4;
+
 /// Bytes of the request that are compared to tell a retry from a new request.
 const DIGEST_BYTES: usize = 1024;
 
@@ -32,7 +36,7 @@ impl Server {
         let tag = d.opaque(MAX_TAG_BYTES).map_err(garbage)?;
         let minor = d.u32().map_err(garbage)?;
         let count = d.u32().map_err(garbage)? as usize;
-        let mut e = Encoder::new();
+        let mut e = Encoder::with_capacity(HEAD_BYTES + tag.len());
         let status_mark = e.mark();
         e.u32(0);
         e.opaque(tag);
@@ -75,8 +79,10 @@ impl Server {
         }
         e.patch_u32(status_mark, status as u32);
         e.patch_u32(count_mark, done as u32);
-        let mut message = e.finish();
-        message.extend(body.finish());
+        let mut message = body.finish();
+        if let Some(head) = e.finish_bytes() {
+            message.prepend(head);
+        }
         finish_slot(&mut cx, &message);
         Ok(message)
     }
@@ -88,6 +94,7 @@ async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Stat
             d.u32().ok().and_then(|num| find(num, 0).ok()).map_or(OpNum::Illegal, |row| row.num);
         return (refuse(e, first, Status::Resource), 1);
     }
+    let mut begun = cx.now.monotonic_nanos;
     for index in 0..cx.op_count {
         cx.op_index = index;
         let Ok(num) = d.u32() else {
@@ -109,6 +116,7 @@ async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Stat
             return (refuse(e, row.num, status), index + 1);
         }
         let status = run_one(cx, row, d, e).await;
+        begun = cx.server.observer.end(row.num, status, begun);
         if status != Status::Ok || cx.replay.is_some() {
             return (status, index + 1);
         }
@@ -117,8 +125,6 @@ async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Stat
 }
 
 async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encoder) -> Status {
-    let server = cx.server;
-    let begun = server.observer.begin();
     let begun_in_session = cx.slot.is_some();
     let (limit, too_big) = reply_limit(cx);
     cx.reply_room = limit.saturating_sub(e.len());
@@ -133,7 +139,6 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
         e.rollback(mark);
         status = refuse(e, row.num, too_big);
     }
-    server.observer.end(row.num, status, begun);
     status
 }
 

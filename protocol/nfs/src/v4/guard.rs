@@ -3,7 +3,7 @@
 use crate::changes::ChangeGuard;
 use crate::namespace::{Export, ExportId, FileKey};
 use crate::runtime::Call;
-use crate::v3::guard::{Change, ConflictGuard, LocalBox};
+use crate::v3::guard::{BorrowingFuture, Change, ConflictGuard};
 use crate::v4::server::Server;
 use crate::v4::state::shares::IoAccess;
 use std::sync::{Arc, OnceLock, Weak};
@@ -99,7 +99,7 @@ impl ConflictGuard for StateGuard {
         export: ExportId,
         node: NodeHandle,
         what: Change,
-    ) -> LocalBox<'a, bool> {
+    ) -> BorrowingFuture<'a, bool> {
         Box::pin(self.free(FileKey { export, node }, Access::Change(what)))
     }
 
@@ -108,7 +108,7 @@ impl ConflictGuard for StateGuard {
         _: &'a Call,
         export: ExportId,
         node: NodeHandle,
-    ) -> LocalBox<'a, bool> {
+    ) -> BorrowingFuture<'a, bool> {
         Box::pin(self.free(FileKey { export, node }, Access::Read))
     }
 }

@@ -1,10 +1,11 @@
 //! One NFSv4 server: state shared by all COMPOUNDs.
 
-use crate::namespace::Namespace;
+use crate::namespace::{ExportId, Namespace};
 use crate::runtime::{ConnectionId, Runtime};
 use crate::v4::state::State;
-use crate::v4::state::view::{ClientView, StateTotals};
+use crate::v4::state::view::{ClientView, Holder, StateTotals};
 use crate::write_verifier::WriteVerifier;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -43,10 +44,10 @@ impl ServerAddresses {
 /// Notified of every finished operation; for measurements and counters of the
 /// gateway.
 pub trait Observer: Send + Sync {
-    /// Start time, in a unit of the observer.
-    fn begin(&self) -> u64;
-    /// Called at the end of an operation.
-    fn end(&self, op: OpNum, status: Status, begun: u64);
+    /// Called at the end of an operation that began at `begun`; returns the
+    /// present time, at which the next one begins. Both are times of
+    /// [`Now::monotonic_nanos`](crate::Now).
+    fn end(&self, op: OpNum, status: Status, begun: u64) -> u64;
 }
 
 /// An observer that does nothing.
@@ -54,10 +55,9 @@ pub trait Observer: Send + Sync {
 pub struct NoObserver;
 
 impl Observer for NoObserver {
-    fn begin(&self) -> u64 {
-        0
+    fn end(&self, _: OpNum, _: Status, begun: u64) -> u64 {
+        begun
     }
-    fn end(&self, _: OpNum, _: Status, _: u64) {}
 }
 
 /// Settings of a running server.
@@ -92,8 +92,6 @@ pub struct Server {
     pub observer: Arc<dyn Observer>,
     /// Tells clients that unstable data may have been lost.
     pub write_verifier: WriteVerifier,
-    /// Hosts that are in no export's client list, for the log.
-    pub(crate) refused_hosts: RefusedHosts,
     /// NFSv4.0 clients whose callback address is on another host, for the log.
     pub(crate) foreign_callbacks: ForeignCallbacks,
     namespace: RwLock<Arc<Namespace>>,
@@ -119,21 +117,6 @@ impl LogLimit {
                 .next_seconds
                 .compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
-    }
-}
-
-/// Logs calls of hosts that no export names.
-#[derive(Debug, Default)]
-pub(crate) struct RefusedHosts(LogLimit);
-
-impl RefusedHosts {
-    pub(crate) fn note(&self, address: IpAddr, now_seconds: u64) {
-        if self.0.is_due(now_seconds) {
-            tracing::warn!(
-                client = %address,
-                "refused: no export names this host; add it to the `clients` of an export"
-            );
-        }
     }
 }
 
@@ -170,7 +153,6 @@ impl Server {
             state,
             runtime,
             observer,
-            refused_hosts: RefusedHosts::default(),
             foreign_callbacks: ForeignCallbacks::default(),
             namespace: RwLock::new(Arc::new(namespace)),
             replacements: AtomicU64::new(0),
@@ -178,15 +160,10 @@ impl Server {
     }
 
     /// True if any export names the host, regardless of protocol version and
-    /// transport. Other hosts have no access; the log names them at a limited
-    /// rate.
+    /// transport. Other hosts have no access.
     #[must_use]
     pub fn admits_host(&self, address: IpAddr) -> bool {
-        let named = self.namespace().names_host(address);
-        if !named {
-            self.refused_hosts.note(address, self.runtime.now().seconds());
-        }
-        named
+        self.namespace().names_host(address)
     }
 
     /// A number that changes after the exports: a result of
@@ -228,6 +205,14 @@ impl Server {
     #[must_use]
     pub fn clients(&self, now_seconds: u64) -> Vec<ClientView> {
         self.state.clients(now_seconds)
+    }
+
+    /// Opens and delegations in some exports, by export and client, without
+    /// those that are kept by courtesy. It looks at every open file: for rare
+    /// changes only.
+    #[must_use]
+    pub fn holders(&self, exports: &BTreeSet<ExportId>, now_seconds: u64) -> Vec<Holder> {
+        self.state.holders(exports, now_seconds)
     }
 
     /// Files that are open or delegated.

@@ -24,7 +24,7 @@ pub enum Destination {
 
 /// One RDMA Read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pull {
+pub struct RdmaRead {
     /// Memory to read.
     pub source: Segment,
     /// Destination buffer.
@@ -61,7 +61,7 @@ struct Run {
 pub struct CallPlan {
     stream_bytes: usize,
     runs: Vec<Run>,
-    pulls: Vec<Pull>,
+    rdma_reads: Vec<RdmaRead>,
     body: Option<BulkBody>,
 }
 
@@ -109,7 +109,8 @@ impl CallPlan {
             (None, true) => return Err(CallFault("RDMA_MSG with a chunk at position zero")),
             (Some(()), false) => return Err(CallFault("RDMA_NOMSG without a call")),
         };
-        let mut plan = Self { stream_bytes: 0, runs: Vec::new(), pulls: Vec::new(), body: None };
+        let mut plan =
+            Self { stream_bytes: 0, runs: Vec::new(), rdma_reads: Vec::new(), body: None };
         let found = match list.first() {
             Some(first) if source.segments.is_none() => inline.get(..first.position).and_then(bulk),
             _ => None,
@@ -148,12 +149,17 @@ impl CallPlan {
                 if chunk.len != len && chunk.len != len.next_multiple_of(4) {
                     return Err(CallFault("a chunk that is not as long as its item"));
                 }
-                self.pull(&chunk.segments, 0..len, Destination::Body, 0);
+                self.rdma_read(&chunk.segments, 0..len, Destination::Body, 0);
                 self.body = Some(BulkBody { position: self.stream_bytes, len });
                 self.stream_bytes += len.wrapping_neg() & 3;
             }
             _ => {
-                self.pull(&chunk.segments, 0..chunk.len, Destination::Stream, self.stream_bytes);
+                self.rdma_read(
+                    &chunk.segments,
+                    0..chunk.len,
+                    Destination::Stream,
+                    self.stream_bytes,
+                );
                 self.stream_bytes += chunk.len + padding;
             }
         }
@@ -170,14 +176,14 @@ impl CallPlan {
             None => self.runs.push(Run { inline: range, at: self.stream_bytes }),
             Some(segments) => {
                 let segments = cut(segments, range);
-                self.pull(&segments, 0..count, Destination::Stream, self.stream_bytes);
+                self.rdma_read(&segments, 0..count, Destination::Stream, self.stream_bytes);
             }
         }
         source.taken += count;
         self.stream_bytes += count;
     }
 
-    fn pull(
+    fn rdma_read(
         &mut self,
         segments: &[Segment],
         bytes: Range<usize>,
@@ -186,15 +192,15 @@ impl CallPlan {
     ) {
         let mut offset = at;
         for source in cut(segments, bytes) {
-            self.pulls.push(Pull { source, destination, offset });
+            self.rdma_reads.push(RdmaRead { source, destination, offset });
             offset += source.length as usize;
         }
     }
 
     /// Returns every RDMA Read, in any order.
     #[must_use]
-    pub fn pulls(&self) -> &[Pull] {
-        &self.pulls
+    pub fn rdma_reads(&self) -> &[RdmaRead] {
+        &self.rdma_reads
     }
 
     /// Returns the length of the stream's buffer, in bytes.
@@ -207,7 +213,7 @@ impl CallPlan {
     /// be memory the device may write.
     #[must_use]
     pub fn pulls_stream(&self) -> bool {
-        self.pulls.iter().any(|pull| pull.destination == Destination::Stream)
+        self.rdma_reads.iter().any(|read| read.destination == Destination::Stream)
     }
 
     /// Returns the bulk body, if the call has one that is received separately.
@@ -233,8 +239,8 @@ impl CallPlan {
         for run in &self.runs {
             spans.push((run.at..run.at + run.inline.len(), Some(run.inline.clone())));
         }
-        for pull in self.pulls.iter().filter(|pull| pull.destination == Destination::Stream) {
-            spans.push((pull.offset..pull.offset + pull.source.length as usize, None));
+        for read in self.rdma_reads.iter().filter(|read| read.destination == Destination::Stream) {
+            spans.push((read.offset..read.offset + read.source.length as usize, None));
         }
         spans.sort_by_key(|(range, _)| range.start);
         for (range, from) in spans {
@@ -300,13 +306,13 @@ mod tests {
         let mut stream = vec![0xee; plan.stream_bytes()];
         let mut body = vec![0xee; plan.body().map_or(0, |body| body.len)];
         plan.place_inline(inline, &mut stream);
-        for pull in plan.pulls() {
-            let bytes = memory(pull.source);
-            let buffer = match pull.destination {
+        for read in plan.rdma_reads() {
+            let bytes = memory(read.source);
+            let buffer = match read.destination {
                 Destination::Stream => &mut stream,
                 Destination::Body => &mut body,
             };
-            buffer[pull.offset..pull.offset + bytes.len()].copy_from_slice(&bytes);
+            buffer[read.offset..read.offset + bytes.len()].copy_from_slice(&bytes);
         }
         (stream, body)
     }
@@ -322,7 +328,7 @@ mod tests {
     #[test]
     fn a_short_call_is_what_came_inline() {
         let plan = CallPlan::new(&message(vec![]), b"abcdefgh", |_| None).unwrap();
-        assert!(plan.pulls().is_empty());
+        assert!(plan.rdma_reads().is_empty());
         assert_eq!(run(&plan, b"abcdefgh").0, b"abcdefgh");
     }
 

@@ -3,8 +3,8 @@
 mod call;
 mod reply;
 
-pub use call::{BulkBody, CallFault, CallPlan, Destination, Pull};
-pub use reply::{DataItem, Push, ReplyFault, ReplyPlan, ReplyShape};
+pub use call::{BulkBody, CallFault, CallPlan, Destination, RdmaRead};
+pub use reply::{DataItem, RdmaWrite, ReplyFault, ReplyPlan, ReplyShape};
 
 use crate::credits::Grant;
 use crate::header::{Body, ErrorBody, Header, Xid};

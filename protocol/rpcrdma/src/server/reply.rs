@@ -29,7 +29,7 @@ pub struct ReplyShape<'a> {
 
 /// One RDMA Write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Push {
+pub struct RdmaWrite {
     /// Destination; its length is that of all the ranges.
     pub target: Segment,
     /// Ranges of the reply to write, in order.
@@ -60,7 +60,7 @@ pub struct ReplyPlan {
     /// The transport header.
     pub header: Vec<u8>,
     /// RDMA Writes.
-    pub pushes: Vec<Push>,
+    pub rdma_writes: Vec<RdmaWrite>,
     /// Ranges of the reply that are sent behind the header.
     pub inline: Vec<Range<usize>>,
 }
@@ -78,7 +78,7 @@ impl ReplyPlan {
         send_bytes: u32,
         reply: ReplyShape<'_>,
     ) -> Result<Self, ReplyFault> {
-        let mut pushes = Vec::new();
+        let mut rdma_writes = Vec::new();
         let mut writes = Vec::with_capacity(offered.writes.len());
         let mut rest = Vec::new();
         let mut at = 0;
@@ -88,7 +88,7 @@ impl ReplyPlan {
                 // RFC 8166 §4.3.2.3: a chunk without segments requests that the
                 // item stays inline.
                 Some(item) if !chunk.segments.is_empty() => {
-                    push_item(&mut pushes, chunk, *item)?;
+                    write_item(&mut rdma_writes, chunk, *item)?;
                     keep(&mut rest, at..item.offset);
                     // RFC 8166 §3.4.6.2: the padding is not sent.
                     at = item.offset + item.len.next_multiple_of(4);
@@ -105,20 +105,20 @@ impl ReplyPlan {
         let header = Header { xid, credits: credits.get(), body: Body::Message(chunks.clone()) };
         let header = header.encode();
         if header.len() + rest_bytes <= send_bytes as usize {
-            return Ok(Self { header, pushes, inline: rest });
+            return Ok(Self { header, rdma_writes, inline: rest });
         }
         let reply_chunk = match &offered.reply {
             Some(chunk) if chunk.capacity_bytes() >= rest_bytes as u64 => chunk,
             _ => return Err(ReplyFault::TooLong(rest_bytes)),
         };
-        push_ranges(&mut pushes, reply_chunk, &rest);
+        write_ranges(&mut rdma_writes, reply_chunk, &rest);
         let chunks = Chunks { reply: Some(reply_chunk.used(rest_bytes)), ..chunks };
         let header = Header { xid, credits: credits.get(), body: Body::NoMessage(chunks) };
         let header = header.encode();
         if header.len() > send_bytes as usize {
             return Err(ReplyFault::TooLong(rest_bytes));
         }
-        Ok(Self { header, pushes, inline: Vec::new() })
+        Ok(Self { header, rdma_writes, inline: Vec::new() })
     }
 
     /// Returns the length of the Send in bytes.
@@ -134,17 +134,21 @@ fn keep(ranges: &mut Vec<Range<usize>>, range: Range<usize>) {
     }
 }
 
-fn push_item(pushes: &mut Vec<Push>, chunk: &WriteChunk, item: DataItem) -> Result<(), ReplyFault> {
+fn write_item(
+    rdma_writes: &mut Vec<RdmaWrite>,
+    chunk: &WriteChunk,
+    item: DataItem,
+) -> Result<(), ReplyFault> {
     let chunk_bytes = chunk.capacity_bytes();
     if chunk_bytes < item.len as u64 {
         return Err(ReplyFault::WriteChunkTooSmall { chunk_bytes, item_bytes: item.len });
     }
-    push_ranges(pushes, chunk, std::slice::from_ref(&(item.offset..item.offset + item.len)));
+    write_ranges(rdma_writes, chunk, std::slice::from_ref(&(item.offset..item.offset + item.len)));
     Ok(())
 }
 
 /// Fills a chunk that is large enough, segment after segment.
-fn push_ranges(pushes: &mut Vec<Push>, chunk: &WriteChunk, ranges: &[Range<usize>]) {
+fn write_ranges(rdma_writes: &mut Vec<RdmaWrite>, chunk: &WriteChunk, ranges: &[Range<usize>]) {
     let mut ranges = ranges.iter().cloned();
     let mut current = ranges.next().unwrap_or_default();
     for segment in &chunk.segments {
@@ -165,7 +169,7 @@ fn push_ranges(pushes: &mut Vec<Push>, chunk: &WriteChunk, ranges: &[Range<usize
         }
         if !from.is_empty() {
             let length = segment.length - room as u32;
-            pushes.push(Push { target: Segment { length, ..*segment }, from });
+            rdma_writes.push(RdmaWrite { target: Segment { length, ..*segment }, from });
         }
     }
 }
@@ -216,7 +220,7 @@ mod tests {
         };
         let plan = plan(&offered, 100, &[]).unwrap();
         assert_eq!(plan.inline, std::slice::from_ref(&(0..100)));
-        assert!(plan.pushes.is_empty());
+        assert!(plan.rdma_writes.is_empty());
         let (inline, chunks) = returned(&plan);
         assert!(inline);
         assert_eq!(lengths(&chunks.writes[0]), [0]);
@@ -229,10 +233,10 @@ mod tests {
         let item = DataItem { offset: 96, len: 4001 };
         let plan = plan(&offered, 96 + 4004 + 20, &[item]).unwrap();
         assert_eq!(plan.inline, [0..96, 4100..4120]);
-        assert_eq!(plan.pushes.len(), 2);
-        assert_eq!(plan.pushes[0].from, std::slice::from_ref(&(96..3096)));
-        assert_eq!(plan.pushes[1].from, std::slice::from_ref(&(3096..4097)));
-        assert_eq!(plan.pushes[1].target, Segment { handle: 2, length: 1001, offset: 0x1000 });
+        assert_eq!(plan.rdma_writes.len(), 2);
+        assert_eq!(plan.rdma_writes[0].from, std::slice::from_ref(&(96..3096)));
+        assert_eq!(plan.rdma_writes[1].from, std::slice::from_ref(&(3096..4097)));
+        assert_eq!(plan.rdma_writes[1].target, Segment { handle: 2, length: 1001, offset: 0x1000 });
         assert_eq!(lengths(&returned(&plan).1.writes[0]), [3000, 1001]);
     }
 
@@ -267,9 +271,9 @@ mod tests {
         assert!(plan.inline.is_empty());
         assert_eq!(plan.send_bytes(), plan.header.len());
         // One write for the item, two segments for the rest.
-        assert_eq!(plan.pushes.len(), 3);
-        assert_eq!(plan.pushes[1].from, [0..100, 164..1064]);
-        assert_eq!(plan.pushes[2].from, std::slice::from_ref(&(1064..1600)));
+        assert_eq!(plan.rdma_writes.len(), 3);
+        assert_eq!(plan.rdma_writes[1].from, [0..100, 164..1064]);
+        assert_eq!(plan.rdma_writes[2].from, std::slice::from_ref(&(1064..1600)));
         let (inline, chunks) = returned(&plan);
         assert!(!inline);
         assert_eq!(lengths(&chunks.reply.unwrap()), [1000, 536, 0]);

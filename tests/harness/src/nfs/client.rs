@@ -84,8 +84,8 @@ impl Client {
             address: Cell::new(ADDRESS),
             connection: Cell::new(harness.new_connection()),
             credential: RefCell::new(Credential::Sys(AuthSys::default())),
-            id: Cell::default(),
-            session: Cell::default(),
+            id: Default::default(),
+            session: Default::default(),
             slots: RefCell::default(),
             cache: Cell::new(false),
             owners: RefCell::default(),
@@ -246,7 +246,8 @@ impl Client {
             credential: self.credential.borrow().clone(),
             xid: 1,
             span_allowed: false,
-            entered: Cell::default(),
+            entered: Default::default(),
+            refused: Default::default(),
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
-use zgate_nfs::runtime::{CallbackFailure, CallbackPath, ConnectionId, LocalFuture};
+use zgate_nfs::runtime::{BoxedFuture, CallbackFailure, CallbackPath, ConnectionId};
 use zgate_nfs::{Now, Runtime};
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_store::Timestamp;
@@ -25,9 +25,12 @@ const WALL_SECONDS: i64 = 1_750_000_000;
 const CALLBACK_MILLISECONDS: u64 = 10_000;
 const NANOS: u64 = 1_000_000_000;
 
+/// A task of a test or of the server.
+pub(super) type LocalTask = Pin<Box<dyn Future<Output = ()>>>;
+
 thread_local! {
     /// Tasks that continue after a reply; they stay on their thread.
-    static TASKS: RefCell<VecDeque<(u64, LocalFuture<()>)>> = const { RefCell::new(VecDeque::new()) };
+    static TASKS: RefCell<VecDeque<(u64, LocalTask)>> = const { RefCell::new(VecDeque::new()) };
 }
 
 static WORLDS: AtomicU64 = AtomicU64::new(0);
@@ -149,7 +152,7 @@ impl Simulation {
     }
 
     /// Runs a task of the test beside those of the server.
-    pub fn spawn(&self, work: LocalFuture<()>) {
+    pub fn spawn(&self, work: LocalTask) {
         TASKS.with_borrow_mut(|tasks| tasks.push_back((self.id, work)));
     }
 
@@ -200,7 +203,7 @@ impl Simulation {
         self.settle();
     }
 
-    fn pause(self: &Arc<Self>, milliseconds: u64) -> LocalFuture<()> {
+    fn pause(self: &Arc<Self>, milliseconds: u64) -> BoxedFuture<()> {
         let deadline = self.nanos.load(Ordering::Acquire) + milliseconds * 1_000_000;
         self.deadlines.lock().unwrap().insert(deadline);
         let me = Arc::clone(self);
@@ -231,7 +234,7 @@ impl Drop for Simulation {
 pub(super) struct SimulatedRuntime(pub Arc<Simulation>);
 
 impl Runtime for SimulatedRuntime {
-    fn spawn(&self, work: LocalFuture<()>) {
+    fn spawn(&self, work: BoxedFuture<()>) {
         self.0.woken.0.store(true, Ordering::Release);
         TASKS.with_borrow_mut(|tasks| tasks.push_back((self.0.id, work)));
     }
@@ -241,7 +244,7 @@ impl Runtime for SimulatedRuntime {
         path: CallbackPath,
         xid: u32,
         call: Message,
-    ) -> LocalFuture<Result<Bytes, CallbackFailure>> {
+    ) -> BoxedFuture<Result<Bytes, CallbackFailure>> {
         let simulation = Arc::clone(&self.0);
         Box::pin(async move {
             if let CallbackPath::Connection(connection) = &path
@@ -267,7 +270,7 @@ impl Runtime for SimulatedRuntime {
         })
     }
 
-    fn sleep(&self, milliseconds: u64) -> LocalFuture<()> {
+    fn sleep(&self, milliseconds: u64) -> BoxedFuture<()> {
         self.0.pause(milliseconds)
     }
 

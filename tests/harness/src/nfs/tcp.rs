@@ -41,7 +41,12 @@ type Unanswered = Rc<RefCell<HashMap<u32, oneshot::Sender<Bytes>>>>;
 impl TcpServer {
     /// Starts to listen. It runs on the caller's `LocalSet`.
     pub async fn start(harness: &Rc<Harness>) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        Self::start_at(harness, SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    /// Starts to listen at this address.
+    pub async fn start_at(harness: &Rc<Harness>, address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Rc::<RefCell<Vec<AbortHandle>>>::default();
         let (harness, made) = (Rc::clone(harness), Rc::clone(&connections));
@@ -133,7 +138,8 @@ fn answer(
         let peer = Peer { address: peer.ip(), port: peer.port(), connection, rdma: false };
         let credential = Credential::parse(&header.credential).unwrap();
         let entered = Default::default();
-        let call = Call { peer, credential, xid, span_allowed: false, entered };
+        let refused = Default::default();
+        let call = Call { peer, credential, xid, span_allowed: false, entered, refused };
         let (server, now) = (harness.server(), harness.simulation.clock());
         let work = Box::pin(async move { server.compound(&call, now, &mut d).await });
         e.append(&harness.simulation.drive(work).unwrap());

@@ -1,4 +1,4 @@
-# title: figures: 1 MiB over iSER on soft-RoCE, zgate and LIO in turn, like zvols
+# title: figures: iSER on soft-RoCE, zgate and LIO in turn, like zvols
 # seconds: 1500
 # ci: no
 # Figures, no judgement; soft-RoCE takes its time under emulation. Both targets
@@ -9,7 +9,7 @@
 . /lab/guest/rdma.sh
 . /lab/guest/iscsi.sh
 . /lab/guest/lio.sh
-STEP_SECONDS=200
+STEP_SECONDS=400
 LIO_ADDRESS=10.9.5.3
 
 need "soft-RoCE on a veth pair" rdma_wire
@@ -49,8 +49,8 @@ filled() {
     done
 }
 loaded() {
-    lasting zgate "$(iscsi_disk $WIRE_ADDRESS)"
-    lasting LIO "$(iscsi_disk $LIO_ADDRESS)"
+    lasting zgate "$(iscsi_disk $WIRE_ADDRESS)" read write read-4k write-4k
+    lasting LIO "$(iscsi_disk $LIO_ADDRESS)" read write read-4k write-4k
 }
 ends() {
     "$ZGATE" status --socket /run/zgate/admin.sock --json | jq -c '.data[] | select(.transport == "iser")'

@@ -1,4 +1,4 @@
-# title: figures: 1 MiB over NFS/RDMA on soft-RoCE, zgate and the kernel's server in turn
+# title: figures: NFS/RDMA on soft-RoCE, zgate and the kernel's server in turn
 # seconds: 1500
 # ci: no
 # Figures, no judgement; soft-RoCE takes its time under emulation. Both servers
@@ -7,7 +7,7 @@
 
 . /lab/guest/turns.sh
 . /lab/guest/rdma.sh
-STEP_SECONDS=200
+STEP_SECONDS=400
 MORE_CONFIG=$RDMA_CONFIG
 # Beside a gateway that has the usual ports.
 KNFSD_ADDRESS=10.9.5.3
@@ -42,8 +42,8 @@ filled() {
     done
 }
 loaded() {
-    lasting zgate /mnt/v/of-zgate
-    lasting knfsd /mnt/k/of-knfsd
+    lasting zgate /mnt/v/of-zgate read write read-4k write-4k
+    lasting knfsd /mnt/k/of-knfsd read write read-4k write-4k
 }
 ends() {
     local copied

@@ -19,17 +19,24 @@ busy() {
     refused busy zfs unmount lab/goes
     works one /mnt/goes
 }
-reload_with() {
+configured_with() {
     local name
     EXPORTS=()
     for name in "$@"; do export_add "$STORE/$name" "/$name"; done
     gateway_config
-    "$ZGATE" reload
+}
+# What clients use is taken away only if that is said.
+reload_with() {
+    configured_with "$@"
+    "$ZGATE" reload --force
 }
 let_go() {
     exec 6<>/mnt/goes/held
     echo x >&6
     sync /mnt/goes/held
+    configured_with stays
+    refused "take away what is in use" "$ZGATE" reload
+    works used /mnt/goes
     reload_with stays
     eventually 10 zfs unmount lab/goes || { ls -l "/proc/$(cat /run/zgate/pid)/fd" | grep scratch; fail "the gateway keeps a dataset it no longer exports"; }
     drop_caches

@@ -36,10 +36,11 @@ number = 1
 path = \"/dev/zvol/lab/vol\"
 "
 }
+# reload with_pool|without_pool [--force]
 reload() {
     configured "$1"
     gateway_config
-    "$ZGATE" reload
+    "$ZGATE" reload "${@:2}"
 }
 works() { echo "$1" >"$2/file" && sync "$2/file" && same "$1" "$(cat "$2/file")"; }
 disk_writes() { dd if=/tmp/block of="$(iscsi_disk 127.0.0.1 "$1")" bs=64k oflag=direct status=none; }
@@ -63,8 +64,9 @@ busy() {
 }
 let_go() {
     local began
+    refused "take away what is in use" reload without_pool
     began=$(now)
-    reload without_pool
+    reload without_pool --force
     eventually 20 zpool export lab || { ls -l "/proc/$(cat /run/zgate/pid)/fd" | grep -E 'scratch|zd'; fail "the gateway keeps the pool"; }
     figure "pool exported after" "$(since "$began")" s
     refused "no such pool" zpool list lab
@@ -92,7 +94,7 @@ comes_back() {
 }
 # A pool does not always come back under its old place.
 elsewhere() {
-    reload without_pool
+    reload without_pool --force
     eventually 20 zpool export lab
     zpool import -R /scratch/altroot lab
     STORE=/scratch/altroot$STORE

@@ -135,10 +135,10 @@ impl SimDisk {
     }
 
     /// Runs one operation: faults before, effect, faults after.
-    fn run<'a, T: 'a>(
+    fn run<'a, T: Send + 'a>(
         &'a self,
         op: DiskOp,
-        effect: impl FnOnce(&mut State) -> StoreResult<T> + 'a,
+        effect: impl FnOnce(&mut State) -> StoreResult<T> + Send + 'a,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
             let life = self.state().life;

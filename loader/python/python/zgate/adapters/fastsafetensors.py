@@ -52,7 +52,7 @@ def read_metadata(
     Raises ``ValueError`` for a header that cannot be one, and what
     :func:`zgate.open_file` raises.
     """
-    file = _zgate.RemoteFile(url, patience)
+    file = _zgate.RemoteFile(url, patience, None)
     if file.size < 8:
         raise ValueError(f"{url}: {file.size} bytes are no safetensors file")
     length = int.from_bytes(_bytes(file, 0, 8), "little")
@@ -84,7 +84,7 @@ class ZgateCopier(CopierInterface):
         self.metadata = metadata
         self._device = device
         self._framework = framework
-        self._file = _zgate.RemoteFile(metadata.src, patience)
+        self._file = _zgate.RemoteFile(metadata.src, patience, None)
         self._depth = depth
         self._ranges: Optional[List[Tuple[int, int]]] = None
         self._names: Optional[Set[str]] = None

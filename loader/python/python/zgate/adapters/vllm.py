@@ -14,6 +14,7 @@ tokenizer (a few small files: ``zgate cp`` brings them); the weights come from
 - ``verify``: compare checksums (false);
 - ``patience``: seconds a request may take while the server cannot be reached
   (150);
+- ``wait``: seconds a server may take that has not answered yet (10);
 - ``inflight_bytes``: what is read ahead at most (256 MiB).
 
 Every tensor-parallel rank reads the tensors it asks for whole; vLLM cuts them.
@@ -28,7 +29,7 @@ from .._model import INFLIGHT_BYTES, PATIENCE_SECONDS, safe_open
 
 LOAD_FORMAT = "zgate"
 
-_KEYS = frozenset({"url", "verify", "patience", "inflight_bytes"})
+_KEYS = frozenset({"url", "verify", "patience", "wait", "inflight_bytes"})
 
 
 class Source:
@@ -50,11 +51,12 @@ class Source:
         self.url = url
         self.verify = bool(extra.get("verify", False))
         self.patience = float(extra.get("patience", PATIENCE_SECONDS))
+        self.wait = None if extra.get("wait") is None else float(extra["wait"])
         self.inflight_bytes = int(extra.get("inflight_bytes", INFLIGHT_BYTES))
 
     def open(self) -> safe_open:
         """Opens the model; headers are checked, no data is read."""
-        return safe_open(self.url, "pt", "cpu", patience=self.patience)
+        return safe_open(self.url, "pt", "cpu", patience=self.patience, wait=self.wait)
 
     def weights(
         self, model: Any, progress: bool

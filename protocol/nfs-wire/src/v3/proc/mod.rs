@@ -31,11 +31,11 @@ pub trait Procedure {
     /// Its name, for logs and metrics.
     const NAME: &'static str;
     /// Arguments.
-    type Args: Decode + Encode + 'static;
+    type Args: Decode + Encode + Send + 'static;
     /// Result after NFS3_OK.
-    type Ok: Decode + Encode;
+    type Ok: Decode + Encode + Send;
     /// Result after any other status.
-    type Fail: Decode + Encode + Default;
+    type Fail: Decode + Encode + Default + Send;
 }
 
 macro_rules! procedures {

@@ -16,6 +16,7 @@ impl Rule for GetAttr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespace::export::Versions;
     use crate::namespace::{FileHandle, PseudoId};
     use crate::v3::proc::rig::Rig;
     use zgate_nfs_wire::v3::FileType;
@@ -31,6 +32,15 @@ mod tests {
         let mut other_export = rig.root().0;
         other_export[7] ^= 1;
         assert_eq!(status(other_export), Status::Stale);
+    }
+
+    #[test]
+    fn the_handle_of_an_absent_export_is_not_stale() {
+        let fh = Rig::new().root();
+        let status = |rig: Rig| rig.call::<GetAttr>(&fh).unwrap_err().0;
+        assert_eq!(status(Rig::new().away(Versions::ALL)), Status::Jukebox);
+        let closed = Versions { v3: false, ..Versions::ALL };
+        assert_eq!(status(Rig::new().away(closed)), Status::Stale);
     }
 
     #[test]

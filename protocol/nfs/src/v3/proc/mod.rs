@@ -28,7 +28,7 @@ pub mod write;
 pub(crate) mod rig;
 
 use super::cx::Cx;
-use super::guard::LocalBox;
+use super::guard::BorrowingFuture;
 use zgate_nfs_wire::v3::{Procedure, Status};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 
@@ -40,7 +40,7 @@ pub trait Rule: Procedure {
         cx: &Cx<'_>,
         args: Self::Args,
         fail: &mut Self::Fail,
-    ) -> impl Future<Output = Result<Self::Ok, Status>>;
+    ) -> impl Future<Output = Result<Self::Ok, Status>> + Send;
 }
 
 /// Reads a procedure's arguments; the returned future runs it and writes the
@@ -49,7 +49,7 @@ pub(super) fn run<'a, P: Rule>(
     cx: &'a Cx<'a>,
     d: &mut Decoder<'_>,
     e: &'a mut Encoder,
-) -> Result<LocalBox<'a, ()>, XdrError> {
+) -> Result<BorrowingFuture<'a, ()>, XdrError> {
     let args = P::Args::decode(d)?;
     Ok(Box::pin(async move {
         let mut fail = P::Fail::default();

@@ -1,7 +1,7 @@
 //! NULL (RFC 1813 §3.3.0): answers to show that the server is reachable.
 
 use crate::v3::cx::Cx;
-use crate::v3::guard::LocalBox;
+use crate::v3::guard::BorrowingFuture;
 use zgate_xdr::{Decoder, Encoder, XdrError};
 
 /// Does nothing. Its result has no status.
@@ -9,7 +9,7 @@ pub(in crate::v3) fn run<'a>(
     _: &'a Cx<'a>,
     _: &mut Decoder<'_>,
     _: &'a mut Encoder,
-) -> Result<LocalBox<'a, ()>, XdrError> {
+) -> Result<BorrowingFuture<'a, ()>, XdrError> {
     Ok(Box::pin(std::future::ready(())))
 }
 

@@ -2,9 +2,9 @@
 
 use crate::changes::ChangeGuard;
 use crate::namespace::export::Versions;
-use crate::namespace::{ClientRule, Export, ExportId, FileHandle, Namespace};
+use crate::namespace::{AbsentExport, ClientRule, Export, ExportId, FileHandle, Namespace};
 use crate::runtime::{Call, ConnectionId, Peer};
-use crate::v3::guard::{Change, ConflictGuard, LocalBox, NoConflicts};
+use crate::v3::guard::{BorrowingFuture, Change, ConflictGuard, NoConflicts};
 use crate::v3::{NamespaceSource, Server};
 use crate::write_verifier::WriteVerifier;
 use bytes::Bytes;
@@ -36,7 +36,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 struct Held(Option<Fh3>);
 
 impl Held {
-    fn answer<'a>(&self, export: ExportId, node: NodeHandle) -> LocalBox<'a, bool> {
+    fn answer<'a>(&self, export: ExportId, node: NodeHandle) -> BorrowingFuture<'a, bool> {
         let asked = Fh3(FileHandle::Node(export, node).to_fh().0);
         let free = self.0.as_ref().is_some_and(|held| *held != asked);
         Box::pin(std::future::ready(free))
@@ -59,10 +59,15 @@ impl ConflictGuard for Held {
         e: ExportId,
         n: NodeHandle,
         _: Change,
-    ) -> LocalBox<'a, bool> {
+    ) -> BorrowingFuture<'a, bool> {
         self.answer(e, n)
     }
-    fn before_read<'a>(&'a self, _: &'a Call, e: ExportId, n: NodeHandle) -> LocalBox<'a, bool> {
+    fn before_read<'a>(
+        &'a self,
+        _: &'a Call,
+        e: ExportId,
+        n: NodeHandle,
+    ) -> BorrowingFuture<'a, bool> {
         self.answer(e, n)
     }
 }
@@ -80,6 +85,7 @@ pub(crate) fn a_call() -> Call {
         xid: 1,
         span_allowed: false,
         entered: Default::default(),
+        refused: Default::default(),
     }
 }
 
@@ -130,6 +136,16 @@ impl Rig {
             guard: Arc::new(NoConflicts),
         };
         Self { server, root }
+    }
+
+    /// The same server while its export's tree cannot be opened.
+    pub(crate) fn away(mut self, versions: Versions) -> Self {
+        let Export { id, pseudo_path, clients, tcp, rdma, .. } = an_export();
+        let absent = AbsentExport { id, pseudo_path, clients, versions, tcp, rdma };
+        let namespace = Namespace::new(Vec::new(), 1).unwrap().with_absent(vec![absent]).unwrap();
+        let namespace = Arc::new(namespace);
+        self.server.namespace = Arc::new(move || Arc::clone(&namespace));
+        self
     }
 
     /// The same tree while NFSv4 clients hold everything.

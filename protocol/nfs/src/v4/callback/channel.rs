@@ -3,7 +3,7 @@
 
 use super::message::{decode_reply, encode_call, encode_null};
 use crate::limits::MAX_BACK_SLOTS;
-use crate::runtime::{CallbackFailure, CallbackPath, LocalFuture, Runtime};
+use crate::runtime::{BoxedFuture, CallbackFailure, CallbackPath, Runtime};
 use crate::v4::tables::Tables;
 use crate::v4::tables::callback_path::Callback40;
 use crate::v4::tables::session::{CallbackHeader, Session};
@@ -160,7 +160,7 @@ impl BackChannels {
         tables: &Tables,
         client: ClientId,
         ops: Vec<CallbackOp>,
-    ) -> Option<LocalFuture<CallbackOutcome>> {
+    ) -> Option<BoxedFuture<CallbackOutcome>> {
         let target = self.target(tables, client)?;
         Some(Box::pin(async move { target.send(&ops).await }))
     }

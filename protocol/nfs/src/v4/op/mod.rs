@@ -76,5 +76,8 @@ use zgate_nfs_wire::v4::Operation;
 /// Server implementation of an operation.
 pub trait Rule: Operation {
     /// Runs it.
-    fn run(cx: &mut Cx<'_>, args: Self::Args) -> impl Future<Output = Result<Self::Res, Failure>>;
+    fn run(
+        cx: &mut Cx<'_>,
+        args: Self::Args,
+    ) -> impl Future<Output = Result<Self::Res, Failure>> + Send;
 }

@@ -4,10 +4,17 @@ use super::Rule;
 use crate::v4::attrs::values::root_handle;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
+use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Putrootfh;
 
 impl Rule for Putrootfh {
     async fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
+        // The directory that would stand in for it is another object: a client
+        // that mounted it would never see the export.
+        let away = cx.namespace.root_away(&cx.call.peer);
+        if away.is_some_and(|export| export.versions.has_minor(cx.minor)) {
+            return Err(Status::Delay.into());
+        }
         cx.current = Some(cx.enter(root_handle(&cx.namespace))?);
         cx.current_stateid = None;
         Ok(())

@@ -212,7 +212,10 @@ async fn list_pseudo(
         {
             continue;
         }
-        let attrs = match cx.enter(handle) {
+        let entered = cx.enter(handle);
+        // It was not asked for by name.
+        cx.call.refused.take();
+        let attrs = match entered {
             Ok(current) => encode_known(cx, &current, None, &args.want).await,
             // Closed to this caller: it is hidden.
             Err(Status::Stale | Status::Noent | Status::Access) => continue,

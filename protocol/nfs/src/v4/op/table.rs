@@ -6,7 +6,7 @@ use zgate_nfs_wire::v4::{Bitmap, OpNum, Operation, Status, op};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder};
 
 /// Boxed future of one operation; returns the status it wrote.
-pub type RunFuture<'a> = std::pin::Pin<Box<dyn Future<Output = Status> + 'a>>;
+pub type RunFuture<'a> = std::pin::Pin<Box<dyn Future<Output = Status> + Send + 'a>>;
 
 /// Decodes the arguments, runs the operation, writes status and result.
 pub type Run =

@@ -3,7 +3,7 @@
 use crate::changes::ChangeGuard;
 use crate::namespace::policy::Refusal;
 use crate::namespace::{Entry, Export, FileHandle, FileKey, Namespace, Object};
-use crate::runtime::{Call, Now};
+use crate::runtime::{Call, Now, Refused};
 use crate::v4::server::Server;
 use crate::v4::state::stateids::Requester;
 use crate::v4::tables::session::SlotUse;
@@ -123,13 +123,18 @@ impl Cx<'_> {
     /// # Errors
     /// [`Status::Badhandle`] if this server cannot have issued the handle,
     /// [`Status::Stale`] for an export that was removed or is closed to the
-    /// caller, [`Status::Wrongsec`].
+    /// caller, [`Status::Delay`] for one whose tree cannot be opened now,
+    /// [`Status::Wrongsec`].
     pub fn enter(&self, handle: FileHandle) -> Result<Current, Status> {
         match handle {
             FileHandle::Pseudo(id) if self.namespace.contains(id) => Ok(Current::Pseudo(id)),
             FileHandle::Pseudo(_) => Err(Status::Stale),
             FileHandle::Node(export, node) => {
-                let export = self.namespace.export(export).ok_or(Status::Stale)?;
+                let Some(export) = self.namespace.export(export) else {
+                    let away = self.namespace.away(export, &self.call.peer);
+                    let returns = away.is_some_and(|export| export.versions.has_minor(self.minor));
+                    return Err(if returns { Status::Delay } else { Status::Stale });
+                };
                 self.enter_export(Arc::clone(export), node).map_err(|status| match status {
                     Status::Noent => Status::Stale,
                     other => other,
@@ -145,11 +150,11 @@ impl Cx<'_> {
     /// [`Status::Wrongsec`], [`Status::Access`] for a port that is not
     /// reserved.
     pub fn enter_export(&self, export: Arc<Export>, node: NodeHandle) -> Result<Current, Status> {
-        if !export.versions.v4.get(usize::from(self.minor)).copied().unwrap_or(false) {
+        if !export.versions.has_minor(self.minor) {
             return Err(Status::Noent);
         }
-        self.call.entered.set(Some(export.id.0));
-        match export.enter(&self.call.peer, &self.call.credential) {
+        self.call.entered.set(export.id.0);
+        match export.admit(self.call) {
             Ok(entry) => Ok(Current::Node { export, node, entry: Arc::new(entry) }),
             Err(Refusal::NotListed) => Err(Status::Noent),
             Err(Refusal::WrongFlavor) => Err(Status::Wrongsec),
@@ -190,7 +195,8 @@ impl Cx<'_> {
         if self.namespace.names(&self.call.peer) {
             return Ok(());
         }
-        self.server.refused_hosts.note(self.call.peer.address, self.now.seconds());
+        let reason = "no export names this host over its transport";
+        self.call.refused.set(Refused { export: None, reason });
         Err(Status::Perm)
     }
 

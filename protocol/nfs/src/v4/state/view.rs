@@ -1,7 +1,9 @@
 //! State for display.
 
 use super::State;
+use crate::namespace::ExportId;
 use crate::v4::tables::quota::Quota;
+use std::collections::{BTreeMap, BTreeSet};
 use zgate_nfs_wire::v4::ClientId;
 
 /// One client.
@@ -66,7 +68,51 @@ pub struct StateTotals {
     pub record_changes: usize,
 }
 
+/// State of one client in one export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The export.
+    pub export: ExportId,
+    /// Name that the client sent.
+    pub client: String,
+    /// Address of its latest call.
+    pub address: String,
+    /// Opens.
+    pub opens: usize,
+    /// Delegations.
+    pub delegations: usize,
+}
+
 impl State {
+    /// Opens and delegations in some exports, by export and client, without
+    /// those that are kept by courtesy. It looks at every open file: for rare
+    /// changes only.
+    pub(crate) fn holders(&self, exports: &BTreeSet<ExportId>, now_seconds: u64) -> Vec<Holder> {
+        let tables = self.lock();
+        let mut counts: BTreeMap<(ExportId, ClientId), (usize, usize)> = BTreeMap::new();
+        for open in tables.opens.values().filter(|open| exports.contains(&open.file.export)) {
+            counts.entry((open.file.export, open.client)).or_default().0 += 1;
+        }
+        let delegations = tables.delegations.values();
+        for held in delegations.filter(|held| exports.contains(&held.file.export)) {
+            counts.entry((held.file.export, held.client)).or_default().1 += 1;
+        }
+        let holder = |((export, id), (opens, delegations)): ((ExportId, ClientId), _)| {
+            let client = tables.clients.get(&id)?;
+            if client.lease.expired(now_seconds, self.lease_seconds) {
+                return None;
+            }
+            Some(Holder {
+                export,
+                client: String::from_utf8_lossy(&client.name).into_owned(),
+                address: client.address.clone(),
+                opens,
+                delegations,
+            })
+        };
+        counts.into_iter().filter_map(holder).collect()
+    }
+
     /// All confirmed clients.
     pub(crate) fn clients(&self, now_seconds: u64) -> Vec<ClientView> {
         let tables = self.lock();

@@ -10,7 +10,7 @@ use zgate_control::{Dataset, DatasetKind};
 
 /// Datasets at the time of the last query.
 #[derive(Debug, Default)]
-pub(crate) struct Facts {
+pub(crate) struct KnownDatasets {
     datasets: RwLock<Arc<Vec<Dataset>>>,
     followed: RwLock<Vec<DatasetExport>>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct DatasetExport {
 
 /// Properties that determine the behaviour of an export or a logical unit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct DatasetFacts {
+pub(crate) struct DatasetProperties {
     name: String,
     guid: u64,
     sync: String,
@@ -51,7 +51,7 @@ pub(crate) struct DatasetFacts {
     warning: Option<String>,
 }
 
-impl Facts {
+impl KnownDatasets {
     /// Stores the datasets found.
     pub(crate) fn set(&self, datasets: Vec<Dataset>) {
         *self.datasets.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(datasets);
@@ -72,31 +72,31 @@ impl Facts {
         &self,
         pseudo_path: &str,
         path: &Path,
-    ) -> (Option<DatasetFacts>, Option<&'static str>) {
+    ) -> (Option<DatasetProperties>, Option<&'static str>) {
         let followed = self.followed.read().unwrap_or_else(PoisonError::into_inner);
         let Some(export) = followed.iter().find(|export| export.pseudo_path == pseudo_path) else {
             return (self.of_path(path), None);
         };
         let all = self.all();
         let dataset = all.iter().find(|dataset| dataset.guid == export.dataset.guid);
-        (dataset.map(DatasetFacts::of), Some(export.store.condition()))
+        (dataset.map(DatasetProperties::of), Some(export.store.condition()))
     }
 
     /// Returns the dataset that contains a path.
-    pub(crate) fn of_path(&self, path: &Path) -> Option<DatasetFacts> {
+    pub(crate) fn of_path(&self, path: &Path) -> Option<DatasetProperties> {
         let all = self.all();
         let mounted = all.iter().filter_map(|dataset| Some((dataset.mounted_at()?, dataset)));
         let around = mounted.filter(|(point, _)| path.starts_with(point));
         let nearest = around.max_by_key(|(point, _)| point.components().count())?;
         // Another file system may be mounted in between; the kernel knows.
-        is_on(path, nearest.1).then(|| DatasetFacts::of(nearest.1))
+        is_on(path, nearest.1).then(|| DatasetProperties::of(nearest.1))
     }
 
     /// Returns the zvol of a device.
-    pub(crate) fn of_device(&self, device: &Path) -> Option<DatasetFacts> {
+    pub(crate) fn of_device(&self, device: &Path) -> Option<DatasetProperties> {
         let name = device.strip_prefix("/dev/zvol").ok()?.to_str()?;
         let all = self.all();
-        all.iter().find(|dataset| dataset.name.as_str() == name).map(DatasetFacts::of)
+        all.iter().find(|dataset| dataset.name.as_str() == name).map(DatasetProperties::of)
     }
 }
 
@@ -109,7 +109,7 @@ fn is_on(path: &Path, dataset: &Dataset) -> bool {
     point.is_some_and(|point| device(point).is_some() && device(point) == device(path))
 }
 
-impl DatasetFacts {
+impl DatasetProperties {
     /// Returns the warning about a property that loses data.
     pub(crate) fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
@@ -160,13 +160,13 @@ mod tests {
         let line = "tank\tfilesystem\t7\t1\t10\t90\t10\t131072\t-\t-\tdisabled\tlatency\tlz4\t0\t0\t0\t0\t0\toff\thidden\toff\t-\ton\tyes\t/\n";
         let volume = "tank/v\tvolume\t8\t1\t10\t90\t10\t-\t16384\t65536\talways\tlatency\toff\t0\t-\t-\t0\t0\toff\t-\toff\t-\t-\t-\t-\n";
         let text = format!("{line}{volume}");
-        let facts = Facts::default();
-        facts.set(zgate_control::datasets::parse(OutputForm::Columns, &text).unwrap());
-        let root = facts.of_path(Path::new("/")).unwrap();
+        let known = KnownDatasets::default();
+        known.set(zgate_control::datasets::parse(OutputForm::Columns, &text).unwrap());
+        let root = known.of_path(Path::new("/")).unwrap();
         assert!(root.warning.unwrap().starts_with("sync=disabled"));
-        let volume = facts.of_device(Path::new("/dev/zvol/tank/v")).unwrap();
+        let volume = known.of_device(Path::new("/dev/zvol/tank/v")).unwrap();
         assert_eq!((volume.warning, volume.volblocksize_bytes), (None, Some(16_384)));
-        assert!(facts.of_path(Path::new("/proc/self")).is_none(), "another file system");
-        assert!(facts.of_device(Path::new("/dev/sda")).is_none());
+        assert!(known.of_path(Path::new("/proc/self")).is_none(), "another file system");
+        assert!(known.of_device(Path::new("/dev/sda")).is_none());
     }
 }

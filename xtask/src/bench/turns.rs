@@ -1,6 +1,6 @@
-//! `bench rdma`: compares NFS/RDMA of this gateway with the kernel's server,
-//! and its iSER with LIO's, alternating on one soft-RoCE device in one virtual
-//! machine.
+//! `bench zfs` and `bench rdma`: compare this gateway with the kernel's server
+//! and its target, alternating on one pool in one virtual machine: over TCP, and
+//! over RDMA on one soft-RoCE device.
 
 use super::stats::{MeanRatio, mean_ratio, median};
 use crate::lab::{self, LabArgs};
@@ -13,52 +13,90 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Scenarios that measure, and the server that zgate is compared with in each.
-const COMPARED: [(&str, &str); 2] = [("figures/rdma", "knfsd"), ("figures/iser", "LIO")];
+/// A scenario that measures, and the server that zgate is compared with.
+#[derive(Clone, Copy, Debug)]
+struct Compared {
+    scenario: &'static str,
+    peer: &'static str,
+    transport: &'static str,
+}
 
-/// Arguments of `bench rdma`.
+const NFS: Compared = Compared { scenario: "figures/nfs", peer: "knfsd", transport: "NFS/TCP" };
+const ISCSI: Compared = Compared { scenario: "figures/iscsi", peer: "LIO", transport: "iSCSI" };
+const NFS_RDMA: Compared =
+    Compared { scenario: "figures/rdma", peer: "knfsd", transport: "NFS/RDMA" };
+const ISER: Compared = Compared { scenario: "figures/iser", peer: "LIO", transport: "iSER" };
+
+/// Comparison by turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turns {
+    /// All protocols and transports.
+    Zfs,
+    /// RDMA only.
+    Rdma,
+}
+
+impl Turns {
+    fn compared(self) -> &'static [Compared] {
+        match self {
+            Self::Zfs => &[NFS, ISCSI, NFS_RDMA, ISER],
+            Self::Rdma => &[NFS_RDMA, ISER],
+        }
+    }
+
+    fn default_json(self) -> PathBuf {
+        let name = match self {
+            Self::Zfs => "zfs",
+            Self::Rdma => "rdma",
+        };
+        format!("docs/bench/{name}.json").into()
+    }
+}
+
+/// Arguments of `bench zfs` and `bench rdma`.
 #[derive(Args, Debug)]
-pub(crate) struct RdmaArgs {
+pub(crate) struct TurnsArgs {
     /// A gateway that is built already, instead of a build of this tree as packages carry it
     #[arg(long)]
     zgate: Option<PathBuf>,
-    /// Rounds of ten turns a server and load; 50 seconds each in both scenarios
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=25))]
+    /// Rounds of ten turns a server and load; about two minutes each in a scenario
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=25))]
     rounds: u8,
     /// Directory for the lab's results
     #[arg(long, default_value = "target/lab")]
     out: PathBuf,
-    /// File for the figures
-    #[arg(long, default_value = "docs/bench/rdma.json")]
-    json: PathBuf,
+    /// File for the figures [default: zfs.json or rdma.json in docs/bench]
+    #[arg(long)]
+    json: Option<PathBuf>,
 }
 
 /// Runs the benchmark.
 ///
 /// # Errors
 /// As for the lab.
-pub(crate) fn run(args: &RdmaArgs) -> io::Result<()> {
-    let scenarios = COMPARED.map(|(scenario, _)| scenario);
+pub(crate) fn run(turns: Turns, args: &TurnsArgs) -> io::Result<()> {
+    let compared = turns.compared();
+    let scenarios: Vec<_> = compared.iter().map(|one| one.scenario).collect();
     let binary = match &args.zgate {
         Some(binary) => binary.clone(),
         None => zgate::build_as_packaged()?,
     };
     lab::run(&LabArgs::of(&scenarios, Some(binary), args.out.clone(), args.rounds))?;
     let results: Value = serde_json::from_slice(&fs::read(args.out.join("results.json"))?)?;
-    let rows: Vec<Row> =
-        COMPARED.iter().flat_map(|(scenario, peer)| rows(&results, scenario, peer)).collect();
+    let rows: Vec<Row> = compared.iter().flat_map(|one| rows(&results, *one)).collect();
     let doc = json!({
         "accel": results["accel"],
         "versions": results["versions"],
         "loads": rows.iter().map(Row::to_json).collect::<Vec<_>>(),
     });
-    fs::write(&args.json, format!("{}\n", serde_json::to_string_pretty(&doc)?))?;
+    let json = args.json.clone().unwrap_or_else(|| turns.default_json());
+    fs::write(json, format!("{}\n", serde_json::to_string_pretty(&doc)?))?;
     writeln!(io::stdout(), "{}", table(&rows))
 }
 
 /// One load of both servers, in one unit.
 struct Row {
-    peer: &'static str,
+    compared: Compared,
     load: String,
     unit: String,
     ours: Vec<f64>,
@@ -80,7 +118,8 @@ impl Row {
     fn to_json(&self) -> Value {
         let MeanRatio { mean, range: (low, high) } = self.mean_ratio();
         json!({
-            "load": self.load, "unit": self.unit, "peer": self.peer,
+            "transport": self.compared.transport, "load": self.load, "unit": self.unit,
+            "peer": self.compared.peer,
             "zgate": self.ours, "peers": self.theirs, "ratio_of_medians": self.ratio(),
             "mean_ratio": mean, "mean_ratio_range": [low, high],
         })
@@ -88,10 +127,10 @@ impl Row {
 }
 
 /// Returns the measurements of both servers of a scenario, by load and unit.
-fn rows(results: &Value, scenario: &str, peer: &'static str) -> Vec<Row> {
+fn rows(results: &Value, compared: Compared) -> Vec<Row> {
     let scenarios = results["scenarios"].as_array().into_iter().flatten();
     let figures = scenarios
-        .filter(|one| one["scenario"] == scenario)
+        .filter(|one| one["scenario"] == compared.scenario)
         .flat_map(|one| one["figures"].as_array().into_iter().flatten());
     let mut by_load: BTreeMap<(String, String), BTreeMap<String, Vec<f64>>> = BTreeMap::new();
     for figure in figures {
@@ -106,8 +145,8 @@ fn rows(results: &Value, scenario: &str, peer: &'static str) -> Vec<Row> {
         }
     }
     let row = |((load, unit), mut servers): (_, BTreeMap<String, _>)| {
-        let (ours, theirs) = (servers.remove("zgate")?, servers.remove(peer)?);
-        Some(Row { peer, load, unit, ours, theirs })
+        let (ours, theirs) = (servers.remove("zgate")?, servers.remove(compared.peer)?);
+        Some(Row { compared, load, unit, ours, theirs })
     };
     by_load.into_iter().filter_map(row).collect()
 }
@@ -115,8 +154,8 @@ fn rows(results: &Value, scenario: &str, peer: &'static str) -> Vec<Row> {
 /// Returns a table of medians, their ratio and the mean ratio within rounds.
 fn table(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| load | unit | zgate | peer | | ratio | mean in rounds |\n\
-         | --- | --- | ---: | --- | ---: | ---: | ---: |\n",
+        "| transport | load | unit | zgate | peer | | ratio | mean in rounds |\n\
+         | --- | --- | --- | ---: | --- | ---: | ---: | ---: |\n",
     );
     for row in rows {
         let (ours, theirs) = (median(&row.ours), median(&row.theirs));
@@ -124,10 +163,11 @@ fn table(rows: &[Row]) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
-            "| {} | {} | {ours:.1} | {} | {theirs:.1} | {:.2} | {mean:.2} ({low:.2} to {high:.2}) |",
+            "| {} | {} | {} | {ours:.1} | {} | {theirs:.1} | {:.2} | {mean:.2} ({low:.2} to {high:.2}) |",
+            row.compared.transport,
             row.load,
             row.unit,
-            row.peer,
+            row.compared.peer,
             row.ratio(),
         );
     }
@@ -149,9 +189,9 @@ mod tests {
             {"name": "knfsd: read 1 MiB", "value": 10.0, "unit": "MiB/s"},
             {"name": "zgate: copied by the gateway", "value": 0.0, "unit": "bytes"},
         ]}]});
-        let rows = rows(&results, "figures/rdma", "knfsd");
+        let rows = rows(&results, NFS_RDMA);
         let shown = table(&rows);
-        let row = "| read 1 MiB | MiB/s | 12.0 | knfsd | 10.0 | 1.20 | 1.25 (0.68 to 2.30) |\n";
+        let row = "| NFS/RDMA | read 1 MiB | MiB/s | 12.0 | knfsd | 10.0 | 1.20 | 1.25 (0.68 to 2.30) |\n";
         assert!(shown.ends_with(row), "{shown}");
         assert_eq!(rows.len(), 1);
     }

@@ -48,15 +48,15 @@ impl PlacementBuffer for BytesMut {
 }
 
 /// Memory lent to the transport.
-pub struct Landing(Box<dyn PlacementBuffer>);
+pub struct ReadBuffer(Box<dyn PlacementBuffer>);
 
-impl fmt::Debug for Landing {
+impl fmt::Debug for ReadBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Landing")
+        f.write_str("ReadBuffer")
     }
 }
 
-impl Landing {
+impl ReadBuffer {
     /// Wraps memory.
     #[must_use]
     pub fn new(buffer: impl PlacementBuffer) -> Self {
@@ -106,7 +106,7 @@ pub struct Arrived {
     /// RPC message; without the data, if that was placed.
     pub reply: Result<Bytes, ClientError>,
     /// Memory that was lent.
-    pub landing: Option<Landing>,
+    pub read_buffer: Option<ReadBuffer>,
     /// Number of bytes placed in it; none if the data, if there is any, is in
     /// the reply.
     pub placed: Option<usize>,

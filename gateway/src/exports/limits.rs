@@ -1,0 +1,31 @@
+//! Bounds on attempts to open storage and to resolve host names.
+
+use std::time::Duration;
+
+/// Time that a start waits for storage to open. Storage that takes longer is
+/// absent, and comes into service when it has opened.
+pub(crate) const START_PATIENCE: Duration = Duration::from_secs(15);
+/// The same with `--strict`, and for datasets and live commands, where nothing
+/// waits for it later.
+pub(crate) const OPEN_PATIENCE: Duration = Duration::from_secs(30);
+/// Time that a reload waits for storage to open; its caller waits 30 s.
+pub(crate) const RELOAD_PATIENCE: Duration = Duration::from_secs(5);
+/// Time that a start or a reload waits for the addresses of host names.
+pub(crate) const NAME_PATIENCE: Duration = Duration::from_secs(5);
+/// Interval before the second attempt for an absent item; it doubles with every
+/// further one.
+pub(crate) const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// Longest interval between two attempts.
+pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// Most attempts of one kind that are under way at the same time and do not
+/// hang.
+pub(crate) const MAX_UNDER_WAY: usize = 64;
+/// Age at which an attempt counts as hanging, and others begin in spite of it.
+pub(crate) const HANGS_AFTER: Duration = Duration::from_secs(5);
+
+const _: () = assert!(FIRST_RETRY.as_secs() <= LONGEST_RETRY.as_secs());
+// A start with `config check` before it stays below the 90 s of systemd: names,
+// directories and LUNs each twice.
+const _: () = assert!(2 * (NAME_PATIENCE.as_secs() + 2 * START_PATIENCE.as_secs()) < 90);
+// A reload answers before its caller gives up.
+const _: () = assert!(NAME_PATIENCE.as_secs() + 2 * RELOAD_PATIENCE.as_secs() < 30);

@@ -1,0 +1,80 @@
+//! Logical units whose storage is absent: attempts to open it, and their way
+//! into service.
+
+use super::luns::catalog::{AbsentLun, Catalog, Target};
+use super::service::IscsiService;
+use crate::exports::absent::{AbsentItem, AbsentKind, Fault};
+use crate::exports::attempts::Progress;
+use crate::exports::open::Opening;
+use zgate_config::LunConfig;
+use zgate_iscsi::names::IscsiName;
+
+/// Returns the absent logical units of a catalog.
+pub(super) fn absent_items(catalog: &Catalog) -> Vec<AbsentItem> {
+    let item = |(target, lun): (&IscsiName, &AbsentLun)| {
+        let name = format!("target {target} lun {}", lun.config.number);
+        AbsentItem::new(AbsentKind::Lun, name, lun.fault.clone())
+    };
+    catalog.absent().map(item).collect()
+}
+
+impl IscsiService {
+    /// Returns the logical units whose storage is absent.
+    pub(crate) fn absent(&self) -> Vec<AbsentItem> {
+        absent_items(&self.rules().catalog)
+    }
+
+    /// Begins the attempts that are due.
+    pub(crate) fn retry_absent(&self) -> Progress {
+        self.volumes.retry(&self.home, self.rules().catalog.absent())
+    }
+
+    /// Serves the logical units whose storage has appeared. Initiators of their
+    /// targets are told that the LUNs have changed.
+    pub(crate) fn serve_returned(&self) {
+        let rules = self.rules();
+        let absent: Vec<_> = rules.catalog.absent().collect();
+        let luns = absent.iter().map(|(target, lun)| (*target, &lun.config));
+        let mut opened = self.volumes.open(&self.home, luns, Opening::Retry);
+        for (name, lun) in absent {
+            let config = &lun.config;
+            let result = match opened.remove(&(name.clone(), config.number)) {
+                Some(Ok(volume)) => {
+                    let unit = self.home.open_over(name, config, None, Some(volume));
+                    unit.map_err(|error| Fault::absent(error.to_string(), "see the log"))
+                }
+                Some(Err(fault)) => Err(fault),
+                None => continue,
+            };
+            if result.as_ref().is_err_and(|fault| *fault == lun.fault) {
+                continue;
+            }
+            let put = self.change(name.as_str(), |target| {
+                if !is_still_absent(target, config) {
+                    return Ok(());
+                }
+                match result {
+                    Ok(unit) => {
+                        target.absent.remove(&config.number);
+                        target.settings.luns.push(config.clone());
+                        target.units.insert(config.number, unit);
+                    }
+                    Err(fault) => {
+                        target
+                            .absent
+                            .insert(config.number, AbsentLun { config: config.clone(), fault });
+                    }
+                }
+                Ok(())
+            });
+            if let Err(error) = put {
+                tracing::debug!(%error, "a target went while its LUN came");
+            }
+        }
+    }
+}
+
+/// Returns whether nobody has removed or replaced the unit meanwhile.
+fn is_still_absent(target: &Target, config: &LunConfig) -> bool {
+    target.absent.get(&config.number).is_some_and(|lun| lun.config == *config)
+}

@@ -1,0 +1,52 @@
+//! Attempts to open the devices and files of logical units.
+
+use super::catalog::AbsentLun;
+use super::unit::UnitHome;
+use crate::exports::absent::Fault;
+use crate::exports::attempts::{Attempts, Job, Progress, Wake};
+use crate::exports::open::Opening;
+use std::collections::BTreeMap;
+use zgate_block::BlockVolume;
+use zgate_config::LunConfig;
+use zgate_iscsi::names::IscsiName;
+
+/// Attempts by target and LUN.
+pub(crate) struct Volumes(Attempts<BlockVolume>);
+
+/// Result for each LUN: an open volume, or the reason for which there is none.
+pub(in crate::iscsi) type Opened = BTreeMap<(IscsiName, u16), Result<BlockVolume, Fault>>;
+
+impl Volumes {
+    /// The end of an attempt wakes `wake`.
+    pub(crate) fn new(wake: Wake) -> Self {
+        Self(Attempts::new(wake))
+    }
+
+    /// Opens the volumes of these LUNs at the same time.
+    pub(in crate::iscsi) fn open<'a>(
+        &self,
+        home: &UnitHome,
+        luns: impl Iterator<Item = (&'a IscsiName, &'a LunConfig)>,
+        how: Opening,
+    ) -> Opened {
+        let luns: Vec<_> = luns.collect();
+        let jobs = luns.iter().map(|(target, lun)| job(home, target, lun, how.attempts_all()));
+        let results = self.0.attempt(jobs.collect(), how.patience());
+        let keys = luns.into_iter().map(|(target, lun)| (target.clone(), lun.number));
+        keys.zip(results).collect()
+    }
+
+    /// Begins the attempts that are due at absent LUNs.
+    pub(crate) fn retry<'a>(
+        &self,
+        home: &UnitHome,
+        luns: impl Iterator<Item = (&'a IscsiName, &'a AbsentLun)>,
+    ) -> Progress {
+        self.0.retry(luns.map(|(target, lun)| job(home, target, &lun.config, true)).collect())
+    }
+}
+
+fn job(home: &UnitHome, target: &IscsiName, lun: &LunConfig, begins: bool) -> Job<BlockVolume> {
+    let work = Box::new(home.volume_work(target, lun));
+    Job { key: format!("{target} {lun:?}"), work, begins }
+}

@@ -1,0 +1,257 @@
+//! Requests of one TCP connection, and their replies.
+//!
+//! A request begins on the thread of the connection's core and ends there or on
+//! a worker that continued it. The worker sends the reply, unless many requests
+//! are in progress: then the connection's task sends several together. The task
+//! is told of the end of a request only if it waits for that, or must send.
+
+use super::answer::answer;
+use super::dispatch::Answer;
+use super::limits::{MAX_UNTOLD_BYTES, REQUESTS_SENT_TOGETHER};
+use super::record::{Received, queue_record};
+use super::service::CallSource;
+use crate::net::connection_end::{Bug, ConnectionEnd};
+use crate::net::send::Sender;
+use crate::observe::data_path::{DataDirection, Transport};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use zgate_io::continuation::{Home, is_worker};
+use zgate_xdr::Message;
+
+/// Requests and replies of one connection.
+pub(crate) struct Requests {
+    home: Home,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    source: Arc<CallSource>,
+    state: Mutex<State>,
+    /// Tells the connection's task that the state has changed.
+    changed: Notify,
+}
+
+struct State {
+    /// `None`: the connection has ended, replies are dropped.
+    stream: Option<Arc<TcpStream>>,
+    queued: Sender,
+    /// Empty sender: takes the place of the one whose replies are being sent.
+    spare: Sender,
+    /// Bytes that a thread is sending; `None`: none does.
+    sending_bytes: Option<usize>,
+    load: InFlightLoad,
+    /// Bytes of requests that ended since the connection's task last looked.
+    untold_bytes: usize,
+    /// Activity of the connection's task.
+    task: Task,
+    /// Reason for which the connection must end.
+    end: Option<ConnectionEnd>,
+}
+
+/// Activity of a connection's task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    /// Works, and looks at the state before it waits.
+    Works,
+    /// Waits for its socket, and for large amounts that have ended.
+    WaitsForSocket,
+    /// Waits for the end of any request.
+    WaitsForRequests,
+}
+
+/// Requests in progress and replies that are not sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InFlightLoad {
+    pub requests: usize,
+    pub request_bytes: usize,
+    pub reply_bytes: usize,
+}
+
+impl InFlightLoad {
+    /// Returns whether there is neither a request nor a reply.
+    pub(crate) fn is_idle(self) -> bool {
+        self == Self::default()
+    }
+}
+
+impl State {
+    fn load(&self) -> InFlightLoad {
+        let reply_bytes = self.queued.queued_bytes() + self.sending_bytes.unwrap_or(0);
+        InFlightLoad { reply_bytes, ..self.load }
+    }
+}
+
+impl Requests {
+    pub(crate) fn new(home: Home, source: Arc<CallSource>, stream: Arc<TcpStream>) -> Self {
+        let state = State {
+            stream: Some(stream),
+            queued: Sender::default(),
+            spare: Sender::default(),
+            sending_bytes: None,
+            load: InFlightLoad::default(),
+            untold_bytes: 0,
+            task: Task::Works,
+            end: None,
+        };
+        let state = Mutex::new(state);
+        Self { home, shared: Arc::new(Shared { source, state, changed: Notify::new() }) }
+    }
+
+    /// Returns the load at this moment.
+    pub(crate) fn load(&self) -> InFlightLoad {
+        self.shared.lock().load()
+    }
+
+    /// Begins a request. The caller flushes later. `is_named`: an export names
+    /// the host.
+    pub(crate) fn begin(&self, received: Received, is_named: bool) {
+        let bytes = received.len();
+        {
+            let load = &mut self.shared.lock().load;
+            load.requests += 1;
+            load.request_bytes += bytes;
+        }
+        let shared = Arc::clone(&self.shared);
+        self.home.begin(async move {
+            let answer = answer(&shared.source, is_named, received).await;
+            shared.ended(bytes, answer);
+        });
+    }
+
+    /// Queues a message of the gateway's own. False: it is too long to be
+    /// framed.
+    pub(crate) fn queue(&self, message: Message) -> bool {
+        queue_record(&mut self.shared.lock().queued, message)
+    }
+
+    /// Sends as much as the socket accepts.
+    ///
+    /// # Errors
+    /// The reason for which the connection must end.
+    pub(crate) fn flush(&self) -> Result<(), ConnectionEnd> {
+        let mut state = self.shared.flush(self.shared.lock());
+        state.end.take().map_or(Ok(()), Err)
+    }
+
+    /// Begins to wait: returns the load, and whether replies wait for the
+    /// socket. `for_requests` decides by the load whether the task must be told
+    /// of the end of any request.
+    pub(crate) fn wait(
+        &self,
+        for_requests: impl FnOnce(InFlightLoad) -> bool,
+    ) -> (InFlightLoad, bool) {
+        let mut state = self.shared.lock();
+        let load = state.load();
+        let for_requests = for_requests(load);
+        state.task = if for_requests { Task::WaitsForRequests } else { Task::WaitsForSocket };
+        state.untold_bytes = 0;
+        (load, state.sending_bytes.is_none() && !state.queued.is_empty())
+    }
+
+    /// Ends the wait.
+    pub(crate) fn wake(&self) {
+        self.shared.lock().task = Task::Works;
+    }
+
+    /// Waits until the task must look at the state. Cancel safe.
+    pub(crate) async fn changed(&self) {
+        self.shared.changed.notified().await;
+    }
+
+    /// Ends the connection. Its requests are completed: their changes are made,
+    /// and their replies are cached for a retry.
+    pub(crate) fn close(self) {
+        let mut state = self.shared.lock();
+        let replies = std::mem::take(&mut state.queued);
+        let stream = state.stream.take();
+        drop(state);
+        drop((replies, stream));
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the end of a request, and sends its reply from a worker. On the
+    /// core's thread the task sends the replies of all that have ended.
+    fn ended(&self, bytes: usize, answer: Answer) {
+        let mut state = self.lock();
+        state.load.requests -= 1;
+        state.load.request_bytes -= bytes;
+        state.untold_bytes += bytes;
+        let end = match answer {
+            Answer::Reply(message) => self.reply(&mut state, message).err(),
+            Answer::Nothing => None,
+            Answer::Close(why) => Some(why),
+        };
+        if end.is_some() && state.end.is_none() {
+            state.end = end;
+        }
+        // While many are in progress, the task sends several replies together.
+        let sends = is_worker() && state.load.requests < REQUESTS_SENT_TOGETHER;
+        let tell = match state.task {
+            Task::Works => false,
+            Task::WaitsForRequests => true,
+            Task::WaitsForSocket => {
+                !sends || state.end.is_some() || state.untold_bytes >= MAX_UNTOLD_BYTES
+            }
+        };
+        if sends {
+            drop(self.flush(state));
+        } else {
+            drop(state);
+        }
+        if tell {
+            self.changed.notify_one();
+        }
+    }
+
+    fn reply(&self, state: &mut State, message: Message) -> Result<(), ConnectionEnd> {
+        if state.stream.is_none() {
+            return Ok(());
+        }
+        let metrics = &self.source.nfs.metrics;
+        metrics.bytes_out(message.len());
+        let data = message.payload_bytes();
+        metrics.data.carried(Transport::Tcp, DataDirection::Read, data, 0);
+        if queue_record(&mut state.queued, message) {
+            Ok(())
+        } else {
+            Err(Bug::ReplyTooLong.into())
+        }
+    }
+
+    /// Sends until nothing is queued or the socket is full, without the lock:
+    /// other threads add their replies meanwhile.
+    fn flush<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while state.sending_bytes.is_none() && !state.queued.is_empty() && state.end.is_none() {
+            let Some(stream) = state.stream.clone() else { break };
+            let spare = std::mem::take(&mut state.spare);
+            let mut sender = std::mem::replace(&mut state.queued, spare);
+            state.sending_bytes = Some(sender.queued_bytes());
+            drop(state);
+            let sent = sender.flush(&stream);
+            state = self.lock();
+            state.sending_bytes = None;
+            if let Err(error) = sent {
+                state.stream = None;
+                state.end = Some(error.into());
+            } else if sender.is_empty() {
+                state.spare = sender;
+                continue;
+            } else {
+                sender.append(&mut state.queued);
+                state.spare = std::mem::replace(&mut state.queued, sender);
+            }
+            // The task ends the connection, or waits for room in the socket.
+            if state.task != Task::Works {
+                self.changed.notify_one();
+            }
+            break;
+        }
+        state
+    }
+}

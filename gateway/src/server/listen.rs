@@ -1,0 +1,82 @@
+//! Addresses to listen on that no interface of the machine has yet. The kernel
+//! lets a socket listen there in advance: connections arrive as soon as the
+//! address exists.
+
+use crate::exports::absent::{AbsentItem, AbsentKind, Fault};
+use crate::exports::open::Opening;
+use crate::net::accept::{bind, bind_in_advance};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::{Mutex, PoisonError};
+
+/// Addresses that did not exist when the gateway began to listen there.
+#[derive(Default)]
+pub(crate) struct Awaited(Mutex<Vec<(&'static str, SocketAddr)>>);
+
+impl Awaited {
+    /// Listens at an address, which need not exist unless the start is strict.
+    ///
+    /// # Errors
+    /// The address, the reason and the next step.
+    pub(crate) fn listen(
+        &self,
+        service: &'static str,
+        address: SocketAddr,
+        how: Opening,
+    ) -> io::Result<TcpListener> {
+        match bind(address) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrNotAvailable
+                    && how != Opening::StrictStart =>
+            {
+                let listener = bind_in_advance(address)?;
+                let mut awaited = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                awaited.push((service, address));
+                Ok(listener)
+            }
+            bound => bound,
+        }
+    }
+
+    /// Returns the addresses that do not exist now.
+    pub(crate) fn absent(&self) -> Vec<AbsentItem> {
+        let awaited = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let absent = awaited.iter().filter(|(_, address)| !exists(address.ip()));
+        absent.map(|(service, address)| absent_item(service, *address)).collect()
+    }
+}
+
+/// Returns the item of an address that does not exist.
+pub(super) fn absent_item(service: &str, address: SocketAddr) -> AbsentItem {
+    let fault = Fault::absent(
+        "no interface of this machine has that address".to_owned(),
+        "add the address, or correct it; `ip addr` lists them",
+    );
+    AbsentItem::new(AbsentKind::Listen, format!("{service} address {address}"), fault)
+}
+
+/// Returns whether an interface has the address.
+pub(super) fn exists(address: IpAddr) -> bool {
+    let bound = UdpSocket::bind((address, 0));
+    !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TEST-NET-1 (RFC 5737): no machine has it.
+    const ABSENT: &str = "192.0.2.1:0";
+
+    #[test]
+    fn an_address_that_does_not_exist_is_listened_on_in_advance() {
+        let (awaited, address) = (Awaited::default(), ABSENT.parse().unwrap());
+        let strict = awaited.listen("NFS", address, Opening::StrictStart);
+        assert_eq!(strict.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+        let listener = awaited.listen("NFS", address, Opening::Start).unwrap();
+        assert_eq!(listener.local_addr().unwrap().ip(), address.ip());
+        assert!(awaited.absent()[0].name.starts_with("NFS address 192.0.2.1"));
+        awaited.listen("iSCSI", "127.0.0.1:0".parse().unwrap(), Opening::Start).unwrap();
+        assert_eq!(awaited.absent().len(), 1);
+    }
+}

@@ -1,0 +1,267 @@
+//! The configuration in effect, and its changes: reload and live commands, one
+//! at a time.
+
+use super::absent::{AbsentView, Source};
+use super::kept::Kept;
+use super::reconcile::Reconciler;
+use super::run::Gateway;
+use crate::iscsi::change::{Keep, NotKept};
+use crate::iscsi::service::IscsiService;
+use crate::observe::audit::{self, Asker};
+use crate::schedule::{self, Schedule};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zgate_config::{Change, Config, ConfigError, Effect, EntryChange, EntryEvent, LiveChange};
+use zgate_iscsi::names::IscsiName;
+
+/// Note of a change that no file keeps.
+const RUNTIME_ONLY: &str = "in effect until the next reload or restart (--runtime-only)";
+/// Note of a removal of what only a change with `--runtime-only` had added.
+const IN_NO_FILE: &str = "no file of the configuration had it";
+
+/// Result of a reload.
+#[derive(Debug, Serialize)]
+pub(super) struct Reloaded {
+    /// Keys that differ.
+    changes: Vec<Change>,
+    /// Exports, rules, targets and logical units that were added, removed or
+    /// changed.
+    entries: Vec<ReloadedEntry>,
+    /// Items that are configured, but absent now.
+    absent: Vec<AbsentView>,
+}
+
+/// One entry that a reload changed.
+#[derive(Debug, Serialize)]
+struct ReloadedEntry {
+    #[serde(flatten)]
+    change: EntryChange,
+    /// Set if a change with `--runtime-only` ends.
+    ends_runtime_only: bool,
+}
+
+impl ReloadedEntry {
+    /// Returns it as one line of the log.
+    fn line(&self) -> String {
+        let EntryChange { entry, event, detail, .. } = &self.change;
+        let detail = match (event, detail.as_str()) {
+            (_, "") => String::new(),
+            (EntryEvent::Changed, detail) => format!(": {detail}"),
+            (_, detail) => format!(" ({detail})"),
+        };
+        let end = if self.ends_runtime_only { "; a --runtime-only change ends" } else { "" };
+        format!("{event} {entry}{detail}{end}")
+    }
+}
+
+/// The configuration in effect.
+struct InEffect {
+    config: Config,
+    /// Entries that differ from the files by `--runtime-only`, in lower case.
+    runtime_only: BTreeSet<String>,
+}
+
+/// The configuration in effect, and everything that it configures.
+pub(super) struct LiveConfig {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) reconciler: Arc<Reconciler>,
+    pub(super) schedule: Arc<Schedule>,
+    /// The main file.
+    path: PathBuf,
+    /// Locked during each change: two of them never lose one another's.
+    in_effect: Mutex<InEffect>,
+}
+
+impl LiveConfig {
+    pub(super) fn new(
+        gateway: &Arc<Gateway>,
+        reconciler: &Arc<Reconciler>,
+        schedule: Schedule,
+        path: PathBuf,
+        config: Config,
+    ) -> Self {
+        Self {
+            gateway: Arc::clone(gateway),
+            reconciler: Arc::clone(reconciler),
+            schedule: Arc::new(schedule),
+            path,
+            in_effect: Mutex::new(InEffect { config, runtime_only: BTreeSet::new() }),
+        }
+    }
+
+    fn in_effect(&self) -> MutexGuard<'_, InEffect> {
+        self.in_effect.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reloads, all or nothing: the new exports are opened before the old ones
+    /// are closed. What is in use is only taken away with `force`.
+    ///
+    /// # Errors
+    /// The reason for which nothing has changed.
+    pub(super) fn reload(&self, by: Asker, force: bool) -> io::Result<Reloaded> {
+        let what = if force { "reload --force" } else { "reload" };
+        let reloaded = self.try_reload(force);
+        match &reloaded {
+            Ok(Reloaded { entries, absent, .. }) => {
+                for entry in entries {
+                    audit::change(by, what, Ok(&entry.line()));
+                }
+                let (changes, absent) = (entries.len(), absent.len());
+                let outcome = format!("done, changes: {changes}, absent: {absent}");
+                audit::change(by, what, Ok(&outcome));
+            }
+            Err(error) => audit::change(by, what, Err(&error.to_string())),
+        }
+        reloaded
+    }
+
+    fn try_reload(&self, force: bool) -> io::Result<Reloaded> {
+        let invalid =
+            |error: ConfigError| io::Error::new(io::ErrorKind::InvalidInput, error.to_string());
+        let mut in_effect = self.in_effect();
+        let new = zgate_config::load(&self.path).map_err(invalid)?;
+        let changes = zgate_config::diff(&in_effect.config, &new);
+        let entries = zgate_config::changed_entries(&in_effect.config, &new);
+        let policies = schedule::policies(&new)?;
+        self.reconciler.replace(&new, |prepared| {
+            let outcome = &prepared.outcome;
+            self.gateway.replace(&outcome.exports, &prepared.block, &outcome.volumes, force)
+        })?;
+        for change in changes.iter().filter(|change| change.effect == Effect::Restart) {
+            tracing::warn!(
+                key = change.key,
+                old = change.old,
+                new = change.new,
+                "takes effect after a restart"
+            );
+        }
+        let shared = &self.gateway.shared;
+        shared.absent.update(Source::Datasets, self.reconciler.missing());
+        self.schedule.replace(policies);
+        in_effect.config = zgate_config::after_reload(&in_effect.config, new);
+        let ended = std::mem::take(&mut in_effect.runtime_only);
+        let entry = |change: EntryChange| ReloadedEntry {
+            ends_runtime_only: ended.contains(&change.entry.to_lowercase()),
+            change,
+        };
+        let entries = entries.into_iter().map(entry).collect();
+        Ok(Reloaded { changes, entries, absent: shared.absent.views() })
+    }
+
+    /// Changes what a target has, in effect and, unless `runtime_only`, in the
+    /// files. The file is written first, and nothing can fail afterwards: if
+    /// the gateway dies in between, the change takes effect at the next start.
+    ///
+    /// # Errors
+    /// The reason for which nothing has changed.
+    pub(super) fn change(
+        &self,
+        change: LiveChange,
+        runtime_only: bool,
+    ) -> io::Result<serde_json::Value> {
+        let mut in_effect = self.in_effect();
+        let iscsi = &self.gateway.shared.iscsi;
+        let answer = if runtime_only {
+            apply(iscsi, &change, &mut NotKept)?;
+            serde_json::json!({ "changed": changed(&change), "note": RUNTIME_ONLY })
+        } else {
+            refuse_followed(iscsi, &change)?;
+            let mut kept = Kept::new(&self.path, &change);
+            apply(iscsi, &change, &mut kept)?;
+            let mut answer = serde_json::json!({ "changed": changed(&change) });
+            let note = kept.doubt.take().or(kept.file.is_none().then(|| IN_NO_FILE.to_owned()));
+            if let Some(file) = &kept.file {
+                answer["kept_in"] = file.display().to_string().into();
+            }
+            if let Some(note) = note {
+                answer["note"] = note.into();
+            }
+            answer
+        };
+        // A LUN that is removed may have been absent.
+        self.gateway.shared.absent.update(Source::Luns, iscsi.absent());
+        let name = change.entry_name().to_lowercase();
+        // A change back and forth leaves what the files have.
+        if !in_effect.runtime_only.remove(&name) && runtime_only {
+            in_effect.runtime_only.insert(name);
+        }
+        change.apply(&mut in_effect.config);
+        self.reconciler.number_around(&change);
+        Ok(answer)
+    }
+}
+
+/// Puts a change into effect as soon as it is kept.
+fn apply(iscsi: &IscsiService, change: &LiveChange, keep: &mut dyn Keep) -> io::Result<()> {
+    match change {
+        LiveChange::AddLun { target, lun } => iscsi.add_lun(target, lun, keep),
+        LiveChange::RemoveLun { target, number } => iscsi.remove_lun(target, *number, keep),
+        LiveChange::AddRule { target, rule } => iscsi.allow(target, rule, keep),
+        LiveChange::RemoveRule { target, name } => iscsi.deny(target, name, keep),
+    }
+}
+
+/// Refuses to remove a zvol that a pattern finds: it would come back.
+fn refuse_followed(iscsi: &IscsiService, change: &LiveChange) -> io::Result<()> {
+    let LiveChange::RemoveLun { target, number } = change else { return Ok(()) };
+    let rules = iscsi.rules();
+    let found = IscsiName::parse(target).and_then(|name| rules.catalog.targets.get(&name));
+    if !found.is_some_and(|target| target.settings.followed.contains(number)) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!(
+            "LUN {number} of target {target} is a zvol that [[target.volumes]] finds: change the \
+             pattern and run `zgate reload`, or rename the zvol; --runtime-only removes it until \
+             the next reload or restart"
+        ),
+    ))
+}
+
+/// Returns the part of the answer that says what was changed.
+fn changed(change: &LiveChange) -> serde_json::Value {
+    match change {
+        LiveChange::AddLun { target, lun } => {
+            serde_json::json!({ "target": target, "added_lun": lun.number })
+        }
+        LiveChange::RemoveLun { target, number } => {
+            serde_json::json!({ "target": target, "removed_lun": number })
+        }
+        LiveChange::AddRule { target, rule } => {
+            serde_json::json!({ "target": target, "allowed": rule.name })
+        }
+        LiveChange::RemoveRule { target, name } => {
+            serde_json::json!({ "target": target, "withdrawn": name })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_log_says_what_and_why() {
+        let entry = |event, detail: &str, ends_runtime_only| ReloadedEntry {
+            change: EntryChange {
+                entry: "LUN 7 of target iqn.2026-11.test:vm".to_owned(),
+                event,
+                detail: detail.to_owned(),
+                effect: Effect::Live,
+            },
+            ends_runtime_only,
+        };
+        assert_eq!(
+            entry(EntryEvent::Removed, "/7.img", true).line(),
+            "removed LUN 7 of target iqn.2026-11.test:vm (/7.img); a --runtime-only change ends"
+        );
+        assert_eq!(
+            entry(EntryEvent::Changed, "thin true -> false", false).line(),
+            "changed LUN 7 of target iqn.2026-11.test:vm: thin true -> false"
+        );
+    }
+}

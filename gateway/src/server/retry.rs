@@ -1,0 +1,84 @@
+//! The thread that retries what is absent and puts it into service when it has
+//! appeared. The attempts run on threads of their own (`exports/attempts.rs`).
+
+use super::absent::Source;
+use super::reconcile::Reconciler;
+use super::run::Gateway;
+use crate::exports::limits::FIRST_RETRY;
+use crate::exports::open::Opening;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+/// Running thread; ends when dropped.
+pub(crate) struct Retrier {
+    stop: Arc<AtomicBool>,
+    gateway: Arc<Gateway>,
+}
+
+impl Retrier {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn start(reconciler: &Arc<Reconciler>, gateway: &Arc<Gateway>) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (reconciler, shown) = (Arc::clone(reconciler), Arc::clone(gateway));
+        let stopped = Arc::clone(&stop);
+        let run = move || {
+            let mut trouble = None;
+            while !stopped.load(Ordering::Acquire) {
+                let due = retry(&reconciler, &shown, &mut trouble);
+                let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+                shown.wake.wait(left);
+            }
+        };
+        std::thread::Builder::new().name("zgate-absent".to_owned()).spawn(run)?;
+        Ok(Self { stop, gateway: Arc::clone(gateway) })
+    }
+}
+
+impl Drop for Retrier {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Not waited for: it may wait for a query of ZFS that hangs.
+        self.gateway.wake.wake();
+    }
+}
+
+/// Begins the attempts that are due and uses those that have ended. Returns the
+/// time of the next step; none while nothing is absent.
+fn retry(
+    reconciler: &Reconciler,
+    gateway: &Gateway,
+    trouble: &mut Option<String>,
+) -> Option<Instant> {
+    let exports = || gateway.exports.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let files = gateway.opener.retry(&exports(), &gateway.stores());
+    let disks = gateway.shared.iscsi.retry_absent();
+    if files.news || disks.news {
+        let _one = reconciler.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if files.news {
+            // Not those from above: a reload may have replaced them.
+            let result = gateway.replace_exports(&exports(), Opening::Retry);
+            let error = result.err().map(|error| error.to_string());
+            if let Some(error) = error.as_ref().filter(|_| error != *trouble) {
+                tracing::error!(error, "an export has appeared, but cannot be served");
+            }
+            *trouble = error;
+        }
+        if disks.news {
+            gateway.shared.iscsi.serve_returned();
+        }
+    }
+    let shared = &gateway.shared;
+    shared.absent.update(Source::Luns, shared.iscsi.absent());
+    let addresses = gateway.awaited.absent();
+    let address_due = (!addresses.is_empty()).then(|| Instant::now() + FIRST_RETRY);
+    shared.absent.update(Source::Addresses, addresses);
+    // What was used is no longer due; what failed has a later time.
+    let due = files.and(disks).due;
+    let due = due.map(|due| due.max(Instant::now() + FIRST_RETRY / 10));
+    due.into_iter().chain(address_due).min()
+}
