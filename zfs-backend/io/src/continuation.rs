@@ -80,7 +80,7 @@ impl Home {
         let builder = Builder::new().metadata(self.clone());
         let (runnable, task) = builder.spawn(|_| request, schedule);
         task.detach();
-        runnable.run();
+        go_on(runnable);
     }
 }
 
@@ -89,11 +89,16 @@ impl Returning {
     pub async fn run(mut self) {
         let mut requests = Vec::with_capacity(MAX_AT_ONCE);
         while self.0.recv_many(&mut requests, MAX_AT_ONCE).await > 0 {
-            for request in requests.drain(..) {
-                request.run();
-            }
+            requests.drain(..).for_each(go_on);
         }
     }
+}
+
+/// Runs a request until it waits or ends. One that panics ends: it takes neither
+/// its core nor a worker with it.
+fn go_on(request: Request) {
+    // A request catches its own panics; the hook has reported any other.
+    let _ = catch_unwind(AssertUnwindSafe(|| request.run()));
 }
 
 /// Queues a request that was woken: on this worker, or at its core.
@@ -136,8 +141,7 @@ pub(crate) fn after(place: Place, job: impl FnOnce()) {
     while let Some(request) = WORKER.with(|worker| worker.woken.borrow_mut().pop_front()) {
         let runtime = request.metadata().runtime.clone();
         let _entered = runtime.enter();
-        // A request catches its own panics; the hook has reported any other.
-        let _ = catch_unwind(AssertUnwindSafe(|| request.run()));
+        go_on(request);
     }
     WORKER.with(|worker| {
         worker.room.set(0);
@@ -194,15 +198,36 @@ mod tests {
         })
     }
 
-    async fn result_of<T: Send + 'static>(
+    /// Begins a request. When this returns, it waits or has ended.
+    fn begin<T: Send + 'static>(
         home: &Home,
         request: impl Future<Output = T> + Send + 'static,
-    ) -> T {
+    ) -> oneshot::Receiver<T> {
         let (done, ended) = oneshot::channel();
         home.begin(async move {
             let _ = done.send(request.await);
         });
-        ended.await.unwrap()
+        ended
+    }
+
+    async fn result_of<T: Send + 'static>(
+        home: &Home,
+        request: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        begin(home, request).await.unwrap()
+    }
+
+    /// Returns a call that ends only after it was told that its request waits:
+    /// a call that ends at once is no reason to leave the core.
+    fn call_until_the_request_waits<T>(
+        call: impl FnOnce() -> T + Send,
+    ) -> (std::sync::mpsc::Sender<()>, impl FnOnce() -> T + Send) {
+        let (waits, told) = std::sync::mpsc::channel();
+        let call = move || {
+            told.recv().unwrap();
+            call()
+        };
+        (waits, call)
     }
 
     fn engine() -> IoEngine {
@@ -213,13 +238,16 @@ mod tests {
     fn a_worker_continues_the_request_and_runs_its_further_calls() {
         let engine = engine();
         on_a_core(async |home| {
+            let (waits, call) = call_until_the_request_waits(here);
             let request = async move {
-                let long = engine.run_long(here).await.unwrap();
+                let long = engine.run_long(call).await.unwrap();
                 let continued = (here(), is_worker(), crate::on_a_worker());
                 let short = engine.run(|| (here(), crate::on_a_worker())).await.unwrap();
                 (long, continued, short, here())
             };
-            let (long, continued, short, last) = result_of(&home, request).await;
+            let result = begin(&home, request);
+            waits.send(()).unwrap();
+            let (long, continued, short, last) = result.await.unwrap();
             assert_ne!(long, here());
             assert_eq!(continued, (long, true, false), "between jobs no job runs");
             assert_eq!(short, (long, true));
@@ -316,16 +344,30 @@ mod tests {
     fn a_request_that_panics_leaves_its_worker_alone() {
         let engine = engine();
         on_a_core(async |home| {
-            let (done, ended) = oneshot::channel::<()>();
+            let (waits, call) = call_until_the_request_waits(|| ());
             let of_request = engine.clone();
-            home.begin(async move {
-                let _kept = done;
-                of_request.run(|| ()).await.unwrap();
+            let ended = begin(&home, async move {
+                of_request.run(call).await.unwrap();
                 panic!("told to");
             });
+            waits.send(()).unwrap();
             assert!(ended.await.is_err());
             let answer = async move { engine.run(|| 5).await.unwrap() };
             assert_eq!(result_of(&home, answer).await, 5);
+        });
+    }
+
+    #[test]
+    fn a_request_that_panics_leaves_its_core_alone() {
+        on_a_core(async |home| {
+            let ended = begin(&home, async { panic!("told to, at once") });
+            assert!(matches!(ended.await, Err::<(), _>(_)));
+            let ended = begin(&home, async {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                panic!("told to, after a wait");
+            });
+            assert!(matches!(ended.await, Err::<(), _>(_)));
+            assert_eq!(result_of(&home, async { 5 }).await, 5);
         });
     }
 
