@@ -5,6 +5,9 @@ use crate::decode::padding;
 use bytes::{BufMut, Bytes, BytesMut};
 use zgate_store::Payload;
 
+/// Fewest encoded bytes that are worth a segment of their own: fewer are copied.
+const MIN_SHARED_BYTES: usize = 8 << 10;
+
 /// A type that can be written as XDR.
 pub trait Encode {
     /// Writes the value.
@@ -216,6 +219,16 @@ impl Encoder {
         self.buffer.put_slice(bytes);
     }
 
+    /// Writes raw bytes without padding, and without a copy if they are many.
+    pub fn shared(&mut self, bytes: &Bytes) {
+        if bytes.len() < MIN_SHARED_BYTES {
+            return self.raw(bytes);
+        }
+        self.flush();
+        self.flushed_bytes += bytes.len();
+        self.push(Segment::Bytes(bytes.clone()));
+    }
+
     /// Writes fixed-length opaque data with padding.
     pub fn opaque_fixed(&mut self, bytes: &[u8]) {
         self.buffer.put_slice(bytes);
@@ -271,7 +284,7 @@ impl Encoder {
         self.direct.extend(message.direct.iter().map(|item| item.behind(at)));
         for segment in &message.segments {
             match segment {
-                Segment::Bytes(bytes) => self.buffer.put_slice(bytes),
+                Segment::Bytes(bytes) => self.shared(bytes),
                 Segment::Payload(payload) => {
                     self.flush();
                     self.flushed_bytes += payload.len();
@@ -384,6 +397,29 @@ mod tests {
         let all = message.flatten().unwrap();
         assert_eq!(all[..], [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 4, 100, 97, 116, 97]);
         assert_eq!(message.direct, [Direct { offset: 16, len: 4 }]);
+    }
+
+    #[test]
+    fn many_encoded_bytes_are_shared_and_few_copied() {
+        let many = Bytes::from(vec![5; MIN_SHARED_BYTES]);
+        let mut e = Encoder::new();
+        e.u32(1);
+        let mark = e.mark();
+        e.shared(&many);
+        e.rollback(mark);
+        e.shared(&Bytes::from_static(b"few!"));
+        e.shared(&many);
+        e.u32(2);
+        let message = e.finish();
+        assert_eq!(message.segments.len(), 3);
+        let Segment::Bytes(shared) = &message.segments[1] else { panic!("a payload") };
+        assert_eq!(shared.as_ptr(), many.as_ptr());
+        let expected = [&[0, 0, 0, 1][..], b"few!", &many, &[0, 0, 0, 2]].concat();
+        assert_eq!(message.flatten().unwrap(), expected);
+        let mut outer = Encoder::new();
+        outer.append(&message);
+        assert_eq!(outer.len(), expected.len());
+        assert_eq!(outer.finish().flatten().unwrap(), expected);
     }
 
     #[test]

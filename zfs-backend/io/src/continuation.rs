@@ -133,9 +133,10 @@ pub fn is_worker() -> bool {
     WORKER.with(|worker| worker.is_worker.get())
 }
 
-/// Runs a job of a worker, then continues the requests that it woke.
-pub(crate) fn after(place: Place, job: impl FnOnce()) {
-    WORKER.with(|worker| worker.room.set(MAX_CONTINUED));
+/// Runs a job of a worker, then continues the requests that it woke, if the
+/// worker `continues` any.
+pub(crate) fn after(place: Place, continues: bool, job: impl FnOnce()) {
+    WORKER.with(|worker| worker.room.set(if continues { MAX_CONTINUED } else { 0 }));
     job();
     WORKER.with(|worker| worker.place.set(Some(place)));
     while let Some(request) = WORKER.with(|worker| worker.woken.borrow_mut().pop_front()) {

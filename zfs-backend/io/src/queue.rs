@@ -157,7 +157,6 @@ impl<J> Queues<J> {
     }
 
     /// Returns the number of running jobs.
-    #[cfg(test)]
     pub(crate) fn running(&self) -> usize {
         self.running
     }

@@ -16,6 +16,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zgate_store::Caller;
 
+/// Most workers for short calls that continue requests. Where more are busy, a
+/// request returns to its core after each call: in one directory all of them
+/// would wait for the same lock, and the core answers several requests together.
+const MAX_CONTINUING: usize = 4;
+
 /// Most workers of all stores together in one pool; each store may have one
 /// beyond it.
 pub(crate) const MAX_WORKERS: usize = 256;
@@ -322,8 +327,9 @@ fn on_this_worker<T>(who: Option<&Caller>, work: impl FnOnce() -> T) -> io::Resu
 fn serve(shared: &Shared) {
     continuation::become_worker();
     let mut ended = None;
-    while let Some((store, job)) = next(shared, ended.take()) {
-        continuation::after(shared.kind.at(store), || {
+    while let Some(Next { store, job, running }) = next(shared, ended.take()) {
+        let continues = shared.kind.takes_long_calls || running <= MAX_CONTINUING;
+        continuation::after(shared.kind.at(store), continues, || {
             let _job = InJob::begin();
             let identity = take_identity(job.who.as_ref());
             (job.work)(identity);
@@ -332,8 +338,16 @@ fn serve(shared: &Shared) {
     }
 }
 
+/// A job that a worker has taken.
+struct Next {
+    store: StoreSlot,
+    job: Job,
+    /// Number of jobs that run, with this one.
+    running: usize,
+}
+
 /// Takes the next job, after one of the store `ended` has ended.
-fn next(shared: &Shared, ended: Option<StoreSlot>) -> Option<(StoreSlot, Job)> {
+fn next(shared: &Shared, ended: Option<StoreSlot>) -> Option<Next> {
     let mut pool = shared.lock();
     if let Some(store) = ended
         && pool.queues.end(store)
@@ -341,8 +355,8 @@ fn next(shared: &Shared, ended: Option<StoreSlot>) -> Option<(StoreSlot, Job)> {
         tracing::info!(store = %shared.stores.name(store), "the storage answers again");
     }
     loop {
-        if let Some(job) = pool.queues.take() {
-            return Some(job);
+        if let Some((store, job)) = pool.queues.take() {
+            return Some(Next { store, job, running: pool.queues.running() });
         }
         if pool.closed {
             return None;

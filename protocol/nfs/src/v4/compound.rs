@@ -68,6 +68,7 @@ impl Server {
             reply_room: MAX_REPLY_BYTES,
             request_bytes,
             request_digest,
+            looked_up: None,
             replay: None,
         };
         // The head is patched at the end; bulk data may split the encoder's
@@ -130,6 +131,9 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
     cx.reply_room = limit.saturating_sub(e.len());
     let mark = e.mark();
     cx.op = row.num;
+    if !matches!(row.num, OpNum::Getfh | OpNum::Getattr) {
+        cx.looked_up = None;
+    }
     row.num.encode(e);
     let mut status = (row.run)(cx, d, e).await;
     let (limit, late_too_big) = reply_limit(cx);

@@ -61,7 +61,7 @@ impl Encode for Res {
         for entry in &self.entries {
             entry.encode(e);
         }
-        e.raw(&self.encoded);
+        e.shared(&self.encoded);
         e.u32(0);
         self.eof.encode(e);
     }

@@ -1,7 +1,7 @@
 //! GETATTR (RFC 8881 §18.7).
 
 use super::Rule;
-use crate::v4::attrs::encode_attrs;
+use crate::v4::attrs::encode::encode_known;
 use crate::v4::attrs::table::only_readable;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
@@ -14,6 +14,6 @@ impl Rule for Getattr {
         if !only_readable(&want, cx.minor) {
             return Err(Status::Inval.into());
         }
-        Ok(encode_attrs(cx, current, &want).await?)
+        Ok(encode_known(cx, current, cx.looked_up, &want).await?)
     }
 }

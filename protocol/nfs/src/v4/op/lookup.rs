@@ -34,6 +34,7 @@ impl Rule for Lookup {
                     Err(error) => return Err(error.into()),
                 };
                 cx.set_current_node(&dir, node.handle);
+                cx.looked_up = Some(node.attr);
             }
         }
         Ok(())

@@ -64,7 +64,7 @@ impl Rule for Readdir {
             // Cookies stay valid as long as the directory exists.
             Current::Node { .. } => [0; 8],
         };
-        let encoded = page.entries.finish().flatten().unwrap_or_default();
+        let encoded = page.entries.finish_bytes().unwrap_or_default();
         Ok(Res { verifier, entries: Vec::new(), encoded, eof })
     }
 }

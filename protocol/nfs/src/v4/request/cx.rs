@@ -9,7 +9,7 @@ use crate::v4::state::stateids::Requester;
 use crate::v4::tables::session::SlotUse;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{OpNum, Stateid, Status};
-use zgate_store::NodeHandle;
+use zgate_store::{Attr, NodeHandle};
 
 /// A resolved file handle, with the caller's access.
 #[derive(Clone, Debug)]
@@ -63,6 +63,9 @@ pub struct Cx<'a> {
     /// The client named by an OPEN of this COMPOUND (minor 0, which has no
     /// session).
     pub open_client: Option<zgate_nfs_wire::v4::ClientId>,
+    /// Attributes of the current object, read by the LOOKUP just before: the
+    /// GETATTR that mostly follows need not ask the store again.
+    pub looked_up: Option<Attr>,
     /// Index of the running operation.
     pub op_index: usize,
     /// The running operation.

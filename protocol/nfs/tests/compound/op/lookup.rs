@@ -2,8 +2,9 @@
 
 use super::BAD_NAMES;
 use zgate_test_harness::nfs::{Ops, every_minor, mode};
-use zgate_nfs_wire::v4::op::Getfh;
-use zgate_nfs_wire::v4::op::Lookupp;
+use zgate_nfs_wire::v4::attr::MODE;
+use zgate_nfs_wire::v4::op::setattr;
+use zgate_nfs_wire::v4::op::{Getattr, Getfh, Lookupp, Setattr};
 use zgate_nfs_wire::v4::{Stateid, Status};
 
 // Lookup is run through `Ops::lookup`.
@@ -15,6 +16,29 @@ fn down_and_up() {
         assert_eq!(s.c.run(ops).ok().get::<Getfh>(), s.inner);
         let up = s.c.run(Ops::new().at(&s.dir).op::<Lookupp>(&()).getfh()).ok();
         assert_eq!(up.get::<Getfh>(), s.root);
+    });
+}
+
+/// GETATTR behind LOOKUP may use what LOOKUP has read, but not if an operation
+/// between them changed it.
+#[test]
+fn attributes_behind_a_lookup_are_the_present_ones() {
+    every_minor(|s| {
+        let mode_of = |ops: Ops| {
+            let reply = s.c.run(ops.getfh().getattr(&[MODE])).ok();
+            let attrs = reply.get::<Getattr>().values.0;
+            (reply.get::<Getfh>(), u32::from_be_bytes(attrs[..4].try_into().unwrap()))
+        };
+        let dir = || Ops::new().root().lookup("export").lookup("dir");
+        assert_eq!(mode_of(dir()).0, s.dir);
+        s.c.setattr(&s.dir, Stateid::ANONYMOUS, mode(0o710)).unwrap();
+        assert_eq!(mode_of(dir()), (s.dir.clone(), 0o710));
+        let changed = dir().op::<Setattr>(&setattr::Args {
+            stateid: Stateid::ANONYMOUS,
+            attrs: mode(0o755),
+        });
+        assert_eq!(mode_of(changed), (s.dir.clone(), 0o755));
+        assert_eq!(mode_of(dir().lookup("inner").at(&s.dir)), (s.dir.clone(), 0o755));
     });
 }
 
