@@ -2,6 +2,7 @@
 //! accepts connections and bounds them, which `axum::serve` does not: number,
 //! size of a request's head, time. A connection carries one request.
 
+use super::text_format;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
@@ -120,7 +121,7 @@ fn router<P: Pages>(pages: Arc<P>) -> Router {
 
 /// Content type of the metrics for a client that asks for OpenMetrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Content type of the same lines for any other client.
+/// Content type of the metrics for any other client.
 const PLAIN: &str = "text/plain; version=0.0.4";
 
 async fn metrics<P: Pages>(State(pages): State<Arc<P>>, headers: HeaderMap) -> Response {
@@ -131,8 +132,11 @@ async fn metrics<P: Pages>(State(pages): State<Arc<P>>, headers: HeaderMap) -> R
             .windows(OPENMETRICS_TYPE.len())
             .any(|part| part == OPENMETRICS_TYPE)
     };
-    let kind = if headers.get_all(ACCEPT).iter().any(asks) { OPENMETRICS } else { PLAIN };
-    ([(CONTENT_TYPE, kind)], pages.metrics()).into_response()
+    let page = pages.metrics();
+    if headers.get_all(ACCEPT).iter().any(asks) {
+        return ([(CONTENT_TYPE, OPENMETRICS)], page).into_response();
+    }
+    ([(CONTENT_TYPE, PLAIN)], text_format::from_openmetrics(&page)).into_response()
 }
 
 /// Media type of OpenMetrics in `Accept`.

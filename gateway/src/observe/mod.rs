@@ -13,4 +13,5 @@ pub(crate) mod pool_metrics;
 pub(crate) mod pools;
 pub(crate) mod printable;
 pub(crate) mod process_metrics;
+pub(crate) mod text_format;
 pub(crate) mod throttle;
