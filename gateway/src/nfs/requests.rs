@@ -76,16 +76,9 @@ impl InFlightLoad {
 }
 
 impl State {
-    fn load(&self) -> InFlightLoad {
-        let reply_bytes = self.queued.queued_bytes() + self.sending_bytes.unwrap_or(0);
-        InFlightLoad { reply_bytes, ..self.load }
-    }
-}
-
-impl Requests {
-    pub(crate) fn new(home: Home, source: Arc<CallSource>, stream: Arc<TcpStream>) -> Self {
-        let state = State {
-            stream: Some(stream),
+    fn new(stream: Option<Arc<TcpStream>>) -> Self {
+        Self {
+            stream,
             queued: Sender::default(),
             spare: Sender::default(),
             sending_bytes: None,
@@ -93,8 +86,39 @@ impl Requests {
             untold_bytes: 0,
             task: Task::Works,
             end: None,
-        };
-        let state = Mutex::new(state);
+        }
+    }
+
+    fn load(&self) -> InFlightLoad {
+        let reply_bytes = self.queued.queued_bytes() + self.sending_bytes.unwrap_or(0);
+        InFlightLoad { reply_bytes, ..self.load }
+    }
+
+    /// As [`Requests::wait`].
+    fn wait(&mut self, for_requests: impl FnOnce(InFlightLoad) -> bool) -> Option<Wait> {
+        if self.end.is_some() {
+            return None;
+        }
+        let load = self.load();
+        let for_requests = for_requests(load);
+        self.task = if for_requests { Task::WaitsForRequests } else { Task::WaitsForSocket };
+        self.untold_bytes = 0;
+        let has_unsent = self.sending_bytes.is_none() && !self.queued.is_empty();
+        Some(Wait { load, has_unsent })
+    }
+}
+
+/// State at the beginning of a wait of the connection's task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    pub load: InFlightLoad,
+    /// Replies wait for the socket.
+    pub has_unsent: bool,
+}
+
+impl Requests {
+    pub(crate) fn new(home: Home, source: Arc<CallSource>, stream: Arc<TcpStream>) -> Self {
+        let state = Mutex::new(State::new(Some(stream)));
         Self { home, shared: Arc::new(Shared { source, state, changed: Notify::new() }) }
     }
 
@@ -134,19 +158,11 @@ impl Requests {
         state.end.take().map_or(Ok(()), Err)
     }
 
-    /// Begins to wait: returns the load, and whether replies wait for the
-    /// socket. `for_requests` decides by the load whether the task must be told
-    /// of the end of any request.
-    pub(crate) fn wait(
-        &self,
-        for_requests: impl FnOnce(InFlightLoad) -> bool,
-    ) -> (InFlightLoad, bool) {
-        let mut state = self.shared.lock();
-        let load = state.load();
-        let for_requests = for_requests(load);
-        state.task = if for_requests { Task::WaitsForRequests } else { Task::WaitsForSocket };
-        state.untold_bytes = 0;
-        (load, state.sending_bytes.is_none() && !state.queued.is_empty())
+    /// Begins to wait; `None` if the connection must end, which
+    /// [`Self::flush`] tells. `for_requests` decides by the load whether the
+    /// task must be told of the end of any request.
+    pub(crate) fn wait(&self, for_requests: impl FnOnce(InFlightLoad) -> bool) -> Option<Wait> {
+        self.shared.lock().wait(for_requests)
     }
 
     /// Ends the wait.
@@ -253,5 +269,25 @@ impl Shared {
             break;
         }
         state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::connection_end::Closed;
+
+    /// A worker that finds an error while the task works tells nobody: the task
+    /// looks before it waits.
+    #[test]
+    fn a_connection_that_must_end_does_not_wait() {
+        let mut state = State::new(None);
+        let idle = Wait { load: InFlightLoad::default(), has_unsent: false };
+        assert_eq!(state.wait(|_| true), Some(idle));
+        assert_eq!(state.task, Task::WaitsForRequests);
+        state.task = Task::Works;
+        state.end = Some(Closed::ByPeer.into());
+        assert_eq!(state.wait(|_| true), None);
+        assert_eq!(state.task, Task::Works);
     }
 }

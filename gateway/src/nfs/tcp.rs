@@ -5,7 +5,7 @@ use super::host::Host;
 use super::limits::MEMORY_RETRY;
 use super::patience::Patience;
 use super::record::{Allowance, Progress, Received, Receiver};
-use super::requests::{InFlightLoad, Requests};
+use super::requests::{InFlightLoad, Requests, Wait};
 use super::service::{CallSource, Service};
 use crate::net::connection_end::{Closed, ConnectionEnd};
 use crate::net::connections::Slot;
@@ -96,10 +96,11 @@ impl event_loop::Connection for Connection {
         let mut may_read = false;
         let (awaits_memory, draining) = (self.awaits_memory, self.draining);
         let (host, receiver) = (&mut self.host, &self.receiver);
-        let (load, has_unsent) = requests.wait(|load| {
+        let wait = requests.wait(|load| {
             may_read = !awaits_memory && !draining && may_read_more(host, receiver, load);
             !may_read
         });
+        let Some(Wait { load, has_unsent }) = wait else { return Ok(Event::Finished(())) };
         let is_over = draining && load.is_idle();
         if is_over || (self.is_held_back && may_read) {
             // The last requests ended after the connection had looked.
