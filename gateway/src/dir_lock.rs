@@ -39,15 +39,17 @@ impl Holder {
         }
     }
 
-    /// Returns whether it ran on this machine, since it was booted.
-    fn is_of_this_boot(&self) -> bool {
-        self.boot_id == Self::this_process().boot_id
+    /// Returns whether it ran on this machine, since it was booted; a container
+    /// with a host name of its own is another machine.
+    fn is_near(&self) -> bool {
+        let me = Self::this_process();
+        (&self.host, &self.boot_id) == (&me.host, &me.boot_id)
     }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_of_this_boot() {
+        if self.is_near() {
             write!(f, "process {}", self.pid)
         } else {
             write!(f, "process {} on host {}", self.pid, self.host)

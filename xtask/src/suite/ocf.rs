@@ -64,10 +64,25 @@ impl Resource {
         self.dir.join("zgate")
     }
 
+    /// Directory of programs that come before those of the machine.
+    fn stubs(&self) -> PathBuf {
+        self.dir.join(format!("{}.bin", self.name))
+    }
+
+    /// Puts a program into the path of the agent that says this only.
+    fn stub(&self, program: &str, says: &str) -> io::Result<()> {
+        fs::create_dir_all(self.stubs())?;
+        let path = self.stubs().join(program);
+        fs::write(&path, format!("#!/bin/sh\n{says}\n"))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+    }
+
     fn act(&self, action: &str, timeout: Duration) -> io::Result<Done> {
         let mut command = Command::new(self.agent());
+        let path = std::env::var("PATH").unwrap_or_default();
         command
             .arg(action)
+            .env("PATH", format!("{}:{path}", self.stubs().display()))
             .env("OCF_ROOT", "/usr/lib/ocf")
             .env("HA_RSCTMP", &self.dir)
             .env("OCF_RESOURCE_INSTANCE", &self.name)
@@ -140,6 +155,7 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     outcome.check("a second gateway on the same state", setup.second());
     outcome.check("parameters that are wrong", setup.wrong());
     outcome.check("state that is not there", setup.no_state());
+    outcome.check("a pool that nothing protects", setup.unprotected());
     Ok(())
 }
 
@@ -298,5 +314,24 @@ impl Setup<'_> {
         fs::write(&config, text).map_err(|error| error.to_string())?;
         let resource = resource.with("local_state", "false");
         resource.expect("start", ERR_GENERIC, "root file system")
+    }
+
+    /// With programs that stand in for ZFS and Pacemaker.
+    fn unprotected(&self) -> Result<(), String> {
+        let resource = self.resource("unprotected")?;
+        let say = |program: &str, says: &str| {
+            resource.stub(program, says).map_err(|error| error.to_string())
+        };
+        say("findmnt", "case \"$*\" in *FSTYPE*) echo zfs ;; *) echo tank/zgate ;; esac")?;
+        say("zpool", "[ \"$6\" = tank ] && echo off")?;
+        say("crm_attribute", "echo false")?;
+        resource.expect("start", ERR_CONFIGURED, "multihost=on tank")?;
+        resource.expect("monitor", NOT_RUNNING, "")?;
+        say("zpool", "[ \"$6\" = tank ] && echo on")?;
+        resource.expect("start", SUCCESS, "")?;
+        resource.expect("stop", SUCCESS, "")?;
+        say("zpool", "[ \"$6\" = tank ] && echo off")?;
+        say("crm_attribute", "echo true")?;
+        resource.expect("start", SUCCESS, "")
     }
 }
