@@ -79,9 +79,7 @@ impl LockError {
     pub(crate) fn message(&self, dir: &Path, next_step: &str) -> io::Error {
         let dir = dir.display();
         match self {
-            Self::Io(error) => {
-                io::Error::new(error.kind(), format!("cannot lock {dir}: {error}"))
-            }
+            Self::Io(error) => io::Error::new(error.kind(), format!("cannot lock {dir}: {error}")),
             Self::Held(holder) => {
                 let holder =
                     holder.as_ref().map(|holder| format!(", {holder}")).unwrap_or_default();

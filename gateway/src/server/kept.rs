@@ -142,11 +142,7 @@ impl Staged {
 impl<'a> Kept<'a> {
     /// A change that the files of the configuration with this main file are to
     /// keep.
-    pub(super) fn new(
-        main: &'a Path,
-        lock: &'a mut ConfDirLock,
-        change: &'a LiveChange,
-    ) -> Self {
+    pub(super) fn new(main: &'a Path, lock: &'a mut ConfDirLock, change: &'a LiveChange) -> Self {
         Self { main, lock, change, staged: None, file: None, doubt: None }
     }
 }

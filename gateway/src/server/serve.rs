@@ -114,14 +114,8 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     };
     let watcher = DatasetWatcher::start(reconciler, gateway)?;
     let retrier = Retrier::start(reconciler, gateway)?;
-    let live = Arc::new(LiveConfig::new(
-        gateway,
-        reconciler,
-        schedule,
-        path,
-        config.clone(),
-        conf_dir,
-    ));
+    let live =
+        Arc::new(LiveConfig::new(gateway, reconciler, schedule, path, config.clone(), conf_dir));
     let handler = handler(Arc::clone(&live), events.clone());
     // First: whoever finds the socket may send a signal.
     watch_signals(events)?;

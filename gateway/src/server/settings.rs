@@ -97,11 +97,7 @@ impl Settings {
             None => state_dir.server_owner(machine_id)?,
         };
         let scope = chosen(&self.server_scope).unwrap_or_else(|| owner.clone());
-        Ok(Identity {
-            owner_major: owner.into_bytes(),
-            owner_minor: 0,
-            scope: scope.into_bytes(),
-        })
+        Ok(Identity { owner_major: owner.into_bytes(), owner_minor: 0, scope: scope.into_bytes() })
     }
 }
 

@@ -10,9 +10,7 @@ use zgate_loader::blocking::Connection;
 use zgate_loader::compound::Ops;
 use zgate_nfs_wire::v4::op::{exchange_id, open};
 use zgate_nfs_wire::v4::{OpNum, Status};
-use zgate_test_harness::{
-    Client, Gateway, handles_survive_restarts, own_credential, zgate_binary,
-};
+use zgate_test_harness::{Client, Gateway, handles_survive_restarts, own_credential, zgate_binary};
 use zgate_xdr::Opaque;
 
 /// Long enough on a loaded machine; grace ends when all have reclaimed.

@@ -159,7 +159,7 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     Ok(())
 }
 
-/// What the checks start from.
+/// Program and scratch directory of the checks.
 struct Setup<'a> {
     binary: &'a Path,
     scratch: &'a Scratch,

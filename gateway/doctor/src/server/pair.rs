@@ -40,7 +40,7 @@ pub(super) fn pair(facts: &ServerFacts) -> Vec<Verdict> {
             "a machine that imports the pool is another server to clients: their handles become \
              stale and their locks are lost",
             format!(
-                "`zfs create -o canmount=noauto … {}/zgate` and move state_dir there, with the \
+                "`zfs create {}/zgate` and move state_dir there, with the \
                  gateway stopped (docs/HIGH_AVAILABILITY.md); on a single machine `zpool set \
                  multihost=off {}`",
                 pools[0], pools[0]
@@ -62,7 +62,9 @@ pub(super) fn pair(facts: &ServerFacts) -> Vec<Verdict> {
     }
     if verdicts.is_empty() {
         verdicts.push(Verdict::ok(match (shared.is_empty(), facts.is_cluster_node) {
-            (false, _) => "the state directory travels with the pools that another machine may import",
+            (false, _) => {
+                "the state directory travels with the pools that another machine may import"
+            }
             (true, true) => "no pool is served that another machine may import",
             (true, false) => "this machine is no node of a cluster",
         }));
