@@ -314,7 +314,8 @@ pub struct ServerConfig {
     pub conf_dir: Option<PathBuf>,
     /// Number of cores to use; 0: all.
     pub cores: usize,
-    /// Owner that the server reports to clients; empty: this machine's id.
+    /// Owner that the server reports to clients; empty: the name in the state
+    /// directory, chosen at the first start.
     /// Clients may use servers with the same owner together (session trunking).
     pub server_owner: String,
     /// Scope that the server reports to clients; the same for servers that

@@ -16,9 +16,11 @@
 //! | `schedule` | snapshot schedules | `observe` |
 //! | `admin` | the admin socket | nothing |
 //! | `observe` | metrics, pools, throttled log lines, the HTTP server | nothing |
-//! | `state_dir`, `state_writer` | the state directory | nothing |
+//! | `state_dir`, `state_writer` | the state directory | `dir_lock` |
+//! | `dir_lock` | lock on a directory of one gateway | nothing |
 
 pub mod admin;
+mod dir_lock;
 mod exports;
 mod iscsi;
 mod net;

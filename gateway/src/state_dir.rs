@@ -2,6 +2,8 @@
 //! export.
 //!
 //! ```text
+//! lock           held by the gateway that uses the directory, and names it
+//! server_owner   name of this server to NFSv4.1 clients
 //! epoch          number of the latest start, decimal
 //! handle_secret  16 random bytes that sign file handles
 //! clients/NAME   one file per client that may reclaim; NAME is a digest
@@ -12,20 +14,28 @@
 //! Every change is written to a temporary file, synced, renamed over the old
 //! one, and the directory is synced.
 
+use crate::dir_lock::{DirLock, LockError};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// An open state directory, locked by one gateway.
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
     /// Lock on the directory.
-    _lock: File,
+    _lock: DirLock,
 }
+
+/// Subdirectories.
+const PARTS: [&str; 4] = ["clients", "reservations", "luns", "files"];
+const LOCK: &str = "lock";
+/// Next step for a directory that another gateway uses.
+const OTHER_DIR: &str = "stop it, or give this gateway its own state_dir";
+/// Longest server owner, in bytes (RFC 8881 §3.3.10: NFS4_OPAQUE_LIMIT).
+const MAX_OWNER_BYTES: usize = 1024;
 
 /// Path and content of a client's record, or the error of reading it.
 pub(crate) type ReadRecord = io::Result<(PathBuf, Vec<u8>)>;
@@ -45,26 +55,6 @@ pub(crate) enum RecordChange {
         /// Name of the client.
         name: Vec<u8>,
     },
-}
-
-/// Time for which the lock is awaited: a gateway that was just killed holds it
-/// until the kernel has torn it down.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
-
-/// Takes the lock of the directory; false if another process holds it.
-fn lock_within(lock: &File, patience: Duration) -> io::Result<bool> {
-    let deadline = Instant::now() + patience;
-    loop {
-        match rustix::fs::flock(lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(true),
-            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
-                std::thread::sleep(LOCK_PAUSE);
-            }
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
-            Err(errno) => return Err(errno.into()),
-        }
-    }
 }
 
 fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
@@ -88,44 +78,24 @@ impl StateDir {
     /// # Errors
     /// The path and the reason; also if another gateway uses it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let clients = path.join("clients");
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&clients)
-            .map_err(|error| named(&clients, "create", &error))?;
-        let reservations = path.join("reservations");
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&reservations)
-            .map_err(|error| named(&reservations, "create", &error))?;
-        let luns = path.join("luns");
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&luns)
-            .map_err(|error| named(&luns, "create", &error))?;
-        let files = path.join("files");
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&files)
-            .map_err(|error| named(&files, "create", &error))?;
-        let lock_path = path.join("lock");
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&lock_path)
-            .map_err(|error| named(&lock_path, "open", &error))?;
-        if !lock_within(&lock, LOCK_PATIENCE)? {
-            let reason = format!(
-                "{} is in use by another zgate; stop it, or give this one its own state_dir",
-                path.display()
+        for part in PARTS {
+            let dir = path.join(part);
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&dir)
+                .map_err(|error| named(&dir, "create", &error))?;
+        }
+        let lock = DirLock::take(path, LOCK).map_err(|error| match &error {
+            LockError::Io(reason) => named(&path.join(LOCK), "lock", reason),
+            LockError::Held(_) => error.message(path, OTHER_DIR),
+        })?;
+        if let Some(before) = &lock.elsewhere {
+            tracing::warn!(
+                state_dir = %path.display(),
+                %before,
+                "takes the place of a gateway that ran elsewhere; it must not run any more"
             );
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, reason));
         }
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
@@ -149,6 +119,42 @@ impl StateDir {
         let epoch = last.saturating_add(1).max(now_unix_seconds);
         self.replace(&path, epoch.to_string().as_bytes())?;
         Ok(epoch)
+    }
+
+    /// Returns the name of this server to NFSv4.1 clients. It is chosen at the
+    /// first start and belongs to the directory, not to the machine: a gateway
+    /// that takes the directory over is the same server. A directory of an
+    /// earlier version, which has no name yet, gets the one that clients know.
+    ///
+    /// # Errors
+    /// The path and the reason.
+    pub(crate) fn server_owner(&self, name_before: impl FnOnce() -> String) -> io::Result<String> {
+        let path = self.path.join("server_owner");
+        match fs::read_to_string(&path) {
+            Ok(owner) if (1..=MAX_OWNER_BYTES).contains(&owner.trim().len()) => {
+                Ok(owner.trim().to_owned())
+            }
+            Ok(_) => {
+                let reason = format!(
+                    "{} does not hold a name of 1 to {MAX_OWNER_BYTES} bytes; restore it, or set \
+                     server_owner in the configuration",
+                    path.display()
+                );
+                Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let served_before = self.path.join("epoch").exists();
+                let owner = if served_before {
+                    name_before()
+                } else {
+                    let random = random_bytes()?;
+                    format!("zgate-{}", hex(&random))
+                };
+                self.replace(&path, owner.as_bytes())?;
+                Ok(owner)
+            }
+            Err(error) => Err(named(&path, "read", &error)),
+        }
     }
 
     /// Returns the secret that signs file handles, created at the first start.
@@ -340,7 +346,11 @@ fn put_in_place(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// Returns a file name for any client name.
 fn digest_name(name: &[u8]) -> String {
-    Sha256::digest(name).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(name)[..16])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn sync_dir(path: &Path) -> io::Result<()> {
@@ -380,6 +390,34 @@ mod tests {
         assert!(gone.into_iter().all(|outcome| outcome.is_ok()));
         let left = state.clients().unwrap().into_iter().map(|record| record.unwrap().1);
         assert_eq!(left.collect::<Vec<_>>(), [b"record b".to_vec()]);
+    }
+
+    #[test]
+    fn the_name_of_the_server_belongs_to_the_directory() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let open = |dir: &tempfile::TempDir| StateDir::open(dir.path()).unwrap();
+        let machine = |name: &str| name.to_owned();
+        let first = open(&one).server_owner(|| machine("a")).unwrap();
+        open(&one).next_epoch(7).unwrap();
+        // Also on another machine.
+        assert_eq!(open(&one).server_owner(|| machine("b")).unwrap(), first);
+        assert_ne!(open(&other).server_owner(|| machine("a")).unwrap(), first);
+        // Two servers of one machine are not one server.
+        assert!(first.starts_with("zgate-") && first.len() == 38, "{first}");
+    }
+
+    #[test]
+    fn a_directory_without_a_name_keeps_the_one_that_clients_know() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        state.next_epoch(7).unwrap();
+        assert_eq!(state.server_owner(|| "zgate-machine".to_owned()).unwrap(), "zgate-machine");
+        assert_eq!(state.server_owner(|| "zgate-other".to_owned()).unwrap(), "zgate-machine");
+        for bad in ["", "\n", &"x".repeat(MAX_OWNER_BYTES + 1)] {
+            fs::write(dir.path().join("server_owner"), bad).unwrap();
+            let error = state.server_owner(String::new).unwrap_err().to_string();
+            assert!(error.contains("server_owner") && error.contains("restore it"), "{error}");
+        }
     }
 
     #[test]

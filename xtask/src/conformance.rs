@@ -1,9 +1,9 @@
 //! `test`, `conformance` and `tidy`: choose the suites to run and add up their
 //! results.
 
-use crate::packages::{self, ISCSI_TOOLS, NFS_PEERS, NFS_TOOLS, PYTHON_TOOLS, Tool};
+use crate::packages::{self, ISCSI_TOOLS, NFS_PEERS, NFS_TOOLS, OCF_TOOLS, PYTHON_TOOLS, Tool};
 use crate::servers::zgate;
-use crate::suite::{cargo_tests, demo, iscsi, libnfs, loader, pynfs, python};
+use crate::suite::{cargo_tests, demo, iscsi, libnfs, loader, ocf, pynfs, python};
 use crate::totals::{Outcome, Totals};
 use clap::Args;
 use std::io::{self, Write};
@@ -41,6 +41,17 @@ pub(crate) struct NfsArgs {
 #[derive(Args, Debug)]
 pub(crate) struct IscsiArgs {
     /// Test this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Print the outcome of every suite as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `conformance ocf`.
+#[derive(Args, Debug)]
+pub(crate) struct OcfArgs {
+    /// Test with this binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     /// Print the outcome of every suite as JSON on standard output
@@ -101,6 +112,20 @@ pub(crate) fn iscsi(args: &IscsiArgs) -> io::Result<()> {
     finish(&totals, args.json)
 }
 
+/// Runs the tests of the resource agent.
+///
+/// # Errors
+/// If any test failed.
+pub(crate) fn ocf(args: &OcfArgs) -> io::Result<()> {
+    let binary = match &args.binary {
+        Some(binary) => std::fs::canonicalize(binary)?,
+        None => zgate::build()?,
+    };
+    let mut totals = Totals::default();
+    judged(&mut totals, "OCF resource agent", OCF_TOOLS, |outcome| ocf::run(&binary, outcome));
+    finish(&totals, args.json)
+}
+
 fn iscsi_judges(binary: &Path, totals: &mut Totals) -> io::Result<()> {
     match packages::ensure(ISCSI_TOOLS) {
         Err(error) if packages::lack_is_a_skip(&error) => {
@@ -153,7 +178,7 @@ pub(crate) fn nfs(args: &NfsArgs) -> io::Result<()> {
 /// # Errors
 /// A message naming what is missing and cannot be installed.
 pub(crate) fn install_packages() -> io::Result<()> {
-    let all = [NFS_TOOLS, NFS_PEERS, ISCSI_TOOLS, PYTHON_TOOLS, crate::lab::HOST_TOOLS];
+    let all = [NFS_TOOLS, NFS_PEERS, ISCSI_TOOLS, OCF_TOOLS, PYTHON_TOOLS, crate::lab::HOST_TOOLS];
     packages::ensure(&all.concat())
 }
 

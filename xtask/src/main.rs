@@ -97,6 +97,8 @@ enum Conformance {
     Nfs(conformance::NfsArgs),
     /// libiscsi's suite on files and loop devices, its tools, qemu
     Iscsi(conformance::IscsiArgs),
+    /// The resource agent for Pacemaker: `ocf-tester`, gateways that hang or die
+    Ocf(conformance::OcfArgs),
     /// The Python package: its wheel in a clean environment, compared with
     /// safetensors
     Loader(conformance::LoaderArgs),
@@ -139,6 +141,7 @@ fn run(task: Task) -> io::Result<()> {
         Task::Conformance(Conformance::Nfs(args)) => conformance::nfs(&args),
         Task::Conformance(Conformance::Iscsi(args)) => conformance::iscsi(&args),
         Task::Conformance(Conformance::Loader(args)) => conformance::loader(&args),
+        Task::Conformance(Conformance::Ocf(args)) => conformance::ocf(&args),
         Task::Packages => conformance::install_packages(),
         Task::Package(args) => package::run(&args),
         Task::Tidy => conformance::tidy(),

@@ -41,6 +41,12 @@ pub(crate) const PYTHON_TOOLS: &[Tool] = &[
     Tool { program: "python3", package: "python3-venv" },
 ];
 
+/// Programs that judge the resource agent.
+pub(crate) const OCF_TOOLS: &[Tool] = &[
+    Tool { program: "ocf-tester", package: "resource-agents" },
+    Tool { program: "xmllint", package: "libxml2-utils" },
+];
+
 fn installed(tool: &Tool) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths)

@@ -34,6 +34,8 @@ pub(crate) struct ServerFacts {
     pub(crate) zfs: ZfsFacts,
     pub(crate) memory_bytes: u64,
     pub(crate) rdma_devices: usize,
+    /// Set if corosync is set up: Pacemaker may move pools.
+    pub(crate) is_cluster_node: bool,
     /// Set if the clock is synchronized; none if that cannot be determined.
     pub(crate) clock_synchronized: Option<bool>,
     pub(crate) now_unix_seconds: u64,
@@ -49,6 +51,8 @@ pub(crate) struct StateDirFacts {
     /// Reason for which the directory, or its parent if it does not exist,
     /// cannot be written to.
     pub(crate) write_problem: Option<String>,
+    /// The mount the directory, or its deepest existing ancestor, lies on.
+    pub(crate) mount: Option<Mount>,
 }
 
 /// The process of the running gateway, or this process in its place.
@@ -199,6 +203,8 @@ pub(crate) struct PoolFacts {
     pub(crate) ashifts: Vec<(String, u32)>,
     /// Set if any data device is a rotating disk; none if that is not known.
     pub(crate) rotational: Option<bool>,
+    /// Property `multihost`; none if it is not known.
+    pub(crate) multihost: Option<bool>,
 }
 
 impl ZfsFacts {

@@ -17,7 +17,6 @@ use tokio::task::LocalSet;
 use tokio::time::Instant;
 use zgate_io::continuation::Home;
 use zgate_nfs::namespace::export::Versions;
-use zgate_nfs::v4::server::Identity;
 use zgate_nfs::v4::state::grace::GracePeriod;
 
 const NAMED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
@@ -35,7 +34,8 @@ fn gateway(dir: &std::path::Path) -> Gateway {
         cores: 1,
         lease_seconds: 90,
         grace: GracePeriod { seconds: 0, max_seconds: 0 },
-        identity: Identity { owner_major: vec![1], owner_minor: 0, scope: vec![1] },
+        server_owner: "test".to_owned(),
+        server_scope: String::new(),
         connections: ConnectionLimits { total: 16, per_client: 16 },
         engine: zgate_io::EngineChoice::Threads,
         worker_threads: 1,

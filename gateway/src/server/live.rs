@@ -2,7 +2,7 @@
 //! at a time.
 
 use super::absent::{AbsentView, Source};
-use super::kept::Kept;
+use super::kept::{ConfDirLock, Kept};
 use super::reconcile::Reconciler;
 use super::run::Gateway;
 use crate::iscsi::change::{Keep, NotKept};
@@ -62,6 +62,7 @@ struct InEffect {
     config: Config,
     /// Entries that differ from the files by `--runtime-only`, in lower case.
     runtime_only: BTreeSet<String>,
+    conf_dir: ConfDirLock,
 }
 
 /// The configuration in effect, and everything that it configures.
@@ -82,13 +83,14 @@ impl LiveConfig {
         schedule: Schedule,
         path: PathBuf,
         config: Config,
+        conf_dir: ConfDirLock,
     ) -> Self {
         Self {
             gateway: Arc::clone(gateway),
             reconciler: Arc::clone(reconciler),
             schedule: Arc::new(schedule),
             path,
-            in_effect: Mutex::new(InEffect { config, runtime_only: BTreeSet::new() }),
+            in_effect: Mutex::new(InEffect { config, runtime_only: BTreeSet::new(), conf_dir }),
         }
     }
 
@@ -126,6 +128,7 @@ impl LiveConfig {
         let changes = zgate_config::diff(&in_effect.config, &new);
         let entries = zgate_config::changed_entries(&in_effect.config, &new);
         let policies = schedule::policies(&new)?;
+        in_effect.conf_dir.hold(&self.path)?;
         self.reconciler.replace(&new, |prepared| {
             let outcome = &prepared.outcome;
             self.gateway.replace(&outcome.exports, &prepared.block, &outcome.volumes, force)
@@ -162,14 +165,14 @@ impl LiveConfig {
         change: LiveChange,
         runtime_only: bool,
     ) -> io::Result<serde_json::Value> {
-        let mut in_effect = self.in_effect();
+        let in_effect = &mut *self.in_effect();
         let iscsi = &self.gateway.shared.iscsi;
         let answer = if runtime_only {
             apply(iscsi, &change, &mut NotKept)?;
             serde_json::json!({ "changed": changed(&change), "note": RUNTIME_ONLY })
         } else {
             refuse_followed(iscsi, &change)?;
-            let mut kept = Kept::new(&self.path, &change);
+            let mut kept = Kept::new(&self.path, &mut in_effect.conf_dir, &change);
             apply(iscsi, &change, &mut kept)?;
             let mut answer = serde_json::json!({ "changed": changed(&change) });
             let note = kept.doubt.take().or(kept.file.is_none().then(|| IN_NO_FILE.to_owned()));

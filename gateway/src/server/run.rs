@@ -355,13 +355,15 @@ fn build(
     engine: zgate_io::EngineKind,
     (interfaces, rdma, descriptors): (Interfaces, Arc<RdmaState>, Descriptors),
 ) -> io::Result<Arc<Shared>> {
+    // Before the first epoch is written: a directory that has one is older.
+    let identity = settings.identity(&state_dir)?;
     let boot_epoch = state_dir.next_epoch(unix_seconds())?;
     let connections = Arc::new(Connections::new(descriptors.plan.connections));
     let random = random_bytes()?;
     let mut write_verifier = [0; 8];
     write_verifier.copy_from_slice(&random[..8]);
     let options = NfsOptions {
-        identity: settings.identity.clone(),
+        identity,
         boot_epoch,
         write_verifier,
         lease_seconds: settings.lease_seconds,

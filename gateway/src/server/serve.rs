@@ -3,6 +3,7 @@
 use super::absent::Source;
 use super::activity;
 use super::check::absent_now;
+use super::kept::ConfDirLock;
 use super::live::LiveConfig;
 use super::reconcile::{Prepared, Reconciler};
 use super::retry::Retrier;
@@ -99,6 +100,8 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     let absent = |config: &Config| if strict { absent_now(config) } else { Vec::new() };
     let config = zgate_config::examine(&path, absent)?;
     let policies = schedule::policies(&config)?;
+    let mut conf_dir = ConfDirLock::default();
+    conf_dir.hold(&path)?;
     let running = Running::start(&config, strict)?;
     let Running { gateway, reconciler, http } = &running;
     pools::start(&gateway.shared.pools, config.server.pool_sample_seconds)?;
@@ -111,7 +114,8 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     };
     let watcher = DatasetWatcher::start(reconciler, gateway)?;
     let retrier = Retrier::start(reconciler, gateway)?;
-    let live = Arc::new(LiveConfig::new(gateway, reconciler, schedule, path, config.clone()));
+    let live =
+        Arc::new(LiveConfig::new(gateway, reconciler, schedule, path, config.clone(), conf_dir));
     let handler = handler(Arc::clone(&live), events.clone());
     // First: whoever finds the socket may send a signal.
     watch_signals(events)?;
@@ -240,7 +244,9 @@ fn answer(
     Ok(match request {
         Request::Status => {
             let silent = silent_cores(&gateway.shared);
-            serde_json::to_value(status::status(&gateway.shared, &silent))?
+            let mut status = serde_json::to_value(status::status(&gateway.shared, &silent))?;
+            status["silent_cores"] = silent.into();
+            status
         }
         Request::Activity => serde_json::to_value(activity::activity(&gateway.shared))?,
         Request::Exports => serde_json::to_value(status::exports(&gateway.shared))?,

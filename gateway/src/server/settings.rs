@@ -2,6 +2,8 @@
 
 use crate::net::connections::ConnectionLimits;
 use crate::net::rdma::fabric::RdmaSettings;
+use crate::state_dir::StateDir;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +22,10 @@ pub(crate) struct Settings {
     pub cores: usize,
     pub lease_seconds: u32,
     pub grace: GracePeriod,
-    pub identity: Identity,
+    /// Name of this server; empty: the one in the state directory.
+    pub server_owner: String,
+    /// Empty: the owner.
+    pub server_scope: String,
     pub connections: ConnectionLimits,
     pub engine: zgate_io::EngineChoice,
     pub worker_threads: usize,
@@ -40,10 +45,6 @@ pub(crate) struct Settings {
 /// Returns the settings of the process.
 pub(crate) fn settings(config: &Config) -> Settings {
     let server = &config.server;
-    let owner =
-        if server.server_owner.is_empty() { machine_id() } else { server.server_owner.clone() };
-    let scope =
-        if server.server_scope.is_empty() { owner.clone() } else { server.server_scope.clone() };
     let all_cores = || std::thread::available_parallelism().map_or(1, usize::from);
     Settings {
         state_dir: server.state_dir.clone(),
@@ -62,11 +63,8 @@ pub(crate) fn settings(config: &Config) -> Settings {
             seconds: server.grace_seconds,
             max_seconds: server.longest_grace_seconds(),
         },
-        identity: Identity {
-            owner_major: owner.into_bytes(),
-            owner_minor: 0,
-            scope: scope.into_bytes(),
-        },
+        server_owner: server.server_owner.clone(),
+        server_scope: server.server_scope.clone(),
         connections: ConnectionLimits {
             total: server.max_connections,
             per_client: server.max_connections_per_client,
@@ -87,9 +85,48 @@ pub(crate) fn settings(config: &Config) -> Settings {
     }
 }
 
-/// Returns a name for this machine that survives a change of its address.
+impl Settings {
+    /// Returns the names of this server to clients.
+    ///
+    /// # Errors
+    /// If the state directory's name of it cannot be read or written.
+    pub(super) fn identity(&self, state_dir: &StateDir) -> io::Result<Identity> {
+        let chosen = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let owner = match chosen(&self.server_owner) {
+            Some(owner) => owner,
+            None => state_dir.server_owner(machine_id)?,
+        };
+        let scope = chosen(&self.server_scope).unwrap_or_else(|| owner.clone());
+        Ok(Identity { owner_major: owner.into_bytes(), owner_minor: 0, scope: scope.into_bytes() })
+    }
+}
+
+/// Returns the name that earlier versions derived from this machine.
 fn machine_id() -> String {
     let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let id = id.trim();
     if id.is_empty() { "zgate".to_owned() } else { format!("zgate-{id}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_configuration_come_before_that_of_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let mut config = Config::default();
+        let names = |config: &Config| {
+            let Identity { owner_major, scope, .. } = settings(config).identity(&state).unwrap();
+            (String::from_utf8(owner_major).unwrap(), String::from_utf8(scope).unwrap())
+        };
+        let (owner, scope) = names(&config);
+        assert_eq!(owner, scope);
+        assert_eq!(names(&config), (owner.clone(), scope));
+        config.server.server_scope = "rack".to_owned();
+        assert_eq!(names(&config), (owner, "rack".to_owned()));
+        config.server.server_owner = "nas".to_owned();
+        assert_eq!(names(&config), ("nas".to_owned(), "rack".to_owned()));
+    }
 }

@@ -23,6 +23,7 @@ use zgate_nfs::runtime::Runtime;
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
     version: &'static str,
+    pid: u32,
     health: HealthReport,
     /// Items that are configured, but absent.
     absent: Vec<AbsentView>,
@@ -190,6 +191,7 @@ pub(crate) fn status(shared: &Shared, silent_cores: &[usize]) -> Status {
     let schedules = shared.schedules.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Status {
         version: env!("CARGO_PKG_VERSION"),
+        pid: std::process::id(),
         health: health(shared, &exports, silent_cores),
         absent: shared.absent.views(),
         started_unix_seconds: shared.started_unix_seconds,

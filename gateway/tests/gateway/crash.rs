@@ -123,7 +123,12 @@ fn lock_args(file: &Opened, reclaim: bool, offset: u64) -> lock::Args {
     }
 }
 
-fn lock(client: &mut Client, file: &Opened, reclaim: bool, offset: u64) -> Result<(), Status> {
+pub(crate) fn lock(
+    client: &mut Client,
+    file: &Opened,
+    reclaim: bool,
+    offset: u64,
+) -> Result<(), Status> {
     use zgate_loader::compound::Ops;
     let ops = Ops::new().putfh(&file.fh).op(OpNum::Lock, &lock_args(file, reclaim, offset));
     let mut results = client.call(ops).unwrap();

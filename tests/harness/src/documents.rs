@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Documents whose commands are tested.
-pub const DOCUMENTS: [&str; 3] = ["README.md", "deploy/INSTALL.md", "docs/OPERATIONS.md"];
+pub const DOCUMENTS: [&str; 4] =
+    ["README.md", "deploy/INSTALL.md", "docs/HIGH_AVAILABILITY.md", "docs/OPERATIONS.md"];
 
 /// A fenced block.
 pub struct Block {

@@ -19,6 +19,8 @@ pub struct Gateway {
     pub address: SocketAddr,
     /// RLIMIT_NOFILE of its process, where it is not the test's own.
     open_files: Option<u64>,
+    /// The configuration that it runs with; its socket and log lie beside it.
+    config: PathBuf,
     child: Child,
 }
 
@@ -59,10 +61,11 @@ impl Gateway {
             dir.path().display()
         );
         let config = config + &more.replace("{dir}", &dir.path().display().to_string());
-        fs::write(dir.path().join("zgate.toml"), config).unwrap();
+        let path = dir.path().join("zgate.toml");
+        fs::write(&path, config).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let child = spawn(dir.path().join("zgate.toml"), address, open_files);
-        Self { dir, address, open_files, child }
+        let child = spawn(path.clone(), address, open_files);
+        Self { dir, address, open_files, config: path, child }
     }
 
     /// Returns the exported directory.
@@ -78,7 +81,34 @@ impl Gateway {
 
     /// Starts it again on the same port, state and export.
     pub fn restart(&mut self) {
-        self.child = spawn(self.dir.path().join("zgate.toml"), self.address, self.open_files);
+        self.child = spawn(self.config.clone(), self.address, self.open_files);
+    }
+
+    /// Writes a configuration as another machine has it: other address, socket
+    /// and directories, the same state and export. Returns its path, and the
+    /// address.
+    pub fn configure_elsewhere(&self) -> (PathBuf, SocketAddr) {
+        let elsewhere = self.dir.path().join("elsewhere");
+        fs::create_dir_all(&elsewhere).unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let socket = |dir: &Path| format!("\"{}/admin.sock\"", dir.display());
+        let text = fs::read_to_string(&self.config).unwrap();
+        let text = text.replace(&self.address.to_string(), &address.to_string());
+        let text = text.replace(&socket(self.dir.path()), &socket(&elsewhere));
+        let config = elsewhere.join("zgate.toml");
+        fs::write(&config, text).unwrap();
+        (config, address)
+    }
+
+    /// Starts it again as another machine does that takes over.
+    pub fn restart_elsewhere(&mut self) {
+        (self.config, self.address) = self.configure_elsewhere();
+        self.restart();
+    }
+
+    /// Returns what it has logged since it was first started there.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.config.with_extension("log")).unwrap()
     }
 
     /// Returns the output of `zgate status`.
@@ -110,7 +140,7 @@ impl Gateway {
         Command::new(zgate_binary())
             .args(args)
             .arg("--socket")
-            .arg(self.dir.path().join("admin.sock"))
+            .arg(self.config.with_file_name("admin.sock"))
             .output()
             .unwrap()
     }

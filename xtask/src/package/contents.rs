@@ -15,10 +15,12 @@ const PROGRAM: &str = "/usr/bin/zgate";
 const PROGRAM_BY_HAND: &str = "/usr/local/bin/zgate";
 /// Line of the unit for an installation by hand.
 const BY_HAND: &str = " Install as /etc/systemd/system/zgate.service.";
+/// Resource agent, where Pacemaker finds it as ocf:zgate:zgate.
+const AGENT: &str = "/usr/lib/ocf/resource.d/zgate/zgate";
 /// Directory of documents.
 const DOCUMENTS: &str = "/usr/share/doc/zgate";
 /// Documents for users.
-const FOR_USERS: [&str; 11] = [
+const FOR_USERS: [&str; 12] = [
     "README.md",
     "deploy/INSTALL.md",
     "docs/OPERATIONS.md",
@@ -30,9 +32,10 @@ const FOR_USERS: [&str; 11] = [
     "docs/PERFORMANCE.md",
     "docs/CONFORMANCE.md",
     "docs/GLOSSARY.md",
+    "docs/HIGH_AVAILABILITY.md",
 ];
 /// Examples, and their names below `examples`.
-const EXAMPLES: [(&str, &str); 8] = [
+const EXAMPLES: [(&str, &str); 12] = [
     ("deploy/zgate.example.toml", "zgate.toml"),
     ("deploy/layouts/llm.toml", "layouts/llm.toml"),
     ("deploy/layouts/llm.plan", "layouts/llm.plan"),
@@ -41,6 +44,10 @@ const EXAMPLES: [(&str, &str); 8] = [
     ("deploy/grafana/zgate.json", "grafana/zgate.json"),
     ("deploy/prometheus/scrape.yml", "prometheus/scrape.yml"),
     ("deploy/prometheus/zgate-alerts.yml", "prometheus/zgate-alerts.yml"),
+    ("deploy/pacemaker/pair.sh", "pacemaker/pair.sh"),
+    ("deploy/pacemaker/pair.crm", "pacemaker/pair.crm"),
+    ("deploy/drbd-reactor/zgate.toml", "drbd-reactor/zgate.toml"),
+    ("deploy/keepalived/two-ports.conf", "keepalived/two-ports.conf"),
 ];
 
 /// Formats, which differ in some places.
@@ -121,8 +128,9 @@ impl Sources {
         Ok(all)
     }
 
-    /// Configuration, unit, and the program that restarts it after an upgrade.
-    fn service(&self) -> io::Result<[Entry; 4]> {
+    /// Configuration, unit, the program that restarts it after an upgrade, and the
+    /// resource agent.
+    fn service(&self) -> io::Result<[Entry; 5]> {
         let unit = self.text("deploy/systemd/zgate.service")?;
         let unit = unit.replace(PROGRAM_BY_HAND, PROGRAM).replace(BY_HAND, "");
         let temporary = self.text("deploy/systemd/zgate.tmpfiles.conf")?;
@@ -136,6 +144,7 @@ impl Sources {
                 0o755,
                 self.text("deploy/packages/after-upgrade")?,
             ),
+            Entry::file(AGENT, 0o755, self.text("deploy/ocf/zgate")?),
         ])
     }
 
@@ -246,6 +255,7 @@ mod tests {
             ("/usr/lib/systemd/system/zgate.service", 0o644, Role::File),
             ("/usr/lib/tmpfiles.d/zgate.conf", 0o644, Role::File),
             ("/usr/lib/zgate/after-upgrade", 0o755, Role::File),
+            ("/usr/lib/ocf/resource.d/zgate/zgate", 0o755, Role::File),
             ("/etc/zgate", 0o755, Role::Directory),
             ("/etc/zgate/conf.d", 0o755, Role::Directory),
             ("/etc/zgate/zgate.toml", 0o644, Role::Configuration),
@@ -294,7 +304,9 @@ mod tests {
     #[test]
     fn what_users_of_the_repository_get_is_in_the_packages() {
         let all = entries(Format::Rpm);
-        for folder in ["layouts", "grafana", "prometheus"] {
+        for folder in
+            ["layouts", "grafana", "prometheus", "pacemaker", "drbd-reactor", "keepalived"]
+        {
             let tree = Sources::example().tree.join("deploy").join(folder);
             for file in fs::read_dir(tree).unwrap() {
                 let name = file.unwrap().file_name().into_string().unwrap();

@@ -19,7 +19,8 @@ struct Room {
 
 /// The rooms of the gateway, as in the table of `gateway/src/lib.rs`.
 const ROOMS: &[Room] = &[
-    Room { name: "state_dir", below: &[], foreign: FRONT_ENDS },
+    Room { name: "dir_lock", below: &[], foreign: FRONT_ENDS },
+    Room { name: "state_dir", below: &["dir_lock"], foreign: FRONT_ENDS },
     Room { name: "state_writer", below: &[], foreign: FRONT_ENDS },
     Room { name: "observe", below: &[], foreign: FRONT_ENDS },
     Room { name: "admin", below: &[], foreign: &[] },
@@ -39,6 +40,7 @@ const ROOMS: &[Room] = &[
     Room {
         name: "server",
         below: &[
+            "dir_lock",
             "state_dir",
             "state_writer",
             "observe",

@@ -59,13 +59,29 @@ pub(super) fn show_as<T: DeserializeOwned>(
     Ok(())
 }
 
+/// Arguments of `zgate status`.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// Print nothing; fail unless the gateway answers and all its cores do
+    #[arg(long, conflicts_with = "json")]
+    alive: bool,
+    #[command(flatten)]
+    live: LiveArgs,
+}
+
 /// Prints health, throughput and what there is.
 ///
 /// # Errors
-/// The socket and the next step.
-pub(crate) fn status(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
-    let value = ask(&args.socket, &Request::Status)?;
-    show_as(args, &value, |status: Status, output| status.text(output))?;
+/// The socket and the next step; with `--alive`, the cores that do not answer.
+pub(crate) fn status(args: &StatusArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    let value = ask(&args.live.socket, &Request::Status)?;
+    if args.alive {
+        return match words(&value["silent_cores"]) {
+            Some(silent) => Err(format!("cores that do not answer: {silent}").into()),
+            None => Ok(true),
+        };
+    }
+    show_as(&args.live, &value, |status: Status, output| status.text(output))?;
     Ok(true)
 }
 

@@ -51,7 +51,7 @@ enum Command {
     Doctor(zgate_doctor::DoctorArgs),
     /// Show health, throughput, exports, clients, LUNs and pools of a running
     /// gateway on one screen
-    Status(live::LiveArgs),
+    Status(live::StatusArgs),
     /// Show the load of clients, exports, initiators and LUNs of a running
     /// gateway, live
     Top(top::TopArgs),

@@ -19,6 +19,9 @@ use zgate_gateway::admin::{self, Request};
 /// Time limit of `timedatectl`, in seconds.
 const QUESTION_SECONDS: u64 = 5;
 
+/// Configuration of corosync, which a node of a Pacemaker cluster has.
+const COROSYNC: &str = "/etc/corosync/corosync.conf";
+
 /// Reads all facts about the machine.
 pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
     let loaded = zgate_config::load(config_path).map_err(|error| error.to_string());
@@ -37,7 +40,7 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
     ServerFacts {
         config_path: config_path.to_owned(),
         config_problem: problem,
-        state_dir: state_dir(&config.server.state_dir),
+        state_dir: state_dir(&config.server.state_dir, &table),
         process: own,
         uring_problem: zgate_io::IoEngine::new(zgate_io::EngineChoice::Uring, 1)
             .err()
@@ -52,6 +55,7 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
         zfs,
         memory_bytes: memory_bytes(),
         rdma_devices: fs::read_dir("/sys/class/infiniband").map_or(0, Iterator::count),
+        is_cluster_node: Path::new(COROSYNC).exists(),
         clock_synchronized: clock_synchronized(),
         now_unix_seconds: SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -120,11 +124,13 @@ fn nfsd_threads() -> u64 {
     first.unwrap_or(0)
 }
 
-fn state_dir(path: &Path) -> StateDirFacts {
+fn state_dir(path: &Path, table: &[Mount]) -> StateDirFacts {
     use rustix::fs::{Access, access};
     let mut facts = StateDirFacts::default();
     // The deepest existing ancestor decides whether the rest can be created.
     let there = path.ancestors().find(|part| part.exists()).unwrap_or(Path::new("/"));
+    let real = fs::canonicalize(there).unwrap_or_else(|_| there.to_owned());
+    facts.mount = mounts::of(table, &real).cloned();
     if let Err(error) = access(there, Access::WRITE_OK | Access::EXEC_OK) {
         facts.write_problem = Some(std::io::Error::from(error).to_string());
     }

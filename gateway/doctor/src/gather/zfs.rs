@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use zgate_control::health::{ArcStats, Kstat, PoolHealth, PoolState, kstat, sample};
-use zgate_control::{Discovery, Pool, PoolName, SystemTool, VdevClass};
+use zgate_control::{Discovery, Pool, PoolName, SystemTool, Tool, VdevClass};
 
 /// Time limit of each query, in seconds.
 const QUESTION_SECONDS: u64 = 15;
@@ -38,6 +38,7 @@ fn pool(zfs: &Discovery, name: String, state: PoolState) -> PoolFacts {
         problem: None,
         ashifts: Vec::new(),
         rotational: None,
+        multihost: None,
     };
     let Ok(safe) = facts.name.parse::<PoolName>() else { return facts };
     // Commands on a suspended pool may hang.
@@ -48,11 +49,22 @@ fn pool(zfs: &Discovery, name: String, state: PoolState) -> PoolFacts {
         Ok(health) => {
             facts.rotational = rotational(&health.pool);
             facts.ashifts = sample::ashifts(&**zfs.tool(), &health.pool).unwrap_or_default();
+            facts.multihost = multihost(&**zfs.tool(), &safe);
             facts.health = Some(health);
         }
         Err(error) => facts.problem = Some(error.to_string()),
     }
     facts
+}
+
+/// Returns the pool's property `multihost`.
+fn multihost(tool: &dyn Tool, pool: &PoolName) -> Option<bool> {
+    let text = tool.run("zpool", &["get", "-Hp", "-o", "value", "multihost", pool.as_str()]);
+    match text.ok()?.trim() {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
 }
 
 /// Returns whether any data device is a rotating disk.

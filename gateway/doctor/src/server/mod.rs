@@ -4,6 +4,7 @@ mod absent;
 mod clients;
 mod exports;
 mod luns;
+mod pair;
 mod pools;
 mod ports;
 mod process;
@@ -16,6 +17,7 @@ use crate::facts::ServerFacts;
 pub(crate) const CHECKS: &[Check<ServerFacts>] = &[
     Check { name: "config", run: process::config },
     Check { name: "state-dir", run: process::state_dir },
+    Check { name: "pair", run: pair::pair },
     Check { name: "capabilities", run: process::capabilities },
     Check { name: "memlock", run: process::locked_memory },
     Check { name: "open-files", run: process::open_files },
@@ -90,6 +92,7 @@ tank/vol\tvolume\t3\t3\t9\t9\t9\t-\t16384\t1073741824\tstandard\tlatency\toff\t-
             problem: None,
             ashifts: vec![("/dev/sda".into(), 12)],
             rotational: Some(true),
+            multihost: Some(false),
         }
     }
 
@@ -99,7 +102,7 @@ tank/vol\tvolume\t3\t3\t9\t9\t9\t-\t16384\t1073741824\tstandard\tlatency\toff\t-
             config_path: "/etc/zgate/zgate.toml".into(),
             config_problem: None,
             config: zgate_config::parse(text, std::path::Path::new("x")).unwrap(),
-            state_dir: StateDirFacts { exists: true, mode: 0o700, owner: 0, write_problem: None },
+            state_dir: StateDirFacts { exists: true, mode: 0o700, ..StateDirFacts::default() },
             process: ProcessFacts {
                 gateway: Some(77),
                 user: 0,
@@ -146,6 +149,7 @@ tank/vol\tvolume\t3\t3\t9\t9\t9\t-\t16384\t1073741824\tstandard\tlatency\toff\t-
             },
             memory_bytes: 64 << 30,
             rdma_devices: 0,
+            is_cluster_node: false,
             clock_synchronized: Some(true),
             now_unix_seconds: NOW,
         }

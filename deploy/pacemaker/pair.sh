@@ -1,0 +1,50 @@
+#!/bin/sh
+# Two nodes that share the disks of one pool, as resources of Pacemaker: the pool,
+# the gateway, the address. Edit the values, then run it on one node of a cluster
+# that `pcs cluster setup` has made. docs/HIGH_AVAILABILITY.md explains each line.
+set -eu
+
+POOL=tank
+CONFIG=/tank/zgate/zgate.toml
+STATE=/tank/zgate/state
+ADDRESS=192.0.2.10
+PREFIX=24
+NODE_A=nas-a
+NODE_B=nas-b
+
+# The pool protects itself: a node does not import it while another one writes to
+# it. It needs a hostid of its own on each node (`zgenhostid`).
+if [ "$(zpool get -H -o value multihost "$POOL")" != on ]; then
+    echo "zpool set multihost=on $POOL, with a hostid of its own on each node" >&2
+    exit 1
+fi
+
+# Fencing: a node that does not answer is switched off before the other one takes
+# over. Replace the addresses and passwords by those of your management boards.
+pcs property set stonith-enabled=true
+pcs stonith create fence-a fence_ipmilan pcmk_host_list="$NODE_A" \
+    ip=192.0.2.101 username=fence password_script=/etc/cluster/fence-a lanplus=1
+pcs stonith create fence-b fence_ipmilan pcmk_host_list="$NODE_B" \
+    ip=192.0.2.102 username=fence password_script=/etc/cluster/fence-b lanplus=1 \
+    pcmk_delay_base=5s
+
+# Nobody moves back by itself, and one failure of the monitor moves the group.
+pcs resource defaults update resource-stickiness=100 migration-threshold=1 \
+    failure-timeout=10min
+
+# The pool. An import after a crash watches the disks for activity first, which
+# takes longer than the agent's usual timeout.
+pcs resource create "$POOL-pool" ocf:heartbeat:ZFS pool="$POOL" \
+    importargs="-d /dev/disk/by-id" \
+    op start timeout=120s op stop timeout=120s op monitor interval=10s timeout=30s
+
+# The gateway, before the address: clients find it ready.
+pcs resource create "$POOL-gateway" ocf:zgate:zgate config="$CONFIG" state_dir="$STATE" \
+    op start timeout=60s op stop timeout=45s op monitor interval=10s timeout=20s
+
+# The address. It tells switches and hosts where it is now.
+pcs resource create "$POOL-address" ocf:heartbeat:IPaddr2 ip="$ADDRESS" cidr_netmask="$PREFIX" \
+    op monitor interval=10s timeout=20s
+
+# A group starts in this order, stops in the other, and stays together.
+pcs resource group add "$POOL" "$POOL-pool" "$POOL-gateway" "$POOL-address"

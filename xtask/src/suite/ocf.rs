@@ -1,0 +1,337 @@
+//! The resource agent of Pacemaker: what `ocf-tester` asks of every agent, and
+//! gateways that hang, die or are set up wrongly.
+
+use crate::servers::zgate::{self, ZgateOptions, free_port};
+use crate::servers::{Scratch, ServerProcess};
+use crate::totals::Outcome;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The agent, from the root of the repository.
+const AGENT: &str = "deploy/ocf/zgate";
+const IMAGE_BYTES: u64 = 64 << 20;
+
+/// Exit codes of the OCF resource agent API.
+const SUCCESS: i32 = 0;
+const ERR_GENERIC: i32 = 1;
+const ERR_INSTALLED: i32 = 5;
+const ERR_CONFIGURED: i32 = 6;
+const NOT_RUNNING: i32 = 7;
+
+/// Timeout of the monitor operation in the checks, and the longest that the agent
+/// may take with it on a loaded machine.
+const MONITOR_TIMEOUT: Duration = Duration::from_secs(6);
+const MONITOR_LIMIT: Duration = Duration::from_secs(25);
+
+/// One resource: the agent with its parameters. Stopped on drop.
+struct Resource {
+    /// Directory of the agent and of what it remembers.
+    dir: PathBuf,
+    name: String,
+    parameters: Vec<(&'static str, String)>,
+}
+
+/// Exit code and output of an action.
+type Done = (i32, String);
+
+impl Resource {
+    fn new(dir: &Path, name: &str, binary: &Path, config: &Path) -> Self {
+        let text = |path: &Path| path.display().to_string();
+        Self {
+            dir: dir.to_owned(),
+            name: format!("xtask-{}-{name}", std::process::id()),
+            parameters: vec![
+                ("binary", text(binary)),
+                ("config", text(config)),
+                ("local_state", "true".to_owned()),
+            ],
+        }
+    }
+
+    /// Returns the same resource with another value of a parameter.
+    fn with(&self, parameter: &'static str, value: impl ToString) -> Self {
+        let mut parameters = self.parameters.clone();
+        parameters.retain(|(name, _)| *name != parameter);
+        parameters.push((parameter, value.to_string()));
+        Self { dir: self.dir.clone(), name: self.name.clone(), parameters }
+    }
+
+    fn agent(&self) -> PathBuf {
+        self.dir.join("zgate")
+    }
+
+    /// Directory of programs that come before those of the machine.
+    fn stubs(&self) -> PathBuf {
+        self.dir.join(format!("{}.bin", self.name))
+    }
+
+    /// Puts a program into the path of the agent that says this only.
+    fn stub(&self, program: &str, says: &str) -> io::Result<()> {
+        fs::create_dir_all(self.stubs())?;
+        let path = self.stubs().join(program);
+        fs::write(&path, format!("#!/bin/sh\n{says}\n"))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+    }
+
+    fn act(&self, action: &str, timeout: Duration) -> io::Result<Done> {
+        let mut command = Command::new(self.agent());
+        let path = std::env::var("PATH").unwrap_or_default();
+        command
+            .arg(action)
+            .env("PATH", format!("{}:{path}", self.stubs().display()))
+            .env("OCF_ROOT", "/usr/lib/ocf")
+            .env("HA_RSCTMP", &self.dir)
+            .env("OCF_RESOURCE_INSTANCE", &self.name)
+            .env("OCF_RESKEY_CRM_meta_interval", "10000")
+            .env("OCF_RESKEY_CRM_meta_timeout", timeout.as_millis().to_string());
+        for (name, value) in &self.parameters {
+            command.env(format!("OCF_RESKEY_{name}"), value);
+        }
+        let output = command.output()?;
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        Ok((output.status.code().unwrap_or(-1), said))
+    }
+
+    /// Runs an action that is to end with this code and to say this.
+    fn expect(&self, action: &str, code: i32, part: &str) -> Result<(), String> {
+        let done = self.act(action, Duration::from_secs(60)).map_err(|error| error.to_string())?;
+        matches(action, &done, code, part)
+    }
+
+    /// Returns the process of its gateway.
+    fn process(&self) -> Result<rustix::process::Pid, String> {
+        let file = self.dir.join(format!("zgate-{}.run", self.name));
+        let text = fs::read_to_string(&file).map_err(|error| format!("{file:?}: {error}"))?;
+        let number = text.split(' ').next().and_then(|word| word.parse().ok());
+        number.and_then(rustix::process::Pid::from_raw).ok_or(format!("no process in {text:?}"))
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) -> Result<(), String> {
+        rustix::process::kill_process(self.process()?, signal).map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Resource {
+    fn drop(&mut self) {
+        let _ = self.act("stop", Duration::from_secs(20));
+        // Where there is no journal, the agent has written here.
+        let _ = fs::remove_file(format!("/var/log/zgate-{}.log", self.name));
+    }
+}
+
+fn matches(action: &str, (code, said): &Done, wanted: i32, part: &str) -> Result<(), String> {
+    if *code == wanted && said.contains(part) {
+        return Ok(());
+    }
+    Err(format!("{action} ended with {code}, not with {wanted} and \"{part}\": {said}"))
+}
+
+/// Runs `ocf-tester` and the further checks.
+///
+/// # Errors
+/// If the agent cannot be prepared.
+pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        outcome.skipped.push("resource agents are run by root".to_owned());
+        return Ok(());
+    }
+    let scratch = Scratch::new(IMAGE_BYTES)?;
+    // `ocf-tester` runs the agent as nobody, too.
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755))?;
+    let agent = scratch.path().join("zgate");
+    fs::copy(AGENT, &agent)?;
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755))?;
+    let setup = Setup { binary, scratch: &scratch };
+    outcome.check("ocf-tester", setup.ocf_tester());
+    outcome.check("a gateway that hangs", setup.hung());
+    outcome.check("a gateway that was killed", setup.killed());
+    outcome.check("a gateway that something else started", setup.adopted());
+    outcome.check("a configuration that is reloaded", setup.reloaded());
+    outcome.check("a second gateway on the same state", setup.second());
+    outcome.check("parameters that are wrong", setup.wrong());
+    outcome.check("state that is not there", setup.no_state());
+    outcome.check("a pool that nothing protects", setup.unprotected());
+    Ok(())
+}
+
+/// Program and scratch directory of the checks.
+struct Setup<'a> {
+    binary: &'a Path,
+    scratch: &'a Scratch,
+}
+
+impl Setup<'_> {
+    /// Returns a resource with a configuration and a state directory of its own.
+    fn resource(&self, name: &'static str) -> Result<Resource, String> {
+        let write = || {
+            let options = ZgateOptions { name, ..ZgateOptions::default() };
+            let config = zgate::write_config(self.scratch, &options, free_port()?)?;
+            fs::create_dir(config.with_file_name("state"))?;
+            Ok(Resource::new(self.scratch.path(), name, self.binary, &config))
+        };
+        write().map_err(|error: io::Error| error.to_string())
+    }
+
+    fn config(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name).join("zgate.toml")
+    }
+
+    fn ocf_tester(&self) -> Result<(), String> {
+        let resource = self.resource("tester")?;
+        let mut command = Command::new("ocf-tester");
+        command.args(["-n", &resource.name]).env("HA_RSCTMP", &resource.dir);
+        for (name, value) in &resource.parameters {
+            command.arg("-o").arg(format!("{name}={value}"));
+        }
+        let output = command.arg(resource.agent()).output().map_err(|error| error.to_string())?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let passed = output.status.success() && said.contains("passed all tests");
+        if passed {
+            return Ok(());
+        }
+        Err(format!("{said}{}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    /// A stopped process accepts connections and answers nothing: the monitor
+    /// ends in its time, and the stop kills it.
+    fn hung(&self) -> Result<(), String> {
+        let resource = self.resource("hung")?.with("stop_seconds", 1);
+        resource.expect("start", SUCCESS, "")?;
+        resource.expect("monitor", SUCCESS, "")?;
+        resource.signal(rustix::process::Signal::STOP)?;
+        let begun = Instant::now();
+        let done = resource.act("monitor", MONITOR_TIMEOUT).map_err(|error| error.to_string())?;
+        matches("monitor", &done, ERR_GENERIC, "no answer within 4 s")?;
+        if begun.elapsed() > MONITOR_LIMIT {
+            return Err(format!("monitor took {:?}", begun.elapsed()));
+        }
+        resource.expect("stop", SUCCESS, "is killed")?;
+        resource.expect("monitor", NOT_RUNNING, "")
+    }
+
+    fn killed(&self) -> Result<(), String> {
+        let resource = self.resource("killed")?;
+        resource.expect("start", SUCCESS, "")?;
+        resource.signal(rustix::process::Signal::KILL)?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while resource.expect("monitor", NOT_RUNNING, "does not run").is_err() {
+            if Instant::now() > deadline {
+                return resource.expect("monitor", NOT_RUNNING, "does not run");
+            }
+        }
+        resource.expect("stop", SUCCESS, "")?;
+        resource.expect("start", SUCCESS, "")?;
+        resource.expect("monitor", SUCCESS, "")
+    }
+
+    fn adopted(&self) -> Result<(), String> {
+        let resource = self.resource("adopted")?;
+        let config = self.config("adopted");
+        let port = free_port().map_err(|error| error.to_string())?;
+        let options = ZgateOptions { name: "adopted", ..ZgateOptions::default() };
+        let server: ServerProcess = zgate::restart(self.binary, self.scratch, &options, port)
+            .map_err(|error| error.to_string())?;
+        let socket = config.with_file_name("admin.sock");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !socket.exists() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        resource.expect("monitor", SUCCESS, "adopting")?;
+        resource.expect("start", SUCCESS, "")?;
+        // Without the file, the agent cannot tell whose gateway answers somewhere.
+        let elsewhere = resource.with("config", self.scratch.path().join("nosuch.toml").display());
+        elsewhere.expect("stop", SUCCESS, "")?;
+        resource.expect("monitor", NOT_RUNNING, "")?;
+        drop(server);
+        elsewhere.expect("monitor", NOT_RUNNING, "")
+    }
+
+    fn reloaded(&self) -> Result<(), String> {
+        let resource = self.resource("reloaded")?;
+        resource.expect("reload", NOT_RUNNING, "")?;
+        resource.expect("start", SUCCESS, "")?;
+        resource.expect("reload", SUCCESS, "")?;
+        resource.expect("reload-agent", SUCCESS, "")?;
+        fs::write(self.config("reloaded"), "[server").map_err(|error| error.to_string())?;
+        resource.expect("reload", ERR_CONFIGURED, "is not valid")?;
+        resource.expect("monitor", SUCCESS, "")
+    }
+
+    fn second(&self) -> Result<(), String> {
+        let (first, second) = (self.resource("first")?, self.resource("second")?);
+        let (config, state) = (self.config("second"), |name: &str| {
+            self.config(name).with_file_name("state").display().to_string()
+        });
+        let text = fs::read_to_string(&config).map_err(|error| error.to_string())?;
+        fs::write(&config, text.replace(&state("second"), &state("first")))
+            .map_err(|error| error.to_string())?;
+        first.expect("start", SUCCESS, "")?;
+        second.expect("start", ERR_GENERIC, "ended while it started")?;
+        second.expect("monitor", NOT_RUNNING, "")?;
+        first.expect("monitor", SUCCESS, "")
+    }
+
+    fn wrong(&self) -> Result<(), String> {
+        let resource = self.resource("wrong")?;
+        for (parameter, value, code, part) in [
+            ("binary", "/nosuch/zgate", ERR_INSTALLED, "/nosuch/zgate"),
+            ("config", "/nosuch/zgate.toml", ERR_INSTALLED, "cannot be read"),
+            ("user", "nosuchuser", ERR_INSTALLED, "nosuchuser"),
+            ("config", "zgate.toml", ERR_CONFIGURED, "absolute"),
+            ("state_dir", "/nosuch/state", ERR_CONFIGURED, "/nosuch/state"),
+            ("admin_socket", "/nosuch/sock", ERR_CONFIGURED, "/nosuch/sock"),
+            ("check_seconds", "0", ERR_CONFIGURED, "check_seconds"),
+            ("stop_seconds", "soon", ERR_CONFIGURED, "stop_seconds"),
+        ] {
+            let wrong = resource.with(parameter, value);
+            wrong.expect("validate-all", code, part)?;
+            wrong.expect("start", code, part)?;
+            wrong.expect("stop", SUCCESS, "")?;
+        }
+        fs::write(self.config("wrong"), "[server]\nnosuch = 1\n")
+            .map_err(|error| error.to_string())?;
+        resource.expect("validate-all", ERR_CONFIGURED, "is not valid")?;
+        resource.expect("start", ERR_CONFIGURED, "is not valid")
+    }
+
+    /// The agent never makes a new server of the gateway.
+    fn no_state(&self) -> Result<(), String> {
+        let resource = self.resource("stateless")?;
+        let config = self.config("stateless");
+        let state = config.with_file_name("state");
+        fs::remove_dir(&state).map_err(|error| error.to_string())?;
+        resource.expect("start", ERR_GENERIC, "does not exist")?;
+        if state.exists() {
+            return Err("a state directory was created".to_owned());
+        }
+        let text = fs::read_to_string(&config).map_err(|error| error.to_string())?;
+        let text = text.replace(&state.display().to_string(), "/");
+        fs::write(&config, text).map_err(|error| error.to_string())?;
+        let resource = resource.with("local_state", "false");
+        resource.expect("start", ERR_GENERIC, "root file system")
+    }
+
+    /// With programs that stand in for ZFS and Pacemaker.
+    fn unprotected(&self) -> Result<(), String> {
+        let resource = self.resource("unprotected")?;
+        let say = |program: &str, says: &str| {
+            resource.stub(program, says).map_err(|error| error.to_string())
+        };
+        say("findmnt", "case \"$*\" in *FSTYPE*) echo zfs ;; *) echo tank/zgate ;; esac")?;
+        say("zpool", "[ \"$6\" = tank ] && echo off")?;
+        say("crm_attribute", "echo false")?;
+        resource.expect("start", ERR_CONFIGURED, "multihost=on tank")?;
+        resource.expect("monitor", NOT_RUNNING, "")?;
+        say("zpool", "[ \"$6\" = tank ] && echo on")?;
+        resource.expect("start", SUCCESS, "")?;
+        resource.expect("stop", SUCCESS, "")?;
+        say("zpool", "[ \"$6\" = tank ] && echo off")?;
+        say("crm_attribute", "echo true")?;
+        resource.expect("start", SUCCESS, "")
+    }
+}
