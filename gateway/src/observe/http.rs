@@ -43,26 +43,25 @@ pub(crate) struct Http {
 pub(crate) trait Pages: Send + Sync + 'static {
     /// All metrics as OpenMetrics text.
     fn metrics(self: &Arc<Self>) -> String;
-    /// Status overview as JSON.
-    ///
-    /// # Errors
-    /// If it has no JSON form.
-    fn status(&self) -> serde_json::Result<String>;
     /// Returns the numbers of cores that do not answer within `limit`.
     fn silent_cores(&self, limit: Duration) -> impl Future<Output = Vec<usize>> + Send;
 }
 
-/// Starts the server on a separate thread.
+/// Starts the server on a separate thread; `more` has further routes.
 ///
 /// # Errors
 /// The address and the next step.
-pub(crate) fn start(listener: std::net::TcpListener, pages: Arc<impl Pages>) -> io::Result<Http> {
+pub(crate) fn start(
+    listener: std::net::TcpListener,
+    pages: Arc<impl Pages>,
+    more: Router,
+) -> io::Result<Http> {
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("zgate-http".to_owned()).spawn(move || {
         runtime.block_on(async move {
             match TcpListener::from_std(listener) {
-                Ok(listener) => serve(listener, router(pages)).await,
+                Ok(listener) => serve(listener, router(pages, more)).await,
                 Err(error) => tracing::error!(%error, "cannot serve metrics"),
             }
         });
@@ -106,16 +105,19 @@ async fn answer(stream: TcpStream, router: Router) {
 
 /// The pages. For each of them axum answers HEAD, too, and does not look at the
 /// query.
-fn router<P: Pages>(pages: Arc<P>) -> Router {
+fn router<P: Pages>(pages: Arc<P>, more: Router) -> Router {
     Router::new()
         .route("/metrics", get(metrics::<P>))
-        .route("/status", get(status::<P>))
         .route("/healthz", get(health::<P>))
-        .fallback((StatusCode::NOT_FOUND, "not found; use /metrics, /status or /healthz\n"))
+        .with_state(pages)
+        .merge(more)
+        .fallback((
+            StatusCode::NOT_FOUND,
+            "not found; use /, /api/v1/openapi.json, /metrics, /status or /healthz\n",
+        ))
         .method_not_allowed_fallback(async || {
             (StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n")
         })
-        .with_state(pages)
 }
 
 /// Content type of the metrics for a client that asks for OpenMetrics.
@@ -137,15 +139,6 @@ async fn metrics<P: Pages>(State(pages): State<Arc<P>>, headers: HeaderMap) -> R
 
 /// Media type of OpenMetrics in `Accept`.
 const OPENMETRICS_TYPE: &[u8] = b"application/openmetrics-text";
-
-async fn status<P: Pages>(State(pages): State<Arc<P>>) -> Response {
-    match pages.status() {
-        Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("no status: {error}\n")).into_response()
-        }
-    }
-}
 
 async fn health<P: Pages>(State(pages): State<Arc<P>>) -> (StatusCode, String) {
     let silent = pages.silent_cores(ANSWER_TIMEOUT).await;

@@ -5,6 +5,7 @@ use super::absent::{AbsentView, Source};
 use super::kept::Kept;
 use super::reconcile::Reconciler;
 use super::run::Gateway;
+use super::web::access;
 use crate::iscsi::change::{Keep, NotKept};
 use crate::iscsi::service::IscsiService;
 use crate::observe::audit::{self, Asker};
@@ -126,6 +127,7 @@ impl LiveConfig {
         let changes = zgate_config::diff(&in_effect.config, &new);
         let entries = zgate_config::changed_entries(&in_effect.config, &new);
         let policies = schedule::policies(&new)?;
+        let token = access::configured(&new)?;
         self.reconciler.replace(&new, |prepared| {
             let outcome = &prepared.outcome;
             self.gateway.replace(&outcome.exports, &prepared.block, &outcome.volumes, force)
@@ -140,6 +142,7 @@ impl LiveConfig {
         }
         let shared = &self.gateway.shared;
         shared.absent.update(Source::Datasets, self.reconciler.missing());
+        shared.access.set_token(token);
         self.schedule.replace(policies);
         in_effect.config = zgate_config::after_reload(&in_effect.config, new);
         let ended = std::mem::take(&mut in_effect.runtime_only);
