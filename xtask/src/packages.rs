@@ -41,6 +41,13 @@ pub(crate) const PYTHON_TOOLS: &[Tool] = &[
     Tool { program: "python3", package: "python3-venv" },
 ];
 
+/// Programs that the suite of the web page needs.
+pub(crate) const PAGE_TOOLS: &[Tool] = &[
+    Tool { program: "chromium", package: "chromium" },
+    Tool { program: "python3", package: "python3" },
+    Tool { program: "python3", package: "python3-venv" },
+];
+
 fn installed(tool: &Tool) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths)

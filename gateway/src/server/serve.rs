@@ -66,6 +66,13 @@ impl Running {
         gateway.shared.absent.update(Source::Addresses, gateway.awaited.absent());
         let shared = &gateway.shared;
         shared.access.set_address(listener.local_addr()?);
+        if token.is_none() && !listener.local_addr()?.ip().to_canonical().is_loopback() {
+            tracing::warn!(
+                address = %metrics,
+                "other machines reach the status address, so the web page, the API and /status \
+                 are refused there: set server.status_token_file"
+            );
+        }
         shared.access.set_token(token);
         let routes = web::routes(shared)?;
         let http = http::start(listener, Arc::clone(shared), routes).map_err(named)?;

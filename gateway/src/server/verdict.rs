@@ -41,8 +41,7 @@ impl HealthReport {
     }
 }
 
-/// Returns the verdict. `silent_cores` are those that did not answer a ping;
-/// `/healthz` pings them, and `/status` does not.
+/// Returns the verdict. `silent_cores` are those that did not answer a ping.
 pub(crate) fn health(
     shared: &Shared,
     exports: &[ExportStatus],

@@ -42,8 +42,8 @@ impl Token {
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         read(path).map_err(|error| {
             let reason = format!(
-                "status_token_file: {}: {error}; create it with `openssl rand -hex 32`, owned by \
-                 the gateway's user, mode 0600",
+                "token file {}: {error}; create it with `openssl rand -hex 32`, owned by the \
+                 gateway's user, mode 0600",
                 path.display()
             );
             io::Error::new(error.kind(), reason)
