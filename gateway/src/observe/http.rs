@@ -2,7 +2,7 @@
 //! accepts connections and bounds them, which `axum::serve` does not: number,
 //! size of a request's head, time. A connection carries one request.
 
-use axum::Router;
+use axum::{Extension, Router};
 use axum::extract::State;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
@@ -39,6 +39,10 @@ pub(crate) struct Http {
     pub address: SocketAddr,
 }
 
+/// Other end of the connection, as an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub SocketAddr);
+
 /// Content of the server's pages.
 pub(crate) trait Pages: Send + Sync + 'static {
     /// All metrics as OpenMetrics text.
@@ -73,11 +77,11 @@ async fn serve(listener: TcpListener, router: Router) {
     let room = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let router = router.clone();
+        let router = router.clone().layer(Extension(Peer(peer)));
         tokio::spawn(async move {
             answer(stream, router).await;
             drop(permit);

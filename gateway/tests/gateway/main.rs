@@ -41,6 +41,6 @@ mod screens;
 mod semantics;
 mod state_disk;
 mod watchdog;
-mod web_page;
 mod ways;
+mod web_page;
 mod zero_copy;

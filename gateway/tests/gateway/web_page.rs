@@ -11,14 +11,24 @@ use zgate_test_harness::{Client, Gateway};
 
 const HOSTILE: &str = "<script>alert(1)</script><img src=x>";
 const TOKENS: [&str; 2] = ["first-token-0123456789", "second-token-9876543210"];
+/// The longest that the line of the log may take.
+const LOG_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest that the first point of the history may take.
 const HISTORY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Returns the status address, which is in the log.
+/// Returns the status address, which is in the log as soon as the gateway serves.
 fn address(gateway: &Gateway) -> SocketAddr {
-    let log = fs::read_to_string(gateway.dir.path().join("zgate.log")).unwrap();
-    let address = log.rsplit("metrics=").next().unwrap().split_whitespace().next().unwrap();
-    address.parse().unwrap()
+    let deadline = Instant::now() + LOG_TIMEOUT;
+    loop {
+        let log = fs::read_to_string(gateway.dir.path().join("zgate.log")).unwrap();
+        let line = log.lines().find(|line| line.contains(" serving "));
+        let word = line.and_then(|line| line.split_once("metrics=")?.1.split_whitespace().next());
+        if let Some(address) = word.and_then(|word| word.parse().ok()) {
+            return address;
+        }
+        assert!(Instant::now() < deadline, "no address in {log}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Returns the status line and the body of an answer.
@@ -101,5 +111,6 @@ fn the_token_is_read_again_at_a_reload_and_never_logged() {
     assert!(get(&gateway, "/metrics", "").0.contains(" 200 "));
     assert!(get(&gateway, "/healthz", "").0.contains(" 200 "));
     let log = fs::read_to_string(gateway.dir.path().join("zgate.log")).unwrap();
+    assert!(log.contains("HTTP refused") && log.contains("wrong token"), "{log}");
     assert!(!TOKENS.iter().any(|token| log.contains(token)), "{log}");
 }

@@ -84,8 +84,10 @@ fn read(path: &Path) -> io::Result<Token> {
 /// Reason for which a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// No token, or another one.
-    Token,
+    /// No token.
+    NoToken,
+    /// Another token.
+    WrongToken,
     /// The address is reached from other machines, and no token is configured.
     NotConfigured,
     /// The request names a host that is not this machine: a page of another site
@@ -122,8 +124,9 @@ impl Access {
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let rules = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
         match rules.token {
+            Some(_) if !headers.contains_key(AUTHORIZATION) => Err(Refusal::NoToken),
             Some(token) if offered(headers).is_some_and(|offered| token.is(&offered)) => Ok(()),
-            Some(_) => Err(Refusal::Token),
+            Some(_) => Err(Refusal::WrongToken),
             None if !rules.loopback => Err(Refusal::NotConfigured),
             None if names_this_machine(headers) => Ok(()),
             None => Err(Refusal::OtherHost),
@@ -182,11 +185,11 @@ mod tests {
         assert_eq!(Access::default().check(&nothing), Err(Refusal::NotConfigured));
         for address in ["0.0.0.0:9469", "[::]:9469", "192.0.2.1:9469"] {
             assert_eq!(access(address, None).check(&nothing), Err(Refusal::NotConfigured));
-            assert_eq!(access(address, Some(TOKEN)).check(&nothing), Err(Refusal::Token));
+            assert_eq!(access(address, Some(TOKEN)).check(&nothing), Err(Refusal::NoToken));
         }
         for address in ["127.0.0.1:9469", "[::1]:1", "[::ffff:127.0.0.2]:1"] {
             assert_eq!(access(address, None).check(&nothing), Ok(()));
-            assert_eq!(access(address, Some(TOKEN)).check(&nothing), Err(Refusal::Token));
+            assert_eq!(access(address, Some(TOKEN)).check(&nothing), Err(Refusal::NoToken));
         }
         let access = access("192.0.2.1:9469", Some(TOKEN));
         let basic = |text: &str| format!("Basic {}", BASE64_STANDARD.encode(text));
@@ -206,7 +209,7 @@ mod tests {
             (format!("Digest {TOKEN}"), false),
         ] {
             let found = access.check(&headers(&[(AUTHORIZATION, &value)]));
-            assert_eq!(found, if admitted { Ok(()) } else { Err(Refusal::Token) }, "{value}");
+            assert_eq!(found, if admitted { Ok(()) } else { Err(Refusal::WrongToken) }, "{value}");
         }
         access.set_token(None);
         let good = headers(&[(AUTHORIZATION, &format!("Bearer {TOKEN}"))]);

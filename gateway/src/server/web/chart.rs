@@ -7,6 +7,8 @@ use std::fmt::Write;
 
 /// Width of the drawing: one unit for each point of the history.
 const WIDTH: f64 = HISTORY_POINTS as f64;
+/// Most time that a chart shows.
+const HOUR_SECONDS: u64 = 3600;
 /// Height of the drawing.
 const HEIGHT: f64 = 120.0;
 
@@ -32,7 +34,7 @@ impl Chart<'_> {
     pub(super) fn draw(&self, points: &[HistoryPoint], now: u64) -> Markup {
         let values = self.curves.iter().flat_map(|curve| points.iter().filter_map(curve.value));
         let highest = values.fold(self.least_top, f64::max);
-        let top = round_up(highest);
+        let (top, seconds) = (round_up(highest), shown_seconds(points, now));
         let label = format!("{} of the last hour, at most {}", self.title, (self.text)(highest));
         html! {
             figure {
@@ -51,11 +53,14 @@ impl Chart<'_> {
                             path class="grid" d={ "M0 " (line) "H" (WIDTH) } {}
                         }
                         @for curve in self.curves {
-                            path class={ "curve " (curve.class) } d=(path(curve, points, now, top)) {}
+                            path class={ "curve " (curve.class) } d=(path(curve, points, (now, seconds), top)) {}
                         }
                     }
                 }
-                div class="times" { span { "1 h ago" } span { "30 min" } span { "now" } }
+                div class="times" {
+                    span { (seconds / 60) " min ago" }
+                    span { "now" }
+                }
             }
         }
     }
@@ -68,18 +73,26 @@ fn round_up(value: f64) -> f64 {
     steps.into_iter().find(|step| *step >= value * (1.0 - 1e-9)).unwrap_or(value)
 }
 
+/// Returns the time that a chart shows, in seconds: an hour, or less while the
+/// history is short.
+fn shown_seconds(points: &[HistoryPoint], now: u64) -> u64 {
+    let oldest = points.first().map_or(0, |point| now.saturating_sub(point.unix_seconds));
+    let spans = [300, 900, 1800];
+    spans.into_iter().find(|span| oldest <= *span).unwrap_or(HOUR_SECONDS)
+}
+
 /// Returns the path of a curve, with a gap where there are no values.
-fn path(curve: &Curve, points: &[HistoryPoint], now: u64, top: f64) -> String {
-    let step = HISTORY_STEP.as_secs_f64();
+fn path(curve: &Curve, points: &[HistoryPoint], (now, seconds): (u64, u64), top: f64) -> String {
     let mut path = String::new();
     let mut before: Option<u64> = None;
     for point in points {
-        let age = now.saturating_sub(point.unix_seconds) as f64;
-        let Some(value) = (curve.value)(point).filter(|_| age <= WIDTH * step) else {
+        let age = now.saturating_sub(point.unix_seconds);
+        let Some(value) = (curve.value)(point).filter(|_| age <= seconds) else {
             before = None;
             continue;
         };
-        let (x, y) = (WIDTH - age / step, HEIGHT * (1.0 - value / top));
+        let x = WIDTH * (1.0 - age as f64 / seconds as f64);
+        let y = HEIGHT * (1.0 - value / top);
         // Points that are missing in between: the gateway was not there, or hung.
         let joined = before
             .is_some_and(|at| point.unix_seconds.saturating_sub(at) <= 3 * HISTORY_STEP.as_secs());
@@ -113,13 +126,23 @@ mod tests {
         let points: Vec<_> = [(3700, 1.0), (10, 50.0), (5, 100.0), (0, 0.0)]
             .map(|(age, bytes)| sample::point(now - age, bytes, None))
             .into();
-        assert_eq!(path(&READ, &points, now, 100.0), "M718.0 60.0h0L719.0 0.0L720.0 120.0");
-        assert_eq!(path(&READ_TIME, &points, now, 1.0), "");
+        assert_eq!(path(&READ, &points, (now, 3600), 100.0), "M718.0 60.0h0L719.0 0.0L720.0 120.0");
+        assert_eq!(path(&READ_TIME, &points, (now, 3600), 1.0), "");
         let gap = [sample::point(now - 100, 0.0, None), sample::point(now, 0.0, None)];
-        assert_eq!(path(&READ, &gap, now, 1.0), "M700.0 120.0h0M720.0 120.0h0");
+        assert_eq!(path(&READ, &gap, (now, 3600), 1.0), "M700.0 120.0h0M720.0 120.0h0");
         // A clock that was set back does not draw to the right of the present.
         let later = [sample::point(now + 500, 0.0, None)];
-        assert_eq!(path(&READ, &later, now, 1.0), "M720.0 120.0h0");
+        assert_eq!(path(&READ, &later, (now, 3600), 1.0), "M720.0 120.0h0");
+    }
+
+    #[test]
+    fn a_short_history_fills_the_chart() {
+        let now = 100_000;
+        let from = |age| [sample::point(now - age, 1.0, None), sample::point(now, 1.0, None)];
+        let spans = [0, 300, 301, 1801, 3600, 9000].map(|age| shown_seconds(&from(age), now));
+        assert_eq!(spans, [300, 300, 900, 3600, 3600, 3600]);
+        assert_eq!(shown_seconds(&[], now), 300);
+        assert_eq!(path(&READ, &from(10), (now, 20), 1.0), "M360.0 0.0h0L720.0 0.0");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Check and headers around each of the routes.
 
 use super::access::{Access, Refusal};
+use crate::observe::audit;
+use crate::observe::http::Peer;
 use axum::extract::{Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, WWW_AUTHENTICATE,
@@ -9,6 +11,7 @@ use axum::http::header::{
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Content that a browser may load for the page: this server's style and script.
@@ -36,15 +39,32 @@ pub(super) async fn guard(
 ) -> Response {
     let mut answer = match access.check(request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => refused(refusal),
+        Err(refusal) => {
+            if let Some(Peer(peer)) = request.extensions().get() {
+                tell(refusal, *peer, request.uri().path());
+            }
+            refused(refusal)
+        }
     };
     answer.headers_mut().extend(HEADERS);
     answer
 }
 
+/// Writes the audit line. A browser asks its user after a request without a
+/// token: that is no attempt at access.
+fn tell(refusal: Refusal, peer: SocketAddr, path: &str) {
+    let reason = match refusal {
+        Refusal::NoToken => return,
+        Refusal::WrongToken => "wrong token",
+        Refusal::NotConfigured => "no status_token_file is configured",
+        Refusal::OtherHost => "the request names another host",
+    };
+    audit::refused!(Http, peer.ip(), %peer, path, reason, "HTTP refused");
+}
+
 fn refused(refusal: Refusal) -> Response {
     match refusal {
-        Refusal::Token => {
+        Refusal::NoToken | Refusal::WrongToken => {
             let schemes = [
                 (WWW_AUTHENTICATE, "Bearer realm=\"zgate\""),
                 (WWW_AUTHENTICATE, "Basic realm=\"zgate: the token as password\""),

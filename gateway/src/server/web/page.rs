@@ -5,7 +5,7 @@ use super::chart::{Chart, Curve};
 use super::overview::Overview;
 use super::state::{WebState, unknown};
 use super::tables;
-use super::units::{latency, per_second, rate, short, span};
+use super::units::{count, latency, per_second, rate, short, span};
 use crate::server::limits::{COLLECT_TIMEOUT, MAX_PAGE_ROWS};
 use crate::server::throughput::{HistoryPoint, Throughput};
 use crate::server::verdict::Verdict;
@@ -132,10 +132,10 @@ fn tiles(overview: &Overview) -> Markup {
             (tile(
                 "Requests/s",
                 figure(|now| per_second(now.requests_per_second)),
-                format!("{} connections", status.connections),
+                count(status.connections, "connection"),
             ))
             (tile("Clients", totals.clients.to_string(), format!("NFS at {}", short(&addresses.join(" ")))))
-            (tile("Initiators", totals.sessions.to_string(), format!("{} LUNs", totals.luns)))
+            (tile("Initiators", totals.sessions.to_string(), count(totals.luns, "LUN")))
             @if status.grace_seconds_left > 0 {
                 (tile("Grace period", span(status.grace_seconds_left), "clients reclaim".to_owned()))
             }

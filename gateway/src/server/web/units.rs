@@ -59,6 +59,11 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
+/// Returns a number of things, whose plural ends with an s.
+pub(super) fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Returns a text, cut if it is long.
 pub(super) fn short(text: &str) -> String {
     match text.char_indices().nth(MAX_PAGE_TEXT_CHARS) {
@@ -88,6 +93,7 @@ mod tests {
         assert_eq!(times, ["0.0 µs", "5.2 µs", "1.0 ms", "12 ms", "1.0 s", "75 s"]);
         let spans = [0, 59, 60, 3600, 90_000].map(span);
         assert_eq!(spans, ["0 s", "59 s", "1 min", "1 h 0 min", "1 d 1 h"]);
+        assert_eq!([0, 1, 2].map(|number| count(number, "LUN")), ["0 LUNs", "1 LUN", "2 LUNs"]);
     }
 
     #[test]
