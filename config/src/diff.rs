@@ -76,9 +76,15 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
 pub(crate) fn effect_of(key: &str) -> Effect {
     // CHAP secrets and initiator rules are read again whenever a target
     // changes; the times for following datasets are read again with the
-    // exports; the directory of further files with the main file.
-    const LIVE: [&str; 4] =
-        ["iscsi.discovery_chap", "server.rescan_seconds", "server.away_seconds", "server.conf_dir"];
+    // exports; the directory of further files with the main file, as is the
+    // token of the status address.
+    const LIVE: [&str; 5] = [
+        "iscsi.discovery_chap",
+        "server.rescan_seconds",
+        "server.away_seconds",
+        "server.conf_dir",
+        "server.status_token_file",
+    ];
     if LIVE.contains(&key) {
         return Effect::Live;
     }
@@ -108,6 +114,7 @@ pub fn after_reload(running: &Config, new: Config) -> Config {
             rescan_seconds: new.server.rescan_seconds,
             away_seconds: new.server.away_seconds,
             conf_dir: new.server.conf_dir,
+            status_token_file: new.server.status_token_file,
             ..running.server.clone()
         },
         rdma: running.rdma.clone(),

@@ -333,6 +333,11 @@ pub struct ServerConfig {
     /// Address of metrics and status over HTTP.
     #[serde(deserialize_with = "crate::text::one")]
     pub metrics_listen: SocketAddr,
+    /// File with the token that requests to the API, the web page and `/status`
+    /// must have; absent: requests from this machine need none, and others are
+    /// refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status_token_file: Option<PathBuf>,
     /// Number of clients, and of initiators, whose load is among the metrics:
     /// those that moved the most bytes; 0: none.
     pub metrics_clients: usize,
@@ -399,6 +404,7 @@ impl Default for ServerConfig {
             grace_max_seconds: 0,
             admin_socket: PathBuf::from("/run/zgate/admin.sock"),
             metrics_listen: SocketAddr::from(([127, 0, 0, 1], 9469)),
+            status_token_file: None,
             metrics_clients: 0,
             io_engine: IoEngineChoice::Auto,
             worker_threads: 8,

@@ -65,6 +65,9 @@ fn server(config: &Config, found: &mut Findings) {
         let next = "begin it with /, so that it is the same after every start";
         found.add(place("state_dir"), "not an absolute path", next);
     }
+    if server.status_token_file.as_ref().is_some_and(|file| !file.is_absolute()) {
+        found.add(place("status_token_file"), "not an absolute path", "begin it with /");
+    }
     if server.conf_dir.as_ref().is_some_and(|dir| !dir.is_absolute()) {
         found.add(place("conf_dir"), "not an absolute path", "begin it with /");
     }

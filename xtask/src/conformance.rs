@@ -1,9 +1,11 @@
 //! `test`, `conformance` and `tidy`: choose the suites to run and add up their
 //! results.
 
-use crate::packages::{self, ISCSI_TOOLS, NFS_PEERS, NFS_TOOLS, OCF_TOOLS, PYTHON_TOOLS, Tool};
+use crate::packages::{
+    self, ISCSI_TOOLS, NFS_PEERS, NFS_TOOLS, OCF_TOOLS, PAGE_TOOLS, PYTHON_TOOLS, Tool,
+};
 use crate::servers::zgate;
-use crate::suite::{cargo_tests, demo, iscsi, libnfs, loader, ocf, pynfs, python};
+use crate::suite::{cargo_tests, demo, iscsi, libnfs, loader, ocf, page, pynfs, python};
 use crate::totals::{Outcome, Totals};
 use clap::Args;
 use std::io::{self, Write};
@@ -76,6 +78,31 @@ pub(crate) struct LoaderArgs {
     /// Print the outcome of every suite as JSON on standard output
     #[arg(long)]
     json: bool,
+}
+
+/// Arguments of `conformance page`.
+#[derive(Args, Debug)]
+pub(crate) struct PageArgs {
+    /// Test this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Print the outcome of every suite as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the tests of the web page and the API.
+///
+/// # Errors
+/// If any test failed.
+pub(crate) fn page(args: &PageArgs) -> io::Result<()> {
+    let binary = match &args.binary {
+        Some(binary) => std::fs::canonicalize(binary)?,
+        None => zgate::build()?,
+    };
+    let mut totals = Totals::default();
+    judged(&mut totals, "web page and API", PAGE_TOOLS, |outcome| page::run(&binary, outcome));
+    finish(&totals, args.json)
 }
 
 /// Runs the tests of the Python package.
@@ -178,7 +205,8 @@ pub(crate) fn nfs(args: &NfsArgs) -> io::Result<()> {
 /// # Errors
 /// A message naming what is missing and cannot be installed.
 pub(crate) fn install_packages() -> io::Result<()> {
-    let all = [NFS_TOOLS, NFS_PEERS, ISCSI_TOOLS, OCF_TOOLS, PYTHON_TOOLS, crate::lab::HOST_TOOLS];
+    let host = crate::lab::HOST_TOOLS;
+    let all = [NFS_TOOLS, NFS_PEERS, ISCSI_TOOLS, OCF_TOOLS, PYTHON_TOOLS, PAGE_TOOLS, host];
     packages::ensure(&all.concat())
 }
 

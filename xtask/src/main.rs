@@ -102,6 +102,8 @@ enum Conformance {
     /// The Python package: its wheel in a clean environment, compared with
     /// safetensors
     Loader(conformance::LoaderArgs),
+    /// The web page in a headless Chromium; the API against its OpenAPI document
+    Page(conformance::PageArgs),
 }
 
 #[derive(Subcommand, Debug)]
@@ -142,6 +144,7 @@ fn run(task: Task) -> io::Result<()> {
         Task::Conformance(Conformance::Iscsi(args)) => conformance::iscsi(&args),
         Task::Conformance(Conformance::Loader(args)) => conformance::loader(&args),
         Task::Conformance(Conformance::Ocf(args)) => conformance::ocf(&args),
+        Task::Conformance(Conformance::Page(args)) => conformance::page(&args),
         Task::Packages => conformance::install_packages(),
         Task::Package(args) => package::run(&args),
         Task::Tidy => conformance::tidy(),

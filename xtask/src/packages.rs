@@ -47,6 +47,13 @@ pub(crate) const OCF_TOOLS: &[Tool] = &[
     Tool { program: "xmllint", package: "libxml2-utils" },
 ];
 
+/// Programs that the suite of the web page needs.
+pub(crate) const PAGE_TOOLS: &[Tool] = &[
+    Tool { program: "chromium", package: "chromium" },
+    Tool { program: "python3", package: "python3" },
+    Tool { program: "python3", package: "python3-venv" },
+];
+
 fn installed(tool: &Tool) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths)

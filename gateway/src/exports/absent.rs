@@ -3,9 +3,10 @@
 
 use serde::Serialize;
 use std::fmt;
+use utoipa::ToSchema;
 
 /// Kind of an absent item; the label of the metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AbsentKind {
     /// An export whose path does not exist or cannot be opened.

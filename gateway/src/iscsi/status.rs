@@ -4,77 +4,78 @@ use super::service::IscsiService;
 use crate::exports::dataset::known::{DatasetProperties, KnownDatasets};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
+use utoipa::ToSchema;
 use zgate_iscsi::login::Transport;
 use zgate_store::BlockStore;
 
 /// A target.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TargetView {
-    name: String,
-    alias: Option<String>,
-    portals: Vec<PortalView>,
-    allow_any_initiator: bool,
-    sessions: usize,
-    luns: Vec<LunView>,
+    pub name: String,
+    pub alias: Option<String>,
+    pub portals: Vec<PortalView>,
+    pub allow_any_initiator: bool,
+    pub sessions: usize,
+    pub luns: Vec<LunView>,
 }
 
 /// A portal.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct PortalView {
-    address: String,
-    group: u16,
-    transport: &'static str,
+    pub address: String,
+    pub group: u16,
+    pub transport: &'static str,
 }
 
 /// A logical unit.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LunView {
-    number: u16,
-    path: String,
-    kind: String,
-    size_bytes: u64,
-    block_bytes: u32,
-    physical_block_bytes: u32,
-    read_only: bool,
-    direct: bool,
-    serial: String,
-    naa: String,
-    reads: u64,
-    read_bytes: u64,
-    writes: u64,
-    written_bytes: u64,
-    failures: u64,
+    pub number: u16,
+    pub path: String,
+    pub kind: String,
+    pub size_bytes: u64,
+    pub block_bytes: u32,
+    pub physical_block_bytes: u32,
+    pub read_only: bool,
+    pub direct: bool,
+    pub serial: String,
+    pub naa: String,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub failures: u64,
     /// The zvol of the unit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    dataset: Option<DatasetProperties>,
-    space_available_bytes: Option<u64>,
+    pub dataset: Option<DatasetProperties>,
+    pub space_available_bytes: Option<u64>,
 }
 
 /// A session.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SessionView {
-    tsih: u16,
-    initiator: String,
-    isid: String,
-    target: Option<String>,
-    portal_group: u16,
-    authenticated_as: Option<String>,
-    error_recovery_level: u32,
-    header_digest: bool,
-    data_digest: bool,
-    tasks: usize,
-    running: usize,
-    age_seconds: u64,
-    luns: Vec<u16>,
-    connections: Vec<ConnectionView>,
+    pub tsih: u16,
+    pub initiator: String,
+    pub isid: String,
+    pub target: Option<String>,
+    pub portal_group: u16,
+    pub authenticated_as: Option<String>,
+    pub error_recovery_level: u32,
+    pub header_digest: bool,
+    pub data_digest: bool,
+    pub tasks: usize,
+    pub running: usize,
+    pub age_seconds: u64,
+    pub luns: Vec<u16>,
+    pub connections: Vec<ConnectionView>,
 }
 
 /// One of its connections.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ConnectionView {
-    cid: Option<u16>,
-    peer: String,
-    core: usize,
+    pub cid: Option<u16>,
+    pub peer: String,
+    pub core: usize,
 }
 
 /// An entry of an access list.

@@ -3,14 +3,17 @@
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
+use utoipa::ToSchema;
 use zgate_config::{Cidr, InterfaceConfig};
 
 /// One interface.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Interface {
     /// Address of the server.
+    #[schema(value_type = String)]
     pub address: IpAddr,
     /// Networks of the hosts that use it.
+    #[schema(value_type = Vec<String>)]
     pub clients: Vec<Cidr>,
     /// Port for RDMA, while RDMA is served there.
     pub rdma_port: Option<u16>,

@@ -194,8 +194,12 @@ fn a_core_that_hangs_is_unhealthy_and_named() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = gateway(dir.path());
     let shared = std::sync::Arc::clone(&gateway.shared);
-    let http =
-        crate::observe::http::start(bind("127.0.0.1:0".parse().unwrap()).unwrap(), shared).unwrap();
+    let http = crate::observe::http::start(
+        bind("127.0.0.1:0".parse().unwrap()).unwrap(),
+        shared,
+        axum::Router::new(),
+    )
+    .unwrap();
     let health = || get(http.address, "/healthz");
     assert_eq!(health(), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
     // The table of connections is locked, and a new connection needs a slot in

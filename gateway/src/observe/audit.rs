@@ -56,11 +56,12 @@ pub(crate) fn change(by: Asker, what: &str, outcome: Result<&str, &str>) {
 pub(crate) enum Refuser {
     Nfs,
     Iscsi,
+    Http,
 }
 
 /// All services, with their names as labels.
-pub(crate) const REFUSERS: [(Refuser, &str); 2] =
-    [(Refuser::Nfs, "nfs"), (Refuser::Iscsi, "iscsi")];
+pub(crate) const REFUSERS: [(Refuser, &str); 3] =
+    [(Refuser::Nfs, "nfs"), (Refuser::Iscsi, "iscsi"), (Refuser::Http, "http")];
 
 /// Rate limits and counts of one service.
 #[derive(Debug)]

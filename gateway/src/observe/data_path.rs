@@ -6,6 +6,7 @@
 //! socket are the transfer itself and not copies. Headers are not data.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use utoipa::ToSchema;
 
 /// Transport of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub(crate) struct DataPath {
 }
 
 /// Snapshot of one transport's counters in one direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, ToSchema)]
 pub(crate) struct DataFigures {
     pub transport: &'static str,
     pub direction: &'static str,

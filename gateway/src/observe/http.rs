@@ -3,12 +3,12 @@
 //! size of a request's head, time. A connection carries one request.
 
 use super::text_format;
-use axum::Router;
 use axum::extract::State;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -40,30 +40,33 @@ pub(crate) struct Http {
     pub address: SocketAddr,
 }
 
+/// Other end of the connection, as an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub SocketAddr);
+
 /// Content of the server's pages.
 pub(crate) trait Pages: Send + Sync + 'static {
     /// All metrics as OpenMetrics text.
     fn metrics(self: &Arc<Self>) -> String;
-    /// Status overview as JSON.
-    ///
-    /// # Errors
-    /// If it has no JSON form.
-    fn status(&self) -> serde_json::Result<String>;
     /// Returns the numbers of cores that do not answer within `limit`.
     fn silent_cores(&self, limit: Duration) -> impl Future<Output = Vec<usize>> + Send;
 }
 
-/// Starts the server on a separate thread.
+/// Starts the server on a separate thread; `more` has further routes.
 ///
 /// # Errors
 /// The address and the next step.
-pub(crate) fn start(listener: std::net::TcpListener, pages: Arc<impl Pages>) -> io::Result<Http> {
+pub(crate) fn start(
+    listener: std::net::TcpListener,
+    pages: Arc<impl Pages>,
+    more: Router,
+) -> io::Result<Http> {
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("zgate-http".to_owned()).spawn(move || {
         runtime.block_on(async move {
             match TcpListener::from_std(listener) {
-                Ok(listener) => serve(listener, router(pages)).await,
+                Ok(listener) => serve(listener, router(pages, more)).await,
                 Err(error) => tracing::error!(%error, "cannot serve metrics"),
             }
         });
@@ -75,11 +78,11 @@ async fn serve(listener: TcpListener, router: Router) {
     let room = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let router = router.clone();
+        let router = router.clone().layer(Extension(Peer(peer)));
         tokio::spawn(async move {
             answer(stream, router).await;
             drop(permit);
@@ -107,16 +110,19 @@ async fn answer(stream: TcpStream, router: Router) {
 
 /// The pages. For each of them axum answers HEAD, too, and does not look at the
 /// query.
-fn router<P: Pages>(pages: Arc<P>) -> Router {
+fn router<P: Pages>(pages: Arc<P>, more: Router) -> Router {
     Router::new()
         .route("/metrics", get(metrics::<P>))
-        .route("/status", get(status::<P>))
         .route("/healthz", get(health::<P>))
-        .fallback((StatusCode::NOT_FOUND, "not found; use /metrics, /status or /healthz\n"))
+        .with_state(pages)
+        .merge(more)
+        .fallback((
+            StatusCode::NOT_FOUND,
+            "not found; use /, /api/v1/openapi.json, /metrics, /status or /healthz\n",
+        ))
         .method_not_allowed_fallback(async || {
             (StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n")
         })
-        .with_state(pages)
 }
 
 /// Content type of the metrics for a client that asks for OpenMetrics.
@@ -141,15 +147,6 @@ async fn metrics<P: Pages>(State(pages): State<Arc<P>>, headers: HeaderMap) -> R
 
 /// Media type of OpenMetrics in `Accept`.
 const OPENMETRICS_TYPE: &[u8] = b"application/openmetrics-text";
-
-async fn status<P: Pages>(State(pages): State<Arc<P>>) -> Response {
-    match pages.status() {
-        Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("no status: {error}\n")).into_response()
-        }
-    }
-}
 
 async fn health<P: Pages>(State(pages): State<Arc<P>>) -> (StatusCode, String) {
     let silent = pages.silent_cores(ANSWER_TIMEOUT).await;

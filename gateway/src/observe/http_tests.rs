@@ -17,10 +17,6 @@ impl Pages for Fixed {
         "zgate_up 1\n# EOF\n".to_owned()
     }
 
-    fn status(&self) -> serde_json::Result<String> {
-        Ok("7".repeat(STATUS_BYTES))
-    }
-
     async fn silent_cores(&self, _: Duration) -> Vec<usize> {
         self.silent.clone()
     }
@@ -29,7 +25,8 @@ impl Pages for Fixed {
 async fn server(silent: &[usize]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, router(Arc::new(Fixed { silent: silent.to_vec() }))));
+    let more = Router::new().route("/status", get(async || "7".repeat(STATUS_BYTES)));
+    tokio::spawn(serve(listener, router(Arc::new(Fixed { silent: silent.to_vec() }), more)));
     address
 }
 
@@ -80,9 +77,9 @@ async fn pages_take_queries_and_head() {
 async fn what_there_is_not_is_refused_with_a_reason() {
     let address = server(&[3, 5]).await;
     for (request, status, words) in [
-        ("GET / HTTP/1.1\r\n\r\n", "404 not found", "use /metrics"),
-        ("GET /metrics/ HTTP/1.1\r\n\r\n", "404 not found", "use /metrics"),
-        ("DELETE /nothing HTTP/1.1\r\n\r\n", "404 not found", "use /metrics"),
+        ("GET /x HTTP/1.1\r\n\r\n", "404 not found", "use /, /api"),
+        ("GET /metrics/ HTTP/1.1\r\n\r\n", "404 not found", "/metrics"),
+        ("DELETE /nothing HTTP/1.1\r\n\r\n", "404 not found", "/metrics"),
         ("POST /metrics HTTP/1.1\r\nContent-Length: 9\r\n\r\n", "405 method", "GET and HEAD"),
         ("PUT /status HTTP/1.1\r\nContent-Length: 0\r\n\r\n", "405 method", "GET and HEAD"),
         ("GET /healthz HTTP/1.1\r\n\r\n", "503 service unavailable", "from core 3, 5"),

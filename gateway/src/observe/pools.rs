@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use utoipa::ToSchema;
 use zgate_control::health::{
     ArcStats, Change, Kstat, PoolHealth, PoolState, Scan, Watch, ZilStats, kstat, sample,
 };
@@ -75,41 +76,44 @@ impl Seen {
 }
 
 /// A pool in `zgate status`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PoolReport {
-    name: String,
-    state: PoolState,
+    pub name: String,
+    #[schema(value_type = String)]
+    pub state: PoolState,
     /// Age of the other values in seconds; absent if there never was an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    age_seconds: Option<u64>,
+    pub age_seconds: Option<u64>,
     /// Reason for which there was no answer in the latest round.
     #[serde(skip_serializing_if = "Option::is_none")]
-    trouble: Option<String>,
-    warnings: Vec<String>,
+    pub trouble: Option<String>,
+    pub warnings: Vec<String>,
     #[serde(flatten)]
-    figures: Option<Figures>,
+    pub figures: Option<Figures>,
 }
 
-#[derive(Debug, Serialize)]
-struct Figures {
-    size_bytes: u64,
-    allocated_bytes: u64,
-    data_errors: u64,
-    device_errors: u64,
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PoolFigures)]
+pub(crate) struct Figures {
+    pub size_bytes: u64,
+    pub allocated_bytes: u64,
+    pub data_errors: u64,
+    pub device_errors: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    scan: Option<Scan>,
+    #[schema(value_type = Option<Object>)]
+    pub scan: Option<Scan>,
 }
 
 /// The caches and the intent log in `zgate status`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CacheReport {
-    arc_bytes: u64,
-    arc_max_bytes: u64,
-    arc_hit_percent: Option<u64>,
-    l2arc_bytes: u64,
-    l2arc_hit_percent: Option<u64>,
-    log_device_bytes_written: u64,
-    log_bytes_written_elsewhere: u64,
+    pub arc_bytes: u64,
+    pub arc_max_bytes: u64,
+    pub arc_hit_percent: Option<u64>,
+    pub l2arc_bytes: u64,
+    pub l2arc_hit_percent: Option<u64>,
+    pub log_device_bytes_written: u64,
+    pub log_bytes_written_elsewhere: u64,
 }
 
 impl PoolWatch {

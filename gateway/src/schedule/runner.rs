@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::time::Duration;
+use utoipa::ToSchema;
 use zgate_control::Tool;
 use zgate_control::snapshot::{Done, Moment, Policy, carry_out};
 
@@ -9,7 +10,8 @@ use zgate_control::snapshot::{Done, Moment, Policy, carry_out};
 const RETRY_SECONDS: i64 = 60;
 
 /// State of one schedule for display.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = SnapshotSchedule)]
 pub(crate) struct View {
     /// Dataset of the schedule.
     pub dataset: String,
@@ -30,7 +32,8 @@ pub(crate) struct View {
 }
 
 /// Results of a schedule since the gateway started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = SnapshotFigures)]
 pub(crate) struct Figures {
     /// Number of snapshots at the beginning of the last run.
     pub snapshots: usize,

@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use utoipa::ToSchema;
 
 /// Part of the gateway that reports its absent items as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,13 +29,13 @@ struct Known {
 pub(crate) struct AbsentList(Mutex<BTreeMap<(Source, String), Known>>);
 
 /// An absent item in status and in the answer of a reload.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct AbsentView {
-    kind: AbsentKind,
-    name: String,
-    reason: String,
-    next_step: String,
-    absent_seconds: u64,
+    pub(super) kind: AbsentKind,
+    pub(super) name: String,
+    pub(super) reason: String,
+    pub(super) next_step: String,
+    pub(super) absent_seconds: u64,
 }
 
 impl AbsentView {

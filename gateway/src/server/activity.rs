@@ -1,8 +1,8 @@
 //! Load of clients, exports, initiators and logical units, for `zgate top`:
 //! figures since the beginning of each, which the command turns into rates.
 
-use super::recent::Throughput;
 use super::shared::Shared;
+use super::throughput::Throughput;
 use crate::iscsi::session::LiveSession;
 use crate::observe::load::LoadFigures;
 use crate::observe::printable::printable;

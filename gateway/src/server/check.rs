@@ -2,6 +2,7 @@
 //! what is wrong, and what is only absent now.
 
 use super::listen;
+use super::web::access;
 use crate::exports::absent::Fault;
 use crate::exports::attempts::{Attempts, Job, Wake, Work};
 use crate::exports::hosts::addresses;
@@ -26,6 +27,7 @@ pub fn check(config: &Config) -> Vec<Problem> {
         check_pattern(export.dataset.as_ref()?, place)
     }));
     found.extend(check_discovery(config));
+    found.extend(check_token(config));
     for (index, target) in config.targets.iter().enumerate() {
         found.extend(check_target(target, &Place::root("target").item(index)));
     }
@@ -146,6 +148,12 @@ fn check_discovery(config: &Config) -> Option<Problem> {
         let error = settings(&alone).err()?;
         Some(problem(place.key("secret_file"), error.to_string(), "correct the file"))
     })
+}
+
+fn check_token(config: &Config) -> Option<Problem> {
+    let error = access::configured(config).err()?;
+    let place = Place::root("server").key("status_token_file");
+    Some(problem(place, error.to_string(), "correct the file"))
 }
 
 fn check_target(target: &TargetConfig, place: &Place) -> Vec<Problem> {

@@ -17,6 +17,7 @@
 use crate::net::connections::ConnectionLimits;
 use serde::Serialize;
 use std::sync::Arc;
+use utoipa::ToSchema;
 use zgate_posix::DescriptorBudget;
 
 const PROCESS: usize = 128;
@@ -119,7 +120,7 @@ impl DescriptorPlan {
 }
 
 /// Descriptors in the output of `status`.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct DescriptorStatus {
     limit: usize,
     reserved: usize,

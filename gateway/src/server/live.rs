@@ -5,6 +5,7 @@ use super::absent::{AbsentView, Source};
 use super::kept::{ConfDirLock, Kept};
 use super::reconcile::Reconciler;
 use super::run::Gateway;
+use super::web::access;
 use crate::iscsi::change::{Keep, NotKept};
 use crate::iscsi::service::IscsiService;
 use crate::observe::audit::{self, Asker};
@@ -129,6 +130,7 @@ impl LiveConfig {
         let entries = zgate_config::changed_entries(&in_effect.config, &new);
         let policies = schedule::policies(&new)?;
         in_effect.conf_dir.hold(&self.path)?;
+        let token = access::configured(&new)?;
         self.reconciler.replace(&new, |prepared| {
             let outcome = &prepared.outcome;
             self.gateway.replace(&outcome.exports, &prepared.block, &outcome.volumes, force)
@@ -143,6 +145,7 @@ impl LiveConfig {
         }
         let shared = &self.gateway.shared;
         shared.absent.update(Source::Datasets, self.reconciler.missing());
+        shared.access.set_token(token);
         self.schedule.replace(policies);
         in_effect.config = zgate_config::after_reload(&in_effect.config, new);
         let ended = std::mem::take(&mut in_effect.runtime_only);

@@ -1,13 +1,14 @@
-//! Throughput and latency of the last seconds: the counters, sampled once a
-//! second.
+//! Throughput and latency of the last seconds and the last hour: the counters,
+//! sampled once a second.
 
+use super::limits::HISTORY_STEP;
 use super::shared::Shared;
+use super::throughput::{History, HistoryPoint, Throughput, Transfers};
 use crate::observe::data_path::DataPath;
 use crate::observe::latency::{LatencyCounts, quantile};
-use serde::Serialize;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Number of samples kept, one second apart.
 const SAMPLES: usize = 10;
@@ -24,30 +25,13 @@ struct Sample {
     times: [LatencyCounts; 2],
 }
 
-/// Samples of the last seconds.
+/// Samples of the last seconds, and what they show of the last hour.
 #[derive(Debug, Default)]
-pub(crate) struct Recent(Mutex<VecDeque<Sample>>);
-
-/// Throughput and latency in `zgate status`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Throughput {
-    /// Time over which the figures were measured.
-    seconds: f64,
-    /// NFS calls to exports, and SCSI commands.
-    requests_per_second: f64,
-    read: Transfers,
-    write: Transfers,
-}
-
-/// Reads or writes of the last seconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Transfers {
-    operations_per_second: f64,
-    bytes_per_second: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    median_seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    percentile_99_seconds: Option<f64>,
+pub(crate) struct Recent {
+    samples: Mutex<VecDeque<Sample>>,
+    /// Beginning of the next point of the history.
+    begun: Mutex<Option<Sample>>,
+    pub history: Arc<History>,
 }
 
 impl Sample {
@@ -105,18 +89,41 @@ impl Recent {
     /// Takes a sample; called once a second.
     pub(crate) fn tick(&self, shared: &Shared) {
         let sample = Sample::take(shared);
-        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.add_to_history(&sample, unix_seconds());
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.truncate(SAMPLES - 1);
         samples.push_front(sample);
+    }
+
+    /// Adds a point to the history every few seconds. A clock that ticks a
+    /// little early does not make it wait for another second.
+    fn add_to_history(&self, sample: &Sample, unix_seconds: u64) {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = &*begun {
+            let elapsed = sample.at.saturating_duration_since(before.at);
+            if elapsed + SHORTEST < HISTORY_STEP {
+                return;
+            }
+            if let Some(throughput) = sample.since(before) {
+                self.history.push(HistoryPoint { unix_seconds, throughput });
+            }
+        }
+        *begun = Some(sample.clone());
     }
 
     /// Returns throughput and latency of the last seconds; none right after the
     /// start.
     pub(crate) fn throughput(&self, shared: &Shared) -> Option<Throughput> {
         let now = Sample::take(shared);
-        let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.back().and_then(|oldest| now.since(oldest))
     }
+}
+
+/// Returns the seconds since 1970.
+fn unix_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]
@@ -138,5 +145,25 @@ mod tests {
         assert_eq!((found.read.operations_per_second, found.read.bytes_per_second), (3.0, 2000.0));
         assert!(found.read.median_seconds.is_some() && found.write.median_seconds.is_none());
         assert_eq!(first.since(&second), None, "no time has passed");
+    }
+
+    #[test]
+    fn the_history_has_a_point_every_few_seconds() {
+        let recent = Recent::default();
+        let start = Instant::now();
+        let idle = [[0; LATENCY_BUCKETS]; 2];
+        // Ticks are a little early, and requests come at 10 a second.
+        for tick in 0..=20_u32 {
+            let at =
+                start + (Duration::from_secs(1) * tick).saturating_sub(SHORTEST / 2 * (tick % 2));
+            let requests = u64::from(tick) * 10;
+            let sample = Sample { at, requests, bytes: [0, 0], times: idle };
+            recent.add_to_history(&sample, u64::from(tick));
+        }
+        let points = recent.history.points();
+        let at: Vec<_> = points.iter().map(|point| point.unix_seconds).collect();
+        assert_eq!(at, [5, 10, 15, 20]);
+        let rates = points.iter().map(|point| point.throughput.requests_per_second.round());
+        assert!(rates.into_iter().all(|rate| rate == 10.0), "{points:?}");
     }
 }

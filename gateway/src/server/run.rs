@@ -398,6 +398,7 @@ fn build(
         started_unix_seconds: unix_seconds(),
         started: std::time::Instant::now(),
         recent: Recent::default(),
+        access: Arc::default(),
         metrics_clients: settings.metrics_clients,
         nfs_addresses: std::sync::OnceLock::new(),
         health: Health::default(),

@@ -13,6 +13,7 @@ use super::shared::Shared;
 use super::status;
 use super::systemd::{notify, start_watchdog};
 use super::watch::DatasetWatcher;
+use super::web::{self, access};
 use crate::admin::{self, Client, Handler, Reply, Request};
 use crate::exports::open::Opening;
 use crate::iscsi;
@@ -51,6 +52,7 @@ impl Running {
     /// The thing, the reason and the next step.
     pub fn start(config: &Config, strict: bool) -> io::Result<Self> {
         let how = if strict { Opening::StrictStart } else { Opening::Start };
+        let token = access::configured(config)?;
         let reconciler = Reconciler::new();
         let prepared = reconciler.prepare(config)?;
         let Prepared { block, outcome, .. } = &prepared;
@@ -63,7 +65,18 @@ impl Running {
         let metrics = config.server.metrics_listen;
         let listener = gateway.awaited.listen("metrics", metrics, how).map_err(named)?;
         gateway.shared.absent.update(Source::Addresses, gateway.awaited.absent());
-        let http = http::start(listener, Arc::clone(&gateway.shared)).map_err(named)?;
+        let shared = &gateway.shared;
+        shared.access.set_address(listener.local_addr()?);
+        if token.is_none() && !listener.local_addr()?.ip().to_canonical().is_loopback() {
+            tracing::warn!(
+                address = %metrics,
+                "other machines reach the status address, so the web page, the API and /status \
+                 are refused there: set server.status_token_file"
+            );
+        }
+        shared.access.set_token(token);
+        let routes = web::routes(shared)?;
+        let http = http::start(listener, Arc::clone(shared), routes).map_err(named)?;
         Ok(Self { gateway: Arc::new(gateway), reconciler, http })
     }
 

@@ -4,6 +4,7 @@ use super::absent::AbsentList;
 use super::descriptors::Descriptors;
 use super::health::Health;
 use super::recent::Recent;
+use super::web::access::Access;
 use crate::exports::dataset::known::KnownDatasets;
 use crate::iscsi::service::IscsiService;
 use crate::net::core::Network;
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub started: Instant,
     /// Throughput and latency of the last seconds.
     pub recent: Recent,
+    /// Access to the API, the page and `/status`.
+    pub access: Arc<Access>,
     /// Number of clients, and of initiators, whose load is among the metrics.
     pub metrics_clients: usize,
     /// Addresses where NFS listens.

@@ -2,8 +2,8 @@
 
 use super::absent::AbsentView;
 use super::descriptors::DescriptorStatus;
-use super::recent::Throughput;
 use super::shared::Shared;
+use super::throughput::Throughput;
 use super::verdict::{HealthReport, health};
 use crate::exports::dataset::known::DatasetProperties;
 use crate::iscsi;
@@ -16,62 +16,65 @@ use crate::observe::printable::printable;
 use crate::schedule;
 use serde::Serialize;
 use std::sync::PoisonError;
+use utoipa::ToSchema;
 use zgate_nfs::namespace::{ClientRule, Squash};
 use zgate_nfs::runtime::Runtime;
 
 /// Answer of `/status`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Status {
-    version: &'static str,
-    pid: u32,
-    health: HealthReport,
+    pub(super) version: &'static str,
+    pub(super) pid: u32,
+    pub(super) health: HealthReport,
     /// Items that are configured, but absent.
-    absent: Vec<AbsentView>,
-    started_unix_seconds: u32,
-    uptime_seconds: u64,
+    pub(super) absent: Vec<AbsentView>,
+    pub(super) started_unix_seconds: u32,
+    pub(super) uptime_seconds: u64,
     /// Throughput and latency of the last seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    throughput: Option<Throughput>,
-    nfs_addresses: Vec<std::net::SocketAddr>,
+    pub(super) throughput: Option<Throughput>,
+    #[schema(value_type = Vec<String>)]
+    pub(super) nfs_addresses: Vec<std::net::SocketAddr>,
     /// Addresses where NFS is served over RDMA.
-    rdma_addresses: Vec<std::net::SocketAddr>,
+    #[schema(value_type = Vec<String>)]
+    pub(super) rdma_addresses: Vec<std::net::SocketAddr>,
     /// State of RDMA, if it is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
-    rdma: Option<RdmaReport>,
+    pub(super) rdma: Option<RdmaReport>,
     /// Interfaces announced to clients.
-    interfaces: Vec<Interface>,
-    exports: Vec<ExportStatus>,
-    clients: Vec<ClientStatus>,
-    targets: Vec<TargetView>,
+    pub(super) interfaces: Vec<Interface>,
+    pub(super) exports: Vec<ExportStatus>,
+    pub(super) clients: Vec<ClientStatus>,
+    pub(super) targets: Vec<TargetView>,
     /// iSCSI sessions.
-    sessions: Vec<SessionView>,
+    pub(super) sessions: Vec<SessionView>,
     /// Snapshot schedules.
-    snapshots: Vec<schedule::View>,
-    connections: usize,
+    pub(super) snapshots: Vec<schedule::View>,
+    pub(super) connections: usize,
     /// Division of the process's descriptors.
-    descriptors: DescriptorStatus,
-    grace_seconds_left: u64,
-    buffers_in_use_bytes: usize,
+    pub(super) descriptors: DescriptorStatus,
+    pub(super) grace_seconds_left: u64,
+    pub(super) buffers_in_use_bytes: usize,
     /// Bytes carried and copied, by transport and direction.
-    data: Vec<DataFigures>,
-    pools: Vec<PoolReport>,
+    pub(super) data: Vec<DataFigures>,
+    pub(super) pools: Vec<PoolReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    zfs: Option<CacheReport>,
+    pub(super) zfs: Option<CacheReport>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ExportStatus {
     pub pseudo_path: String,
-    source: String,
-    fsid: u32,
-    read_only: bool,
-    max_transfer_bytes: u32,
-    versions: Vec<&'static str>,
-    transports: Vec<&'static str>,
-    reserved_port_only: bool,
-    delegations: bool,
-    delegated_times: bool,
-    clients: Vec<RuleStatus>,
+    pub(super) source: String,
+    pub(super) fsid: u32,
+    pub(super) read_only: bool,
+    pub(super) max_transfer_bytes: u32,
+    pub(super) versions: Vec<&'static str>,
+    pub(super) transports: Vec<&'static str>,
+    pub(super) reserved_port_only: bool,
+    pub(super) delegations: bool,
+    pub(super) delegated_times: bool,
+    pub(super) clients: Vec<RuleStatus>,
     /// Use of a followed dataset by clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<&'static str>,
@@ -82,14 +85,14 @@ pub(crate) struct ExportStatus {
 
 /// A rule of an export: the clients it matches, and their access; the first
 /// match applies.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RuleStatus {
     #[serde(rename = "match")]
-    matches: String,
-    access: &'static str,
-    squash: &'static str,
-    anon: String,
-    security: Vec<&'static str>,
+    pub(super) matches: String,
+    pub(super) access: &'static str,
+    pub(super) squash: &'static str,
+    pub(super) anon: String,
+    pub(super) security: Vec<&'static str>,
 }
 
 /// Returns the names of the options that are on.
@@ -116,19 +119,19 @@ fn rule(rule: &ClientRule) -> RuleStatus {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClientStatus {
-    id: String,
-    name: String,
-    address: String,
-    implementation: String,
-    minor: u8,
-    idle_seconds: u64,
-    courtesy: bool,
-    sessions: usize,
-    opens: usize,
-    locks: usize,
-    delegations: usize,
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) implementation: String,
+    pub(super) minor: u8,
+    pub(super) idle_seconds: u64,
+    pub(super) courtesy: bool,
+    pub(super) sessions: usize,
+    pub(super) opens: usize,
+    pub(super) locks: usize,
+    pub(super) delegations: usize,
 }
 
 /// Returns the exports.

@@ -4,9 +4,10 @@ use super::shared::Shared;
 use super::status::ExportStatus;
 use crate::exports::absent::AbsentKind;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// Verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
     /// Everything works.
@@ -18,17 +19,17 @@ pub(crate) enum Verdict {
 }
 
 /// Verdict and problems in `zgate status`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct HealthReport {
-    verdict: Verdict,
-    problems: Vec<Problem>,
+    pub(super) verdict: Verdict,
+    pub(super) problems: Vec<Problem>,
 }
 
 /// A problem.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Problem {
-    severity: Verdict,
-    text: String,
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct Problem {
+    pub(super) severity: Verdict,
+    pub(super) text: String,
 }
 
 impl HealthReport {
@@ -40,8 +41,7 @@ impl HealthReport {
     }
 }
 
-/// Returns the verdict. `silent_cores` are those that did not answer a ping;
-/// `/healthz` pings them, and `/status` does not.
+/// Returns the verdict. `silent_cores` are those that did not answer a ping.
 pub(crate) fn health(
     shared: &Shared,
     exports: &[ExportStatus],

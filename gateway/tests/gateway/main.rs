@@ -43,4 +43,5 @@ mod state_disk;
 mod takeover;
 mod watchdog;
 mod ways;
+mod web_page;
 mod zero_copy;

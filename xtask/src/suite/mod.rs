@@ -6,5 +6,6 @@ pub(crate) mod iscsi;
 pub(crate) mod libnfs;
 pub(crate) mod loader;
 pub(crate) mod ocf;
+pub(crate) mod page;
 pub(crate) mod pynfs;
 pub(crate) mod python;

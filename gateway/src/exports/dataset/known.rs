@@ -6,6 +6,7 @@ use crate::exports::plan::DatasetRef;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
+use utoipa::ToSchema;
 use zgate_control::{Dataset, DatasetKind};
 
 /// Datasets at the time of the last query.
@@ -24,7 +25,7 @@ pub(crate) struct DatasetExport {
 }
 
 /// Properties that determine the behaviour of an export or a logical unit.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub(crate) struct DatasetProperties {
     name: String,
     guid: u64,
@@ -36,8 +37,8 @@ pub(crate) struct DatasetProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     volblocksize_bytes: Option<u64>,
     special_small_blocks_bytes: u64,
-    used_bytes: u64,
-    available_bytes: u64,
+    pub used_bytes: u64,
+    pub available_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     quota_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,11 +5,13 @@ use serde::Serialize;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use utoipa::ToSchema;
 use zgate_fabric::DeviceEvent;
 
 /// A configured RDMA address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct RdmaPortal {
+    #[schema(value_type = String)]
     pub address: SocketAddr,
     /// `nfs` or `iscsi`.
     pub protocol: &'static str,
@@ -20,7 +22,7 @@ pub(crate) struct RdmaPortal {
 }
 
 /// State of RDMA as shown by `zgate status`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct RdmaReport {
     /// Reason for which there is no fabric: a library, a device.
     #[serde(skip_serializing_if = "Option::is_none")]
