@@ -41,10 +41,11 @@ impl Dice {
     /// A number from `from` to below `to`, small ones as often as large ones:
     /// every power of two is equally likely.
     pub fn spread(&mut self, from: u64, to: u64) -> u64 {
-        let (low, high) = (from.max(1).ilog2(), to.max(2).ilog2());
-        let power = low + self.below(u64::from(high - low.min(high)) + 1) as u32;
-        let base = 1u64 << power;
-        (base + self.below(base)).clamp(from, to.saturating_sub(1).max(from))
+        let (low, high) = (from.max(1).ilog2(), to.saturating_sub(1).max(1).ilog2());
+        let power = low + self.below(u64::from(high.saturating_sub(low)) + 1) as u32;
+        let first = from.max(1 << power);
+        let end = to.min(1 << (power + 1));
+        first + self.below(end.saturating_sub(first))
     }
 }
 

@@ -22,6 +22,8 @@ use zgate_store::{
 
 /// Longest time of a call on a healthy disk.
 const USUAL_NANOS: u64 = 5 * MILLISECOND;
+/// Longest time until a waiting call sees that the disk is healed.
+const STEP_NANOS: u64 = 500 * MILLISECOND;
 
 #[derive(Default)]
 struct Faults {
@@ -30,6 +32,7 @@ struct Faults {
     full_until: u64,
     fails_next: bool,
     loses_next: bool,
+    healed: bool,
 }
 
 /// A disk; it outlives the servers that use it.
@@ -96,7 +99,7 @@ impl Disk {
 
     /// The disk is healthy again.
     pub fn heal(&self) {
-        *lock(&self.faults) = Faults::default();
+        *lock(&self.faults) = Faults { healed: true, ..Faults::default() };
     }
 
     /// The power fails.
@@ -113,15 +116,20 @@ impl Disk {
         if self.executor.nanos() < until { usual + dice.below(most) } else { usual }
     }
 
-    /// Time of a call before its effect.
+    /// Time of a call before its effect. It ends when the disk is healed.
     async fn seek_time(&self) {
-        self.executor.sleep(self.delay()).await;
+        let mut ready = self.executor.nanos() + self.delay();
         loop {
-            let until = lock(&self.faults).hung_until;
-            if self.executor.nanos() >= until {
+            let (until, healed) = {
+                let faults = lock(&self.faults);
+                (ready.max(faults.hung_until), faults.healed)
+            };
+            let now = self.executor.nanos();
+            if now >= until || (healed && now + USUAL_NANOS < until) {
                 return;
             }
-            self.executor.sleep_until(until).await;
+            self.executor.sleep_until(until.min(now + STEP_NANOS)).await;
+            ready = ready.max(lock(&self.faults).hung_until);
         }
     }
 
@@ -151,7 +159,7 @@ impl Disk {
             self.store.faults().fail_next(op, error);
         }
         let result = call.await;
-        self.executor.sleep(self.delay() / 4).await;
+        self.executor.sleep(self.delay() / 8).await;
         result
     }
 

@@ -3,6 +3,7 @@
 //! docs/SIMULATOR.md says what is real in it and how to add to it.
 #![allow(missing_docs, reason = "fields of a step or a fault are named after their meaning")]
 
+pub mod campaign;
 pub mod client;
 pub mod dice;
 pub mod disk;
@@ -15,5 +16,6 @@ pub mod network;
 pub mod plan;
 pub mod records;
 pub mod run;
+pub mod shrink;
 pub mod slots;
 pub mod trace;

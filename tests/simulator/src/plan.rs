@@ -16,7 +16,7 @@ pub const LOCK_RANGES: u32 = 3;
 /// Faults begin before this time, in seconds.
 const FAULT_SECONDS: u64 = 45;
 /// Longest pause of a client between two steps, in seconds.
-const PAUSE_SECONDS: u64 = 4;
+const PAUSE_SECONDS: u64 = 10;
 
 /// Protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,11 +158,11 @@ impl Plan {
             .collect();
         let mut number = 0;
         let mut worker_steps = |worker: u32, version: Version| -> Vec<PlannedStep> {
-            let length = 6 + dice.below(14);
+            let length = 8 + dice.below(18);
             (0..length)
                 .map(|_| {
                     number += 1;
-                    let pause = dice.spread(MILLISECOND / 10, PAUSE_SECONDS * SECOND);
+                    let pause = dice.spread(MILLISECOND, PAUSE_SECONDS * SECOND);
                     PlannedStep { number, pause, step: step(&mut dice, worker, count, version) }
                 })
                 .collect()

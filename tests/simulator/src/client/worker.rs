@@ -146,17 +146,19 @@ impl Worker {
         }
     }
 
-    async fn put(&mut self, register: Register, version: u32, stable: bool) {
+    /// Writes a version; returns whether it was acknowledged as unstable.
+    async fn put(&mut self, register: Register, version: u32, stable: bool) -> bool {
         let data = register.content(version);
         let end = self.client.write(self.number, register.offset(), &data, stable).await;
         self.trace.note(&self.name, format_args!("  WRITE {version}: {end:?}"));
-        let Written::Done { stable, verifier } = end else { return };
+        let Written::Done { stable, verifier } = end else { return false };
         if stable {
             self.uncommitted.remove(&register.block);
             self.history.stable(register, version, false);
         } else {
             self.uncommitted.insert(register.block, (version, verifier));
         }
+        !stable
     }
 
     async fn write(&mut self, block: u32, stable: bool) {
@@ -164,8 +166,8 @@ impl Worker {
         let version = self.history.next_version(register);
         // A loss between the write and its reply is not told to the client.
         let losses = self.history.losses();
-        self.put(register, version, stable).await;
-        if self.uncommitted.contains_key(&block) && self.history.losses() == losses {
+        let unstable = self.put(register, version, stable).await;
+        if unstable && self.history.losses() == losses {
             self.history.written(register, version);
         }
     }
@@ -181,7 +183,8 @@ impl Worker {
             if written == verifier {
                 self.history.stable(register, version, true);
             } else {
-                self.put(register, version, true).await;
+                // If it fails, the version may be lost, as its writer knows.
+                let _ = self.put(register, version, true).await;
             }
         }
     }
