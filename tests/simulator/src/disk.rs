@@ -32,6 +32,8 @@ struct Faults {
     full_until: u64,
     fails_next: bool,
     loses_next: bool,
+    /// Time that the next write takes, while others pass it.
+    next_write_takes: u64,
     healed: bool,
 }
 
@@ -97,6 +99,11 @@ impl Disk {
         lock(&self.faults).loses_next = true;
     }
 
+    /// The next write takes so long; others pass it.
+    pub fn hold_next_write(&self, nanos: u64) {
+        lock(&self.faults).next_write_takes = nanos;
+    }
+
     /// The disk is healthy again.
     pub fn heal(&self) {
         *lock(&self.faults) = Faults { healed: true, ..Faults::default() };
@@ -117,8 +124,11 @@ impl Disk {
     }
 
     /// Time of a call before its effect. It ends when the disk is healed.
-    async fn seek_time(&self) {
+    async fn seek_time(&self, op: FileOp) {
         let mut ready = self.executor.nanos() + self.delay();
+        if op == FileOp::Write {
+            ready += std::mem::take(&mut lock(&self.faults).next_write_takes);
+        }
         loop {
             let (until, healed) = {
                 let faults = lock(&self.faults);
@@ -152,7 +162,7 @@ impl Disk {
 
     /// Runs a call: time, fault, effect at one moment, time.
     async fn run<T>(&self, op: FileOp, call: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
-        self.seek_time().await;
+        self.seek_time(op).await;
         if let Err(error) = self.verdict(op) {
             self.trace.note("disk", format_args!("{op:?} fails: {error}"));
             // As the file system does: it counts failed syncs.
@@ -164,7 +174,7 @@ impl Disk {
     }
 
     async fn sync(&self, file: &OpenFile) -> StoreResult<()> {
-        self.seek_time().await;
+        self.seek_time(FileOp::Commit).await;
         if std::mem::take(&mut lock(&self.faults).loses_next) {
             self.store.faults().fail_next(FileOp::Commit, StoreError::Io);
             let failed = self.store.commit(file).await;
@@ -217,9 +227,13 @@ impl Disk {
     ) -> tokio::sync::oneshot::Receiver<StoreResult<(usize, Stability)>> {
         let (tell, told) = tokio::sync::oneshot::channel();
         let (store, file, delay) = (self.store.clone(), file.clone(), self.delay());
-        let (executor, until) = (Arc::clone(&self.executor), lock(&self.faults).hung_until);
+        let (executor, until, held) = {
+            let mut faults = lock(&self.faults);
+            let held = std::mem::take(&mut faults.next_write_takes);
+            (Arc::clone(&self.executor), faults.hung_until, held)
+        };
         self.executor.spawn(Domain::Outside, async move {
-            executor.sleep(delay).await;
+            executor.sleep(delay + held).await;
             executor.sleep_until(until).await;
             let _ = tell.send(store.write(&file, offset, data, how).await);
         });

@@ -21,7 +21,7 @@ pub enum Invariant {
     Progress,
     /// Nothing is left of clients that have gone: files, sessions, locks.
     NothingLeft,
-    /// No request panics, and every reply can be decoded.
+    /// No request panics, and every reply is one that a correct client may get.
     NoPanic,
 }
 

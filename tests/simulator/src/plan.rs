@@ -74,6 +74,8 @@ pub enum Fault {
     Hang { length: u64 },
     /// Calls of the disk take up to this time.
     Slow { length: u64, delay: u64 },
+    /// The next write takes this time, while others pass it.
+    HoldWrite { length: u64 },
     /// The next call of the disk that changes something fails.
     Error,
     /// The next sync fails, and what was not synced is gone.
@@ -130,7 +132,7 @@ fn fault(dice: &mut Dice, clients: usize) -> Fault {
     let client = dice.below(clients as u64) as usize;
     let down = dice.spread(50 * MILLISECOND, 12 * SECOND);
     let length = dice.spread(100 * MILLISECOND, 40 * SECOND);
-    match dice.below(17) {
+    match dice.below(20) {
         0..=1 => Fault::Kill { down },
         2..=4 => Fault::PowerLoss { down },
         5..=8 => Fault::Cut { client },
@@ -139,6 +141,7 @@ fn fault(dice: &mut Dice, clients: usize) -> Fault {
         12..=13 => Fault::Slow { length, delay: dice.spread(MILLISECOND, 20 * SECOND) },
         14 => Fault::Error,
         15 => Fault::WriteBack,
+        16..=18 => Fault::HoldWrite { length },
         _ => Fault::Full { length: length / 4 },
     }
 }

@@ -199,6 +199,7 @@ impl Run {
                 Fault::Partition { client, length } => self.network.partition(client, length),
                 Fault::Hang { length } => self.disk.hang(length),
                 Fault::Slow { length, delay } => self.disk.slow_down(length, delay),
+                Fault::HoldWrite { length } => self.disk.hold_next_write(length),
                 Fault::Error => self.disk.fail_next(),
                 Fault::WriteBack => self.disk.lose_next(),
                 Fault::Full { length } => self.disk.fill(length),

@@ -1,0 +1,35 @@
+//! Builds the simulator and starts it (docs/SIMULATOR.md).
+
+use clap::Args;
+use std::ffi::OsString;
+use std::io;
+use std::process::Command;
+
+/// Arguments of `cargo xtask simulate`: the simulator has its own command line,
+/// which `cargo xtask simulate -- --help` prints.
+#[derive(Args, Debug)]
+pub(crate) struct SimulateArgs {
+    /// Build without optimisation: a seed takes ten times as long, the build a
+    /// third
+    #[arg(long)]
+    debug: bool,
+    /// Arguments of the simulator: --seeds N, --seed S, --minutes M, --jobs J,
+    /// --json, --mutants and others
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Runs the simulator.
+///
+/// # Errors
+/// If it does not build, or a seed fails.
+pub(crate) fn run(args: &SimulateArgs) -> io::Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["run", "--quiet", "--package", "zgate-simulator"]);
+    if !args.debug {
+        command.arg("--release");
+    }
+    let status = command.arg("--").args(&args.arguments).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other("the simulator found a failure")) }
+}
