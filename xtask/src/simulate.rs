@@ -5,14 +5,13 @@ use std::ffi::OsString;
 use std::io;
 use std::process::Command;
 
-/// Arguments of `cargo xtask simulate`: the simulator has its own command line,
-/// which `cargo xtask simulate -- --help` prints.
+/// Arguments of `cargo xtask simulate`. The simulator has its own command line:
+/// `cargo xtask simulate -- --help` prints it.
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
-    /// Build without optimisation: a seed takes ten times as long, the build a
-    /// third
+    /// Build with optimisation: worth it for long runs
     #[arg(long)]
-    debug: bool,
+    release: bool,
     /// Arguments of the simulator: --seeds N, --seed S, --minutes M, --jobs J,
     /// --json, --mutants and others
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -27,9 +26,12 @@ pub(crate) fn run(args: &SimulateArgs) -> io::Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["run", "--quiet", "--package", "zgate-simulator"]);
-    if !args.debug {
+    if args.release {
         command.arg("--release");
     }
     let status = command.arg("--").args(&args.arguments).status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other("the simulator found a failure")) }
+    if status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other("the simulation did not pass; its output says why"))
 }
