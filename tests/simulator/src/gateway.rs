@@ -190,8 +190,13 @@ impl Gateway {
             .unwrap_or_else(|error| panic!("the exports of the simulator: {error}"));
         let v4 =
             Arc::new(v4::Server::new(options, state, namespace, outside, Arc::new(NoObserver)));
-        let guard = Arc::new(StateGuard::default());
-        guard.connect(&v4);
+        let guard: Arc<dyn v3::ConflictGuard> = if self.mutant == Some(Mutant::NoRecallByV3) {
+            Arc::new(v3::NoConflicts)
+        } else {
+            let guard = Arc::new(StateGuard::default());
+            guard.connect(&v4);
+            guard
+        };
         let of_v4 = Arc::clone(&v4);
         let v3 = v3::Server {
             namespace: Arc::new(move || of_v4.namespace()),
@@ -330,12 +335,18 @@ impl Runtime for ServerRuntime {
 
     fn callback(
         &self,
-        _: CallbackPath,
+        path: CallbackPath,
         _: u32,
-        _: Message,
+        call: Message,
     ) -> BoxedFuture<Result<Bytes, CallbackFailure>> {
-        // The clients of the simulator have no back channel.
-        Box::pin(std::future::ready(Err(CallbackFailure::Unreachable)))
+        let network = Arc::clone(&self.network);
+        Box::pin(async move {
+            let CallbackPath::Connection(connection) = path else {
+                return Err(CallbackFailure::Unreachable);
+            };
+            let call = call.flatten().ok_or(CallbackFailure::Unreachable)?;
+            network.callback(connection, call).await
+        })
     }
 
     fn sleep(&self, milliseconds: u64) -> BoxedFuture<()> {

@@ -202,6 +202,24 @@ impl History {
 }
 
 impl History {
+    /// Checks what a client reads from its cache while it believes to hold a
+    /// delegation. Without a valid lease it would not read there.
+    pub fn read_cached(&self, client: usize, register: Register, content: &[u8]) {
+        let now = self.executor.nanos();
+        let valid = lock(&self.inside).leases.get(&client).is_some_and(|until| now < *until);
+        let (expected, version) = (self.expected(register), register.version(content));
+        if valid && version.is_none_or(|version| version < expected.visible) {
+            self.fail(
+                Invariant::FreshDelegation,
+                format!(
+                    "client{client} reads {register:?} from its cache: version {version:?}; \
+                     another client was told that there is {}",
+                    expected.visible
+                ),
+            );
+        }
+    }
+
     /// Notes that a client's lease is valid until then.
     pub fn leased(&self, client: usize, until_nanos: u64) {
         let mut inside = lock(&self.inside);

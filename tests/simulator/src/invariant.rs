@@ -14,6 +14,9 @@ pub enum Invariant {
     ExactlyOnce,
     /// Two conflicting locks are never held together.
     LockExclusion,
+    /// What a client reads from its cache under a delegation is not older than
+    /// anything acknowledged to another client.
+    FreshDelegation,
     /// Every request is answered, or its connection ended, within a bound once
     /// the faults end.
     BoundedAnswer,
@@ -27,12 +30,13 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::DurableWrite,
         Self::NoOlderData,
         Self::VerifierChanges,
         Self::ExactlyOnce,
         Self::LockExclusion,
+        Self::FreshDelegation,
         Self::BoundedAnswer,
         Self::Progress,
         Self::NothingLeft,
@@ -48,6 +52,7 @@ impl Invariant {
             Self::VerifierChanges => "verifier-changes",
             Self::ExactlyOnce => "exactly-once",
             Self::LockExclusion => "lock-exclusion",
+            Self::FreshDelegation => "fresh-delegation",
             Self::BoundedAnswer => "bounded-answer",
             Self::Progress => "progress",
             Self::NothingLeft => "nothing-left",

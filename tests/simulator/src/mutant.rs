@@ -35,13 +35,15 @@ pub enum Mutant {
     NoTick,
     /// A read returns what the block was before the latest write.
     ReadFromOldCopy,
+    /// NFSv3 recalls no delegations and asks for no locks.
+    NoRecallByV3,
     /// Every start has the same number: stateids of an earlier one look valid.
     EpochReused,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::CommitSyncsNothing,
         Self::StableWriteUnstable,
         Self::VerifierKeptAtStart,
@@ -57,6 +59,7 @@ impl Mutant {
         Self::ReplyLost,
         Self::NoTick,
         Self::ReadFromOldCopy,
+        Self::NoRecallByV3,
         Self::EpochReused,
     ];
 
@@ -79,6 +82,7 @@ impl Mutant {
             Self::ReplyLost => "reply-lost",
             Self::NoTick => "no-tick",
             Self::ReadFromOldCopy => "read-from-old-copy",
+            Self::NoRecallByV3 => "no-recall-by-v3",
             Self::EpochReused => "epoch-reused",
         }
     }

@@ -14,12 +14,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::oneshot;
 use zgate_nfs::Peer;
-use zgate_nfs::runtime::ConnectionId;
+use zgate_nfs::runtime::{CallbackFailure, ConnectionId};
 
 /// Longest usual time of a message.
 const USUAL_NANOS: u64 = 2 * MILLISECOND;
 /// Longest time until the server learns of a broken connection.
 const HALF_OPEN_NANOS: u64 = 20 * SECOND;
+/// Time limit of the server's calls, as in the gateway.
+const CALLBACK_NANOS: u64 = 5 * SECOND;
 
 /// The connection ended before the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +42,11 @@ struct Inside {
     partitioned_until: BTreeMap<usize, u64>,
     dice: Dice,
     faults_end: Option<u64>,
+    callbacks: BTreeMap<usize, CallbackAnswer>,
 }
+
+/// A client's end of its back channel.
+type CallbackAnswer = Arc<dyn Fn(&[u8]) -> Option<Bytes> + Send + Sync>;
 
 /// The network.
 pub struct Network {
@@ -68,6 +74,7 @@ impl Network {
             partitioned_until: BTreeMap::new(),
             dice: Dice::new(seed, "network"),
             faults_end: None,
+            callbacks: BTreeMap::new(),
         };
         Arc::new(Self {
             executor: Arc::clone(executor),
@@ -190,6 +197,40 @@ impl Network {
         });
         drop(inside);
         drop(ended);
+    }
+
+    /// Sets what answers the server's calls to a client.
+    pub fn answer_callbacks(&self, client: usize, answer: CallbackAnswer) {
+        lock(&self.inside).callbacks.insert(client, answer);
+    }
+
+    /// The server calls a client over one of its connections.
+    ///
+    /// # Errors
+    /// If the connection does not exist, or there is no answer in time.
+    pub async fn callback(&self, link: ConnectionId, call: Bytes) -> Result<Bytes, CallbackFailure> {
+        let answer = self.executor.within(CALLBACK_NANOS, self.called(link.0, &call)).await;
+        answer.unwrap_or(Err(CallbackFailure::TimedOut))
+    }
+
+    async fn called(&self, number: u64, call: &[u8]) -> Result<Bytes, CallbackFailure> {
+        let client = {
+            let inside = lock(&self.inside);
+            inside.links.get(&number).ok_or(CallbackFailure::Unreachable)?.client
+        };
+        self.executor.sleep(self.delay()).await;
+        self.passage(client).await;
+        let answer = {
+            let inside = lock(&self.inside);
+            let alive = inside.links.get(&number).is_some_and(|link| link.alive);
+            inside.callbacks.get(&client).filter(|_| alive).cloned()
+        };
+        // The server does not know yet that the connection is gone.
+        let Some(answer) = answer else { return std::future::pending().await };
+        let reply = answer(call).ok_or(CallbackFailure::Unreachable)?;
+        self.executor.sleep(self.delay()).await;
+        self.passage(client).await;
+        Ok(reply)
     }
 
     /// Sends a call and waits for its reply or the end of the connection.

@@ -46,6 +46,12 @@ pub enum Step {
     Lock { range: u32, write: bool },
     /// Unlocks it.
     Unlock { range: u32 },
+    /// Closes the worker's open of its client's file.
+    Close,
+    /// Asks for a read delegation of another client's file, and reads the file.
+    Delegate { client: usize },
+    /// Reads a block from the cache, if there is a delegation.
+    ReadCached { client: usize, block: u32 },
 }
 
 /// A step, and the pause before it.
@@ -112,19 +118,21 @@ fn step(dice: &mut Dice, worker: u32, clients: usize, version: Version) -> Step 
     let block = worker * BLOCKS_PER_WORKER + dice.below(BLOCKS_PER_WORKER.into()) as u32;
     let name = worker * NAMES_PER_WORKER + dice.below(NAMES_PER_WORKER.into()) as u32;
     let range = dice.below(LOCK_RANGES.into()) as u32;
-    let kinds = if version == Version::V3 { 15 } else { 21 };
+    let kinds = if version == Version::V3 { 15 } else { 35 };
+    let client = dice.below(clients as u64) as usize;
+    let any_block = dice.below((WORKERS * BLOCKS_PER_WORKER).into()) as u32;
     match dice.below(kinds) {
         0..=4 => Step::Write { block, stable: dice.once_in(3) },
         5..=7 => Step::Commit,
-        8..=10 => Step::Read {
-            client: dice.below(clients as u64) as usize,
-            block: dice.below((WORKERS * BLOCKS_PER_WORKER).into()) as u32,
-        },
+        8..=10 => Step::Read { client, block: any_block },
         11..=12 => Step::Make { name },
         13 => Step::Remove { name },
         14 => Step::Rename { name },
         15..=18 => Step::Lock { range, write: !dice.once_in(3) },
-        _ => Step::Unlock { range },
+        19..=20 => Step::Unlock { range },
+        21..=23 => Step::Delegate { client },
+        24..=27 => Step::Close,
+        _ => Step::ReadCached { client, block: any_block },
     }
 }
 
@@ -153,9 +161,9 @@ impl Plan {
         let mut dice = Dice::new(seed, "plan");
         let count = 2 + dice.below(3) as usize;
         let clients: Vec<Version> = (0..count)
-            .map(|_| match dice.below(4) {
-                0 => Version::V3,
-                1 => Version::V4(2),
+            .map(|_| match dice.below(6) {
+                0 | 1 => Version::V3,
+                2 => Version::V4(2),
                 _ => Version::V4(1),
             })
             .collect();

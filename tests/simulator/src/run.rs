@@ -140,6 +140,9 @@ impl Run {
                 let client =
                     Arc::new(SessionClient::new(wire, minor, files.clone(), &self.history));
                 lock(&self.sessions).push(Arc::clone(&client));
+                let returner = Arc::clone(&client);
+                let returns = async move { returner.return_delegations().await };
+                self.executor.spawn(Domain::Outside, returns);
                 let renewer = Arc::clone(&client);
                 self.executor.spawn(Domain::Outside, async move { renewer.renew().await });
                 AnyClient::Session(client)

@@ -1,11 +1,13 @@
 //! Clients: what a kernel's client does about time-outs, broken connections,
 //! restarts and lost sessions, without its caches.
 
+mod delegations;
 mod session;
 mod stateless;
 mod wire;
 mod worker;
 
+pub use delegations::Delegations;
 pub use session::SessionClient;
 pub use stateless::StatelessClient;
 pub use wire::Wire;

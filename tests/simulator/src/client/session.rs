@@ -1,10 +1,11 @@
 //! An NFSv4.1 or 4.2 client: its session, its opens and locks, and how it gets
 //! them back after a restart of the server.
 
-use super::{Files, LockEnd, NameChange, Named, Wire, Written, lock_type};
+use super::{Delegations, Files, LockEnd, NameChange, Named, Wire, Written, lock_type};
 use crate::executor::{SECOND, lock};
 use crate::gateway::LEASE_SECONDS;
-use crate::history::History;
+use crate::history::{BLOCK_BYTES, History, Register};
+use crate::plan::{BLOCKS_PER_WORKER, WORKERS};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -16,16 +17,26 @@ use zgate_store::Payload;
 use zgate_store::file_store::NewNode;
 use zgate_test_harness::nfs::{Ops, Reply, mode, name};
 
-/// Slots: one for each worker, one for renewals.
+/// Slots: one for each worker, one for returns, one for renewals.
 const SLOTS: usize = 4;
 /// Slot of renewals and reclaims.
 const OWN_SLOT: usize = SLOTS - 1;
+/// Slot of the return of delegations.
+const RETURN_SLOT: usize = SLOTS - 2;
+/// Time between two looks for delegations to be returned.
+const RETURN_NANOS: u64 = SECOND / 4;
 /// Bytes of a channel.
 const CHANNEL_BYTES: u32 = 64 << 10;
 /// Bytes of a locked range.
 const RANGE_BYTES: u64 = 10;
 /// Version number of NFSv4 in RPC.
 const V4: u32 = 4;
+
+/// The server cannot recall delegations, or has revoked some.
+const DELEGATIONS_IN_DOUBT: u32 = sequence::STATUS_CB_PATH_DOWN
+    | sequence::STATUS_CB_PATH_DOWN_SESSION
+    | sequence::STATUS_BACKCHANNEL_FAULT
+    | sequence::STATUS_RECALLABLE_STATE_REVOKED;
 
 /// The session was lost before the answer; `unknown`: the request may have run.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +61,8 @@ struct Inside {
     slots: [u32; SLOTS],
     /// By worker, and whether it is the file of the locks.
     opens: BTreeMap<(u32, bool), Opened>,
+    /// Number of the connection that carries the back channel.
+    bound_at: u64,
     ended: bool,
 }
 
@@ -60,6 +73,8 @@ pub struct SessionClient {
     minor: u32,
     files: Files,
     history: Arc<History>,
+    /// Its delegations.
+    pub delegations: Arc<Delegations>,
     inside: Mutex<Inside>,
     establishing: tokio::sync::Mutex<()>,
 }
@@ -99,11 +114,15 @@ impl SessionClient {
     /// A client without a session.
     #[must_use]
     pub fn new(wire: Wire, minor: u32, files: Files, history: &Arc<History>) -> Self {
+        let delegations = Arc::<Delegations>::default();
+        let answering = Arc::clone(&delegations);
+        wire.answer_callbacks(move |call| answering.answer(call));
         Self {
             wire,
             minor,
             files,
             history: Arc::clone(history),
+            delegations,
             inside: Mutex::default(),
             establishing: tokio::sync::Mutex::default(),
         }
@@ -139,6 +158,11 @@ impl SessionClient {
             let first = reply.answers.first().map_or(reply.status, |answer| answer.status);
             match first {
                 Status::Ok => {
+                    let flags = reply.get::<Sequence>().status_flags;
+                    if flags & DELEGATIONS_IN_DOUBT != 0 {
+                        self.delegations.give_all_up(true);
+                        lock(&self.inside).bound_at = 0;
+                    }
                     reply.answers.remove(0);
                     return Ok((reply, sent_at));
                 }
@@ -234,7 +258,7 @@ impl SessionClient {
         let args = create_session::Args {
             clientid: known.clientid,
             sequence: known.sequenceid,
-            flags: 0,
+            flags: create_session::BACK_CHANNEL,
             fore: channel(),
             back: channel(),
             callback_program: 0x4000_0000,
@@ -244,11 +268,13 @@ impl SessionClient {
         let session = reply.result().ok()?.get::<CreateSession>().session;
         let same = {
             let mut inside = lock(&self.inside);
+            inside.bound_at = 0;
             inside.slots = [0; SLOTS];
             std::mem::replace(&mut inside.clientid, known.clientid) == known.clientid
         };
         let name = &self.wire.name;
         self.wire.trace.note(name, format_args!("session; same client id: {same}"));
+        self.delegations.give_all_up(same);
         if !same || known.flags & exchange_id::CONFIRMED == 0 {
             let reclaimed = self.reclaim(session).await;
             if reclaimed.is_err() {
@@ -436,6 +462,19 @@ impl SessionClient {
         }
     }
 
+    /// CLOSE of a worker's open of the client's own file, if there is one.
+    pub async fn close(&self, worker: u32) {
+        let Some(opened) = lock(&self.inside).opens.get(&(worker, false)).cloned() else { return };
+        let args = close::Args { seqid: 0, stateid: opened.stateid };
+        let ops = || Ops::new().at(&opened.fh).op::<Close>(&args);
+        let reply = self.run(worker as usize, ops).await;
+        match reply.status {
+            Status::Ok => self.forget(worker, false, opened.stateid),
+            status if loses_state(status) => self.forget(worker, false, opened.stateid),
+            status => panic!("CLOSE: {status:?}"),
+        }
+    }
+
     /// COMMIT of the client's own file; `None` if it failed.
     pub async fn commit(&self, worker: u32) -> Option<Verifier> {
         let fh = &self.files.own[self.wire.client];
@@ -562,6 +601,78 @@ impl SessionClient {
                 status if loses_state(status) => self.forget(worker, true, opened.stateid),
                 status => panic!("LOCKU: {status:?}"),
             }
+        }
+    }
+
+    /// Opens a file for reading and asks for a delegation; reads the file under
+    /// it.
+    pub async fn delegate(&self, worker: u32, file: usize) -> &'static str {
+        let fh = self.files.own[file].clone();
+        let args = || open::Args {
+            access: 1 | open::WANT_READ,
+            owner: self.owner("reader", worker),
+            ..self.open_args(worker, open::Claim::Fh)
+        };
+        let slot = worker as usize;
+        let reply = self.run(slot, || Ops::new().at(&fh).op::<Open>(&args())).await;
+        if reply.status != Status::Ok {
+            return "not opened";
+        }
+        let opened = reply.get::<Open>();
+        if let open::Delegated::Read { stateid, .. } = opened.delegated {
+            self.delegations.granted(file, fh.clone(), stateid);
+        }
+        let args = close::Args { seqid: 0, stateid: opened.stateid };
+        // Its failure means that there is no open any more.
+        let _ = self.run(slot, || Ops::new().at(&fh).op::<Close>(&args)).await;
+        let Some(stateid) = self.delegations.of(file) else { return "none" };
+        for block in 0..WORKERS * BLOCKS_PER_WORKER {
+            let register = Register { client: file, block };
+            let (offset, count) = (register.offset(), BLOCK_BYTES as u32);
+            let reply = self.run(slot, || Ops::new().at(&fh).read(stateid, offset, count)).await;
+            if reply.status == Status::Ok
+                && let Payload::Bytes(data) = reply.get::<Read>().data
+            {
+                self.delegations.cache(file, stateid, block, data);
+            }
+        }
+        "held"
+    }
+
+    /// Returns recalled delegations, and gives the server a back channel over
+    /// each new connection, until the client goes away.
+    pub async fn return_delegations(&self) {
+        loop {
+            self.wire.executor.sleep(RETURN_NANOS).await;
+            let (session, bound_at) = {
+                let inside = lock(&self.inside);
+                if inside.ended {
+                    return;
+                }
+                (inside.session, inside.bound_at)
+            };
+            let Some(session) = session else { continue };
+            if bound_at != self.wire.connections() {
+                self.bind(session).await;
+            }
+            while let Some((fh, stateid)) = self.delegations.next_return() {
+                let args = delegreturn::Args { stateid };
+                let ops = || Ops::new().at(&fh).op::<Delegreturn>(&args);
+                let reply = self.run(RETURN_SLOT, ops).await;
+                let name = &self.wire.name;
+                self.wire.trace.note(name, format_args!("DELEGRETURN: {:?}", reply.status));
+            }
+        }
+    }
+
+    /// BIND_CONN_TO_SESSION.
+    async fn bind(&self, session: SessionId) {
+        let number = self.wire.connections();
+        let direction = bind_conn_to_session::Direction::ForeOrBoth;
+        let args = bind_conn_to_session::Args { session, direction, rdma_mode: false };
+        let (reply, ..) = self.send(Ops::new().op::<BindConnToSession>(&args)).await;
+        if reply.status == Status::Ok && number == self.wire.connections() {
+            lock(&self.inside).bound_at = number;
         }
     }
 

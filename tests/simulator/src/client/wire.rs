@@ -6,6 +6,7 @@ use crate::executor::{Executor, MILLISECOND, lock};
 use crate::network::Network;
 use crate::trace::Trace;
 use bytes::Bytes;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use zgate_nfs_wire::PROGRAM;
 use zgate_rpc::message::decode_reply;
@@ -26,6 +27,7 @@ pub struct Wire {
     network: Arc<Network>,
     dice: Mutex<Dice>,
     link: Mutex<Option<u64>>,
+    connections: AtomicU64,
     connecting: tokio::sync::Mutex<()>,
     next_xid: Mutex<u32>,
 }
@@ -57,9 +59,20 @@ impl Wire {
             network: Arc::clone(network),
             dice: Mutex::new(Dice::new(seed, &format!("client{client}"))),
             link: Mutex::default(),
+            connections: AtomicU64::new(0),
             connecting: tokio::sync::Mutex::default(),
             next_xid: Mutex::new((client as u32 + 1) << 24),
         }
+    }
+
+    /// Number of connections so far.
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Acquire)
+    }
+
+    /// Sets what answers the server's calls.
+    pub fn answer_callbacks(&self, answer: impl Fn(&[u8]) -> Option<Bytes> + Send + Sync + 'static) {
+        self.network.answer_callbacks(self.client, Arc::new(answer));
     }
 
     /// A short pause before a request is made again.
@@ -76,6 +89,7 @@ impl Wire {
         }
         let link = self.network.connect(self.client).await;
         *lock(&self.link) = Some(link);
+        self.connections.fetch_add(1, Ordering::AcqRel);
         link
     }
 

@@ -143,6 +143,28 @@ impl Worker {
                     client.unlock(self.number, range).await;
                 }
             }
+            Step::Close => {
+                if let AnyClient::Session(client) = &self.client {
+                    client.close(self.number).await;
+                }
+            }
+            Step::Delegate { client: file } => {
+                // What the client itself writes would have to go to its cache.
+                if let AnyClient::Session(client) = &self.client
+                    && client.wire.client != file
+                {
+                    let end = client.delegate(self.number, file).await;
+                    self.trace.note(&self.name, format_args!("  delegation: {end}"));
+                }
+            }
+            Step::ReadCached { client: file, block } => {
+                let AnyClient::Session(client) = &self.client else { return };
+                let Some(data) = client.delegations.cached(file, block) else { return };
+                let register = Register { client: file, block };
+                let version = register.version(&data);
+                self.trace.note(&self.name, format_args!("  cached {register:?}: {version:?}"));
+                self.history.read_cached(client.wire.client, register, &data);
+            }
         }
     }
 
