@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Time between two lines of progress.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
 
-/// What to run.
+/// Seeds to run.
 #[derive(Clone, Debug)]
 pub struct Campaign {
     /// First seed.
@@ -30,7 +30,7 @@ pub struct Campaign {
     pub progress: bool,
 }
 
-/// What came out.
+/// Result of a campaign.
 #[derive(Clone, Debug)]
 pub struct Result {
     /// Seeds that ran.

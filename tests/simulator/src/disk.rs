@@ -161,7 +161,11 @@ impl Disk {
     }
 
     /// Runs a call: time, fault, effect at one moment, time.
-    async fn run<T>(&self, op: FileOp, call: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
+    async fn run<T>(
+        &self,
+        op: FileOp,
+        call: impl Future<Output = StoreResult<T>>,
+    ) -> StoreResult<T> {
         self.seek_time(op).await;
         if let Err(error) = self.verdict(op) {
             self.trace.note("disk", format_args!("{op:?} fails: {error}"));
@@ -200,8 +204,8 @@ impl Disk {
             }
             Some(Mutant::ReadFromOldCopy) => {
                 let how_read = ReadHow { span_allowed: false };
-                let old = self.store.read(file, offset, len, how_read).await?;
-                if let zgate_store::Payload::Bytes(old) = old.data {
+                let old = self.store.read(file, offset, len, how_read).await;
+                if let Ok(ReadData { data: zgate_store::Payload::Bytes(old), .. }) = old {
                     lock(&self.old_copies).insert(offset, old);
                 }
                 self.run(FileOp::Write, self.store.write(file, offset, data, how)).await
@@ -240,7 +244,13 @@ impl Disk {
         told
     }
 
-    async fn get(&self, file: &OpenFile, offset: u64, len: usize, how: ReadHow) -> StoreResult<ReadData> {
+    async fn get(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        len: usize,
+        how: ReadHow,
+    ) -> StoreResult<ReadData> {
         let mut read = self.run(FileOp::Read, self.store.read(file, offset, len, how)).await?;
         if self.mutant == Some(Mutant::ReadFromOldCopy)
             && lock(&self.dice).once_in(4)
@@ -283,7 +293,11 @@ impl FileStore for Disk {
 
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            if self.mutant == Some(Mutant::CommitSyncsNothing) { Ok(()) } else { self.sync(file).await }
+            if self.mutant == Some(Mutant::CommitSyncsNothing) {
+                Ok(())
+            } else {
+                self.sync(file).await
+            }
         })
     }
 

@@ -126,8 +126,12 @@ impl Executor {
     pub fn end(&self, domain: Domain) {
         let ended: Vec<Entry> = {
             let mut inside = lock(&self.inside);
-            let ids: Vec<u64> =
-                inside.tasks.iter().filter(|(_, t)| t.domain == domain).map(|(id, _)| *id).collect();
+            let ids: Vec<u64> = inside
+                .tasks
+                .iter()
+                .filter(|(_, t)| t.domain == domain)
+                .map(|(id, _)| *id)
+                .collect();
             ids.iter().filter_map(|id| inside.tasks.remove(id)).collect()
         };
         // Outside of the lock: futures wake others and give timers back.
@@ -213,7 +217,11 @@ impl Executor {
     }
 
     /// The result of `work`, unless it takes longer.
-    pub async fn within<T>(self: &Arc<Self>, nanos: u64, work: impl Future<Output = T>) -> Option<T> {
+    pub async fn within<T>(
+        self: &Arc<Self>,
+        nanos: u64,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
         let (mut work, mut limit) = (pin!(work), self.sleep(nanos));
         std::future::poll_fn(|context| {
             if let Poll::Ready(value) = work.as_mut().poll(context) {
@@ -276,8 +284,8 @@ mod tests {
         }
         assert!(!executor.run(|| false), "nothing is left to do");
         assert_eq!(executor.elapsed(), *sleeps.iter().max().unwrap());
-        let ended = lock(&ended).clone();
-        ended
+        let ended = lock(&ended);
+        ended.clone()
     }
 
     #[test]

@@ -14,13 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use zgate_nfs::namespace::export::Versions;
 use zgate_nfs::namespace::{ClientRule, Export, ExportId, FileHandle, Namespace, StableNames};
-use zgate_nfs::runtime::{
-    BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Now, Runtime,
-};
+use zgate_nfs::runtime::{BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Now, Runtime};
 use zgate_nfs::v4::guard::StateGuard;
-use zgate_nfs::v4::server::{
-    Identity, NoObserver, ServerAddresses, ServerOptions,
-};
+use zgate_nfs::v4::server::{Identity, NoObserver, ServerAddresses, ServerOptions};
 use zgate_nfs::v4::state::State;
 use zgate_nfs::v4::state::grace::GracePeriod;
 use zgate_nfs::v4::state::view::StateTotals;
@@ -203,7 +199,14 @@ impl Gateway {
             write_verifier: v4.write_verifier,
             guard,
         };
-        Instance { number, v4, v3, replies: ReplyCache::new(), runtime, repeated: RepeatedSlots::default() }
+        Instance {
+            number,
+            v4,
+            v3,
+            replies: ReplyCache::new(),
+            runtime,
+            repeated: RepeatedSlots::default(),
+        }
     }
 
     /// Sets the time between two ticks, to let much time pass.

@@ -59,7 +59,7 @@ struct Versions {
     losses_at_visible: u64,
 }
 
-/// What a reader expects; taken before the read.
+/// Expectation of a reader, taken before the read.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     visible: u32,
@@ -157,7 +157,7 @@ impl History {
         lock(&self.inside).losses
     }
 
-    /// What a read that begins now may return.
+    /// The expectation of a read that begins now.
     #[must_use]
     pub fn expected(&self, register: Register) -> Expected {
         let inside = lock(&self.inside);

@@ -1,4 +1,4 @@
-//! What must hold in every run, by name.
+//! Invariants of every run, by name.
 
 /// An invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,8 +14,8 @@ pub enum Invariant {
     ExactlyOnce,
     /// Two conflicting locks are never held together.
     LockExclusion,
-    /// What a client reads from its cache under a delegation is not older than
-    /// anything acknowledged to another client.
+    /// Data that a client reads from its cache under a delegation is not older
+    /// than anything acknowledged to another client.
     FreshDelegation,
     /// Every request is answered, or its connection ended, within a bound once
     /// the faults end.

@@ -212,7 +212,11 @@ impl Network {
     ///
     /// # Errors
     /// If the connection does not exist, or there is no answer in time.
-    pub async fn callback(&self, link: ConnectionId, call: Bytes) -> Result<Bytes, CallbackFailure> {
+    pub async fn callback(
+        &self,
+        link: ConnectionId,
+        call: Bytes,
+    ) -> Result<Bytes, CallbackFailure> {
         let answer = self.executor.within(CALLBACK_NANOS, self.called(link.0, &call)).await;
         answer.unwrap_or(Err(CallbackFailure::TimedOut))
     }
@@ -241,7 +245,12 @@ impl Network {
     ///
     /// # Errors
     /// [`Lost`] if the connection has ended, or no answer came in time.
-    pub async fn call(self: &Arc<Self>, number: u64, xid: u32, record: Bytes) -> Result<Bytes, Lost> {
+    pub async fn call(
+        self: &Arc<Self>,
+        number: u64,
+        xid: u32,
+        record: Bytes,
+    ) -> Result<Bytes, Lost> {
         let sent = self.executor.nanos();
         let (tell, told) = oneshot::channel();
         let (client, arrival, survives) = {

@@ -187,7 +187,8 @@ impl Plan {
             .map(|_| (dice.below(FAULT_SECONDS * SECOND), fault(&mut dice, count)))
             .collect();
         faults.sort_by_key(|(at, _)| *at);
-        let faults = (1..).zip(faults).map(|(number, (at, fault))| PlannedFault { number, at, fault });
+        let faults =
+            (1..).zip(faults).map(|(number, (at, fault))| PlannedFault { number, at, fault });
         Self { seed, faults: faults.collect(), clients, steps }
     }
 

@@ -128,8 +128,7 @@ impl Run {
     }
 
     fn client(&self, number: usize, version: Version, files: &Files) -> AnyClient {
-        let wire =
-            Wire::new(number, (&self.executor, &self.trace), &self.network, self.plan.seed);
+        let wire = Wire::new(number, (&self.executor, &self.trace), &self.network, self.plan.seed);
         match version {
             Version::V3 => AnyClient::Stateless(Arc::new(StatelessClient::new(
                 wire,

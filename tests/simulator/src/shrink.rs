@@ -67,15 +67,11 @@ pub fn shrink(plan: &Plan, invariant: Invariant, mutant: Option<Mutant>) -> Kept
     loop {
         let before = kept.clone();
         let steps = kept.steps.clone();
-        kept.faults = shrinker.cut(&kept.faults, |faults| Kept {
-            steps: steps.clone(),
-            faults: faults.clone(),
-        });
+        kept.faults = shrinker
+            .cut(&kept.faults, |faults| Kept { steps: steps.clone(), faults: faults.clone() });
         let faults = kept.faults.clone();
-        kept.steps = shrinker.cut(&kept.steps, |steps| Kept {
-            steps: steps.clone(),
-            faults: faults.clone(),
-        });
+        kept.steps = shrinker
+            .cut(&kept.steps, |steps| Kept { steps: steps.clone(), faults: faults.clone() });
         if kept == before || shrinker.runs >= MAX_RUNS {
             return kept;
         }

@@ -25,6 +25,7 @@ fn planted_faults_are_found_by_the_invariant_that_they_violate() {
         (Mutant::WriteBehindAnswer, 60, Invariant::NoOlderData),
         (Mutant::ClockRunsFast, 60, Invariant::LockExclusion),
         (Mutant::ReplyLost, 60, Invariant::BoundedAnswer),
+        (Mutant::NoRecallByV3, 60, Invariant::FreshDelegation),
         (Mutant::NoTick, 20, Invariant::NothingLeft),
     ] {
         assert_eq!(found(mutant, seeds).1, invariant, "{mutant:?}");

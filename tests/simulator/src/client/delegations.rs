@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use zgate_nfs_wire::v4::callback::{
     Body, CB_NULL, CallHead, CallbackNum, CallbackOp, OpResult, Reply, Sequence, SequenceRes,
 };
-use zgate_nfs_wire::v4::{Fh, Status, Stateid};
+use zgate_nfs_wire::v4::{Fh, Stateid, Status};
 use zgate_rpc::CallHeader;
 use zgate_rpc::message::encode_success;
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
@@ -61,7 +61,7 @@ impl Delegations {
         }
     }
 
-    /// What is cached of a block.
+    /// The cached content of a block.
     pub(super) fn cached(&self, file: usize, block: u32) -> Option<Bytes> {
         lock(&self.0).held.get(&file)?.blocks.get(&block).cloned()
     }

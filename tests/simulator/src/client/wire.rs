@@ -9,8 +9,8 @@ use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use zgate_nfs_wire::PROGRAM;
-use zgate_rpc::message::decode_reply;
 use zgate_rpc::auth::OpaqueAuth;
+use zgate_rpc::message::decode_reply;
 use zgate_rpc::{AuthSys, CallHeader, Credential};
 use zgate_xdr::{Decoder, Encode, Encoder};
 
@@ -71,7 +71,10 @@ impl Wire {
     }
 
     /// Sets what answers the server's calls.
-    pub fn answer_callbacks(&self, answer: impl Fn(&[u8]) -> Option<Bytes> + Send + Sync + 'static) {
+    pub fn answer_callbacks(
+        &self,
+        answer: impl Fn(&[u8]) -> Option<Bytes> + Send + Sync + 'static,
+    ) {
         self.network.answer_callbacks(self.client, Arc::new(answer));
     }
 

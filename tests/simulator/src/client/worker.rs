@@ -32,9 +32,7 @@ impl AnyClient {
     async fn write(&self, worker: u32, offset: u64, data: &[u8], stable: bool) -> Written {
         match self {
             Self::Session(client) => client.write(worker, offset, data, stable).await,
-            Self::Stateless(client) => {
-                client.write(client.wire.client, offset, data, stable).await
-            }
+            Self::Stateless(client) => client.write(client.wire.client, offset, data, stable).await,
         }
     }
 
@@ -72,7 +70,7 @@ pub struct Worker {
     /// Written and not yet committed: the version, and the verifier of the
     /// reply.
     uncommitted: BTreeMap<u32, (u32, Verifier)>,
-    /// Whether a name exists, where the client can know.
+    /// Existence of names, where the client can know.
     names: BTreeMap<u32, bool>,
 }
 
