@@ -10,6 +10,7 @@ mod lab;
 mod package;
 mod packages;
 mod servers;
+mod simulate;
 mod suite;
 mod tidy;
 mod totals;
@@ -43,6 +44,8 @@ enum Task {
     Tidy,
     /// Every fuzz target for a while, with random inputs
     Fuzz(fuzz::FuzzArgs),
+    /// The server, its clients, network and disk on virtual time, from one seed
+    Simulate(simulate::SimulateArgs),
     /// Messages of other implementations out of packet captures, for tests/golden
     Golden(golden::GoldenArgs),
     /// Real kernel clients and real OpenZFS in a virtual machine
@@ -149,6 +152,7 @@ fn run(task: Task) -> io::Result<()> {
         Task::Package(args) => package::run(&args),
         Task::Tidy => conformance::tidy(),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Simulate(args) => simulate::run(&args),
         Task::Golden(args) => golden::run(&args),
         Task::Lab(args) => lab::run(&args),
         Task::Bench(Bench::Nfs(args)) => bench::nfs::run(&args),

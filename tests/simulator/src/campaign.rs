@@ -1,0 +1,100 @@
+//! Many seeds, one after the other, on several threads: each run has one.
+
+use crate::executor::lock;
+use crate::invariant::Violation;
+use crate::mutant::Mutant;
+use crate::plan::Plan;
+use crate::run::run;
+use std::io::{self, IsTerminal, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time between two lines of progress.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
+
+/// Seeds to run.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// First seed.
+    pub first: u64,
+    /// Number of seeds.
+    pub count: u64,
+    /// Seeds begun after this time are left out.
+    pub limit: Option<Duration>,
+    /// Threads.
+    pub jobs: usize,
+    /// Planted fault.
+    pub mutant: Option<Mutant>,
+    /// Write lines of progress to standard error.
+    pub progress: bool,
+}
+
+/// Result of a campaign.
+#[derive(Clone, Debug)]
+pub struct Result {
+    /// Seeds that ran.
+    pub seeds: u64,
+    /// Real time.
+    pub took: Duration,
+    /// Seeds that failed, in order.
+    pub failed: Vec<(u64, Violation)>,
+}
+
+impl Result {
+    /// Seeds in a second.
+    #[must_use]
+    pub fn seeds_per_second(&self) -> f64 {
+        self.seeds as f64 / self.took.as_secs_f64().max(0.001)
+    }
+}
+
+/// Panics of runs are reported as violations, without a message of their own.
+pub fn silence_panics() {
+    std::panic::set_hook(Box::new(|_| {}));
+}
+
+/// Runs seeds until they are all done, the time is over, or one fails.
+#[must_use]
+pub fn campaign(campaign: &Campaign) -> Result {
+    let began = Instant::now();
+    let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (stop, failed) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let worker = || {
+        while !stop.load(Ordering::Acquire) {
+            let late = campaign.limit.is_some_and(|limit| began.elapsed() >= limit);
+            let number = next.fetch_add(1, Ordering::AcqRel);
+            if late || number >= campaign.count {
+                return;
+            }
+            let seed = campaign.first.wrapping_add(number);
+            let outcome = run(&Plan::new(seed), campaign.mutant);
+            done.fetch_add(1, Ordering::AcqRel);
+            if let Some(violation) = outcome.violation {
+                lock(&failed).push((seed, violation));
+                stop.store(true, Ordering::Release);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..campaign.jobs.max(1)).map(|_| scope.spawn(worker)).collect();
+        let mut told = Instant::now();
+        while campaign.progress && workers.iter().any(|worker| !worker.is_finished()) {
+            std::thread::sleep(Duration::from_millis(20));
+            if told.elapsed() >= PROGRESS_PERIOD {
+                told = Instant::now();
+                progress(done.load(Ordering::Acquire), began.elapsed());
+            }
+        }
+    });
+    let mut failed = lock(&failed).clone();
+    failed.sort_by_key(|(seed, _)| *seed);
+    Result { seeds: done.load(Ordering::Acquire), took: began.elapsed(), failed }
+}
+
+fn progress(done: u64, took: Duration) {
+    let rate = done as f64 / took.as_secs_f64();
+    let end = if io::stderr().is_terminal() { '\r' } else { '\n' };
+    // Progress that nobody can read is not missed.
+    let _ = write!(io::stderr(), "{done} seeds, {rate:.0} a second{end}");
+}

@@ -1,0 +1,435 @@
+//! An NFSv4.1 or 4.2 client: its session, its opens and locks, and how it gets
+//! them back after a restart of the server.
+
+mod requests;
+
+use super::{Delegations, Files, Wire, lock_type};
+use crate::executor::{SECOND, lock};
+use crate::gateway::LEASE_SECONDS;
+use crate::history::History;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use zgate_nfs_wire::v4::op::*;
+use zgate_nfs_wire::v4::{COMPOUND, ClientId, Fh, SessionId, StateOwner, Stateid, Status};
+use zgate_test_harness::nfs::{Ops, Reply};
+
+/// Slots: one for each worker, one for returns, one for renewals.
+const SLOTS: usize = 4;
+/// Slot of renewals and reclaims.
+const OWN_SLOT: usize = SLOTS - 1;
+/// Slot of the return of delegations.
+const RETURN_SLOT: usize = SLOTS - 2;
+/// Time between two looks for delegations to be returned.
+const RETURN_NANOS: u64 = SECOND / 4;
+/// Bytes of a channel.
+const CHANNEL_BYTES: u32 = 64 << 10;
+/// Bytes of a locked range.
+const RANGE_BYTES: u64 = 10;
+/// Version number of NFSv4 in RPC.
+const V4: u32 = 4;
+
+/// The server cannot recall delegations, or has revoked some.
+const DELEGATIONS_IN_DOUBT: u32 = sequence::STATUS_CB_PATH_DOWN
+    | sequence::STATUS_CB_PATH_DOWN_SESSION
+    | sequence::STATUS_BACKCHANNEL_FAULT
+    | sequence::STATUS_RECALLABLE_STATE_REVOKED;
+
+/// The session was lost before the answer; `unknown`: the request may have run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SessionLost {
+    unknown: bool,
+}
+
+/// An open file of a worker, with its locks.
+#[derive(Clone, Debug)]
+struct Opened {
+    fh: Fh,
+    stateid: Stateid,
+    lock_stateid: Option<Stateid>,
+    /// Ranges held; true: for writing.
+    ranges: BTreeMap<u32, bool>,
+}
+
+#[derive(Default)]
+struct Inside {
+    session: Option<SessionId>,
+    clientid: ClientId,
+    slots: [u32; SLOTS],
+    /// By worker, and whether it is the file of the locks.
+    opens: BTreeMap<(u32, bool), Opened>,
+    /// Number of the connection that carries the back channel.
+    bound_at: u64,
+    ended: bool,
+}
+
+/// A client of NFSv4.1 or 4.2.
+pub struct SessionClient {
+    /// Its transport.
+    pub wire: Wire,
+    minor: u32,
+    files: Files,
+    history: Arc<History>,
+    /// Its delegations.
+    pub delegations: Arc<Delegations>,
+    inside: Mutex<Inside>,
+    establishing: tokio::sync::Mutex<()>,
+}
+
+fn channel() -> create_session::ChannelAttrs {
+    create_session::ChannelAttrs {
+        header_pad_bytes: 0,
+        max_request_bytes: CHANNEL_BYTES,
+        max_response_bytes: CHANNEL_BYTES,
+        max_cached_bytes: 4096,
+        max_ops: 16,
+        slots: SLOTS as u32,
+    }
+}
+
+/// The session, the client or the server's start is not known any more.
+fn loses_session(status: Status) -> bool {
+    matches!(
+        status,
+        Status::Badsession | Status::Deadsession | Status::StaleClientid | Status::StaleStateid
+    )
+}
+
+/// The stateid names nothing (any more).
+fn loses_state(status: Status) -> bool {
+    matches!(
+        status,
+        Status::BadStateid
+            | Status::Expired
+            | Status::StaleStateid
+            | Status::OldStateid
+            | Status::AdminRevoked
+    )
+}
+
+impl SessionClient {
+    /// A client without a session.
+    #[must_use]
+    pub fn new(wire: Wire, minor: u32, files: Files, history: &Arc<History>) -> Self {
+        let delegations = Arc::<Delegations>::default();
+        let answering = Arc::clone(&delegations);
+        wire.answer_callbacks(move |call| answering.answer(call));
+        Self {
+            wire,
+            minor,
+            files,
+            history: Arc::clone(history),
+            delegations,
+            inside: Mutex::default(),
+            establishing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Sends a COMPOUND as it is.
+    async fn send(&self, ops: Ops) -> (Reply, u32, u64) {
+        let (bytes, sent) = ops.encode(b"", self.minor);
+        let answer = self.wire.call(V4, COMPOUND, &bytes).await;
+        (Reply::parse(answer.body, &sent), answer.sent, answer.sent_at)
+    }
+
+    /// Sends a COMPOUND in a slot of a session until the session has answered
+    /// it.
+    async fn send_in(
+        &self,
+        session: SessionId,
+        slot: usize,
+        (sequence, cache): (u32, bool),
+        ops: impl Fn() -> Ops,
+    ) -> Result<(Reply, u64), SessionLost> {
+        let mut sent_before = 0;
+        loop {
+            let args = sequence::Args {
+                session,
+                sequence,
+                slot: slot as u32,
+                highest_slot: OWN_SLOT as u32,
+                cache_this: cache,
+            };
+            let (mut reply, sent, sent_at) =
+                self.send(ops().after(Ops::new().op::<Sequence>(&args))).await;
+            let first = reply.answers.first().map_or(reply.status, |answer| answer.status);
+            match first {
+                Status::Ok => {
+                    let flags = reply.get::<Sequence>().status_flags;
+                    if flags & DELEGATIONS_IN_DOUBT != 0 {
+                        self.delegations.give_all_up(true);
+                        lock(&self.inside).bound_at = 0;
+                    }
+                    reply.answers.remove(0);
+                    return Ok((reply, sent_at));
+                }
+                // It has run, and its reply was not to be kept.
+                Status::RetryUncachedRep => return Ok((reply, sent_at)),
+                Status::Delay => {
+                    sent_before += sent;
+                    self.wire.pause().await;
+                }
+                status if loses_session(status) => {
+                    return Err(SessionLost { unknown: sent_before + sent > 1 });
+                }
+                status => panic!("SEQUENCE {sequence} in slot {slot}: {status:?}"),
+            }
+        }
+    }
+
+    /// Sends a COMPOUND in a worker's slot; a lost session is replaced.
+    async fn request(
+        &self,
+        slot: usize,
+        cache: bool,
+        ops: impl Fn() -> Ops,
+    ) -> Result<Reply, SessionLost> {
+        let session = self.session().await;
+        let sequence = lock(&self.inside).slots[slot] + 1;
+        match self.send_in(session, slot, (sequence, cache), ops).await {
+            Ok((reply, sent_at)) => {
+                let mut inside = lock(&self.inside);
+                if inside.session == Some(session) {
+                    inside.slots[slot] = sequence;
+                    let lease = u64::from(LEASE_SECONDS) * SECOND;
+                    drop(inside);
+                    self.history.leased(self.wire.client, sent_at + lease);
+                }
+                Ok(reply)
+            }
+            Err(lost) => {
+                let mut inside = lock(&self.inside);
+                if inside.session == Some(session) {
+                    inside.session = None;
+                }
+                Err(lost)
+            }
+        }
+    }
+
+    /// Sends a COMPOUND that may run again, until its last status is not a
+    /// request for patience.
+    async fn run(&self, slot: usize, ops: impl Fn() -> Ops) -> Reply {
+        loop {
+            match self.request(slot, false, &ops).await {
+                Ok(reply) if matches!(reply.status, Status::Delay | Status::Grace) => {
+                    self.wire.pause().await;
+                }
+                // The reply of the first attempt was not kept.
+                Ok(reply) if reply.status == Status::RetryUncachedRep => {}
+                Ok(reply) => return reply,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// The session; a new one where there is none.
+    async fn session(&self) -> SessionId {
+        let _one_at_a_time = self.establishing.lock().await;
+        loop {
+            let known = lock(&self.inside).session;
+            if let Some(session) = known {
+                return session;
+            }
+            if let Some(session) = self.establish().await {
+                lock(&self.inside).session = Some(session);
+                return session;
+            }
+            self.wire.pause().await;
+        }
+    }
+
+    /// EXCHANGE_ID, CREATE_SESSION, and everything again that a new server
+    /// does not know.
+    async fn establish(&self) -> Option<SessionId> {
+        let owner = format!("client{}", self.wire.client);
+        let args = exchange_id::Args {
+            verifier: [1; 8],
+            owner: owner.as_bytes().into(),
+            flags: 0,
+            protect: exchange_id::Protect::None,
+            implementation: None,
+        };
+        let (reply, ..) = self.send(Ops::new().op::<ExchangeId>(&args)).await;
+        let known = reply.result().ok()?.get::<ExchangeId>();
+        let args = create_session::Args {
+            clientid: known.clientid,
+            sequence: known.sequenceid,
+            flags: create_session::BACK_CHANNEL,
+            fore: channel(),
+            back: channel(),
+            callback_program: 0x4000_0000,
+            security: vec![create_session::CallbackSecurity::None],
+        };
+        let (reply, ..) = self.send(Ops::new().op::<CreateSession>(&args)).await;
+        let session = reply.result().ok()?.get::<CreateSession>().session;
+        let same = {
+            let mut inside = lock(&self.inside);
+            inside.bound_at = 0;
+            inside.slots = [0; SLOTS];
+            std::mem::replace(&mut inside.clientid, known.clientid) == known.clientid
+        };
+        let name = &self.wire.name;
+        self.wire.trace.note(name, format_args!("session; same client id: {same}"));
+        self.delegations.give_all_up(same);
+        if !same || known.flags & exchange_id::CONFIRMED == 0 {
+            let reclaimed = self.reclaim(session).await;
+            if reclaimed.is_err() {
+                // The next attempt must reclaim again.
+                lock(&self.inside).clientid = ClientId::default();
+                return None;
+            }
+        }
+        Some(session)
+    }
+
+    /// Sends one COMPOUND of a reclaim.
+    async fn reclaiming(
+        &self,
+        session: SessionId,
+        ops: impl Fn() -> Ops,
+    ) -> Result<Reply, SessionLost> {
+        loop {
+            let sequence = lock(&self.inside).slots[OWN_SLOT] + 1;
+            let (reply, _) = self.send_in(session, OWN_SLOT, (sequence, true), &ops).await?;
+            lock(&self.inside).slots[OWN_SLOT] = sequence;
+            if !matches!(reply.status, Status::Delay | Status::Grace) {
+                return Ok(reply);
+            }
+            self.wire.pause().await;
+        }
+    }
+
+    /// Reclaims opens and locks from a new server.
+    async fn reclaim(&self, session: SessionId) -> Result<(), SessionLost> {
+        let opens: Vec<_> = lock(&self.inside).opens.clone().into_iter().collect();
+        for ((worker, locks), old) in opens {
+            let again = self.reclaim_open(session, worker, &old).await?;
+            let lost: BTreeSet<u32> = {
+                let kept = again.as_ref().map(|open| &open.ranges);
+                let lost = |range: &&u32| kept.is_none_or(|kept| !kept.contains_key(*range));
+                old.ranges.keys().filter(lost).copied().collect()
+            };
+            for range in lost {
+                self.history.unlocked(self.wire.client, worker, range);
+            }
+            let mut inside = lock(&self.inside);
+            match again {
+                Some(open) => inside.opens.insert((worker, locks), open),
+                None => inside.opens.remove(&(worker, locks)),
+            };
+        }
+        let args = reclaim_complete::Args { one_fs: false };
+        let reply = self.reclaiming(session, || Ops::new().op::<ReclaimComplete>(&args)).await?;
+        match reply.status {
+            Status::Ok | Status::CompleteAlready => Ok(()),
+            status => panic!("RECLAIM_COMPLETE: {status:?}"),
+        }
+    }
+
+    async fn reclaim_open(
+        &self,
+        session: SessionId,
+        worker: u32,
+        old: &Opened,
+    ) -> Result<Option<Opened>, SessionLost> {
+        let args = self.open_args(worker, open::Claim::Previous(0));
+        let ops = || Ops::new().at(&old.fh).op::<Open>(&args);
+        let reply = self.reclaiming(session, ops).await?;
+        let name = &self.wire.name;
+        self.wire.trace.note(name, format_args!("reclaim of worker {worker}: {:?}", reply.status));
+        if reply.status != Status::Ok {
+            return Ok(None);
+        }
+        let stateid = reply.get::<Open>().stateid;
+        let (lock_stateid, ranges) = (None, BTreeMap::new());
+        let mut again = Opened { fh: old.fh.clone(), stateid, lock_stateid, ranges };
+        for (range, write) in &old.ranges {
+            let args = self.lock_args(worker, &again, *range, *write, true);
+            let ops = || Ops::new().at(&again.fh).op::<Lock>(&args);
+            let reply = self.reclaiming(session, ops).await?;
+            let status = reply.status;
+            self.wire.trace.note(name, format_args!("reclaim of range {range}: {status:?}"));
+            if status == Status::Ok {
+                again.lock_stateid = Some(reply.get::<Lock>().stateid);
+                again.ranges.insert(*range, *write);
+            }
+        }
+        Ok(Some(again))
+    }
+
+    fn owner(&self, kind: &str, worker: u32) -> StateOwner {
+        let clientid = lock(&self.inside).clientid;
+        StateOwner { clientid, owner: format!("{kind}{worker}").as_bytes().into() }
+    }
+
+    fn open_args(&self, worker: u32, claim: open::Claim) -> open::Args {
+        open::Args {
+            seqid: 0,
+            access: 3 | open::WANT_NO_DELEGATION,
+            deny: 0,
+            owner: self.owner("open", worker),
+            how: open::How::NoCreate,
+            claim,
+        }
+    }
+
+    fn lock_args(
+        &self,
+        worker: u32,
+        opened: &Opened,
+        range: u32,
+        write: bool,
+        reclaim: bool,
+    ) -> lock::Args {
+        let locker = match opened.lock_stateid {
+            Some(stateid) => lock::Locker::Existing { stateid, seqid: 0 },
+            None => lock::Locker::New {
+                open_seqid: 0,
+                open: opened.stateid,
+                lock_seqid: 0,
+                owner: self.owner("lock", worker),
+            },
+        };
+        let offset = u64::from(range) * RANGE_BYTES;
+        lock::Args { kind: lock_type(write), reclaim, offset, length: RANGE_BYTES, locker }
+    }
+
+    /// A worker's open of its own file or of the file of locks; `None` if the
+    /// server's storage fails.
+    async fn open(&self, worker: u32, locks: bool) -> Option<Opened> {
+        let known = lock(&self.inside).opens.get(&(worker, locks)).cloned();
+        if known.is_some() {
+            return known;
+        }
+        let fh = if locks { &self.files.locks } else { &self.files.own[self.wire.client] }.clone();
+        let args = || self.open_args(worker, open::Claim::Fh);
+        let reply = self.run(worker as usize, || Ops::new().at(&fh).op::<Open>(&args())).await;
+        match reply.status {
+            Status::Ok => {}
+            Status::Io => return None,
+            // The client id has changed meanwhile.
+            status if loses_session(status) => return None,
+            status => panic!("OPEN: {status:?}"),
+        }
+        let stateid = reply.get::<Open>().stateid;
+        let opened = Opened { fh, stateid, lock_stateid: None, ranges: BTreeMap::new() };
+        lock(&self.inside).opens.insert((worker, locks), opened.clone());
+        Some(opened)
+    }
+
+    /// Forgets an open that the server does not know, with its locks.
+    fn forget(&self, worker: u32, locks: bool, stateid: Stateid) {
+        let mut inside = lock(&self.inside);
+        let Some(opened) = inside.opens.get(&(worker, locks)) else { return };
+        if opened.stateid.other != stateid.other {
+            // It was reclaimed meanwhile.
+            return;
+        }
+        let ranges: Vec<u32> = opened.ranges.keys().copied().collect();
+        inside.opens.remove(&(worker, locks));
+        drop(inside);
+        for range in ranges {
+            self.history.unlocked(self.wire.client, worker, range);
+        }
+    }
+}

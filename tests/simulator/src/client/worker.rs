@@ -1,0 +1,273 @@
+//! A worker of a client: it carries out its steps one after the other, and
+//! tells the history what it was told.
+
+use super::{LockEnd, NameChange, Named, SessionClient, StatelessClient, Wire, Written};
+use crate::executor::Executor;
+use crate::history::{BLOCK_BYTES, History, Register};
+use crate::invariant::Invariant;
+use crate::plan::{NAMES_PER_WORKER, PlannedStep, Step};
+use crate::trace::Trace;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zgate_nfs_wire::v4::Verifier;
+
+/// A client of either kind.
+#[derive(Clone)]
+pub enum AnyClient {
+    /// With a session.
+    Session(Arc<SessionClient>),
+    /// NFSv3.
+    Stateless(Arc<StatelessClient>),
+}
+
+impl AnyClient {
+    fn wire(&self) -> &Wire {
+        match self {
+            Self::Session(client) => &client.wire,
+            Self::Stateless(client) => &client.wire,
+        }
+    }
+
+    async fn write(&self, worker: u32, offset: u64, data: &[u8], stable: bool) -> Written {
+        match self {
+            Self::Session(client) => client.write(worker, offset, data, stable).await,
+            Self::Stateless(client) => client.write(client.wire.client, offset, data, stable).await,
+        }
+    }
+
+    async fn commit(&self, worker: u32) -> Option<Verifier> {
+        match self {
+            Self::Session(client) => client.commit(worker).await,
+            Self::Stateless(client) => client.commit(client.wire.client).await,
+        }
+    }
+
+    async fn read(&self, worker: u32, file: usize, offset: u64) -> Option<Bytes> {
+        let count = BLOCK_BYTES as u32;
+        match self {
+            Self::Session(client) => client.read(worker, file, offset, count).await,
+            Self::Stateless(client) => client.read(file, offset, count).await,
+        }
+    }
+
+    async fn change(&self, worker: u32, change: &NameChange) -> Named {
+        match self {
+            Self::Session(client) => client.change(worker, change).await,
+            Self::Stateless(client) => client.change(change).await,
+        }
+    }
+}
+
+/// A worker.
+pub struct Worker {
+    client: AnyClient,
+    number: u32,
+    name: String,
+    executor: Arc<Executor>,
+    trace: Arc<Trace>,
+    history: Arc<History>,
+    /// Written and not yet committed: the version, and the verifier of the
+    /// reply.
+    uncommitted: BTreeMap<u32, (u32, Verifier)>,
+    /// Existence of names, where the client can know.
+    names: BTreeMap<u32, bool>,
+}
+
+impl Worker {
+    /// A worker that has done nothing yet: none of its names exists.
+    #[must_use]
+    pub fn new(client: AnyClient, number: u32, history: &Arc<History>) -> Self {
+        let (executor, trace) =
+            (Arc::clone(&client.wire().executor), Arc::clone(&client.wire().trace));
+        let first = number * NAMES_PER_WORKER;
+        Self {
+            name: format!("{}.{number}", client.wire().name),
+            client,
+            number,
+            executor,
+            trace,
+            history: Arc::clone(history),
+            uncommitted: BTreeMap::new(),
+            names: (first..first + NAMES_PER_WORKER).map(|name| (name, false)).collect(),
+        }
+    }
+
+    fn register(&self, block: u32) -> Register {
+        Register { client: self.client.wire().client, block }
+    }
+
+    /// Carries out all steps.
+    pub async fn run(&mut self, steps: Vec<PlannedStep>) {
+        for planned in steps {
+            self.executor.sleep(planned.pause).await;
+            self.trace.note(&self.name, format_args!("#{} {:?}", planned.number, planned.step));
+            self.take(planned.step).await;
+        }
+        self.trace.note(&self.name, format_args!("done"));
+    }
+
+    async fn take(&mut self, step: Step) {
+        match step {
+            Step::Write { block, stable } => self.write(block, stable).await,
+            Step::Commit => self.commit().await,
+            Step::Read { client, block } => self.read(Register { client, block }).await,
+            Step::Make { name } => {
+                let change = NameChange::Make(self.text(name));
+                let expected =
+                    self.names.get(&name).map(|is| if *is { Named::Exists } else { Named::Done });
+                let end = self.change(&change, expected).await;
+                let there = matches!(end, Named::Done | Named::Exists);
+                self.learn(name, there.then_some(true));
+            }
+            Step::Remove { name } => {
+                let change = NameChange::Remove(self.text(name));
+                let expected =
+                    self.names.get(&name).map(|is| if *is { Named::Done } else { Named::Absent });
+                let end = self.change(&change, expected).await;
+                let gone = matches!(end, Named::Done | Named::Absent);
+                self.learn(name, gone.then_some(false));
+            }
+            Step::Rename { name } => self.rename(name).await,
+            Step::Lock { range, write } => {
+                if let AnyClient::Session(client) = &self.client {
+                    let end = client.lock(self.number, range, write).await;
+                    self.trace.note(&self.name, format_args!("  LOCK {range}: {end:?}"));
+                    debug_assert!(matches!(end, LockEnd::Granted | LockEnd::Refused));
+                }
+            }
+            Step::Unlock { range } => {
+                if let AnyClient::Session(client) = &self.client {
+                    client.unlock(self.number, range).await;
+                }
+            }
+            Step::Close => {
+                if let AnyClient::Session(client) = &self.client {
+                    client.close(self.number).await;
+                }
+            }
+            Step::Delegate { client: file } => {
+                // What the client itself writes would have to go to its cache.
+                if let AnyClient::Session(client) = &self.client
+                    && client.wire.client != file
+                {
+                    let end = client.delegate(self.number, file).await;
+                    self.trace.note(&self.name, format_args!("  delegation: {end}"));
+                }
+            }
+            Step::ReadCached { client: file, block } => {
+                let AnyClient::Session(client) = &self.client else { return };
+                let Some(data) = client.delegations.cached(file, block) else { return };
+                let register = Register { client: file, block };
+                let version = register.version(&data);
+                self.trace.note(&self.name, format_args!("  cached {register:?}: {version:?}"));
+                self.history.read_cached(client.wire.client, register, &data);
+            }
+        }
+    }
+
+    /// Writes a version; returns whether it was acknowledged as unstable.
+    async fn put(&mut self, register: Register, version: u32, stable: bool) -> bool {
+        let data = register.content(version);
+        let end = self.client.write(self.number, register.offset(), &data, stable).await;
+        self.trace.note(&self.name, format_args!("  WRITE {version}: {end:?}"));
+        let Written::Done { stable, verifier } = end else { return false };
+        if stable {
+            self.uncommitted.remove(&register.block);
+            self.history.stable(register, version, false);
+        } else {
+            self.uncommitted.insert(register.block, (version, verifier));
+        }
+        !stable
+    }
+
+    async fn write(&mut self, block: u32, stable: bool) {
+        let register = self.register(block);
+        let version = self.history.next_version(register);
+        // A loss between the write and its reply is not told to the client.
+        let losses = self.history.losses();
+        let unstable = self.put(register, version, stable).await;
+        if unstable && self.history.losses() == losses {
+            self.history.written(register, version);
+        }
+    }
+
+    /// COMMIT; what was lost since its write is written again.
+    async fn commit(&mut self) {
+        let Some(verifier) = self.client.commit(self.number).await else {
+            return self.trace.note(&self.name, format_args!("  COMMIT fails"));
+        };
+        self.trace.note(&self.name, format_args!("  COMMIT: {verifier:02x?}"));
+        for (block, (version, written)) in std::mem::take(&mut self.uncommitted) {
+            let register = self.register(block);
+            if written == verifier {
+                self.history.stable(register, version, true);
+            } else {
+                // If it fails, the version may be lost, as its writer knows.
+                let _ = self.put(register, version, true).await;
+            }
+        }
+    }
+
+    async fn read(&mut self, register: Register) {
+        let expected = self.history.expected(register);
+        let data = self.client.read(self.number, register.client, register.offset()).await;
+        let Some(data) = data else {
+            return self.trace.note(&self.name, format_args!("  READ fails"));
+        };
+        let version = register.version(&data);
+        self.trace.note(&self.name, format_args!("  READ {register:?}: {version:?}"));
+        self.history.read(register, expected, &data);
+    }
+
+    /// Reads everything, to be called when nothing else happens.
+    pub async fn read_all(&mut self, registers: Vec<Register>) {
+        for register in registers {
+            self.read(register).await;
+        }
+    }
+
+    fn text(&self, name: u32) -> String {
+        format!("d{}-{name}", self.client.wire().client)
+    }
+
+    fn learn(&mut self, name: u32, exists: Option<bool>) {
+        match exists {
+            Some(exists) => self.names.insert(name, exists),
+            None => self.names.remove(&name),
+        };
+    }
+
+    /// Changes names; nobody else does, so that the end is known beforehand.
+    async fn change(&self, change: &NameChange, expected: Option<Named>) -> Named {
+        let end = self.client.change(self.number, change).await;
+        self.trace.note(&self.name, format_args!("  {change:?}: {end:?}"));
+        let told = matches!(end, Named::Done | Named::Exists | Named::Absent);
+        if told && expected.is_some_and(|expected| expected != end) {
+            self.history.fail(
+                Invariant::ExactlyOnce,
+                format!("{}: {change:?} ends with {end:?}, expected {expected:?}", self.name),
+            );
+        }
+        end
+    }
+
+    async fn rename(&mut self, name: u32) {
+        let first = self.number * NAMES_PER_WORKER;
+        let to = first + (name - first + 1) % NAMES_PER_WORKER;
+        let change = NameChange::Rename(self.text(name), self.text(to));
+        let expected =
+            self.names.get(&name).map(|is| if *is { Named::Done } else { Named::Absent });
+        match self.change(&change, expected).await {
+            Named::Done => {
+                self.learn(name, Some(false));
+                self.learn(to, Some(true));
+            }
+            Named::Absent => self.learn(name, Some(false)),
+            _ => {
+                self.learn(name, None);
+                self.learn(to, None);
+            }
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The disk: a model of a file system whose calls take time, hang, fail, and
+//! lose with the power what was not synced.
+
+use crate::dice::Dice;
+use crate::executor::{Domain, Executor, MILLISECOND, lock};
+use crate::history::History;
+use crate::mutant::Mutant;
+use crate::trace::Trace;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use zgate_memory::{FileOp, MemoryStore};
+use zgate_store::attr::FsId;
+use zgate_store::file_store::{
+    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
+    OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
+};
+use zgate_store::{
+    AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreError, StoreFuture,
+    StoreResult,
+};
+
+/// Longest time of a call on a healthy disk.
+const USUAL_NANOS: u64 = 5 * MILLISECOND;
+/// Longest time until a waiting call sees that the disk is healed.
+const STEP_NANOS: u64 = 500 * MILLISECOND;
+
+#[derive(Default)]
+struct Faults {
+    hung_until: u64,
+    slow: (u64, u64),
+    full_until: u64,
+    fails_next: bool,
+    loses_next: bool,
+    /// Time that the next write takes, while others pass it.
+    next_write_takes: u64,
+    healed: bool,
+}
+
+/// A disk; it outlives the servers that use it.
+pub struct Disk {
+    /// The file system.
+    pub store: MemoryStore,
+    executor: Arc<Executor>,
+    history: Arc<History>,
+    trace: Arc<Trace>,
+    dice: Mutex<Dice>,
+    faults: Mutex<Faults>,
+    mutant: Option<Mutant>,
+    /// Blocks before their latest write, for a planted fault.
+    old_copies: Arc<Mutex<BTreeMap<u64, Bytes>>>,
+}
+
+impl Disk {
+    /// An empty file system on a healthy disk.
+    #[must_use]
+    pub fn new(
+        executor: &Arc<Executor>,
+        history: &Arc<History>,
+        trace: &Arc<Trace>,
+        seed: u64,
+        mutant: Option<Mutant>,
+    ) -> Arc<Self> {
+        let fsid = FsId { major: 7, minor: 1 };
+        Arc::new(Self {
+            store: MemoryStore::builder().fsid(fsid).root_mode(0o777).build(),
+            executor: Arc::clone(executor),
+            history: Arc::clone(history),
+            trace: Arc::clone(trace),
+            dice: Mutex::new(Dice::new(seed, "disk")),
+            faults: Mutex::default(),
+            mutant,
+            old_copies: Arc::default(),
+        })
+    }
+
+    /// All calls wait for so long.
+    pub fn hang(&self, nanos: u64) {
+        lock(&self.faults).hung_until = self.executor.nanos() + nanos;
+    }
+
+    /// Calls take up to `delay` more, for so long.
+    pub fn slow_down(&self, nanos: u64, delay: u64) {
+        lock(&self.faults).slow = (self.executor.nanos() + nanos, delay);
+    }
+
+    /// There is no space, for so long.
+    pub fn fill(&self, nanos: u64) {
+        lock(&self.faults).full_until = self.executor.nanos() + nanos;
+    }
+
+    /// The next change fails.
+    pub fn fail_next(&self) {
+        lock(&self.faults).fails_next = true;
+    }
+
+    /// The next sync fails and loses what it should have synced.
+    pub fn lose_next(&self) {
+        lock(&self.faults).loses_next = true;
+    }
+
+    /// The next write takes so long; others pass it.
+    pub fn hold_next_write(&self, nanos: u64) {
+        lock(&self.faults).next_write_takes = nanos;
+    }
+
+    /// The disk is healthy again.
+    pub fn heal(&self) {
+        *lock(&self.faults) = Faults { healed: true, ..Faults::default() };
+    }
+
+    /// The power fails.
+    pub fn lose_power(&self) {
+        let files = self.store.crash();
+        self.history.unstable_lost();
+        self.trace.note("disk", format_args!("power loss: {files} files lose data"));
+    }
+
+    fn delay(&self) -> u64 {
+        let mut dice = lock(&self.dice);
+        let (until, most) = lock(&self.faults).slow;
+        let usual = dice.spread(1000, USUAL_NANOS);
+        if self.executor.nanos() < until { usual + dice.below(most) } else { usual }
+    }
+
+    /// Time of a call before its effect. It ends when the disk is healed.
+    async fn seek_time(&self, op: FileOp) {
+        let mut ready = self.executor.nanos() + self.delay();
+        if op == FileOp::Write {
+            ready += std::mem::take(&mut lock(&self.faults).next_write_takes);
+        }
+        loop {
+            let (until, healed) = {
+                let faults = lock(&self.faults);
+                (ready.max(faults.hung_until), faults.healed)
+            };
+            let now = self.executor.nanos();
+            if now >= until || (healed && now + USUAL_NANOS < until) {
+                return;
+            }
+            self.executor.sleep_until(until.min(now + STEP_NANOS)).await;
+            ready = ready.max(lock(&self.faults).hung_until);
+        }
+    }
+
+    /// The fault that a call of this kind meets now.
+    fn verdict(&self, op: FileOp) -> StoreResult<()> {
+        let mut faults = lock(&self.faults);
+        let changes = matches!(
+            op,
+            FileOp::Write | FileOp::Commit | FileOp::CreateNode | FileOp::Remove | FileOp::Rename
+        );
+        if changes && std::mem::take(&mut faults.fails_next) {
+            return Err(StoreError::Io);
+        }
+        let grows = matches!(op, FileOp::Write | FileOp::CreateNode);
+        if grows && self.executor.nanos() < faults.full_until {
+            return Err(StoreError::NoSpace);
+        }
+        Ok(())
+    }
+
+    /// Runs a call: time, fault, effect at one moment, time.
+    async fn run<T>(
+        &self,
+        op: FileOp,
+        call: impl Future<Output = StoreResult<T>>,
+    ) -> StoreResult<T> {
+        self.seek_time(op).await;
+        if let Err(error) = self.verdict(op) {
+            self.trace.note("disk", format_args!("{op:?} fails: {error}"));
+            // As the file system does: it counts failed syncs.
+            self.store.faults().fail_next(op, error);
+        }
+        let result = call.await;
+        self.executor.sleep(self.delay() / 8).await;
+        result
+    }
+
+    async fn sync(&self, file: &OpenFile) -> StoreResult<()> {
+        self.seek_time(FileOp::Commit).await;
+        if std::mem::take(&mut lock(&self.faults).loses_next) {
+            self.store.faults().fail_next(FileOp::Commit, StoreError::Io);
+            let failed = self.store.commit(file).await;
+            self.trace.note("disk", format_args!("a sync fails and loses data"));
+            self.lose_power();
+            return failed;
+        }
+        self.run(FileOp::Commit, self.store.commit(file)).await
+    }
+
+    async fn put(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        data: Bytes,
+        how: Stability,
+    ) -> StoreResult<(usize, Stability)> {
+        let len = data.len();
+        match self.mutant {
+            Some(Mutant::StableWriteUnstable) => {
+                let write = self.store.write(file, offset, data, Stability::Unstable);
+                self.run(FileOp::Write, write).await.map(|(count, _)| (count, how))
+            }
+            Some(Mutant::ReadFromOldCopy) => {
+                let how_read = ReadHow { span_allowed: false };
+                let old = self.store.read(file, offset, len, how_read).await;
+                if let Ok(ReadData { data: zgate_store::Payload::Bytes(old), .. }) = old {
+                    lock(&self.old_copies).insert(offset, old);
+                }
+                self.run(FileOp::Write, self.store.write(file, offset, data, how)).await
+            }
+            Some(Mutant::WriteBehindAnswer | Mutant::DeadServerWrites) => {
+                let late = self.put_later(file, offset, data, how);
+                if self.mutant == Some(Mutant::WriteBehindAnswer) {
+                    return Ok((len, how));
+                }
+                late.await.unwrap_or(Err(StoreError::Io))
+            }
+            _ => self.run(FileOp::Write, self.store.write(file, offset, data, how)).await,
+        }
+    }
+
+    /// Begins a write that no server's end stops.
+    fn put_later(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        data: Bytes,
+        how: Stability,
+    ) -> tokio::sync::oneshot::Receiver<StoreResult<(usize, Stability)>> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let (store, file, delay) = (self.store.clone(), file.clone(), self.delay());
+        let (executor, until, held) = {
+            let mut faults = lock(&self.faults);
+            let held = std::mem::take(&mut faults.next_write_takes);
+            (Arc::clone(&self.executor), faults.hung_until, held)
+        };
+        self.executor.spawn(Domain::Outside, async move {
+            executor.sleep(delay + held).await;
+            executor.sleep_until(until).await;
+            let _ = tell.send(store.write(&file, offset, data, how).await);
+        });
+        told
+    }
+
+    async fn get(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        len: usize,
+        how: ReadHow,
+    ) -> StoreResult<ReadData> {
+        let mut read = self.run(FileOp::Read, self.store.read(file, offset, len, how)).await?;
+        if self.mutant == Some(Mutant::ReadFromOldCopy)
+            && lock(&self.dice).once_in(4)
+            && let Some(old) = lock(&self.old_copies).get(&offset)
+            && let zgate_store::Payload::Bytes(new) = &read.data
+            && new.len() == old.len()
+            && new.first_chunk::<4>() == old.first_chunk::<4>()
+        {
+            read.data = zgate_store::Payload::Bytes(old.clone());
+        }
+        Ok(read)
+    }
+}
+
+/// Calls that differ in nothing but their kind.
+macro_rules! pass {
+    ($($op:ident $name:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {$(
+        fn $name<'a>(&'a self, $($arg: $kind),*) -> StoreFuture<'a, $result> {
+            Box::pin(self.run(FileOp::$op, self.store.$name($($arg),*)))
+        }
+    )*};
+}
+
+impl FileStore for Disk {
+    fn root(&self) -> NodeHandle {
+        self.store.root()
+    }
+
+    fn traits(&self) -> StoreTraits {
+        self.store.traits()
+    }
+
+    fn fsid(&self) -> FsId {
+        self.store.fsid()
+    }
+
+    fn losses(&self) -> u64 {
+        if self.mutant == Some(Mutant::VerifierKeptAfterError) { 0 } else { self.store.losses() }
+    }
+
+    fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            if self.mutant == Some(Mutant::CommitSyncsNothing) {
+                Ok(())
+            } else {
+                self.sync(file).await
+            }
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        data: Bytes,
+        stability: Stability,
+    ) -> StoreFuture<'a, (usize, Stability)> {
+        Box::pin(self.put(file, offset, data, stability))
+    }
+
+    fn read<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        len: usize,
+        how: ReadHow,
+    ) -> StoreFuture<'a, ReadData> {
+        Box::pin(self.get(file, offset, len, how))
+    }
+
+    pass! {
+        GetAttr getattr(node: &'a NodeHandle) -> Attr;
+        Lookup lookup(who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8]) -> Node;
+        LookupParent lookup_parent(who: &'a Caller, dir: &'a NodeHandle) -> Node;
+        Access access(who: &'a Caller, node: &'a NodeHandle) -> AccessMask;
+        SetAttr setattr(
+            who: &'a Caller, node: &'a NodeHandle, changes: &'a SetAttr, open: Option<&'a OpenFile>
+        ) -> Attr;
+        ReadLink readlink(who: &'a Caller, node: &'a NodeHandle) -> Vec<u8>;
+        CreateFile create_file(
+            who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8], mode: CreateMode,
+            attrs: &'a SetAttr
+        ) -> CreatedFile;
+        CreateNode create_node(
+            who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8], what: &'a NewNode,
+            attrs: &'a SetAttr
+        ) -> (Node, DirChange);
+        Open open(who: &'a Caller, node: &'a NodeHandle, access: OpenAccess) -> OpenFile;
+        Remove remove(
+            who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8], kind: Option<FileKind>
+        ) -> DirChange;
+        Rename rename(
+            who: &'a Caller, from_dir: &'a NodeHandle, from: &'a [u8], to_dir: &'a NodeHandle,
+            to: &'a [u8]
+        ) -> (DirChange, DirChange);
+        Link link(
+            who: &'a Caller, node: &'a NodeHandle, dir: &'a NodeHandle, name: &'a [u8]
+        ) -> DirChange;
+        ReadDir readdir(
+            who: &'a Caller, dir: &'a NodeHandle, cookie: u64, max_entries: usize, with_nodes: bool
+        ) -> DirPage;
+        SyncObjects sync_objects(nodes: &'a [NodeHandle]) -> ();
+        Allocate allocate(file: &'a OpenFile, offset: u64, len: u64) -> ();
+        Deallocate deallocate(file: &'a OpenFile, offset: u64, len: u64) -> ();
+        Seek seek(file: &'a OpenFile, offset: u64, what: SeekWhat) -> u64;
+        CopyRange copy_range(
+            from: &'a OpenFile, from_offset: u64, to: &'a OpenFile, to_offset: u64, len: u64
+        ) -> u64;
+        CloneRange clone_range(
+            from: &'a OpenFile, from_offset: u64, to: &'a OpenFile, to_offset: u64, len: u64
+        ) -> ();
+        Advise advise(file: &'a OpenFile, offset: u64, len: u64, advice: Advice) -> ();
+        StatFs statfs(node: &'a NodeHandle) -> FsStat;
+        GetXattr get_xattr(who: &'a Caller, node: &'a NodeHandle, name: &'a [u8]) -> Vec<u8>;
+        SetXattr set_xattr(
+            who: &'a Caller, node: &'a NodeHandle, name: &'a [u8], value: &'a [u8], how: XattrSet
+        ) -> DirChange;
+        ListXattrs list_xattrs(who: &'a Caller, node: &'a NodeHandle) -> Vec<Vec<u8>>;
+        RemoveXattr remove_xattr(who: &'a Caller, node: &'a NodeHandle, name: &'a [u8]) -> DirChange;
+        GetAcl get_acl(node: &'a NodeHandle) -> PosixAcl;
+        SetAcl set_acl(who: &'a Caller, node: &'a NodeHandle, acl: &'a PosixAcl) -> ();
+    }
+}

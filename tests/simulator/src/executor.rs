@@ -1,0 +1,328 @@
+//! Virtual time and the order of tasks. One thread; among the tasks that can
+//! continue the seed chooses the next one, and time passes only when none can.
+
+use crate::dice::Dice;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Nanoseconds of a second.
+pub const SECOND: u64 = 1_000_000_000;
+/// Nanoseconds of a millisecond.
+pub const MILLISECOND: u64 = 1_000_000;
+/// Monotonic time at the beginning of a run.
+const START_NANOS: u64 = 1000 * SECOND;
+
+/// A task.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Owner of tasks that end together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Domain {
+    /// Clients, network, faults.
+    Outside,
+    /// The server of this start.
+    Server(u32),
+}
+
+struct TaskWaker {
+    id: u64,
+    queued: AtomicBool,
+    woken: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        if !self.queued.swap(true, Ordering::AcqRel) {
+            lock(&self.woken).push(self.id);
+        }
+    }
+}
+
+struct Entry {
+    domain: Domain,
+    /// Absent while it runs.
+    future: Option<Task>,
+    waker: Arc<TaskWaker>,
+}
+
+struct Inside {
+    tasks: BTreeMap<u64, Entry>,
+    next_task: u64,
+    timers: BTreeMap<(u64, u64), Waker>,
+    next_timer: u64,
+    order: Dice,
+    /// Number of polls, and a checksum of which task ran when.
+    polls: u64,
+    schedule: u64,
+}
+
+/// The executor of one run.
+pub struct Executor {
+    nanos: AtomicU64,
+    woken: Arc<Mutex<Vec<u64>>>,
+    inside: Mutex<Inside>,
+}
+
+/// Locks; a panic in a task is reported by the run, not by the next lock.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Executor {
+    /// An executor whose order of tasks comes from the seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Arc<Self> {
+        let inside = Inside {
+            tasks: BTreeMap::new(),
+            next_task: 0,
+            timers: BTreeMap::new(),
+            next_timer: 0,
+            order: Dice::new(seed, "order"),
+            polls: 0,
+            schedule: 0,
+        };
+        Arc::new(Self {
+            nanos: AtomicU64::new(START_NANOS),
+            woken: Arc::default(),
+            inside: Mutex::new(inside),
+        })
+    }
+
+    /// Monotonic time.
+    #[must_use]
+    pub fn nanos(&self) -> u64 {
+        self.nanos.load(Ordering::Acquire)
+    }
+
+    /// Time since the beginning of the run.
+    #[must_use]
+    pub fn elapsed(&self) -> u64 {
+        self.nanos() - START_NANOS
+    }
+
+    /// Number of polls, and the checksum of the order of tasks.
+    #[must_use]
+    pub fn schedule(&self) -> (u64, u64) {
+        let inside = lock(&self.inside);
+        (inside.polls, inside.schedule)
+    }
+
+    /// Starts a task.
+    pub fn spawn(&self, domain: Domain, future: impl Future<Output = ()> + Send + 'static) {
+        let mut inside = lock(&self.inside);
+        let id = inside.next_task;
+        inside.next_task += 1;
+        let woken = Arc::clone(&self.woken);
+        let waker = Arc::new(TaskWaker { id, queued: AtomicBool::new(true), woken });
+        inside.tasks.insert(id, Entry { domain, future: Some(Box::pin(future)), waker });
+        lock(&self.woken).push(id);
+    }
+
+    /// Drops all tasks of a domain, wherever they wait.
+    pub fn end(&self, domain: Domain) {
+        let ended: Vec<Entry> = {
+            let mut inside = lock(&self.inside);
+            let ids: Vec<u64> = inside
+                .tasks
+                .iter()
+                .filter(|(_, t)| t.domain == domain)
+                .map(|(id, _)| *id)
+                .collect();
+            ids.iter().filter_map(|id| inside.tasks.remove(id)).collect()
+        };
+        // Outside of the lock: futures wake others and give timers back.
+        drop(ended);
+    }
+
+    /// Ends every task.
+    pub fn end_all(&self) {
+        let ended = std::mem::take(&mut lock(&self.inside).tasks);
+        drop(ended);
+    }
+
+    /// Runs until `done`, or until nothing can ever happen again: `false`.
+    pub fn run(&self, done: impl Fn() -> bool) -> bool {
+        let mut ready: Vec<u64> = Vec::new();
+        loop {
+            if done() {
+                return true;
+            }
+            ready.append(&mut lock(&self.woken));
+            if ready.is_empty() {
+                if !self.pass_time() {
+                    return false;
+                }
+                continue;
+            }
+            let at = lock(&self.inside).order.below(ready.len() as u64) as usize;
+            self.poll(ready.swap_remove(at));
+        }
+    }
+
+    fn poll(&self, id: u64) {
+        let (mut future, waker) = {
+            let mut inside = lock(&self.inside);
+            let nanos = self.nanos();
+            let Some(entry) = inside.tasks.get_mut(&id) else { return };
+            entry.waker.queued.store(false, Ordering::Release);
+            let Some(future) = entry.future.take() else { return };
+            let waker = Arc::clone(&entry.waker);
+            inside.polls += 1;
+            inside.schedule =
+                (inside.schedule.rotate_left(5) ^ id ^ nanos).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (future, waker)
+        };
+        let waker = Waker::from(waker);
+        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        let over = {
+            let mut inside = lock(&self.inside);
+            match (polled, inside.tasks.get_mut(&id)) {
+                (Poll::Pending, Some(entry)) => {
+                    entry.future = Some(future);
+                    return;
+                }
+                (Poll::Ready(()), Some(_)) => inside.tasks.remove(&id),
+                (_, None) => None,
+            }
+        };
+        drop(over);
+    }
+
+    /// Goes on to the next timer.
+    fn pass_time(&self) -> bool {
+        let due: Vec<Waker> = {
+            let mut inside = lock(&self.inside);
+            let Some(((nanos, _), _)) = inside.timers.first_key_value() else { return false };
+            let nanos = *nanos;
+            self.nanos.fetch_max(nanos, Ordering::AcqRel);
+            let later = inside.timers.split_off(&(nanos + 1, 0));
+            std::mem::replace(&mut inside.timers, later).into_values().collect()
+        };
+        due.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// Sleeps for some time.
+    pub fn sleep(self: &Arc<Self>, nanos: u64) -> Sleep {
+        self.sleep_until(self.nanos() + nanos)
+    }
+
+    /// Sleeps until a monotonic time.
+    pub fn sleep_until(self: &Arc<Self>, nanos: u64) -> Sleep {
+        Sleep { executor: Arc::clone(self), deadline: nanos, timer: None }
+    }
+
+    /// The result of `work`, unless it takes longer.
+    pub async fn within<T>(
+        self: &Arc<Self>,
+        nanos: u64,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let (mut work, mut limit) = (pin!(work), self.sleep(nanos));
+        std::future::poll_fn(|context| {
+            if let Poll::Ready(value) = work.as_mut().poll(context) {
+                return Poll::Ready(Some(value));
+            }
+            Pin::new(&mut limit).poll(context).map(|()| None)
+        })
+        .await
+    }
+}
+
+/// A wait for a point of virtual time.
+pub struct Sleep {
+    executor: Arc<Executor>,
+    deadline: u64,
+    timer: Option<u64>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.executor.nanos() >= self.deadline {
+            return Poll::Ready(());
+        }
+        let executor = Arc::clone(&self.executor);
+        let mut inside = lock(&executor.inside);
+        let number = self.timer.unwrap_or_else(|| {
+            inside.next_timer += 1;
+            inside.next_timer
+        });
+        inside.timers.insert((self.deadline, number), context.waker().clone());
+        self.timer = Some(number);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(number) = self.timer {
+            let timer = lock(&self.executor.inside).timers.remove(&(self.deadline, number));
+            drop(timer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Order in which tasks that sleep end.
+    fn order(seed: u64, sleeps: &[u64]) -> Vec<usize> {
+        let (executor, ended) = (Executor::new(seed), Arc::<Mutex<Vec<usize>>>::default());
+        for (number, nanos) in sleeps.iter().enumerate() {
+            let (sleep, ended) = (executor.sleep(*nanos), Arc::clone(&ended));
+            executor.spawn(Domain::Outside, async move {
+                sleep.await;
+                lock(&ended).push(number);
+            });
+        }
+        assert!(!executor.run(|| false), "nothing is left to do");
+        assert_eq!(executor.elapsed(), *sleeps.iter().max().unwrap());
+        let ended = lock(&ended);
+        ended.clone()
+    }
+
+    #[test]
+    fn time_decides_first_and_the_seed_among_equals() {
+        assert_eq!(order(1, &[30, 10, 20]), [1, 2, 0]);
+        let equal = [7; 6];
+        assert_eq!(order(1, &equal), order(1, &equal));
+        assert!((2..20).any(|seed| order(seed, &equal) != order(1, &equal)));
+    }
+
+    #[test]
+    fn a_domain_ends_with_all_its_tasks() {
+        let executor = Executor::new(1);
+        let reached = Arc::new(AtomicU64::new(0));
+        for domain in [Domain::Outside, Domain::Server(1)] {
+            let (sleep, reached) = (executor.sleep(5), Arc::clone(&reached));
+            executor.spawn(domain, async move {
+                sleep.await;
+                reached.fetch_add(1, Ordering::AcqRel);
+            });
+        }
+        executor.end(Domain::Server(1));
+        assert!(!executor.run(|| false));
+        assert_eq!(reached.load(Ordering::Acquire), 1);
+    }
+
+    #[test]
+    fn a_limit_ends_a_wait() {
+        let executor = Executor::new(1);
+        let result = Arc::<Mutex<Vec<Option<u32>>>>::default();
+        let (inner, results) = (Arc::clone(&executor), Arc::clone(&result));
+        executor.spawn(Domain::Outside, async move {
+            let slow = inner.within(5, std::future::pending::<u32>()).await;
+            let fast = inner.within(5, std::future::ready(3)).await;
+            lock(&results).extend([slow, fast]);
+        });
+        executor.run(|| false);
+        assert_eq!(*lock(&result), [None, Some(3)]);
+    }
+}

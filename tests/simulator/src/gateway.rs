@@ -1,0 +1,377 @@
+//! The server as a process that can die and start again: the protocol rooms of
+//! the product over the simulated disk, network, clock and records.
+
+use crate::dice::Dice;
+use crate::disk::Disk;
+use crate::executor::{Domain, Executor, SECOND, lock};
+use crate::mutant::Mutant;
+use crate::network::Network;
+use crate::records::{Records, ServerRecords};
+use crate::slots::RepeatedSlots;
+use crate::trace::Trace;
+use bytes::Bytes;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use zgate_nfs::namespace::export::Versions;
+use zgate_nfs::namespace::{ClientRule, Export, ExportId, FileHandle, Namespace, StableNames};
+use zgate_nfs::runtime::{BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Now, Runtime};
+use zgate_nfs::v4::guard::StateGuard;
+use zgate_nfs::v4::server::{Identity, NoObserver, ServerAddresses, ServerOptions};
+use zgate_nfs::v4::state::State;
+use zgate_nfs::v4::state::grace::GracePeriod;
+use zgate_nfs::v4::state::view::StateTotals;
+use zgate_nfs::{Call, Peer, v3, v4};
+use zgate_nfs_wire::v4::{COMPOUND, Fh};
+use zgate_rpc::drc::{Begin, Key, ReplyCache};
+use zgate_rpc::message::{encode_rejection, encode_success};
+use zgate_rpc::{CallHeader, Credential, Rejection};
+use zgate_store::{FileStore, NodeHandle, Timestamp};
+use zgate_xdr::{Decoder, Encoder, Message};
+
+/// Lease, in seconds.
+pub const LEASE_SECONDS: u32 = 10;
+/// Grace period, in seconds; at most three times that.
+pub const GRACE_SECONDS: u32 = 12;
+/// Most open files.
+const OPEN_FILES: usize = 1000;
+/// Path of the export.
+const EXPORT: &str = "/export";
+/// Difference of the wall clock to the monotonic clock, in seconds.
+const WALL_SECONDS: i64 = 1_750_000_000;
+/// Version number of NFSv4 in RPC.
+const V4: u32 = 4;
+
+/// One start of the server.
+struct Instance {
+    number: u32,
+    v4: Arc<v4::Server>,
+    v3: v3::Server,
+    replies: ReplyCache,
+    runtime: Arc<ServerRuntime>,
+    repeated: RepeatedSlots,
+}
+
+/// The server of all starts.
+pub struct Gateway {
+    executor: Arc<Executor>,
+    trace: Arc<Trace>,
+    network: Arc<Network>,
+    disk: Arc<Disk>,
+    records: Arc<Records>,
+    export: Arc<Export>,
+    seed: u64,
+    mutant: Option<Mutant>,
+    tick_seconds: AtomicU64,
+    inside: Mutex<(u32, Option<Arc<Instance>>)>,
+}
+
+impl Gateway {
+    /// A server that does not run yet.
+    #[must_use]
+    pub fn new(
+        (executor, trace): (&Arc<Executor>, &Arc<Trace>),
+        network: &Arc<Network>,
+        disk: &Arc<Disk>,
+        seed: u64,
+        mutant: Option<Mutant>,
+    ) -> Arc<Self> {
+        let store: Arc<dyn FileStore> = Arc::<Disk>::clone(disk);
+        let export = Export {
+            id: ExportId::from_pseudo_path(EXPORT),
+            pseudo_path: EXPORT.to_owned(),
+            source: "/tank/export".to_owned(),
+            store: Arc::new(StableNames::over(store)),
+            clients: vec![ClientRule::open_to_all()],
+            read_only: false,
+            max_transfer_bytes: 1 << 20,
+            versions: Versions::ALL,
+            tcp: true,
+            rdma: true,
+            delegations: true,
+            delegated_times: true,
+            reserved_port_only: false,
+        };
+        let gateway = Arc::new(Self {
+            executor: Arc::clone(executor),
+            trace: Arc::clone(trace),
+            network: Arc::clone(network),
+            disk: Arc::clone(disk),
+            records: Records::new(executor, seed, mutant),
+            export: Arc::new(export),
+            seed,
+            mutant,
+            tick_seconds: AtomicU64::new(1),
+            inside: Mutex::new((0, None)),
+        });
+        network.attach(&gateway);
+        gateway
+    }
+
+    /// Number of the start that runs now.
+    #[must_use]
+    pub fn running(&self) -> Option<u32> {
+        lock(&self.inside).1.as_ref().map(|instance| instance.number)
+    }
+
+    fn instance(&self, number: u32) -> Option<Arc<Instance>> {
+        lock(&self.inside).1.clone().filter(|instance| instance.number == number)
+    }
+
+    /// The handle of an object of the export.
+    #[must_use]
+    pub fn fh(&self, node: NodeHandle) -> Fh {
+        FileHandle::Node(self.export.id, node).to_fh()
+    }
+
+    /// Starts the server.
+    pub fn start(self: &Arc<Self>) {
+        let number = lock(&self.inside).0 + 1;
+        let domain = Domain::Server(number);
+        let runtime = Arc::new(ServerRuntime {
+            executor: Arc::clone(&self.executor),
+            network: Arc::clone(&self.network),
+            domain,
+            dice: Mutex::new(Dice::new(self.seed, &format!("server{number}"))),
+            runs_fast_from: (self.mutant == Some(Mutant::ClockRunsFast))
+                .then(|| self.executor.nanos()),
+        });
+        let instance = Arc::new(self.instance_of(number, runtime));
+        *lock(&self.inside) = (number, Some(instance));
+        self.trace.note("server", format_args!("start {number}"));
+        if self.mutant == Some(Mutant::NoTick) {
+            return;
+        }
+        let me = Arc::clone(self);
+        self.executor.spawn(domain, async move {
+            loop {
+                me.executor.sleep(me.tick_seconds.load(Ordering::Acquire) * SECOND).await;
+                me.tick();
+            }
+        });
+    }
+
+    fn instance_of(&self, number: u32, runtime: Arc<ServerRuntime>) -> Instance {
+        let epoch = if self.mutant == Some(Mutant::EpochReused) { 1 } else { number };
+        let seconds = if self.mutant == Some(Mutant::GraceEndsEarly) {
+            GRACE_SECONDS / 5
+        } else {
+            GRACE_SECONDS
+        };
+        let grace = GracePeriod { seconds, max_seconds: 3 * seconds };
+        let recovery = ServerRecords { records: Arc::clone(&self.records), domain: runtime.domain };
+        let outside: Arc<dyn Runtime> = Arc::<ServerRuntime>::clone(&runtime);
+        let now = runtime.now().seconds();
+        let state =
+            State::new(epoch, LEASE_SECONDS, grace, Arc::new(recovery), now, Arc::clone(&outside))
+                .with_open_files(OPEN_FILES);
+        let mut write_verifier = *b"verifier";
+        if self.mutant != Some(Mutant::VerifierKeptAtStart) {
+            write_verifier[3] = number as u8;
+        }
+        let options = ServerOptions {
+            identity: Identity {
+                owner_major: b"simulator".to_vec(),
+                owner_minor: 0,
+                scope: b"simulator".to_vec(),
+            },
+            boot_epoch: epoch,
+            write_verifier,
+            lease_seconds: LEASE_SECONDS,
+            grace_seconds: seconds,
+            max_minor: 2,
+            addresses: ServerAddresses::default(),
+        };
+        // One export has no name that another one could have.
+        let namespace = Namespace::new(vec![Arc::clone(&self.export)], 1)
+            .unwrap_or_else(|error| panic!("the exports of the simulator: {error}"));
+        let v4 =
+            Arc::new(v4::Server::new(options, state, namespace, outside, Arc::new(NoObserver)));
+        let guard: Arc<dyn v3::ConflictGuard> = if self.mutant == Some(Mutant::NoRecallByV3) {
+            Arc::new(v3::NoConflicts)
+        } else {
+            let guard = Arc::new(StateGuard::default());
+            guard.connect(&v4);
+            guard
+        };
+        let of_v4 = Arc::clone(&v4);
+        let v3 = v3::Server {
+            namespace: Arc::new(move || of_v4.namespace()),
+            write_verifier: v4.write_verifier,
+            guard,
+        };
+        Instance {
+            number,
+            v4,
+            v3,
+            replies: ReplyCache::new(),
+            runtime,
+            repeated: RepeatedSlots::default(),
+        }
+    }
+
+    /// Sets the time between two ticks, to let much time pass.
+    pub fn tick_every(&self, seconds: u64) {
+        self.tick_seconds.store(seconds, Ordering::Release);
+    }
+
+    /// The server's work of every second.
+    fn tick(&self) {
+        let Some(instance) = lock(&self.inside).1.clone() else { return };
+        instance.v4.tick(instance.runtime.now().seconds());
+    }
+
+    /// Sums of the running server's state, and its open files.
+    #[must_use]
+    pub fn totals(&self) -> Option<(StateTotals, usize)> {
+        let instance = lock(&self.inside).1.clone()?;
+        let totals = instance.v4.totals(instance.runtime.now().seconds());
+        Some((totals, instance.v4.open_files()))
+    }
+
+    /// Ends the server at once, wherever its tasks are.
+    pub fn kill(&self) {
+        let instance = lock(&self.inside).1.take();
+        let Some(instance) = instance else { return };
+        self.trace.note("server", format_args!("end {}", instance.number));
+        self.executor.end(Domain::Server(instance.number));
+        self.network.server_ended(instance.number);
+    }
+
+    /// Ends the server with the power.
+    pub fn lose_power(&self) {
+        self.kill();
+        self.disk.lose_power();
+    }
+
+    /// The server learns of the end of a connection.
+    pub fn connection_closed(&self, server: u32, connection: ConnectionId) {
+        if let Some(instance) = self.instance(server) {
+            instance.v4.connection_closed(connection);
+        }
+    }
+
+    /// Answers a record, as the gateway's dispatch does.
+    pub async fn answer(&self, server: u32, peer: Peer, record: Bytes) -> Option<Bytes> {
+        let instance = self.instance(server)?;
+        let record = if self.mutant == Some(Mutant::SlotRunsAgain) {
+            instance.repeated.renumber(&record)
+        } else {
+            record
+        };
+        let mut d = Decoder::shared(&record);
+        let header = CallHeader::decode(&mut d).ok()?;
+        let credential = Credential::parse(&header.credential).ok()?;
+        let call = Call {
+            peer,
+            credential,
+            xid: header.xid,
+            span_allowed: true,
+            entered: Default::default(),
+            refused: Default::default(),
+        };
+        let once = if header.version == V4 {
+            header.procedure == COMPOUND && v4::retry::must_run_once(&d)
+        } else {
+            !v3::row(header.procedure).is_none_or(|row| row.idempotent)
+        };
+        let key = (once && self.mutant != Some(Mutant::NoReplyCache))
+            .then(|| Key::new((call.peer.address, call.peer.port).into(), &header, d.rest()));
+        let running = match key.map(|key| instance.replies.begin(key)) {
+            None => None,
+            Some(Begin::New(running)) => Some(running),
+            Some(Begin::InProgress) => return None,
+            Some(Begin::Replay(message)) => return with_header(header.xid, message),
+        };
+        let result = instance.run(&call, &header, &mut d).await;
+        if let (Ok(message), Some(running)) = (&result, running) {
+            running.finish(message);
+        }
+        match result {
+            Ok(message) => with_header(header.xid, message),
+            Err(error) => {
+                let mut e = Encoder::new();
+                encode_rejection(&mut e, header.xid, Rejection::Accept(error));
+                e.finish().flatten()
+            }
+        }
+    }
+}
+
+impl Instance {
+    async fn run(
+        &self,
+        call: &Call,
+        header: &CallHeader,
+        d: &mut Decoder<'_>,
+    ) -> Result<Message, zgate_rpc::AcceptError> {
+        if header.version == V4 {
+            return self.v4.compound(call, self.runtime.now(), d).await;
+        }
+        let mut e = Encoder::new();
+        self.v3.handle(call, header.procedure, d, &mut e).await?;
+        Ok(e.finish())
+    }
+}
+
+fn with_header(xid: u32, mut result: Message) -> Option<Bytes> {
+    let mut e = Encoder::new();
+    encode_success(&mut e, xid);
+    result.prepend(e.finish_bytes()?);
+    result.flatten()
+}
+
+/// The product's environment: virtual time, the seed's random numbers, tasks
+/// that end with the server.
+struct ServerRuntime {
+    executor: Arc<Executor>,
+    network: Arc<Network>,
+    domain: Domain,
+    dice: Mutex<Dice>,
+    /// Start of the server, if its clock runs five times as fast.
+    runs_fast_from: Option<u64>,
+}
+
+impl Runtime for ServerRuntime {
+    fn spawn(&self, work: BoxedFuture<()>) {
+        self.executor.spawn(self.domain, work);
+    }
+
+    fn callback(
+        &self,
+        path: CallbackPath,
+        _: u32,
+        call: Message,
+    ) -> BoxedFuture<Result<Bytes, CallbackFailure>> {
+        let network = Arc::clone(&self.network);
+        Box::pin(async move {
+            let CallbackPath::Connection(connection) = path else {
+                return Err(CallbackFailure::Unreachable);
+            };
+            let call = call.flatten().ok_or(CallbackFailure::Unreachable)?;
+            network.callback(connection, call).await
+        })
+    }
+
+    fn sleep(&self, milliseconds: u64) -> BoxedFuture<()> {
+        Box::pin(self.executor.sleep(milliseconds * 1_000_000))
+    }
+
+    fn now(&self) -> Now {
+        let nanos = self.executor.nanos();
+        let ahead = self.runs_fast_from.map_or(0, |start| 4 * nanos.saturating_sub(start));
+        let monotonic_nanos = nanos + ahead;
+        let wall = Timestamp {
+            seconds: WALL_SECONDS + (nanos / SECOND) as i64,
+            nanoseconds: (nanos % SECOND) as u32,
+        };
+        Now { wall, monotonic_nanos }
+    }
+
+    fn connected(&self, connection: ConnectionId) -> bool {
+        self.network.connected(connection)
+    }
+
+    fn random(&self) -> u64 {
+        lock(&self.dice).u64()
+    }
+}

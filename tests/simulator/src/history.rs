@@ -1,0 +1,345 @@
+//! History of a run: versions of blocks, locks that clients believe to hold,
+//! and what follows from both.
+
+use crate::executor::{Executor, lock};
+use crate::invariant::{Invariant, Violation};
+use crate::trace::Trace;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Bytes of a block.
+pub const BLOCK_BYTES: usize = 64;
+
+/// A block of a client's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Register {
+    /// The client that writes it.
+    pub client: usize,
+    /// Number in the client's file.
+    pub block: u32,
+}
+
+impl Register {
+    /// Offset in the file.
+    #[must_use]
+    pub fn offset(self) -> u64 {
+        u64::from(self.block) * BLOCK_BYTES as u64
+    }
+
+    /// Content of a version: itself, again and again.
+    #[must_use]
+    pub fn content(self, version: u32) -> Vec<u8> {
+        let tag = (self.client as u32) << 16 | self.block;
+        let word = [tag.to_be_bytes(), version.to_be_bytes()].concat();
+        word.repeat(BLOCK_BYTES / word.len())
+    }
+
+    /// The version of a content; `None` if it is of none.
+    #[must_use]
+    pub fn version(self, content: &[u8]) -> Option<u32> {
+        if content.len() == BLOCK_BYTES && content.iter().all(|byte| *byte == 0) {
+            return Some(0);
+        }
+        let version = u32::from_be_bytes(*content.get(4..)?.first_chunk::<4>()?);
+        (self.content(version) == content).then_some(version)
+    }
+}
+
+/// Versions of a block.
+#[derive(Clone, Copy, Debug, Default)]
+struct Versions {
+    sent: u32,
+    /// Latest version that was seen or acknowledged, unless it may be lost.
+    visible: u32,
+    /// Latest version acknowledged as stable.
+    stable: u32,
+    /// The stable version was promised by COMMIT, not by WRITE.
+    committed: bool,
+    /// A loss of unstable data since the version was acknowledged.
+    losses_at_visible: u64,
+}
+
+/// Expectation of a reader, taken before the read.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    visible: u32,
+    stable: u32,
+    losses: u64,
+}
+
+/// A lock that a client believes to hold.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    write: bool,
+}
+
+#[derive(Default)]
+struct Inside {
+    blocks: BTreeMap<Register, Versions>,
+    losses: u64,
+    locks: BTreeMap<(u32, usize, u32), Held>,
+    leases: BTreeMap<usize, u64>,
+    violation: Option<Violation>,
+}
+
+/// The history.
+pub struct History {
+    executor: Arc<Executor>,
+    trace: Arc<Trace>,
+    inside: Mutex<Inside>,
+}
+
+impl History {
+    /// An empty history.
+    #[must_use]
+    pub fn new(executor: Arc<Executor>, trace: Arc<Trace>) -> Self {
+        Self { executor, trace, inside: Mutex::default() }
+    }
+
+    /// Notes a violation; the first one counts.
+    pub fn fail(&self, invariant: Invariant, text: String) {
+        self.trace.note("VIOLATED", format_args!("{}: {text}", invariant.name()));
+        lock(&self.inside).violation.get_or_insert(Violation { invariant, text });
+    }
+
+    /// The first violation.
+    #[must_use]
+    pub fn violation(&self) -> Option<Violation> {
+        lock(&self.inside).violation.clone()
+    }
+
+    /// Begins the write of the next version of a block.
+    pub fn next_version(&self, register: Register) -> u32 {
+        let mut inside = lock(&self.inside);
+        let versions = inside.blocks.entry(register).or_default();
+        versions.sent += 1;
+        versions.sent
+    }
+
+    /// Latest version whose write has begun.
+    #[must_use]
+    pub fn sent(&self, register: Register) -> u32 {
+        lock(&self.inside).blocks.get(&register).map_or(0, |versions| versions.sent)
+    }
+
+    /// Notes that readers see a version from now on, unless it is lost.
+    pub fn written(&self, register: Register, version: u32) {
+        let mut inside = lock(&self.inside);
+        let losses = inside.losses;
+        let versions = inside.blocks.entry(register).or_default();
+        versions.visible = versions.visible.max(version);
+        versions.losses_at_visible = losses;
+    }
+
+    /// Notes that a version is on stable storage, as the server says.
+    pub fn stable(&self, register: Register, version: u32, committed: bool) {
+        let mut inside = lock(&self.inside);
+        let versions = inside.blocks.entry(register).or_default();
+        versions.visible = versions.visible.max(version);
+        if version >= versions.stable {
+            (versions.stable, versions.committed) = (version, committed);
+        }
+    }
+
+    /// Notes that unstable data may be gone: nothing but what is stable is
+    /// expected any more.
+    pub fn unstable_lost(&self) {
+        let mut inside = lock(&self.inside);
+        inside.losses += 1;
+        for versions in inside.blocks.values_mut() {
+            versions.visible = versions.stable;
+        }
+    }
+
+    /// Number of losses so far.
+    #[must_use]
+    pub fn losses(&self) -> u64 {
+        lock(&self.inside).losses
+    }
+
+    /// The expectation of a read that begins now.
+    #[must_use]
+    pub fn expected(&self, register: Register) -> Expected {
+        let inside = lock(&self.inside);
+        let versions = inside.blocks.get(&register).copied().unwrap_or_default();
+        Expected { visible: versions.visible, stable: versions.stable, losses: inside.losses }
+    }
+
+    /// Checks what a read returned.
+    pub fn read(&self, register: Register, expected: Expected, content: &[u8]) {
+        let Some(version) = register.version(content) else {
+            return self.fail(
+                Invariant::NoOlderData,
+                format!("{register:?} has a content that was never written: {content:?}"),
+            );
+        };
+        let mut inside = lock(&self.inside);
+        let lost = inside.losses != expected.losses;
+        let losses = inside.losses;
+        let versions = inside.blocks.entry(register).or_default();
+        let (sent, committed) = (versions.sent, versions.committed);
+        let least = if lost { expected.stable } else { expected.visible };
+        if version >= least && version <= sent {
+            if !lost {
+                versions.visible = versions.visible.max(version);
+            }
+            return;
+        }
+        drop(inside);
+        let invariant = if version < expected.stable && losses > 0 {
+            if committed { Invariant::VerifierChanges } else { Invariant::DurableWrite }
+        } else {
+            Invariant::NoOlderData
+        };
+        self.fail(
+            invariant,
+            format!(
+                "{register:?} has version {version}; expected {least} to {sent} (stable: {})",
+                expected.stable
+            ),
+        );
+    }
+}
+
+impl History {
+    /// Checks what a client reads from its cache while it believes to hold a
+    /// delegation. Without a valid lease it would not read there.
+    pub fn read_cached(&self, client: usize, register: Register, content: &[u8]) {
+        let now = self.executor.nanos();
+        let valid = lock(&self.inside).leases.get(&client).is_some_and(|until| now < *until);
+        let (expected, version) = (self.expected(register), register.version(content));
+        if valid && version.is_none_or(|version| version < expected.visible) {
+            self.fail(
+                Invariant::FreshDelegation,
+                format!(
+                    "client{client} reads {register:?} from its cache: version {version:?}; \
+                     another client was told that there is {}",
+                    expected.visible
+                ),
+            );
+        }
+    }
+
+    /// Notes that a client's lease is valid until then.
+    pub fn leased(&self, client: usize, until_nanos: u64) {
+        let mut inside = lock(&self.inside);
+        let lease = inside.leases.entry(client).or_default();
+        *lease = until_nanos.max(*lease);
+    }
+
+    /// Notes that the server granted a lock, and checks it against those that
+    /// other clients hold at this moment.
+    pub fn locked(&self, client: usize, worker: u32, range: u32, write: bool) {
+        let now = self.executor.nanos();
+        let conflict = {
+            let mut inside = lock(&self.inside);
+            let conflict = inside
+                .locks
+                .iter()
+                .filter(|((of, holder, by), held)| {
+                    let other = *holder != client || *by != worker;
+                    let valid = inside.leases.get(holder).is_some_and(|until| now < *until);
+                    *of == range && other && valid && (held.write || write)
+                })
+                .map(|((_, holder, by), held)| (*holder, *by, held.write))
+                .next();
+            inside.locks.insert((range, client, worker), Held { write });
+            conflict
+        };
+        if let Some((holder, by, exclusive)) = conflict {
+            self.fail(
+                Invariant::LockExclusion,
+                format!(
+                    "client{client}.{worker} gets range {range} (write: {write}) while \
+                     client{holder}.{by} holds it (write: {exclusive})"
+                ),
+            );
+        }
+    }
+
+    /// Notes that a client gives up a lock, or has lost it.
+    pub fn unlocked(&self, client: usize, worker: u32, range: u32) {
+        lock(&self.inside).locks.remove(&(range, client, worker));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::SECOND;
+
+    const BLOCK: Register = Register { client: 1, block: 2 };
+
+    fn history() -> History {
+        let executor = Executor::new(1);
+        let trace = Arc::new(Trace::new(Arc::clone(&executor)));
+        History::new(executor, trace)
+    }
+
+    fn violated(history: &History) -> Option<Invariant> {
+        history.violation().map(|violation| violation.invariant)
+    }
+
+    #[test]
+    fn contents_tell_their_version() {
+        assert_eq!(BLOCK.version(&BLOCK.content(7)), Some(7));
+        assert_eq!(BLOCK.version(&[0; BLOCK_BYTES]), Some(0));
+        let mut torn = BLOCK.content(7);
+        torn[BLOCK_BYTES / 2..].copy_from_slice(&BLOCK.content(6)[BLOCK_BYTES / 2..]);
+        assert_eq!(BLOCK.version(&torn), None);
+        assert_eq!(BLOCK.version(&Register { client: 0, block: 2 }.content(7)), None);
+    }
+
+    #[test]
+    fn stable_versions_must_survive_and_others_need_not() {
+        let history = history();
+        for version in 1..=2 {
+            assert_eq!(history.next_version(BLOCK), version);
+        }
+        history.stable(BLOCK, 1, false);
+        history.written(BLOCK, 2);
+        history.unstable_lost();
+        history.read(BLOCK, history.expected(BLOCK), &BLOCK.content(1));
+        assert_eq!(violated(&history), None);
+        history.read(BLOCK, history.expected(BLOCK), &BLOCK.content(0));
+        assert_eq!(violated(&history), Some(Invariant::DurableWrite));
+    }
+
+    #[test]
+    fn what_was_read_does_not_become_older() {
+        let history = history();
+        history.next_version(BLOCK);
+        history.next_version(BLOCK);
+        history.read(BLOCK, history.expected(BLOCK), &BLOCK.content(2));
+        assert_eq!(violated(&history), None);
+        history.read(BLOCK, history.expected(BLOCK), &BLOCK.content(1));
+        assert_eq!(violated(&history), Some(Invariant::NoOlderData));
+    }
+
+    #[test]
+    fn a_version_that_nobody_sent_is_refused() {
+        let history = history();
+        history.read(BLOCK, history.expected(BLOCK), &BLOCK.content(1));
+        assert_eq!(violated(&history), Some(Invariant::NoOlderData));
+    }
+
+    #[test]
+    fn conflicting_locks_are_seen_while_the_lease_lasts() {
+        for (lease, conflict) in [(2000 * SECOND, true), (0, false)] {
+            let history = history();
+            history.leased(0, lease);
+            history.locked(0, 0, 1, false);
+            history.locked(1, 0, 2, true);
+            history.locked(1, 1, 1, false);
+            assert_eq!(violated(&history), None);
+            history.locked(1, 0, 1, true);
+            assert_eq!(violated(&history).is_some(), conflict);
+        }
+        let history = history();
+        history.leased(0, 2000 * SECOND);
+        history.locked(0, 0, 1, true);
+        history.unlocked(0, 0, 1);
+        history.locked(1, 0, 1, true);
+        assert_eq!(violated(&history), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! Invariants of every run, by name.
+
+/// An invariant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Invariant {
+    /// A write acknowledged as stable, or committed, survives a power loss.
+    DurableWrite,
+    /// A read never returns an older version than one already seen or
+    /// acknowledged, nor half of one.
+    NoOlderData,
+    /// The write verifier changes when unstable data was lost.
+    VerifierChanges,
+    /// A request that must run once does, although it is repeated.
+    ExactlyOnce,
+    /// Two conflicting locks are never held together.
+    LockExclusion,
+    /// Data that a client reads from its cache under a delegation is not older
+    /// than anything acknowledged to another client.
+    FreshDelegation,
+    /// Every request is answered, or its connection ended, within a bound once
+    /// the faults end.
+    BoundedAnswer,
+    /// Every client finishes its steps within a bound once the faults end.
+    Progress,
+    /// Nothing is left of clients that have gone: files, sessions, locks.
+    NothingLeft,
+    /// No request panics, and every reply is one that a correct client may get.
+    NoPanic,
+}
+
+impl Invariant {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::DurableWrite,
+        Self::NoOlderData,
+        Self::VerifierChanges,
+        Self::ExactlyOnce,
+        Self::LockExclusion,
+        Self::FreshDelegation,
+        Self::BoundedAnswer,
+        Self::Progress,
+        Self::NothingLeft,
+        Self::NoPanic,
+    ];
+
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DurableWrite => "durable-write",
+            Self::NoOlderData => "no-older-data",
+            Self::VerifierChanges => "verifier-changes",
+            Self::ExactlyOnce => "exactly-once",
+            Self::LockExclusion => "lock-exclusion",
+            Self::FreshDelegation => "fresh-delegation",
+            Self::BoundedAnswer => "bounded-answer",
+            Self::Progress => "progress",
+            Self::NothingLeft => "nothing-left",
+            Self::NoPanic => "no-panic",
+        }
+    }
+}
+
+/// A violation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The invariant.
+    pub invariant: Invariant,
+    /// Description, for people.
+    pub text: String,
+}
+
+/// Time from the end of the faults, or from the request if that is later, to
+/// the reply or the end of the connection, in seconds. A client gives up a
+/// connection after the same time.
+pub const ANSWER_SECONDS: u64 = 10;
+/// Time from the end of the faults to the end of all clients' steps, in
+/// seconds: a grace period at its longest, a lease, and the steps themselves.
+pub const PROGRESS_SECONDS: u64 = 240;

@@ -1,0 +1,95 @@
+//! Planted faults: what the invariants must find. Each is built into a wrapper
+//! around the product, at the place where the product meets the disk, the
+//! network, the clock or its records.
+
+/// A planted fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mutant {
+    /// COMMIT answers without syncing.
+    CommitSyncsNothing,
+    /// Stable writes are written as unstable ones.
+    StableWriteUnstable,
+    /// The write verifier is the same at every start.
+    VerifierKeptAtStart,
+    /// A failed sync does not change the write verifier.
+    VerifierKeptAfterError,
+    /// A write is acknowledged before it is carried out.
+    WriteBehindAnswer,
+    /// Writes of a server that died are still carried out.
+    DeadServerWrites,
+    /// There is no duplicate request cache.
+    NoReplyCache,
+    /// A repeated request of a session runs again.
+    SlotRunsAgain,
+    /// Client records are acknowledged before they are on stable storage.
+    RecordsNotSynced,
+    /// There is no grace period after a restart.
+    NoGrace,
+    /// Grace ends after a fifth of its time.
+    GraceEndsEarly,
+    /// The server's clock runs ahead: leases end early.
+    ClockRunsFast,
+    /// One reply in forty is lost although the connection lives.
+    ReplyLost,
+    /// The server's periodic work is never done.
+    NoTick,
+    /// A read returns what the block was before the latest write.
+    ReadFromOldCopy,
+    /// NFSv3 recalls no delegations and asks for no locks.
+    NoRecallByV3,
+    /// Every start has the same number: stateids of an earlier one look valid.
+    EpochReused,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::CommitSyncsNothing,
+        Self::StableWriteUnstable,
+        Self::VerifierKeptAtStart,
+        Self::VerifierKeptAfterError,
+        Self::WriteBehindAnswer,
+        Self::DeadServerWrites,
+        Self::NoReplyCache,
+        Self::SlotRunsAgain,
+        Self::RecordsNotSynced,
+        Self::NoGrace,
+        Self::GraceEndsEarly,
+        Self::ClockRunsFast,
+        Self::ReplyLost,
+        Self::NoTick,
+        Self::ReadFromOldCopy,
+        Self::NoRecallByV3,
+        Self::EpochReused,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CommitSyncsNothing => "commit-syncs-nothing",
+            Self::StableWriteUnstable => "stable-write-unstable",
+            Self::VerifierKeptAtStart => "verifier-kept-at-start",
+            Self::VerifierKeptAfterError => "verifier-kept-after-error",
+            Self::WriteBehindAnswer => "write-behind-answer",
+            Self::DeadServerWrites => "dead-server-writes",
+            Self::NoReplyCache => "no-reply-cache",
+            Self::SlotRunsAgain => "slot-runs-again",
+            Self::RecordsNotSynced => "records-not-synced",
+            Self::NoGrace => "no-grace",
+            Self::GraceEndsEarly => "grace-ends-early",
+            Self::ClockRunsFast => "clock-runs-fast",
+            Self::ReplyLost => "reply-lost",
+            Self::NoTick => "no-tick",
+            Self::ReadFromOldCopy => "read-from-old-copy",
+            Self::NoRecallByV3 => "no-recall-by-v3",
+            Self::EpochReused => "epoch-reused",
+        }
+    }
+
+    /// The planted fault of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mutant| mutant.name() == name)
+    }
+}

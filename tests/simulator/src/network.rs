@@ -1,0 +1,343 @@
+//! Connections between clients and the server: delay, partitions, breaks with
+//! requests in flight, ends that only one side knows of.
+
+use crate::dice::Dice;
+use crate::executor::{Domain, Executor, MILLISECOND, SECOND, lock};
+use crate::gateway::Gateway;
+use crate::history::History;
+use crate::invariant::{ANSWER_SECONDS, Invariant};
+use crate::mutant::Mutant;
+use crate::trace::Trace;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, OnceLock};
+use tokio::sync::oneshot;
+use zgate_nfs::Peer;
+use zgate_nfs::runtime::{CallbackFailure, ConnectionId};
+
+/// Longest usual time of a message.
+const USUAL_NANOS: u64 = 2 * MILLISECOND;
+/// Longest time until the server learns of a broken connection.
+const HALF_OPEN_NANOS: u64 = 20 * SECOND;
+/// Time limit of the server's calls, as in the gateway.
+const CALLBACK_NANOS: u64 = 5 * SECOND;
+
+/// The connection ended before the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+struct Link {
+    client: usize,
+    server: u32,
+    alive: bool,
+    /// Latest arrival so far: one connection keeps the order.
+    last_arrival: u64,
+    waiting: BTreeMap<u32, oneshot::Sender<Bytes>>,
+}
+
+struct Inside {
+    links: BTreeMap<u64, Link>,
+    next: u64,
+    partitioned_until: BTreeMap<usize, u64>,
+    dice: Dice,
+    faults_end: Option<u64>,
+    callbacks: BTreeMap<usize, CallbackAnswer>,
+    /// Copies of running requests, which the reply cache drops: see
+    /// docs/SIMULATOR.md.
+    dropped_copies: BTreeSet<(u64, u32)>,
+}
+
+/// A client's end of its back channel.
+type CallbackAnswer = Arc<dyn Fn(&[u8]) -> Option<Bytes> + Send + Sync>;
+
+/// The network.
+pub struct Network {
+    executor: Arc<Executor>,
+    trace: Arc<Trace>,
+    history: Arc<History>,
+    inside: Mutex<Inside>,
+    gateway: OnceLock<Arc<Gateway>>,
+    mutant: Option<Mutant>,
+}
+
+impl Network {
+    /// A network without connections.
+    #[must_use]
+    pub fn new(
+        executor: &Arc<Executor>,
+        history: &Arc<History>,
+        trace: &Arc<Trace>,
+        seed: u64,
+        mutant: Option<Mutant>,
+    ) -> Arc<Self> {
+        let inside = Inside {
+            links: BTreeMap::new(),
+            next: 1,
+            partitioned_until: BTreeMap::new(),
+            dice: Dice::new(seed, "network"),
+            faults_end: None,
+            callbacks: BTreeMap::new(),
+            dropped_copies: BTreeSet::new(),
+        };
+        Arc::new(Self {
+            executor: Arc::clone(executor),
+            trace: Arc::clone(trace),
+            history: Arc::clone(history),
+            inside: Mutex::new(inside),
+            gateway: OnceLock::new(),
+            mutant,
+        })
+    }
+
+    /// Sets the server's side.
+    pub fn attach(&self, gateway: &Arc<Gateway>) {
+        // A second call would be a programming error; the first one stays.
+        let _ = self.gateway.set(Arc::clone(gateway));
+    }
+
+    fn delay(&self) -> u64 {
+        lock(&self.inside).dice.spread(10_000, USUAL_NANOS)
+    }
+
+    /// Nothing passes between the client and the server for so long.
+    pub fn partition(&self, client: usize, nanos: u64) {
+        lock(&self.inside).partitioned_until.insert(client, self.executor.nanos() + nanos);
+    }
+
+    /// The faults are over: from now on answers come in time.
+    pub fn heal(&self) {
+        let mut inside = lock(&self.inside);
+        inside.partitioned_until.clear();
+        inside.faults_end = Some(self.executor.nanos());
+    }
+
+    /// The address of a client, and the port that it uses for all connections.
+    fn address(client: usize) -> (IpAddr, u16) {
+        (Ipv4Addr::new(192, 0, 2, 10 + client as u8).into(), 700 + client as u16)
+    }
+
+    /// True while the server knows no end of the connection.
+    #[must_use]
+    pub fn connected(&self, link: ConnectionId) -> bool {
+        lock(&self.inside).links.contains_key(&link.0)
+    }
+
+    /// Waits for the end of a partition.
+    async fn passage(&self, client: usize) {
+        loop {
+            let until = lock(&self.inside).partitioned_until.get(&client).copied().unwrap_or(0);
+            if self.executor.nanos() >= until {
+                return;
+            }
+            // In steps: a partition may end before its time.
+            self.executor.sleep(SECOND / 2).await;
+        }
+    }
+
+    /// Connects a client, as soon as there is a server.
+    pub async fn connect(&self, client: usize) -> u64 {
+        loop {
+            self.executor.sleep(2 * self.delay()).await;
+            self.passage(client).await;
+            if let Some(server) = self.gateway.get().and_then(|gateway| gateway.running()) {
+                let mut inside = lock(&self.inside);
+                let number = inside.next;
+                inside.next += 1;
+                let waiting = BTreeMap::new();
+                let link = Link { client, server, alive: true, last_arrival: 0, waiting };
+                inside.links.insert(number, link);
+                drop(inside);
+                self.trace.note("network", format_args!("client{client} connects: #{number}"));
+                return number;
+            }
+            self.executor.sleep(SECOND / 5).await;
+        }
+    }
+
+    /// Breaks a client's connections. What the client sent may still arrive;
+    /// the server learns of it later.
+    pub fn cut_client(self: &Arc<Self>, client: usize) {
+        let links: Vec<u64> = {
+            let inside = lock(&self.inside);
+            let of = inside.links.iter().filter(|(_, link)| link.client == client && link.alive);
+            of.map(|(number, _)| *number).collect()
+        };
+        links.into_iter().for_each(|link| self.cut(link));
+    }
+
+    /// Breaks a connection.
+    pub fn cut(self: &Arc<Self>, number: u64) {
+        let (waiting, unknown) = {
+            let mut inside = lock(&self.inside);
+            let unknown = inside.dice.spread(MILLISECOND, HALF_OPEN_NANOS);
+            let Some(link) = inside.links.get_mut(&number) else { return };
+            if !std::mem::replace(&mut link.alive, false) {
+                return;
+            }
+            (std::mem::take(&mut link.waiting), unknown)
+        };
+        self.trace.note("network", format_args!("#{number} breaks"));
+        drop(waiting);
+        let me = Arc::clone(self);
+        self.executor.spawn(Domain::Outside, async move {
+            me.executor.sleep(unknown).await;
+            let Some(link) = lock(&me.inside).links.remove(&number) else { return };
+            if let Some(gateway) = me.gateway.get() {
+                gateway.connection_closed(link.server, ConnectionId(number));
+            }
+        });
+    }
+
+    /// The server of this start is gone; its clients learn it when they send.
+    pub fn server_ended(&self, server: u32) {
+        let mut ended = Vec::new();
+        let mut inside = lock(&self.inside);
+        inside.links.retain(|_, link| {
+            if link.server == server {
+                ended.push(std::mem::take(&mut link.waiting));
+            }
+            link.server != server
+        });
+        drop(inside);
+        drop(ended);
+    }
+
+    /// Sets what answers the server's calls to a client.
+    pub fn answer_callbacks(&self, client: usize, answer: CallbackAnswer) {
+        lock(&self.inside).callbacks.insert(client, answer);
+    }
+
+    /// The server calls a client over one of its connections.
+    ///
+    /// # Errors
+    /// If the connection does not exist, or there is no answer in time.
+    pub async fn callback(
+        &self,
+        link: ConnectionId,
+        call: Bytes,
+    ) -> Result<Bytes, CallbackFailure> {
+        let answer = self.executor.within(CALLBACK_NANOS, self.called(link.0, &call)).await;
+        answer.unwrap_or(Err(CallbackFailure::TimedOut))
+    }
+
+    async fn called(&self, number: u64, call: &[u8]) -> Result<Bytes, CallbackFailure> {
+        let client = {
+            let inside = lock(&self.inside);
+            inside.links.get(&number).ok_or(CallbackFailure::Unreachable)?.client
+        };
+        self.executor.sleep(self.delay()).await;
+        self.passage(client).await;
+        let answer = {
+            let inside = lock(&self.inside);
+            let alive = inside.links.get(&number).is_some_and(|link| link.alive);
+            inside.callbacks.get(&client).filter(|_| alive).cloned()
+        };
+        // The server does not know yet that the connection is gone.
+        let Some(answer) = answer else { return std::future::pending().await };
+        let reply = answer(call).ok_or(CallbackFailure::Unreachable)?;
+        self.executor.sleep(self.delay()).await;
+        self.passage(client).await;
+        Ok(reply)
+    }
+
+    /// Sends a call and waits for its reply or the end of the connection.
+    ///
+    /// # Errors
+    /// [`Lost`] if the connection has ended, or no answer came in time.
+    pub async fn call(
+        self: &Arc<Self>,
+        number: u64,
+        xid: u32,
+        record: Bytes,
+    ) -> Result<Bytes, Lost> {
+        let sent = self.executor.nanos();
+        let (tell, told) = oneshot::channel();
+        let (client, arrival, survives) = {
+            let mut inside = lock(&self.inside);
+            let (delay, survives) =
+                (inside.dice.spread(10_000, USUAL_NANOS), inside.dice.once_in(2));
+            let link = inside.links.get_mut(&number).filter(|link| link.alive).ok_or(Lost)?;
+            link.waiting.insert(xid, tell);
+            link.last_arrival = link.last_arrival.max(sent + delay);
+            (link.client, link.last_arrival, survives)
+        };
+        let me = Arc::clone(self);
+        self.executor.spawn(Domain::Outside, async move {
+            me.executor.sleep_until(arrival).await;
+            me.passage(client).await;
+            me.arrive(number, xid, record, survives);
+        });
+        let limit = ANSWER_SECONDS * SECOND;
+        match self.executor.within(limit, told).await {
+            Some(answer) => answer.map_err(|_| Lost),
+            None => {
+                self.unanswered(number, xid, sent);
+                Err(Lost)
+            }
+        }
+    }
+
+    /// Checks whether a request that got no answer should have had one.
+    fn unanswered(&self, number: u64, xid: u32, sent: u64) {
+        let (alive, since) = {
+            let inside = lock(&self.inside);
+            let alive = inside.links.get(&number).is_some_and(|link| link.alive);
+            let alive = alive && !inside.dropped_copies.contains(&(number, xid));
+            (alive, inside.faults_end.map(|end| sent.max(end)))
+        };
+        let late = since.is_some_and(|since| {
+            self.executor.nanos().saturating_sub(since) >= ANSWER_SECONDS * SECOND
+        });
+        if alive && late {
+            self.history.fail(
+                Invariant::BoundedAnswer,
+                format!("request {xid:x} on #{number} has no answer after {ANSWER_SECONDS} s"),
+            );
+        }
+    }
+
+    /// A request reaches the server.
+    fn arrive(self: &Arc<Self>, number: u64, xid: u32, record: Bytes, survives: bool) {
+        let Some(gateway) = self.gateway.get() else { return };
+        let (client, server) = {
+            let inside = lock(&self.inside);
+            let Some(link) = inside.links.get(&number) else { return };
+            if !link.alive && !survives {
+                return;
+            }
+            (link.client, link.server)
+        };
+        let (address, port) = Self::address(client);
+        let peer = Peer { address, port, connection: ConnectionId(number), rdma: false };
+        let (me, gateway) = (Arc::clone(self), Arc::clone(gateway));
+        self.executor.spawn(Domain::Server(server), async move {
+            let Some(reply) = gateway.answer(server, peer, record).await else {
+                lock(&me.inside).dropped_copies.insert((number, xid));
+                return;
+            };
+            let sender = Arc::clone(&me);
+            me.executor.spawn(Domain::Outside, async move {
+                sender.reply(number, client, xid, reply).await;
+            });
+        });
+    }
+
+    /// A reply reaches the client, if the connection still exists.
+    async fn reply(&self, number: u64, client: usize, xid: u32, reply: Bytes) {
+        if self.mutant == Some(Mutant::ReplyLost) && lock(&self.inside).dice.once_in(40) {
+            return;
+        }
+        self.executor.sleep(self.delay()).await;
+        self.passage(client).await;
+        let waiting = {
+            let mut inside = lock(&self.inside);
+            let link = inside.links.get_mut(&number).filter(|link| link.alive);
+            link.and_then(|link| link.waiting.remove(&xid))
+        };
+        if let Some(waiting) = waiting {
+            // The client may have given up.
+            let _ = waiting.send(reply);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Schedule of a run: steps of clients and faults, chosen by the seed. It is
+//! made before the run, so that parts of it can be left out.
+
+use crate::dice::Dice;
+use crate::executor::{MILLISECOND, SECOND};
+use std::collections::BTreeSet;
+
+/// Blocks of each client's file; a block has one writer.
+pub const BLOCKS_PER_WORKER: u32 = 2;
+/// Workers of a client: each sends one request at a time.
+pub const WORKERS: u32 = 2;
+/// Names of each worker.
+pub const NAMES_PER_WORKER: u32 = 2;
+/// Byte ranges that clients lock.
+pub const LOCK_RANGES: u32 = 3;
+/// Faults begin before this time, in seconds.
+const FAULT_SECONDS: u64 = 45;
+/// Longest pause of a client between two steps, in seconds.
+const PAUSE_SECONDS: u64 = 10;
+
+/// Protocol of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// NFSv3.
+    V3,
+    /// NFSv4.1 or 4.2.
+    V4(u32),
+}
+
+/// One step of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Writes the next version of a block of the worker's own.
+    Write { block: u32, stable: bool },
+    /// Commits what the worker has written.
+    Commit,
+    /// Reads a block of any client.
+    Read { client: usize, block: u32 },
+    /// Creates a directory.
+    Make { name: u32 },
+    /// Removes a directory.
+    Remove { name: u32 },
+    /// Renames a directory to the worker's other name.
+    Rename { name: u32 },
+    /// Locks a range that other clients lock, too.
+    Lock { range: u32, write: bool },
+    /// Unlocks it.
+    Unlock { range: u32 },
+    /// Closes the worker's open of its client's file.
+    Close,
+    /// Asks for a read delegation of another client's file, and reads the file.
+    Delegate { client: usize },
+    /// Reads a block from the cache, if there is a delegation.
+    ReadCached { client: usize, block: u32 },
+}
+
+/// A step, and the pause before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedStep {
+    /// Number in the whole schedule.
+    pub number: u32,
+    /// Pause in nanoseconds.
+    pub pause: u64,
+    /// The step.
+    pub step: Step,
+}
+
+/// A fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The server process dies, and starts again after this time.
+    Kill { down: u64 },
+    /// The machine loses power: what was not synced is gone.
+    PowerLoss { down: u64 },
+    /// A client's connection breaks, with requests in flight.
+    Cut { client: usize },
+    /// Nothing passes between a client and the server.
+    Partition { client: usize, length: u64 },
+    /// All calls of the disk wait until the end.
+    Hang { length: u64 },
+    /// Calls of the disk take up to this time.
+    Slow { length: u64, delay: u64 },
+    /// The next write takes this time, while others pass it.
+    HoldWrite { length: u64 },
+    /// The next call of the disk that changes something fails.
+    Error,
+    /// The next sync fails, and what was not synced is gone.
+    WriteBack,
+    /// The disk is full.
+    Full { length: u64 },
+}
+
+/// A fault, and its time since the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedFault {
+    /// Number in the schedule.
+    pub number: u32,
+    /// Time in nanoseconds.
+    pub at: u64,
+    /// The fault.
+    pub fault: Fault,
+}
+
+/// The schedule of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// Protocol of each client.
+    pub clients: Vec<Version>,
+    /// Steps of each client's workers.
+    pub steps: Vec<Vec<Vec<PlannedStep>>>,
+    /// Faults in order of time.
+    pub faults: Vec<PlannedFault>,
+}
+
+fn step(dice: &mut Dice, worker: u32, clients: usize, version: Version) -> Step {
+    let block = worker * BLOCKS_PER_WORKER + dice.below(BLOCKS_PER_WORKER.into()) as u32;
+    let name = worker * NAMES_PER_WORKER + dice.below(NAMES_PER_WORKER.into()) as u32;
+    let range = dice.below(LOCK_RANGES.into()) as u32;
+    let kinds = if version == Version::V3 { 15 } else { 35 };
+    let client = dice.below(clients as u64) as usize;
+    let any_block = dice.below((WORKERS * BLOCKS_PER_WORKER).into()) as u32;
+    match dice.below(kinds) {
+        0..=4 => Step::Write { block, stable: dice.once_in(3) },
+        5..=7 => Step::Commit,
+        8..=10 => Step::Read { client, block: any_block },
+        11..=12 => Step::Make { name },
+        13 => Step::Remove { name },
+        14 => Step::Rename { name },
+        15..=18 => Step::Lock { range, write: !dice.once_in(3) },
+        19..=20 => Step::Unlock { range },
+        21..=23 => Step::Delegate { client },
+        24..=27 => Step::Close,
+        _ => Step::ReadCached { client, block: any_block },
+    }
+}
+
+fn fault(dice: &mut Dice, clients: usize) -> Fault {
+    let client = dice.below(clients as u64) as usize;
+    let down = dice.spread(50 * MILLISECOND, 12 * SECOND);
+    let length = dice.spread(100 * MILLISECOND, 40 * SECOND);
+    match dice.below(20) {
+        0..=1 => Fault::Kill { down },
+        2..=4 => Fault::PowerLoss { down },
+        5..=8 => Fault::Cut { client },
+        9..=10 => Fault::Partition { client, length },
+        11 => Fault::Hang { length },
+        12..=13 => Fault::Slow { length, delay: dice.spread(MILLISECOND, 20 * SECOND) },
+        14 => Fault::Error,
+        15 => Fault::WriteBack,
+        16..=18 => Fault::HoldWrite { length },
+        _ => Fault::Full { length: length / 4 },
+    }
+}
+
+impl Plan {
+    /// The schedule of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(seed, "plan");
+        let count = 2 + dice.below(3) as usize;
+        let clients: Vec<Version> = (0..count)
+            .map(|_| match dice.below(6) {
+                0 | 1 => Version::V3,
+                2 => Version::V4(2),
+                _ => Version::V4(1),
+            })
+            .collect();
+        let mut number = 0;
+        let mut worker_steps = |worker: u32, version: Version| -> Vec<PlannedStep> {
+            let length = 8 + dice.below(18);
+            (0..length)
+                .map(|_| {
+                    number += 1;
+                    let pause = dice.spread(MILLISECOND, PAUSE_SECONDS * SECOND);
+                    PlannedStep { number, pause, step: step(&mut dice, worker, count, version) }
+                })
+                .collect()
+        };
+        let steps = clients
+            .iter()
+            .map(|version| (0..WORKERS).map(|worker| worker_steps(worker, *version)).collect())
+            .collect();
+        let mut dice = Dice::new(seed, "faults");
+        let mut faults: Vec<(u64, Fault)> = (0..dice.below(7))
+            .map(|_| (dice.below(FAULT_SECONDS * SECOND), fault(&mut dice, count)))
+            .collect();
+        faults.sort_by_key(|(at, _)| *at);
+        let faults =
+            (1..).zip(faults).map(|(number, (at, fault))| PlannedFault { number, at, fault });
+        Self { seed, faults: faults.collect(), clients, steps }
+    }
+
+    /// Numbers of all steps.
+    #[must_use]
+    pub fn step_numbers(&self) -> Vec<u32> {
+        self.steps.iter().flatten().flatten().map(|step| step.number).collect()
+    }
+
+    /// Numbers of all faults.
+    #[must_use]
+    pub fn fault_numbers(&self) -> Vec<u32> {
+        self.faults.iter().map(|fault| fault.number).collect()
+    }
+
+    /// The schedule with only these steps and faults.
+    #[must_use]
+    pub fn only(&self, steps: &BTreeSet<u32>, faults: &BTreeSet<u32>) -> Self {
+        let mut plan = self.clone();
+        for worker in plan.steps.iter_mut().flatten() {
+            worker.retain(|step| steps.contains(&step.number));
+        }
+        plan.faults.retain(|fault| faults.contains(&fault.number));
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_has_one_schedule_and_parts_of_it_can_be_left_out() {
+        assert_eq!(Plan::new(7), Plan::new(7));
+        assert_ne!(Plan::new(7).steps, Plan::new(8).steps);
+        let plan = (1..).map(Plan::new).find(|plan| plan.faults.len() > 2).unwrap();
+        let (steps, faults) = (BTreeSet::from([2, 5]), BTreeSet::from([3]));
+        let part = plan.only(&steps, &faults);
+        assert_eq!(part.step_numbers(), [2, 5]);
+        assert_eq!(part.fault_numbers(), [3]);
+        assert_eq!(part.faults[0], plan.faults[2]);
+    }
+}

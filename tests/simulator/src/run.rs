@@ -1,0 +1,287 @@
+//! One run: a schedule, from the first connection to the check that nothing is
+//! left.
+
+use crate::client::{AnyClient, Files, SessionClient, StatelessClient, Wire, Worker};
+use crate::disk::Disk;
+use crate::executor::{Domain, Executor, SECOND, lock};
+use crate::gateway::{GRACE_SECONDS, Gateway, LEASE_SECONDS};
+use crate::history::{BLOCK_BYTES, History, Register};
+use crate::invariant::{Invariant, PROGRESS_SECONDS, Violation};
+use crate::mutant::Mutant;
+use crate::network::Network;
+use crate::plan::{BLOCKS_PER_WORKER, Fault, Plan, Version, WORKERS};
+use crate::trace::Trace;
+use bytes::Bytes;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use zgate_nfs::v4::state::view::StateTotals;
+use zgate_nfs_wire::v4::Fh;
+use zgate_store::file_store::{CreateMode, Stability};
+use zgate_store::{Caller, FileStore, SetAttr};
+
+/// Time from the beginning to the end of all faults, in seconds.
+const FAULTS_END_SECONDS: u64 = 60;
+/// Time after which a server has dropped everything of a client that it keeps
+/// by courtesy, in seconds: a day, and some more.
+const FORGOTTEN_SECONDS: u64 = 25 * 3600;
+/// Time between two ticks of the server while that time passes, in seconds: no
+/// multiple of anything that the server counts.
+const SLOW_TICK_SECONDS: u64 = 1801;
+
+/// Result of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Hash of the trace.
+    pub hash: String,
+    /// The first violation.
+    pub violation: Option<Violation>,
+    /// The trace.
+    pub lines: Vec<String>,
+    /// Virtual time, in nanoseconds.
+    pub nanos: u64,
+}
+
+struct Run {
+    plan: Plan,
+    executor: Arc<Executor>,
+    trace: Arc<Trace>,
+    history: Arc<History>,
+    disk: Arc<Disk>,
+    network: Arc<Network>,
+    gateway: Arc<Gateway>,
+    over: AtomicBool,
+    /// Clients with a session, for their end.
+    sessions: Mutex<Vec<Arc<SessionClient>>>,
+}
+
+/// Carries out a schedule.
+#[must_use]
+pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
+    let (seed, executor) = (plan.seed, Executor::new(plan.seed));
+    let trace = Arc::new(Trace::new(Arc::clone(&executor)));
+    let history = Arc::new(History::new(Arc::clone(&executor), Arc::clone(&trace)));
+    let disk = Disk::new(&executor, &history, &trace, seed, mutant);
+    let network = Network::new(&executor, &history, &trace, seed, mutant);
+    let gateway = Gateway::new((&executor, &trace), &network, &disk, seed, mutant);
+    let run = Arc::new(Run {
+        plan: plan.clone(),
+        executor: Arc::clone(&executor),
+        trace: Arc::clone(&trace),
+        history: Arc::clone(&history),
+        disk,
+        network,
+        gateway: Arc::clone(&gateway),
+        over: AtomicBool::new(false),
+        sessions: Mutex::default(),
+    });
+    let course = Arc::clone(&run);
+    executor.spawn(Domain::Outside, async move { course.course().await });
+    let done = || run.over.load(Ordering::Acquire) || history.violation().is_some();
+    let ran = std::panic::catch_unwind(AssertUnwindSafe(|| executor.run(done)));
+    match ran {
+        Ok(true) => {}
+        Ok(false) => history.fail(Invariant::Progress, "everybody waits for nobody".to_owned()),
+        Err(panic) => history.fail(Invariant::NoPanic, text_of(&*panic)),
+    }
+    let outcome = Outcome {
+        hash: trace.hash(),
+        violation: history.violation(),
+        lines: trace.lines(),
+        nanos: executor.elapsed(),
+    };
+    // Tasks hold what starts them: the run would never be freed.
+    gateway.kill();
+    executor.end_all();
+    outcome
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
+}
+
+/// The result of a call of a store that does not wait.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("a store in memory does not wait"),
+    }
+}
+
+impl Run {
+    fn file(&self, name: &str) -> Fh {
+        let store = &self.disk.store;
+        let (who, root) = (Caller::root(), store.root());
+        let attrs = SetAttr { mode: Some(0o666), ..SetAttr::default() };
+        let made = store.create_file(&who, &root, name.as_bytes(), CreateMode::Guarded, &attrs);
+        let made = at_once(made).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let zeros = Bytes::from(vec![0; BLOCK_BYTES * (WORKERS * BLOCKS_PER_WORKER) as usize]);
+        if let Some(file) = &made.open {
+            let written = at_once(store.write(file, 0, zeros, Stability::FileSync));
+            written.unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        self.gateway.fh(made.node.handle)
+    }
+
+    fn client(&self, number: usize, version: Version, files: &Files) -> AnyClient {
+        let wire = Wire::new(number, (&self.executor, &self.trace), &self.network, self.plan.seed);
+        match version {
+            Version::V3 => AnyClient::Stateless(Arc::new(StatelessClient::new(
+                wire,
+                files.clone(),
+                &self.gateway,
+            ))),
+            Version::V4(minor) => {
+                let client =
+                    Arc::new(SessionClient::new(wire, minor, files.clone(), &self.history));
+                lock(&self.sessions).push(Arc::clone(&client));
+                let returner = Arc::clone(&client);
+                let returns = async move { returner.return_delegations().await };
+                self.executor.spawn(Domain::Outside, returns);
+                let renewer = Arc::clone(&client);
+                self.executor.spawn(Domain::Outside, async move { renewer.renew().await });
+                AnyClient::Session(client)
+            }
+        }
+    }
+
+    /// The whole run.
+    async fn course(self: &Arc<Self>) {
+        let count = self.plan.clients.len();
+        let files = Files {
+            root: self.gateway.fh(self.disk.store.root()),
+            own: (0..count).map(|number| self.file(&format!("f{number}"))).collect(),
+            locks: self.file("locks"),
+        };
+        self.gateway.start();
+        let clients: Vec<AnyClient> = (0..count)
+            .map(|number| self.client(number, self.plan.clients[number], &files))
+            .collect();
+        let working = Arc::new(AtomicUsize::new(0));
+        for (number, client) in clients.iter().enumerate() {
+            for (worker, steps) in (0..).zip(self.plan.steps[number].clone()) {
+                let mut worker = Worker::new(client.clone(), worker, &self.history);
+                working.fetch_add(1, Ordering::AcqRel);
+                let working = Arc::clone(&working);
+                self.executor.spawn(Domain::Outside, async move {
+                    worker.run(steps).await;
+                    working.fetch_sub(1, Ordering::AcqRel);
+                });
+            }
+        }
+        self.faults().await;
+        self.all_faults_end();
+        self.wait_for(&working, "the clients").await;
+        self.check_what_is_stable(&clients).await;
+        self.check_what_is_left().await;
+        self.over.store(true, Ordering::Release);
+    }
+
+    async fn faults(self: &Arc<Self>) {
+        let begin = self.executor.nanos();
+        for planned in &self.plan.faults {
+            self.executor.sleep_until(begin + planned.at).await;
+            self.trace.note("FAULT", format_args!("!{} {:?}", planned.number, planned.fault));
+            match planned.fault {
+                Fault::Kill { down } => {
+                    // Unstable data lies in the memory of the system: it is
+                    // kept, but NFS promises nothing.
+                    self.gateway.kill();
+                    self.restart_after(down);
+                }
+                Fault::PowerLoss { down } => {
+                    self.gateway.lose_power();
+                    self.restart_after(down);
+                }
+                Fault::Cut { client } => self.network.cut_client(client),
+                Fault::Partition { client, length } => self.network.partition(client, length),
+                Fault::Hang { length } => self.disk.hang(length),
+                Fault::Slow { length, delay } => self.disk.slow_down(length, delay),
+                Fault::HoldWrite { length } => self.disk.hold_next_write(length),
+                Fault::Error => self.disk.fail_next(),
+                Fault::WriteBack => self.disk.lose_next(),
+                Fault::Full { length } => self.disk.fill(length),
+            }
+        }
+        self.executor.sleep_until(begin + FAULTS_END_SECONDS * SECOND).await;
+    }
+
+    fn restart_after(self: &Arc<Self>, nanos: u64) {
+        let me = Arc::clone(self);
+        self.executor.spawn(Domain::Outside, async move {
+            me.executor.sleep(nanos).await;
+            if me.gateway.running().is_none() {
+                me.gateway.start();
+            }
+        });
+    }
+
+    fn all_faults_end(&self) {
+        if self.gateway.running().is_none() {
+            self.gateway.start();
+        }
+        self.disk.heal();
+        self.network.heal();
+        self.trace.note("FAULT", format_args!("all faults end"));
+    }
+
+    /// Waits, for a bounded time, until nobody works any more.
+    async fn wait_for(&self, working: &AtomicUsize, who: &str) {
+        for _ in 0..PROGRESS_SECONDS {
+            if working.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            self.executor.sleep(SECOND).await;
+        }
+        self.history.fail(
+            Invariant::Progress,
+            format!("{who} are not done {PROGRESS_SECONDS} s after the faults"),
+        );
+    }
+
+    /// A last power loss; then everything is read.
+    async fn check_what_is_stable(self: &Arc<Self>, clients: &[AnyClient]) {
+        self.trace.note("FAULT", format_args!("the last power loss"));
+        self.gateway.lose_power();
+        self.gateway.start();
+        let Some(reader) = clients.first() else { return };
+        let registers: Vec<Register> = (0..clients.len())
+            .flat_map(|client| {
+                (0..WORKERS * BLOCKS_PER_WORKER).map(move |block| Register { client, block })
+            })
+            .collect();
+        let mut worker = Worker::new(reader.clone(), 0, &self.history);
+        let working = Arc::new(AtomicUsize::new(1));
+        let ended = Arc::clone(&working);
+        self.executor.spawn(Domain::Outside, async move {
+            worker.read_all(registers).await;
+            ended.store(0, Ordering::Release);
+        });
+        self.wait_for(&working, "reads after the last power loss").await;
+    }
+
+    /// All clients go away; in the end the server has nothing of them.
+    async fn check_what_is_left(&self) {
+        for client in lock(&self.sessions).drain(..) {
+            client.vanish();
+        }
+        self.executor.sleep(u64::from(GRACE_SECONDS + LEASE_SECONDS) * SECOND).await;
+        self.gateway.tick_every(SLOW_TICK_SECONDS);
+        self.executor.sleep(FORGOTTEN_SECONDS * SECOND).await;
+        let Some((totals, files)) = self.gateway.totals() else { return };
+        self.trace.note("server", format_args!("{totals:?}, {files} files"));
+        let StateTotals { clients, sessions, opens, locks, delegations, record_changes, .. } =
+            totals;
+        let left = clients + sessions + opens + locks + delegations + record_changes + files;
+        if left > 0 || totals.grace_seconds > 0 {
+            self.history.fail(
+                Invariant::NothingLeft,
+                format!("a day after the last request: {totals:?}, {files} files"),
+            );
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Planted faults are found, and what is left of their seeds still shows them.
+
+use zgate_simulator::campaign::{Campaign, campaign, silence_panics};
+use zgate_simulator::invariant::Invariant;
+use zgate_simulator::mutant::Mutant;
+use zgate_simulator::plan::Plan;
+use zgate_simulator::run::run;
+use zgate_simulator::shrink::{Kept, shrink};
+
+fn found(mutant: Mutant, seeds: u64) -> (u64, Invariant) {
+    let (limit, mutant) = (None, Some(mutant));
+    let request = Campaign { first: 1, count: seeds, limit, jobs: 2, mutant, progress: false };
+    let done = campaign(&request);
+    let (seed, violation) =
+        done.failed.first().unwrap_or_else(|| panic!("{mutant:?} is not found by {seeds} seeds"));
+    (*seed, violation.invariant)
+}
+
+#[test]
+fn planted_faults_are_found_by_the_invariant_that_they_violate() {
+    silence_panics();
+    for (mutant, seeds, invariant) in [
+        (Mutant::StableWriteUnstable, 30, Invariant::DurableWrite),
+        (Mutant::VerifierKeptAtStart, 60, Invariant::VerifierChanges),
+        (Mutant::WriteBehindAnswer, 60, Invariant::NoOlderData),
+        (Mutant::ClockRunsFast, 60, Invariant::LockExclusion),
+        (Mutant::ReplyLost, 60, Invariant::BoundedAnswer),
+        (Mutant::NoRecallByV3, 60, Invariant::FreshDelegation),
+        (Mutant::NoTick, 20, Invariant::NothingLeft),
+    ] {
+        assert_eq!(found(mutant, seeds).1, invariant, "{mutant:?}");
+    }
+}
+
+#[test]
+fn a_failing_seed_is_cut_and_still_fails() {
+    silence_panics();
+    let mutant = Mutant::StableWriteUnstable;
+    let (seed, invariant) = found(mutant, 30);
+    let plan = Plan::new(seed);
+    let (all, kept) = (Kept::all(&plan), shrink(&plan, invariant, Some(mutant)));
+    assert!(kept.steps.len() < all.steps.len() / 4, "{kept:?} of {all:?}");
+    let outcome = run(&plan.only(&kept.steps, &kept.faults), Some(mutant));
+    assert_eq!(outcome.violation.map(|violation| violation.invariant), Some(invariant));
+}
