@@ -8,6 +8,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::io::Interest;
+use super::limits::SEAL_BYTES;
 use tokio::net::TcpStream;
 use zgate_store::{FileSpan, Payload};
 
@@ -29,11 +30,23 @@ enum Piece {
     },
 }
 
+/// Encryption of a stream.
+pub(crate) trait Seal {
+    /// Encrypts as much as one call takes; returns the number of bytes, and what
+    /// is to be sent.
+    ///
+    /// # Errors
+    /// If the stream can carry no more data.
+    fn seal(&self, plain: &[IoSlice<'_>]) -> io::Result<(usize, Bytes)>;
+}
+
 /// Sending side of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
     pieces: VecDeque<Piece>,
     queued_bytes: usize,
+    /// The first piece is ciphertext.
+    is_sealed: bool,
 }
 
 impl Sender {
@@ -68,6 +81,7 @@ impl Sender {
 
     /// Queues what another sender holds behind what this one holds.
     pub(crate) fn append(&mut self, later: &mut Self) {
+        debug_assert!(!later.is_sealed, "what was encrypted is sent first");
         self.pieces.append(&mut later.pieces);
         self.queued_bytes += std::mem::take(&mut later.queued_bytes);
     }
@@ -118,6 +132,68 @@ impl Sender {
             }
         }
         Ok(total)
+    }
+
+    /// Encrypts and sends as much as the socket accepts. Returns bytes sent. File
+    /// spans cannot be encrypted: no reply over TLS has one.
+    pub(crate) fn flush_sealed(
+        &mut self,
+        stream: &TcpStream,
+        seal: &impl Seal,
+    ) -> io::Result<usize> {
+        let mut total = 0;
+        loop {
+            if !self.is_sealed {
+                if self.pieces.is_empty() {
+                    return Ok(total);
+                }
+                self.seal_some(seal)?;
+                continue;
+            }
+            let Some(Piece::Bytes(ciphertext)) = self.pieces.front() else {
+                self.is_sealed = false;
+                continue;
+            };
+            match stream.try_write(ciphertext) {
+                Ok(sent) => {
+                    total += sent;
+                    self.is_sealed = sent < ciphertext.len();
+                    self.advance(sent);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(total),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Replaces the first pieces by their ciphertext.
+    fn seal_some(&mut self, seal: &impl Seal) -> io::Result<()> {
+        let mut slices = [IoSlice::new(&[]); MAX_PIECES];
+        let (mut count, mut room) = (0, SEAL_BYTES);
+        for piece in &self.pieces {
+            let bytes = match piece {
+                _ if count == MAX_PIECES || room == 0 => break,
+                Piece::Bytes(bytes) => &bytes[..],
+                Piece::Marker { word, sent } => &word[usize::from(*sent)..],
+                Piece::Span { .. } => return Err(io::ErrorKind::Unsupported.into()),
+            };
+            let bytes = &bytes[..bytes.len().min(room)];
+            room -= bytes.len();
+            slices[count] = IoSlice::new(bytes);
+            count += 1;
+        }
+        let is_plain = room < SEAL_BYTES;
+        let (sealed, ciphertext) = seal.seal(&slices[..count])?;
+        if is_plain && sealed == 0 && ciphertext.is_empty() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.advance(sealed);
+        if !ciphertext.is_empty() {
+            self.queued_bytes += ciphertext.len();
+            self.pieces.push_front(Piece::Bytes(ciphertext));
+            self.is_sealed = true;
+        }
+        Ok(())
     }
 
     fn send_bytes(&self, stream: &TcpStream) -> io::Result<usize> {

@@ -126,6 +126,7 @@ impl LiveConfig {
         let changes = zgate_config::diff(&in_effect.config, &new);
         let entries = zgate_config::changed_entries(&in_effect.config, &new);
         let policies = schedule::policies(&new)?;
+        let certificates = super::serve::certificates(&new)?;
         self.reconciler.replace(&new, |prepared| {
             let outcome = &prepared.outcome;
             self.gateway.replace(&outcome.exports, &prepared.block, &outcome.volumes, force)
@@ -139,6 +140,7 @@ impl LiveConfig {
             );
         }
         let shared = &self.gateway.shared;
+        shared.network.tls.replace(certificates);
         shared.absent.update(Source::Datasets, self.reconciler.missing());
         self.schedule.replace(policies);
         in_effect.config = zgate_config::after_reload(&in_effect.config, new);

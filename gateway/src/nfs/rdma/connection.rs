@@ -22,6 +22,7 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use zgate_nfs::runtime::Protection;
 use zgate_fabric::{
     Endpoint, EndpointEvent, QueueOptions, RemoteRead, RemoteSlice, SendPart, Setup, WorkStatus,
     endpoint,
@@ -95,7 +96,7 @@ struct Connection {
 pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, slot: Slot, service: Rc<Service>) {
     let registration = service.nfs.back_channels.register(slot.id);
     let _counted = service.core.network.rdma.connected();
-    let source = service.call_source(peer);
+    let source = service.call_source(peer, Protection::Plain);
     let mut connection = match accept(arrival, &source, &service, registration).await {
         Ok(connection) => connection,
         Err(error) => {
