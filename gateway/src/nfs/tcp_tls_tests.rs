@@ -4,7 +4,6 @@
 use super::tests::{NAMED, STRANGER, connection, gateway, gateway_for};
 use crate::net::limits::{HANDSHAKE_PATIENCE, MAX_HANDSHAKES_PER_HOST};
 use crate::net::tls::certificates::Certificates;
-use crate::net::tls::test_certificates::{Authority, client, files};
 use crate::server::run::Gateway;
 use rustls::ClientConnection;
 use std::io::{Read, Write};
@@ -16,6 +15,7 @@ use tokio::task::LocalSet;
 use tokio::time::Instant;
 use zgate_nfs_wire::mount::PROGRAM as MOUNT;
 use zgate_nfs_wire::PROGRAM as NFS;
+use zgate_test_harness::certificates::{Authority, client, server_files};
 
 const SUNRPC: &[&[u8]] = &[b"sunrpc"];
 const AUTH_NONE: u32 = 0;
@@ -130,7 +130,10 @@ impl Secure {
 }
 
 fn offer(gateway: &Gateway, dir: &Path, server: &Authority, clients: Option<&Authority>) {
-    let certificates = Certificates::read(&files(dir, server, clients)).unwrap();
+    let files = server_files(dir, server, clients);
+    let (certificate, key, client_ca) = (files.certificate, files.key, files.client_ca);
+    let files = zgate_config::TlsConfig { certificate, key, client_ca };
+    let certificates = Certificates::read(&files).unwrap();
     gateway.shared.network.tls.replace(Some(certificates));
 }
 
@@ -309,7 +312,8 @@ fn an_export_gets_the_protection_it_requires() {
             // The client learns of it with its first answer (RFC 8446 §4.4.2.4).
             let tls = client(&ca, Some(&foreign), SUNRPC);
             if let Ok(mut secure) = Secure::begin(connect(&gateway, NAMED), tls).await {
-                assert!(secure.receive().await.unwrap_err().to_string().contains("Unknown"));
+                let refused = secure.receive().await.unwrap_err().to_string();
+                assert!(refused.contains("UnknownCA"), "{refused}");
             }
         });
         gateway.stop();
@@ -330,7 +334,16 @@ fn certificates_change_without_an_end_of_connections() {
         let stream = connect(&gateway, NAMED);
         let mut second = Secure::begin(stream, client(&new, None, SUNRPC)).await.unwrap();
         let refused = Secure::begin(connect(&gateway, NAMED), client(&old, None, SUNRPC)).await;
-        assert!(refused.err().unwrap().to_string().contains("UnknownIssuer"));
+        let refused = refused.err().unwrap().to_string();
+        assert!(refused.contains("UnknownIssuer"), "{refused}");
+        let page = crate::server::metrics::render(&gateway.shared);
+        for line in [
+            "zgate_tls_handshakes_total{result=\"completed\"} 2\n",
+            "zgate_tls_handshakes_total{result=\"failed\"} 1\n",
+            "zgate_tls_certificate_expiry_seconds{file=\"certificate\"} 4100000000\n",
+        ] {
+            assert!(page.contains(line), "{line}{page}");
+        }
         gateway.shared.network.tls.replace(None);
         for secure in [&mut first, &mut second] {
             assert_eq!(secure.ask(&null()).await, SUCCESS);

@@ -40,6 +40,7 @@ mod rdma_trunks;
 mod screens;
 mod semantics;
 mod state_disk;
+mod tls;
 mod watchdog;
 mod ways;
 mod zero_copy;

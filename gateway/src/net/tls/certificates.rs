@@ -52,10 +52,10 @@ impl Validity {
 
 /// Certificates and keys that have been read.
 #[derive(Clone, Debug)]
-pub struct Certificates {
+pub(crate) struct Certificates {
     pub(crate) config: Arc<ServerConfig>,
     /// Validity of each file of certificates.
-    pub validities: Vec<Validity>,
+    pub(crate) validities: Vec<Validity>,
 }
 
 impl Certificates {
@@ -64,7 +64,7 @@ impl Certificates {
     ///
     /// # Errors
     /// The first file that cannot be used.
-    pub fn read(files: &TlsConfig) -> Result<Self, TlsFault> {
+    pub(crate) fn read(files: &TlsConfig) -> Result<Self, TlsFault> {
         let chain = chain("certificate", &files.certificate)?;
         let mut validities = vec![validity("certificate", &chain)?];
         let key = private_key(&files.key)?;
@@ -165,7 +165,16 @@ fn validity(key: &'static str, chain: &[CertificateDer<'_>]) -> Result<Validity,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::tls::test_certificates::{Authority, NOW, files};
+    use std::path::Path;
+    use zgate_test_harness::certificates::{Authority, server_files};
+
+    /// A moment at which all certificates of [`files`] are valid.
+    const NOW: u64 = 2_000_000_000;
+
+    fn files(dir: &Path, ca: &Authority, client_ca: Option<&Authority>) -> TlsConfig {
+        let files = server_files(dir, ca, client_ca);
+        TlsConfig { certificate: files.certificate, key: files.key, client_ca: files.client_ca }
+    }
 
     #[test]
     fn each_file_is_checked_and_its_fault_is_named() {

@@ -6,6 +6,3 @@ pub(crate) mod certificates;
 pub(crate) mod handshake;
 pub(crate) mod offer;
 pub(crate) mod session;
-
-#[cfg(test)]
-pub(crate) mod test_certificates;

@@ -1,36 +1,46 @@
-//! Certificates for tests.
+//! Certificates for tests of TLS, and clients that trust them.
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use zgate_config::TlsConfig;
 
-/// A moment at which the certificates of [`files`] are valid.
-pub(crate) const NOW: u64 = 2_000_000_000;
+/// Files of a server.
+#[derive(Clone, Debug)]
+pub struct ServerFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    pub client_ca: Option<PathBuf>,
+}
 
 /// An authority that signs certificates.
-pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    pub(crate) fn new() -> Self {
+    #[allow(clippy::new_without_default, reason = "each is another one")]
+    pub fn new() -> Self {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
         let mut params = CertificateParams::default();
+        let name = format!("authority {}", MADE.fetch_add(1, Ordering::Relaxed));
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
     /// Returns its own certificate as PEM.
-    pub(crate) fn pem(&self) -> String {
+    pub fn pem(&self) -> String {
         self.0.pem()
     }
 
     /// Signs a certificate for `localhost`; returns it and its key as PEM.
-    pub(crate) fn leaf(&self, from_unix_seconds: u64, until_unix_seconds: u64) -> (String, String) {
+    pub fn leaf(&self, from_unix_seconds: u64, until_unix_seconds: u64) -> (String, String) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         let moment = |seconds| (UNIX_EPOCH + Duration::from_secs(seconds)).into();
         params.not_before = moment(from_unix_seconds);
@@ -43,8 +53,9 @@ impl Authority {
     }
 }
 
-/// Writes the files of a server: valid from 1970 to 2100.
-pub(crate) fn files(dir: &Path, ca: &Authority, client_ca: Option<&Authority>) -> TlsConfig {
+/// Writes the files of a server, valid from 1970 to 2099. Files that exist are
+/// replaced.
+pub fn server_files(dir: &Path, ca: &Authority, client_ca: Option<&Authority>) -> ServerFiles {
     let path = |name: &str| dir.join(name);
     let (certificate, key) = ca.leaf(0, 4_100_000_000);
     std::fs::write(path("server.pem"), certificate).unwrap();
@@ -52,7 +63,7 @@ pub(crate) fn files(dir: &Path, ca: &Authority, client_ca: Option<&Authority>) -
     if let Some(client_ca) = client_ca {
         std::fs::write(path("ca.pem"), client_ca.pem()).unwrap();
     }
-    TlsConfig {
+    ServerFiles {
         certificate: path("server.pem"),
         key: path("server.key"),
         client_ca: client_ca.map(|_| path("ca.pem")),
@@ -60,7 +71,7 @@ pub(crate) fn files(dir: &Path, ca: &Authority, client_ca: Option<&Authority>) -
 }
 
 /// A client of the server; `identity` signs its certificate, if it has one.
-pub(crate) fn client(
+pub fn client(
     ca: &Authority,
     identity: Option<&Authority>,
     alpn: &[&[u8]],
