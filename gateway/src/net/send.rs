@@ -251,6 +251,79 @@ impl Sender {
 mod tests {
     use super::*;
 
+    /// Takes a hundred bytes at most, and puts the number of bytes in front.
+    struct Counting;
+
+    impl Seal for Counting {
+        fn seal(&self, plain: &[IoSlice<'_>]) -> io::Result<(usize, Bytes)> {
+            let mut plain: Vec<u8> = plain.iter().flat_map(|slice| slice.iter().copied()).collect();
+            plain.truncate(100);
+            let taken = plain.len();
+            if taken > 0 {
+                plain.insert(0, taken as u8);
+            }
+            Ok((taken, plain.into()))
+        }
+    }
+
+    #[test]
+    fn ciphertext_takes_the_place_of_what_was_encrypted() {
+        let mut sender = Sender::default();
+        sender.push_payload(Payload::Bytes(Bytes::new()));
+        sender.push_marker([1, 2, 3, 4]);
+        sender.push_payload(Payload::Bytes(Bytes::from(vec![9; 150])));
+        assert_eq!(sender.queued_bytes(), 154);
+        sender.seal_some(&Counting).unwrap();
+        assert!(sender.is_sealed);
+        assert_eq!((sender.pieces.len(), sender.queued_bytes()), (2, 101 + 54));
+        assert!(matches!(&sender.pieces[0], Piece::Bytes(sealed) if sealed[..6] == [100, 1, 2, 3, 4, 9]));
+        sender.advance(101);
+        sender.seal_some(&Counting).unwrap();
+        assert_eq!((sender.pieces.len(), sender.queued_bytes()), (1, 55));
+        // What TLS has nothing to say about leaves nothing.
+        sender.advance(55);
+        (sender.is_sealed, sender.pieces) = (false, [Piece::Bytes(Bytes::new())].into());
+        sender.seal_some(&Counting).unwrap();
+        assert!(sender.is_empty() && !sender.is_sealed);
+    }
+
+    #[tokio::test]
+    async fn a_full_socket_keeps_the_order_of_ciphertext() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut theirs, _) = listener.accept().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let ours = TcpStream::from_std(ours).unwrap();
+        let plain: Vec<u8> = (0..16_u32 << 20).map(|at| (at / 100 % 251) as u8).collect();
+        let mut sender = Sender::default();
+        sender.push_payload(Payload::Bytes(plain.clone().into()));
+        ours.writable().await.unwrap();
+        sender.flush_sealed(&ours, &Counting).unwrap();
+        assert!(!sender.is_empty(), "the socket is full");
+        let mut later = Sender::default();
+        later.push_payload(Payload::Bytes(Bytes::from_static(b"the end")));
+        sender.append(&mut later);
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            std::io::Read::read_to_end(&mut theirs, &mut all).unwrap();
+            all
+        });
+        while !sender.is_empty() {
+            ours.writable().await.unwrap();
+            sender.flush_sealed(&ours, &Counting).unwrap();
+        }
+        assert_eq!(sender.queued_bytes(), 0);
+        drop(ours);
+        let (sealed, mut opened) = (reader.join().unwrap(), Vec::new());
+        let mut rest = &sealed[..];
+        while let Some((taken, more)) = rest.split_first() {
+            let (part, more) = more.split_at(usize::from(*taken));
+            opened.extend_from_slice(part);
+            rest = more;
+        }
+        assert!(opened == [&plain[..], b"the end"].concat());
+    }
+
     #[test]
     fn a_marker_may_leave_in_two_parts() {
         let mut sender = Sender::default();

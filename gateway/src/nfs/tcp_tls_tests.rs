@@ -336,6 +336,10 @@ fn certificates_change_without_an_end_of_connections() {
         let refused = Secure::begin(connect(&gateway, NAMED), client(&old, None, SUNRPC)).await;
         let refused = refused.err().unwrap().to_string();
         assert!(refused.contains("UnknownIssuer"), "{refused}");
+        let tls = &gateway.shared.network.tls;
+        while tls.counts().in_progress > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         let page = crate::server::metrics::render(&gateway.shared);
         for line in [
             "zgate_tls_handshakes_total{result=\"completed\"} 2\n",
