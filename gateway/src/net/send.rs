@@ -1,6 +1,7 @@
 //! Sender of replies: header bytes and payloads in one gathering send, file
 //! spans by sendfile.
 
+use super::limits::SEAL_BYTES;
 use bytes::{Buf, Bytes};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use std::collections::VecDeque;
@@ -8,7 +9,6 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::io::Interest;
-use super::limits::SEAL_BYTES;
 use tokio::net::TcpStream;
 use zgate_store::{FileSpan, Payload};
 
@@ -276,7 +276,9 @@ mod tests {
         sender.seal_some(&Counting).unwrap();
         assert!(sender.is_sealed);
         assert_eq!((sender.pieces.len(), sender.queued_bytes()), (2, 101 + 54));
-        assert!(matches!(&sender.pieces[0], Piece::Bytes(sealed) if sealed[..6] == [100, 1, 2, 3, 4, 9]));
+        assert!(
+            matches!(&sender.pieces[0], Piece::Bytes(sealed) if sealed[..6] == [100, 1, 2, 3, 4, 9])
+        );
         sender.advance(101);
         sender.seal_some(&Counting).unwrap();
         assert_eq!((sender.pieces.len(), sender.queued_bytes()), (1, 55));

@@ -238,10 +238,10 @@ impl Drop for Tally<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zgate_nfs::runtime::Protection;
     use std::future::ready;
     use std::pin::pin;
     use std::task::{Context, Waker};
+    use zgate_nfs::runtime::Protection;
 
     fn peer(host: u8, connection: u64) -> Peer {
         let connection = ConnectionId(connection);

@@ -61,7 +61,10 @@ impl StartTls {
     ///
     /// # Errors
     /// [`ConnectionEnd::Overloaded`].
-    pub(crate) fn grant(offer: &Arc<TlsOffer>, peer: IpAddr) -> Result<Option<Self>, ConnectionEnd> {
+    pub(crate) fn grant(
+        offer: &Arc<TlsOffer>,
+        peer: IpAddr,
+    ) -> Result<Option<Self>, ConnectionEnd> {
         let Some(config) = offer.config() else { return Ok(None) };
         let slot = offer.admit(peer).ok_or(ConnectionEnd::Overloaded)?;
         Ok(Some(Self::Asked(Box::new(Handshake::new(config, slot)?))))

@@ -2,7 +2,7 @@
 //! exports require, and certificates that change.
 
 use super::tests::{NAMED, STRANGER, connection, gateway, gateway_for};
-use crate::net::limits::{HANDSHAKE_PATIENCE, MAX_HANDSHAKES_PER_HOST};
+use crate::net::limits::{HANDSHAKE_PATIENCE, MAX_HANDSHAKE_BYTES, MAX_HANDSHAKES_PER_HOST};
 use crate::net::tls::certificates::Certificates;
 use crate::server::run::Gateway;
 use rustls::ClientConnection;
@@ -13,8 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
-use zgate_nfs_wire::mount::PROGRAM as MOUNT;
 use zgate_nfs_wire::PROGRAM as NFS;
+use zgate_nfs_wire::mount::PROGRAM as MOUNT;
 use zgate_test_harness::certificates::{Authority, client, server_files};
 
 const SUNRPC: &[&[u8]] = &[b"sunrpc"];
@@ -244,6 +244,22 @@ fn a_bad_handshake_costs_its_connection_and_no_other() {
             served.await.unwrap();
         }
         assert_eq!(ended(&gateway, "protocol") + ended(&gateway, "slow"), 5);
+        // A message that is cut into many records, and is longer than allowed:
+        // the peer is not waited for.
+        let (mut plain, served) = connection(&gateway, NAMED);
+        let served = tokio::task::spawn_local(served);
+        ask(&mut plain, &request_for_tls()).await;
+        let before = ended(&gateway, "protocol");
+        let mut message = vec![1, 0, 0xf0, 0];
+        message.resize(MAX_HANDSHAKE_BYTES + 1000, 0);
+        for part in message.chunks(1000) {
+            let head = [22, 3, 1, (part.len() >> 8) as u8, part.len() as u8];
+            if plain.write_all(&[&head, part].concat()).await.is_err() {
+                break;
+            }
+        }
+        served.await.unwrap();
+        assert_eq!(ended(&gateway, "protocol"), before + 1);
         // Silence has its end.
         let (mut plain, served) = connection(&gateway, NAMED);
         let served = tokio::task::spawn_local(served);

@@ -71,11 +71,7 @@ pub fn server_files(dir: &Path, ca: &Authority, client_ca: Option<&Authority>) -
 }
 
 /// A client of the server; `identity` signs its certificate, if it has one.
-pub fn client(
-    ca: &Authority,
-    identity: Option<&Authority>,
-    alpn: &[&[u8]],
-) -> ClientConnection {
+pub fn client(ca: &Authority, identity: Option<&Authority>, alpn: &[&[u8]]) -> ClientConnection {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap()).unwrap();
     let builder =

@@ -45,7 +45,8 @@ mod tests {
         let mut facts = server();
         assert!(certificates(&facts).is_empty(), "no TLS");
         let mut level = |until_unix_seconds| {
-            let validity = Validity { key: "certificate", from_unix_seconds: 0, until_unix_seconds };
+            let validity =
+                Validity { key: "certificate", from_unix_seconds: 0, until_unix_seconds };
             facts.certificates = Ok(vec![validity]);
             worst(&certificates(&facts)).0
         };

@@ -22,11 +22,11 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zgate_nfs::runtime::Protection;
 use zgate_fabric::{
     Endpoint, EndpointEvent, QueueOptions, RemoteRead, RemoteSlice, SendPart, Setup, WorkStatus,
     endpoint,
 };
+use zgate_nfs::runtime::Protection;
 use zgate_nfs_wire::bulk::{BulkPosition, bulk_position};
 use zgate_rpcrdma::limits::{MAX_CALL_BYTES, PREFERRED_INLINE_BYTES};
 use zgate_rpcrdma::server::{CallPlan, Destination, ReplyPlan, ReplyShape, error_message};

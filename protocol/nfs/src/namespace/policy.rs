@@ -200,8 +200,7 @@ mod tests {
     #[test]
     fn a_connection_is_protected_as_the_first_rule_requires() {
         use crate::v3::proc::rig::{a_call, an_export};
-        const LEVELS: [Protection; 3] =
-            [Protection::Plain, Protection::Tls, Protection::MutualTls];
+        const LEVELS: [Protection; 3] = [Protection::Plain, Protection::Tls, Protection::MutualTls];
         for required in LEVELS {
             let mut export = an_export();
             export.clients[0].protection = required;
