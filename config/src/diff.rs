@@ -52,6 +52,9 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
     };
     add("server", toml::Value::try_from(&config.server));
     add("rdma", toml::Value::try_from(&config.rdma));
+    if let Some(tls) = &config.tls {
+        add("tls", toml::Value::try_from(tls));
+    }
     for interface in &config.interfaces {
         add(&format!("interface {}", interface.address), toml::Value::try_from(interface));
     }

@@ -95,6 +95,9 @@ impl Entries {
                 entries.add(name, name, "", table);
             }
         }
+        if let Some(tls) = &config.tls {
+            entries.add("tls", "tls", "certificate", tls);
+        }
         for interface in &config.interfaces {
             let name = format!("interface {}", interface.address);
             entries.add(&name, &name, "role", interface);

@@ -19,6 +19,7 @@ mod schema;
 mod snapshot;
 mod target;
 mod text;
+mod tls;
 mod validate;
 mod validate_target;
 
@@ -40,4 +41,5 @@ pub use target::{
     ChapConfig, DirectChoice, ISCSI_PORT, InitiatorConfig, IscsiConfig, LunConfig, NaaId,
     NamePattern, PortalGroupConfig, TargetConfig, VolumesConfig,
 };
+pub use tls::{ClientTransport, TlsConfig};
 pub use validate_target::{initiator_problems, lun_problems};

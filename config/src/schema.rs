@@ -5,6 +5,7 @@ use crate::rdma::RdmaConfig;
 use crate::snapshot::SnapshotConfig;
 use crate::target::{DirectChoice, IscsiConfig, TargetConfig};
 use crate::text::{Textual, as_text};
+use crate::tls::{ClientTransport, TlsConfig};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -219,6 +220,9 @@ pub struct ExportClient {
     /// Security flavours: "sys", "none".
     #[serde(default = "only_sys")]
     pub security: Vec<String>,
+    /// Protection of the connection: "any", "tls" or "mtls".
+    #[serde(default)]
+    pub transport: ClientTransport,
 }
 
 fn only_sys() -> Vec<String> {
@@ -433,6 +437,9 @@ pub struct Config {
     /// `[rdma]`.
     #[serde(default)]
     pub rdma: RdmaConfig,
+    /// `[tls]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsConfig>,
     /// `[[interface]]`.
     #[serde(default, rename = "interface")]
     pub interfaces: Vec<InterfaceConfig>,

@@ -17,6 +17,7 @@ pub(crate) fn problems(config: &Config, complete: bool) -> Vec<Problem> {
     let mut found = Findings { problems: Vec::new(), complete };
     server(config, &mut found);
     crate::rdma::problems(config, &mut found);
+    crate::tls::problems(config, &mut found);
     crate::interface::problems(config, &mut found);
     let has_rdma = !config.rdma_listen().is_empty();
     for (index, export) in config.exports.iter().enumerate() {

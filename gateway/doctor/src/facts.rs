@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use zgate_config::Config;
 use zgate_control::health::{ArcStats, PoolHealth, PoolState};
 use zgate_control::{Dataset, DatasetKind, DatasetName, DatasetPattern};
+use zgate_gateway::{TlsFault, Validity};
 
 /// The machine a gateway runs on.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct ServerFacts {
     pub(crate) clients: Option<Vec<ClientFacts>>,
     /// Items that the running gateway has not found; none if no gateway runs.
     pub(crate) absent: Option<Vec<AbsentFacts>>,
+    /// Validity of the certificates of `[tls]`, or what is wrong with its files.
+    pub(crate) certificates: Result<Vec<Validity>, TlsFault>,
     pub(crate) exports: Vec<ExportFacts>,
     pub(crate) luns: Vec<LunFacts>,
     pub(crate) zfs: ZfsFacts,

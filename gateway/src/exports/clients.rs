@@ -2,8 +2,9 @@
 //! by its addresses.
 
 use super::hosts::HostTable;
-use zgate_config::{AccessMode, Cidr, ClientMatch, ExportClient, SquashMode};
+use zgate_config::{AccessMode, Cidr, ClientMatch, ClientTransport, ExportClient, SquashMode};
 use zgate_nfs::namespace::{ClientRule, Squash};
+use zgate_nfs::runtime::Protection;
 
 /// Returns the rules of client entries, in their order. An entry whose host name
 /// has no address matches nobody; as nobody knows which addresses it was to
@@ -46,6 +47,11 @@ fn grant(client: &ExportClient) -> ClientRule {
         anon_gid: client.anon_gid,
         sys: has("sys"),
         none: has("none"),
+        protection: match client.transport {
+            ClientTransport::Any => Protection::Plain,
+            ClientTransport::Tls => Protection::Tls,
+            ClientTransport::Mtls => Protection::MutualTls,
+        },
     }
 }
 
@@ -65,6 +71,7 @@ fn narrowed(rule: ClientRule, limit: &ClientRule) -> ClientRule {
         anon_gid: anonymous(rule.anon_gid, limit.anon_gid),
         sys: rule.sys && limit.sys,
         none: rule.none && limit.none,
+        protection: rule.protection.max(limit.protection),
         ..rule
     }
 }
@@ -81,6 +88,7 @@ mod tests {
             anon_uid: 1,
             anon_gid: 1,
             security: vec!["sys".into()],
+            transport: ClientTransport::Any,
         }
     }
 
@@ -119,6 +127,9 @@ mod tests {
         let other = ExportClient { security: vec!["none".into()], ..host("other") };
         let found = rules(&[other, wide], &HostTable::default());
         assert!(!found[0].sys && !found[0].none);
+        let protected = ExportClient { transport: ClientTransport::Mtls, ..host("protected") };
+        let found = rules(&[protected, a_client()], &HostTable::default());
+        assert_eq!(found[0].protection, Protection::MutualTls);
     }
 
     /// An interface and an export that name the same network select the same

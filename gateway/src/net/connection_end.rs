@@ -36,7 +36,7 @@ pub(crate) enum ConnectionEnd {
     #[error("draining")]
     Stopping,
     /// The gateway had no resources for it.
-    #[error("too many logins at once")]
+    #[error("too many logins or TLS handshakes at once")]
     Overloaded,
     /// The gateway has a bug.
     #[error(transparent)]
@@ -93,6 +93,8 @@ pub(crate) enum Slow {
     LongCall,
     #[error("the login exceeded its time limit")]
     Login,
+    #[error("the TLS handshake exceeded its time limit")]
+    Handshake,
     #[error("the peer does not read the last response")]
     LastResponse,
     #[error("the peer no longer answers")]
@@ -185,6 +187,10 @@ impl ConnectionEnd {
 
 impl From<io::Error> for ConnectionEnd {
     fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::InvalidData {
+            // No socket has this error: TLS found it.
+            return Self::framing(error);
+        }
         Lost::Socket(error.kind()).into()
     }
 }
@@ -304,7 +310,7 @@ mod tests {
             ("peer", "refused", "DEBUG", "login refused"),
             ("network", "lost", "DEBUG", "the connection was lost: connection reset"),
             ("gateway", "stopping", "DEBUG", "draining"),
-            ("gateway", "overload", "WARN", "too many logins at once"),
+            ("gateway", "overload", "WARN", "too many logins or TLS handshakes at once"),
             ("gateway", "bug", "ERROR", "a message longer than the limit"),
         ];
         for (end, (fault, reason, level, text)) in one_of_each_kind().iter().zip(expected) {

@@ -7,6 +7,7 @@ use super::drain::Drain;
 use super::interfaces::Interfaces;
 use super::memory_quota::{MemoryQuota, MemoryReservation};
 use super::rdma::state::RdmaState;
+use super::tls::offer::TlsOffer;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub(crate) struct Network {
     /// Time for which a core polls after traffic, in microseconds.
     pub poll_microseconds: u32,
     pub drain: Drain,
+    /// TLS for clients that ask for it.
+    pub tls: Arc<TlsOffer>,
     pub names_host: NamesHost,
 }
 

@@ -1,4 +1,6 @@
-//! Bounds on connections of unknown hosts.
+//! Bounds on connections of unknown hosts, and on TLS.
+
+use std::time::Duration;
 
 /// Share of all connections for hosts that no export names together, and the
 /// same share for connections that have not logged in to a target.
@@ -11,3 +13,25 @@ pub(crate) const MAX_OUTSIDER_CONNECTIONS_PER_HOST: usize = 64;
 pub(crate) fn outsider_connections(total: usize) -> usize {
     (total / OUTSIDERS_PART).max(1)
 }
+
+/// Name of RPC in the handshake of TLS (RFC 9289 §8.2).
+pub(crate) const ALPN: &[u8] = b"sunrpc";
+/// Time from the request for TLS to the end of the handshake.
+pub(crate) const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+/// Handshakes in progress, in total; connections that ask for more are closed.
+pub(crate) const MAX_HANDSHAKES: usize = 256;
+/// Handshakes in progress of one host: `nconnect=16` for four mounts at once.
+pub(crate) const MAX_HANDSHAKES_PER_HOST: usize = 64;
+/// Bytes accepted from a peer before the end of its handshake: a chain of
+/// certificates takes a few KiB.
+pub(crate) const MAX_HANDSHAKE_BYTES: usize = 32 << 10;
+/// Buffer for ciphertext of one connection, in bytes.
+pub(crate) const TLS_RECEIVE_BYTES: usize = 32 << 10;
+/// Most bytes encrypted before they are sent.
+pub(crate) const SEAL_BYTES: usize = 64 << 10;
+/// Time before the expiry of a certificate from which it is announced.
+pub const EXPIRY_NOTICE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+const _: () = assert!(MAX_HANDSHAKES_PER_HOST < MAX_HANDSHAKES);
+// A record of TLS fits (RFC 8446 §5.2).
+const _: () = assert!(TLS_RECEIVE_BYTES > (16 << 10) + 256 + 5);

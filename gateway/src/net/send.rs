@@ -1,6 +1,7 @@
 //! Sender of replies: header bytes and payloads in one gathering send, file
 //! spans by sendfile.
 
+use super::limits::SEAL_BYTES;
 use bytes::{Buf, Bytes};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use std::collections::VecDeque;
@@ -29,11 +30,23 @@ enum Piece {
     },
 }
 
+/// Encryption of a stream.
+pub(crate) trait Seal {
+    /// Encrypts as much as one call takes; returns the number of bytes, and what
+    /// is to be sent.
+    ///
+    /// # Errors
+    /// If the stream can carry no more data.
+    fn seal(&self, plain: &[IoSlice<'_>]) -> io::Result<(usize, Bytes)>;
+}
+
 /// Sending side of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
     pieces: VecDeque<Piece>,
     queued_bytes: usize,
+    /// The first piece is ciphertext.
+    is_sealed: bool,
 }
 
 impl Sender {
@@ -68,6 +81,7 @@ impl Sender {
 
     /// Queues what another sender holds behind what this one holds.
     pub(crate) fn append(&mut self, later: &mut Self) {
+        debug_assert!(!later.is_sealed, "what was encrypted is sent first");
         self.pieces.append(&mut later.pieces);
         self.queued_bytes += std::mem::take(&mut later.queued_bytes);
     }
@@ -118,6 +132,68 @@ impl Sender {
             }
         }
         Ok(total)
+    }
+
+    /// Encrypts and sends as much as the socket accepts. Returns bytes sent. File
+    /// spans cannot be encrypted: no reply over TLS has one.
+    pub(crate) fn flush_sealed(
+        &mut self,
+        stream: &TcpStream,
+        seal: &impl Seal,
+    ) -> io::Result<usize> {
+        let mut total = 0;
+        loop {
+            if !self.is_sealed {
+                if self.pieces.is_empty() {
+                    return Ok(total);
+                }
+                self.seal_some(seal)?;
+                continue;
+            }
+            let Some(Piece::Bytes(ciphertext)) = self.pieces.front() else {
+                self.is_sealed = false;
+                continue;
+            };
+            match stream.try_write(ciphertext) {
+                Ok(sent) => {
+                    total += sent;
+                    self.is_sealed = sent < ciphertext.len();
+                    self.advance(sent);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(total),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Replaces the first pieces by their ciphertext.
+    fn seal_some(&mut self, seal: &impl Seal) -> io::Result<()> {
+        let mut slices = [IoSlice::new(&[]); MAX_PIECES];
+        let (mut count, mut room) = (0, SEAL_BYTES);
+        for piece in &self.pieces {
+            let bytes = match piece {
+                _ if count == MAX_PIECES || room == 0 => break,
+                Piece::Bytes(bytes) => &bytes[..],
+                Piece::Marker { word, sent } => &word[usize::from(*sent)..],
+                Piece::Span { .. } => return Err(io::ErrorKind::Unsupported.into()),
+            };
+            let bytes = &bytes[..bytes.len().min(room)];
+            room -= bytes.len();
+            slices[count] = IoSlice::new(bytes);
+            count += 1;
+        }
+        let is_plain = room < SEAL_BYTES;
+        let (sealed, ciphertext) = seal.seal(&slices[..count])?;
+        if is_plain && sealed == 0 && ciphertext.is_empty() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.advance(sealed);
+        if !ciphertext.is_empty() {
+            self.queued_bytes += ciphertext.len();
+            self.pieces.push_front(Piece::Bytes(ciphertext));
+            self.is_sealed = true;
+        }
+        Ok(())
     }
 
     fn send_bytes(&self, stream: &TcpStream) -> io::Result<usize> {
@@ -174,6 +250,81 @@ impl Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Takes a hundred bytes at most, and puts the number of bytes in front.
+    struct Counting;
+
+    impl Seal for Counting {
+        fn seal(&self, plain: &[IoSlice<'_>]) -> io::Result<(usize, Bytes)> {
+            let mut plain: Vec<u8> = plain.iter().flat_map(|slice| slice.iter().copied()).collect();
+            plain.truncate(100);
+            let taken = plain.len();
+            if taken > 0 {
+                plain.insert(0, taken as u8);
+            }
+            Ok((taken, plain.into()))
+        }
+    }
+
+    #[test]
+    fn ciphertext_takes_the_place_of_what_was_encrypted() {
+        let mut sender = Sender::default();
+        sender.push_payload(Payload::Bytes(Bytes::new()));
+        sender.push_marker([1, 2, 3, 4]);
+        sender.push_payload(Payload::Bytes(Bytes::from(vec![9; 150])));
+        assert_eq!(sender.queued_bytes(), 154);
+        sender.seal_some(&Counting).unwrap();
+        assert!(sender.is_sealed);
+        assert_eq!((sender.pieces.len(), sender.queued_bytes()), (2, 101 + 54));
+        assert!(
+            matches!(&sender.pieces[0], Piece::Bytes(sealed) if sealed[..6] == [100, 1, 2, 3, 4, 9])
+        );
+        sender.advance(101);
+        sender.seal_some(&Counting).unwrap();
+        assert_eq!((sender.pieces.len(), sender.queued_bytes()), (1, 55));
+        // What TLS has nothing to say about leaves nothing.
+        sender.advance(55);
+        (sender.is_sealed, sender.pieces) = (false, [Piece::Bytes(Bytes::new())].into());
+        sender.seal_some(&Counting).unwrap();
+        assert!(sender.is_empty() && !sender.is_sealed);
+    }
+
+    #[tokio::test]
+    async fn a_full_socket_keeps_the_order_of_ciphertext() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut theirs, _) = listener.accept().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let ours = TcpStream::from_std(ours).unwrap();
+        let plain: Vec<u8> = (0..16_u32 << 20).map(|at| (at / 100 % 251) as u8).collect();
+        let mut sender = Sender::default();
+        sender.push_payload(Payload::Bytes(plain.clone().into()));
+        ours.writable().await.unwrap();
+        sender.flush_sealed(&ours, &Counting).unwrap();
+        assert!(!sender.is_empty(), "the socket is full");
+        let mut later = Sender::default();
+        later.push_payload(Payload::Bytes(Bytes::from_static(b"the end")));
+        sender.append(&mut later);
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            std::io::Read::read_to_end(&mut theirs, &mut all).unwrap();
+            all
+        });
+        while !sender.is_empty() {
+            ours.writable().await.unwrap();
+            sender.flush_sealed(&ours, &Counting).unwrap();
+        }
+        assert_eq!(sender.queued_bytes(), 0);
+        drop(ours);
+        let (sealed, mut opened) = (reader.join().unwrap(), Vec::new());
+        let mut rest = &sealed[..];
+        while let Some((taken, more)) = rest.split_first() {
+            let (part, more) = more.split_at(usize::from(*taken));
+            opened.extend_from_slice(part);
+            rest = more;
+        }
+        assert!(opened == [&plain[..], b"the end"].concat());
+    }
 
     #[test]
     fn a_marker_may_leave_in_two_parts() {

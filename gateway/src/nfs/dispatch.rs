@@ -7,10 +7,11 @@ use crate::net::connection_end::{ConnectionEnd, Misbehaved};
 use crate::observe::data_path::{DataDirection, Transport};
 use crate::observe::load::FinishedRequest;
 use std::pin::pin;
-use zgate_nfs::runtime::{EnteredExport, Now, RefusedAccess, Runtime};
+use zgate_nfs::runtime::{EnteredExport, Now, Protection, RefusedAccess, Runtime};
 use zgate_nfs::{Call, Peer};
 use zgate_nfs_wire::mount::PROGRAM as MOUNT_PROGRAM;
 use zgate_nfs_wire::{PROGRAM as NFS_PROGRAM, v4::COMPOUND};
+use zgate_rpc::auth::AUTH_TLS;
 use zgate_rpc::drc::{Begin, Key};
 use zgate_rpc::message::{CallError, encode_rejection, encode_success};
 use zgate_rpc::{AcceptError, AuthError, CallHeader, Credential, Rejection};
@@ -46,6 +47,11 @@ fn route(program: u32, version: u32) -> Result<Target, AcceptError> {
     }
 }
 
+/// Returns whether a version of a program is served.
+pub(super) fn serves(program: u32, version: u32) -> bool {
+    route(program, version).is_ok()
+}
+
 /// Serves one record. `is_named`: an export names the host.
 pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Received) -> Answer {
     let CallSource { nfs, peer, .. } = source;
@@ -64,6 +70,10 @@ pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Receiv
         Ok(target) => target,
         Err(error) => return reject(header.xid, Rejection::Accept(error)),
     };
+    if header.credential.flavor == AUTH_TLS {
+        // A request that was granted does not come here (RFC 9289 §4.1).
+        return reject(header.xid, Rejection::Auth(AuthError::BadCredential));
+    }
     if header.procedure == 0 {
         return success(header.xid, |_| {});
     }
@@ -77,8 +87,9 @@ pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Receiv
         Ok(credential) => credential,
         Err(error) => return reject(header.xid, Rejection::Auth(error)),
     };
-    // A device sends memory, not files.
-    let span_allowed = !peer.rdma;
+    // A device sends memory, not files; and TLS encrypts memory.
+    let is_encrypted = peer.protection > Protection::Plain;
+    let span_allowed = !peer.rdma && !is_encrypted;
     let (entered, refused) = (EnteredExport::default(), RefusedAccess::default());
     let (peer_of_call, xid) = (peer.clone(), header.xid);
     let call = Call { peer: peer_of_call, credential, xid, span_allowed, entered, refused };
@@ -104,6 +115,7 @@ pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Receiv
     // Data within the head was copied as often as the head.
     let inside = d.bulk_bytes().saturating_sub(apart);
     let copied = copied_bytes + d.copied_bytes() + inside * head_copies;
+    let copied = if is_encrypted { copied.max(d.bulk_bytes()) } else { copied };
     nfs.metrics.data.carried(transport(peer), DataDirection::Write, d.bulk_bytes(), copied);
     if let (Ok(message), Some(running)) = (&result, running) {
         running.finish(message);

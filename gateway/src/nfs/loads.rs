@@ -241,10 +241,12 @@ mod tests {
     use std::future::ready;
     use std::pin::pin;
     use std::task::{Context, Waker};
+    use zgate_nfs::runtime::Protection;
 
     fn peer(host: u8, connection: u64) -> Peer {
         let connection = ConnectionId(connection);
-        Peer { address: [10, 0, 0, host].into(), port: 700, connection, rdma: false }
+        let (address, protection) = ([10, 0, 0, host].into(), Protection::Plain);
+        Peer { address, port: 700, connection, rdma: false, protection }
     }
 
     fn request(read_bytes: u64, written_bytes: u64) -> FinishedRequest {
@@ -311,7 +313,7 @@ mod tests {
         for number in 0..MAX_COUNTED_CLIENTS as u32 + 5 {
             let address = std::net::Ipv4Addr::from(number).into();
             let connection = ConnectionId(number.into());
-            let load = all.connected(&Peer { address, port: 700, connection, rdma: false });
+            let load = all.connected(&Peer { address, connection, ..peer(0, 0) });
             load.begin().finish(None, request(1, 0));
             loads.push(load);
         }

@@ -17,4 +17,5 @@ pub(crate) mod requests;
 pub(crate) mod rpcbind;
 pub(crate) mod runtime;
 pub(crate) mod service;
+mod starttls;
 pub(crate) mod tcp;

@@ -3,10 +3,9 @@
 //! first, and the rest is received where storage will write it from.
 
 use super::limits::{MAX_UNNAMED_RECORD_BYTES, UNNAMED_STREAM_BYTES};
+use crate::net::channel::Channel;
 use crate::net::send::Sender;
-use crate::net::stream::read_some;
 use bytes::Bytes;
-use tokio::net::TcpStream;
 use zgate_nfs_wire::bulk::{BulkPosition, bulk_position};
 use zgate_rpc::limits::MAX_RECORD_BYTES;
 use zgate_rpc::record::{self, MARKER_BYTES, Marker, Parsed, RecordError};
@@ -137,8 +136,7 @@ impl Receiver {
 
     /// Returns the progress.
     pub(crate) fn mark(&self) -> Mark {
-        let unfinished = self.bulk.is_some() || self.start < self.end;
-        Mark { received: self.received, records: self.records, unfinished }
+        Mark { received: self.received, records: self.records, unfinished: self.has_pending() }
     }
 
     /// Returns the bytes held for an incomplete large record.
@@ -147,11 +145,16 @@ impl Receiver {
         body + self.buffer.len().saturating_sub(STREAM_BYTES)
     }
 
+    /// Returns whether data has arrived that belongs to no record taken so far.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.bulk.is_some() || self.start < self.end
+    }
+
     /// Reads the available data without waiting. `Ok(0)`: the peer closed.
-    pub(crate) fn fill(&mut self, stream: &TcpStream) -> std::io::Result<usize> {
+    pub(crate) fn fill(&mut self, channel: &Channel) -> std::io::Result<usize> {
         if let Some(bulk) = &mut self.bulk {
             if bulk.filled < bulk.body.len() {
-                let got = read_some(stream, &mut bulk.body[bulk.filled..])?;
+                let got = channel.read_some(&mut bulk.body[bulk.filled..])?;
                 bulk.filled += got;
                 self.received = self.received.wrapping_add(got as u64);
                 return Ok(got);
@@ -165,7 +168,7 @@ impl Receiver {
         } else {
             self.buffer.len()
         };
-        let got = read_some(stream, &mut self.buffer[self.end..limit])?;
+        let got = channel.read_some(&mut self.buffer[self.end..limit])?;
         self.end += got;
         self.received = self.received.wrapping_add(got as u64);
         Ok(got)

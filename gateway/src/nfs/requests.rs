@@ -10,13 +10,16 @@ use super::dispatch::Answer;
 use super::limits::{MAX_UNTOLD_BYTES, REQUESTS_SENT_TOGETHER};
 use super::record::{Received, queue_record};
 use super::service::CallSource;
+use crate::net::channel::Channel;
 use crate::net::connection_end::{Bug, ConnectionEnd};
 use crate::net::send::Sender;
 use crate::observe::data_path::{DataDirection, Transport};
+use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use zgate_io::continuation::{Home, is_worker};
+use zgate_nfs::runtime::Protection;
+use zgate_store::Payload;
 use zgate_xdr::Message;
 
 /// Requests and replies of one connection.
@@ -34,7 +37,7 @@ struct Shared {
 
 struct State {
     /// `None`: the connection has ended, replies are dropped.
-    stream: Option<Arc<TcpStream>>,
+    channel: Option<Arc<Channel>>,
     queued: Sender,
     /// Empty sender: takes the place of the one whose replies are being sent.
     spare: Sender,
@@ -76,9 +79,9 @@ impl InFlightLoad {
 }
 
 impl State {
-    fn new(stream: Option<Arc<TcpStream>>) -> Self {
+    fn new(channel: Option<Arc<Channel>>) -> Self {
         Self {
-            stream,
+            channel,
             queued: Sender::default(),
             spare: Sender::default(),
             sending_bytes: None,
@@ -117,8 +120,8 @@ pub(crate) struct Wait {
 }
 
 impl Requests {
-    pub(crate) fn new(home: Home, source: Arc<CallSource>, stream: Arc<TcpStream>) -> Self {
-        let state = Mutex::new(State::new(Some(stream)));
+    pub(crate) fn new(home: Home, source: Arc<CallSource>, channel: Arc<Channel>) -> Self {
+        let state = Mutex::new(State::new(Some(channel)));
         Self { home, shared: Arc::new(Shared { source, state, changed: Notify::new() }) }
     }
 
@@ -147,6 +150,11 @@ impl Requests {
     /// framed.
     pub(crate) fn queue(&self, message: Message) -> bool {
         queue_record(&mut self.shared.lock().queued, message)
+    }
+
+    /// Has TLS send what it has to say, behind the replies that are queued.
+    pub(crate) fn answer_tls(&self) {
+        self.shared.lock().queued.push_payload(Payload::Bytes(Bytes::new()));
     }
 
     /// Sends as much as the socket accepts.
@@ -180,9 +188,9 @@ impl Requests {
     pub(crate) fn close(self) {
         let mut state = self.shared.lock();
         let replies = std::mem::take(&mut state.queued);
-        let stream = state.stream.take();
+        let channel = state.channel.take();
         drop(state);
-        drop((replies, stream));
+        drop((replies, channel));
     }
 }
 
@@ -226,13 +234,15 @@ impl Shared {
     }
 
     fn reply(&self, state: &mut State, message: Message) -> Result<(), ConnectionEnd> {
-        if state.stream.is_none() {
+        if state.channel.is_none() {
             return Ok(());
         }
         let metrics = &self.source.nfs.metrics;
         metrics.bytes_out(message.len());
         let data = message.payload_bytes();
-        metrics.data.carried(Transport::Tcp, DataDirection::Read, data, 0);
+        let is_encrypted = self.source.peer.protection > Protection::Plain;
+        let copied = if is_encrypted { data } else { 0 };
+        metrics.data.carried(Transport::Tcp, DataDirection::Read, data, copied);
         if queue_record(&mut state.queued, message) {
             Ok(())
         } else {
@@ -244,16 +254,16 @@ impl Shared {
     /// other threads add their replies meanwhile.
     fn flush<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while state.sending_bytes.is_none() && !state.queued.is_empty() && state.end.is_none() {
-            let Some(stream) = state.stream.clone() else { break };
+            let Some(channel) = state.channel.clone() else { break };
             let spare = std::mem::take(&mut state.spare);
             let mut sender = std::mem::replace(&mut state.queued, spare);
             state.sending_bytes = Some(sender.queued_bytes());
             drop(state);
-            let sent = sender.flush(&stream);
+            let sent = channel.flush(&mut sender);
             state = self.lock();
             state.sending_bytes = None;
             if let Err(error) = sent {
-                state.stream = None;
+                state.channel = None;
                 state.end = Some(error.into());
             } else if sender.is_empty() {
                 state.spare = sender;

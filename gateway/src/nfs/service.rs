@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use zgate_io::continuation::Home;
 use zgate_nfs::namespace::Namespace;
-use zgate_nfs::runtime::Runtime;
+use zgate_nfs::runtime::{Protection, Runtime};
 use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, Observer, ServerAddresses, ServerOptions};
 use zgate_nfs::v4::state::State;
@@ -127,10 +127,10 @@ fn server_addresses(interfaces: &Interfaces) -> ServerAddresses {
 }
 
 /// Converts a peer to the protocol's type.
-fn protocol_peer(peer: Peer) -> zgate_nfs::Peer {
+fn protocol_peer(peer: Peer, protection: Protection) -> zgate_nfs::Peer {
     let Peer { address, port, connection, rdma } = peer;
     let connection = zgate_nfs::runtime::ConnectionId(connection.0);
-    zgate_nfs::Peer { address, port, connection, rdma }
+    zgate_nfs::Peer { address, port, connection, rdma, protection }
 }
 
 /// State of one core.
@@ -161,8 +161,8 @@ impl Service {
     }
 
     /// Creates the source of a connection's calls.
-    pub(crate) fn call_source(&self, peer: Peer) -> Arc<CallSource> {
-        let (nfs, peer) = (Arc::clone(&self.nfs), protocol_peer(peer));
+    pub(crate) fn call_source(&self, peer: Peer, protection: Protection) -> Arc<CallSource> {
+        let (nfs, peer) = (Arc::clone(&self.nfs), protocol_peer(peer, protection));
         Arc::new(CallSource { nfs, peer, load: OnceLock::new() })
     }
 

@@ -7,7 +7,9 @@ use super::patience::Patience;
 use super::record::{Allowance, Progress, Received, Receiver};
 use super::requests::{InFlightLoad, Requests, Wait};
 use super::service::{CallSource, Service};
-use crate::net::connection_end::{Closed, ConnectionEnd};
+use super::starttls::{self, StartTls};
+use crate::net::channel::Channel;
+use crate::net::connection_end::{Closed, ConnectionEnd, Misbehaved};
 use crate::net::connections::Slot;
 use crate::net::event_loop::{self, Event};
 use crate::net::peer::Peer;
@@ -22,6 +24,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+use zgate_nfs::runtime::Protection;
 
 /// Most running requests of one connection; further ones stay in the socket.
 const MAX_REQUESTS_IN_FLIGHT: usize = 256;
@@ -34,7 +37,7 @@ const MAX_REPLY_BYTES_QUEUED: usize = 16 << 20;
 const MAX_CALLBACKS_PENDING: usize = 64;
 
 struct Connection {
-    stream: Arc<TcpStream>,
+    channel: Arc<Channel>,
     source: Arc<CallSource>,
     service: Rc<Service>,
     registration: Registration,
@@ -42,6 +45,8 @@ struct Connection {
     requests: Requests,
     callbacks: HashMap<u32, oneshot::Sender<Bytes>>,
     draining: bool,
+    start_tls: StartTls,
+    peer: Peer,
     host: Host,
     patience: Patience,
     /// Set while a large record waits for memory.
@@ -53,8 +58,9 @@ struct Connection {
 /// Serves a connection until either side closes it.
 pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc<Service>) {
     let registration = service.nfs.back_channels.register(slot.id);
-    let (stream, source) = (Arc::new(stream), service.call_source(peer));
-    let requests = Requests::new(service.home.clone(), Arc::clone(&source), Arc::clone(&stream));
+    let channel = Arc::new(Channel::new(stream));
+    let source = service.call_source(peer, Protection::Plain);
+    let requests = Requests::new(service.home.clone(), Arc::clone(&source), Arc::clone(&channel));
     let mut host = Host::new(&service, peer.address);
     let mut connection = Connection {
         registration,
@@ -62,11 +68,13 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc
         requests,
         callbacks: HashMap::new(),
         draining: false,
+        start_tls: StartTls::Idle,
+        peer,
         host,
         patience: Patience::default(),
         awaits_memory: false,
         is_held_back: false,
-        stream,
+        channel,
         source,
         service,
     };
@@ -83,6 +91,7 @@ impl event_loop::Connection for Connection {
             self.take_records()?;
             self.requests.flush()?;
             let load = self.requests.load();
+            self.advance_handshake(load)?;
             self.host.holds(load.request_bytes + load.reply_bytes + self.receiver.held_bytes());
             // There is no other notification of the end of the transmission.
             if !(self.is_held_back && self.may_read(load)) {
@@ -92,16 +101,24 @@ impl event_loop::Connection for Connection {
     }
 
     async fn event(&mut self) -> Result<Self::Event, ConnectionEnd> {
+        if let Some(has_unsent) = self.start_tls.has_unsent() {
+            return Ok(Event::Transport(ready(&self.channel.socket, has_unsent, true).await?));
+        }
         let requests = &self.requests;
         let mut may_read = false;
-        let (awaits_memory, draining) = (self.awaits_memory, self.draining);
+        let awaits_memory = self.awaits_memory || self.start_tls.is_under_way();
+        let draining = self.draining;
         let (host, receiver) = (&mut self.host, &self.receiver);
         let wait = requests.wait(|load| {
             may_read = !awaits_memory && !draining && may_read_more(host, receiver, load);
             !may_read
         });
         let Some(Wait { load, has_unsent }) = wait else { return Ok(Event::Finished(())) };
-        let is_over = draining && load.is_idle();
+        if may_read && self.channel.has_more() {
+            requests.wake();
+            return Ok(Event::Transport(Ready::Read));
+        }
+        let is_over = (draining || self.start_tls.is_asked()) && load.is_idle();
         if is_over || (self.is_held_back && may_read) {
             // The last requests ended after the connection had looked.
             requests.wake();
@@ -110,7 +127,7 @@ impl event_loop::Connection for Connection {
         let event = tokio::select! {
             biased;
             () = requests.changed() => Ok(Event::Finished(())),
-            state = ready(&self.stream, has_unsent, may_read) => {
+            state = ready(&self.channel.socket, has_unsent, may_read) => {
                 state.map(Event::Transport).map_err(ConnectionEnd::from)
             }
             Some(call) = self.registration.calls.recv() => Ok(Event::Outside(call)),
@@ -122,8 +139,12 @@ impl event_loop::Connection for Connection {
     async fn handle(&mut self, event: Self::Event) -> Result<bool, ConnectionEnd> {
         match event {
             Event::Finished(()) => {}
+            Event::Transport(_) if self.start_tls.is_under_way() => {}
             Event::Transport(Ready::Read) => {
-                let got = received(self.receiver.fill(&self.stream))?;
+                let got = received(self.receiver.fill(&self.channel))?;
+                if self.channel.must_answer() {
+                    self.requests.answer_tls();
+                }
                 if got > 0 {
                     self.service.nfs.metrics.bytes_in(got);
                     self.service.core.busy_poll.traffic();
@@ -148,6 +169,7 @@ impl event_loop::Connection for Connection {
     }
 
     fn check(&mut self) -> Result<(), ConnectionEnd> {
+        self.start_tls.check()?;
         let is_named = self.host.is_named();
         if self.awaits_memory && self.is_abandoned() {
             return Err(Closed::ByPeer.into());
@@ -159,19 +181,53 @@ impl event_loop::Connection for Connection {
     }
 
     fn retry_after(&self) -> Option<Duration> {
-        self.awaits_memory.then_some(MEMORY_RETRY)
+        self.awaits_memory.then_some(MEMORY_RETRY).or_else(|| self.start_tls.left())
     }
 }
 
 impl Connection {
     /// Returns whether the peer has closed a connection that is not being read.
     fn is_abandoned(&self) -> bool {
-        let ready = self.stream.ready(Interest::READABLE).now_or_never();
+        let ready = self.channel.socket.ready(Interest::READABLE).now_or_never();
         ready.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
     }
 
     fn may_read(&mut self, load: InFlightLoad) -> bool {
-        !self.draining && may_read_more(&mut self.host, &self.receiver, load)
+        !self.draining
+            && !self.start_tls.is_under_way()
+            && may_read_more(&mut self.host, &self.receiver, load)
+    }
+
+    /// Grants a request for TLS: nothing more is received in the clear. Returns
+    /// false for any other record, and if TLS is not offered to this client.
+    fn takes_tls_request(&mut self, received: &Received) -> Result<bool, ConnectionEnd> {
+        let Some(xid) = starttls::request(received) else { return Ok(false) };
+        if self.channel.is_tls() || !self.host.is_named() {
+            return Ok(false);
+        }
+        let network = &self.service.core.network;
+        let Some(granted) = StartTls::grant(&network.tls, self.peer.address)? else {
+            return Ok(false);
+        };
+        if self.receiver.has_pending() {
+            // The client has not waited, or somebody else has added it.
+            return Err(Misbehaved::Unexpected("message behind a request for TLS").into());
+        }
+        self.requests.queue(starttls::reply(xid));
+        self.start_tls = granted;
+        Ok(true)
+    }
+
+    /// Continues the handshake, if one is under way.
+    fn advance_handshake(&mut self, load: InFlightLoad) -> Result<(), ConnectionEnd> {
+        let advanced = self.start_tls.advance(&self.channel.socket, load.is_idle())?;
+        let Some(session) = advanced else { return Ok(()) };
+        self.source = self.service.call_source(self.peer, starttls::protection(&session));
+        self.channel.begin_tls(session);
+        let (home, source) = (self.service.home.clone(), Arc::clone(&self.source));
+        let requests = Requests::new(home, source, Arc::clone(&self.channel));
+        std::mem::replace(&mut self.requests, requests).close();
+        Ok(())
     }
 
     /// Starts all complete requests.
@@ -187,6 +243,9 @@ impl Connection {
                 }
                 Err(error) => return Err(ConnectionEnd::framing(error)),
             };
+            if self.takes_tls_request(&received)? {
+                return Ok(());
+            }
             if self.is_callback_reply(&received) {
                 continue;
             }
@@ -219,6 +278,9 @@ impl Connection {
 
     fn close(self) {
         self.service.connection_closed(self.source.peer.connection);
+        if self.requests.load().is_idle() {
+            self.channel.say_goodbye();
+        }
         self.requests.close();
     }
 }
@@ -242,3 +304,7 @@ fn may_read_more(host: &mut Host, receiver: &Receiver, load: InFlightLoad) -> bo
 #[cfg(test)]
 #[path = "tcp_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "tcp_tls_tests.rs"]
+mod tls_tests;

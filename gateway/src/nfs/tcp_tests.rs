@@ -19,10 +19,15 @@ use zgate_io::continuation::Home;
 use zgate_nfs::namespace::export::Versions;
 use zgate_nfs::v4::state::grace::GracePeriod;
 
-const NAMED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
-const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1));
+pub(super) const NAMED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+pub(super) const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1));
 
-fn gateway(dir: &std::path::Path) -> Gateway {
+pub(super) fn gateway(dir: &std::path::Path) -> Gateway {
+    gateway_for(dir, "any")
+}
+
+/// A gateway whose export requires this transport of [`NAMED`].
+pub(super) fn gateway_for(dir: &std::path::Path, transport: &str) -> Gateway {
     let settings = Settings {
         rdma: Default::default(),
         buffer_bytes: 64 << 20,
@@ -48,7 +53,9 @@ fn gateway(dir: &std::path::Path) -> Gateway {
         path: dir.to_owned(),
         pseudo_path: "/export".to_owned(),
         id: None,
-        clients: vec![toml::from_str(&format!("match = \"{NAMED}\"")).unwrap()],
+        clients: vec![
+            toml::from_str(&format!("match = \"{NAMED}\"\ntransport = \"{transport}\"")).unwrap(),
+        ],
         read_only: false,
         max_transfer_bytes: 1 << 20,
         versions: Versions::ALL,
@@ -73,7 +80,10 @@ fn gateway(dir: &std::path::Path) -> Gateway {
 }
 
 /// The client's end of a connection from `address`, and what serves the other one.
-fn connection(gateway: &Gateway, address: IpAddr) -> (TcpStream, impl Future<Output = ()> + use<>) {
+pub(super) fn connection(
+    gateway: &Gateway,
+    address: IpAddr,
+) -> (TcpStream, impl Future<Output = ()> + use<>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (server, _) = listener.accept().unwrap();

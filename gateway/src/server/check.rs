@@ -9,16 +9,18 @@ use crate::exports::hosts::addresses;
 use crate::exports::limits::{NAME_PATIENCE, START_PATIENCE};
 use crate::exports::settings::check_directory;
 use crate::iscsi::settings::settings;
+use crate::net::tls::certificates::{Certificates, TlsFault, Validity};
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use zgate_config::{ChapConfig, ClientMatch, Config, LunConfig, Place, Problem, TargetConfig};
 use zgate_control::DatasetPattern;
 
-/// Returns all datasets and secrets of a configuration that cannot be used on
-/// this machine: the gateway does not start with them.
+/// Returns all datasets, secrets and certificates of a configuration that cannot
+/// be used on this machine. The gateway starts only with certificates that are out
+/// of date.
 #[must_use]
 pub fn check(config: &Config) -> Vec<Problem> {
     let mut found = Vec::new();
@@ -28,6 +30,7 @@ pub fn check(config: &Config) -> Vec<Problem> {
     }));
     found.extend(check_discovery(config));
     found.extend(check_token(config));
+    found.extend(check_tls(config));
     for (index, target) in config.targets.iter().enumerate() {
         found.extend(check_target(target, &Place::root("target").item(index)));
     }
@@ -125,6 +128,29 @@ fn absent_addresses(config: &Config) -> Vec<Problem> {
         Problem { place, problem: format!("{address}: {}", item.reason), next_step: item.next_step }
     };
     absent.map(problem).collect()
+}
+
+fn check_tls(config: &Config) -> Vec<Problem> {
+    let problem = |TlsFault { key, problem: fault, next_step }: TlsFault| {
+        problem(Place::root("tls").key(key), fault, next_step)
+    };
+    match certificates(config) {
+        Err(fault) => vec![problem(fault)],
+        Ok(validities) => {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now = since.map_or(0, |since| since.as_secs());
+            validities.iter().filter_map(|one| one.fault(now)).map(problem).collect()
+        }
+    }
+}
+
+/// Reads the files of `[tls]`; returns the validity of their certificates.
+///
+/// # Errors
+/// The first file that cannot be used.
+pub fn certificates(config: &Config) -> Result<Vec<Validity>, TlsFault> {
+    let read = config.tls.as_ref().map(Certificates::read).transpose()?;
+    Ok(read.map_or_else(Vec::new, |read| read.validities))
 }
 
 /// Checks the targets of a configuration, and reads their secrets.

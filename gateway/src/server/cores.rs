@@ -17,7 +17,7 @@ use crate::nfs;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 use zgate_io::continuation::Home;
@@ -157,6 +157,8 @@ async fn tick(shared: Arc<Shared>) {
     loop {
         every.tick().await;
         shared.nfs.tick();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        shared.network.tls.notice_expiry(now);
         shared.iscsi.tick();
         shared.recent.tick(&shared);
     }

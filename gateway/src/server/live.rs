@@ -131,6 +131,7 @@ impl LiveConfig {
         let policies = schedule::policies(&new)?;
         in_effect.conf_dir.hold(&self.path)?;
         let token = access::configured(&new)?;
+        let certificates = super::serve::certificates(&new)?;
         self.reconciler.replace(&new, |prepared| {
             let outcome = &prepared.outcome;
             self.gateway.replace(&outcome.exports, &prepared.block, &outcome.volumes, force)
@@ -144,6 +145,7 @@ impl LiveConfig {
             );
         }
         let shared = &self.gateway.shared;
+        shared.network.tls.replace(certificates);
         shared.absent.update(Source::Datasets, self.reconciler.missing());
         shared.access.set_token(token);
         self.schedule.replace(policies);

@@ -8,6 +8,7 @@ use crate::iscsi::luns::unit::Unit;
 use crate::iscsi::service::IscsiService;
 use crate::iscsi::stats::{FAILURES, STATUSES as STATUSES_OF_SCSI, UnitStats};
 use crate::net::rdma::state::{RdmaPortal, RdmaState};
+use crate::net::tls::offer::TlsOffer;
 use crate::observe::audit::{self, REFUSERS};
 use crate::observe::data_path::DataFigures;
 use crate::observe::metric::{Metric, Page, metrics, page_text};
@@ -30,6 +31,9 @@ metrics! {
     COPIED "zgate_data_copied_bytes_total" Counter ["transport", "direction"] "Data that was copied within the process on its way, by transport and direction";
     CONNECTIONS "zgate_connections" Gauge "Open client connections";
     ENDS "zgate_closed_connections_total" Counter ["fault", "reason"] "Connections that ended, by fault and reason";
+    TLS_HANDSHAKES "zgate_tls_handshakes_total" Counter ["result"] "TLS handshakes that ended, by result";
+    TLS_IN_PROGRESS "zgate_tls_handshakes_in_progress" Gauge "TLS handshakes under way";
+    TLS_EXPIRY "zgate_tls_certificate_expiry_seconds" Gauge ["file"] "When the first certificate of a file expires, in seconds since 1970, by file";
     CLIENTS "zgate_nfs_clients" Gauge "Confirmed NFSv4 clients";
     COURTESY "zgate_nfs_courtesy_clients" Gauge "Clients whose lease ran out and who keep state by courtesy";
     SESSIONS "zgate_nfs_sessions" Gauge "NFSv4.1 sessions";
@@ -74,6 +78,19 @@ pub(crate) fn render(shared: &Arc<Shared>) -> String {
     page_text(move |page| everything(page, &shared))
 }
 
+fn tls(page: &mut Page<'_>, offer: &TlsOffer) -> fmt::Result {
+    let counts = offer.counts();
+    let mut samples = page.metric(TLS_HANDSHAKES)?;
+    samples.add(&[("result", "completed")], counts.completed)?;
+    samples.add(&[("result", "failed")], counts.failed)?;
+    page.single(TLS_IN_PROGRESS, counts.in_progress)?;
+    let mut samples = page.metric(TLS_EXPIRY)?;
+    for validity in offer.validities() {
+        samples.add(&[("file", validity.key)], validity.until_unix_seconds)?;
+    }
+    Ok(())
+}
+
 fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     operations(page, shared)?;
     let (received, sent) = shared.nfs.metrics.bytes();
@@ -85,6 +102,7 @@ fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     for (kind, count) in shared.network.ends.counts() {
         samples.add(&[("fault", kind.fault), ("reason", kind.reason)], count)?;
     }
+    tls(page, &shared.network.tls)?;
     let totals = shared.nfs.v4.totals(shared.nfs.runtime.now().seconds());
     page.single(CLIENTS, totals.clients)?;
     page.single(COURTESY, totals.courtesy_clients)?;

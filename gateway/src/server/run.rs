@@ -388,6 +388,7 @@ fn build(
         quota,
         poll_microseconds: settings.poll_microseconds,
         drain: Drain::default(),
+        tls: Arc::default(),
         names_host: Box::new(move |host| v4.namespace().names_host(host)),
     });
     Ok(Arc::new(Shared {

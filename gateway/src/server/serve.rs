@@ -17,6 +17,7 @@ use super::web::{self, access};
 use crate::admin::{self, Client, Handler, Reply, Request};
 use crate::exports::open::Opening;
 use crate::iscsi;
+use crate::net::tls::certificates::{Certificates, TlsFault};
 use crate::nfs::rpcbind;
 use crate::observe::audit::{self, Asker};
 use crate::observe::http::{self, Http};
@@ -53,11 +54,13 @@ impl Running {
     pub fn start(config: &Config, strict: bool) -> io::Result<Self> {
         let how = if strict { Opening::StrictStart } else { Opening::Start };
         let token = access::configured(config)?;
+        let certificates = certificates(config)?;
         let reconciler = Reconciler::new();
         let prepared = reconciler.prepare(config)?;
         let Prepared { block, outcome, .. } = &prepared;
         let gateway =
             Gateway::start(&settings(config), &outcome.exports, block, &outcome.volumes, how)?;
+        gateway.shared.network.tls.replace(certificates);
         reconciler.adopt(prepared);
         gateway.shared.absent.update(Source::Datasets, reconciler.missing());
         let named =
@@ -99,6 +102,17 @@ impl Running {
     pub fn stop(&self) {
         self.gateway.stop();
     }
+}
+
+/// Reads the certificates of a configuration.
+///
+/// # Errors
+/// The file that cannot be used, the reason and the next step.
+pub(super) fn certificates(config: &Config) -> io::Result<Option<Certificates>> {
+    let named = |TlsFault { key, problem, next_step }| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("tls.{key}: {problem}; {next_step}"))
+    };
+    config.tls.as_ref().map(Certificates::read).transpose().map_err(named)
 }
 
 /// Serves the configuration at `path` until it is told to stop. True: it

@@ -41,6 +41,7 @@ mod screens;
 mod semantics;
 mod state_disk;
 mod takeover;
+mod tls;
 mod watchdog;
 mod ways;
 mod web_page;

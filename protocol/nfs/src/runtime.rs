@@ -32,6 +32,18 @@ impl Now {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
+/// Protection of a connection by TLS (RFC 9289), the weakest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protection {
+    /// None.
+    #[default]
+    Plain,
+    /// TLS; the client has not authenticated itself.
+    Tls,
+    /// TLS; the client has a certificate that the server trusts.
+    MutualTls,
+}
+
 /// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -43,6 +55,8 @@ pub struct Peer {
     pub connection: ConnectionId,
     /// The connection is RDMA (otherwise TCP).
     pub rdma: bool,
+    /// Its protection by TLS.
+    pub protection: Protection,
 }
 
 /// One RPC call, as seen by the operations.

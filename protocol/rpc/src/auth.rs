@@ -10,6 +10,8 @@ pub const AUTH_NONE: u32 = 0;
 pub const AUTH_SYS: u32 = 1;
 /// RPCSEC_GSS (RFC 2203); not offered.
 pub const RPCSEC_GSS: u32 = 6;
+/// Request for TLS (RFC 9289 §4.1); carries no identity.
+pub const AUTH_TLS: u32 = 7;
 
 /// A credential or verifier in wire form.
 #[derive(Clone, Debug, PartialEq, Eq)]

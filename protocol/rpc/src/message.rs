@@ -1,6 +1,6 @@
 //! Call and reply headers (RFC 5531 §9).
 
-use crate::auth::OpaqueAuth;
+use crate::auth::{AUTH_NONE, AUTH_TLS, OpaqueAuth};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 
 const CALL: u32 = 0;
@@ -108,6 +108,19 @@ impl CallHeader {
     }
 }
 
+impl CallHeader {
+    /// Returns whether a call with the flavor AUTH_TLS has the form of a request
+    /// for TLS (RFC 9289 §4.1): procedure 0, an empty credential, and the
+    /// verifier AUTH_NONE.
+    #[must_use]
+    pub fn asks_for_tls(&self) -> bool {
+        self.credential.flavor == AUTH_TLS
+            && self.credential.body.is_empty()
+            && self.procedure == 0
+            && self.verifier == OpaqueAuth::none()
+    }
+}
+
 impl Encode for CallHeader {
     fn encode(&self, e: &mut Encoder) {
         for word in [self.xid, CALL, RPC_VERSION, self.program, self.version, self.procedure] {
@@ -123,6 +136,19 @@ pub fn encode_success(e: &mut Encoder, xid: u32) {
     for word in [xid, REPLY, MSG_ACCEPTED, 0, 0, 0] {
         e.u32(word);
     }
+}
+
+/// Verifier of a reply that offers TLS (RFC 9289 §4.1).
+const STARTTLS: &[u8] = b"STARTTLS";
+
+/// Writes the complete reply to a request for TLS that is granted: the peer
+/// begins the handshake when it has read it.
+pub fn encode_starttls(e: &mut Encoder, xid: u32) {
+    for word in [xid, REPLY, MSG_ACCEPTED, AUTH_NONE] {
+        e.u32(word);
+    }
+    e.opaque(STARTTLS);
+    e.u32(0);
 }
 
 /// Writes a complete rejection.
@@ -224,6 +250,30 @@ mod tests {
             CallHeader::decode(&mut Decoder::new(&raw[..20])),
             Err(CallError::Reject { xid: 9, .. })
         ));
+    }
+
+    #[test]
+    fn a_request_for_tls_is_a_bare_null_call() {
+        let call = |procedure, body: &[u8], verifier| CallHeader {
+            xid: 9,
+            program: 100_003,
+            version: 4,
+            procedure,
+            credential: OpaqueAuth { flavor: AUTH_TLS, body: body.to_vec() },
+            verifier,
+        };
+        assert!(call(0, b"", OpaqueAuth::none()).asks_for_tls());
+        assert!(!call(1, b"", OpaqueAuth::none()).asks_for_tls());
+        assert!(!call(0, b"more", OpaqueAuth::none()).asks_for_tls());
+        let verifier = OpaqueAuth { flavor: AUTH_TLS, body: Vec::new() };
+        assert!(!call(0, b"", verifier).asks_for_tls());
+        let sys = CallHeader { credential: OpaqueAuth::none(), ..call(0, b"", OpaqueAuth::none()) };
+        assert!(!sys.asks_for_tls());
+        let raw = bytes(|e| encode_starttls(e, 9));
+        // MSG_ACCEPTED, AUTH_NONE with eight bytes, SUCCESS.
+        let (head, rest) = raw.split_at(20);
+        let words: Vec<_> = head.chunks(4).map(|word| word[3]).collect();
+        assert_eq!((&words[..], rest), (&[9, 1, 0, 0, 8][..], &b"STARTTLS\0\0\0\0"[..]));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod binary;
 pub mod breakable_link;
+pub mod certificates;
 mod client;
 pub mod cuda;
 pub mod documents;
@@ -18,6 +19,7 @@ pub mod nfs;
 mod privilege;
 mod random;
 pub mod rdma;
+pub mod tls_tunnel;
 
 pub use binary::zgate_binary;
 pub use client::{Client, Opened, Written, mode_attr};

@@ -50,6 +50,7 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
         rpcbind_listens: sockets::listens(&open, RPCBIND_PORT),
         clients: gateway.and_then(|_| clients(socket)),
         absent: gateway.and_then(|_| absent(socket)),
+        certificates: zgate_gateway::certificates(&config),
         exports: config.exports.iter().map(|export| export_facts(export, &table, &zfs)).collect(),
         luns: luns(&config, &table, &zfs),
         zfs,

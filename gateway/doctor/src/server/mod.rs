@@ -1,6 +1,7 @@
 //! Checks of the gateway's machine.
 
 mod absent;
+mod certificates;
 mod clients;
 mod exports;
 mod luns;
@@ -26,6 +27,7 @@ pub(crate) const CHECKS: &[Check<ServerFacts>] = &[
     Check { name: "ports", run: ports::ports },
     Check { name: "rpcbind", run: ports::rpcbind },
     Check { name: "absent", run: absent::absent },
+    Check { name: "tls-certificate", run: certificates::certificates },
     Check { name: "export-path", run: exports::path },
     Check { name: "dataset-mounted", run: exports::dataset_mounted },
     Check { name: "read-only", run: exports::read_only },
@@ -120,6 +122,7 @@ tank/vol\tvolume\t3\t3\t9\t9\t9\t-\t16384\t1073741824\tstandard\tlatency\toff\t-
             rpcbind_listens: false,
             clients: Some(Vec::new()),
             absent: Some(Vec::new()),
+            certificates: Ok(Vec::new()),
             exports: vec![ExportFacts {
                 pseudo: "/data".into(),
                 path: Some("/tank/data".into()),

@@ -26,6 +26,7 @@ use zgate_fabric::{
     Endpoint, EndpointEvent, QueueOptions, RemoteRead, RemoteSlice, SendPart, Setup, WorkStatus,
     endpoint,
 };
+use zgate_nfs::runtime::Protection;
 use zgate_nfs_wire::bulk::{BulkPosition, bulk_position};
 use zgate_rpcrdma::limits::{MAX_CALL_BYTES, PREFERRED_INLINE_BYTES};
 use zgate_rpcrdma::server::{CallPlan, Destination, ReplyPlan, ReplyShape, error_message};
@@ -95,7 +96,7 @@ struct Connection {
 pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, slot: Slot, service: Rc<Service>) {
     let registration = service.nfs.back_channels.register(slot.id);
     let _counted = service.core.network.rdma.connected();
-    let source = service.call_source(peer);
+    let source = service.call_source(peer, Protection::Plain);
     let mut connection = match accept(arrival, &source, &service, registration).await {
         Ok(connection) => connection,
         Err(error) => {

@@ -165,6 +165,7 @@ fn groups(export: &Export) -> Linked<Name> {
 mod tests {
     use super::*;
     use crate::namespace::policy::ClientRule;
+    use crate::runtime::Protection;
     use crate::v3::proc::rig::{Rig, a_call, an_export, block_on, source_of};
     use zgate_store::attr::SetAttr;
     use zgate_store::file_store::{CreateMode, FileStore, NewNode};
@@ -325,6 +326,15 @@ mod tests {
         let mut other_flavour = an_export();
         other_flavour.clients[0].sys = false;
         assert_eq!(noted(other_flavour, 700), None);
+        // Nor is one that will use the handle over TLS.
+        let protected = || {
+            let mut export = an_export();
+            export.clients[0].protection = Protection::Tls;
+            export
+        };
+        assert_eq!(noted(protected(), 700), None);
+        let server = Server::new(source_of(vec![protected()]));
+        assert_eq!(mnt(&server, "/export").unwrap().flavors.0, [1, 0]);
         assert_eq!(noted(an_export(), 700), None);
     }
 

@@ -1,7 +1,7 @@
 //! Access rules of an export, and the identity under which a client acts.
 
 use super::export::Export;
-use crate::runtime::{Call, Peer, Refused};
+use crate::runtime::{Call, Peer, Protection, Refused};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct ClientRule {
     pub sys: bool,
     /// AUTH_NONE is accepted (always anonymous).
     pub none: bool,
+    /// Least protection of the connection.
+    pub protection: Protection,
 }
 
 impl ClientRule {
@@ -60,6 +62,7 @@ impl ClientRule {
             anon_gid: 65_534,
             sys: true,
             none: true,
+            protection: Protection::Plain,
         }
     }
 }
@@ -80,6 +83,8 @@ pub enum Refusal {
     NotListed,
     /// The flavour is not accepted (NFS4ERR_WRONGSEC).
     WrongFlavor,
+    /// The connection is not protected as required (NFS4ERR_WRONGSEC).
+    Unprotected(Protection),
     /// The call comes from an unprivileged port.
     UnprivilegedPort,
 }
@@ -90,6 +95,10 @@ impl Refusal {
         match self {
             Self::NotListed => "no client entry of the export names this host or its transport",
             Self::WrongFlavor => "its client entry does not accept this security flavour",
+            Self::Unprotected(Protection::MutualTls) => {
+                "its client entry requires TLS with a client certificate"
+            }
+            Self::Unprotected(_) => "its client entry requires TLS",
             Self::UnprivilegedPort => "the export requires a reserved port",
         }
     }
@@ -143,6 +152,9 @@ impl Export {
         if self.reserved_port_only && !peer.rdma && peer.port >= FIRST_UNPRIVILEGED_PORT {
             return Err(Refusal::UnprivilegedPort);
         }
+        if peer.protection < rule.protection {
+            return Err(Refusal::Unprotected(rule.protection));
+        }
         let anonymous = || Caller { uid: rule.anon_uid, gid: rule.anon_gid, groups: Arc::from([]) };
         let who = match credential {
             Credential::None if rule.none => anonymous(),
@@ -183,6 +195,25 @@ mod tests {
         assert!(!within("10.1.0.0/16", "10.2.0.1"));
         assert!(!within("10.1.0.0/16", "fe80::1"));
         assert!(within("0.0.0.0/0", "1.2.3.4"));
+    }
+
+    #[test]
+    fn a_connection_is_protected_as_the_first_rule_requires() {
+        use crate::v3::proc::rig::{a_call, an_export};
+        const LEVELS: [Protection; 3] = [Protection::Plain, Protection::Tls, Protection::MutualTls];
+        for required in LEVELS {
+            let mut export = an_export();
+            export.clients[0].protection = required;
+            for given in LEVELS {
+                let mut call = a_call();
+                call.peer.protection = given;
+                let expected = if given >= required { None } else { Some(required) };
+                let refused = export.admit(&call).err();
+                assert_eq!(refused, expected.map(Refusal::Unprotected), "{required:?} {given:?}");
+                let reason = call.refused.take().map(|refused| refused.reason);
+                assert_eq!(reason.is_some_and(|text| text.contains("TLS")), expected.is_some());
+            }
+        }
     }
 
     #[test]

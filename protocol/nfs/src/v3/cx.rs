@@ -42,7 +42,8 @@ impl Cx<'_> {
     /// [`Status::BadHandle`] if this server cannot have issued the handle,
     /// [`Status::Stale`] for an export that was removed, is closed to the
     /// caller or not offered over NFSv3, [`Status::Jukebox`] for one whose tree
-    /// cannot be opened now, [`Status::Acces`] for a refused flavour.
+    /// cannot be opened now, [`Status::Acces`] for a refused flavour or a
+    /// connection without the required TLS.
     pub fn enter(&self, fh: &Fh3) -> Result<Object, Status> {
         let Some(FileHandle::Node(export, node)) = FileHandle::parse(&fh.0) else {
             return Err(Status::BadHandle);
@@ -64,7 +65,9 @@ impl Cx<'_> {
                 writable: entry.writable,
             }),
             Err(Refusal::NotListed) => Err(Status::Stale),
-            Err(Refusal::WrongFlavor | Refusal::UnprivilegedPort) => Err(Status::Acces),
+            Err(Refusal::WrongFlavor | Refusal::Unprotected(_) | Refusal::UnprivilegedPort) => {
+                Err(Status::Acces)
+            }
         }
     }
 

@@ -242,6 +242,7 @@ impl Client {
                 port: 700,
                 connection: ConnectionId(self.connection.get()),
                 rdma: false,
+                protection: Default::default(),
             },
             credential: self.credential.borrow().clone(),
             xid: 1,

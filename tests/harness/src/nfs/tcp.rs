@@ -135,7 +135,8 @@ fn answer(
     let mut e = Encoder::new();
     encode_success(&mut e, xid);
     if header.procedure == COMPOUND {
-        let peer = Peer { address: peer.ip(), port: peer.port(), connection, rdma: false };
+        let (address, port, protection) = (peer.ip(), peer.port(), Default::default());
+        let peer = Peer { address, port, connection, rdma: false, protection };
         let credential = Credential::parse(&header.credential).unwrap();
         let entered = Default::default();
         let refused = Default::default();

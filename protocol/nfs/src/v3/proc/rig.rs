@@ -80,6 +80,7 @@ pub(crate) fn a_call() -> Call {
             port: 700,
             connection: ConnectionId(1),
             rdma: false,
+            protection: Default::default(),
         },
         credential: Credential::Sys(AuthSys::default()),
         xid: 1,

@@ -2,6 +2,7 @@
 
 use super::lookup::{lookup_pseudo, require_directory};
 use super::{Rule, names};
+use crate::namespace::Export;
 use crate::v4::failure::Failure;
 use crate::v4::request::{Current, Cx};
 use zgate_nfs_wire::v4::op::Secinfo;
@@ -13,12 +14,19 @@ use zgate_rpc::auth::{AUTH_NONE, AUTH_SYS};
 pub(super) fn flavors(cx: &Cx<'_>, current: &Current) -> Res {
     let both = vec![AUTH_SYS, AUTH_NONE];
     let Current::Node { export, .. } = current else { return Res { flavors: both } };
-    let address = cx.call.peer.address;
-    let rule = export.clients.iter().find(|rule| rule.matches(address));
-    let offered = |flavor: &u32| {
-        rule.is_some_and(|rule| if *flavor == AUTH_SYS { rule.sys } else { rule.none })
+    Res { flavors: accepted(cx, export) }
+}
+
+/// Flavours that an export accepts from the caller over this connection: none if
+/// the export requires TLS and the connection has none.
+fn accepted(cx: &Cx<'_>, export: &Export) -> Vec<u32> {
+    let peer = &cx.call.peer;
+    let rule = export.clients.iter().find(|rule| rule.matches(peer.address));
+    let Some(rule) = rule.filter(|rule| peer.protection >= rule.protection) else {
+        return Vec::new();
     };
-    Res { flavors: both.into_iter().filter(offered).collect() }
+    let flavors = [(AUTH_SYS, rule.sys), (AUTH_NONE, rule.none)];
+    flavors.into_iter().filter_map(|(flavor, accepted)| accepted.then_some(flavor)).collect()
 }
 
 impl Rule for Secinfo {
@@ -55,15 +63,7 @@ fn wrong_flavor(cx: &mut Cx<'_>, id: crate::namespace::PseudoId, name: &[u8]) ->
     if let Some(crate::namespace::pseudo::Child::Export(id)) = cx.namespace.child(id, &name)
         && let Some(export) = cx.namespace.export(id)
     {
-        for rule in &export.clients {
-            if rule.sys {
-                offered.push(AUTH_SYS);
-            }
-            if rule.none {
-                offered.push(AUTH_NONE);
-            }
-        }
-        offered.dedup();
+        offered = accepted(cx, export);
     }
     if cx.minor > 0 {
         cx.current = None;

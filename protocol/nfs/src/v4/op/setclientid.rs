@@ -1,6 +1,7 @@
 //! SETCLIENTID (RFC 7530 §16.33), minor version 0 only.
 
 use super::Rule;
+use crate::runtime::Protection;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use crate::v4::tables::callback_path::Callback40;
@@ -59,10 +60,14 @@ impl Rule for Setclientid {
     }
 }
 
-/// The callback path that a client requests; `None` if it leads to another
-/// host: the server does not connect to a third party on behalf of a client.
+/// The callback path that a client requests; `None` if the client uses TLS or
+/// the path leads to another host: the server does not connect to a third party on behalf of a client.
 /// See docs/spec-exceptions/callback-address.md.
 fn callback_path(cx: &Cx<'_>, args: &Args) -> Option<Callback40> {
+    if cx.call.peer.protection > Protection::Plain {
+        // A new connection in the clear would carry what the client protects.
+        return None;
+    }
     let (address, host) = (args.callback_address.to_socket()?, cx.call.peer.address);
     if address.ip().to_canonical() != host.to_canonical() {
         cx.server.foreign_callbacks.note(host, address, cx.now.seconds());

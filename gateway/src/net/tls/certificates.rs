@@ -1,0 +1,225 @@
+//! Files of `[tls]`: what they hold, when it expires, and what is wrong with
+//! them. No message contains anything of a key.
+
+use crate::net::limits::ALPN;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+use std::path::Path;
+use std::sync::Arc;
+use x509_cert::der::Decode;
+use zgate_config::TlsConfig;
+
+/// A fault of one of the files, and the next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFault {
+    /// Key of `[tls]` that names the file.
+    pub key: &'static str,
+    /// The fault.
+    pub problem: String,
+    /// The next step.
+    pub next_step: &'static str,
+}
+
+/// Time in which all certificates of a file are valid, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// Key of `[tls]` that names the file.
+    pub key: &'static str,
+    /// First second.
+    pub from_unix_seconds: u64,
+    /// Last second.
+    pub until_unix_seconds: u64,
+}
+
+impl Validity {
+    /// Returns what is wrong with the certificates at this moment.
+    #[must_use]
+    pub fn fault(&self, now_unix_seconds: u64) -> Option<TlsFault> {
+        let (problem, next_step) = if now_unix_seconds > self.until_unix_seconds {
+            ("the certificate has expired", "put a new one there, then `zgate reload`")
+        } else if now_unix_seconds < self.from_unix_seconds {
+            let next = "check the clock of this machine, or put the right certificate there";
+            ("the certificate is not valid yet", next)
+        } else {
+            return None;
+        };
+        Some(TlsFault { key: self.key, problem: problem.to_owned(), next_step })
+    }
+}
+
+/// Certificates and keys that have been read.
+#[derive(Clone, Debug)]
+pub(crate) struct Certificates {
+    pub(crate) config: Arc<ServerConfig>,
+    /// Validity of each file of certificates.
+    pub(crate) validities: Vec<Validity>,
+}
+
+impl Certificates {
+    /// Reads the files. Certificates that are out of date are no fault here:
+    /// see [`Validity::fault`].
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub(crate) fn read(files: &TlsConfig) -> Result<Self, TlsFault> {
+        let chain = chain("certificate", &files.certificate)?;
+        let mut validities = vec![validity("certificate", &chain)?];
+        let key = private_key(&files.key)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let certified = CertifiedKey::from_der(chain, key, &provider).map_err(pair_fault)?;
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| fault("key", error, "report this"))?;
+        let builder = match &files.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let authorities = self::chain("client_ca", path)?;
+                validities.push(validity("client_ca", &authorities)?);
+                let mut roots = RootCertStore::empty();
+                let next = "put certificates of authorities there";
+                for authority in authorities {
+                    roots.add(authority).map_err(|error| fault("client_ca", error, next))?;
+                }
+                // A client without a certificate reaches what asks for none.
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                        .allow_unauthenticated()
+                        .build()
+                        .map_err(|error| fault("client_ca", error, next))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        // No tickets: there is no secret to be kept, and each connection shows
+        // its certificate.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(Self { config: Arc::new(config), validities })
+    }
+}
+
+fn fault(key: &'static str, error: impl std::fmt::Display, next_step: &'static str) -> TlsFault {
+    TlsFault { key, problem: error.to_string(), next_step }
+}
+
+fn pem_fault(key: &'static str, path: &Path, error: &pem::Error) -> TlsFault {
+    let path = path.display();
+    match error {
+        pem::Error::Io(error) => {
+            let next = "put the file there, readable for the user that zgate runs as";
+            fault(key, format!("cannot read {path}: {error}"), next)
+        }
+        pem::Error::NoItemsFound => {
+            let what = if key == "key" { "private key" } else { "certificate" };
+            fault(key, format!("{path} has no {what} in PEM form"), "put it there as PEM")
+        }
+        // The error itself would show lines of the file.
+        _ => fault(key, format!("{path} is not a well-formed PEM file"), "write it again as PEM"),
+    }
+}
+
+fn chain(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
+    let wrong = |error: pem::Error| pem_fault(key, path, &error);
+    let all = CertificateDer::pem_file_iter(path).map_err(wrong)?;
+    let all: Vec<_> = all.collect::<Result<_, _>>().map_err(wrong)?;
+    if all.is_empty() { Err(wrong(pem::Error::NoItemsFound)) } else { Ok(all) }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFault> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| pem_fault("key", path, &error))
+}
+
+fn pair_fault(error: rustls::Error) -> TlsFault {
+    match error {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => fault(
+            "key",
+            "it is not the key of the certificate",
+            "name the key with which the first certificate of the file was made",
+        ),
+        rustls::Error::InvalidCertificate(error) => fault(
+            "certificate",
+            format!("the first certificate cannot be used: {error:?}"),
+            "make an X.509 certificate of version 3",
+        ),
+        _ => fault("key", "this kind of key cannot be used", "make an ECDSA, Ed25519 or RSA key"),
+    }
+}
+
+fn validity(key: &'static str, chain: &[CertificateDer<'_>]) -> Result<Validity, TlsFault> {
+    let mut all = Validity { key, from_unix_seconds: 0, until_unix_seconds: u64::MAX };
+    for certificate in chain {
+        let parsed = x509_cert::Certificate::from_der(certificate)
+            .map_err(|error| fault(key, error, "put an X.509 certificate there"))?;
+        let validity = parsed.tbs_certificate.validity;
+        let seconds = |time: x509_cert::time::Time| time.to_unix_duration().as_secs();
+        all.from_unix_seconds = all.from_unix_seconds.max(seconds(validity.not_before));
+        all.until_unix_seconds = all.until_unix_seconds.min(seconds(validity.not_after));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use zgate_test_harness::certificates::{Authority, server_files};
+
+    /// A moment at which all certificates of [`files`] are valid.
+    const NOW: u64 = 2_000_000_000;
+
+    fn files(dir: &Path, ca: &Authority, client_ca: Option<&Authority>) -> TlsConfig {
+        let files = server_files(dir, ca, client_ca);
+        TlsConfig { certificate: files.certificate, key: files.key, client_ca: files.client_ca }
+    }
+
+    #[test]
+    fn each_file_is_checked_and_its_fault_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ca, other) = (Authority::new(), Authority::new());
+        let good = files(dir.path(), &ca, Some(&ca));
+        let read = Certificates::read(&good).unwrap();
+        let keys: Vec<_> = read.validities.iter().map(|one| one.key).collect();
+        assert_eq!(keys, ["certificate", "client_ca"]);
+        assert!(read.validities.iter().all(|one| one.fault(NOW).is_none()));
+        let said = |files: &TlsConfig| {
+            let fault = Certificates::read(files).unwrap_err();
+            (fault.key, fault.problem)
+        };
+        let absent = TlsConfig { key: dir.path().join("absent"), ..good.clone() };
+        let (key, problem) = said(&absent);
+        assert!(key == "key" && problem.contains("cannot read"), "{problem}");
+        let swapped = TlsConfig { certificate: good.key.clone(), ..good.clone() };
+        let (key, problem) = said(&swapped);
+        assert!(key == "certificate" && problem.contains("no certificate"), "{problem}");
+        let no_key = TlsConfig { key: good.certificate.clone(), ..good.clone() };
+        assert!(said(&no_key).1.contains("no private key"));
+        let foreign = dir.path().join("foreign.pem");
+        std::fs::write(&foreign, other.leaf(NOW - 5, NOW + 5).1).unwrap();
+        let (key, problem) = said(&TlsConfig { key: foreign.clone(), ..good.clone() });
+        assert!(key == "key" && problem.contains("not the key of the certificate"), "{problem}");
+        // What is in the file of a key is never shown.
+        let secret = "-----BEGIN PRIVATE KEY-----\nsecret?\n-----END PRIVATE KEY-----\n";
+        std::fs::write(&foreign, secret).unwrap();
+        assert!(!said(&TlsConfig { key: foreign, ..good.clone() }).1.contains("secret"));
+    }
+
+    #[test]
+    fn a_certificate_has_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = Authority::new();
+        let good = files(dir.path(), &ca, None);
+        let (certificate, key) = ca.leaf(NOW - 100, NOW + 100);
+        std::fs::write(&good.certificate, certificate).unwrap();
+        std::fs::write(&good.key, key).unwrap();
+        let validity = Certificates::read(&good).unwrap().validities[0];
+        assert_eq!(validity.until_unix_seconds, NOW + 100);
+        assert_eq!(validity.fault(NOW), None);
+        let problem = |at: u64| validity.fault(at).unwrap().problem;
+        assert!(problem(NOW + 101).contains("expired"));
+        assert!(problem(NOW - 101).contains("not valid yet"));
+    }
+}

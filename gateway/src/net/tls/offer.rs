@@ -1,0 +1,163 @@
+//! What the gateway offers to clients that ask for TLS: the certificates in
+//! effect, and a bounded number of handshakes.
+
+use super::certificates::{Certificates, Validity};
+use crate::net::limits::{EXPIRY_NOTICE, MAX_HANDSHAKES, MAX_HANDSHAKES_PER_HOST};
+use rustls::ServerConfig;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+use zgate_store::HostKey;
+
+/// Interval of log lines about a certificate that expires soon.
+const NOTICE_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// TLS of the process.
+#[derive(Debug, Default)]
+pub(crate) struct TlsOffer {
+    in_effect: RwLock<Option<Certificates>>,
+    in_progress: Mutex<InProgress>,
+    completed: AtomicU64,
+    failed: AtomicU64,
+    /// Time of the last log line about expiry, in seconds since 1970.
+    noticed_unix_seconds: AtomicU64,
+}
+
+/// Handshakes in progress.
+#[derive(Debug, Default)]
+struct InProgress {
+    total: usize,
+    of_hosts: HashMap<HostKey, usize>,
+}
+
+/// Right to one handshake; returned on drop.
+#[derive(Debug)]
+pub(crate) struct HandshakeSlot {
+    offer: Arc<TlsOffer>,
+    host: HostKey,
+    is_complete: bool,
+}
+
+impl HandshakeSlot {
+    /// Returns the slot after a handshake that has succeeded.
+    pub(super) fn complete(mut self) {
+        self.is_complete = true;
+    }
+}
+
+impl Drop for HandshakeSlot {
+    fn drop(&mut self) {
+        let count = if self.is_complete { &self.offer.completed } else { &self.offer.failed };
+        count.fetch_add(1, Ordering::Relaxed);
+        let mut all = self.offer.in_progress();
+        all.total -= 1;
+        match all.of_hosts.get_mut(&self.host) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(all.of_hosts.remove(&self.host)),
+        }
+    }
+}
+
+/// Handshakes since the start, and at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HandshakeCounts {
+    pub completed: u64,
+    pub failed: u64,
+    pub in_progress: usize,
+}
+
+impl TlsOffer {
+    fn in_progress(&self) -> MutexGuard<'_, InProgress> {
+        self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uses these certificates for handshakes that begin from now on; `None`:
+    /// TLS is not offered.
+    pub(crate) fn replace(&self, certificates: Option<Certificates>) {
+        *self.in_effect.write().unwrap_or_else(PoisonError::into_inner) = certificates;
+        self.noticed_unix_seconds.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns the configuration of new handshakes; `None`: TLS is not offered.
+    pub(crate) fn config(&self) -> Option<Arc<ServerConfig>> {
+        let in_effect = self.in_effect.read().unwrap_or_else(PoisonError::into_inner);
+        in_effect.as_ref().map(|certificates| Arc::clone(&certificates.config))
+    }
+
+    /// Admits a handshake; `None` if there are too many.
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<HandshakeSlot> {
+        let host = HostKey::from(address.to_canonical());
+        let mut all = self.in_progress();
+        let of_host = all.of_hosts.get(&host).copied().unwrap_or(0);
+        if all.total >= MAX_HANDSHAKES || of_host >= MAX_HANDSHAKES_PER_HOST {
+            return None;
+        }
+        all.total += 1;
+        all.of_hosts.insert(host, of_host + 1);
+        Some(HandshakeSlot { offer: Arc::clone(self), host, is_complete: false })
+    }
+
+    pub(crate) fn counts(&self) -> HandshakeCounts {
+        HandshakeCounts {
+            completed: self.completed.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            in_progress: self.in_progress().total,
+        }
+    }
+
+    /// Returns the validity of the certificates in effect.
+    pub(crate) fn validities(&self) -> Vec<Validity> {
+        let in_effect = self.in_effect.read().unwrap_or_else(PoisonError::into_inner);
+        in_effect.as_ref().map_or_else(Vec::new, |certificates| certificates.validities.clone())
+    }
+
+    /// Logs certificates that are out of date or expire soon, once after each
+    /// change and then once a day.
+    pub(crate) fn notice_expiry(&self, now_unix_seconds: u64) {
+        let last = self.noticed_unix_seconds.load(Ordering::Relaxed);
+        if now_unix_seconds < last.saturating_add(NOTICE_PERIOD.as_secs()) {
+            return;
+        }
+        self.noticed_unix_seconds.store(now_unix_seconds, Ordering::Relaxed);
+        for validity in self.validities() {
+            let file = validity.key;
+            if let Some(fault) = validity.fault(now_unix_seconds) {
+                let next_step = fault.next_step;
+                tracing::error!(file, next_step, "TLS: {}", fault.problem);
+                continue;
+            }
+            let left = validity.until_unix_seconds - now_unix_seconds;
+            if left < EXPIRY_NOTICE.as_secs() {
+                let days = left / NOTICE_PERIOD.as_secs();
+                let next_step = "put a new one there, then `zgate reload`";
+                tracing::warn!(file, days, next_step, "TLS: the certificate expires soon");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshakes_are_bounded_in_total_and_for_each_host() {
+        let offer = Arc::<TlsOffer>::default();
+        let one = IpAddr::from([192, 0, 2, 1]);
+        let mut held: Vec<_> = std::iter::from_fn(|| offer.admit(one)).collect();
+        assert_eq!(held.len(), MAX_HANDSHAKES_PER_HOST);
+        let others = (0..=u16::MAX).map(|n| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]));
+        held.extend(others.map_while(|host| offer.admit(host)));
+        assert_eq!(held.len(), MAX_HANDSHAKES);
+        assert_eq!(offer.counts().in_progress, MAX_HANDSHAKES);
+        held.swap_remove(0).complete();
+        assert!(offer.admit(one).is_some(), "a slot has returned");
+        drop(held);
+        assert!(offer.in_progress().of_hosts.is_empty());
+        let counts = offer.counts();
+        assert_eq!((counts.completed, counts.in_progress), (1, 0));
+        assert_eq!(counts.failed, MAX_HANDSHAKES as u64);
+    }
+}

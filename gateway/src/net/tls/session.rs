@@ -1,0 +1,163 @@
+//! TLS records of one connection. The task of the connection decrypts, any
+//! thread that sends replies encrypts: a lock is held for either, never while
+//! data is sent.
+
+use crate::net::limits::TLS_RECEIVE_BYTES;
+use crate::net::send::Seal;
+use crate::net::stream::read_some;
+use bytes::Bytes;
+use rustls::ServerConnection;
+use std::io::{self, IoSlice, Read, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::net::TcpStream;
+
+/// State of TLS, and ciphertext that has arrived.
+pub(super) struct Records {
+    pub(super) tls: ServerConnection,
+    received: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// The last read ended because the reader's buffer was full.
+    has_more: bool,
+}
+
+impl Records {
+    pub(super) fn new(tls: ServerConnection) -> Self {
+        Self { tls, received: vec![0; TLS_RECEIVE_BYTES], start: 0, end: 0, has_more: true }
+    }
+
+    /// Receives ciphertext without waiting, at most `most` bytes. `Ok(0)`: the
+    /// peer closed.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if there is none; the socket's error.
+    pub(super) fn receive(&mut self, stream: &TcpStream, most: usize) -> io::Result<usize> {
+        let most = most.min(self.received.len());
+        let got = read_some(stream, &mut self.received[..most])?;
+        (self.start, self.end) = (0, got);
+        Ok(got)
+    }
+
+    /// Returns whether ciphertext has arrived that TLS has not seen.
+    pub(super) fn has_received(&self) -> bool {
+        self.start < self.end
+    }
+
+    /// Passes ciphertext to TLS.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if the peer violates the protocol; an
+    /// alert waits to be sent then.
+    pub(super) fn process(&mut self) -> io::Result<()> {
+        let mut rest = &self.received[self.start..self.end];
+        let before = rest.len();
+        self.tls.read_tls(&mut rest)?;
+        if rest.len() == before {
+            // After the peer's farewell nothing is read.
+            self.start = self.end;
+        } else {
+            self.start = self.end - rest.len();
+        }
+        let invalid = |error: rustls::Error| io::Error::new(io::ErrorKind::InvalidData, error);
+        self.tls.process_new_packets().map(drop).map_err(invalid)
+    }
+
+    fn read(&mut self, stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        self.has_more = false;
+        loop {
+            match self.tls.reader().read(&mut buffer[filled..]) {
+                Ok(0) if filled == buffer.len() => {
+                    self.has_more = true;
+                    return Ok(filled);
+                }
+                // The peer's farewell; the next read tells it.
+                Ok(0) => {
+                    self.has_more = filled > 0;
+                    return Ok(filled);
+                }
+                Ok(got) => {
+                    filled += got;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            if !self.has_received() {
+                match self.receive(stream, TLS_RECEIVE_BYTES) {
+                    Ok(0) => return Ok(filled),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && filled > 0 => {
+                        return Ok(filled);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            self.process()?;
+        }
+    }
+
+    /// Takes the ciphertext that waits to be sent.
+    pub(super) fn take_ciphertext(&mut self) -> io::Result<Vec<u8>> {
+        let mut ciphertext = Vec::new();
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut ciphertext)?;
+        }
+        Ok(ciphertext)
+    }
+}
+
+/// TLS of one connection after its handshake.
+pub(crate) struct TlsSession {
+    records: Mutex<Records>,
+    /// The peer has shown a certificate of a trusted authority.
+    pub is_mutual: bool,
+}
+
+impl TlsSession {
+    pub(super) fn new(records: Records) -> Self {
+        let is_mutual = records.tls.peer_certificates().is_some();
+        Self { records: Mutex::new(records), is_mutual }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the available data without waiting. `Ok(0)`: the peer closed.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if no data is available;
+    /// [`io::ErrorKind::InvalidData`] for data that is not TLS; the socket's
+    /// error.
+    pub(crate) fn read_some(&self, stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+        self.lock().read(stream, buffer)
+    }
+
+    /// Returns whether the last read left data that the socket no longer
+    /// announces.
+    pub(crate) fn has_more(&self) -> bool {
+        self.lock().has_more
+    }
+
+    /// Returns whether TLS itself has something to say to the peer.
+    pub(crate) fn must_answer(&self) -> bool {
+        self.lock().tls.wants_write()
+    }
+
+    /// Returns the last words to the peer: a farewell, and an alert if it has
+    /// violated the protocol.
+    pub(crate) fn farewell(&self) -> Vec<u8> {
+        let mut records = self.lock();
+        records.tls.send_close_notify();
+        records.take_ciphertext().unwrap_or_default()
+    }
+}
+
+impl Seal for TlsSession {
+    fn seal(&self, plain: &[IoSlice<'_>]) -> io::Result<(usize, Bytes)> {
+        let mut records = self.lock();
+        let sealed = records.tls.writer().write_vectored(plain)?;
+        Ok((sealed, records.take_ciphertext()?.into()))
+    }
+}
