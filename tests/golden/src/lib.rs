@@ -2,7 +2,8 @@
 //! and encoded again, and the bytes must be the same.
 //!
 //! The messages are in `captures/`, one per file ([`Capture`]).
-//! `cargo xtask golden` extracts them from packet captures of the lab.
+//! `cargo xtask golden` extracts them from packet captures of the lab;
+//! `cargo xtask golden record` records pynfs and libiscsi.
 
 mod callback;
 mod capture;

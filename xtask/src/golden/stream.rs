@@ -49,6 +49,11 @@ pub(crate) fn streams(segments: Vec<TcpSegment>) -> Vec<Stream> {
 }
 
 impl Stream {
+    /// A completely recorded stream.
+    pub(crate) fn whole(from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) -> Self {
+        Self { from, to, first: 0, pieces: BTreeMap::from([(0, bytes)]) }
+    }
+
     /// `len` bytes from `at` on, if all of them were captured.
     fn get(&self, at: u32, len: usize) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(len);
