@@ -43,7 +43,7 @@ enum Task {
     Tidy,
     /// Every fuzz target for a while, with random inputs
     Fuzz(fuzz::FuzzArgs),
-    /// Messages of other implementations out of packet captures, for tests/golden
+    /// Messages of other implementations, recorded or out of packet captures, for tests/golden
     Golden(golden::GoldenArgs),
     /// Real kernel clients and real OpenZFS in a virtual machine
     Lab(lab::LabArgs),

@@ -85,7 +85,7 @@ class Client(nfs4client.NFS4Client):
 
 
 def create(name, clientid=0, seqid=0, access=OPEN4_SHARE_ACCESS_BOTH):
-    """OPEN of a file of the export, created if there is none."""
+    """OPEN of a file of the export, which is created if there is none."""
     how = openflag4(OPEN4_CREATE, createhow4(UNCHECKED4, ATTRIBUTES))
     opening = op.open(
         seqid,
@@ -155,11 +155,15 @@ def sessions(minor):
         False, LAYOUT4_NFSV4_1_FILES, LAYOUTIOMODE4_RW, 4096, 1 << 20, 8192, stateid, 1000
     )
     require(session.compound([op.putfh(fh), layout]), NFS4ERR_LAYOUTUNAVAILABLE)
-    if minor == 2:
-        minor_two(session, fh, stateid)
+    return session, fh, stateid
 
 
-def minor_two(session, fh, stateid):
+def minor_one():
+    sessions(1)
+
+
+def minor_two():
+    session, fh, stateid = sessions(2)
     refused = (NFS4ERR_NOTSUPP, NFS4ERR_BAD_STATEID, NFS4ERR_NXIO)
     server = netloc4(NL4_NAME, nl_name=b"other.example.org")
     pattern = app_data_block4(0, 512, 8, 0, 1, 8, b"pattern")
@@ -174,22 +178,35 @@ def minor_two(session, fh, stateid):
         require(session.compound([op.putfh(fh), operation]), NFS4_OK, *refused)
 
 
-def callbacks():
-    """Replies to the callbacks of a session."""
+def delegate(name):
+    """Two clients. The first has a write delegation of the file."""
     holder, other = Client(2), Client(2)
     mine, theirs = holder.session_of(b"pynfs, holder"), other.session_of(b"pynfs, other")
     wanted = OPEN4_SHARE_ACCESS_BOTH | OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG
-    opened = require(mine.compound(create(b"delegated", access=wanted)))
+    opened = require(mine.compound(create(name, access=wanted)))
     fh, opening = opened.resarray[-1].object, opened.resarray[-2]
-    delegation = opening.delegation.write.stateid
+    if opening.delegation.delegation_type != OPEN_DELEGATE_WRITE:
+        raise SystemExit("no write delegation")
+    return holder, mine, theirs, fh, opening
+
+
+def recall():
+    """CB_RECALL: another client opens the file."""
+    holder, mine, theirs, fh, opening = delegate(b"delegated")
+    theirs.compound(create(b"delegated"), handle_state_errors=False)
+    holder.await_callback("cb_recall", mine)
+    require(mine.compound([op.putfh(fh), op.delegreturn(opening.delegation.write.stateid)]))
+    return holder, mine, theirs, fh, opening.stateid
+
+
+def callbacks():
+    """Replies to the callbacks of a session."""
+    holder, mine, theirs, fh, opening = delegate(b"asked for")
     size = op.getattr(1 << FATTR4_SIZE | 1 << FATTR4_CHANGE)
     require(theirs.compound([op.putfh(fh), size]), NFS4_OK, NFS4ERR_DELAY)
     holder.await_callback("cb_getattr", mine)
-    again = create(b"delegated")
-    theirs.compound(again, handle_state_errors=False)
-    holder.await_callback("cb_recall", mine)
-    require(mine.compound([op.putfh(fh), op.delegreturn(delegation)]))
-    locks(holder, mine, theirs, fh, opening.stateid)
+    holder, mine, theirs, fh, stateid = recall()
+    locks(holder, mine, theirs, fh, stateid)
     copy(holder, mine)
 
 
@@ -271,8 +288,5 @@ def version_three():
     mount.ask(MOUNTPROC3_UMNTALL)
 
 
-minor_zero()
-sessions(1)
-sessions(2)
-callbacks()
-version_three()
+for part in [minor_zero, minor_one, minor_two, callbacks, version_three]:
+    part()

@@ -98,7 +98,12 @@ fn choose(mut candidates: Vec<Candidate>, mut held: BTreeSet<Held>) -> Vec<Candi
 fn write(candidate: &Candidate, sender: &str) -> io::Result<PathBuf> {
     let Candidate { kind, bytes, read, source } = candidate;
     let holds = Capture::contents(read);
-    let role = if *kind == Kind::Iscsi { "iSCSI initiator" } else { "NFS client" };
+    let role = match kind {
+        Kind::Iscsi => "iSCSI initiator",
+        Kind::IscsiTarget => "iSCSI target",
+        Kind::CallbackCall => "NFS server",
+        _ => "NFS client",
+    };
     let capture = Capture {
         sender: format!("{sender}, {role}"),
         source: source.clone(),

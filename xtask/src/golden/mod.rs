@@ -45,7 +45,7 @@ pub(crate) struct GoldenArgs {
 /// Subcommands of `cargo xtask golden`.
 #[derive(Subcommand, Debug)]
 enum Golden {
-    /// Runs pynfs and libiscsi against a gateway and records their requests
+    /// Runs pynfs, libiscsi and tgt and records their messages
     Record(record::RecordArgs),
 }
 
@@ -87,7 +87,7 @@ fn messages(segments: &[pcap::TcpSegment], initiator: &str) -> Vec<(Kind, Vec<u8
                 found.extend(calls(&stream))
             }
             ISCSI_PORT => {
-                let pdus = stream.pdus();
+                let pdus = stream.requests();
                 let name = format!("InitiatorName={initiator}");
                 let is_login = |pdu: &&Vec<u8>| pdu[0] & OPCODE == LOGIN_REQUEST;
                 let names = |pdu: &Vec<u8>| pdu.windows(name.len()).any(|at| at == name.as_bytes());
@@ -101,11 +101,20 @@ fn messages(segments: &[pcap::TcpSegment], initiator: &str) -> Vec<(Kind, Vec<u8
     found
 }
 
+/// The word at an offset of a message.
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes)
+}
+
+/// The callbacks of a server.
+fn callbacks(stream: &Stream) -> Vec<Vec<u8>> {
+    let mut records = stream.records();
+    records.retain(|bytes| word(bytes, 4) == Some(0));
+    records
+}
+
 /// The messages of an NFS client, by program.
 fn calls(stream: &Stream) -> Vec<(Kind, Vec<u8>)> {
-    let word = |bytes: &[u8], at: usize| {
-        bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes)
-    };
     let kind = |bytes: &[u8]| match (word(bytes, 4)?, word(bytes, 12)?, word(bytes, 16)?) {
         // Callbacks use the same connection: the server calls and the client
         // replies.

@@ -110,13 +110,21 @@ impl Stream {
         self.walk(length).into_iter().map(|mut record| record.split_off(4)).collect()
     }
 
-    /// iSCSI PDUs of a connection without digests.
-    pub(crate) fn pdus(&self) -> Vec<Vec<u8>> {
+    /// PDUs of an initiator, without digests.
+    pub(crate) fn requests(&self) -> Vec<Vec<u8>> {
+        self.pdus(|opcode| matches!(opcode, 0..=6 | 0x10))
+    }
+
+    /// PDUs of a target, without digests.
+    pub(crate) fn responses(&self) -> Vec<Vec<u8>> {
+        self.pdus(|opcode| matches!(opcode, 0x20..=0x26 | 0x31 | 0x32 | 0x3f))
+    }
+
+    fn pdus(&self, is_known: impl Fn(u8) -> bool) -> Vec<Vec<u8>> {
         self.walk(|at| {
             let header = self.get(at, BHS_BYTES)?;
             let data = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
-            let is_request = matches!(header[0] & 0xbf, 0..=6 | 0x10);
-            let believed = is_request && data <= MAX_MESSAGE_BYTES;
+            let believed = is_known(header[0] & 0xbf) && data <= MAX_MESSAGE_BYTES;
             believed.then_some(BHS_BYTES + usize::from(header[4]) * 4 + data.next_multiple_of(4))
         })
     }
