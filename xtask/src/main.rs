@@ -46,7 +46,7 @@ enum Task {
     Fuzz(fuzz::FuzzArgs),
     /// The server, its clients, network and disk on virtual time, from one seed
     Simulate(simulate::SimulateArgs),
-    /// Messages of other implementations out of packet captures, for tests/golden
+    /// Messages of other implementations, recorded or out of packet captures, for tests/golden
     Golden(golden::GoldenArgs),
     /// Real kernel clients and real OpenZFS in a virtual machine
     Lab(lab::LabArgs),

@@ -4,8 +4,10 @@ use crate::{Capture, Kind, round_trip};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A row of the table says this of what some capture holds.
+/// State of a row whose operation is in some capture.
 const CAPTURED: &str = "captured";
+/// Beginning of the state of any other row; the reason follows.
+const IMPOSSIBLE: &str = "cannot be captured: ";
 
 /// The table, read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub enum Missing {
     Row(String),
     /// The table has a row for something our codec does not have.
     Codec(String),
+    /// The row is neither captured nor has a reason why it cannot be.
+    Reason(String),
 }
 
 impl fmt::Display for Missing {
@@ -34,6 +38,9 @@ impl fmt::Display for Missing {
             Self::Mention(what) => write!(f, "{what}: captured, and the table says otherwise"),
             Self::Row(what) => write!(f, "{what}: no row in the table"),
             Self::Codec(what) => write!(f, "{what}: unknown to our codec"),
+            Self::Reason(what) => {
+                write!(f, "{what}: neither \"{CAPTURED}\" nor \"{IMPOSSIBLE}REASON\"")
+            }
         }
     }
 }
@@ -66,8 +73,12 @@ impl Coverage {
             let known = Kind::ALL.iter().find(|known| known.name() == kind);
             if !known.is_some_and(|kind| kind.known().contains(&name.as_str())) {
                 missing.push(Missing::Codec(what));
-            } else if is_held != (state == CAPTURED) {
-                missing.push(if is_held { Missing::Mention(what) } else { Missing::Capture(what) });
+            } else if state == CAPTURED {
+                missing.extend((!is_held).then_some(Missing::Capture(what)));
+            } else if is_held {
+                missing.push(Missing::Mention(what));
+            } else if state.strip_prefix(IMPOSSIBLE).is_none_or(str::is_empty) {
+                missing.push(Missing::Reason(what));
             }
         }
         for kind in Kind::ALL {
@@ -90,7 +101,8 @@ mod tests {
         let mut text = String::from("| kind | holds | state |\n| --- | --- | --- |\n");
         for kind in Kind::ALL {
             for name in kind.known() {
-                let state = if name == "NOP-Out" { nop } else { "not seen" };
+                let state =
+                    if name == "NOP-Out" { nop } else { "cannot be captured: nobody sends it" };
                 text.push_str(&format!("| {} | {name} | {state} |\n", kind.name()));
             }
         }
@@ -112,8 +124,18 @@ mod tests {
         let (coverage, captures) = table("captured");
         assert_eq!(coverage.check(&captures), []);
         assert_eq!(coverage.check(&[]), [Missing::Capture(nop())]);
-        let (coverage, captures) = table("not seen");
+        let (coverage, captures) = table("cannot be captured: nobody sends it");
         assert_eq!(coverage.check(&captures), [Missing::Mention(nop())]);
+        assert_eq!(coverage.check(&[]), []);
+    }
+
+    #[test]
+    fn a_missing_capture_needs_a_reason() {
+        for state in ["", "not in a capture yet", "cannot be captured:", "cannot be captured: "] {
+            let (coverage, _) = table(state);
+            let reason = Missing::Reason("iscsi NOP-Out".to_owned());
+            assert_eq!(coverage.check(&[]), [reason], "{state:?}");
+        }
     }
 
     #[test]
@@ -123,7 +145,7 @@ mod tests {
         let missing = Missing::Row(format!("{} {}", row.0, row.1));
         assert_eq!(coverage.check(&captures), [missing]);
         coverage.rows.push(row);
-        coverage.rows.push(("iscsi".into(), "NOP-Sideways".into(), "not seen".into()));
+        coverage.rows.push(("iscsi".into(), "NOP-Sideways".into(), "captured".into()));
         assert_eq!(coverage.check(&captures), [Missing::Codec("iscsi NOP-Sideways".into())]);
     }
 }

@@ -2,7 +2,9 @@
 //! and encoded again, and the bytes must be the same.
 //!
 //! The messages are in `captures/`, one per file ([`Capture`]).
-//! `cargo xtask golden` extracts them from packet captures of the lab.
+//! `cargo xtask golden` extracts them from packet captures of the lab;
+//! `cargo xtask golden record` records clients and servers that need no virtual
+//! machine.
 
 mod callback;
 mod capture;
@@ -19,7 +21,7 @@ pub use coverage::{Coverage, Missing};
 use std::fmt;
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 
-/// The protocol of a message; clients send all of them.
+/// The protocol of a message, and the side that sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A call of the NFSv4 program, with its RPC header.
@@ -30,14 +32,25 @@ pub enum Kind {
     Nfs3Call,
     /// A call of the MOUNT program, with its RPC header.
     MountCall,
-    /// An iSCSI PDU without digests.
+    /// A server's callback, with its RPC header.
+    CallbackCall,
+    /// An initiator's PDU without digests.
     Iscsi,
+    /// A target's PDU without digests.
+    IscsiTarget,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Nfs4Call, Self::CallbackReply, Self::Nfs3Call, Self::MountCall, Self::Iscsi];
+    pub const ALL: [Self; 7] = [
+        Self::Nfs4Call,
+        Self::CallbackReply,
+        Self::CallbackCall,
+        Self::Nfs3Call,
+        Self::MountCall,
+        Self::Iscsi,
+        Self::IscsiTarget,
+    ];
 
     /// The name in a capture's header.
     #[must_use]
@@ -47,7 +60,9 @@ impl Kind {
             Self::CallbackReply => "callback-reply",
             Self::Nfs3Call => "nfs3-call",
             Self::MountCall => "mount-call",
+            Self::CallbackCall => "callback-call",
             Self::Iscsi => "iscsi",
+            Self::IscsiTarget => "iscsi-target",
         }
     }
 
@@ -56,10 +71,12 @@ impl Kind {
     pub fn known(self) -> Vec<&'static str> {
         match self {
             Self::Nfs4Call => nfs4::names(),
-            Self::CallbackReply => callback::names(),
+            Self::CallbackReply => callback::reply_names(),
+            Self::CallbackCall => callback::call_names(),
             Self::Nfs3Call => nfs3::names(),
             Self::MountCall => mount::names(),
-            Self::Iscsi => iscsi::names(),
+            Self::Iscsi => iscsi::names(iscsi::INITIATOR),
+            Self::IscsiTarget => iscsi::names(iscsi::TARGET),
         }
     }
 }
@@ -97,7 +114,9 @@ pub fn round_trip(kind: Kind, message: &[u8]) -> Result<RoundTrip, NotUnderstood
         Kind::CallbackReply => rpc::reply(message, callback::results),
         Kind::Nfs3Call => rpc::call(message, nfs3::arguments),
         Kind::MountCall => rpc::call(message, mount::arguments),
-        Kind::Iscsi => iscsi::round_trip(message),
+        Kind::CallbackCall => rpc::call(message, callback::arguments),
+        Kind::Iscsi => iscsi::round_trip(iscsi::INITIATOR, message),
+        Kind::IscsiTarget => iscsi::round_trip(iscsi::TARGET, message),
     }
 }
 

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::oneshot;
 use zgate_nfs::Peer;
-use zgate_nfs::runtime::{CallbackFailure, ConnectionId};
+use zgate_nfs::runtime::{CallbackFailure, ConnectionId, Protection};
 
 /// Longest usual time of a message.
 const USUAL_NANOS: u64 = 2 * MILLISECOND;
@@ -309,7 +309,13 @@ impl Network {
             (link.client, link.server)
         };
         let (address, port) = Self::address(client);
-        let peer = Peer { address, port, connection: ConnectionId(number), rdma: false };
+        let peer = Peer {
+            address,
+            port,
+            connection: ConnectionId(number),
+            rdma: false,
+            protection: Protection::Plain,
+        };
         let (me, gateway) = (Arc::clone(self), Arc::clone(gateway));
         self.executor.spawn(Domain::Server(server), async move {
             let Some(reply) = gateway.answer(server, peer, record).await else {

@@ -49,6 +49,11 @@ pub(crate) fn streams(segments: Vec<TcpSegment>) -> Vec<Stream> {
 }
 
 impl Stream {
+    /// A completely recorded stream.
+    pub(crate) fn whole(from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) -> Self {
+        Self { from, to, first: 0, pieces: BTreeMap::from([(0, bytes)]) }
+    }
+
     /// `len` bytes from `at` on, if all of them were captured.
     fn get(&self, at: u32, len: usize) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(len);
@@ -105,13 +110,21 @@ impl Stream {
         self.walk(length).into_iter().map(|mut record| record.split_off(4)).collect()
     }
 
-    /// iSCSI PDUs of a connection without digests.
-    pub(crate) fn pdus(&self) -> Vec<Vec<u8>> {
+    /// PDUs of an initiator, without digests.
+    pub(crate) fn requests(&self) -> Vec<Vec<u8>> {
+        self.pdus(|opcode| matches!(opcode, 0..=6 | 0x10))
+    }
+
+    /// PDUs of a target, without digests.
+    pub(crate) fn responses(&self) -> Vec<Vec<u8>> {
+        self.pdus(|opcode| matches!(opcode, 0x20..=0x26 | 0x31 | 0x32 | 0x3f))
+    }
+
+    fn pdus(&self, is_known: impl Fn(u8) -> bool) -> Vec<Vec<u8>> {
         self.walk(|at| {
             let header = self.get(at, BHS_BYTES)?;
             let data = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
-            let is_request = matches!(header[0] & 0xbf, 0..=6 | 0x10);
-            let believed = is_request && data <= MAX_MESSAGE_BYTES;
+            let believed = is_known(header[0] & 0xbf) && data <= MAX_MESSAGE_BYTES;
             believed.then_some(BHS_BYTES + usize::from(header[4]) * 4 + data.next_multiple_of(4))
         })
     }

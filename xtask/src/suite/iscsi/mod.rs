@@ -3,7 +3,7 @@
 //! suite once more over iSER on the emulated fabric.
 
 mod checks;
-mod disks;
+pub(crate) mod disks;
 mod known;
 mod libiscsi;
 mod sessions;

@@ -1,7 +1,7 @@
 //! pynfs, the protocol's own conformance suite, from a checkout outside the
 //! repository.
 
-mod checkout;
+pub(crate) mod checkout;
 mod known;
 mod report;
 mod runs;

@@ -4,7 +4,7 @@
 //! operation of a COMPOUND runs after a refusal.
 
 use crate::v4::Stateid;
-use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
+use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError, xdr_struct};
 
 /// The bytes after the operation's number, not decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,36 +20,25 @@ impl Decode for Unread {
     }
 }
 
-/// LAYOUTGET4args.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GetArgs {
-    /// loga_layout_type.
-    pub layout_type: u32,
-    /// loga_stateid.
-    pub stateid: Stateid,
-}
-
-impl Encode for GetArgs {
-    fn encode(&self, e: &mut Encoder) {
-        e.u32(0);
-        e.u32(self.layout_type);
-        e.u32(1);
-        for _ in 0..3 {
-            e.u64(0);
-        }
-        self.stateid.encode(e);
-        e.u32(0);
-    }
-}
-
-impl Decode for GetArgs {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        bool::decode(d)?;
-        let layout_type = d.u32()?;
-        d.u32()?;
-        d.take(24)?;
-        let stateid = Decode::decode(d)?;
-        d.u32()?;
-        Ok(Self { layout_type, stateid })
+xdr_struct! {
+    /// LAYOUTGET4args.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct GetArgs {
+        /// loga_signal_layout_avail.
+        pub signal: bool,
+        /// loga_layout_type.
+        pub layout_type: u32,
+        /// loga_iomode.
+        pub io_mode: u32,
+        /// loga_offset.
+        pub offset: u64,
+        /// loga_length.
+        pub length: u64,
+        /// loga_minlength.
+        pub min_length: u64,
+        /// loga_stateid.
+        pub stateid: Stateid,
+        /// loga_maxcount.
+        pub max_bytes: u32,
     }
 }

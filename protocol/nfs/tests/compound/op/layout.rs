@@ -10,7 +10,16 @@ use zgate_nfs_wire::v4::{Stateid, Status};
 #[test]
 fn layoutget_says_there_are_none() {
     sessions(|s| {
-        let args = GetArgs { layout_type: 1, stateid: Stateid::ANONYMOUS };
+        let args = GetArgs {
+            signal: false,
+            layout_type: 1,
+            io_mode: 1,
+            offset: 0,
+            length: 0,
+            min_length: 0,
+            stateid: Stateid::ANONYMOUS,
+            max_bytes: 0,
+        };
         s.c.check("no handle", Ops::new().op::<Layoutget>(&args), Status::Nofilehandle);
         let ops = Ops::new().at(&s.file).op::<Layoutget>(&args);
         s.c.check("no layouts", ops, Status::Layoutunavailable);
