@@ -11,7 +11,7 @@ fn pool_of(mount: &Mount) -> Option<&str> {
 }
 
 /// Returns the pools whose datasets and zvols are served, and that `is`.
-fn served<'a>(facts: &'a ServerFacts, is: impl Fn(&PoolFacts) -> bool) -> BTreeSet<&'a str> {
+fn served(facts: &ServerFacts, is: impl Fn(&PoolFacts) -> bool) -> BTreeSet<&str> {
     let exports = facts.exports.iter().flat_map(|export| facts.zfs.of_export(export));
     let names: BTreeSet<String> = exports
         .map(|dataset| &dataset.name)
