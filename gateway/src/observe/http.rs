@@ -2,12 +2,12 @@
 //! accepts connections and bounds them, which `axum::serve` does not: number,
 //! size of a request's head, time. A connection carries one request.
 
-use axum::{Extension, Router};
 use axum::extract::State;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;

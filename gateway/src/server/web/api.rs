@@ -72,7 +72,7 @@ async fn status_now(State(web): State<Arc<WebState>>) -> Response {
     responses((status = 200, description = "As `zgate status --json`, with the totals of its lists", body = Overview))
 )]
 async fn status(State(web): State<Arc<WebState>>) -> Response {
-    web.part(|overview| json(overview)).await
+    web.part(json).await
 }
 
 #[utoipa::path(
