@@ -125,7 +125,7 @@ async fn pools(State(web): State<Arc<WebState>>) -> Response {
 
 #[utoipa::path(
     get, path = "/api/v1/snapshots", tag = "storage", summary = "Snapshot schedules and their last runs",
-    responses((status = 200, description = "As `zgate snapshot status --json`", body = Listed<'static, schedule::View>))
+    responses((status = 200, description = "As `zgate snapshot schedules --json`", body = Listed<'static, schedule::View>))
 )]
 async fn snapshots(State(web): State<Arc<WebState>>) -> Response {
     web.part(|Overview { status, totals }| listed(totals.snapshots, &status.snapshots)).await
