@@ -72,7 +72,7 @@ async fn status_now(State(web): State<Arc<WebState>>) -> Response {
     responses((status = 200, description = "As `zgate status --json`, with the totals of its lists", body = Overview))
 )]
 async fn status(State(web): State<Arc<WebState>>) -> Response {
-    web.part(|overview| json(overview)).await
+    web.part(json).await
 }
 
 #[utoipa::path(
@@ -125,7 +125,7 @@ async fn pools(State(web): State<Arc<WebState>>) -> Response {
 
 #[utoipa::path(
     get, path = "/api/v1/snapshots", tag = "storage", summary = "Snapshot schedules and their last runs",
-    responses((status = 200, description = "As `zgate snapshot status --json`", body = Listed<'static, schedule::View>))
+    responses((status = 200, description = "As `zgate snapshot schedules --json`", body = Listed<'static, schedule::View>))
 )]
 async fn snapshots(State(web): State<Arc<WebState>>) -> Response {
     web.part(|Overview { status, totals }| listed(totals.snapshots, &status.snapshots)).await

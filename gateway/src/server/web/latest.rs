@@ -66,8 +66,7 @@ impl<T: Send + Sync + 'static> Latest<T> {
             // Overdue: the last value is as good as it gets.
             let _ = timeout_at(asked + COLLECT_TIMEOUT, waited).await;
         }
-        let latest = self.published.borrow().clone();
-        latest
+        self.published.borrow().clone()
     }
 }
 

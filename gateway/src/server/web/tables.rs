@@ -144,7 +144,7 @@ pub(super) fn all(overview: &Overview) -> Markup {
     let snapshots = Table {
         title: "Snapshot schedules",
         empty: "There is no snapshot schedule.",
-        command: "zgate snapshot status",
+        command: "zgate snapshot schedules",
         columns: &[
             "Dataset",
             "State",

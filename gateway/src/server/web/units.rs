@@ -89,7 +89,7 @@ mod tests {
         let rates = [0.0, 12.0, 999.7, 1e9, 12_345_678.0].map(rate);
         assert_eq!(rates, ["0 B/s", "12 B/s", "1.00 kB/s", "1.00 GB/s", "12.3 MB/s"]);
         assert_eq!([0.0, 999.0, 125_000.0].map(per_second), ["0", "999", "125 k"]);
-        let times = [0.0, 5.2e-6, 0.000_9996, 0.0123, 0.9996, 75.0].map(latency);
+        let times = [0.0, 5.2e-6, 0.000_999_6, 0.0123, 0.9996, 75.0].map(latency);
         assert_eq!(times, ["0.0 µs", "5.2 µs", "1.0 ms", "12 ms", "1.0 s", "75 s"]);
         let spans = [0, 59, 60, 3600, 90_000].map(span);
         assert_eq!(spans, ["0 s", "59 s", "1 min", "1 h 0 min", "1 d 1 h"]);
