@@ -74,7 +74,6 @@ pub(crate) fn problems(config: &Config, found: &mut Findings) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::parse;
     use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! What the gateway offers to clients that ask for TLS: the certificates in
-//! effect, and a bounded number of handshakes.
+//! Offer of TLS to clients that ask for it: the certificates in effect, and a
+//! bounded number of handshakes.
 
 use super::certificates::{Certificates, Validity};
 use crate::net::limits::{EXPIRY_NOTICE, MAX_HANDSHAKES, MAX_HANDSHAKES_PER_HOST};
