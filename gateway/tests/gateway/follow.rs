@@ -151,7 +151,7 @@ fn an_idle_dataset_moves_with_open_files_and_goes() {
         }
         Err(answer)
     });
-    unmount(scene.at("b"), UnmountFlags::empty()).unwrap();
+    eventually("let go of", || unmount(scene.at("b"), UnmountFlags::empty()));
 }
 
 #[test]

@@ -18,8 +18,9 @@ use zgate_store::BufferPool;
 
 /// Pause before a start is repeated.
 const DELAY: Duration = Duration::from_millis(50);
-/// Least time for which a server is waited for.
-const MIN_WAIT: Duration = Duration::from_millis(100);
+/// Least time for which an attempt waits for a server, however short the wait
+/// is: it tells a server that refuses from one that is silent.
+const MIN_ATTEMPT: Duration = Duration::from_secs(1);
 /// Memory for replies that are not placed elsewhere, in bytes.
 const REPLIES_BYTES: usize = 128 << 20;
 
@@ -81,9 +82,9 @@ impl Start {
         wait: Duration,
         patience: Duration,
     ) -> Result<Channel, ClientError> {
-        let (begun, wait) = (Instant::now(), wait.max(MIN_WAIT));
+        let begun = Instant::now();
         let (session, connection) = loop {
-            let until = begun + self.limit(wait, patience);
+            let until = (begun + self.limit(wait, patience)).max(Instant::now() + MIN_ATTEMPT);
             let error = match tokio::time::timeout_at(until, self.greet(until)).await {
                 Ok(Err(error)) if error.is_passing() => Some(error),
                 Ok(result) => break result?,
