@@ -8,13 +8,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use zgate_store::HostKey;
 
 /// Number of rate limits. A host has one, by its address; those that share one
 /// share its lines. With all hosts of the internet there are so many lines in
 /// each period of a limit, and no more.
 const LIMITS: usize = 256;
-/// Number of leading bits of an IPv6 address that name a host.
-const HOST_BITS: u32 = 64;
 
 /// Party that asks for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +85,7 @@ impl Refusals {
         self.refused.fetch_add(1, Ordering::Relaxed);
         // Keyed: nobody can choose addresses that share a limit with another.
         static KEY: OnceLock<RandomState> = OnceLock::new();
-        let hash = KEY.get_or_init(RandomState::new).hash_one(host_of(host));
+        let hash = KEY.get_or_init(RandomState::new).hash_one(HostKey::from(host));
         let left_out = self.limits[hash as usize % LIMITS].pass();
         if left_out.is_none() {
             self.suppressed.fetch_add(1, Ordering::Relaxed);
@@ -104,14 +103,6 @@ impl Refusals {
 pub(crate) fn refusals(of: Refuser) -> &'static Refusals {
     static ALL: [Refusals; REFUSERS.len()] = [const { Refusals::new() }; REFUSERS.len()];
     &ALL[of as usize]
-}
-
-/// Returns the part of an address that names a host.
-fn host_of(address: IpAddr) -> u128 {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => u32::from(v4).into(),
-        IpAddr::V6(v6) => u128::from(v6) >> (u128::BITS - HOST_BITS) << HOST_BITS | 1 << 127,
-    }
 }
 
 /// Writes the audit line of a refusal, unless there are too many of this host.
@@ -153,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_network_of_one_host_is_one_host() {
-        let host = |text: &str| host_of(text.parse().unwrap());
+        let host = |text: &str| HostKey::from(text.parse().unwrap());
         assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:1"));
         assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
         assert_eq!(host("::ffff:192.0.2.1"), host("192.0.2.1"));

@@ -21,7 +21,9 @@ PACKAGES="
     rdma-core ibverbs-utils ibverbs-providers rdmacm-utils perftest
     fio xfsprogs e2fsprogs util-linux parted
     dkms gcc make libc6-dev git sqlite3 python3-minimal jq
-    strace tshark tcpdump
+    strace tshark tcpdump openssl nftables
+    ktls-utils krb5-kdc krb5-admin-server krb5-user
+    pacemaker pacemaker-cli-utils corosync resource-agents keepalived postgresql
 "
 ZFS_PACKAGES="zfs-dkms zfsutils-linux"
 
