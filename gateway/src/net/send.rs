@@ -1,5 +1,5 @@
 //! Sender of replies: header bytes and payloads in one gathering send, file
-//! spans by sendfile.
+//! spans by sendfile, pipes by splice.
 
 use super::limits::SEAL_BYTES;
 use bytes::{Buf, Bytes};
@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use zgate_io::FilledPipe;
 use zgate_store::{FileSpan, Payload};
 
 /// Most pieces gathered into one send.
@@ -28,6 +29,39 @@ enum Piece {
         offset: u64,
         len: usize,
     },
+    /// Claimed by this sender.
+    Pipe {
+        data: Arc<FilledPipe>,
+        len: usize,
+    },
+    /// Data that another sender has claimed: the stream ends here.
+    Lost {
+        len: usize,
+    },
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Marker { word, sent } => word.len() - usize::from(*sent),
+            Self::Span { len, .. } | Self::Pipe { len, .. } | Self::Lost { len } => *len,
+        }
+    }
+
+    /// Drops the first `sent` bytes, fewer than there are.
+    fn advance(&mut self, sent: usize) {
+        match self {
+            Self::Bytes(bytes) => bytes.advance(sent),
+            // Less than four bytes are sent of it.
+            Self::Marker { sent: before, .. } => *before += sent as u8,
+            Self::Span { offset, len, .. } => {
+                *offset += sent as u64;
+                *len -= sent;
+            }
+            Self::Pipe { len, .. } | Self::Lost { len } => *len -= sent,
+        }
+    }
 }
 
 /// Encryption of a stream.
@@ -66,12 +100,16 @@ impl Sender {
     }
 
     fn push_span(&mut self, span: FileSpan) {
-        match span.file.downcast::<OwnedFd>() {
-            Ok(file) => {
-                self.pieces.push_back(Piece::Span { file, offset: span.offset, len: span.len });
-            }
+        let FileSpan { file, offset, len } = span;
+        let file = match file.downcast::<OwnedFd>() {
+            Ok(file) => return self.pieces.push_back(Piece::Span { file, offset, len }),
+            Err(other) => other,
+        };
+        match file.downcast::<FilledPipe>() {
+            Ok(data) if data.claim() => self.pieces.push_back(Piece::Pipe { data, len }),
+            Ok(_) => self.pieces.push_back(Piece::Lost { len }),
             // An error of the store; zeros keep the stream framed.
-            Err(_) => self.push_zeros(span.len),
+            Err(_) => self.push_zeros(len),
         }
     }
 
@@ -100,26 +138,26 @@ impl Sender {
         let mut total = 0;
         while let Some(first) = self.pieces.front_mut() {
             let sent = match first {
-                Piece::Span { file, offset, len } => {
-                    let sent = stream.try_io(Interest::WRITABLE, || {
-                        let mut at = *offset;
-                        rustix::fs::sendfile(stream, &**file, Some(&mut at), *len)
-                            .map_err(io::Error::from)
-                    });
-                    match sent {
-                        Ok(0) => {
-                            // The file was truncated while it was sent: the
-                            // missing part is sent as zeros, so that the
-                            // announced length is kept.
-                            let missing = *len;
-                            self.pieces.pop_front();
-                            let zeros = Piece::Bytes(Bytes::from(vec![0; missing]));
-                            self.pieces.push_front(zeros);
-                            continue;
-                        }
+                Piece::Span { file, offset, len } => match send_span(stream, file, *offset, *len) {
+                    Ok(0) => {
+                        // The file was truncated while it was sent: the
+                        // missing part is sent as zeros, so that the
+                        // announced length is kept.
+                        let missing = *len;
+                        self.pieces.pop_front();
+                        let zeros = Piece::Bytes(Bytes::from(vec![0; missing]));
+                        self.pieces.push_front(zeros);
+                        continue;
+                    }
+                    other => other,
+                },
+                Piece::Pipe { data, len } => {
+                    match stream.try_io(Interest::WRITABLE, || data.send(stream, *len)) {
+                        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
                         other => other,
                     }
                 }
+                Piece::Lost { .. } => Err(io::ErrorKind::UnexpectedEof.into()),
                 Piece::Bytes(_) | Piece::Marker { .. } => self.send_bytes(stream),
             };
             match sent {
@@ -175,7 +213,7 @@ impl Sender {
                 _ if count == MAX_PIECES || room == 0 => break,
                 Piece::Bytes(bytes) => &bytes[..],
                 Piece::Marker { word, sent } => &word[usize::from(*sent)..],
-                Piece::Span { .. } => return Err(io::ErrorKind::Unsupported.into()),
+                _ => return Err(io::ErrorKind::Unsupported.into()),
             };
             let bytes = &bytes[..bytes.len().min(room)];
             room -= bytes.len();
@@ -205,7 +243,7 @@ impl Sender {
                 _ if count == MAX_PIECES => break,
                 Piece::Bytes(bytes) => &bytes[..],
                 Piece::Marker { word, sent } => &word[usize::from(*sent)..],
-                Piece::Span { .. } => {
+                Piece::Span { .. } | Piece::Pipe { .. } | Piece::Lost { .. } => {
                     more = SendFlags::MORE;
                     break;
                 }
@@ -224,27 +262,22 @@ impl Sender {
     fn advance(&mut self, mut sent: usize) {
         self.queued_bytes -= sent;
         while let Some(first) = self.pieces.front_mut() {
-            let len = match first {
-                Piece::Bytes(bytes) => bytes.len(),
-                Piece::Marker { word, sent } => word.len() - usize::from(*sent),
-                Piece::Span { len, .. } => *len,
-            };
+            let len = first.len();
             if sent < len {
-                match first {
-                    Piece::Bytes(bytes) => bytes.advance(sent),
-                    // Less than four bytes are sent of it.
-                    Piece::Marker { sent: before, .. } => *before += sent as u8,
-                    Piece::Span { offset, len, .. } => {
-                        *offset += sent as u64;
-                        *len -= sent;
-                    }
-                }
+                first.advance(sent);
                 return;
             }
             sent -= len;
             self.pieces.pop_front();
         }
     }
+}
+
+fn send_span(stream: &TcpStream, file: &OwnedFd, offset: u64, len: usize) -> io::Result<usize> {
+    stream.try_io(Interest::WRITABLE, || {
+        let mut at = offset;
+        rustix::fs::sendfile(stream, file, Some(&mut at), len).map_err(io::Error::from)
+    })
 }
 
 #[cfg(test)]
@@ -256,8 +289,8 @@ mod tests {
 
     impl Seal for Counting {
         fn seal(&self, plain: &[IoSlice<'_>]) -> io::Result<(usize, Bytes)> {
-            let mut plain: Vec<u8> = plain.iter().flat_map(|slice| slice.iter().copied()).collect();
-            plain.truncate(100);
+            let bytes = plain.iter().flat_map(|slice| slice.iter().copied());
+            let mut plain: Vec<u8> = bytes.take(100).collect();
             let taken = plain.len();
             if taken > 0 {
                 plain.insert(0, taken as u8);
@@ -324,6 +357,40 @@ mod tests {
             rest = more;
         }
         assert!(opened == [&plain[..], b"the end"].concat());
+    }
+
+    #[tokio::test]
+    async fn data_in_a_pipe_is_sent_once() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut theirs, _) = listener.accept().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let ours = TcpStream::from_std(ours).unwrap();
+        let content: Vec<u8> = (0..900_000_u32).map(|at| (at / 100 % 251) as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &content).unwrap();
+        let pipes = Arc::new(zgate_io::Pipes::new());
+        let filled = pipes.read(&file.into(), 0, content.len()).unwrap().unwrap();
+        let span = FileSpan { file: Arc::new(filled), offset: 0, len: content.len() };
+        let mut sender = Sender::default();
+        sender.push_marker([1, 2, 3, 4]);
+        sender.push_payload(Payload::Span(span.clone()));
+        sender.push_payload(Payload::Bytes(Bytes::from_static(b"pad")));
+        assert_eq!(sender.queued_bytes(), 4 + content.len() + 3);
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            std::io::Read::read_to_end(&mut theirs, &mut all).unwrap();
+            all
+        });
+        while !sender.is_empty() {
+            ours.writable().await.unwrap();
+            sender.flush(&ours).unwrap();
+        }
+        // What another sender has taken must not become other data.
+        sender.push_payload(Payload::Span(span));
+        assert_eq!(sender.flush(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        drop(ours);
+        assert!(reader.join().unwrap() == [&[1, 2, 3, 4], &content[..], b"pad"].concat());
     }
 
     #[test]

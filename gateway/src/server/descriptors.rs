@@ -5,6 +5,7 @@
 //! | the process: standard streams, state directory, client records being written, admin and metrics connections, callbacks of NFSv4.0, mounts | [`PROCESS`] |
 //! | each listener | [`PER_LISTENER`] |
 //! | each core: its event queue, ring and wakers | [`PER_CORE`] |
+//! | pipes for file data on its way to a socket | [`PER_PIPE`] |
 //! | each worker thread: what it opens within one call | [`PER_WORKER`] |
 //! | each export: its root and the file systems below | [`PER_EXPORT`] |
 //! | each logical unit | [`PER_UNIT`] |
@@ -23,6 +24,7 @@ use zgate_posix::DescriptorBudget;
 const PROCESS: usize = 128;
 const PER_LISTENER: usize = 1;
 const PER_CORE: usize = 8;
+const PER_PIPE: usize = 2;
 const PER_WORKER: usize = 3;
 const PER_EXPORT: usize = 8;
 const PER_UNIT: usize = 4;
@@ -73,6 +75,7 @@ impl DescriptorPlan {
         let reserved = PROCESS
             + PER_LISTENER * wanted.listeners
             + PER_CORE * wanted.cores
+            + PER_PIPE * zgate_io::max_pipes(wanted.limit)
             + PER_WORKER * wanted.workers
             + PER_EXPORT * wanted.exports
             + PER_UNIT * wanted.units;

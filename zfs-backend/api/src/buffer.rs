@@ -311,15 +311,16 @@ impl BufferPool {
     }
 }
 
-/// A range of an open file whose bytes are believed to be in the page cache.
-/// The gateway may pass it to `sendfile`, so that the data goes from the page
-/// cache to the wire without a copy in zgate.
+/// A range of an open file whose bytes are believed to be in the page cache, or
+/// a pipe that holds them. The gateway passes it to `sendfile` or `splice`, so
+/// that the data goes to the wire without a copy in zgate. A pipe can be sent
+/// once: a reply that is kept for retries has no span.
 #[derive(Clone)]
 pub struct FileSpan {
     /// Keeps the file open; the gateway downcasts it to
-    /// [`std::os::fd::OwnedFd`].
+    /// [`std::os::fd::OwnedFd`], or to a filled pipe of the io engine.
     pub file: Arc<dyn Any + Send + Sync>,
-    /// First byte.
+    /// First byte in the file.
     pub offset: u64,
     /// Length in bytes.
     pub len: usize,

@@ -2,6 +2,7 @@
 
 use crate::cached::{CachedReads, is_resident};
 use crate::continuation::is_worker;
+use crate::pipes::{FilledPipe, Pipes};
 use crate::queue::{Demand, Limits, StoreSlot};
 use crate::store_name::StoreName;
 use crate::stores::{OWN, Stores};
@@ -70,6 +71,7 @@ struct Inner {
     /// Reads, writes, syncs and other calls that may wait for a disk.
     data: Workers,
     stores: Arc<Stores>,
+    pipes: Arc<Pipes>,
 }
 
 /// An io engine. Cloning shares it; any thread with a tokio runtime may use it.
@@ -125,6 +127,7 @@ impl IoEngine {
                 metadata: Workers::start("meta", short, limits, &stores)?,
                 data: Workers::start("data", long, limits, &stores)?,
                 stores,
+                pipes: Arc::new(Pipes::new()),
             }),
             store: OWN,
             demand: Demand::Refusable,
@@ -191,6 +194,28 @@ impl IoEngine {
         buf: AlignedBuf,
     ) -> (io::Result<usize>, AlignedBuf) {
         self.read_rest(fd, offset, buf, 0, 1).await
+    }
+
+    /// Reads exactly `len` bytes into a pipe, from which they go to a socket
+    /// without another copy; worth it where the page cache has no pages to send.
+    /// `None`: not supported, or not now, or the file ends before; read into
+    /// memory.
+    ///
+    /// # Errors
+    /// The error of splice(2).
+    pub async fn read_to_pipe(
+        &self,
+        fd: &Arc<OwnedFd>,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<Option<FilledPipe>> {
+        let has_pages = !self.cached_reads.as_ref().is_some_and(|reads| reads.may_wait_at(fd));
+        if has_pages {
+            return Ok(None);
+        }
+        let (file, pipes) = (Arc::clone(fd), Arc::clone(&self.inner.pipes));
+        let read = move || pipes.read(&file, offset, len);
+        self.inner.data.run((self.store, self.demand), None, read).await?
     }
 
     /// Reads from a descriptor with O_DIRECT: a count that is not a multiple of

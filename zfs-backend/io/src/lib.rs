@@ -13,6 +13,7 @@
 //! * [`access_check`], [`arena`], [`block_ioctl`], [`file_handle`],
 //!   [`huge_pages`], [`low_water`] and [`share_blocks`] wrap system calls that
 //!   rustix lacks.
+//! * [`FilledPipe`] carries file data from a worker to a socket.
 //! * [`mountinfo`] reads the mount table.
 //!
 //! This is one of the few crates in which `unsafe` is allowed; every block
@@ -30,6 +31,7 @@ mod hang_detector;
 pub mod huge_pages;
 pub mod low_water;
 pub mod mountinfo;
+mod pipes;
 mod queue;
 pub mod reuse;
 pub mod set_id;
@@ -42,6 +44,7 @@ mod write_method;
 
 pub use cached::is_resident;
 pub use engine::{EngineChoice, EngineKind, IoEngine, WriteSync};
+pub use pipes::{FilledPipe, Pipes, max_pipes};
 pub use set_id::SetIdBits;
 pub use store_name::StoreName;
 pub use workers::on_a_worker;

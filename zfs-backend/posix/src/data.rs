@@ -6,6 +6,7 @@ use crate::open_file::PosixFile;
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::any::Any;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zgate_io::{IoEngine, WriteSync};
 use zgate_store::file_store::{ReadData, ReadHow, Stability};
@@ -50,8 +51,10 @@ pub(crate) async fn read(
         let eof = reaches_end || data.len() < want;
         return Ok(ReadData { data: Payload::Bytes(data), eof });
     }
-    if how.span_allowed && want >= MIN_SPAN_BYTES && engine.is_resident(&fd, offset, want as u64) {
-        let file: Arc<dyn Any + Send + Sync> = fd;
+    if how.span_allowed
+        && want >= MIN_SPAN_BYTES
+        && let Some(file) = without_a_copy(engine, &fd, (offset, want)).await?
+    {
         let data = Payload::Span(FileSpan { file, offset, len: want });
         return Ok(ReadData { data, eof: reaches_end });
     }
@@ -65,6 +68,19 @@ pub(crate) async fn read(
     // Less than the size reported: the file has been truncated meanwhile.
     let eof = reaches_end || count < want;
     Ok(ReadData { data: Payload::Bytes(buf.into_bytes()), eof })
+}
+
+/// Returns a file or a pipe from which a socket can take the data.
+async fn without_a_copy(
+    engine: &IoEngine,
+    fd: &Arc<OwnedFd>,
+    (offset, len): (u64, usize),
+) -> StoreResult<Option<Arc<dyn Any + Send + Sync>>> {
+    if engine.is_resident(fd, offset, len as u64) {
+        return Ok(Some(Arc::clone(fd) as _));
+    }
+    let pipe = engine.read_to_pipe(fd, offset, len).await.or_store()?;
+    Ok(pipe.map(|pipe| Arc::new(pipe) as _))
 }
 
 /// Reads with O_DIRECT; `None` if the file system does not support it.
