@@ -65,7 +65,8 @@ loads_end() {
         kill -0 "$pid" || fail "$file has ended before"
         kill -INT "$pid"
         kill -CONT "$pid"
-        eventually 30 eval "! kill -0 $pid"
+        # Writes that are under way take as long as the pool does.
+        eventually 120 eval "! kill -0 $pid"
     done
     grep -H 'err=' /run/turns/*/*.log
     [ "$(grep -c 'err= 0' /run/turns/*/*.log | grep -vc ':1$')" -eq 0 ]

@@ -82,8 +82,21 @@ pub struct CreatedFile {
     pub open: Option<OpenFile>,
     /// Set if this call created the file.
     pub created: bool,
+    /// Set if the file and its attributes are on stable storage, its name not.
+    pub is_stable: bool,
     /// Change numbers of the directory.
     pub dir: DirChange,
+}
+
+/// Object that a change of names concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedObject {
+    /// It is gone, or has not changed.
+    Unchanged,
+    /// It is new, or its attributes have changed.
+    Changed(NodeHandle),
+    /// It is new, and was synced after its name had been made.
+    Stable,
 }
 
 /// An object other than a regular file, to be created.
@@ -420,6 +433,19 @@ pub trait FileStore: Send + Sync {
     /// Brings attributes of these objects, and the entries of the directories
     /// among them, to stable storage. Objects that no longer exist are skipped.
     fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()>;
+
+    /// Brings one change of names in `dirs`, which has just been made, to stable
+    /// storage, with the object that it concerns.
+    fn sync_names<'a>(&'a self, of: NamedObject, dirs: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let changed = match of {
+                NamedObject::Changed(node) => Some(node),
+                NamedObject::Unchanged | NamedObject::Stable => None,
+            };
+            let nodes: Vec<_> = changed.into_iter().chain(dirs.iter().copied()).collect();
+            self.sync_objects(&nodes).await
+        })
+    }
 
     /// Reserves space. The range reads as before, or as zeros beyond the end;
     /// the file grows to cover it.

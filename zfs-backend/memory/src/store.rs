@@ -191,7 +191,13 @@ impl FileStore for MemoryStore {
             let open = made
                 .opened
                 .map(|number| MemoryFile::open(&self.shared, number, (true, true), who.uid == 0));
-            Ok(CreatedFile { node: made.node, open, created: made.created, dir: made.dir })
+            Ok(CreatedFile {
+                node: made.node,
+                open,
+                created: made.created,
+                is_stable: false,
+                dir: made.dir,
+            })
         })
     }
 

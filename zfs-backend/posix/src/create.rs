@@ -58,11 +58,13 @@ impl Tree {
         }
         dir.mark_entries_modified();
         let (entry, attr, writer) = made?;
+        let is_stable = matches!(mode, CreateMode::Exclusive(_));
         let open: OpenFile = Arc::new(PosixFile::created(self, entry.clone(), writer, who));
         Ok(CreatedFile {
             node: node(&entry, attr),
             open: Some(open),
             created: true,
+            is_stable,
             dir: DirChange { atomic: true, before, after: dir.attr()?.change },
         })
     }
@@ -139,6 +141,7 @@ impl Tree {
             node: node(&entry, attr),
             open: None,
             created: false,
+            is_stable: false,
             dir: DirChange { atomic: true, before, after: before },
         };
         let regular = entry.kind == FileKind::Regular;

@@ -4,7 +4,7 @@
 use crate::entry::Entry;
 use crate::errno::OrStoreError;
 use crate::mounts::Mount;
-use crate::name_sync::{NameSync, Names};
+use crate::name_sync::{NameSync, Names, Object};
 use crate::syscall;
 use crate::tree::Tree;
 use futures_util::future::join_all;
@@ -12,6 +12,7 @@ use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zgate_io::credentials;
+use zgate_store::file_store::NamedObject;
 use zgate_store::{FileKind, NodeHandle, StoreError, StoreResult};
 
 /// Objects of a group that are synced at the same time: workers that one mount
@@ -22,48 +23,74 @@ impl Tree {
     /// Syncs these objects: their attributes and, for directories, their
     /// entries.
     pub(crate) async fn sync_objects(self: &Arc<Self>, nodes: &[NodeHandle]) -> StoreResult<()> {
-        let mut left: Vec<(Arc<Mount>, NodeHandle)> =
-            nodes.iter().map(|node| (self.mount_of(node), *node)).collect();
-        while let Some((mount, _)) = left.first() {
-            let mount = Arc::clone(mount);
-            let (near, far): (Vec<_>, _) =
-                left.into_iter().partition(|(other, _)| Arc::ptr_eq(other, &mount));
-            left = far;
-            self.sync_in(&mount, near.into_iter().map(|(_, node)| node)).await?;
+        for (mount, nodes) in self.by_mount(nodes) {
+            self.sync_in(&mount, nodes.into_iter().map(Object::Node)).await?;
         }
         Ok(())
+    }
+
+    /// Syncs one change of names in directories, which lie in one mount.
+    pub(crate) async fn sync_names(
+        self: &Arc<Self>,
+        of: NamedObject,
+        dirs: &[NodeHandle],
+    ) -> StoreResult<()> {
+        let Some(dir) = dirs.first() else { return Ok(()) };
+        let mount = self.mount_of(dir);
+        let objects = mount.names.how.objects_of(of, dirs);
+        self.sync_in(&mount, objects.into_iter()).await
+    }
+
+    fn by_mount(&self, nodes: &[NodeHandle]) -> Vec<(Arc<Mount>, Vec<NodeHandle>)> {
+        let mut mounts: Vec<(Arc<Mount>, Vec<NodeHandle>)> = Vec::with_capacity(1);
+        for node in nodes {
+            let mount = self.mount_of(node);
+            match mounts.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &mount)) {
+                Some((_, near)) => near.push(*node),
+                None => mounts.push((mount, vec![*node])),
+            }
+        }
+        mounts
     }
 
     async fn sync_in(
         self: &Arc<Self>,
         mount: &Arc<Mount>,
-        nodes: impl Iterator<Item = NodeHandle>,
+        objects: impl Iterator<Item = Object>,
     ) -> StoreResult<()> {
         let Names { how, group } = &mount.names;
-        if *how == NameSync::Nothing {
+        let mut objects = objects.peekable();
+        if *how == NameSync::Nothing || objects.peek().is_none() {
             return Ok(());
         }
         // The change cannot be undone, so its sync is never refused.
         let engine = mount.engine.patient();
-        let sync = async |mut nodes: Vec<NodeHandle>| {
-            nodes.sort_unstable();
-            nodes.dedup();
+        let sync = async |mut objects: Vec<Object>| {
+            objects.sort_unstable();
+            objects.dedup();
             // Beside each other: a file system combines syncs that come together.
-            let part = nodes.len().div_ceil(MAX_SYNCS_BESIDE_EACH_OTHER).max(2);
-            let syncs = nodes.chunks(part).map(|part| {
-                let (tree, part) = (Arc::clone(self), part.to_vec());
-                engine.run_long(move || tree.sync_now(&part))
+            let part = objects.len().div_ceil(MAX_SYNCS_BESIDE_EACH_OTHER).max(2);
+            let syncs = objects.chunks(part).map(|part| {
+                let (tree, mount) = (Arc::clone(self), Arc::clone(mount));
+                let part = part.to_vec();
+                engine.run_long(move || tree.sync_now(&mount, &part))
             });
             join_all(syncs).await.into_iter().try_for_each(|synced| synced.or_store()?)
         };
-        group.join(nodes, sync).await
+        group.join(objects, sync).await
     }
 
-    fn sync_now(&self, nodes: &[NodeHandle]) -> StoreResult<()> {
-        for node in nodes {
+    fn sync_now(&self, mount: &Mount, objects: &[Object]) -> StoreResult<()> {
+        for object in objects {
             // Recorded at once: for a file, the error may be the only report of
             // a lost write.
-            match self.entry(node).and_then(|entry| self.losses.note(sync(&entry))) {
+            let synced = match object {
+                Object::Node(node) => {
+                    self.entry(node).and_then(|entry| self.losses.note(sync(&entry)))
+                }
+                Object::Any => self.losses.note(rustix::fs::fsync(&mount.root).or_store()),
+            };
+            match synced {
                 // The object is gone: there is nothing left to sync.
                 Ok(()) | Err(StoreError::Stale | StoreError::NotFound) => {}
                 Err(error) => return Err(error),
@@ -92,17 +119,5 @@ fn descriptor(entry: &Entry) -> Option<Arc<OwnedFd>> {
             credentials::as_process(|| syscall::reopen(&entry.fd, flags)).ok().map(Arc::new)
         }
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_sync_takes_is_told_by_the_file_system() {
-        assert_eq!(NameSync::of_kind(b"zfs"), NameSync::OfEach);
-        assert_eq!(NameSync::of_kind(b"tmpfs"), NameSync::Nothing);
-        assert_eq!(NameSync::of_kind(b"ext4"), NameSync::OfEach);
     }
 }

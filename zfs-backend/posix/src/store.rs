@@ -15,8 +15,8 @@ use std::sync::Arc;
 use zgate_io::{IoEngine, on_a_worker};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{
-    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
-    OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
+    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NamedObject, NewNode, Node,
+    OpenAccess, OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
 };
 use zgate_store::{
     AccessMask, Attr, BufferPool, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreError,
@@ -454,6 +454,10 @@ impl FileStore for PosixStore {
 
     fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
         Box::pin(self.tree.sync_objects(nodes))
+    }
+
+    fn sync_names<'a>(&'a self, of: NamedObject, dirs: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
+        Box::pin(self.tree.sync_names(of, dirs))
     }
 
     fn statfs<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, FsStat> {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{
-    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
-    OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
+    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NamedObject, NewNode, Node,
+    OpenAccess, OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
 };
 use zgate_store::{
     AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreFuture,
@@ -173,6 +173,7 @@ impl FileStore for DatasetStore {
             with_nodes: bool
         ) -> DirPage;
         sync_objects(nodes: &'a [NodeHandle]) -> ();
+        sync_names(of: NamedObject, dirs: &'a [NodeHandle]) -> ();
         statfs(node: &'a NodeHandle) -> FsStat;
         get_xattr(who: &'a Caller, node: &'a NodeHandle, name: &'a [u8]) -> Vec<u8>;
         set_xattr(

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{
-    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
-    OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
+    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NamedObject, NewNode, Node,
+    OpenAccess, OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
 };
 use zgate_store::{
     AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreFuture, StoreResult,
@@ -91,7 +91,12 @@ impl FileStore for StableNames {
         Box::pin(async move {
             let file = self.inner.create_file(who, dir, name, mode, attrs).await?;
             if file.created {
-                self.settle(&[file.node.handle, *dir]).await?;
+                let of = if file.is_stable {
+                    NamedObject::Stable
+                } else {
+                    NamedObject::Changed(file.node.handle)
+                };
+                self.inner.sync_names(of, &[*dir]).await?;
             } else if attrs.size == Some(0) {
                 self.settle(&[file.node.handle]).await?;
             }
@@ -109,7 +114,7 @@ impl FileStore for StableNames {
     ) -> StoreFuture<'a, (Node, DirChange)> {
         Box::pin(async move {
             let made = self.inner.create_node(who, dir, name, what, attrs).await?;
-            self.settle(&[made.0.handle, *dir]).await?;
+            self.inner.sync_names(NamedObject::Changed(made.0.handle), &[*dir]).await?;
             Ok(made)
         })
     }
@@ -132,7 +137,7 @@ impl FileStore for StableNames {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let change = self.inner.remove(who, dir, name, kind).await?;
-            self.settle(&[*dir]).await?;
+            self.inner.sync_names(NamedObject::Unchanged, &[*dir]).await?;
             Ok(change)
         })
     }
@@ -150,7 +155,8 @@ impl FileStore for StableNames {
             // The new name first: the object must not be lost between the two
             // syncs.
             let dirs = [*to_dir, *from_dir];
-            self.settle(if from_dir == to_dir { &dirs[..1] } else { &dirs }).await?;
+            let dirs = if from_dir == to_dir { &dirs[..1] } else { &dirs };
+            self.inner.sync_names(NamedObject::Unchanged, dirs).await?;
             Ok(change)
         })
     }
@@ -164,7 +170,7 @@ impl FileStore for StableNames {
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
             let change = self.inner.link(who, node, dir, name).await?;
-            self.settle(&[*node, *dir]).await?;
+            self.inner.sync_names(NamedObject::Changed(*node), &[*dir]).await?;
             Ok(change)
         })
     }
@@ -206,6 +212,10 @@ impl FileStore for StableNames {
 
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
         self.inner.commit(file)
+    }
+
+    fn sync_names<'a>(&'a self, of: NamedObject, dirs: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
+        self.inner.sync_names(of, dirs)
     }
 
     fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
