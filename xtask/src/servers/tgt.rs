@@ -6,6 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
+/// Name in tables.
+pub(crate) const NAME: &str = "tgt";
+
 /// Name of its target.
 pub(crate) const TARGET: &str = "iqn.2026-11.test.tgt:disk";
 
@@ -28,7 +31,7 @@ pub(crate) fn start(scratch: &Scratch, disk: &Path) -> io::Result<ServerProcess>
     let portal = format!("portal=127.0.0.1:{port}");
     command.args(["-f", "-C", &control(), "--iscsi", &portal]);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let server = ServerProcess::start("tgt", command, address, &scratch.path().join("tgt.log"))?;
+    let server = ServerProcess::start(NAME, command, address, &scratch.path().join("tgt.log"))?;
     let disk = disk.display().to_string();
     tgtadm(&["--op", "new", "--mode", "target", "--tid", "1", "-T", TARGET])?;
     let unit = ["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", &disk];
