@@ -12,21 +12,20 @@ use crate::trace::Trace;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use zgate_nfs::namespace::export::Versions;
-use zgate_nfs::namespace::{ClientRule, Export, ExportId, FileHandle, Namespace, StableNames};
+use zgate_nfs::dispatch::{Incoming, Once, Programs, Unaccepted};
+use zgate_nfs::namespace::{Export, FileHandle, Namespace, StableNames};
 use zgate_nfs::runtime::{BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Now, Runtime};
 use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, NoObserver, ServerAddresses, ServerOptions};
 use zgate_nfs::v4::state::State;
 use zgate_nfs::v4::state::grace::GracePeriod;
 use zgate_nfs::v4::state::view::StateTotals;
-use zgate_nfs::{Call, Peer, v3, v4};
-use zgate_nfs_wire::v4::{COMPOUND, Fh};
-use zgate_rpc::drc::{Begin, Key, ReplyCache};
-use zgate_rpc::message::{encode_rejection, encode_success};
-use zgate_rpc::{CallHeader, Credential, Rejection};
+use zgate_nfs::{Peer, mount, v3, v4};
+use zgate_nfs_wire::v4::Fh;
+use zgate_rpc::drc::ReplyCache;
 use zgate_store::{FileStore, NodeHandle, Timestamp};
-use zgate_xdr::{Decoder, Encoder, Message};
+use zgate_test_harness::nfs::open_export;
+use zgate_xdr::{Decoder, Message};
 
 /// Lease, in seconds.
 pub const LEASE_SECONDS: u32 = 10;
@@ -38,14 +37,13 @@ const OPEN_FILES: usize = 1000;
 const EXPORT: &str = "/export";
 /// Difference of the wall clock to the monotonic clock, in seconds.
 const WALL_SECONDS: i64 = 1_750_000_000;
-/// Version number of NFSv4 in RPC.
-const V4: u32 = 4;
 
 /// One start of the server.
 struct Instance {
     number: u32,
     v4: Arc<v4::Server>,
     v3: v3::Server,
+    mount: mount::Server,
     replies: ReplyCache,
     runtime: Arc<ServerRuntime>,
     repeated: RepeatedSlots,
@@ -76,21 +74,7 @@ impl Gateway {
         mutant: Option<Mutant>,
     ) -> Arc<Self> {
         let store: Arc<dyn FileStore> = Arc::<Disk>::clone(disk);
-        let export = Export {
-            id: ExportId::from_pseudo_path(EXPORT),
-            pseudo_path: EXPORT.to_owned(),
-            source: "/tank/export".to_owned(),
-            store: Arc::new(StableNames::over(store)),
-            clients: vec![ClientRule::open_to_all()],
-            read_only: false,
-            max_transfer_bytes: 1 << 20,
-            versions: Versions::ALL,
-            tcp: true,
-            rdma: true,
-            delegations: true,
-            delegated_times: true,
-            reserved_port_only: false,
-        };
+        let export = open_export(EXPORT, Arc::new(StableNames::over(store)));
         let gateway = Arc::new(Self {
             executor: Arc::clone(executor),
             trace: Arc::clone(trace),
@@ -194,8 +178,9 @@ impl Gateway {
             guard
         };
         let of_v4 = Arc::clone(&v4);
+        let source: v3::NamespaceSource = Arc::new(move || of_v4.namespace());
         let v3 = v3::Server {
-            namespace: Arc::new(move || of_v4.namespace()),
+            namespace: Arc::clone(&source),
             write_verifier: v4.write_verifier,
             guard,
         };
@@ -203,6 +188,7 @@ impl Gateway {
             number,
             v4,
             v3,
+            mount: mount::Server::new(source),
             replies: ReplyCache::new(),
             runtime,
             repeated: RepeatedSlots::default(),
@@ -250,7 +236,8 @@ impl Gateway {
         }
     }
 
-    /// Answers a record, as the gateway's dispatch does.
+    /// Answers a record as the gateway does. `None`: there is no answer to it,
+    /// because newer copies of the request wait for the reply.
     pub async fn answer(&self, server: u32, peer: Peer, record: Bytes) -> Option<Bytes> {
         let instance = self.instance(server)?;
         let record = if self.mutant == Some(Mutant::SlotRunsAgain) {
@@ -259,65 +246,33 @@ impl Gateway {
             record
         };
         let mut d = Decoder::shared(&record);
-        let header = CallHeader::decode(&mut d).ok()?;
-        let credential = Credential::parse(&header.credential).ok()?;
-        let call = Call {
-            peer,
-            credential,
-            xid: header.xid,
-            span_allowed: true,
-            entered: Default::default(),
-            refused: Default::default(),
-        };
-        let once = if header.version == V4 {
-            header.procedure == COMPOUND && v4::retry::must_run_once(&d)
-        } else {
-            !v3::row(header.procedure).is_none_or(|row| row.idempotent)
-        };
-        let key = (once && self.mutant != Some(Mutant::NoReplyCache))
-            .then(|| Key::new((call.peer.address, call.peer.port).into(), &header, d.rest()));
-        let running = match key.map(|key| instance.replies.begin(key)) {
-            None => None,
-            Some(Begin::New(running)) => Some(running),
-            Some(Begin::InProgress) => return None,
-            Some(Begin::Replay(message)) => return with_header(header.xid, message),
-        };
-        let result = instance.run(&call, &header, &mut d).await;
-        if let (Ok(message), Some(running)) = (&result, running) {
-            running.finish(message);
-        }
-        match result {
-            Ok(message) => with_header(header.xid, message),
-            Err(error) => {
-                let mut e = Encoder::new();
-                encode_rejection(&mut e, header.xid, Rejection::Accept(error));
-                e.finish().flatten()
+        let incoming = match Incoming::read(&mut d, &peer, || true) {
+            Ok(incoming) => incoming,
+            Err(Unaccepted::NotACall) => return None,
+            Err(Unaccepted::Answered(message) | Unaccepted::Stranger(message)) => {
+                return message.flatten();
             }
-        }
+        };
+        let programs = instance.programs();
+        let running = if self.mutant == Some(Mutant::NoReplyCache) {
+            None
+        } else {
+            match programs.claim(&incoming, &d).await {
+                Once::Run(running) => running,
+                Once::Replay(message) => return message.flatten(),
+                Once::Superseded => return None,
+            }
+        };
+        let result = programs.run(&incoming, instance.runtime.now(), &mut d).await;
+        incoming.reply(result, running).flatten()
     }
 }
 
 impl Instance {
-    async fn run(
-        &self,
-        call: &Call,
-        header: &CallHeader,
-        d: &mut Decoder<'_>,
-    ) -> Result<Message, zgate_rpc::AcceptError> {
-        if header.version == V4 {
-            return self.v4.compound(call, self.runtime.now(), d).await;
-        }
-        let mut e = Encoder::new();
-        self.v3.handle(call, header.procedure, d, &mut e).await?;
-        Ok(e.finish())
+    fn programs(&self) -> Programs<'_> {
+        let Self { v4, v3, mount, replies, .. } = self;
+        Programs { v4, v3, mount, replies }
     }
-}
-
-fn with_header(xid: u32, mut result: Message) -> Option<Bytes> {
-    let mut e = Encoder::new();
-    encode_success(&mut e, xid);
-    result.prepend(e.finish_bytes()?);
-    result.flatten()
 }
 
 /// The product's environment: virtual time, the seed's random numbers, tasks

@@ -9,7 +9,7 @@ use crate::invariant::{ANSWER_SECONDS, Invariant};
 use crate::mutant::Mutant;
 use crate::trace::Trace;
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::oneshot;
@@ -43,9 +43,6 @@ struct Inside {
     dice: Dice,
     faults_end: Option<u64>,
     callbacks: BTreeMap<usize, CallbackAnswer>,
-    /// Copies of running requests, which the reply cache drops: see
-    /// docs/SIMULATOR.md.
-    dropped_copies: BTreeSet<(u64, u32)>,
 }
 
 /// A client's end of its back channel.
@@ -78,7 +75,6 @@ impl Network {
             dice: Dice::new(seed, "network"),
             faults_end: None,
             callbacks: BTreeMap::new(),
-            dropped_copies: BTreeSet::new(),
         };
         Arc::new(Self {
             executor: Arc::clone(executor),
@@ -283,7 +279,6 @@ impl Network {
         let (alive, since) = {
             let inside = lock(&self.inside);
             let alive = inside.links.get(&number).is_some_and(|link| link.alive);
-            let alive = alive && !inside.dropped_copies.contains(&(number, xid));
             (alive, inside.faults_end.map(|end| sent.max(end)))
         };
         let late = since.is_some_and(|since| {
@@ -318,10 +313,7 @@ impl Network {
         };
         let (me, gateway) = (Arc::clone(self), Arc::clone(gateway));
         self.executor.spawn(Domain::Server(server), async move {
-            let Some(reply) = gateway.answer(server, peer, record).await else {
-                lock(&me.inside).dropped_copies.insert((number, xid));
-                return;
-            };
+            let Some(reply) = gateway.answer(server, peer, record).await else { return };
             let sender = Arc::clone(&me);
             me.executor.spawn(Domain::Outside, async move {
                 sender.reply(number, client, xid, reply).await;
