@@ -299,11 +299,8 @@ impl Runtime for ServerRuntime {
     ) -> BoxedFuture<Result<Bytes, CallbackFailure>> {
         let network = Arc::clone(&self.network);
         Box::pin(async move {
-            let CallbackPath::Connection(connection) = path else {
-                return Err(CallbackFailure::Unreachable);
-            };
             let call = call.flatten().ok_or(CallbackFailure::Unreachable)?;
-            network.callback(connection, call).await
+            network.callback(path, call).await
         })
     }
 

@@ -227,6 +227,12 @@ impl History {
         *lease = until_nanos.max(*lease);
     }
 
+    /// Returns whether a client's lease is valid.
+    pub fn lease_is_valid(&self, client: usize) -> bool {
+        let now = self.executor.nanos();
+        lock(&self.inside).leases.get(&client).is_some_and(|until| now < *until)
+    }
+
     /// Notes that the server granted a lock, and checks it against those that
     /// other clients hold at this moment.
     pub fn locked(&self, client: usize, worker: u32, range: u32, write: bool) {

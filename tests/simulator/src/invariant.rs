@@ -14,6 +14,9 @@ pub enum Invariant {
     ExactlyOnce,
     /// Two conflicting locks are never held together.
     LockExclusion,
+    /// State of a client whose lease is valid is known to the server, or was
+    /// lost with an earlier start, as the server says.
+    StateKept,
     /// Data that a client reads from its cache under a delegation is not older
     /// than anything acknowledged to another client.
     FreshDelegation,
@@ -30,12 +33,13 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::DurableWrite,
         Self::NoOlderData,
         Self::VerifierChanges,
         Self::ExactlyOnce,
         Self::LockExclusion,
+        Self::StateKept,
         Self::FreshDelegation,
         Self::BoundedAnswer,
         Self::Progress,
@@ -52,6 +56,7 @@ impl Invariant {
             Self::VerifierChanges => "verifier-changes",
             Self::ExactlyOnce => "exactly-once",
             Self::LockExclusion => "lock-exclusion",
+            Self::StateKept => "state-kept",
             Self::FreshDelegation => "fresh-delegation",
             Self::BoundedAnswer => "bounded-answer",
             Self::Progress => "progress",

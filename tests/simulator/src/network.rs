@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::oneshot;
 use zgate_nfs::Peer;
-use zgate_nfs::runtime::{CallbackFailure, ConnectionId, Protection};
+use zgate_nfs::runtime::{CallbackFailure, CallbackPath, ConnectionId, Protection};
 
 /// Longest usual time of a message.
 const USUAL_NANOS: u64 = 2 * MILLISECOND;
@@ -109,7 +109,7 @@ impl Network {
     }
 
     /// The address of a client, and the port that it uses for all connections.
-    fn address(client: usize) -> (IpAddr, u16) {
+    pub fn address(client: usize) -> (IpAddr, u16) {
         (Ipv4Addr::new(192, 0, 2, 10 + client as u8).into(), 700 + client as u16)
     }
 
@@ -204,29 +204,46 @@ impl Network {
         lock(&self.inside).callbacks.insert(client, answer);
     }
 
-    /// The server calls a client over one of its connections.
+    /// The server calls a client over one of its connections (NFSv4.1), or over
+    /// one that it makes for the call (NFSv4.0).
     ///
     /// # Errors
     /// If the connection does not exist, or there is no answer in time.
     pub async fn callback(
         &self,
-        link: ConnectionId,
+        path: CallbackPath,
         call: Bytes,
     ) -> Result<Bytes, CallbackFailure> {
-        let answer = self.executor.within(CALLBACK_NANOS, self.called(link.0, &call)).await;
+        let answer = self.executor.within(CALLBACK_NANOS, self.called(&path, &call)).await;
         answer.unwrap_or(Err(CallbackFailure::TimedOut))
     }
 
-    async fn called(&self, number: u64, call: &[u8]) -> Result<Bytes, CallbackFailure> {
+    async fn called(&self, path: &CallbackPath, call: &[u8]) -> Result<Bytes, CallbackFailure> {
         let client = {
             let inside = lock(&self.inside);
-            inside.links.get(&number).ok_or(CallbackFailure::Unreachable)?.client
+            match path {
+                CallbackPath::Connection(number) => {
+                    inside.links.get(&number.0).ok_or(CallbackFailure::Unreachable)?.client
+                }
+                CallbackPath::Address(address) => {
+                    let known = inside.callbacks.keys().copied();
+                    known
+                        .into_iter()
+                        .find(|client| Self::address(*client).0 == address.ip())
+                        .ok_or(CallbackFailure::Unreachable)?
+                }
+            }
         };
         self.executor.sleep(self.delay()).await;
         self.passage(client).await;
         let answer = {
             let inside = lock(&self.inside);
-            let alive = inside.links.get(&number).is_some_and(|link| link.alive);
+            let alive = match path {
+                CallbackPath::Connection(number) => {
+                    inside.links.get(&number.0).is_some_and(|link| link.alive)
+                }
+                CallbackPath::Address(_) => true,
+            };
             inside.callbacks.get(&client).filter(|_| alive).cloned()
         };
         // The server does not know yet that the connection is gone.

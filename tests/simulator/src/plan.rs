@@ -23,7 +23,7 @@ const PAUSE_SECONDS: u64 = 10;
 pub enum Version {
     /// NFSv3.
     V3,
-    /// NFSv4.1 or 4.2.
+    /// NFSv4.0, 4.1 or 4.2.
     V4(u32),
 }
 
@@ -161,9 +161,10 @@ impl Plan {
         let mut dice = Dice::new(seed, "plan");
         let count = 2 + dice.below(3) as usize;
         let clients: Vec<Version> = (0..count)
-            .map(|_| match dice.below(6) {
+            .map(|_| match dice.below(8) {
                 0 | 1 => Version::V3,
                 2 => Version::V4(2),
+                3 | 4 => Version::V4(0),
                 _ => Version::V4(1),
             })
             .collect();

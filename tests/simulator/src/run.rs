@@ -1,7 +1,7 @@
 //! One run: a schedule, from the first connection to the check that nothing is
 //! left.
 
-use crate::client::{AnyClient, Files, SessionClient, StatelessClient, Wire, Worker};
+use crate::client::{AnyClient, Files, OwnerClient, SessionClient, StatelessClient, Wire, Worker};
 use crate::disk::Disk;
 use crate::executor::{Domain, Executor, SECOND, lock};
 use crate::gateway::{GRACE_SECONDS, Gateway, LEASE_SECONDS};
@@ -54,8 +54,8 @@ struct Run {
     network: Arc<Network>,
     gateway: Arc<Gateway>,
     over: AtomicBool,
-    /// Clients with a session, for their end.
-    sessions: Mutex<Vec<Arc<SessionClient>>>,
+    /// The clients, for their end.
+    clients: Mutex<Vec<AnyClient>>,
 }
 
 /// Carries out a schedule.
@@ -76,7 +76,7 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
         network,
         gateway: Arc::clone(&gateway),
         over: AtomicBool::new(false),
-        sessions: Mutex::default(),
+        clients: Mutex::default(),
     });
     let course = Arc::clone(&run);
     executor.spawn(Domain::Outside, async move { course.course().await });
@@ -135,10 +135,20 @@ impl Run {
                 files.clone(),
                 &self.gateway,
             ))),
+            Version::V4(0) => {
+                let client =
+                    OwnerClient::new(wire, files.clone(), &self.history, &self.gateway);
+                let client = Arc::new(client);
+                let returner = Arc::clone(&client);
+                let returns = async move { returner.return_delegations().await };
+                self.executor.spawn(Domain::Outside, returns);
+                let renewer = Arc::clone(&client);
+                self.executor.spawn(Domain::Outside, async move { renewer.renew().await });
+                AnyClient::Owners(client)
+            }
             Version::V4(minor) => {
                 let client =
                     Arc::new(SessionClient::new(wire, minor, files.clone(), &self.history));
-                lock(&self.sessions).push(Arc::clone(&client));
                 let returner = Arc::clone(&client);
                 let returns = async move { returner.return_delegations().await };
                 self.executor.spawn(Domain::Outside, returns);
@@ -161,6 +171,7 @@ impl Run {
         let clients: Vec<AnyClient> = (0..count)
             .map(|number| self.client(number, self.plan.clients[number], &files))
             .collect();
+        lock(&self.clients).extend(clients.iter().cloned());
         let working = Arc::new(AtomicUsize::new(0));
         for (number, client) in clients.iter().enumerate() {
             for (worker, steps) in (0..).zip(self.plan.steps[number].clone()) {
@@ -266,7 +277,7 @@ impl Run {
 
     /// All clients go away; in the end the server has nothing of them.
     async fn check_what_is_left(&self) {
-        for client in lock(&self.sessions).drain(..) {
+        for client in lock(&self.clients).drain(..) {
             client.vanish();
         }
         self.executor.sleep(u64::from(GRACE_SECONDS + LEASE_SECONDS) * SECOND).await;

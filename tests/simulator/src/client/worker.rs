@@ -1,7 +1,7 @@
 //! A worker of a client: it carries out its steps one after the other, and
 //! tells the history what it was told.
 
-use super::{LockEnd, NameChange, Named, SessionClient, StatelessClient, Wire, Written};
+use super::{Delegations, LockEnd, NameChange, Named, OwnerClient, SessionClient, StatelessClient, Wire, Written};
 use crate::executor::Executor;
 use crate::history::{BLOCK_BYTES, History, Register};
 use crate::invariant::Invariant;
@@ -19,6 +19,8 @@ pub enum AnyClient {
     Session(Arc<SessionClient>),
     /// NFSv3.
     Stateless(Arc<StatelessClient>),
+    /// NFSv4.0.
+    Owners(Arc<OwnerClient>),
 }
 
 impl AnyClient {
@@ -26,6 +28,7 @@ impl AnyClient {
         match self {
             Self::Session(client) => &client.wire,
             Self::Stateless(client) => &client.wire,
+            Self::Owners(client) => &client.wire,
         }
     }
 
@@ -33,6 +36,7 @@ impl AnyClient {
         match self {
             Self::Session(client) => client.write(worker, offset, data, stable).await,
             Self::Stateless(client) => client.write(client.wire.client, offset, data, stable).await,
+            Self::Owners(client) => client.write(worker, offset, data, stable).await,
         }
     }
 
@@ -40,6 +44,7 @@ impl AnyClient {
         match self {
             Self::Session(client) => client.commit(worker).await,
             Self::Stateless(client) => client.commit(client.wire.client).await,
+            Self::Owners(client) => client.commit().await,
         }
     }
 
@@ -48,6 +53,7 @@ impl AnyClient {
         match self {
             Self::Session(client) => client.read(worker, file, offset, count).await,
             Self::Stateless(client) => client.read(file, offset, count).await,
+            Self::Owners(client) => client.read(file, offset, count).await,
         }
     }
 
@@ -55,6 +61,57 @@ impl AnyClient {
         match self {
             Self::Session(client) => client.change(worker, change).await,
             Self::Stateless(client) => client.change(change).await,
+            Self::Owners(client) => client.change(change).await,
+        }
+    }
+
+    /// `None`: the protocol has no locks.
+    async fn lock(&self, worker: u32, range: u32, write: bool) -> Option<LockEnd> {
+        match self {
+            Self::Session(client) => Some(client.lock(worker, range, write).await),
+            Self::Stateless(_) => None,
+            Self::Owners(client) => Some(client.lock(worker, range, write).await),
+        }
+    }
+
+    async fn unlock(&self, worker: u32, range: u32) {
+        match self {
+            Self::Session(client) => client.unlock(worker, range).await,
+            Self::Stateless(_) => {}
+            Self::Owners(client) => client.unlock(worker, range).await,
+        }
+    }
+
+    async fn close(&self, worker: u32) {
+        match self {
+            Self::Session(client) => client.close(worker).await,
+            Self::Stateless(_) => {}
+            Self::Owners(client) => client.close(worker).await,
+        }
+    }
+
+    async fn delegate(&self, worker: u32, file: usize) -> Option<&'static str> {
+        match self {
+            Self::Session(client) => Some(client.delegate(worker, file).await),
+            Self::Stateless(_) => None,
+            Self::Owners(client) => Some(client.delegate(worker, file).await),
+        }
+    }
+
+    fn delegations(&self) -> Option<&Delegations> {
+        match self {
+            Self::Session(client) => Some(&client.delegations),
+            Self::Stateless(_) => None,
+            Self::Owners(client) => Some(&client.delegations),
+        }
+    }
+
+    /// The client goes away without a word.
+    pub fn vanish(&self) {
+        match self {
+            Self::Session(client) => client.vanish(),
+            Self::Stateless(_) => {}
+            Self::Owners(client) => client.vanish(),
         }
     }
 }
@@ -130,40 +187,30 @@ impl Worker {
             }
             Step::Rename { name } => self.rename(name).await,
             Step::Lock { range, write } => {
-                if let AnyClient::Session(client) = &self.client {
-                    let end = client.lock(self.number, range, write).await;
+                if let Some(end) = self.client.lock(self.number, range, write).await {
                     self.trace.note(&self.name, format_args!("  LOCK {range}: {end:?}"));
-                    debug_assert!(matches!(end, LockEnd::Granted | LockEnd::Refused));
                 }
             }
-            Step::Unlock { range } => {
-                if let AnyClient::Session(client) = &self.client {
-                    client.unlock(self.number, range).await;
-                }
-            }
-            Step::Close => {
-                if let AnyClient::Session(client) = &self.client {
-                    client.close(self.number).await;
-                }
-            }
-            Step::Delegate { client: file } => {
-                // What the client itself writes would have to go to its cache.
-                if let AnyClient::Session(client) = &self.client
-                    && client.wire.client != file
-                {
-                    let end = client.delegate(self.number, file).await;
+            Step::Unlock { range } => self.client.unlock(self.number, range).await,
+            Step::Close => self.client.close(self.number).await,
+            // What the client itself writes would have to go to its cache.
+            Step::Delegate { client: file } if self.client.wire().client != file => {
+                if let Some(end) = self.client.delegate(self.number, file).await {
                     self.trace.note(&self.name, format_args!("  delegation: {end}"));
                 }
             }
-            Step::ReadCached { client: file, block } => {
-                let AnyClient::Session(client) = &self.client else { return };
-                let Some(data) = client.delegations.cached(file, block) else { return };
-                let register = Register { client: file, block };
-                let version = register.version(&data);
-                self.trace.note(&self.name, format_args!("  cached {register:?}: {version:?}"));
-                self.history.read_cached(client.wire.client, register, &data);
-            }
+            Step::Delegate { .. } => {}
+            Step::ReadCached { client: file, block } => self.read_cached(file, block),
         }
+    }
+
+    fn read_cached(&self, file: usize, block: u32) {
+        let cached = self.client.delegations().and_then(|held| held.cached(file, block));
+        let Some(data) = cached else { return };
+        let register = Register { client: file, block };
+        let version = register.version(&data);
+        self.trace.note(&self.name, format_args!("  cached {register:?}: {version:?}"));
+        self.history.read_cached(self.client.wire().client, register, &data);
     }
 
     /// Writes a version; returns whether it was acknowledged as unstable.
