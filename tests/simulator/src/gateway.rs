@@ -10,7 +10,7 @@ use crate::records::{Records, ServerRecords};
 use crate::slots::RepeatedSlots;
 use crate::trace::Trace;
 use bytes::Bytes;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use zgate_nfs::dispatch::{Incoming, Once, Programs, Unaccepted};
 use zgate_nfs::namespace::{Export, FileHandle, Namespace, StableNames};
@@ -31,6 +31,8 @@ use zgate_xdr::{Decoder, Message};
 pub const LEASE_SECONDS: u32 = 10;
 /// Grace period, in seconds; at most three times that.
 pub const GRACE_SECONDS: u32 = 12;
+/// Longest wait for running requests at a stop, in seconds.
+const DRAIN_SECONDS: u64 = 5;
 /// Most open files.
 const OPEN_FILES: usize = 1000;
 /// Path of the export.
@@ -47,6 +49,26 @@ struct Instance {
     replies: ReplyCache,
     runtime: Arc<ServerRuntime>,
     repeated: RepeatedSlots,
+    /// No request begins any more.
+    drains: AtomicBool,
+    /// Requests that run.
+    requests: AtomicUsize,
+}
+
+/// Counts a request while it runs.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(running: &'a AtomicUsize) -> Self {
+        running.fetch_add(1, Ordering::AcqRel);
+        Self(running)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// The server of all starts.
@@ -60,6 +82,10 @@ pub struct Gateway {
     seed: u64,
     mutant: Option<Mutant>,
     tick_seconds: AtomicU64,
+    /// Generations of the exports.
+    reloads: AtomicU64,
+    /// Seconds by which the wall clock has jumped.
+    wall_jumps: Arc<AtomicI64>,
     inside: Mutex<(u32, Option<Arc<Instance>>)>,
 }
 
@@ -85,6 +111,8 @@ impl Gateway {
             seed,
             mutant,
             tick_seconds: AtomicU64::new(1),
+            reloads: AtomicU64::new(1),
+            wall_jumps: Arc::default(),
             inside: Mutex::new((0, None)),
         });
         network.attach(&gateway);
@@ -114,6 +142,7 @@ impl Gateway {
         let runtime = Arc::new(ServerRuntime {
             executor: Arc::clone(&self.executor),
             network: Arc::clone(&self.network),
+            wall_jumps: Arc::clone(&self.wall_jumps),
             domain,
             dice: Mutex::new(Dice::new(self.seed, &format!("server{number}"))),
             runs_fast_from: (self.mutant == Some(Mutant::ClockRunsFast))
@@ -165,9 +194,7 @@ impl Gateway {
             max_minor: 2,
             addresses: ServerAddresses::default(),
         };
-        // One export has no name that another one could have.
-        let namespace = Namespace::new(vec![Arc::clone(&self.export)], 1)
-            .unwrap_or_else(|error| panic!("the exports of the simulator: {error}"));
+        let namespace = self.namespace();
         let v4 =
             Arc::new(v4::Server::new(options, state, namespace, outside, Arc::new(NoObserver)));
         let guard: Arc<dyn v3::ConflictGuard> = if self.mutant == Some(Mutant::NoRecallByV3) {
@@ -179,11 +206,8 @@ impl Gateway {
         };
         let of_v4 = Arc::clone(&v4);
         let source: v3::NamespaceSource = Arc::new(move || of_v4.namespace());
-        let v3 = v3::Server {
-            namespace: Arc::clone(&source),
-            write_verifier: v4.write_verifier,
-            guard,
-        };
+        let v3 =
+            v3::Server { namespace: Arc::clone(&source), write_verifier: v4.write_verifier, guard };
         Instance {
             number,
             v4,
@@ -192,6 +216,45 @@ impl Gateway {
             replies: ReplyCache::new(),
             runtime,
             repeated: RepeatedSlots::default(),
+            drains: AtomicBool::new(false),
+            requests: AtomicUsize::new(0),
+        }
+    }
+
+    fn namespace(&self) -> Namespace {
+        let generation = self.reloads.load(Ordering::Acquire);
+        // One export has no name that another one could have.
+        Namespace::new(vec![Arc::clone(&self.export)], generation)
+            .unwrap_or_else(|error| panic!("the exports of the simulator: {error}"))
+    }
+
+    /// Replaces the exports by equal ones.
+    pub fn reload(&self) {
+        self.reloads.fetch_add(1, Ordering::AcqRel);
+        if let Some(instance) = lock(&self.inside).1.clone() {
+            instance.v4.replace_namespace(self.namespace());
+        }
+    }
+
+    /// The wall clock jumps.
+    pub fn jump_wall_clock(&self, seconds: i64) {
+        self.wall_jumps.fetch_add(seconds, Ordering::AcqRel);
+    }
+
+    /// Stops the server as a service manager does: no request begins any more,
+    /// those that run have some seconds. Returns once it has stopped.
+    pub async fn drain(&self) {
+        let Some(instance) = lock(&self.inside).1.clone() else { return };
+        self.trace.note("server", format_args!("drains {}", instance.number));
+        instance.drains.store(true, Ordering::Release);
+        let limit = self.executor.nanos() + DRAIN_SECONDS * SECOND;
+        while instance.requests.load(Ordering::Acquire) > 0 && self.executor.nanos() < limit {
+            self.executor.sleep(SECOND / 20).await;
+        }
+        // The replies leave first.
+        self.executor.sleep(SECOND / 20).await;
+        if self.running() == Some(instance.number) {
+            self.kill();
         }
     }
 
@@ -240,6 +303,11 @@ impl Gateway {
     /// because newer copies of the request wait for the reply.
     pub async fn answer(&self, server: u32, peer: Peer, record: Bytes) -> Option<Bytes> {
         let instance = self.instance(server)?;
+        if instance.drains.load(Ordering::Acquire) {
+            // Its connection ends with the server.
+            return None;
+        }
+        let _counted = Counted::new(&instance.requests);
         let record = if self.mutant == Some(Mutant::SlotRunsAgain) {
             instance.repeated.renumber(&record)
         } else {
@@ -280,6 +348,7 @@ impl Instance {
 struct ServerRuntime {
     executor: Arc<Executor>,
     network: Arc<Network>,
+    wall_jumps: Arc<AtomicI64>,
     domain: Domain,
     dice: Mutex<Dice>,
     /// Start of the server, if its clock runs five times as fast.
@@ -313,7 +382,9 @@ impl Runtime for ServerRuntime {
         let ahead = self.runs_fast_from.map_or(0, |start| 4 * nanos.saturating_sub(start));
         let monotonic_nanos = nanos + ahead;
         let wall = Timestamp {
-            seconds: WALL_SECONDS + (nanos / SECOND) as i64,
+            seconds: WALL_SECONDS
+                + (nanos / SECOND) as i64
+                + self.wall_jumps.load(Ordering::Acquire),
             nanoseconds: (nanos % SECOND) as u32,
         };
         Now { wall, monotonic_nanos }

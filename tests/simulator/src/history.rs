@@ -55,8 +55,24 @@ struct Versions {
     stable: u32,
     /// The stable version was promised by COMMIT, not by WRITE.
     committed: bool,
-    /// A loss of unstable data since the version was acknowledged.
-    losses_at_visible: u64,
+    /// A loss may have kept a part of a version that was not stable.
+    torn: bool,
+}
+
+impl Versions {
+    /// Sectors of versions that were never acknowledged as stable.
+    fn explains(&self, register: Register, content: &[u8]) -> bool {
+        let half = BLOCK_BYTES / 2;
+        self.torn
+            && content.len() == BLOCK_BYTES
+            && content.chunks(half).all(|sector| {
+                (self.stable..=self.sent).any(|version| {
+                    let whole =
+                        if version == 0 { vec![0; half] } else { register.content(version) };
+                    sector == &whole[..half]
+                })
+            })
+    }
 }
 
 /// Expectation of a reader, taken before the read.
@@ -77,6 +93,7 @@ struct Held {
 struct Inside {
     blocks: BTreeMap<Register, Versions>,
     losses: u64,
+    names: BTreeMap<String, bool>,
     locks: BTreeMap<(u32, usize, u32), Held>,
     leases: BTreeMap<usize, u64>,
     violation: Option<Violation>,
@@ -125,10 +142,9 @@ impl History {
     /// Notes that readers see a version from now on, unless it is lost.
     pub fn written(&self, register: Register, version: u32) {
         let mut inside = lock(&self.inside);
-        let losses = inside.losses;
         let versions = inside.blocks.entry(register).or_default();
         versions.visible = versions.visible.max(version);
-        versions.losses_at_visible = losses;
+        versions.torn &= version < versions.sent;
     }
 
     /// Notes that a version is on stable storage, as the server says.
@@ -136,6 +152,7 @@ impl History {
         let mut inside = lock(&self.inside);
         let versions = inside.blocks.entry(register).or_default();
         versions.visible = versions.visible.max(version);
+        versions.torn &= version < versions.sent;
         if version >= versions.stable {
             (versions.stable, versions.committed) = (version, committed);
         }
@@ -148,6 +165,7 @@ impl History {
         inside.losses += 1;
         for versions in inside.blocks.values_mut() {
             versions.visible = versions.stable;
+            versions.torn |= versions.sent > versions.stable;
         }
     }
 
@@ -165,9 +183,33 @@ impl History {
         Expected { visible: versions.visible, stable: versions.stable, losses: inside.losses }
     }
 
+    fn explains(&self, register: Register, content: &[u8]) -> bool {
+        let inside = lock(&self.inside);
+        inside.blocks.get(&register).is_some_and(|versions| versions.explains(register, content))
+    }
+
+    /// Notes what a client knows of a name: it must survive. `None`: it knows
+    /// nothing any more.
+    pub fn named(&self, name: &str, exists: Option<bool>) {
+        let names = &mut lock(&self.inside).names;
+        match exists {
+            Some(exists) => names.insert(name.to_owned(), exists),
+            None => names.remove(name),
+        };
+    }
+
+    /// The names that clients know.
+    #[must_use]
+    pub fn names(&self) -> Vec<(String, bool)> {
+        lock(&self.inside).names.clone().into_iter().collect()
+    }
+
     /// Checks what a read returned.
     pub fn read(&self, register: Register, expected: Expected, content: &[u8]) {
         let Some(version) = register.version(content) else {
+            if self.explains(register, content) {
+                return;
+            }
             return self.fail(
                 Invariant::NoOlderData,
                 format!("{register:?} has a content that was never written: {content:?}"),
@@ -208,7 +250,8 @@ impl History {
         let now = self.executor.nanos();
         let valid = lock(&self.inside).leases.get(&client).is_some_and(|until| now < *until);
         let (expected, version) = (self.expected(register), register.version(content));
-        if valid && version.is_none_or(|version| version < expected.visible) {
+        let torn = version.is_none() && self.explains(register, content);
+        if valid && !torn && version.is_none_or(|version| version < expected.visible) {
             self.fail(
                 Invariant::FreshDelegation,
                 format!(

@@ -5,6 +5,8 @@
 pub enum Invariant {
     /// A write acknowledged as stable, or committed, survives a power loss.
     DurableWrite,
+    /// A change of names that was acknowledged survives a power loss.
+    DurableNames,
     /// A read never returns an older version than one already seen or
     /// acknowledged, nor half of one.
     NoOlderData,
@@ -33,8 +35,9 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::DurableWrite,
+        Self::DurableNames,
         Self::NoOlderData,
         Self::VerifierChanges,
         Self::ExactlyOnce,
@@ -52,6 +55,7 @@ impl Invariant {
     pub fn name(self) -> &'static str {
         match self {
             Self::DurableWrite => "durable-write",
+            Self::DurableNames => "durable-names",
             Self::NoOlderData => "no-older-data",
             Self::VerifierChanges => "verifier-changes",
             Self::ExactlyOnce => "exactly-once",

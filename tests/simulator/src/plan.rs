@@ -88,6 +88,13 @@ pub enum Fault {
     WriteBack,
     /// The disk is full.
     Full { length: u64 },
+    /// The exports are replaced by equal ones.
+    Reload,
+    /// The server takes no more requests, ends those that run, stops, and
+    /// starts again after this time.
+    Drain { down: u64 },
+    /// The wall clock jumps.
+    ClockJump { seconds: i64 },
 }
 
 /// A fault, and its time since the beginning.
@@ -140,7 +147,13 @@ fn fault(dice: &mut Dice, clients: usize) -> Fault {
     let client = dice.below(clients as u64) as usize;
     let down = dice.spread(50 * MILLISECOND, 12 * SECOND);
     let length = dice.spread(100 * MILLISECOND, 40 * SECOND);
-    match dice.below(20) {
+    match dice.below(26) {
+        20..=21 => Fault::Reload,
+        22..=23 => Fault::Drain { down },
+        24..=25 => {
+            let seconds = dice.spread(1, 1 << 20) as i64;
+            Fault::ClockJump { seconds: if dice.once_in(2) { seconds } else { -seconds } }
+        }
         0..=1 => Fault::Kill { down },
         2..=4 => Fault::PowerLoss { down },
         5..=8 => Fault::Cut { client },

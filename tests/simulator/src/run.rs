@@ -2,7 +2,7 @@
 //! left.
 
 use crate::client::{AnyClient, Files, OwnerClient, SessionClient, StatelessClient, Wire, Worker};
-use crate::disk::Disk;
+use crate::disk::{Disk, at_once};
 use crate::executor::{Domain, Executor, SECOND, lock};
 use crate::gateway::{GRACE_SECONDS, Gateway, LEASE_SECONDS};
 use crate::history::{BLOCK_BYTES, History, Register};
@@ -12,12 +12,9 @@ use crate::network::Network;
 use crate::plan::{BLOCKS_PER_WORKER, Fault, Plan, Version, WORKERS};
 use crate::trace::Trace;
 use bytes::Bytes;
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 use zgate_nfs::v4::state::view::StateTotals;
 use zgate_nfs_wire::v4::Fh;
 use zgate_store::file_store::{CreateMode, Stability};
@@ -104,14 +101,6 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
 }
 
-/// The result of a call of a store that does not wait.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("a store in memory does not wait"),
-    }
-}
-
 impl Run {
     fn file(&self, name: &str) -> Fh {
         let store = &self.disk.store;
@@ -136,8 +125,7 @@ impl Run {
                 &self.gateway,
             ))),
             Version::V4(0) => {
-                let client =
-                    OwnerClient::new(wire, files.clone(), &self.history, &self.gateway);
+                let client = OwnerClient::new(wire, files.clone(), &self.history, &self.gateway);
                 let client = Arc::new(client);
                 let returner = Arc::clone(&client);
                 let returns = async move { returner.return_delegations().await };
@@ -216,6 +204,9 @@ impl Run {
                 Fault::Error => self.disk.fail_next(),
                 Fault::WriteBack => self.disk.lose_next(),
                 Fault::Full { length } => self.disk.fill(length),
+                Fault::Reload => self.gateway.reload(),
+                Fault::Drain { down } => self.drain_and_restart(down),
+                Fault::ClockJump { seconds } => self.gateway.jump_wall_clock(seconds),
             }
         }
         self.executor.sleep_until(begin + FAULTS_END_SECONDS * SECOND).await;
@@ -228,6 +219,14 @@ impl Run {
             if me.gateway.running().is_none() {
                 me.gateway.start();
             }
+        });
+    }
+
+    fn drain_and_restart(self: &Arc<Self>, nanos: u64) {
+        let me = Arc::clone(self);
+        self.executor.spawn(Domain::Outside, async move {
+            me.gateway.drain().await;
+            me.restart_after(nanos);
         });
     }
 
@@ -258,6 +257,7 @@ impl Run {
     async fn check_what_is_stable(self: &Arc<Self>, clients: &[AnyClient]) {
         self.trace.note("FAULT", format_args!("the last power loss"));
         self.gateway.lose_power();
+        self.check_names();
         self.gateway.start();
         let Some(reader) = clients.first() else { return };
         let registers: Vec<Register> = (0..clients.len())
@@ -273,6 +273,20 @@ impl Run {
             ended.store(0, Ordering::Release);
         });
         self.wait_for(&working, "reads after the last power loss").await;
+    }
+
+    /// Compares the names that clients know with those that are there.
+    fn check_names(&self) {
+        let (store, root) = (&self.disk.store, self.disk.store.root());
+        for (name, exists) in self.history.names() {
+            let found = at_once(store.lookup(&Caller::root(), &root, name.as_bytes())).is_ok();
+            if found != exists {
+                self.history.fail(
+                    Invariant::DurableNames,
+                    format!("{name} was acknowledged; exists: {found}, expected: {exists}"),
+                );
+            }
+        }
     }
 
     /// All clients go away; in the end the server has nothing of them.

@@ -1,7 +1,10 @@
 //! A worker of a client: it carries out its steps one after the other, and
 //! tells the history what it was told.
 
-use super::{Delegations, LockEnd, NameChange, Named, OwnerClient, SessionClient, StatelessClient, Wire, Written};
+use super::{
+    Delegations, LockEnd, NameChange, Named, OwnerClient, SessionClient, StatelessClient, Wire,
+    Written,
+};
 use crate::executor::Executor;
 use crate::history::{BLOCK_BYTES, History, Register};
 use crate::invariant::Invariant;
@@ -127,8 +130,9 @@ pub struct Worker {
     /// Written and not yet committed: the version, and the verifier of the
     /// reply.
     uncommitted: BTreeMap<u32, (u32, Verifier)>,
-    /// Existence of names, where the client can know.
-    names: BTreeMap<u32, bool>,
+    /// Existence of names, where the client can know; the number of losses at
+    /// which it was only found so.
+    names: BTreeMap<u32, (bool, Option<u64>)>,
 }
 
 impl Worker {
@@ -146,7 +150,7 @@ impl Worker {
             trace,
             history: Arc::clone(history),
             uncommitted: BTreeMap::new(),
-            names: (first..first + NAMES_PER_WORKER).map(|name| (name, false)).collect(),
+            names: (first..first + NAMES_PER_WORKER).map(|name| (name, (false, None))).collect(),
         }
     }
 
@@ -172,18 +176,16 @@ impl Worker {
             Step::Make { name } => {
                 let change = NameChange::Make(self.text(name));
                 let expected =
-                    self.names.get(&name).map(|is| if *is { Named::Exists } else { Named::Done });
+                    self.known(name).map(|is| if is { Named::Exists } else { Named::Done });
                 let end = self.change(&change, expected).await;
-                let there = matches!(end, Named::Done | Named::Exists);
-                self.learn(name, there.then_some(true));
+                self.learn(name, end, true);
             }
             Step::Remove { name } => {
                 let change = NameChange::Remove(self.text(name));
                 let expected =
-                    self.names.get(&name).map(|is| if *is { Named::Done } else { Named::Absent });
+                    self.known(name).map(|is| if is { Named::Done } else { Named::Absent });
                 let end = self.change(&change, expected).await;
-                let gone = matches!(end, Named::Done | Named::Absent);
-                self.learn(name, gone.then_some(false));
+                self.learn(name, end, false);
             }
             Step::Rename { name } => self.rename(name).await,
             Step::Lock { range, write } => {
@@ -278,11 +280,38 @@ impl Worker {
         format!("d{}-{name}", self.client.wire().client)
     }
 
-    fn learn(&mut self, name: u32, exists: Option<bool>) {
-        match exists {
-            Some(exists) => self.names.insert(name, exists),
-            None => self.names.remove(&name),
+    /// Existence of a name, if the client can know.
+    fn known(&self, name: u32) -> Option<bool> {
+        let (exists, seen_at) = *self.names.get(&name)?;
+        seen_at.is_none_or(|losses| losses == self.history.losses()).then_some(exists)
+    }
+
+    /// Learns from the end of a change that was to lead to `exists`. What was
+    /// acknowledged survives; what was only found may be lost with the power.
+    fn learn(&mut self, name: u32, end: Named, exists: bool) {
+        let durable = end == Named::Done;
+        let found = match end {
+            Named::Done => Some(exists),
+            Named::Exists => Some(true),
+            Named::Absent => Some(false),
+            Named::Failed | Named::Unknown => None,
         };
+        let kept_already = found.is_some()
+            && self
+                .names
+                .get(&name)
+                .is_some_and(|known| known.1.is_none() && Some(known.0) == found);
+        match found {
+            _ if kept_already => return,
+            Some(found) => {
+                let seen_at = (!durable).then(|| self.history.losses());
+                self.names.insert(name, (found, seen_at));
+            }
+            None => {
+                self.names.remove(&name);
+            }
+        }
+        self.history.named(&self.text(name), found.filter(|_| durable));
     }
 
     /// Changes names; nobody else does, so that the end is known beforehand.
@@ -303,18 +332,13 @@ impl Worker {
         let first = self.number * NAMES_PER_WORKER;
         let to = first + (name - first + 1) % NAMES_PER_WORKER;
         let change = NameChange::Rename(self.text(name), self.text(to));
-        let expected =
-            self.names.get(&name).map(|is| if *is { Named::Done } else { Named::Absent });
-        match self.change(&change, expected).await {
-            Named::Done => {
-                self.learn(name, Some(false));
-                self.learn(to, Some(true));
-            }
-            Named::Absent => self.learn(name, Some(false)),
-            _ => {
-                self.learn(name, None);
-                self.learn(to, None);
-            }
+        let expected = self.known(name).map(|is| if is { Named::Done } else { Named::Absent });
+        let end = self.change(&change, expected).await;
+        if end == Named::Done {
+            self.learn(to, end, true);
+        } else if end != Named::Absent {
+            self.learn(to, Named::Unknown, true);
         }
+        self.learn(name, end, false);
     }
 }

@@ -139,12 +139,7 @@ impl Inside {
 impl OwnerClient {
     /// A client that is not registered.
     #[must_use]
-    pub fn new(
-        wire: Wire,
-        files: Files,
-        history: &Arc<History>,
-        gateway: &Arc<Gateway>,
-    ) -> Self {
+    pub fn new(wire: Wire, files: Files, history: &Arc<History>, gateway: &Arc<Gateway>) -> Self {
         let delegations = Arc::<Delegations>::default();
         let answering = Arc::clone(&delegations);
         wire.answer_callbacks(move |call| answering.answer(call));
@@ -279,11 +274,7 @@ impl OwnerClient {
     }
 
     /// Sends one COMPOUND of a reclaim; `owner` is whose number it has.
-    async fn reclaiming(
-        &self,
-        owner: &str,
-        ops: impl Fn(&Inside) -> Ops,
-    ) -> Result<Reply, IdLost> {
+    async fn reclaiming(&self, owner: &str, ops: impl Fn(&Inside) -> Ops) -> Result<Reply, IdLost> {
         loop {
             let (ops, generation) = {
                 let inside = lock(&self.inside);

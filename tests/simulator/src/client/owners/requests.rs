@@ -307,8 +307,7 @@ impl OwnerClient {
     pub async fn delegate(&self, worker: u32, file: usize) -> &'static str {
         let (fh, text) = (self.files.own[file].clone(), file_name(Some(file)));
         let owner = format!("reader{worker}");
-        let Some((result, stateid, generation)) =
-            self.open_file(&owner, (&fh, &text, 1)).await
+        let Some((result, stateid, generation)) = self.open_file(&owner, (&fh, &text, 1)).await
         else {
             return "not opened";
         };
