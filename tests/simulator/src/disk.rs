@@ -331,6 +331,23 @@ impl Disk {
                 let write = self.store.write(file, offset, data, Stability::Unstable);
                 self.run(FileOp::Write, write).await.map(|(count, _)| (count, how))
             }
+            Some(Mutant::UnstableToldStable) => {
+                let write = self.store.write(file, offset, data, how);
+                let written = self.run(FileOp::Write, write).await;
+                written.map(|(count, _)| (count, Stability::FileSync))
+            }
+            Some(Mutant::ShortWriteHidden) if lock(&self.dice).once_in(10) => {
+                let write = self.store.write(file, offset, data.slice(..len / 2), how);
+                self.run(FileOp::Write, write).await.map(|(_, how)| (len, how))
+            }
+            Some(hidden @ (Mutant::FullDiskHidden | Mutant::WriteErrorHidden)) => {
+                let write = self.store.write(file, offset, data, how);
+                match (self.run(FileOp::Write, write).await, hidden) {
+                    (Err(StoreError::NoSpace), Mutant::FullDiskHidden)
+                    | (Err(StoreError::Io), Mutant::WriteErrorHidden) => Ok((len, how)),
+                    (written, _) => written,
+                }
+            }
             Some(Mutant::ReadFromOldCopy) => {
                 let how_read = ReadHow { span_allowed: false };
                 let old = self.store.read(file, offset, len, how_read).await;
@@ -417,7 +434,11 @@ impl FileStore for Disk {
     }
 
     fn losses(&self) -> u64 {
-        if self.mutant == Some(Mutant::VerifierKeptAfterError) { 0 } else { self.store.losses() }
+        let hidden = matches!(
+            self.mutant,
+            Some(Mutant::VerifierKeptAfterError | Mutant::SyncErrorHidden)
+        );
+        if hidden { 0 } else { self.store.losses() }
     }
 
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
@@ -425,7 +446,8 @@ impl FileStore for Disk {
             if self.mutant == Some(Mutant::CommitSyncsNothing) {
                 Ok(())
             } else {
-                self.sync(file).await
+                let synced = self.sync(file).await;
+                if self.mutant == Some(Mutant::SyncErrorHidden) { Ok(()) } else { synced }
             }
         })
     }

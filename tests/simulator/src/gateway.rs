@@ -10,8 +10,10 @@ use crate::records::{Records, ServerRecords};
 use crate::slots::RepeatedSlots;
 use crate::trace::Trace;
 use bytes::Bytes;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use zgate_nfs::dispatch::{Incoming, Once, Programs, Unaccepted};
 use zgate_nfs::namespace::{Export, FileHandle, Namespace, StableNames};
 use zgate_nfs::runtime::{BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Now, Runtime};
@@ -21,7 +23,8 @@ use zgate_nfs::v4::state::State;
 use zgate_nfs::v4::state::grace::GracePeriod;
 use zgate_nfs::v4::state::view::StateTotals;
 use zgate_nfs::{Peer, mount, v3, v4};
-use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::{Fh, OpNum};
+use zgate_rpc::CallHeader;
 use zgate_rpc::drc::ReplyCache;
 use zgate_store::{FileStore, NodeHandle, Timestamp};
 use zgate_test_harness::nfs::open_export;
@@ -100,7 +103,12 @@ impl Gateway {
         mutant: Option<Mutant>,
     ) -> Arc<Self> {
         let store: Arc<dyn FileStore> = Arc::<Disk>::clone(disk);
-        let export = open_export(EXPORT, Arc::new(StableNames::over(store)));
+        let store = if mutant == Some(Mutant::NamesNotSynced) {
+            store
+        } else {
+            Arc::new(StableNames::over(store))
+        };
+        let export = open_export(EXPORT, store);
         let gateway = Arc::new(Self {
             executor: Arc::clone(executor),
             trace: Arc::clone(trace),
@@ -145,6 +153,7 @@ impl Gateway {
             wall_jumps: Arc::clone(&self.wall_jumps),
             domain,
             dice: Mutex::new(Dice::new(self.seed, &format!("server{number}"))),
+            by_wall_clock: self.mutant == Some(Mutant::LeaseByWallClock),
             runs_fast_from: (self.mutant == Some(Mutant::ClockRunsFast))
                 .then(|| self.executor.nanos()),
         });
@@ -322,17 +331,37 @@ impl Gateway {
             }
         };
         let programs = instance.programs();
-        let running = if self.mutant == Some(Mutant::NoReplyCache) {
-            None
-        } else {
-            match programs.claim(&incoming, &d).await {
-                Once::Run(running) => running,
-                Once::Replay(message) => return message.flatten(),
-                Once::Superseded => return None,
-            }
+        let running = match self.claim(programs, &incoming, &d).await {
+            Once::Run(running) => running,
+            Once::Replay(message) => return message.flatten(),
+            Once::Superseded => return None,
         };
         let result = programs.run(&incoming, instance.runtime.now(), &mut d).await;
-        incoming.reply(result, running).flatten()
+        let reply = incoming.reply(result, running).flatten()?;
+        Some(match self.mutant {
+            Some(Mutant::RenewAlwaysGood) => renewed(&record, reply),
+            _ => reply,
+        })
+    }
+
+    /// As the product does, unless the fault is planted here.
+    async fn claim<'a>(
+        &self,
+        programs: Programs<'a>,
+        incoming: &Incoming,
+        d: &Decoder<'_>,
+    ) -> Once<'a> {
+        let otherwise = match self.mutant {
+            Some(Mutant::NoReplyCache) => return Once::Run(None),
+            Some(Mutant::CopyDropped) => Once::Superseded,
+            Some(Mutant::CopyRunsToo) => Once::Run(None),
+            _ => return programs.claim(incoming, d).await,
+        };
+        let mut claim = pin!(programs.claim(incoming, d));
+        match claim.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(once) => once,
+            Poll::Pending => otherwise,
+        }
     }
 }
 
@@ -343,6 +372,32 @@ impl Instance {
     }
 }
 
+/// A planted fault: the reply of a RENEW, made a success.
+fn renewed(record: &Bytes, reply: Bytes) -> Bytes {
+    /// xid, REPLY, MSG_ACCEPTED, AUTH_NONE, SUCCESS.
+    const HEADER_BYTES: usize = 24;
+    // Status, an empty tag, one result, its operation, its status.
+    let (status, operation, last) = (HEADER_BYTES, HEADER_BYTES + 12, HEADER_BYTES + 16);
+    let is_renew = first_operation(record) == Some(OpNum::Renew as u32)
+        && reply.get(operation..last) == Some(&(OpNum::Renew as u32).to_be_bytes()[..]);
+    if !is_renew || reply.len() != last + 4 {
+        return reply;
+    }
+    let mut changed = reply.to_vec();
+    changed[status..status + 4].fill(0);
+    changed[last..].fill(0);
+    changed.into()
+}
+
+/// Number of the first operation of a COMPOUND.
+fn first_operation(record: &Bytes) -> Option<u32> {
+    let mut d = Decoder::new(record);
+    CallHeader::decode(&mut d).ok()?;
+    d.opaque(64).ok()?;
+    let (_minor, _count) = (d.u32().ok()?, d.u32().ok()?);
+    d.u32().ok()
+}
+
 /// The product's environment: virtual time, the seed's random numbers, tasks
 /// that end with the server.
 struct ServerRuntime {
@@ -351,6 +406,8 @@ struct ServerRuntime {
     wall_jumps: Arc<AtomicI64>,
     domain: Domain,
     dice: Mutex<Dice>,
+    /// A planted fault: there is no other clock.
+    by_wall_clock: bool,
     /// Start of the server, if its clock runs five times as fast.
     runs_fast_from: Option<u64>,
 }
@@ -380,7 +437,11 @@ impl Runtime for ServerRuntime {
     fn now(&self) -> Now {
         let nanos = self.executor.nanos();
         let ahead = self.runs_fast_from.map_or(0, |start| 4 * nanos.saturating_sub(start));
-        let monotonic_nanos = nanos + ahead;
+        let jumped = match self.by_wall_clock {
+            true => self.wall_jumps.load(Ordering::Acquire) * SECOND as i64,
+            false => 0,
+        };
+        let monotonic_nanos = (nanos + ahead).saturating_add_signed(jumped);
         let wall = Timestamp {
             seconds: WALL_SECONDS
                 + (nanos / SECOND) as i64

@@ -39,11 +39,35 @@ pub enum Mutant {
     NoRecallByV3,
     /// Every start has the same number: stateids of an earlier one look valid.
     EpochReused,
+    /// A copy of a running request that comes over a new connection is dropped.
+    CopyDropped,
+    /// A copy of a running request runs beside it.
+    CopyRunsToo,
+    /// Changes of names are acknowledged before they are synced.
+    NamesNotSynced,
+    /// Leases are counted by the wall clock, which jumps.
+    LeaseByWallClock,
+    /// Recalls of delegations are taken for delivered, and are not.
+    RecallLost,
+    /// RENEW of a client that the server does not know is answered with success.
+    RenewAlwaysGood,
+    /// Unstable writes are acknowledged as stable.
+    UnstableToldStable,
+    /// A failed sync is answered with success.
+    SyncErrorHidden,
+    /// Half of the client records are not read at a start.
+    RecordsForgotten,
+    /// One write in ten writes a half, and is acknowledged as a whole.
+    ShortWriteHidden,
+    /// Writes to a full disk are acknowledged.
+    FullDiskHidden,
+    /// Writes that fail are acknowledged.
+    WriteErrorHidden,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 29] = [
         Self::CommitSyncsNothing,
         Self::StableWriteUnstable,
         Self::VerifierKeptAtStart,
@@ -61,6 +85,18 @@ impl Mutant {
         Self::ReadFromOldCopy,
         Self::NoRecallByV3,
         Self::EpochReused,
+        Self::CopyDropped,
+        Self::CopyRunsToo,
+        Self::NamesNotSynced,
+        Self::LeaseByWallClock,
+        Self::RecallLost,
+        Self::RenewAlwaysGood,
+        Self::UnstableToldStable,
+        Self::SyncErrorHidden,
+        Self::RecordsForgotten,
+        Self::ShortWriteHidden,
+        Self::FullDiskHidden,
+        Self::WriteErrorHidden,
     ];
 
     /// Its name on the command line.
@@ -84,6 +120,18 @@ impl Mutant {
             Self::ReadFromOldCopy => "read-from-old-copy",
             Self::NoRecallByV3 => "no-recall-by-v3",
             Self::EpochReused => "epoch-reused",
+            Self::CopyDropped => "copy-dropped",
+            Self::CopyRunsToo => "copy-runs-too",
+            Self::NamesNotSynced => "names-not-synced",
+            Self::LeaseByWallClock => "lease-by-wall-clock",
+            Self::RecallLost => "recall-lost",
+            Self::RenewAlwaysGood => "renew-always-good",
+            Self::UnstableToldStable => "unstable-told-stable",
+            Self::SyncErrorHidden => "sync-error-hidden",
+            Self::RecordsForgotten => "records-forgotten",
+            Self::ShortWriteHidden => "short-write-hidden",
+            Self::FullDiskHidden => "full-disk-hidden",
+            Self::WriteErrorHidden => "write-error-hidden",
         }
     }
 

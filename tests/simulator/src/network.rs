@@ -1,6 +1,7 @@
 //! Connections between clients and the server: delay, partitions, breaks with
 //! requests in flight, ends that only one side knows of.
 
+use crate::client::Delegations;
 use crate::dice::Dice;
 use crate::executor::{Domain, Executor, MILLISECOND, SECOND, lock};
 use crate::gateway::Gateway;
@@ -248,7 +249,12 @@ impl Network {
         };
         // The server does not know yet that the connection is gone.
         let Some(answer) = answer else { return std::future::pending().await };
-        let reply = answer(call).ok_or(CallbackFailure::Unreachable)?;
+        let reply = match self.mutant {
+            // Understood, and without effect.
+            Some(Mutant::RecallLost) => Delegations::default().answer(call),
+            _ => answer(call),
+        };
+        let reply = reply.ok_or(CallbackFailure::Unreachable)?;
         self.executor.sleep(self.delay()).await;
         self.passage(client).await;
         Ok(reply)

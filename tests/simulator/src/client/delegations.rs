@@ -98,7 +98,8 @@ impl Delegations {
     }
 
     /// Answers a call of the server.
-    pub(super) fn answer(&self, call: &[u8]) -> Option<Bytes> {
+    #[must_use]
+    pub fn answer(&self, call: &[u8]) -> Option<Bytes> {
         let mut d = Decoder::new(call);
         let header = CallHeader::decode(&mut d).ok()?;
         let mut e = Encoder::new();
