@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use zgate_memory::{FileOp, MemoryStore};
+use zgate_memory::{FileOp, MemoryStore, SimDisk};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{
     Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
@@ -25,6 +25,8 @@ use zgate_store::{
 
 /// Bytes that reach the disk together.
 const SECTOR_BYTES: usize = BLOCK_BYTES / 2;
+/// Size of the logical unit.
+const UNIT_BYTES: u64 = 64 << 10;
 /// Most bytes of a client's file.
 const MAX_FILE_BYTES: usize = BLOCK_BYTES * (WORKERS * BLOCKS_PER_WORKER) as usize;
 /// Longest time of a call on a healthy disk.
@@ -67,6 +69,8 @@ pub fn at_once<T>(future: impl Future<Output = T>) -> T {
 pub struct Disk {
     /// The file system.
     pub store: MemoryStore,
+    /// The disk of the logical unit.
+    pub blocks: SimDisk,
     executor: Arc<Executor>,
     history: Arc<History>,
     trace: Arc<Trace>,
@@ -92,6 +96,11 @@ impl Disk {
         let fsid = FsId { major: 7, minor: 1 };
         Arc::new(Self {
             store: MemoryStore::builder().fsid(fsid).root_mode(0o777).build(),
+            blocks: SimDisk::builder(UNIT_BYTES)
+                .physical_block_bytes(512)
+                .discard(true)
+                .write_cache(true)
+                .build(),
             executor: Arc::clone(executor),
             history: Arc::clone(history),
             trace: Arc::clone(trace),
@@ -143,6 +152,8 @@ impl Disk {
     pub fn lose_power(&self) {
         let written = self.contents();
         let files = self.lose_unsynced();
+        let seed = lock(&self.dice).u64();
+        self.blocks.power_loss(seed);
         let names = self.lose_names();
         let sectors = self.keep_some_sectors(&written);
         self.trace.note(
@@ -287,6 +298,27 @@ impl Disk {
             return Err(StoreError::NoSpace);
         }
         Ok(())
+    }
+
+    /// A call of the logical unit's disk: time and fault before its effect.
+    ///
+    /// # Errors
+    /// The fault.
+    pub async fn reach(&self, op: FileOp) -> StoreResult<()> {
+        self.seek_time(op).await;
+        self.verdict(op).inspect_err(|error| {
+            self.trace.note("disk", format_args!("{op:?} of blocks fails: {error}"));
+        })
+    }
+
+    /// Virtual time.
+    pub fn nanos(&self) -> u64 {
+        self.executor.nanos()
+    }
+
+    /// Time after the effect of a call.
+    pub async fn leave(&self) {
+        self.executor.sleep(self.delay() / 8).await;
     }
 
     /// Runs a call: time, fault, effect at one moment, time.
@@ -434,10 +466,8 @@ impl FileStore for Disk {
     }
 
     fn losses(&self) -> u64 {
-        let hidden = matches!(
-            self.mutant,
-            Some(Mutant::VerifierKeptAfterError | Mutant::SyncErrorHidden)
-        );
+        let hidden =
+            matches!(self.mutant, Some(Mutant::VerifierKeptAfterError | Mutant::SyncErrorHidden));
         if hidden { 0 } else { self.store.losses() }
     }
 

@@ -4,6 +4,7 @@
 use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::executor::{Domain, Executor, SECOND, lock};
+use crate::iscsi::{Reservations, Target, Wires};
 use crate::mutant::Mutant;
 use crate::network::Network;
 use crate::records::{Records, ServerRecords};
@@ -56,6 +57,7 @@ struct Instance {
     drains: AtomicBool,
     /// Requests that run.
     requests: AtomicUsize,
+    target: Arc<Target>,
 }
 
 /// Counts a request while it runs.
@@ -81,6 +83,8 @@ pub struct Gateway {
     network: Arc<Network>,
     disk: Arc<Disk>,
     records: Arc<Records>,
+    reservations: Arc<Reservations>,
+    wires: Arc<Wires>,
     export: Arc<Export>,
     seed: u64,
     mutant: Option<Mutant>,
@@ -97,7 +101,7 @@ impl Gateway {
     #[must_use]
     pub fn new(
         (executor, trace): (&Arc<Executor>, &Arc<Trace>),
-        network: &Arc<Network>,
+        (network, wires): (&Arc<Network>, &Arc<Wires>),
         disk: &Arc<Disk>,
         seed: u64,
         mutant: Option<Mutant>,
@@ -115,6 +119,8 @@ impl Gateway {
             network: Arc::clone(network),
             disk: Arc::clone(disk),
             records: Records::new(executor, seed, mutant),
+            reservations: Reservations::new(executor, seed, mutant),
+            wires: Arc::clone(wires),
             export: Arc::new(export),
             seed,
             mutant,
@@ -124,6 +130,7 @@ impl Gateway {
             inside: Mutex::new((0, None)),
         });
         network.attach(&gateway);
+        wires.attach(&gateway);
         gateway
     }
 
@@ -227,7 +234,22 @@ impl Gateway {
             repeated: RepeatedSlots::default(),
             drains: AtomicBool::new(false),
             requests: AtomicUsize::new(0),
+            target: Target::new(
+                number,
+                &self.executor,
+                (&self.disk, &self.reservations),
+                &self.wires,
+                Dice::new(self.seed, &format!("target{number}")),
+                self.mutant,
+            ),
         }
+    }
+
+    /// The target of the running server.
+    #[must_use]
+    pub fn target(&self) -> Option<Arc<Target>> {
+        let instance = lock(&self.inside).1.clone()?;
+        (!instance.drains.load(Ordering::Acquire)).then(|| Arc::clone(&instance.target))
     }
 
     fn namespace(&self) -> Namespace {
@@ -276,6 +298,7 @@ impl Gateway {
     fn tick(&self) {
         let Some(instance) = lock(&self.inside).1.clone() else { return };
         instance.v4.tick(instance.runtime.now().seconds());
+        instance.target.tick();
     }
 
     /// Sums of the running server's state, and its open files.
@@ -293,6 +316,7 @@ impl Gateway {
         self.trace.note("server", format_args!("end {}", instance.number));
         self.executor.end(Domain::Server(instance.number));
         self.network.server_ended(instance.number);
+        self.wires.server_ended(instance.number);
     }
 
     /// Ends the server with the power.

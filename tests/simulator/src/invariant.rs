@@ -22,6 +22,12 @@ pub enum Invariant {
     /// Data that a client reads from its cache under a delegation is not older
     /// than anything acknowledged to another client.
     FreshDelegation,
+    /// After a PREEMPT AND ABORT nothing of the preempted host lands any more.
+    Fence,
+    /// COMPARE AND WRITE replaces each value once.
+    AtomicCompare,
+    /// A persistent reservation survives restarts and power losses.
+    ReservationKept,
     /// Every request is answered, or its connection ended, within a bound once
     /// the faults end.
     BoundedAnswer,
@@ -35,7 +41,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::DurableWrite,
         Self::DurableNames,
         Self::NoOlderData,
@@ -44,6 +50,9 @@ impl Invariant {
         Self::LockExclusion,
         Self::StateKept,
         Self::FreshDelegation,
+        Self::Fence,
+        Self::AtomicCompare,
+        Self::ReservationKept,
         Self::BoundedAnswer,
         Self::Progress,
         Self::NothingLeft,
@@ -62,6 +71,9 @@ impl Invariant {
             Self::LockExclusion => "lock-exclusion",
             Self::StateKept => "state-kept",
             Self::FreshDelegation => "fresh-delegation",
+            Self::Fence => "fence",
+            Self::AtomicCompare => "atomic-compare",
+            Self::ReservationKept => "reservation-kept",
             Self::BoundedAnswer => "bounded-answer",
             Self::Progress => "progress",
             Self::NothingLeft => "nothing-left",

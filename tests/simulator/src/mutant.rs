@@ -63,11 +63,35 @@ pub enum Mutant {
     FullDiskHidden,
     /// Writes that fail are acknowledged.
     WriteErrorHidden,
+    /// Writes with force unit access stay in the cache.
+    FuaIgnored,
+    /// SYNCHRONIZE CACHE does nothing.
+    FlushIgnored,
+    /// UNMAP does nothing.
+    UnmapIgnored,
+    /// Reservations are not read at a start.
+    ReservationsForgotten,
+    /// Reservations are acknowledged before they are stable.
+    ReservationsNotSynced,
+    /// WRITE looks at no reservation and at no abort.
+    ReservationIgnored,
+    /// COMPARE AND WRITE lets others in between its halves.
+    CompareNotAtomic,
+    /// A login does not wait for commands of the host's earlier session.
+    FormerNotAwaited,
+    /// A reset of the unit does not wait for commands of others.
+    ResetNotAwaited,
+    /// An aborted command that has not begun still runs.
+    AbortNotSeen,
+    /// PREEMPT AND ABORT does not wait for running commands.
+    PreemptNotAwaited,
+    /// ABORT TASK is answered while the command still writes.
+    AbortAnsweredEarly,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 41] = [
         Self::CommitSyncsNothing,
         Self::StableWriteUnstable,
         Self::VerifierKeptAtStart,
@@ -97,6 +121,18 @@ impl Mutant {
         Self::ShortWriteHidden,
         Self::FullDiskHidden,
         Self::WriteErrorHidden,
+        Self::FuaIgnored,
+        Self::FlushIgnored,
+        Self::UnmapIgnored,
+        Self::ReservationsForgotten,
+        Self::ReservationsNotSynced,
+        Self::ReservationIgnored,
+        Self::CompareNotAtomic,
+        Self::FormerNotAwaited,
+        Self::ResetNotAwaited,
+        Self::AbortNotSeen,
+        Self::PreemptNotAwaited,
+        Self::AbortAnsweredEarly,
     ];
 
     /// Its name on the command line.
@@ -132,6 +168,18 @@ impl Mutant {
             Self::ShortWriteHidden => "short-write-hidden",
             Self::FullDiskHidden => "full-disk-hidden",
             Self::WriteErrorHidden => "write-error-hidden",
+            Self::FuaIgnored => "fua-ignored",
+            Self::FlushIgnored => "flush-ignored",
+            Self::UnmapIgnored => "unmap-ignored",
+            Self::ReservationsForgotten => "reservations-forgotten",
+            Self::ReservationsNotSynced => "reservations-not-synced",
+            Self::ReservationIgnored => "reservation-ignored",
+            Self::CompareNotAtomic => "compare-not-atomic",
+            Self::FormerNotAwaited => "former-not-awaited",
+            Self::ResetNotAwaited => "reset-not-awaited",
+            Self::AbortNotSeen => "abort-not-seen",
+            Self::PreemptNotAwaited => "preempt-not-awaited",
+            Self::AbortAnsweredEarly => "abort-answered-early",
         }
     }
 

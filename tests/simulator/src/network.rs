@@ -121,7 +121,7 @@ impl Network {
     }
 
     /// Waits for the end of a partition.
-    async fn passage(&self, client: usize) {
+    pub async fn passage(&self, client: usize) {
         loop {
             let until = lock(&self.inside).partitioned_until.get(&client).copied().unwrap_or(0);
             if self.executor.nanos() >= until {

@@ -7,6 +7,7 @@ use crate::executor::{Domain, Executor, SECOND, lock};
 use crate::gateway::{GRACE_SECONDS, Gateway, LEASE_SECONDS};
 use crate::history::{BLOCK_BYTES, History, Register};
 use crate::invariant::{Invariant, PROGRESS_SECONDS, Violation};
+use crate::iscsi::{FIRST_HOST, HostSession, HostWorker, Wires};
 use crate::mutant::Mutant;
 use crate::network::Network;
 use crate::plan::{BLOCKS_PER_WORKER, Fault, Plan, Version, WORKERS};
@@ -49,10 +50,12 @@ struct Run {
     history: Arc<History>,
     disk: Arc<Disk>,
     network: Arc<Network>,
+    wires: Arc<Wires>,
     gateway: Arc<Gateway>,
     over: AtomicBool,
     /// The clients, for their end.
     clients: Mutex<Vec<AnyClient>>,
+    hosts: Mutex<Vec<Arc<HostSession>>>,
 }
 
 /// Carries out a schedule.
@@ -63,7 +66,8 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
     let history = Arc::new(History::new(Arc::clone(&executor), Arc::clone(&trace)));
     let disk = Disk::new(&executor, &history, &trace, seed, mutant);
     let network = Network::new(&executor, &history, &trace, seed, mutant);
-    let gateway = Gateway::new((&executor, &trace), &network, &disk, seed, mutant);
+    let wires = Wires::new((&executor, &trace), &network, seed);
+    let gateway = Gateway::new((&executor, &trace), (&network, &wires), &disk, seed, mutant);
     let run = Arc::new(Run {
         plan: plan.clone(),
         executor: Arc::clone(&executor),
@@ -71,9 +75,11 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
         history: Arc::clone(&history),
         disk,
         network,
+        wires,
         gateway: Arc::clone(&gateway),
         over: AtomicBool::new(false),
         clients: Mutex::default(),
+        hosts: Mutex::default(),
     });
     let course = Arc::clone(&run);
     executor.spawn(Domain::Outside, async move { course.course().await });
@@ -172,12 +178,39 @@ impl Run {
                 });
             }
         }
+        self.start_hosts(&working);
         self.faults().await;
         self.all_faults_end();
         self.wait_for(&working, "the clients").await;
         self.check_what_is_stable(&clients).await;
         self.check_what_is_left().await;
         self.over.store(true, Ordering::Release);
+    }
+
+    fn start_hosts(self: &Arc<Self>, working: &Arc<AtomicUsize>) {
+        for (number, workers) in self.plan.hosts.iter().enumerate() {
+            let host =
+                HostSession::new(number, (&self.executor, &self.trace), &self.history, &self.wires);
+            lock(&self.hosts).push(Arc::clone(&host));
+            for (worker, steps) in (0..).zip(workers.clone()) {
+                let mut worker = HostWorker::new(&host, worker);
+                working.fetch_add(1, Ordering::AcqRel);
+                let working = Arc::clone(working);
+                self.executor.spawn(Domain::Outside, async move {
+                    worker.run(steps).await;
+                    working.fetch_sub(1, Ordering::AcqRel);
+                });
+            }
+        }
+    }
+
+    /// The number of a client or host in the network.
+    fn party(&self, number: usize) -> (usize, bool) {
+        let clients = self.plan.clients.len();
+        match number.checked_sub(clients) {
+            Some(host) => (FIRST_HOST + host, true),
+            None => (number, false),
+        }
     }
 
     async fn faults(self: &Arc<Self>) {
@@ -196,8 +229,13 @@ impl Run {
                     self.gateway.lose_power();
                     self.restart_after(down);
                 }
-                Fault::Cut { client } => self.network.cut_client(client),
-                Fault::Partition { client, length } => self.network.partition(client, length),
+                Fault::Cut { client } => match self.party(client) {
+                    (host, true) => self.wires.cut_host(host),
+                    (client, false) => self.network.cut_client(client),
+                },
+                Fault::Partition { client, length } => {
+                    self.network.partition(self.party(client).0, length);
+                }
                 Fault::Hang { length } => self.disk.hang(length),
                 Fault::Slow { length, delay } => self.disk.slow_down(length, delay),
                 Fault::HoldWrite { length } => self.disk.hold_next_write(length),
@@ -236,6 +274,7 @@ impl Run {
         }
         self.disk.heal();
         self.network.heal();
+        lock(&self.hosts).iter().for_each(|host| host.heal());
         self.trace.note("FAULT", format_args!("all faults end"));
     }
 
@@ -267,12 +306,31 @@ impl Run {
             .collect();
         let mut worker = Worker::new(reader.clone(), 0, &self.history);
         let working = Arc::new(AtomicUsize::new(1));
+        self.read_units(&working);
         let ended = Arc::clone(&working);
         self.executor.spawn(Domain::Outside, async move {
             worker.read_all(registers).await;
-            ended.store(0, Ordering::Release);
+            ended.fetch_sub(1, Ordering::AcqRel);
         });
         self.wait_for(&working, "reads after the last power loss").await;
+    }
+
+    /// Reads all blocks of hosts.
+    fn read_units(&self, working: &Arc<AtomicUsize>) {
+        let hosts = lock(&self.hosts).clone();
+        let Some(reader) = hosts.first() else { return };
+        let blocks = 0..WORKERS * BLOCKS_PER_WORKER;
+        let registers = hosts
+            .iter()
+            .flat_map(|host| blocks.clone().map(|block| Register { client: host.number, block }));
+        let registers: Vec<Register> = registers.collect();
+        let mut worker = HostWorker::new(reader, 0);
+        let working = Arc::clone(working);
+        working.fetch_add(1, Ordering::AcqRel);
+        self.executor.spawn(Domain::Outside, async move {
+            worker.read_all(registers).await;
+            working.fetch_sub(1, Ordering::AcqRel);
+        });
     }
 
     /// Compares the names that clients know with those that are there.
@@ -294,9 +352,17 @@ impl Run {
         for client in lock(&self.clients).drain(..) {
             client.vanish();
         }
+        lock(&self.hosts).iter().for_each(|host| host.vanish());
         self.executor.sleep(u64::from(GRACE_SECONDS + LEASE_SECONDS) * SECOND).await;
         self.gateway.tick_every(SLOW_TICK_SECONDS);
         self.executor.sleep(FORGOTTEN_SECONDS * SECOND).await;
+        if let Some(target) = self.gateway.target() {
+            let (sessions, commands) = target.left();
+            if sessions + commands > 0 {
+                let text = format!("a day later: {sessions} iSCSI sessions, {commands} commands");
+                self.history.fail(Invariant::NothingLeft, text);
+            }
+        }
         let Some((totals, files)) = self.gateway.totals() else { return };
         self.trace.note("server", format_args!("{totals:?}, {files} files"));
         let StateTotals { clients, sessions, opens, locks, delegations, record_changes, .. } =

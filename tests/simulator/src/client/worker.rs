@@ -203,6 +203,8 @@ impl Worker {
             }
             Step::Delegate { .. } => {}
             Step::ReadCached { client: file, block } => self.read_cached(file, block),
+            // Steps of hosts.
+            _ => {}
         }
     }
 
