@@ -46,7 +46,7 @@ struct Faults {
     healed: bool,
 }
 
-/// How a change of names that was not synced is undone.
+/// The way back from a change of names that was not synced.
 enum NameUndo {
     Remove(NodeHandle, Vec<u8>),
     Make(NodeHandle, Vec<u8>),

@@ -37,7 +37,7 @@ thread_local! {
 /// A task that may not change its thread.
 type LocalTask = Pin<Box<dyn Future<Output = ()>>>;
 
-/// What a task is.
+/// Work of a task.
 enum Work {
     Anywhere(Task),
     /// It is in the table of the run's thread.

@@ -321,7 +321,7 @@ impl History {
         lock(&self.inside).reserved = true;
     }
 
-    /// Whether a reservation must be there.
+    /// Returns whether a reservation must be there.
     #[must_use]
     pub fn must_be_reserved(&self) -> bool {
         lock(&self.inside).reserved
@@ -366,18 +366,16 @@ impl History {
     }
 
     fn check_fence(&self, register: Register, expected: Expected, version: u32) {
-        let mut inside = lock(&self.inside);
-        let Some(fence) = inside.fences.get_mut(&register.client) else { return };
-        match expected.fenced {
-            Some((number, before)) if number == fence.number => {
-                if before != version {
-                    drop(inside);
-                    let text =
-                        format!("{register:?} was {before} after the fence, and is {version}");
-                    self.fail(Invariant::Fence, text);
-                }
-            }
-            _ => {}
+        let inside = lock(&self.inside);
+        let Some(fence) = inside.fences.get(&register.client) else { return };
+        let (number, lost) = (fence.number, inside.losses != expected.losses);
+        let Some((_, before)) = expected.fenced.filter(|(of, _)| *of == number && !lost) else {
+            return;
+        };
+        drop(inside);
+        if before != version {
+            let text = format!("{register:?} was {before} after the fence, and is {version}");
+            self.fail(Invariant::Fence, text);
         }
     }
 

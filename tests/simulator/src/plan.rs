@@ -50,6 +50,9 @@ pub enum Step {
     Close,
     /// Asks for a read delegation of another client's file, and reads the file.
     Delegate { client: usize },
+    /// Asks for a write delegation of the client's own file, and keeps it until
+    /// it is recalled.
+    DelegateOwn,
     /// Reads a block from the cache, if there is a delegation.
     ReadCached { client: usize, block: u32 },
     /// A host writes the next version of a block, through the cache or not.
@@ -143,7 +146,7 @@ fn step(dice: &mut Dice, worker: u32, clients: usize, version: Version) -> Step 
     let block = worker * BLOCKS_PER_WORKER + dice.below(BLOCKS_PER_WORKER.into()) as u32;
     let name = worker * NAMES_PER_WORKER + dice.below(NAMES_PER_WORKER.into()) as u32;
     let range = dice.below(LOCK_RANGES.into()) as u32;
-    let kinds = if version == Version::V3 { 15 } else { 35 };
+    let kinds = if version == Version::V3 { 15 } else { 36 };
     let client = dice.below(clients as u64) as usize;
     let any_block = dice.below((WORKERS * BLOCKS_PER_WORKER).into()) as u32;
     match dice.below(kinds) {
@@ -157,6 +160,7 @@ fn step(dice: &mut Dice, worker: u32, clients: usize, version: Version) -> Step 
         19..=20 => Step::Unlock { range },
         21..=23 => Step::Delegate { client },
         24..=27 => Step::Close,
+        28 => Step::DelegateOwn,
         _ => Step::ReadCached { client, block: any_block },
     }
 }

@@ -240,9 +240,8 @@ impl Session {
         for tag in affected {
             let aborts = |f: &Function| f.awaits_tasks() && f.affected.contains(tag);
             let others = self.functions.iter().filter(|f| aborts(f)).count();
-            let rejected = |f: &Function| {
-                aborts(f) && matches!(f.step, Step::Draining(TaskResult::REJECTED))
-            };
+            let rejected =
+                |f: &Function| aborts(f) && matches!(f.step, Step::Draining(TaskResult::REJECTED));
             let alike = self.functions.iter().filter(|f| rejected(f)).count();
             if let Some(task) = self.tasks.get_mut(&tag.itt).filter(|task| task.tag == *tag) {
                 task.answers_late = others == alike;

@@ -101,6 +101,14 @@ impl AnyClient {
         }
     }
 
+    /// NFSv4.0 has no such wish: the server may grant one at any open.
+    async fn delegate_own(&self, worker: u32) -> Option<&'static str> {
+        match self {
+            Self::Session(client) => Some(client.delegate_own(worker).await),
+            Self::Stateless(_) | Self::Owners(_) => None,
+        }
+    }
+
     fn delegations(&self) -> Option<&Delegations> {
         match self {
             Self::Session(client) => Some(&client.delegations),
@@ -202,6 +210,11 @@ impl Worker {
                 }
             }
             Step::Delegate { .. } => {}
+            Step::DelegateOwn => {
+                if let Some(end) = self.client.delegate_own(self.number).await {
+                    self.trace.note(&self.name, format_args!("  delegation: {end}"));
+                }
+            }
             Step::ReadCached { client: file, block } => self.read_cached(file, block),
             // Steps of hosts.
             _ => {}

@@ -316,7 +316,7 @@ impl HostWorker {
         end.is_ok()
     }
 
-    /// Whether somebody holds a reservation.
+    /// Returns whether somebody holds a reservation.
     async fn is_reserved(&self) -> Option<bool> {
         let cdb = [0x5e, 1, 0, 0, 0, 0, 0, 0, 64, 0];
         let data = self.command(&cdb, 64, &Bytes::new()).await.ok()?;

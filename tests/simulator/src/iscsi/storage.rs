@@ -36,7 +36,7 @@ impl RunningWrites {
         RunningWrite { all: Arc::clone(self), number }
     }
 
-    /// Whether a write runs that began before this time.
+    /// Returns whether a write runs that began before this time.
     #[must_use]
     pub fn any_before(&self, nanos: u64) -> bool {
         lock(&self.0).1.values().any(|began| *began < nanos)

@@ -188,7 +188,7 @@ impl Target {
         lock(&self.sessions).values().cloned().collect()
     }
 
-    /// Whether a write runs that began before this time.
+    /// Returns whether a write runs that began before this time.
     #[must_use]
     pub fn writes_since_before(&self, nanos: u64) -> bool {
         self.running.any_before(nanos)

@@ -30,7 +30,7 @@ struct Link {
     host: usize,
     server: u32,
     alive: bool,
-    /// What was under way when the connection broke still arrives.
+    /// PDUs under way when the connection broke still arrive.
     survives: bool,
     up: UnboundedSender<Sent>,
     down: UnboundedSender<Sent>,
@@ -92,7 +92,7 @@ impl Wires {
         let _ = self.gateway.set(Arc::clone(gateway));
     }
 
-    /// Whether a write of the running server began before this time.
+    /// Returns whether a write of the running server began before this time.
     #[must_use]
     pub fn writes_since_before(&self, nanos: u64) -> bool {
         let target = self.gateway.get().and_then(|gateway| gateway.target());
