@@ -463,6 +463,14 @@ impl History {
         }
     }
 
+    /// Notes that a client asks for a shared lock: from now on the server may
+    /// have weakened the exclusive one that it holds.
+    pub fn weakening(&self, client: usize, worker: u32, range: u32) {
+        if let Some(held) = lock(&self.inside).locks.get_mut(&(range, client, worker)) {
+            held.write = false;
+        }
+    }
+
     /// Notes that a client gives up a lock, or has lost it.
     pub fn unlocked(&self, client: usize, worker: u32, range: u32) {
         lock(&self.inside).locks.remove(&(range, client, worker));

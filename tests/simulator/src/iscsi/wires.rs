@@ -40,6 +40,8 @@ struct Inside {
     links: BTreeMap<u64, Link>,
     next: u64,
     dice: Dice,
+    /// One for all: what it allocates for headers is large.
+    encoder: Encoder,
 }
 
 /// All connections.
@@ -52,8 +54,8 @@ pub struct Wires {
 }
 
 /// A PDU through its bytes on the wire.
-fn carried(pdu: Outgoing) -> Frame {
-    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new(MAX_SEGMENT_BYTES));
+fn carried(encoder: &mut Encoder, pdu: Outgoing) -> Frame {
+    let mut decoder = Decoder::new(MAX_SEGMENT_BYTES);
     let mut pieces = Vec::new();
     encoder.encode(pdu, &mut pieces).unwrap_or_else(|error| panic!("a PDU: {error}"));
     for piece in pieces {
@@ -82,7 +84,12 @@ impl Wires {
             trace: Arc::clone(trace),
             network: Arc::clone(network),
             gateway: OnceLock::new(),
-            inside: Mutex::new(Inside { links: BTreeMap::new(), next: 1, dice }),
+            inside: Mutex::new(Inside {
+                links: BTreeMap::new(),
+                next: 1,
+                dice,
+                encoder: Encoder::new(),
+            }),
         })
     }
 
@@ -156,8 +163,8 @@ impl Wires {
     }
 
     fn send(&self, number: u64, to_target: bool, pdu: Option<Outgoing>) {
-        let frame = pdu.map(carried);
         let mut inside = lock(&self.inside);
+        let frame = pdu.map(|pdu| carried(&mut inside.encoder, pdu));
         let delay = inside.dice.spread(10_000, USUAL_NANOS);
         let arrival = self.executor.nanos() + delay;
         if let Some(link) = inside.links.get(&number).filter(|link| link.alive) {

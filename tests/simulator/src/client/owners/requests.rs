@@ -233,6 +233,9 @@ impl OwnerClient {
     /// LOCK.
     pub async fn lock(&self, worker: u32, range: u32, write: bool) -> LockEnd {
         let (opener, locker) = (open_owner(worker), lock_owner(worker));
+        if !write {
+            self.history.weakening(self.wire.client, worker, range);
+        }
         loop {
             let Some(opened) = self.open(worker, true).await else { return LockEnd::Refused };
             let args = lock(&self.inside).lock_args(worker, &opened, (range, write), false);

@@ -113,6 +113,9 @@ impl SessionClient {
 
     /// LOCK.
     pub async fn lock(&self, worker: u32, range: u32, write: bool) -> LockEnd {
+        if !write {
+            self.history.weakening(self.wire.client, worker, range);
+        }
         loop {
             let Some(opened) = self.open(worker, true).await else { return LockEnd::Refused };
             let args = self.lock_args(worker, &opened, range, write, false);
