@@ -12,7 +12,7 @@ use crate::trace::Trace;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tokio::sync::oneshot;
 use zgate_nfs::Peer;
 use zgate_nfs::runtime::{CallbackFailure, CallbackPath, ConnectionId, Protection};
@@ -55,7 +55,7 @@ pub struct Network {
     trace: Arc<Trace>,
     history: Arc<History>,
     inside: Mutex<Inside>,
-    gateway: OnceLock<Arc<Gateway>>,
+    gateway: OnceLock<Weak<Gateway>>,
     mutant: Option<Mutant>,
 }
 
@@ -87,10 +87,15 @@ impl Network {
         })
     }
 
+    /// The server's side. It holds this one, which must not keep it.
+    fn gateway(&self) -> Option<Arc<Gateway>> {
+        self.gateway.get().and_then(Weak::upgrade)
+    }
+
     /// Sets the server's side.
     pub fn attach(&self, gateway: &Arc<Gateway>) {
         // A second call would be a programming error; the first one stays.
-        let _ = self.gateway.set(Arc::clone(gateway));
+        let _ = self.gateway.set(Arc::downgrade(gateway));
     }
 
     fn delay(&self) -> u64 {
@@ -137,7 +142,7 @@ impl Network {
         loop {
             self.executor.sleep(2 * self.delay()).await;
             self.passage(client).await;
-            if let Some(server) = self.gateway.get().and_then(|gateway| gateway.running()) {
+            if let Some(server) = self.gateway().and_then(|gateway| gateway.running()) {
                 let mut inside = lock(&self.inside);
                 let number = inside.next;
                 inside.next += 1;
@@ -180,7 +185,7 @@ impl Network {
         self.executor.spawn(Domain::Outside, async move {
             me.executor.sleep(unknown).await;
             let Some(link) = lock(&me.inside).links.remove(&number) else { return };
-            if let Some(gateway) = me.gateway.get() {
+            if let Some(gateway) = me.gateway() {
                 gateway.connection_closed(link.server, ConnectionId(number));
             }
         });
@@ -317,7 +322,7 @@ impl Network {
 
     /// A request reaches the server.
     fn arrive(self: &Arc<Self>, number: u64, xid: u32, record: Bytes, survives: bool) {
-        let Some(gateway) = self.gateway.get() else { return };
+        let Some(gateway) = self.gateway() else { return };
         let (client, server) = {
             let inside = lock(&self.inside);
             let Some(link) = inside.links.get(&number) else { return };
@@ -334,7 +339,7 @@ impl Network {
             rdma: false,
             protection: Protection::Plain,
         };
-        let (me, gateway) = (Arc::clone(self), Arc::clone(gateway));
+        let me = Arc::clone(self);
         self.executor.spawn(Domain::Server(server), async move {
             let Some(reply) = gateway.answer(server, peer, record).await else { return };
             let sender = Arc::clone(&me);

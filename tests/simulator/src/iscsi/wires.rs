@@ -7,7 +7,7 @@ use crate::gateway::Gateway;
 use crate::network::Network;
 use crate::trace::Trace;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use zgate_iscsi::framing::{Decoder, Encoder};
 use zgate_iscsi::pdu::{Frame, Outgoing};
@@ -49,7 +49,7 @@ pub struct Wires {
     executor: Arc<Executor>,
     trace: Arc<Trace>,
     network: Arc<Network>,
-    gateway: OnceLock<Arc<Gateway>>,
+    gateway: OnceLock<Weak<Gateway>>,
     inside: Mutex<Inside>,
 }
 
@@ -93,16 +93,21 @@ impl Wires {
         })
     }
 
+    /// The server's side. It holds this one, which must not keep it.
+    fn gateway(&self) -> Option<Arc<Gateway>> {
+        self.gateway.get().and_then(Weak::upgrade)
+    }
+
     /// Sets the target's side.
     pub fn attach(&self, gateway: &Arc<Gateway>) {
         // A second call would be a programming error; the first one stays.
-        let _ = self.gateway.set(Arc::clone(gateway));
+        let _ = self.gateway.set(Arc::downgrade(gateway));
     }
 
     /// Returns whether a write of the running server began before this time.
     #[must_use]
     pub fn writes_since_before(&self, nanos: u64) -> bool {
-        let target = self.gateway.get().and_then(|gateway| gateway.target());
+        let target = self.gateway().and_then(|gateway| gateway.target());
         target.is_some_and(|target| target.writes_since_before(nanos))
     }
 
@@ -112,7 +117,7 @@ impl Wires {
             let delay = lock(&self.inside).dice.spread(20_000, 2 * USUAL_NANOS);
             self.executor.sleep(delay).await;
             self.network.passage(host).await;
-            let target = self.gateway.get().and_then(|gateway| gateway.target());
+            let target = self.gateway().and_then(|gateway| gateway.target());
             let Some(target) = target else {
                 self.executor.sleep(SECOND / 5).await;
                 continue;
