@@ -1,4 +1,5 @@
-//! Dispatch of a record to the program that it calls.
+//! Serves a record: the protocol's dispatch, and what the gateway counts and
+//! reports of it.
 
 use super::record::Received;
 use super::refusal;
@@ -7,49 +8,27 @@ use crate::net::connection_end::{ConnectionEnd, Misbehaved};
 use crate::observe::data_path::{DataDirection, Transport};
 use crate::observe::load::FinishedRequest;
 use std::pin::pin;
-use zgate_nfs::runtime::{EnteredExport, Now, Protection, RefusedAccess, Runtime};
-use zgate_nfs::{Call, Peer};
-use zgate_nfs_wire::mount::PROGRAM as MOUNT_PROGRAM;
-use zgate_nfs_wire::{PROGRAM as NFS_PROGRAM, v4::COMPOUND};
-use zgate_rpc::auth::AUTH_TLS;
-use zgate_rpc::drc::{Begin, Key};
-use zgate_rpc::message::{CallError, encode_rejection, encode_success};
-use zgate_rpc::{AcceptError, AuthError, CallHeader, Credential, Rejection};
-use zgate_xdr::{Decoder, Encoder, Message};
+use zgate_nfs::Peer;
+use zgate_nfs::dispatch::{Incoming, Once, Programs, Target, Unaccepted};
+use zgate_nfs::runtime::{Protection, Runtime};
+use zgate_xdr::{Decoder, Message};
 
 /// Result of a record.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// Reply to be sent.
     Reply(Message),
-    /// Nothing: a copy of a running request, whose reply will be sent anyway.
+    /// Nothing: newer copies of the request wait for its reply.
     Nothing,
     /// The bytes are not a call: close the connection, for this reason.
     Close(ConnectionEnd),
 }
 
-/// Server that a call is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
-    V4,
-    V3,
-    Mount,
-}
-
-fn route(program: u32, version: u32) -> Result<Target, AcceptError> {
-    match (program, version) {
-        (NFS_PROGRAM, 4) => Ok(Target::V4),
-        (NFS_PROGRAM, 3) => Ok(Target::V3),
-        (NFS_PROGRAM, _) => Err(AcceptError::ProgramMismatch(3, 4)),
-        (MOUNT_PROGRAM, 3) => Ok(Target::Mount),
-        (MOUNT_PROGRAM, _) => Err(AcceptError::ProgramMismatch(3, 3)),
-        _ => Err(AcceptError::ProgramUnavailable),
+impl Nfs {
+    fn programs(&self) -> Programs<'_> {
+        let Self { v4, v3, mount, replies, .. } = self;
+        Programs { v4, v3, mount, replies }
     }
-}
-
-/// Returns whether a version of a program is served.
-pub(super) fn serves(program: u32, version: u32) -> bool {
-    route(program, version).is_ok()
 }
 
 /// Serves one record. `is_named`: an export names the host.
@@ -61,51 +40,33 @@ pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Receiv
         Some((at, data)) => Decoder::with_splice(&head, at, data),
         None => Decoder::shared(&head),
     };
-    let header = match CallHeader::decode(&mut d) {
-        Ok(header) => header,
-        Err(CallError::NotACall) => return Answer::Close(Misbehaved::NotACall.into()),
-        Err(CallError::Reject { xid, why }) => return reject(xid, why),
+    let is_named = || is_named || nfs.v4.admits_host(peer.address);
+    let incoming = match Incoming::read(&mut d, peer, is_named) {
+        Ok(incoming) => incoming,
+        Err(Unaccepted::NotACall) => return Answer::Close(Misbehaved::NotACall.into()),
+        Err(Unaccepted::Answered(message)) => return Answer::Reply(message),
+        Err(Unaccepted::Stranger(message)) => {
+            refusal::report_stranger(peer);
+            return Answer::Reply(message);
+        }
     };
-    let target = match route(header.program, header.version) {
-        Ok(target) => target,
-        Err(error) => return reject(header.xid, Rejection::Accept(error)),
+    let programs = nfs.programs();
+    let running = match programs.claim(&incoming, &d).await {
+        Once::Run(running) => running,
+        Once::Replay(message) => return Answer::Reply(message),
+        Once::Superseded => return Answer::Nothing,
     };
-    if header.credential.flavor == AUTH_TLS {
-        // A request that was granted does not come here (RFC 9289 §4.1).
-        return reject(header.xid, Rejection::Auth(AuthError::BadCredential));
-    }
-    if header.procedure == 0 {
-        return success(header.xid, |_| {});
-    }
-    // Checked before the reply cache, and before anything is looked up or
-    // changed.
-    if !is_named && !nfs.v4.admits_host(peer.address) {
-        refusal::report_stranger(peer);
-        return reject(header.xid, Rejection::Auth(AuthError::TooWeak));
-    }
-    let credential = match Credential::parse(&header.credential) {
-        Ok(credential) => credential,
-        Err(error) => return reject(header.xid, Rejection::Auth(error)),
-    };
-    // A device sends memory, not files; and TLS encrypts memory.
-    let is_encrypted = peer.protection > Protection::Plain;
-    let span_allowed = !peer.rdma && !is_encrypted;
-    let (entered, refused) = (EnteredExport::default(), RefusedAccess::default());
-    let (peer_of_call, xid) = (peer.clone(), header.xid);
-    let call = Call { peer: peer_of_call, credential, xid, span_allowed, entered, refused };
-    let running = match cache_key(target, &call, &header, &d).map(|key| nfs.replies.begin(key)) {
-        None => None,
-        Some(Begin::New(running)) => Some(running),
-        Some(Begin::InProgress) => return Answer::Nothing,
-        Some(Begin::Replay(message)) => return Answer::Reply(with_header(header.xid, message)),
-    };
+    let call = &incoming.call;
     let mut tally = source.load().begin();
     let now = nfs.runtime.now();
     let result = {
-        let work = pin!(run(nfs, (target, now), &call, &header, &mut d));
+        let work = pin!(programs.run(&incoming, now, &mut d));
         tally.during(&call.entered, work).await
     };
-    refusal::report(&nfs.v4, &call);
+    if incoming.target == Target::V3 {
+        nfs.metrics.procedure(incoming.header.procedure, now.monotonic_nanos);
+    }
+    refusal::report(&nfs.v4, call);
     let finished = FinishedRequest {
         nanos: nfs.runtime.nanos().saturating_sub(now.monotonic_nanos),
         read_bytes: result.as_ref().map_or(0, Message::payload_bytes) as u64,
@@ -115,94 +76,13 @@ pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Receiv
     // Data within the head was copied as often as the head.
     let inside = d.bulk_bytes().saturating_sub(apart);
     let copied = copied_bytes + d.copied_bytes() + inside * head_copies;
+    let is_encrypted = peer.protection > Protection::Plain;
     let copied = if is_encrypted { copied.max(d.bulk_bytes()) } else { copied };
     nfs.metrics.data.carried(transport(peer), DataDirection::Write, d.bulk_bytes(), copied);
-    if let (Ok(message), Some(running)) = (&result, running) {
-        running.finish(message);
-    }
-    match result {
-        Ok(message) => Answer::Reply(with_header(header.xid, message)),
-        Err(error) => reject(header.xid, Rejection::Accept(error)),
-    }
+    Answer::Reply(incoming.reply(result, running))
 }
 
 /// Returns the transport of a peer's calls.
 pub(crate) fn transport(peer: &Peer) -> Transport {
     if peer.rdma { Transport::Rdma } else { Transport::Tcp }
-}
-
-/// Returns the reply cache key of a call without a session, so that a
-/// retransmission is answered and not run again.
-fn cache_key(target: Target, call: &Call, header: &CallHeader, d: &Decoder<'_>) -> Option<Key> {
-    let keep = match target {
-        Target::V4 => header.procedure == COMPOUND && zgate_nfs::v4::retry::must_run_once(d),
-        Target::V3 => !zgate_nfs::v3::row(header.procedure).is_none_or(|row| row.idempotent),
-        Target::Mount => false,
-    };
-    keep.then(|| Key::new((call.peer.address, call.peer.port).into(), header, d.rest()))
-}
-
-async fn run(
-    nfs: &Nfs,
-    (target, now): (Target, Now),
-    call: &Call,
-    header: &CallHeader,
-    d: &mut Decoder<'_>,
-) -> Result<Message, AcceptError> {
-    if target == Target::V4 {
-        if header.procedure != COMPOUND {
-            return Err(AcceptError::ProcedureUnavailable);
-        }
-        return nfs.v4.compound(call, now, d).await;
-    }
-    let mut e = Encoder::new();
-    match target {
-        Target::V3 => {
-            let handled = nfs.v3.handle(call, header.procedure, d, &mut e).await;
-            nfs.metrics.procedure(header.procedure, now.monotonic_nanos);
-            handled?;
-        }
-        _ => nfs.mount.handle(call, header.procedure, d, &mut e).await?,
-    }
-    Ok(e.finish())
-}
-
-/// Bytes of the header of an accepted call: xid, REPLY, MSG_ACCEPTED, the
-/// verifier AUTH_NONE, SUCCESS (RFC 5531 §9).
-const SUCCESS_BYTES: usize = 24;
-
-/// Prepends the RPC header to a result.
-fn with_header(xid: u32, mut result: Message) -> Message {
-    let mut e = Encoder::with_capacity(SUCCESS_BYTES);
-    encode_success(&mut e, xid);
-    if let Some(header) = e.finish_bytes() {
-        result.prepend(header);
-    }
-    result
-}
-
-fn success(xid: u32, body: impl FnOnce(&mut Encoder)) -> Answer {
-    let mut e = Encoder::new();
-    encode_success(&mut e, xid);
-    body(&mut e);
-    Answer::Reply(e.finish())
-}
-
-fn reject(xid: u32, why: Rejection) -> Answer {
-    let mut e = Encoder::new();
-    encode_rejection(&mut e, xid, why);
-    Answer::Reply(e.finish())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn programs_and_versions() {
-        assert_eq!(route(100_003, 4), Ok(Target::V4));
-        assert_eq!(route(100_003, 2), Err(AcceptError::ProgramMismatch(3, 4)));
-        assert_eq!(route(100_005, 1), Err(AcceptError::ProgramMismatch(3, 3)));
-        assert_eq!(route(100_000, 2), Err(AcceptError::ProgramUnavailable));
-    }
 }

@@ -1,7 +1,6 @@
 //! The way of a connection into TLS (RFC 9289 §4.1): the request of the client,
 //! the end of what runs in the clear, and the handshake.
 
-use super::dispatch::serves;
 use super::record::Received;
 use crate::net::connection_end::{ConnectionEnd, Slow};
 use crate::net::tls::handshake::Handshake;
@@ -11,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
+use zgate_nfs::dispatch::serves;
 use zgate_nfs::runtime::Protection;
 use zgate_rpc::CallHeader;
 use zgate_rpc::auth::AUTH_TLS;

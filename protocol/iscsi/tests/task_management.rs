@@ -65,8 +65,28 @@ fn functions_are_rejected_when_tasks_do_not_end() {
             }
         }
         harness.good(task, Bytes::new());
-        assert_eq!(result(&mut harness), None, "{kind:?}");
+        let [Notice::Done { itt: ended, status: 0, .. }] = harness.notices(0)[..] else {
+            panic!("{kind:?}: the result of a task that was not aborted")
+        };
+        assert_eq!(ended, itt);
     }
+}
+
+/// A task whose first function was rejected and that a second one aborts has no
+/// result.
+#[test]
+fn a_second_function_aborts_what_the_first_could_not() {
+    let mut harness = Harness::new(&[]);
+    let itt = harness.initiator().command(LUN, &[0x2a], 0, pattern(512));
+    let task = harness.take_command().task;
+    harness.initiator().function(TaskFunction::ABORT_TASK, LUN, itt, Sn(0));
+    harness.run();
+    harness.pass_time(SessionConfig::default().function_timeout);
+    assert_eq!(result(&mut harness), Some(TaskResult::REJECTED));
+    harness.initiator().function(TaskFunction::ABORT_TASK, LUN, itt, Sn(0));
+    harness.run();
+    harness.good(task, Bytes::new());
+    assert_eq!(result(&mut harness), Some(TaskResult::COMPLETE), "and nothing else");
 }
 
 #[test]

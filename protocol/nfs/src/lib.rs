@@ -2,6 +2,7 @@
 //! (`v4`), NFSv3 (`v3`) and MOUNT (`mount`) over [`zgate_store::FileStore`].
 
 pub mod changes;
+pub mod dispatch;
 pub mod limits;
 pub mod mount;
 pub mod namespace;

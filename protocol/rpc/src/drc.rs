@@ -2,10 +2,16 @@
 //! again, and a REMOVE that already ran must not answer "no such file". NFSv3
 //! and NFSv4.0 need it; NFSv4.1 has sessions instead (RFC 8881 §2.10.6).
 //!
+//! A copy of a running call waits for the reply of the first one (`copies`).
+//!
 //! Bounded in entries and bytes, for all hosts and for each. A host at its
 //! bound loses its own least recently used replies. When the whole cache is
 //! full, the host with the most bytes loses one: no host falls below an equal
 //! share. It has no clock.
+
+mod copies;
+
+pub use copies::RunningCopy;
 
 use crate::limits::{
     MAX_DRC_BYTES, MAX_DRC_BYTES_PER_CLIENT, MAX_DRC_ENTRIES, MAX_DRC_ENTRIES_PER_CLIENT,
@@ -14,6 +20,7 @@ use crate::limits::{
 use crate::message::CallHeader;
 use ahash::HashMap;
 use bytes::Bytes;
+use copies::{Copies, CopyEnd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -74,10 +81,21 @@ fn checksum(args: &[u8]) -> u64 {
 pub enum Begin<'a> {
     /// A new call: run it, then [`Running::finish`].
     New(Running<'a>),
-    /// The call is running: drop this copy, the first one will be answered.
-    InProgress,
+    /// The call is running: this copy waits for its reply.
+    InProgress(RunningCopy),
     /// The call has ended: send this reply.
     Replay(Message),
+}
+
+/// Action for a call, once no copy of it runs.
+#[derive(Debug)]
+pub enum Claim<'a> {
+    /// Run it, then [`Running::finish`].
+    Run(Running<'a>),
+    /// It has run: send this reply.
+    Replay(Message),
+    /// Newer copies of it wait for its reply: send nothing.
+    Superseded,
 }
 
 /// A running call. If it is dropped without [`Self::finish`] (cancelled,
@@ -93,28 +111,37 @@ pub struct Running<'a> {
 
 impl Running<'_> {
     /// Keeps the complete reply of the call, unless it is too long or contains
-    /// data that lies in a file.
+    /// data that lies in a file. Copies that wait are answered with it, however
+    /// long it is.
     pub fn finish(mut self, reply: &Message) {
-        if self.known
-            && let Some(reply) = compact(reply)
-        {
-            self.known = false;
-            self.cache.lock().finish(self.key, reply);
+        if !std::mem::take(&mut self.known) {
+            return;
         }
+        let kept = compact(reply);
+        let told = kept.clone().or_else(|| in_memory(reply).then(|| reply.clone()));
+        let copies = {
+            let mut inner = self.cache.lock();
+            match kept {
+                Some(kept) => inner.finish(self.key, kept),
+                None => inner.forget_running(self.key),
+            }
+        };
+        copies.tell(|| told.clone().map_or(CopyEnd::NoReply, CopyEnd::Reply));
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         if self.known {
-            self.cache.lock().forget_running(self.key);
+            let copies = self.cache.lock().forget_running(self.key);
+            copies.tell(|| CopyEnd::NoReply);
         }
     }
 }
 
 #[derive(Debug)]
 enum State {
-    InProgress,
+    InProgress(Copies),
     Done { reply: Message, stamp: u64 },
 }
 
@@ -173,8 +200,13 @@ impl ReplyCache {
     #[must_use]
     pub fn begin(&self, key: Key) -> Begin<'_> {
         let mut inner = self.lock();
-        match inner.entries.get(&key) {
-            Some(State::InProgress) => Begin::InProgress,
+        match inner.entries.get_mut(&key) {
+            Some(State::InProgress(copies)) => {
+                let (copy, superseded) = copies.join();
+                drop(inner);
+                superseded.tell(|| CopyEnd::Superseded);
+                Begin::InProgress(copy)
+            }
             Some(State::Done { reply, stamp }) => {
                 let (reply, stamp) = (reply.clone(), *stamp);
                 inner.touch(key, stamp);
@@ -188,6 +220,23 @@ impl ReplyCache {
                     inner.insert_running(key);
                 }
                 Begin::New(Running { cache: self, key, known })
+            }
+        }
+    }
+
+    /// Registers a call that is not idempotent, as soon as no copy of it runs.
+    /// A copy of one that ends without a reply worth keeping runs again, as a
+    /// later one would. Cancel safe.
+    pub async fn claim(&self, key: Key) -> Claim<'_> {
+        loop {
+            match self.begin(key) {
+                Begin::New(running) => return Claim::Run(running),
+                Begin::Replay(reply) => return Claim::Replay(reply),
+                Begin::InProgress(copy) => match copy.end().await {
+                    CopyEnd::Reply(reply) => return Claim::Replay(reply),
+                    CopyEnd::Superseded => return Claim::Superseded,
+                    CopyEnd::NoReply => {}
+                },
             }
         }
     }
@@ -215,6 +264,11 @@ impl ReplyCache {
     }
 }
 
+/// Returns whether no part of a reply lies in a file, which may change.
+fn in_memory(reply: &Message) -> bool {
+    !reply.segments.iter().any(|part| matches!(part, Segment::Payload(Payload::Span(_))))
+}
+
 /// Copies a reply, so that it does not keep a larger buffer allocated.
 fn compact(reply: &Message) -> Option<Message> {
     if reply.len() > MAX_DRC_REPLY_BYTES {
@@ -236,11 +290,12 @@ impl Inner {
     fn insert_running(&mut self, key: Key) {
         self.bytes += ENTRY_OVERHEAD_BYTES;
         self.hosts.entry(key.client).or_default().running += 1;
-        self.entries.insert(key, State::InProgress);
+        self.entries.insert(key, State::InProgress(Copies::default()));
     }
 
-    fn forget_running(&mut self, key: Key) {
-        self.entries.remove(&key);
+    /// Removes a running call; returns the copies that wait for it.
+    fn forget_running(&mut self, key: Key) -> Copies {
+        let entry = self.entries.remove(&key);
         self.bytes -= ENTRY_OVERHEAD_BYTES;
         if let Some(host) = self.hosts.get_mut(&key.client) {
             host.running -= 1;
@@ -248,13 +303,19 @@ impl Inner {
                 self.hosts.remove(&key.client);
             }
         }
+        match entry {
+            Some(State::InProgress(copies)) => copies,
+            _ => Copies::default(),
+        }
     }
 
-    fn finish(&mut self, key: Key, reply: Message) {
-        self.forget_running(key);
+    /// As [`Self::forget_running`], and keeps the reply.
+    fn finish(&mut self, key: Key, reply: Message) -> Copies {
+        let copies = self.forget_running(key);
         if self.make_room(key.client, cost(&reply)) {
             self.insert_done(key, reply);
         }
+        copies
     }
 
     fn insert_done(&mut self, key: Key, reply: Message) {
@@ -355,7 +416,7 @@ mod tests {
         let cache = ReplyCache::new();
         let call = key(1, 5, b"args");
         let Begin::New(running) = cache.begin(call) else { panic!() };
-        assert!(matches!(cache.begin(call), Begin::InProgress));
+        assert!(matches!(cache.begin(call), Begin::InProgress(_)));
         running.finish(&reply(b"done"));
         let Begin::Replay(again) = cache.begin(call) else { panic!() };
         assert_eq!(&again.flatten().unwrap()[..], b"done");

@@ -36,6 +36,12 @@ pub const MAX_DRC_BYTES_PER_CLIENT: usize = 2 << 20;
 /// Longest reply it keeps, in bytes.
 pub const MAX_DRC_REPLY_BYTES: usize = 16 << 10;
 
+/// Most copies of one running call that wait for its reply. A client repeats a
+/// call over one new connection at a time; when a third copy arrives, the oldest
+/// is dropped without a reply.
+pub const MAX_DRC_COPIES: usize = 2;
+
+const _: () = assert!(MAX_DRC_COPIES > 0);
 const _: () = assert!(MAX_DRC_ENTRIES_PER_CLIENT < MAX_DRC_ENTRIES);
 const _: () = assert!(MAX_DRC_REPLY_BYTES < MAX_DRC_BYTES_PER_CLIENT / 8);
 const _: () = assert!(MAX_DRC_BYTES_PER_CLIENT <= MAX_DRC_BYTES / 8);

@@ -3,23 +3,32 @@
 
 use crate::dice::Dice;
 use crate::executor::{Domain, Executor, MILLISECOND, lock};
-use crate::history::History;
+use crate::history::{BLOCK_BYTES, History};
 use crate::mutant::Mutant;
+use crate::plan::{BLOCKS_PER_WORKER, WORKERS};
 use crate::trace::Trace;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use zgate_memory::{FileOp, MemoryStore};
+use std::task::{Context, Poll, Waker};
+use zgate_memory::{FileOp, MemoryStore, SimDisk};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{
     Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
     OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
 };
 use zgate_store::{
-    AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreError, StoreFuture,
-    StoreResult,
+    AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, Payload, SetAttr, StoreError,
+    StoreFuture, StoreResult,
 };
 
+/// Bytes that reach the disk together.
+const SECTOR_BYTES: usize = BLOCK_BYTES / 2;
+/// Size of the logical unit.
+const UNIT_BYTES: u64 = 64 << 10;
+/// Most bytes of a client's file.
+const MAX_FILE_BYTES: usize = BLOCK_BYTES * (WORKERS * BLOCKS_PER_WORKER) as usize;
 /// Longest time of a call on a healthy disk.
 const USUAL_NANOS: u64 = 5 * MILLISECOND;
 /// Longest time until a waiting call sees that the disk is healed.
@@ -37,15 +46,38 @@ struct Faults {
     healed: bool,
 }
 
+/// The way back from a change of names that was not synced.
+enum NameUndo {
+    Remove(NodeHandle, Vec<u8>),
+    Make(NodeHandle, Vec<u8>),
+    /// The last value: the new name was in use before.
+    Rename(NodeHandle, Vec<u8>, Vec<u8>, bool),
+}
+
+/// The result of a call of a store that does not wait.
+///
+/// # Panics
+/// If it does.
+pub fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("a store in memory does not wait"),
+    }
+}
+
 /// A disk; it outlives the servers that use it.
 pub struct Disk {
     /// The file system.
     pub store: MemoryStore,
+    /// The disk of the logical unit.
+    pub blocks: SimDisk,
     executor: Arc<Executor>,
     history: Arc<History>,
     trace: Arc<Trace>,
     dice: Mutex<Dice>,
     faults: Mutex<Faults>,
+    /// Changes of names since the last sync.
+    unsynced_names: Mutex<Vec<NameUndo>>,
     mutant: Option<Mutant>,
     /// Blocks before their latest write, for a planted fault.
     old_copies: Arc<Mutex<BTreeMap<u64, Bytes>>>,
@@ -64,11 +96,17 @@ impl Disk {
         let fsid = FsId { major: 7, minor: 1 };
         Arc::new(Self {
             store: MemoryStore::builder().fsid(fsid).root_mode(0o777).build(),
+            blocks: SimDisk::builder(UNIT_BYTES)
+                .physical_block_bytes(512)
+                .discard(true)
+                .write_cache(true)
+                .build(),
             executor: Arc::clone(executor),
             history: Arc::clone(history),
             trace: Arc::clone(trace),
             dice: Mutex::new(Dice::new(seed, "disk")),
             faults: Mutex::default(),
+            unsynced_names: Mutex::default(),
             mutant,
             old_copies: Arc::default(),
         })
@@ -109,11 +147,113 @@ impl Disk {
         *lock(&self.faults) = Faults { healed: true, ..Faults::default() };
     }
 
-    /// The power fails.
+    /// The power fails: of what was not synced, any sectors of a file and the
+    /// first changes of names may have reached the disk.
     pub fn lose_power(&self) {
+        let written = self.contents();
+        let files = self.lose_unsynced();
+        let seed = lock(&self.dice).u64();
+        self.blocks.power_loss(seed);
+        let names = self.lose_names();
+        let sectors = self.keep_some_sectors(&written);
+        self.trace.note(
+            "disk",
+            format_args!(
+                "power loss: {files} files lose data, {sectors} sectors of it are kept; \
+                 {names} changes of names are lost"
+            ),
+        );
+    }
+
+    fn lose_unsynced(&self) -> usize {
         let files = self.store.crash();
         self.history.unstable_lost();
-        self.trace.note("disk", format_args!("power loss: {files} files lose data"));
+        files
+    }
+
+    /// The clients' files and their contents.
+    fn contents(&self) -> Vec<(OpenFile, Bytes)> {
+        let (who, root, rights) = (
+            Caller::root(),
+            self.store.root(),
+            OpenAccess { read: true, write: true, stateless: false },
+        );
+        let read = |number: usize| {
+            let node = at_once(self.store.lookup(&who, &root, format!("f{number}").as_bytes()));
+            let file = at_once(self.store.open(&who, &node.ok()?.handle, rights)).ok()?;
+            let how = ReadHow { span_allowed: false };
+            match at_once(self.store.read(&file, 0, MAX_FILE_BYTES, how)).ok()?.data {
+                Payload::Bytes(data) => Some((file, data)),
+                Payload::Span(_) => None,
+            }
+        };
+        (0..).map_while(read).collect()
+    }
+
+    /// Puts some of the sectors back that a power loss has taken.
+    fn keep_some_sectors(&self, written: &[(OpenFile, Bytes)]) -> usize {
+        let mut kept = 0;
+        for ((file, new), (_, old)) in written.iter().zip(self.contents()) {
+            for at in (0..new.len()).step_by(SECTOR_BYTES) {
+                let sector = new.slice(at..new.len().min(at + SECTOR_BYTES));
+                let same = old.get(at..at + sector.len()) == Some(&sector[..]);
+                if same || lock(&self.dice).once_in(2) {
+                    continue;
+                }
+                kept += 1;
+                let put = self.store.write(file, at as u64, sector, Stability::FileSync);
+                at_once(put).unwrap_or_else(|error| panic!("a sector: {error}"));
+            }
+        }
+        kept
+    }
+
+    /// Takes back the last changes of names that were not synced.
+    fn lose_names(&self) -> usize {
+        let mut unsynced = std::mem::take(&mut *lock(&self.unsynced_names));
+        let lost = lock(&self.dice).below(unsynced.len() as u64 + 1) as usize;
+        let (who, store) = (Caller::root(), &self.store);
+        let attrs = SetAttr { mode: Some(0o755), ..SetAttr::default() };
+        let make = |dir: &NodeHandle, name: &[u8]| {
+            at_once(store.create_node(&who, dir, name, &NewNode::Directory, &attrs)).map(|_| ())
+        };
+        for undo in unsynced.drain(unsynced.len() - lost..).rev() {
+            let undone = match &undo {
+                NameUndo::Remove(dir, name) => {
+                    at_once(store.remove(&who, dir, name, None)).map(|_| ())
+                }
+                NameUndo::Make(dir, name) => make(dir, name),
+                NameUndo::Rename(dir, from, to, replaced) => {
+                    at_once(store.rename(&who, dir, to, dir, from))
+                        .and_then(|_| if *replaced { make(dir, to) } else { Ok(()) })
+                }
+            };
+            undone.unwrap_or_else(|error| panic!("a name that was lost: {error}"));
+        }
+        lost
+    }
+
+    /// Runs a change of names, which is lost with the power until it is synced.
+    async fn change_names<T>(
+        &self,
+        op: FileOp,
+        call: impl Future<Output = StoreResult<T>>,
+        undo: impl FnOnce() -> NameUndo,
+    ) -> StoreResult<T> {
+        self.run(op, async {
+            // Before the change: it may replace a name.
+            let undo = undo();
+            let result = call.await;
+            if result.is_ok() {
+                lock(&self.unsynced_names).push(undo);
+            }
+            result
+        })
+        .await
+    }
+
+    fn exists(&self, dir: &NodeHandle, name: &[u8]) -> bool {
+        at_once(self.store.lookup(&Caller::root(), dir, name)).is_ok()
     }
 
     fn delay(&self) -> u64 {
@@ -160,6 +300,27 @@ impl Disk {
         Ok(())
     }
 
+    /// A call of the logical unit's disk: time and fault before its effect.
+    ///
+    /// # Errors
+    /// The fault.
+    pub async fn reach(&self, op: FileOp) -> StoreResult<()> {
+        self.seek_time(op).await;
+        self.verdict(op).inspect_err(|error| {
+            self.trace.note("disk", format_args!("{op:?} of blocks fails: {error}"));
+        })
+    }
+
+    /// Virtual time.
+    pub fn nanos(&self) -> u64 {
+        self.executor.nanos()
+    }
+
+    /// Time after the effect of a call.
+    pub async fn leave(&self) {
+        self.executor.sleep(self.delay() / 8).await;
+    }
+
     /// Runs a call: time, fault, effect at one moment, time.
     async fn run<T>(
         &self,
@@ -183,7 +344,7 @@ impl Disk {
             self.store.faults().fail_next(FileOp::Commit, StoreError::Io);
             let failed = self.store.commit(file).await;
             self.trace.note("disk", format_args!("a sync fails and loses data"));
-            self.lose_power();
+            self.lose_unsynced();
             return failed;
         }
         self.run(FileOp::Commit, self.store.commit(file)).await
@@ -202,10 +363,27 @@ impl Disk {
                 let write = self.store.write(file, offset, data, Stability::Unstable);
                 self.run(FileOp::Write, write).await.map(|(count, _)| (count, how))
             }
+            Some(Mutant::UnstableToldStable) => {
+                let write = self.store.write(file, offset, data, how);
+                let written = self.run(FileOp::Write, write).await;
+                written.map(|(count, _)| (count, Stability::FileSync))
+            }
+            Some(Mutant::ShortWriteHidden) if lock(&self.dice).once_in(10) => {
+                let write = self.store.write(file, offset, data.slice(..len / 2), how);
+                self.run(FileOp::Write, write).await.map(|(_, how)| (len, how))
+            }
+            Some(hidden @ (Mutant::FullDiskHidden | Mutant::WriteErrorHidden)) => {
+                let write = self.store.write(file, offset, data, how);
+                match (self.run(FileOp::Write, write).await, hidden) {
+                    (Err(StoreError::NoSpace), Mutant::FullDiskHidden)
+                    | (Err(StoreError::Io), Mutant::WriteErrorHidden) => Ok((len, how)),
+                    (written, _) => written,
+                }
+            }
             Some(Mutant::ReadFromOldCopy) => {
                 let how_read = ReadHow { span_allowed: false };
                 let old = self.store.read(file, offset, len, how_read).await;
-                if let Ok(ReadData { data: zgate_store::Payload::Bytes(old), .. }) = old {
+                if let Ok(ReadData { data: Payload::Bytes(old), .. }) = old {
                     lock(&self.old_copies).insert(offset, old);
                 }
                 self.run(FileOp::Write, self.store.write(file, offset, data, how)).await
@@ -255,11 +433,11 @@ impl Disk {
         if self.mutant == Some(Mutant::ReadFromOldCopy)
             && lock(&self.dice).once_in(4)
             && let Some(old) = lock(&self.old_copies).get(&offset)
-            && let zgate_store::Payload::Bytes(new) = &read.data
+            && let Payload::Bytes(new) = &read.data
             && new.len() == old.len()
             && new.first_chunk::<4>() == old.first_chunk::<4>()
         {
-            read.data = zgate_store::Payload::Bytes(old.clone());
+            read.data = Payload::Bytes(old.clone());
         }
         Ok(read)
     }
@@ -288,7 +466,9 @@ impl FileStore for Disk {
     }
 
     fn losses(&self) -> u64 {
-        if self.mutant == Some(Mutant::VerifierKeptAfterError) { 0 } else { self.store.losses() }
+        let hidden =
+            matches!(self.mutant, Some(Mutant::VerifierKeptAfterError | Mutant::SyncErrorHidden));
+        if hidden { 0 } else { self.store.losses() }
     }
 
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
@@ -296,7 +476,8 @@ impl FileStore for Disk {
             if self.mutant == Some(Mutant::CommitSyncsNothing) {
                 Ok(())
             } else {
-                self.sync(file).await
+                let synced = self.sync(file).await;
+                if self.mutant == Some(Mutant::SyncErrorHidden) { Ok(()) } else { synced }
             }
         })
     }
@@ -321,6 +502,59 @@ impl FileStore for Disk {
         Box::pin(self.get(file, offset, len, how))
     }
 
+    fn create_node<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        what: &'a NewNode,
+        attrs: &'a SetAttr,
+    ) -> StoreFuture<'a, (Node, DirChange)> {
+        let call = self.store.create_node(who, dir, name, what, attrs);
+        let undo = || NameUndo::Remove(*dir, name.to_vec());
+        Box::pin(self.change_names(FileOp::CreateNode, call, undo))
+    }
+
+    fn remove<'a>(
+        &'a self,
+        who: &'a Caller,
+        dir: &'a NodeHandle,
+        name: &'a [u8],
+        kind: Option<FileKind>,
+    ) -> StoreFuture<'a, DirChange> {
+        let call = self.store.remove(who, dir, name, kind);
+        let undo = || NameUndo::Make(*dir, name.to_vec());
+        Box::pin(self.change_names(FileOp::Remove, call, undo))
+    }
+
+    fn rename<'a>(
+        &'a self,
+        who: &'a Caller,
+        from_dir: &'a NodeHandle,
+        from: &'a [u8],
+        to_dir: &'a NodeHandle,
+        to: &'a [u8],
+    ) -> StoreFuture<'a, (DirChange, DirChange)> {
+        let call = self.store.rename(who, from_dir, from, to_dir, to);
+        // Clients rename within the root.
+        let undo = move || {
+            let replaced = from != to && self.exists(to_dir, to);
+            NameUndo::Rename(*from_dir, from.to_vec(), to.to_vec(), replaced)
+        };
+        Box::pin(self.change_names(FileOp::Rename, call, undo))
+    }
+
+    fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
+        Box::pin(self.run(FileOp::SyncObjects, async move {
+            self.store.sync_objects(nodes).await?;
+            // All of them are in the root.
+            if nodes.contains(&self.store.root()) {
+                lock(&self.unsynced_names).clear();
+            }
+            Ok(())
+        }))
+    }
+
     pass! {
         GetAttr getattr(node: &'a NodeHandle) -> Attr;
         Lookup lookup(who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8]) -> Node;
@@ -334,25 +568,13 @@ impl FileStore for Disk {
             who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8], mode: CreateMode,
             attrs: &'a SetAttr
         ) -> CreatedFile;
-        CreateNode create_node(
-            who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8], what: &'a NewNode,
-            attrs: &'a SetAttr
-        ) -> (Node, DirChange);
         Open open(who: &'a Caller, node: &'a NodeHandle, access: OpenAccess) -> OpenFile;
-        Remove remove(
-            who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8], kind: Option<FileKind>
-        ) -> DirChange;
-        Rename rename(
-            who: &'a Caller, from_dir: &'a NodeHandle, from: &'a [u8], to_dir: &'a NodeHandle,
-            to: &'a [u8]
-        ) -> (DirChange, DirChange);
         Link link(
             who: &'a Caller, node: &'a NodeHandle, dir: &'a NodeHandle, name: &'a [u8]
         ) -> DirChange;
         ReadDir readdir(
             who: &'a Caller, dir: &'a NodeHandle, cookie: u64, max_entries: usize, with_nodes: bool
         ) -> DirPage;
-        SyncObjects sync_objects(nodes: &'a [NodeHandle]) -> ();
         Allocate allocate(file: &'a OpenFile, offset: u64, len: u64) -> ();
         Deallocate deallocate(file: &'a OpenFile, offset: u64, len: u64) -> ();
         Seek seek(file: &'a OpenFile, offset: u64, what: SeekWhat) -> u64;

@@ -2,6 +2,7 @@
 //! continue the seed chooses the next one, and time passes only when none can.
 
 use crate::dice::Dice;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -28,6 +29,30 @@ pub enum Domain {
     Server(u32),
 }
 
+thread_local! {
+    /// Tasks that stay on the thread of their run: by executor and task.
+    static LOCAL: RefCell<BTreeMap<(u64, u64), LocalTask>> = RefCell::default();
+}
+
+/// A task that may not change its thread.
+type LocalTask = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Work of a task.
+enum Work {
+    Anywhere(Task),
+    /// It is in the table of the run's thread.
+    Local(LocalTask),
+}
+
+impl Work {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Anywhere(task) => task.as_mut().poll(context),
+            Self::Local(task) => task.as_mut().poll(context),
+        }
+    }
+}
+
 struct TaskWaker {
     id: u64,
     queued: AtomicBool,
@@ -44,8 +69,9 @@ impl Wake for TaskWaker {
 
 struct Entry {
     domain: Domain,
-    /// Absent while it runs.
+    /// Absent while it runs, and if it is local.
     future: Option<Task>,
+    is_local: bool,
     waker: Arc<TaskWaker>,
 }
 
@@ -62,6 +88,8 @@ struct Inside {
 
 /// The executor of one run.
 pub struct Executor {
+    /// Number among the executors of the process.
+    id: u64,
     nanos: AtomicU64,
     woken: Arc<Mutex<Vec<u64>>>,
     inside: Mutex<Inside>,
@@ -85,7 +113,9 @@ impl Executor {
             polls: 0,
             schedule: 0,
         };
+        static EXECUTORS: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
+            id: EXECUTORS.fetch_add(1, Ordering::AcqRel),
             nanos: AtomicU64::new(START_NANOS),
             woken: Arc::default(),
             inside: Mutex::new(inside),
@@ -113,18 +143,35 @@ impl Executor {
 
     /// Starts a task.
     pub fn spawn(&self, domain: Domain, future: impl Future<Output = ()> + Send + 'static) {
+        self.enter(domain, Some(Box::pin(future)));
+    }
+
+    /// Starts a task that stays on this thread, the one of the run.
+    pub fn spawn_local(&self, domain: Domain, future: impl Future<Output = ()> + 'static) {
+        let id = self.enter(domain, None);
+        LOCAL.with_borrow_mut(|local| local.insert((self.id, id), Box::pin(future)));
+    }
+
+    /// Adds a task; without a future it is local.
+    fn enter(&self, domain: Domain, future: Option<Task>) -> u64 {
         let mut inside = lock(&self.inside);
         let id = inside.next_task;
         inside.next_task += 1;
         let woken = Arc::clone(&self.woken);
         let waker = Arc::new(TaskWaker { id, queued: AtomicBool::new(true), woken });
-        inside.tasks.insert(id, Entry { domain, future: Some(Box::pin(future)), waker });
+        let is_local = future.is_none();
+        inside.tasks.insert(id, Entry { domain, future, is_local, waker });
         lock(&self.woken).push(id);
+        id
+    }
+
+    fn take_local(&self, id: u64) -> Option<LocalTask> {
+        LOCAL.with_borrow_mut(|local| local.remove(&(self.id, id)))
     }
 
     /// Drops all tasks of a domain, wherever they wait.
     pub fn end(&self, domain: Domain) {
-        let ended: Vec<Entry> = {
+        let ended: Vec<(u64, Entry)> = {
             let mut inside = lock(&self.inside);
             let ids: Vec<u64> = inside
                 .tasks
@@ -132,15 +179,21 @@ impl Executor {
                 .filter(|(_, t)| t.domain == domain)
                 .map(|(id, _)| *id)
                 .collect();
-            ids.iter().filter_map(|id| inside.tasks.remove(id)).collect()
+            ids.iter().filter_map(|id| Some((*id, inside.tasks.remove(id)?))).collect()
         };
         // Outside of the lock: futures wake others and give timers back.
-        drop(ended);
+        for (id, entry) in ended {
+            drop(self.take_local(id).filter(|_| entry.is_local));
+            drop(entry);
+        }
     }
 
     /// Ends every task.
     pub fn end_all(&self) {
         let ended = std::mem::take(&mut lock(&self.inside).tasks);
+        for id in ended.keys() {
+            drop(self.take_local(*id));
+        }
         drop(ended);
     }
 
@@ -169,7 +222,11 @@ impl Executor {
             let nanos = self.nanos();
             let Some(entry) = inside.tasks.get_mut(&id) else { return };
             entry.waker.queued.store(false, Ordering::Release);
-            let Some(future) = entry.future.take() else { return };
+            let future = match entry.is_local {
+                true => self.take_local(id).map(Work::Local),
+                false => entry.future.take().map(Work::Anywhere),
+            };
+            let Some(future) = future else { return };
             let waker = Arc::clone(&entry.waker);
             inside.polls += 1;
             inside.schedule =
@@ -177,12 +234,17 @@ impl Executor {
             (future, waker)
         };
         let waker = Waker::from(waker);
-        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        let polled = future.poll(&mut Context::from_waker(&waker));
         let over = {
             let mut inside = lock(&self.inside);
             match (polled, inside.tasks.get_mut(&id)) {
                 (Poll::Pending, Some(entry)) => {
-                    entry.future = Some(future);
+                    match future {
+                        Work::Anywhere(task) => entry.future = Some(task),
+                        Work::Local(task) => {
+                            LOCAL.with_borrow_mut(|local| local.insert((self.id, id), task));
+                        }
+                    }
                     return;
                 }
                 (Poll::Ready(()), Some(_)) => inside.tasks.remove(&id),

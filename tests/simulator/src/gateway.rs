@@ -4,51 +4,76 @@
 use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::executor::{Domain, Executor, SECOND, lock};
+use crate::iscsi::{Reservations, Target, Wires};
 use crate::mutant::Mutant;
 use crate::network::Network;
 use crate::records::{Records, ServerRecords};
 use crate::slots::RepeatedSlots;
 use crate::trace::Trace;
 use bytes::Bytes;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use zgate_nfs::namespace::export::Versions;
-use zgate_nfs::namespace::{ClientRule, Export, ExportId, FileHandle, Namespace, StableNames};
+use std::task::{Context, Poll, Waker};
+use zgate_nfs::dispatch::{Incoming, Once, Programs, Unaccepted};
+use zgate_nfs::namespace::{Export, FileHandle, Namespace, StableNames};
 use zgate_nfs::runtime::{BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Now, Runtime};
 use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, NoObserver, ServerAddresses, ServerOptions};
 use zgate_nfs::v4::state::State;
 use zgate_nfs::v4::state::grace::GracePeriod;
 use zgate_nfs::v4::state::view::StateTotals;
-use zgate_nfs::{Call, Peer, v3, v4};
-use zgate_nfs_wire::v4::{COMPOUND, Fh};
-use zgate_rpc::drc::{Begin, Key, ReplyCache};
-use zgate_rpc::message::{encode_rejection, encode_success};
-use zgate_rpc::{CallHeader, Credential, Rejection};
+use zgate_nfs::{Peer, mount, v3, v4};
+use zgate_nfs_wire::v4::{Fh, OpNum};
+use zgate_rpc::CallHeader;
+use zgate_rpc::drc::ReplyCache;
 use zgate_store::{FileStore, NodeHandle, Timestamp};
-use zgate_xdr::{Decoder, Encoder, Message};
+use zgate_test_harness::nfs::open_export;
+use zgate_xdr::{Decoder, Message};
 
 /// Lease, in seconds.
 pub const LEASE_SECONDS: u32 = 10;
 /// Grace period, in seconds; at most three times that.
 pub const GRACE_SECONDS: u32 = 12;
+/// Longest wait for running requests at a stop, in seconds.
+const DRAIN_SECONDS: u64 = 5;
 /// Most open files.
 const OPEN_FILES: usize = 1000;
 /// Path of the export.
 const EXPORT: &str = "/export";
 /// Difference of the wall clock to the monotonic clock, in seconds.
 const WALL_SECONDS: i64 = 1_750_000_000;
-/// Version number of NFSv4 in RPC.
-const V4: u32 = 4;
 
 /// One start of the server.
 struct Instance {
     number: u32,
     v4: Arc<v4::Server>,
     v3: v3::Server,
+    mount: mount::Server,
     replies: ReplyCache,
     runtime: Arc<ServerRuntime>,
     repeated: RepeatedSlots,
+    /// No request begins any more.
+    drains: AtomicBool,
+    /// Requests that run.
+    requests: AtomicUsize,
+    target: Arc<Target>,
+}
+
+/// Counts a request while it runs.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(running: &'a AtomicUsize) -> Self {
+        running.fetch_add(1, Ordering::AcqRel);
+        Self(running)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// The server of all starts.
@@ -58,10 +83,16 @@ pub struct Gateway {
     network: Arc<Network>,
     disk: Arc<Disk>,
     records: Arc<Records>,
+    reservations: Arc<Reservations>,
+    wires: Arc<Wires>,
     export: Arc<Export>,
     seed: u64,
     mutant: Option<Mutant>,
     tick_seconds: AtomicU64,
+    /// Generations of the exports.
+    reloads: AtomicU64,
+    /// Seconds by which the wall clock has jumped.
+    wall_jumps: Arc<AtomicI64>,
     inside: Mutex<(u32, Option<Arc<Instance>>)>,
 }
 
@@ -70,40 +101,36 @@ impl Gateway {
     #[must_use]
     pub fn new(
         (executor, trace): (&Arc<Executor>, &Arc<Trace>),
-        network: &Arc<Network>,
+        (network, wires): (&Arc<Network>, &Arc<Wires>),
         disk: &Arc<Disk>,
         seed: u64,
         mutant: Option<Mutant>,
     ) -> Arc<Self> {
         let store: Arc<dyn FileStore> = Arc::<Disk>::clone(disk);
-        let export = Export {
-            id: ExportId::from_pseudo_path(EXPORT),
-            pseudo_path: EXPORT.to_owned(),
-            source: "/tank/export".to_owned(),
-            store: Arc::new(StableNames::over(store)),
-            clients: vec![ClientRule::open_to_all()],
-            read_only: false,
-            max_transfer_bytes: 1 << 20,
-            versions: Versions::ALL,
-            tcp: true,
-            rdma: true,
-            delegations: true,
-            delegated_times: true,
-            reserved_port_only: false,
+        let store = if mutant == Some(Mutant::NamesNotSynced) {
+            store
+        } else {
+            Arc::new(StableNames::over(store))
         };
+        let export = open_export(EXPORT, store);
         let gateway = Arc::new(Self {
             executor: Arc::clone(executor),
             trace: Arc::clone(trace),
             network: Arc::clone(network),
             disk: Arc::clone(disk),
             records: Records::new(executor, seed, mutant),
+            reservations: Reservations::new(executor, seed, mutant),
+            wires: Arc::clone(wires),
             export: Arc::new(export),
             seed,
             mutant,
             tick_seconds: AtomicU64::new(1),
+            reloads: AtomicU64::new(1),
+            wall_jumps: Arc::default(),
             inside: Mutex::new((0, None)),
         });
         network.attach(&gateway);
+        wires.attach(&gateway);
         gateway
     }
 
@@ -130,8 +157,10 @@ impl Gateway {
         let runtime = Arc::new(ServerRuntime {
             executor: Arc::clone(&self.executor),
             network: Arc::clone(&self.network),
+            wall_jumps: Arc::clone(&self.wall_jumps),
             domain,
             dice: Mutex::new(Dice::new(self.seed, &format!("server{number}"))),
+            by_wall_clock: self.mutant == Some(Mutant::LeaseByWallClock),
             runs_fast_from: (self.mutant == Some(Mutant::ClockRunsFast))
                 .then(|| self.executor.nanos()),
         });
@@ -181,9 +210,7 @@ impl Gateway {
             max_minor: 2,
             addresses: ServerAddresses::default(),
         };
-        // One export has no name that another one could have.
-        let namespace = Namespace::new(vec![Arc::clone(&self.export)], 1)
-            .unwrap_or_else(|error| panic!("the exports of the simulator: {error}"));
+        let namespace = self.namespace();
         let v4 =
             Arc::new(v4::Server::new(options, state, namespace, outside, Arc::new(NoObserver)));
         let guard: Arc<dyn v3::ConflictGuard> = if self.mutant == Some(Mutant::NoRecallByV3) {
@@ -194,18 +221,71 @@ impl Gateway {
             guard
         };
         let of_v4 = Arc::clone(&v4);
-        let v3 = v3::Server {
-            namespace: Arc::new(move || of_v4.namespace()),
-            write_verifier: v4.write_verifier,
-            guard,
-        };
+        let source: v3::NamespaceSource = Arc::new(move || of_v4.namespace());
+        let v3 =
+            v3::Server { namespace: Arc::clone(&source), write_verifier: v4.write_verifier, guard };
         Instance {
             number,
             v4,
             v3,
+            mount: mount::Server::new(source),
             replies: ReplyCache::new(),
             runtime,
             repeated: RepeatedSlots::default(),
+            drains: AtomicBool::new(false),
+            requests: AtomicUsize::new(0),
+            target: Target::new(
+                number,
+                &self.executor,
+                (&self.disk, &self.reservations),
+                &self.wires,
+                Dice::new(self.seed, &format!("target{number}")),
+                self.mutant,
+            ),
+        }
+    }
+
+    /// The target of the running server.
+    #[must_use]
+    pub fn target(&self) -> Option<Arc<Target>> {
+        let instance = lock(&self.inside).1.clone()?;
+        (!instance.drains.load(Ordering::Acquire)).then(|| Arc::clone(&instance.target))
+    }
+
+    fn namespace(&self) -> Namespace {
+        let generation = self.reloads.load(Ordering::Acquire);
+        // One export has no name that another one could have.
+        Namespace::new(vec![Arc::clone(&self.export)], generation)
+            .unwrap_or_else(|error| panic!("the exports of the simulator: {error}"))
+    }
+
+    /// Replaces the exports by equal ones.
+    pub fn reload(&self) {
+        self.reloads.fetch_add(1, Ordering::AcqRel);
+        if let Some(instance) = lock(&self.inside).1.clone() {
+            instance.v4.replace_namespace(self.namespace());
+        }
+    }
+
+    /// The wall clock jumps.
+    pub fn jump_wall_clock(&self, seconds: i64) {
+        self.wall_jumps.fetch_add(seconds, Ordering::AcqRel);
+    }
+
+    /// Stops the server as a service manager does: no request begins any more,
+    /// those that run have some seconds. Returns once it has stopped.
+    pub async fn drain(&self) {
+        let Some(instance) = lock(&self.inside).1.clone() else { return };
+        self.trace.note("server", format_args!("drains {}", instance.number));
+        instance.drains.store(true, Ordering::Release);
+        let limit = self.executor.nanos() + DRAIN_SECONDS * SECOND;
+        while instance.requests.load(Ordering::Acquire) > 0 && self.executor.nanos() < limit {
+            self.executor.sleep(SECOND / 20).await;
+        }
+        // The replies leave first.
+        self.executor.sleep(SECOND / 20).await;
+        if self.running() == Some(instance.number) {
+            self.kill();
         }
     }
 
@@ -218,6 +298,7 @@ impl Gateway {
     fn tick(&self) {
         let Some(instance) = lock(&self.inside).1.clone() else { return };
         instance.v4.tick(instance.runtime.now().seconds());
+        instance.target.tick();
     }
 
     /// Sums of the running server's state, and its open files.
@@ -235,6 +316,7 @@ impl Gateway {
         self.trace.note("server", format_args!("end {}", instance.number));
         self.executor.end(Domain::Server(instance.number));
         self.network.server_ended(instance.number);
+        self.wires.server_ended(instance.number);
     }
 
     /// Ends the server with the power.
@@ -250,74 +332,94 @@ impl Gateway {
         }
     }
 
-    /// Answers a record, as the gateway's dispatch does.
+    /// Answers a record as the gateway does. `None`: there is no answer to it,
+    /// because newer copies of the request wait for the reply.
     pub async fn answer(&self, server: u32, peer: Peer, record: Bytes) -> Option<Bytes> {
         let instance = self.instance(server)?;
+        if instance.drains.load(Ordering::Acquire) {
+            // Its connection ends with the server.
+            return None;
+        }
+        let _counted = Counted::new(&instance.requests);
         let record = if self.mutant == Some(Mutant::SlotRunsAgain) {
             instance.repeated.renumber(&record)
         } else {
             record
         };
         let mut d = Decoder::shared(&record);
-        let header = CallHeader::decode(&mut d).ok()?;
-        let credential = Credential::parse(&header.credential).ok()?;
-        let call = Call {
-            peer,
-            credential,
-            xid: header.xid,
-            span_allowed: true,
-            entered: Default::default(),
-            refused: Default::default(),
-        };
-        let once = if header.version == V4 {
-            header.procedure == COMPOUND && v4::retry::must_run_once(&d)
-        } else {
-            !v3::row(header.procedure).is_none_or(|row| row.idempotent)
-        };
-        let key = (once && self.mutant != Some(Mutant::NoReplyCache))
-            .then(|| Key::new((call.peer.address, call.peer.port).into(), &header, d.rest()));
-        let running = match key.map(|key| instance.replies.begin(key)) {
-            None => None,
-            Some(Begin::New(running)) => Some(running),
-            Some(Begin::InProgress) => return None,
-            Some(Begin::Replay(message)) => return with_header(header.xid, message),
-        };
-        let result = instance.run(&call, &header, &mut d).await;
-        if let (Ok(message), Some(running)) = (&result, running) {
-            running.finish(message);
-        }
-        match result {
-            Ok(message) => with_header(header.xid, message),
-            Err(error) => {
-                let mut e = Encoder::new();
-                encode_rejection(&mut e, header.xid, Rejection::Accept(error));
-                e.finish().flatten()
+        let incoming = match Incoming::read(&mut d, &peer, || true) {
+            Ok(incoming) => incoming,
+            Err(Unaccepted::NotACall) => return None,
+            Err(Unaccepted::Answered(message) | Unaccepted::Stranger(message)) => {
+                return message.flatten();
             }
+        };
+        let programs = instance.programs();
+        let running = match self.claim(programs, &incoming, &d).await {
+            Once::Run(running) => running,
+            Once::Replay(message) => return message.flatten(),
+            Once::Superseded => return None,
+        };
+        let result = programs.run(&incoming, instance.runtime.now(), &mut d).await;
+        let reply = incoming.reply(result, running).flatten()?;
+        Some(match self.mutant {
+            Some(Mutant::RenewAlwaysGood) => renewed(&record, reply),
+            _ => reply,
+        })
+    }
+
+    /// As the product does, unless the fault is planted here.
+    async fn claim<'a>(
+        &self,
+        programs: Programs<'a>,
+        incoming: &Incoming,
+        d: &Decoder<'_>,
+    ) -> Once<'a> {
+        let otherwise = match self.mutant {
+            Some(Mutant::NoReplyCache) => return Once::Run(None),
+            Some(Mutant::CopyDropped) => Once::Superseded,
+            Some(Mutant::CopyRunsToo) => Once::Run(None),
+            _ => return programs.claim(incoming, d).await,
+        };
+        let mut claim = pin!(programs.claim(incoming, d));
+        match claim.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(once) => once,
+            Poll::Pending => otherwise,
         }
     }
 }
 
 impl Instance {
-    async fn run(
-        &self,
-        call: &Call,
-        header: &CallHeader,
-        d: &mut Decoder<'_>,
-    ) -> Result<Message, zgate_rpc::AcceptError> {
-        if header.version == V4 {
-            return self.v4.compound(call, self.runtime.now(), d).await;
-        }
-        let mut e = Encoder::new();
-        self.v3.handle(call, header.procedure, d, &mut e).await?;
-        Ok(e.finish())
+    fn programs(&self) -> Programs<'_> {
+        let Self { v4, v3, mount, replies, .. } = self;
+        Programs { v4, v3, mount, replies }
     }
 }
 
-fn with_header(xid: u32, mut result: Message) -> Option<Bytes> {
-    let mut e = Encoder::new();
-    encode_success(&mut e, xid);
-    result.prepend(e.finish_bytes()?);
-    result.flatten()
+/// A planted fault: the reply of a RENEW, made a success.
+fn renewed(record: &Bytes, reply: Bytes) -> Bytes {
+    /// xid, REPLY, MSG_ACCEPTED, AUTH_NONE, SUCCESS.
+    const HEADER_BYTES: usize = 24;
+    // Status, an empty tag, one result, its operation, its status.
+    let (status, operation, last) = (HEADER_BYTES, HEADER_BYTES + 12, HEADER_BYTES + 16);
+    let is_renew = first_operation(record) == Some(OpNum::Renew as u32)
+        && reply.get(operation..last) == Some(&(OpNum::Renew as u32).to_be_bytes()[..]);
+    if !is_renew || reply.len() != last + 4 {
+        return reply;
+    }
+    let mut changed = reply.to_vec();
+    changed[status..status + 4].fill(0);
+    changed[last..].fill(0);
+    changed.into()
+}
+
+/// Number of the first operation of a COMPOUND.
+fn first_operation(record: &Bytes) -> Option<u32> {
+    let mut d = Decoder::new(record);
+    CallHeader::decode(&mut d).ok()?;
+    d.opaque(64).ok()?;
+    let (_minor, _count) = (d.u32().ok()?, d.u32().ok()?);
+    d.u32().ok()
 }
 
 /// The product's environment: virtual time, the seed's random numbers, tasks
@@ -325,8 +427,11 @@ fn with_header(xid: u32, mut result: Message) -> Option<Bytes> {
 struct ServerRuntime {
     executor: Arc<Executor>,
     network: Arc<Network>,
+    wall_jumps: Arc<AtomicI64>,
     domain: Domain,
     dice: Mutex<Dice>,
+    /// A planted fault: there is no other clock.
+    by_wall_clock: bool,
     /// Start of the server, if its clock runs five times as fast.
     runs_fast_from: Option<u64>,
 }
@@ -344,11 +449,8 @@ impl Runtime for ServerRuntime {
     ) -> BoxedFuture<Result<Bytes, CallbackFailure>> {
         let network = Arc::clone(&self.network);
         Box::pin(async move {
-            let CallbackPath::Connection(connection) = path else {
-                return Err(CallbackFailure::Unreachable);
-            };
             let call = call.flatten().ok_or(CallbackFailure::Unreachable)?;
-            network.callback(connection, call).await
+            network.callback(path, call).await
         })
     }
 
@@ -359,9 +461,15 @@ impl Runtime for ServerRuntime {
     fn now(&self) -> Now {
         let nanos = self.executor.nanos();
         let ahead = self.runs_fast_from.map_or(0, |start| 4 * nanos.saturating_sub(start));
-        let monotonic_nanos = nanos + ahead;
+        let jumped = match self.by_wall_clock {
+            true => self.wall_jumps.load(Ordering::Acquire) * SECOND as i64,
+            false => 0,
+        };
+        let monotonic_nanos = (nanos + ahead).saturating_add_signed(jumped);
         let wall = Timestamp {
-            seconds: WALL_SECONDS + (nanos / SECOND) as i64,
+            seconds: WALL_SECONDS
+                + (nanos / SECOND) as i64
+                + self.wall_jumps.load(Ordering::Acquire),
             nanoseconds: (nanos % SECOND) as u32,
         };
         Now { wall, monotonic_nanos }

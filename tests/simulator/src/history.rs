@@ -4,7 +4,7 @@
 use crate::executor::{Executor, lock};
 use crate::invariant::{Invariant, Violation};
 use crate::trace::Trace;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of a block.
@@ -55,8 +55,32 @@ struct Versions {
     stable: u32,
     /// The stable version was promised by COMMIT, not by WRITE.
     committed: bool,
-    /// A loss of unstable data since the version was acknowledged.
-    losses_at_visible: u64,
+    /// A loss may have kept a part of a version that was not stable.
+    torn: bool,
+}
+
+impl Versions {
+    /// Sectors of versions that were never acknowledged as stable.
+    fn explains(&self, register: Register, content: &[u8]) -> bool {
+        let half = BLOCK_BYTES / 2;
+        self.torn
+            && content.len() == BLOCK_BYTES
+            && content.chunks(half).all(|sector| {
+                (self.stable..=self.sent).any(|version| {
+                    let whole =
+                        if version == 0 { vec![0; half] } else { register.content(version) };
+                    sector == &whole[..half]
+                })
+            })
+    }
+}
+
+/// A host without a registration, under a reservation.
+#[derive(Clone, Debug)]
+struct Fence {
+    number: u64,
+    /// Versions of its blocks that were read after the fence.
+    versions: BTreeMap<Register, u32>,
 }
 
 /// Expectation of a reader, taken before the read.
@@ -65,6 +89,8 @@ pub struct Expected {
     visible: u32,
     stable: u32,
     losses: u64,
+    /// The fence of the block's writer, and the version that was read since.
+    fenced: Option<(u64, u32)>,
 }
 
 /// A lock that a client believes to hold.
@@ -77,6 +103,22 @@ struct Held {
 struct Inside {
     blocks: BTreeMap<Register, Versions>,
     losses: u64,
+    names: BTreeMap<String, bool>,
+    /// Latest version of a block that was an UNMAP.
+    unmapped: BTreeMap<Register, u32>,
+    /// Hosts that another one has fenced.
+    fences: BTreeMap<usize, Fence>,
+    /// Number of fences so far.
+    fence_count: u64,
+    /// Hosts with REGISTER requests that may still be carried out.
+    registering: BTreeMap<usize, u32>,
+    unknown_registrations: BTreeSet<usize>,
+    /// Number of REGISTER requests of each host.
+    registrations: BTreeMap<usize, u64>,
+    /// Values of the compared block that were replaced.
+    swapped: BTreeMap<u64, u64>,
+    /// A persistent reservation was granted.
+    reserved: bool,
     locks: BTreeMap<(u32, usize, u32), Held>,
     leases: BTreeMap<usize, u64>,
     violation: Option<Violation>,
@@ -125,10 +167,9 @@ impl History {
     /// Notes that readers see a version from now on, unless it is lost.
     pub fn written(&self, register: Register, version: u32) {
         let mut inside = lock(&self.inside);
-        let losses = inside.losses;
         let versions = inside.blocks.entry(register).or_default();
         versions.visible = versions.visible.max(version);
-        versions.losses_at_visible = losses;
+        versions.torn &= version < versions.sent;
     }
 
     /// Notes that a version is on stable storage, as the server says.
@@ -136,6 +177,7 @@ impl History {
         let mut inside = lock(&self.inside);
         let versions = inside.blocks.entry(register).or_default();
         versions.visible = versions.visible.max(version);
+        versions.torn &= version < versions.sent;
         if version >= versions.stable {
             (versions.stable, versions.committed) = (version, committed);
         }
@@ -146,8 +188,11 @@ impl History {
     pub fn unstable_lost(&self) {
         let mut inside = lock(&self.inside);
         inside.losses += 1;
+        // What was read behind a fence may have been in a cache.
+        inside.fences.values_mut().for_each(|fence| fence.versions.clear());
         for versions in inside.blocks.values_mut() {
             versions.visible = versions.stable;
+            versions.torn |= versions.sent > versions.stable;
         }
     }
 
@@ -162,17 +207,50 @@ impl History {
     pub fn expected(&self, register: Register) -> Expected {
         let inside = lock(&self.inside);
         let versions = inside.blocks.get(&register).copied().unwrap_or_default();
-        Expected { visible: versions.visible, stable: versions.stable, losses: inside.losses }
+        let fence = inside.fences.get(&register.client);
+        let fenced = fence.and_then(|f| Some((f.number, *f.versions.get(&register)?)));
+        let (visible, stable) = (versions.visible, versions.stable);
+        Expected { visible, stable, losses: inside.losses, fenced }
+    }
+
+    fn explains(&self, register: Register, content: &[u8]) -> bool {
+        let inside = lock(&self.inside);
+        inside.blocks.get(&register).is_some_and(|versions| versions.explains(register, content))
+    }
+
+    /// Notes what a client knows of a name: it must survive. `None`: it knows
+    /// nothing any more.
+    pub fn named(&self, name: &str, exists: Option<bool>) {
+        let names = &mut lock(&self.inside).names;
+        match exists {
+            Some(exists) => names.insert(name.to_owned(), exists),
+            None => names.remove(name),
+        };
+    }
+
+    /// The names that clients know.
+    #[must_use]
+    pub fn names(&self) -> Vec<(String, bool)> {
+        lock(&self.inside).names.clone().into_iter().collect()
     }
 
     /// Checks what a read returned.
     pub fn read(&self, register: Register, expected: Expected, content: &[u8]) {
-        let Some(version) = register.version(content) else {
+        let version = match self.unmapped(register, content) {
+            Some(version) => Some(version),
+            None => register.version(content),
+        };
+        let Some(version) = version else {
+            if self.explains(register, content) {
+                return;
+            }
             return self.fail(
                 Invariant::NoOlderData,
                 format!("{register:?} has a content that was never written: {content:?}"),
             );
         };
+        // Zeros are zeros here, whatever they come from.
+        self.check_fence(register, expected, register.version(content).unwrap_or(version));
         let mut inside = lock(&self.inside);
         let lost = inside.losses != expected.losses;
         let losses = inside.losses;
@@ -202,13 +280,135 @@ impl History {
 }
 
 impl History {
+    /// The version of an unmapped block.
+    fn unmapped(&self, register: Register, content: &[u8]) -> Option<u32> {
+        let zeros = content.iter().all(|byte| *byte == 0);
+        lock(&self.inside).unmapped.get(&register).copied().filter(|_| zeros)
+    }
+
+    /// Notes that a version of a block is an UNMAP: it reads as zeros.
+    pub fn unmapping(&self, register: Register, version: u32) {
+        lock(&self.inside).unmapped.insert(register, version);
+    }
+
+    /// A host sends a registration: from now on it may write.
+    pub fn registering(&self, host: usize) {
+        let mut inside = lock(&self.inside);
+        inside.fences.remove(&host);
+        *inside.registering.entry(host).or_default() += 1;
+        *inside.registrations.entry(host).or_default() += 1;
+    }
+
+    /// A registration has ended; `unknown`: it may still be carried out, until
+    /// the next login.
+    pub fn registered(&self, host: usize, unknown: bool) {
+        let mut inside = lock(&self.inside);
+        if unknown {
+            inside.unknown_registrations.insert(host);
+        }
+        if let Some(pending) = inside.registering.get_mut(&host) {
+            *pending = pending.saturating_sub(1);
+        }
+    }
+
+    /// No request of the host's earlier sessions can be carried out any more.
+    pub fn logged_in(&self, host: usize) {
+        lock(&self.inside).unknown_registrations.remove(&host);
+    }
+
+    /// A reservation was granted.
+    pub fn reserved(&self) {
+        lock(&self.inside).reserved = true;
+    }
+
+    /// Returns whether a reservation must be there.
+    #[must_use]
+    pub fn must_be_reserved(&self) -> bool {
+        lock(&self.inside).reserved
+    }
+
+    /// Number of a host's registrations; `None` while one may be carried out.
+    #[must_use]
+    pub fn registrations(&self, host: usize) -> Option<u64> {
+        let inside = lock(&self.inside);
+        let pending = inside.registering.get(&host).copied().unwrap_or_default();
+        let unknown = inside.unknown_registrations.contains(&host);
+        (pending == 0 && !unknown)
+            .then(|| inside.registrations.get(&host).copied().unwrap_or_default())
+    }
+
+    /// Notes that a host has lost its registration under a reservation; returns
+    /// the number of the fence. `before`: its registrations when the preempt
+    /// was sent. `None`: it may have registered meanwhile.
+    pub fn fence(&self, host: usize, before: Option<u64>) -> Option<u64> {
+        if before.is_none() || self.registrations(host) != before {
+            return None;
+        }
+        let mut inside = lock(&self.inside);
+        inside.fence_count += 1;
+        let number = inside.fence_count;
+        inside.fences.insert(host, Fence { number, versions: BTreeMap::new() });
+        Some(number)
+    }
+
+    /// Number of the fence of a host.
+    #[must_use]
+    pub fn fenced(&self, host: usize) -> Option<u64> {
+        lock(&self.inside).fences.get(&host).map(|fence| fence.number)
+    }
+
+    /// Notes that a fenced host's write, begun after the fence, was accepted.
+    pub fn wrote_fenced(&self, host: usize, fence: Option<u64>) {
+        if fence.is_some() && self.fenced(host) == fence {
+            let text = format!("a write of host {host}, which was fenced before, is accepted");
+            self.fail(Invariant::Fence, text);
+        }
+    }
+
+    fn check_fence(&self, register: Register, expected: Expected, version: u32) {
+        let inside = lock(&self.inside);
+        let Some(fence) = inside.fences.get(&register.client) else { return };
+        let (number, lost) = (fence.number, inside.losses != expected.losses);
+        let Some((_, before)) = expected.fenced.filter(|(of, _)| *of == number && !lost) else {
+            return;
+        };
+        drop(inside);
+        if before != version {
+            let text = format!("{register:?} was {before} after the fence, and is {version}");
+            self.fail(Invariant::Fence, text);
+        }
+    }
+
+    /// Notes a version that was read after a fence, by a read begun after it.
+    pub fn read_behind_fence(&self, register: Register, number: u64, content: &[u8]) {
+        let version = register.version(content);
+        let mut inside = lock(&self.inside);
+        let fence = inside.fences.get_mut(&register.client);
+        if let (Some(fence), Some(version)) = (fence.filter(|f| f.number == number), version) {
+            fence.versions.entry(register).or_insert(version);
+        }
+    }
+
+    /// Notes that COMPARE AND WRITE replaced a value, which has never been
+    /// written twice.
+    pub fn swapped(&self, from: u64, to: u64) {
+        let before = lock(&self.inside).swapped.insert(from, to);
+        if let Some(other) = before {
+            let text = format!("value {from:x} was replaced by {other:x} and by {to:x}");
+            self.fail(Invariant::AtomicCompare, text);
+        }
+    }
+}
+
+impl History {
     /// Checks what a client reads from its cache while it believes to hold a
     /// delegation. Without a valid lease it would not read there.
     pub fn read_cached(&self, client: usize, register: Register, content: &[u8]) {
         let now = self.executor.nanos();
         let valid = lock(&self.inside).leases.get(&client).is_some_and(|until| now < *until);
         let (expected, version) = (self.expected(register), register.version(content));
-        if valid && version.is_none_or(|version| version < expected.visible) {
+        let torn = version.is_none() && self.explains(register, content);
+        if valid && !torn && version.is_none_or(|version| version < expected.visible) {
             self.fail(
                 Invariant::FreshDelegation,
                 format!(
@@ -225,6 +425,12 @@ impl History {
         let mut inside = lock(&self.inside);
         let lease = inside.leases.entry(client).or_default();
         *lease = until_nanos.max(*lease);
+    }
+
+    /// Returns whether a client's lease is valid.
+    pub fn lease_is_valid(&self, client: usize) -> bool {
+        let now = self.executor.nanos();
+        lock(&self.inside).leases.get(&client).is_some_and(|until| now < *until)
     }
 
     /// Notes that the server granted a lock, and checks it against those that
@@ -254,6 +460,14 @@ impl History {
                      client{holder}.{by} holds it (write: {exclusive})"
                 ),
             );
+        }
+    }
+
+    /// Notes that a client asks for a shared lock: from now on the server may
+    /// have weakened the exclusive one that it holds.
+    pub fn weakening(&self, client: usize, worker: u32, range: u32) {
+        if let Some(held) = lock(&self.inside).locks.get_mut(&(range, client, worker)) {
+            held.write = false;
         }
     }
 

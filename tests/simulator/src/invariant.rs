@@ -5,6 +5,8 @@
 pub enum Invariant {
     /// A write acknowledged as stable, or committed, survives a power loss.
     DurableWrite,
+    /// A change of names that was acknowledged survives a power loss.
+    DurableNames,
     /// A read never returns an older version than one already seen or
     /// acknowledged, nor half of one.
     NoOlderData,
@@ -14,9 +16,18 @@ pub enum Invariant {
     ExactlyOnce,
     /// Two conflicting locks are never held together.
     LockExclusion,
+    /// State of a client whose lease is valid is known to the server, or was
+    /// lost with an earlier start, as the server says.
+    StateKept,
     /// Data that a client reads from its cache under a delegation is not older
     /// than anything acknowledged to another client.
     FreshDelegation,
+    /// After a PREEMPT AND ABORT nothing of the preempted host lands any more.
+    Fence,
+    /// COMPARE AND WRITE replaces each value once.
+    AtomicCompare,
+    /// A persistent reservation survives restarts and power losses.
+    ReservationKept,
     /// Every request is answered, or its connection ended, within a bound once
     /// the faults end.
     BoundedAnswer,
@@ -30,13 +41,18 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::DurableWrite,
+        Self::DurableNames,
         Self::NoOlderData,
         Self::VerifierChanges,
         Self::ExactlyOnce,
         Self::LockExclusion,
+        Self::StateKept,
         Self::FreshDelegation,
+        Self::Fence,
+        Self::AtomicCompare,
+        Self::ReservationKept,
         Self::BoundedAnswer,
         Self::Progress,
         Self::NothingLeft,
@@ -48,11 +64,16 @@ impl Invariant {
     pub fn name(self) -> &'static str {
         match self {
             Self::DurableWrite => "durable-write",
+            Self::DurableNames => "durable-names",
             Self::NoOlderData => "no-older-data",
             Self::VerifierChanges => "verifier-changes",
             Self::ExactlyOnce => "exactly-once",
             Self::LockExclusion => "lock-exclusion",
+            Self::StateKept => "state-kept",
             Self::FreshDelegation => "fresh-delegation",
+            Self::Fence => "fence",
+            Self::AtomicCompare => "atomic-compare",
+            Self::ReservationKept => "reservation-kept",
             Self::BoundedAnswer => "bounded-answer",
             Self::Progress => "progress",
             Self::NothingLeft => "nothing-left",

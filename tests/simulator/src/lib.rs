@@ -11,6 +11,7 @@ pub mod executor;
 pub mod gateway;
 pub mod history;
 pub mod invariant;
+pub mod iscsi;
 pub mod mutant;
 pub mod network;
 pub mod plan;

@@ -39,11 +39,59 @@ pub enum Mutant {
     NoRecallByV3,
     /// Every start has the same number: stateids of an earlier one look valid.
     EpochReused,
+    /// A copy of a running request that comes over a new connection is dropped.
+    CopyDropped,
+    /// A copy of a running request runs beside it.
+    CopyRunsToo,
+    /// Changes of names are acknowledged before they are synced.
+    NamesNotSynced,
+    /// Leases are counted by the wall clock, which jumps.
+    LeaseByWallClock,
+    /// Recalls of delegations are taken for delivered, and are not.
+    RecallLost,
+    /// RENEW of a client that the server does not know is answered with success.
+    RenewAlwaysGood,
+    /// Unstable writes are acknowledged as stable.
+    UnstableToldStable,
+    /// A failed sync is answered with success.
+    SyncErrorHidden,
+    /// Half of the client records are not read at a start.
+    RecordsForgotten,
+    /// One write in ten writes a half, and is acknowledged as a whole.
+    ShortWriteHidden,
+    /// Writes to a full disk are acknowledged.
+    FullDiskHidden,
+    /// Writes that fail are acknowledged.
+    WriteErrorHidden,
+    /// Writes with force unit access stay in the cache.
+    FuaIgnored,
+    /// SYNCHRONIZE CACHE does nothing.
+    FlushIgnored,
+    /// UNMAP does nothing.
+    UnmapIgnored,
+    /// Reservations are not read at a start.
+    ReservationsForgotten,
+    /// Reservations are acknowledged before they are stable.
+    ReservationsNotSynced,
+    /// WRITE looks at no reservation and at no abort.
+    ReservationIgnored,
+    /// COMPARE AND WRITE lets others in between its halves.
+    CompareNotAtomic,
+    /// A login does not wait for commands of the host's earlier session.
+    FormerNotAwaited,
+    /// A reset of the unit does not wait for commands of others.
+    ResetNotAwaited,
+    /// An aborted command that has not begun still runs.
+    AbortNotSeen,
+    /// PREEMPT AND ABORT does not wait for running commands.
+    PreemptNotAwaited,
+    /// ABORT TASK is answered while the command still writes.
+    AbortAnsweredEarly,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 41] = [
         Self::CommitSyncsNothing,
         Self::StableWriteUnstable,
         Self::VerifierKeptAtStart,
@@ -61,6 +109,30 @@ impl Mutant {
         Self::ReadFromOldCopy,
         Self::NoRecallByV3,
         Self::EpochReused,
+        Self::CopyDropped,
+        Self::CopyRunsToo,
+        Self::NamesNotSynced,
+        Self::LeaseByWallClock,
+        Self::RecallLost,
+        Self::RenewAlwaysGood,
+        Self::UnstableToldStable,
+        Self::SyncErrorHidden,
+        Self::RecordsForgotten,
+        Self::ShortWriteHidden,
+        Self::FullDiskHidden,
+        Self::WriteErrorHidden,
+        Self::FuaIgnored,
+        Self::FlushIgnored,
+        Self::UnmapIgnored,
+        Self::ReservationsForgotten,
+        Self::ReservationsNotSynced,
+        Self::ReservationIgnored,
+        Self::CompareNotAtomic,
+        Self::FormerNotAwaited,
+        Self::ResetNotAwaited,
+        Self::AbortNotSeen,
+        Self::PreemptNotAwaited,
+        Self::AbortAnsweredEarly,
     ];
 
     /// Its name on the command line.
@@ -84,6 +156,30 @@ impl Mutant {
             Self::ReadFromOldCopy => "read-from-old-copy",
             Self::NoRecallByV3 => "no-recall-by-v3",
             Self::EpochReused => "epoch-reused",
+            Self::CopyDropped => "copy-dropped",
+            Self::CopyRunsToo => "copy-runs-too",
+            Self::NamesNotSynced => "names-not-synced",
+            Self::LeaseByWallClock => "lease-by-wall-clock",
+            Self::RecallLost => "recall-lost",
+            Self::RenewAlwaysGood => "renew-always-good",
+            Self::UnstableToldStable => "unstable-told-stable",
+            Self::SyncErrorHidden => "sync-error-hidden",
+            Self::RecordsForgotten => "records-forgotten",
+            Self::ShortWriteHidden => "short-write-hidden",
+            Self::FullDiskHidden => "full-disk-hidden",
+            Self::WriteErrorHidden => "write-error-hidden",
+            Self::FuaIgnored => "fua-ignored",
+            Self::FlushIgnored => "flush-ignored",
+            Self::UnmapIgnored => "unmap-ignored",
+            Self::ReservationsForgotten => "reservations-forgotten",
+            Self::ReservationsNotSynced => "reservations-not-synced",
+            Self::ReservationIgnored => "reservation-ignored",
+            Self::CompareNotAtomic => "compare-not-atomic",
+            Self::FormerNotAwaited => "former-not-awaited",
+            Self::ResetNotAwaited => "reset-not-awaited",
+            Self::AbortNotSeen => "abort-not-seen",
+            Self::PreemptNotAwaited => "preempt-not-awaited",
+            Self::AbortAnsweredEarly => "abort-answered-early",
         }
     }
 

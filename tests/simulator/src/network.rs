@@ -1,6 +1,7 @@
 //! Connections between clients and the server: delay, partitions, breaks with
 //! requests in flight, ends that only one side knows of.
 
+use crate::client::Delegations;
 use crate::dice::Dice;
 use crate::executor::{Domain, Executor, MILLISECOND, SECOND, lock};
 use crate::gateway::Gateway;
@@ -9,12 +10,12 @@ use crate::invariant::{ANSWER_SECONDS, Invariant};
 use crate::mutant::Mutant;
 use crate::trace::Trace;
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tokio::sync::oneshot;
 use zgate_nfs::Peer;
-use zgate_nfs::runtime::{CallbackFailure, ConnectionId, Protection};
+use zgate_nfs::runtime::{CallbackFailure, CallbackPath, ConnectionId, Protection};
 
 /// Longest usual time of a message.
 const USUAL_NANOS: u64 = 2 * MILLISECOND;
@@ -43,9 +44,6 @@ struct Inside {
     dice: Dice,
     faults_end: Option<u64>,
     callbacks: BTreeMap<usize, CallbackAnswer>,
-    /// Copies of running requests, which the reply cache drops: see
-    /// docs/SIMULATOR.md.
-    dropped_copies: BTreeSet<(u64, u32)>,
 }
 
 /// A client's end of its back channel.
@@ -57,7 +55,7 @@ pub struct Network {
     trace: Arc<Trace>,
     history: Arc<History>,
     inside: Mutex<Inside>,
-    gateway: OnceLock<Arc<Gateway>>,
+    gateway: OnceLock<Weak<Gateway>>,
     mutant: Option<Mutant>,
 }
 
@@ -78,7 +76,6 @@ impl Network {
             dice: Dice::new(seed, "network"),
             faults_end: None,
             callbacks: BTreeMap::new(),
-            dropped_copies: BTreeSet::new(),
         };
         Arc::new(Self {
             executor: Arc::clone(executor),
@@ -90,10 +87,15 @@ impl Network {
         })
     }
 
+    /// The server's side. It holds this one, which must not keep it.
+    fn gateway(&self) -> Option<Arc<Gateway>> {
+        self.gateway.get().and_then(Weak::upgrade)
+    }
+
     /// Sets the server's side.
     pub fn attach(&self, gateway: &Arc<Gateway>) {
         // A second call would be a programming error; the first one stays.
-        let _ = self.gateway.set(Arc::clone(gateway));
+        let _ = self.gateway.set(Arc::downgrade(gateway));
     }
 
     fn delay(&self) -> u64 {
@@ -113,7 +115,7 @@ impl Network {
     }
 
     /// The address of a client, and the port that it uses for all connections.
-    fn address(client: usize) -> (IpAddr, u16) {
+    pub fn address(client: usize) -> (IpAddr, u16) {
         (Ipv4Addr::new(192, 0, 2, 10 + client as u8).into(), 700 + client as u16)
     }
 
@@ -124,7 +126,7 @@ impl Network {
     }
 
     /// Waits for the end of a partition.
-    async fn passage(&self, client: usize) {
+    pub async fn passage(&self, client: usize) {
         loop {
             let until = lock(&self.inside).partitioned_until.get(&client).copied().unwrap_or(0);
             if self.executor.nanos() >= until {
@@ -140,7 +142,7 @@ impl Network {
         loop {
             self.executor.sleep(2 * self.delay()).await;
             self.passage(client).await;
-            if let Some(server) = self.gateway.get().and_then(|gateway| gateway.running()) {
+            if let Some(server) = self.gateway().and_then(|gateway| gateway.running()) {
                 let mut inside = lock(&self.inside);
                 let number = inside.next;
                 inside.next += 1;
@@ -183,7 +185,7 @@ impl Network {
         self.executor.spawn(Domain::Outside, async move {
             me.executor.sleep(unknown).await;
             let Some(link) = lock(&me.inside).links.remove(&number) else { return };
-            if let Some(gateway) = me.gateway.get() {
+            if let Some(gateway) = me.gateway() {
                 gateway.connection_closed(link.server, ConnectionId(number));
             }
         });
@@ -208,34 +210,56 @@ impl Network {
         lock(&self.inside).callbacks.insert(client, answer);
     }
 
-    /// The server calls a client over one of its connections.
+    /// The server calls a client over one of its connections (NFSv4.1), or over
+    /// one that it makes for the call (NFSv4.0).
     ///
     /// # Errors
     /// If the connection does not exist, or there is no answer in time.
     pub async fn callback(
         &self,
-        link: ConnectionId,
+        path: CallbackPath,
         call: Bytes,
     ) -> Result<Bytes, CallbackFailure> {
-        let answer = self.executor.within(CALLBACK_NANOS, self.called(link.0, &call)).await;
+        let answer = self.executor.within(CALLBACK_NANOS, self.called(&path, &call)).await;
         answer.unwrap_or(Err(CallbackFailure::TimedOut))
     }
 
-    async fn called(&self, number: u64, call: &[u8]) -> Result<Bytes, CallbackFailure> {
+    async fn called(&self, path: &CallbackPath, call: &[u8]) -> Result<Bytes, CallbackFailure> {
         let client = {
             let inside = lock(&self.inside);
-            inside.links.get(&number).ok_or(CallbackFailure::Unreachable)?.client
+            match path {
+                CallbackPath::Connection(number) => {
+                    inside.links.get(&number.0).ok_or(CallbackFailure::Unreachable)?.client
+                }
+                CallbackPath::Address(address) => {
+                    let known = inside.callbacks.keys().copied();
+                    known
+                        .into_iter()
+                        .find(|client| Self::address(*client).0 == address.ip())
+                        .ok_or(CallbackFailure::Unreachable)?
+                }
+            }
         };
         self.executor.sleep(self.delay()).await;
         self.passage(client).await;
         let answer = {
             let inside = lock(&self.inside);
-            let alive = inside.links.get(&number).is_some_and(|link| link.alive);
+            let alive = match path {
+                CallbackPath::Connection(number) => {
+                    inside.links.get(&number.0).is_some_and(|link| link.alive)
+                }
+                CallbackPath::Address(_) => true,
+            };
             inside.callbacks.get(&client).filter(|_| alive).cloned()
         };
         // The server does not know yet that the connection is gone.
         let Some(answer) = answer else { return std::future::pending().await };
-        let reply = answer(call).ok_or(CallbackFailure::Unreachable)?;
+        let reply = match self.mutant {
+            // Understood, and without effect.
+            Some(Mutant::RecallLost) => Delegations::default().answer(call),
+            _ => answer(call),
+        };
+        let reply = reply.ok_or(CallbackFailure::Unreachable)?;
         self.executor.sleep(self.delay()).await;
         self.passage(client).await;
         Ok(reply)
@@ -283,7 +307,6 @@ impl Network {
         let (alive, since) = {
             let inside = lock(&self.inside);
             let alive = inside.links.get(&number).is_some_and(|link| link.alive);
-            let alive = alive && !inside.dropped_copies.contains(&(number, xid));
             (alive, inside.faults_end.map(|end| sent.max(end)))
         };
         let late = since.is_some_and(|since| {
@@ -299,7 +322,7 @@ impl Network {
 
     /// A request reaches the server.
     fn arrive(self: &Arc<Self>, number: u64, xid: u32, record: Bytes, survives: bool) {
-        let Some(gateway) = self.gateway.get() else { return };
+        let Some(gateway) = self.gateway() else { return };
         let (client, server) = {
             let inside = lock(&self.inside);
             let Some(link) = inside.links.get(&number) else { return };
@@ -316,12 +339,9 @@ impl Network {
             rdma: false,
             protection: Protection::Plain,
         };
-        let (me, gateway) = (Arc::clone(self), Arc::clone(gateway));
+        let me = Arc::clone(self);
         self.executor.spawn(Domain::Server(server), async move {
-            let Some(reply) = gateway.answer(server, peer, record).await else {
-                lock(&me.inside).dropped_copies.insert((number, xid));
-                return;
-            };
+            let Some(reply) = gateway.answer(server, peer, record).await else { return };
             let sender = Arc::clone(&me);
             me.executor.spawn(Domain::Outside, async move {
                 sender.reply(number, client, xid, reply).await;

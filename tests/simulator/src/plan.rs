@@ -23,7 +23,7 @@ const PAUSE_SECONDS: u64 = 10;
 pub enum Version {
     /// NFSv3.
     V3,
-    /// NFSv4.1 or 4.2.
+    /// NFSv4.0, 4.1 or 4.2.
     V4(u32),
 }
 
@@ -50,8 +50,27 @@ pub enum Step {
     Close,
     /// Asks for a read delegation of another client's file, and reads the file.
     Delegate { client: usize },
+    /// Asks for a write delegation of the client's own file, and keeps it until
+    /// it is recalled.
+    DelegateOwn,
     /// Reads a block from the cache, if there is a delegation.
     ReadCached { client: usize, block: u32 },
+    /// A host writes the next version of a block, through the cache or not.
+    Put { block: u32, through: bool },
+    /// SYNCHRONIZE CACHE.
+    Flush,
+    /// A host reads a block of any host.
+    Get { host: usize, block: u32 },
+    /// COMPARE AND WRITE of the block that all hosts share.
+    Swap,
+    /// UNMAP of a block.
+    Unmap { block: u32 },
+    /// Begins a write, aborts it after this time, and writes again.
+    AbortPut { block: u32, after: u64, whole_unit: bool },
+    /// Registers the host's key.
+    Register,
+    /// Reserves the unit, and takes another host's registration away.
+    Fence { host: usize },
 }
 
 /// A step, and the pause before it.
@@ -88,6 +107,13 @@ pub enum Fault {
     WriteBack,
     /// The disk is full.
     Full { length: u64 },
+    /// The exports are replaced by equal ones.
+    Reload,
+    /// The server takes no more requests, ends those that run, stops, and
+    /// starts again after this time.
+    Drain { down: u64 },
+    /// The wall clock jumps.
+    ClockJump { seconds: i64 },
 }
 
 /// A fault, and its time since the beginning.
@@ -110,6 +136,8 @@ pub struct Plan {
     pub clients: Vec<Version>,
     /// Steps of each client's workers.
     pub steps: Vec<Vec<Vec<PlannedStep>>>,
+    /// Steps of each host's workers.
+    pub hosts: Vec<Vec<Vec<PlannedStep>>>,
     /// Faults in order of time.
     pub faults: Vec<PlannedFault>,
 }
@@ -118,7 +146,7 @@ fn step(dice: &mut Dice, worker: u32, clients: usize, version: Version) -> Step 
     let block = worker * BLOCKS_PER_WORKER + dice.below(BLOCKS_PER_WORKER.into()) as u32;
     let name = worker * NAMES_PER_WORKER + dice.below(NAMES_PER_WORKER.into()) as u32;
     let range = dice.below(LOCK_RANGES.into()) as u32;
-    let kinds = if version == Version::V3 { 15 } else { 35 };
+    let kinds = if version == Version::V3 { 15 } else { 36 };
     let client = dice.below(clients as u64) as usize;
     let any_block = dice.below((WORKERS * BLOCKS_PER_WORKER).into()) as u32;
     match dice.below(kinds) {
@@ -132,7 +160,27 @@ fn step(dice: &mut Dice, worker: u32, clients: usize, version: Version) -> Step 
         19..=20 => Step::Unlock { range },
         21..=23 => Step::Delegate { client },
         24..=27 => Step::Close,
+        28 => Step::DelegateOwn,
         _ => Step::ReadCached { client, block: any_block },
+    }
+}
+
+fn host_step(dice: &mut Dice, worker: u32, hosts: usize) -> Step {
+    let block = worker * BLOCKS_PER_WORKER + dice.below(BLOCKS_PER_WORKER.into()) as u32;
+    let host = dice.below(hosts as u64) as usize;
+    let any_block = dice.below((WORKERS * BLOCKS_PER_WORKER).into()) as u32;
+    match dice.below(24) {
+        0..=5 => Step::Put { block, through: dice.once_in(3) },
+        6..=7 => Step::Flush,
+        8..=11 => Step::Get { host, block: any_block },
+        12..=14 => Step::Swap,
+        15 => Step::Unmap { block },
+        16..=18 => {
+            let after = dice.spread(MILLISECOND / 2, 5 * SECOND);
+            Step::AbortPut { block, after, whole_unit: dice.once_in(3) }
+        }
+        19..=21 => Step::Register,
+        _ => Step::Fence { host },
     }
 }
 
@@ -140,7 +188,13 @@ fn fault(dice: &mut Dice, clients: usize) -> Fault {
     let client = dice.below(clients as u64) as usize;
     let down = dice.spread(50 * MILLISECOND, 12 * SECOND);
     let length = dice.spread(100 * MILLISECOND, 40 * SECOND);
-    match dice.below(20) {
+    match dice.below(26) {
+        20..=21 => Fault::Reload,
+        22..=23 => Fault::Drain { down },
+        24..=25 => {
+            let seconds = dice.spread(1, 1 << 20) as i64;
+            Fault::ClockJump { seconds: if dice.once_in(2) { seconds } else { -seconds } }
+        }
         0..=1 => Fault::Kill { down },
         2..=4 => Fault::PowerLoss { down },
         5..=8 => Fault::Cut { client },
@@ -161,9 +215,10 @@ impl Plan {
         let mut dice = Dice::new(seed, "plan");
         let count = 2 + dice.below(3) as usize;
         let clients: Vec<Version> = (0..count)
-            .map(|_| match dice.below(6) {
+            .map(|_| match dice.below(8) {
                 0 | 1 => Version::V3,
                 2 => Version::V4(2),
+                3 | 4 => Version::V4(0),
                 _ => Version::V4(1),
             })
             .collect();
@@ -178,24 +233,36 @@ impl Plan {
                 })
                 .collect()
         };
-        let steps = clients
+        let steps: Vec<Vec<Vec<PlannedStep>>> = clients
             .iter()
             .map(|version| (0..WORKERS).map(|worker| worker_steps(worker, *version)).collect())
             .collect();
+        let mut dice = Dice::new(seed, "hosts");
+        let host_count = if dice.once_in(3) { 0 } else { 2 };
+        let mut host_steps = |worker: u32| -> Vec<PlannedStep> {
+            (0..8 + dice.below(18))
+                .map(|_| {
+                    number += 1;
+                    let pause = dice.spread(MILLISECOND, PAUSE_SECONDS * SECOND);
+                    PlannedStep { number, pause, step: host_step(&mut dice, worker, host_count) }
+                })
+                .collect()
+        };
+        let hosts = (0..host_count).map(|_| (0..WORKERS).map(&mut host_steps).collect()).collect();
         let mut dice = Dice::new(seed, "faults");
         let mut faults: Vec<(u64, Fault)> = (0..dice.below(7))
-            .map(|_| (dice.below(FAULT_SECONDS * SECOND), fault(&mut dice, count)))
+            .map(|_| (dice.below(FAULT_SECONDS * SECOND), fault(&mut dice, count + host_count)))
             .collect();
         faults.sort_by_key(|(at, _)| *at);
         let faults =
             (1..).zip(faults).map(|(number, (at, fault))| PlannedFault { number, at, fault });
-        Self { seed, faults: faults.collect(), clients, steps }
+        Self { seed, faults: faults.collect(), clients, steps, hosts }
     }
 
     /// Numbers of all steps.
     #[must_use]
     pub fn step_numbers(&self) -> Vec<u32> {
-        self.steps.iter().flatten().flatten().map(|step| step.number).collect()
+        self.steps.iter().chain(&self.hosts).flatten().flatten().map(|step| step.number).collect()
     }
 
     /// Numbers of all faults.
@@ -208,7 +275,7 @@ impl Plan {
     #[must_use]
     pub fn only(&self, steps: &BTreeSet<u32>, faults: &BTreeSet<u32>) -> Self {
         let mut plan = self.clone();
-        for worker in plan.steps.iter_mut().flatten() {
+        for worker in plan.steps.iter_mut().chain(&mut plan.hosts).flatten() {
             worker.retain(|step| steps.contains(&step.number));
         }
         plan.faults.retain(|fault| faults.contains(&fault.number));

@@ -1,23 +1,21 @@
 //! One run: a schedule, from the first connection to the check that nothing is
 //! left.
 
-use crate::client::{AnyClient, Files, SessionClient, StatelessClient, Wire, Worker};
-use crate::disk::Disk;
+use crate::client::{AnyClient, Files, OwnerClient, SessionClient, StatelessClient, Wire, Worker};
+use crate::disk::{Disk, at_once};
 use crate::executor::{Domain, Executor, SECOND, lock};
 use crate::gateway::{GRACE_SECONDS, Gateway, LEASE_SECONDS};
 use crate::history::{BLOCK_BYTES, History, Register};
 use crate::invariant::{Invariant, PROGRESS_SECONDS, Violation};
+use crate::iscsi::{FIRST_HOST, HostSession, HostWorker, Wires};
 use crate::mutant::Mutant;
 use crate::network::Network;
 use crate::plan::{BLOCKS_PER_WORKER, Fault, Plan, Version, WORKERS};
 use crate::trace::Trace;
 use bytes::Bytes;
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 use zgate_nfs::v4::state::view::StateTotals;
 use zgate_nfs_wire::v4::Fh;
 use zgate_store::file_store::{CreateMode, Stability};
@@ -52,10 +50,12 @@ struct Run {
     history: Arc<History>,
     disk: Arc<Disk>,
     network: Arc<Network>,
+    wires: Arc<Wires>,
     gateway: Arc<Gateway>,
     over: AtomicBool,
-    /// Clients with a session, for their end.
-    sessions: Mutex<Vec<Arc<SessionClient>>>,
+    /// The clients, for their end.
+    clients: Mutex<Vec<AnyClient>>,
+    hosts: Mutex<Vec<Arc<HostSession>>>,
 }
 
 /// Carries out a schedule.
@@ -66,7 +66,8 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
     let history = Arc::new(History::new(Arc::clone(&executor), Arc::clone(&trace)));
     let disk = Disk::new(&executor, &history, &trace, seed, mutant);
     let network = Network::new(&executor, &history, &trace, seed, mutant);
-    let gateway = Gateway::new((&executor, &trace), &network, &disk, seed, mutant);
+    let wires = Wires::new((&executor, &trace), &network, seed);
+    let gateway = Gateway::new((&executor, &trace), (&network, &wires), &disk, seed, mutant);
     let run = Arc::new(Run {
         plan: plan.clone(),
         executor: Arc::clone(&executor),
@@ -74,9 +75,11 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
         history: Arc::clone(&history),
         disk,
         network,
+        wires,
         gateway: Arc::clone(&gateway),
         over: AtomicBool::new(false),
-        sessions: Mutex::default(),
+        clients: Mutex::default(),
+        hosts: Mutex::default(),
     });
     let course = Arc::clone(&run);
     executor.spawn(Domain::Outside, async move { course.course().await });
@@ -104,14 +107,6 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
 }
 
-/// The result of a call of a store that does not wait.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("a store in memory does not wait"),
-    }
-}
-
 impl Run {
     fn file(&self, name: &str) -> Fh {
         let store = &self.disk.store;
@@ -135,10 +130,19 @@ impl Run {
                 files.clone(),
                 &self.gateway,
             ))),
+            Version::V4(0) => {
+                let client = OwnerClient::new(wire, files.clone(), &self.history, &self.gateway);
+                let client = Arc::new(client);
+                let returner = Arc::clone(&client);
+                let returns = async move { returner.return_delegations().await };
+                self.executor.spawn(Domain::Outside, returns);
+                let renewer = Arc::clone(&client);
+                self.executor.spawn(Domain::Outside, async move { renewer.renew().await });
+                AnyClient::Owners(client)
+            }
             Version::V4(minor) => {
                 let client =
                     Arc::new(SessionClient::new(wire, minor, files.clone(), &self.history));
-                lock(&self.sessions).push(Arc::clone(&client));
                 let returner = Arc::clone(&client);
                 let returns = async move { returner.return_delegations().await };
                 self.executor.spawn(Domain::Outside, returns);
@@ -161,6 +165,7 @@ impl Run {
         let clients: Vec<AnyClient> = (0..count)
             .map(|number| self.client(number, self.plan.clients[number], &files))
             .collect();
+        lock(&self.clients).extend(clients.iter().cloned());
         let working = Arc::new(AtomicUsize::new(0));
         for (number, client) in clients.iter().enumerate() {
             for (worker, steps) in (0..).zip(self.plan.steps[number].clone()) {
@@ -173,12 +178,39 @@ impl Run {
                 });
             }
         }
+        self.start_hosts(&working);
         self.faults().await;
         self.all_faults_end();
         self.wait_for(&working, "the clients").await;
         self.check_what_is_stable(&clients).await;
         self.check_what_is_left().await;
         self.over.store(true, Ordering::Release);
+    }
+
+    fn start_hosts(self: &Arc<Self>, working: &Arc<AtomicUsize>) {
+        for (number, workers) in self.plan.hosts.iter().enumerate() {
+            let host =
+                HostSession::new(number, (&self.executor, &self.trace), &self.history, &self.wires);
+            lock(&self.hosts).push(Arc::clone(&host));
+            for (worker, steps) in (0..).zip(workers.clone()) {
+                let mut worker = HostWorker::new(&host, worker);
+                working.fetch_add(1, Ordering::AcqRel);
+                let working = Arc::clone(working);
+                self.executor.spawn(Domain::Outside, async move {
+                    worker.run(steps).await;
+                    working.fetch_sub(1, Ordering::AcqRel);
+                });
+            }
+        }
+    }
+
+    /// The number of a client or host in the network.
+    fn party(&self, number: usize) -> (usize, bool) {
+        let clients = self.plan.clients.len();
+        match number.checked_sub(clients) {
+            Some(host) => (FIRST_HOST + host, true),
+            None => (number, false),
+        }
     }
 
     async fn faults(self: &Arc<Self>) {
@@ -197,14 +229,22 @@ impl Run {
                     self.gateway.lose_power();
                     self.restart_after(down);
                 }
-                Fault::Cut { client } => self.network.cut_client(client),
-                Fault::Partition { client, length } => self.network.partition(client, length),
+                Fault::Cut { client } => match self.party(client) {
+                    (host, true) => self.wires.cut_host(host),
+                    (client, false) => self.network.cut_client(client),
+                },
+                Fault::Partition { client, length } => {
+                    self.network.partition(self.party(client).0, length);
+                }
                 Fault::Hang { length } => self.disk.hang(length),
                 Fault::Slow { length, delay } => self.disk.slow_down(length, delay),
                 Fault::HoldWrite { length } => self.disk.hold_next_write(length),
                 Fault::Error => self.disk.fail_next(),
                 Fault::WriteBack => self.disk.lose_next(),
                 Fault::Full { length } => self.disk.fill(length),
+                Fault::Reload => self.gateway.reload(),
+                Fault::Drain { down } => self.drain_and_restart(down),
+                Fault::ClockJump { seconds } => self.gateway.jump_wall_clock(seconds),
             }
         }
         self.executor.sleep_until(begin + FAULTS_END_SECONDS * SECOND).await;
@@ -220,12 +260,21 @@ impl Run {
         });
     }
 
+    fn drain_and_restart(self: &Arc<Self>, nanos: u64) {
+        let me = Arc::clone(self);
+        self.executor.spawn(Domain::Outside, async move {
+            me.gateway.drain().await;
+            me.restart_after(nanos);
+        });
+    }
+
     fn all_faults_end(&self) {
         if self.gateway.running().is_none() {
             self.gateway.start();
         }
         self.disk.heal();
         self.network.heal();
+        lock(&self.hosts).iter().for_each(|host| host.heal());
         self.trace.note("FAULT", format_args!("all faults end"));
     }
 
@@ -247,6 +296,7 @@ impl Run {
     async fn check_what_is_stable(self: &Arc<Self>, clients: &[AnyClient]) {
         self.trace.note("FAULT", format_args!("the last power loss"));
         self.gateway.lose_power();
+        self.check_names();
         self.gateway.start();
         let Some(reader) = clients.first() else { return };
         let registers: Vec<Register> = (0..clients.len())
@@ -256,22 +306,63 @@ impl Run {
             .collect();
         let mut worker = Worker::new(reader.clone(), 0, &self.history);
         let working = Arc::new(AtomicUsize::new(1));
+        self.read_units(&working);
         let ended = Arc::clone(&working);
         self.executor.spawn(Domain::Outside, async move {
             worker.read_all(registers).await;
-            ended.store(0, Ordering::Release);
+            ended.fetch_sub(1, Ordering::AcqRel);
         });
         self.wait_for(&working, "reads after the last power loss").await;
     }
 
+    /// Reads all blocks of hosts.
+    fn read_units(&self, working: &Arc<AtomicUsize>) {
+        let hosts = lock(&self.hosts).clone();
+        let Some(reader) = hosts.first() else { return };
+        let blocks = 0..WORKERS * BLOCKS_PER_WORKER;
+        let registers = hosts
+            .iter()
+            .flat_map(|host| blocks.clone().map(|block| Register { client: host.number, block }));
+        let registers: Vec<Register> = registers.collect();
+        let mut worker = HostWorker::new(reader, 0);
+        let working = Arc::clone(working);
+        working.fetch_add(1, Ordering::AcqRel);
+        self.executor.spawn(Domain::Outside, async move {
+            worker.read_all(registers).await;
+            working.fetch_sub(1, Ordering::AcqRel);
+        });
+    }
+
+    /// Compares the names that clients know with those that are there.
+    fn check_names(&self) {
+        let (store, root) = (&self.disk.store, self.disk.store.root());
+        for (name, exists) in self.history.names() {
+            let found = at_once(store.lookup(&Caller::root(), &root, name.as_bytes())).is_ok();
+            if found != exists {
+                self.history.fail(
+                    Invariant::DurableNames,
+                    format!("{name} was acknowledged; exists: {found}, expected: {exists}"),
+                );
+            }
+        }
+    }
+
     /// All clients go away; in the end the server has nothing of them.
     async fn check_what_is_left(&self) {
-        for client in lock(&self.sessions).drain(..) {
+        for client in lock(&self.clients).drain(..) {
             client.vanish();
         }
+        lock(&self.hosts).iter().for_each(|host| host.vanish());
         self.executor.sleep(u64::from(GRACE_SECONDS + LEASE_SECONDS) * SECOND).await;
         self.gateway.tick_every(SLOW_TICK_SECONDS);
         self.executor.sleep(FORGOTTEN_SECONDS * SECOND).await;
+        if let Some(target) = self.gateway.target() {
+            let (sessions, commands) = target.left();
+            if sessions + commands > 0 {
+                let text = format!("a day later: {sessions} iSCSI sessions, {commands} commands");
+                self.history.fail(Invariant::NothingLeft, text);
+            }
+        }
         let Some((totals, files)) = self.gateway.totals() else { return };
         self.trace.note("server", format_args!("{totals:?}, {files} files"));
         let StateTotals { clients, sessions, opens, locks, delegations, record_changes, .. } =

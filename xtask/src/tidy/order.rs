@@ -18,6 +18,7 @@ const ORDERS: &[Order] = &[
         dir: "protocol/nfs",
         folder: "src",
         names: &[
+            "dispatch",
             "mount",
             "v4",
             "v3",

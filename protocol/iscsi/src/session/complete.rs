@@ -33,7 +33,11 @@ impl Session {
                 }
             }
             Phase::Aborting => {
-                self.remove_task(tag.itt);
+                if let Some(task) = self.remove_task(tag.itt)
+                    && task.answers_late
+                {
+                    self.send_result(&task, completion, 0);
+                }
             }
         }
         self.progress();

@@ -147,7 +147,10 @@ impl Session {
                 }
                 true
             }
-            Phase::Aborting => true,
+            Phase::Aborting => {
+                task.answers_late = false;
+                true
+            }
             Phase::Collecting => {
                 self.remove_task(itt);
                 false

@@ -76,7 +76,8 @@ pub(crate) enum Phase {
     Collecting,
     /// Delivered to the owner.
     Delivered,
-    /// Delivered to the owner; the result will be discarded.
+    /// Delivered to the owner; the result will be discarded, unless the task
+    /// answers late.
     Aborting,
 }
 
@@ -106,6 +107,9 @@ pub(crate) struct Task {
     pub(crate) orphaned: bool,
     /// A result that waits for a new allegiance.
     pub(crate) finished: Option<Completion>,
+    /// The function that aborts it was rejected: its result is sent, although
+    /// what has not begun of it does not begin any more.
+    pub(crate) answers_late: bool,
 }
 
 impl Task {
@@ -129,6 +133,7 @@ impl Task {
             counted_bytes: 0,
             orphaned: false,
             finished: None,
+            answers_late: false,
         }
     }
 

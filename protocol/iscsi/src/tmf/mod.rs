@@ -208,6 +208,10 @@ impl Session {
             && matches!(function.step, Step::Announced)
         {
             function.step = Step::Draining(result);
+            if result == TaskResult::REJECTED {
+                let affected = function.affected.clone();
+                self.answer_late(&affected);
+            }
             self.progress();
         }
     }
@@ -226,6 +230,22 @@ impl Session {
         while let Some(at) = self.functions.iter().position(is_late) {
             let function = self.functions.remove(at);
             self.task_response(function.conn, function.request.itt, TaskResult::REJECTED);
+            self.answer_late(&function.affected);
+        }
+    }
+
+    /// A rejected function leaves its tasks to their initiator, which waits for
+    /// their results, unless another function aborts them as well.
+    fn answer_late(&mut self, affected: &[TaskTag]) {
+        for tag in affected {
+            let aborts = |f: &Function| f.awaits_tasks() && f.affected.contains(tag);
+            let others = self.functions.iter().filter(|f| aborts(f)).count();
+            let rejected =
+                |f: &Function| aborts(f) && matches!(f.step, Step::Draining(TaskResult::REJECTED));
+            let alike = self.functions.iter().filter(|f| rejected(f)).count();
+            if let Some(task) = self.tasks.get_mut(&tag.itt).filter(|task| task.tag == *tag) {
+                task.answers_late = others == alike;
+            }
         }
     }
 

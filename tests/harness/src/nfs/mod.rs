@@ -32,6 +32,7 @@ use zgate_nfs::v4::state::State;
 use zgate_nfs::v4::state::grace::GracePeriod;
 use zgate_nfs::v4::state::recovery::RecoveryStore;
 use zgate_nfs_wire::v4::Fh;
+use zgate_store::FileStore;
 use zgate_store::attr::FsId;
 
 /// Lease of all test servers, in seconds.
@@ -53,12 +54,14 @@ pub struct Harness {
     open_files: Cell<usize>,
 }
 
-fn export(path: &str, store: MemoryStore) -> Export {
+/// An export that is open to all, at a pseudo path.
+#[must_use]
+pub fn open_export(path: &str, store: Arc<dyn FileStore>) -> Export {
     Export {
         id: ExportId::from_pseudo_path(path),
         pseudo_path: path.to_owned(),
         source: format!("/tank{path}"),
-        store: Arc::new(store),
+        store,
         clients: vec![ClientRule::open_to_all()],
         read_only: false,
         max_transfer_bytes: 1 << 20,
@@ -69,6 +72,10 @@ fn export(path: &str, store: MemoryStore) -> Export {
         delegated_times: true,
         reserved_port_only: false,
     }
+}
+
+fn export(path: &str, store: MemoryStore) -> Export {
+    open_export(path, Arc::new(store))
 }
 
 fn store(minor: u64) -> MemoryStore {

@@ -26,6 +26,8 @@ struct Delegation {
 struct Inside {
     /// By client whose file it is.
     held: BTreeMap<usize, Delegation>,
+    /// Held for files that the client itself writes: nothing is cached.
+    of_own: Vec<(Fh, Stateid)>,
     /// Recalled, and not yet returned.
     to_return: Vec<(Fh, Stateid)>,
     /// Recalled before the reply that grants them has arrived.
@@ -45,6 +47,16 @@ impl Delegations {
             return;
         }
         inside.held.insert(file, Delegation { fh, stateid, blocks: BTreeMap::new() });
+    }
+
+    /// Keeps a delegation of a file that the client writes.
+    pub(super) fn granted_of_own(&self, fh: Fh, stateid: Stateid) {
+        let mut inside = lock(&self.0);
+        if inside.recalled_early.contains(&stateid.other) {
+            inside.to_return.push((fh, stateid));
+        } else {
+            inside.of_own.push((fh, stateid));
+        }
     }
 
     /// The stateid of the delegation of a file.
@@ -70,7 +82,9 @@ impl Delegations {
     pub(super) fn give_all_up(&self, alive: bool) {
         let mut inside = lock(&self.0);
         let held = std::mem::take(&mut inside.held);
+        let of_own = std::mem::take(&mut inside.of_own);
         if alive {
+            inside.to_return.extend(of_own);
             inside.to_return.extend(held.into_values().map(|held| (held.fh, held.stateid)));
         } else {
             inside.to_return.clear();
@@ -84,7 +98,8 @@ impl Delegations {
     }
 
     /// Answers a call of the server.
-    pub(super) fn answer(&self, call: &[u8]) -> Option<Bytes> {
+    #[must_use]
+    pub fn answer(&self, call: &[u8]) -> Option<Bytes> {
         let mut d = Decoder::new(call);
         let header = CallHeader::decode(&mut d).ok()?;
         let mut e = Encoder::new();
@@ -115,9 +130,10 @@ impl Delegations {
 
     fn recall(&self, fh: Fh, stateid: Stateid) {
         let mut inside = lock(&self.0);
-        let before = inside.held.len();
+        let before = inside.held.len() + inside.of_own.len();
         inside.held.retain(|_, held| held.stateid.other != stateid.other);
-        if inside.held.len() < before {
+        inside.of_own.retain(|(_, held)| held.other != stateid.other);
+        if inside.held.len() + inside.of_own.len() < before {
             inside.to_return.push((fh, stateid));
         } else {
             inside.recalled_early.push(stateid.other);

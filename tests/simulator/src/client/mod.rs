@@ -2,12 +2,14 @@
 //! restarts and lost sessions, without its caches.
 
 mod delegations;
+mod owners;
 mod session;
 mod stateless;
 mod wire;
 mod worker;
 
 pub use delegations::Delegations;
+pub use owners::OwnerClient;
 pub use session::SessionClient;
 pub use stateless::StatelessClient;
 pub use wire::Wire;

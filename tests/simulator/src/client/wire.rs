@@ -6,6 +6,7 @@ use crate::executor::{Executor, MILLISECOND, lock};
 use crate::network::Network;
 use crate::trace::Trace;
 use bytes::Bytes;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use zgate_nfs_wire::PROGRAM;
@@ -63,6 +64,12 @@ impl Wire {
             connecting: tokio::sync::Mutex::default(),
             next_xid: Mutex::new((client as u32 + 1) << 24),
         }
+    }
+
+    /// The client's address.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        Network::address(self.client).0
     }
 
     /// Number of connections so far.

@@ -1,7 +1,10 @@
 //! A worker of a client: it carries out its steps one after the other, and
 //! tells the history what it was told.
 
-use super::{LockEnd, NameChange, Named, SessionClient, StatelessClient, Wire, Written};
+use super::{
+    Delegations, LockEnd, NameChange, Named, OwnerClient, SessionClient, StatelessClient, Wire,
+    Written,
+};
 use crate::executor::Executor;
 use crate::history::{BLOCK_BYTES, History, Register};
 use crate::invariant::Invariant;
@@ -19,6 +22,8 @@ pub enum AnyClient {
     Session(Arc<SessionClient>),
     /// NFSv3.
     Stateless(Arc<StatelessClient>),
+    /// NFSv4.0.
+    Owners(Arc<OwnerClient>),
 }
 
 impl AnyClient {
@@ -26,6 +31,7 @@ impl AnyClient {
         match self {
             Self::Session(client) => &client.wire,
             Self::Stateless(client) => &client.wire,
+            Self::Owners(client) => &client.wire,
         }
     }
 
@@ -33,6 +39,7 @@ impl AnyClient {
         match self {
             Self::Session(client) => client.write(worker, offset, data, stable).await,
             Self::Stateless(client) => client.write(client.wire.client, offset, data, stable).await,
+            Self::Owners(client) => client.write(worker, offset, data, stable).await,
         }
     }
 
@@ -40,6 +47,7 @@ impl AnyClient {
         match self {
             Self::Session(client) => client.commit(worker).await,
             Self::Stateless(client) => client.commit(client.wire.client).await,
+            Self::Owners(client) => client.commit().await,
         }
     }
 
@@ -48,6 +56,7 @@ impl AnyClient {
         match self {
             Self::Session(client) => client.read(worker, file, offset, count).await,
             Self::Stateless(client) => client.read(file, offset, count).await,
+            Self::Owners(client) => client.read(file, offset, count).await,
         }
     }
 
@@ -55,6 +64,65 @@ impl AnyClient {
         match self {
             Self::Session(client) => client.change(worker, change).await,
             Self::Stateless(client) => client.change(change).await,
+            Self::Owners(client) => client.change(change).await,
+        }
+    }
+
+    /// `None`: the protocol has no locks.
+    async fn lock(&self, worker: u32, range: u32, write: bool) -> Option<LockEnd> {
+        match self {
+            Self::Session(client) => Some(client.lock(worker, range, write).await),
+            Self::Stateless(_) => None,
+            Self::Owners(client) => Some(client.lock(worker, range, write).await),
+        }
+    }
+
+    async fn unlock(&self, worker: u32, range: u32) {
+        match self {
+            Self::Session(client) => client.unlock(worker, range).await,
+            Self::Stateless(_) => {}
+            Self::Owners(client) => client.unlock(worker, range).await,
+        }
+    }
+
+    async fn close(&self, worker: u32) {
+        match self {
+            Self::Session(client) => client.close(worker).await,
+            Self::Stateless(_) => {}
+            Self::Owners(client) => client.close(worker).await,
+        }
+    }
+
+    async fn delegate(&self, worker: u32, file: usize) -> Option<&'static str> {
+        match self {
+            Self::Session(client) => Some(client.delegate(worker, file).await),
+            Self::Stateless(_) => None,
+            Self::Owners(client) => Some(client.delegate(worker, file).await),
+        }
+    }
+
+    /// NFSv4.0 has no such wish: the server may grant one at any open.
+    async fn delegate_own(&self, worker: u32) -> Option<&'static str> {
+        match self {
+            Self::Session(client) => Some(client.delegate_own(worker).await),
+            Self::Stateless(_) | Self::Owners(_) => None,
+        }
+    }
+
+    fn delegations(&self) -> Option<&Delegations> {
+        match self {
+            Self::Session(client) => Some(&client.delegations),
+            Self::Stateless(_) => None,
+            Self::Owners(client) => Some(&client.delegations),
+        }
+    }
+
+    /// The client goes away without a word.
+    pub fn vanish(&self) {
+        match self {
+            Self::Session(client) => client.vanish(),
+            Self::Stateless(_) => {}
+            Self::Owners(client) => client.vanish(),
         }
     }
 }
@@ -70,8 +138,9 @@ pub struct Worker {
     /// Written and not yet committed: the version, and the verifier of the
     /// reply.
     uncommitted: BTreeMap<u32, (u32, Verifier)>,
-    /// Existence of names, where the client can know.
-    names: BTreeMap<u32, bool>,
+    /// Existence of names, where the client can know; the number of losses at
+    /// which it was only found so.
+    names: BTreeMap<u32, (bool, Option<u64>)>,
 }
 
 impl Worker {
@@ -89,7 +158,7 @@ impl Worker {
             trace,
             history: Arc::clone(history),
             uncommitted: BTreeMap::new(),
-            names: (first..first + NAMES_PER_WORKER).map(|name| (name, false)).collect(),
+            names: (first..first + NAMES_PER_WORKER).map(|name| (name, (false, None))).collect(),
         }
     }
 
@@ -115,55 +184,50 @@ impl Worker {
             Step::Make { name } => {
                 let change = NameChange::Make(self.text(name));
                 let expected =
-                    self.names.get(&name).map(|is| if *is { Named::Exists } else { Named::Done });
+                    self.known(name).map(|is| if is { Named::Exists } else { Named::Done });
                 let end = self.change(&change, expected).await;
-                let there = matches!(end, Named::Done | Named::Exists);
-                self.learn(name, there.then_some(true));
+                self.learn(name, end, true);
             }
             Step::Remove { name } => {
                 let change = NameChange::Remove(self.text(name));
                 let expected =
-                    self.names.get(&name).map(|is| if *is { Named::Done } else { Named::Absent });
+                    self.known(name).map(|is| if is { Named::Done } else { Named::Absent });
                 let end = self.change(&change, expected).await;
-                let gone = matches!(end, Named::Done | Named::Absent);
-                self.learn(name, gone.then_some(false));
+                self.learn(name, end, false);
             }
             Step::Rename { name } => self.rename(name).await,
             Step::Lock { range, write } => {
-                if let AnyClient::Session(client) = &self.client {
-                    let end = client.lock(self.number, range, write).await;
+                if let Some(end) = self.client.lock(self.number, range, write).await {
                     self.trace.note(&self.name, format_args!("  LOCK {range}: {end:?}"));
-                    debug_assert!(matches!(end, LockEnd::Granted | LockEnd::Refused));
                 }
             }
-            Step::Unlock { range } => {
-                if let AnyClient::Session(client) = &self.client {
-                    client.unlock(self.number, range).await;
-                }
-            }
-            Step::Close => {
-                if let AnyClient::Session(client) = &self.client {
-                    client.close(self.number).await;
-                }
-            }
-            Step::Delegate { client: file } => {
-                // What the client itself writes would have to go to its cache.
-                if let AnyClient::Session(client) = &self.client
-                    && client.wire.client != file
-                {
-                    let end = client.delegate(self.number, file).await;
+            Step::Unlock { range } => self.client.unlock(self.number, range).await,
+            Step::Close => self.client.close(self.number).await,
+            // What the client itself writes would have to go to its cache.
+            Step::Delegate { client: file } if self.client.wire().client != file => {
+                if let Some(end) = self.client.delegate(self.number, file).await {
                     self.trace.note(&self.name, format_args!("  delegation: {end}"));
                 }
             }
-            Step::ReadCached { client: file, block } => {
-                let AnyClient::Session(client) = &self.client else { return };
-                let Some(data) = client.delegations.cached(file, block) else { return };
-                let register = Register { client: file, block };
-                let version = register.version(&data);
-                self.trace.note(&self.name, format_args!("  cached {register:?}: {version:?}"));
-                self.history.read_cached(client.wire.client, register, &data);
+            Step::Delegate { .. } => {}
+            Step::DelegateOwn => {
+                if let Some(end) = self.client.delegate_own(self.number).await {
+                    self.trace.note(&self.name, format_args!("  delegation: {end}"));
+                }
             }
+            Step::ReadCached { client: file, block } => self.read_cached(file, block),
+            // Steps of hosts.
+            _ => {}
         }
+    }
+
+    fn read_cached(&self, file: usize, block: u32) {
+        let cached = self.client.delegations().and_then(|held| held.cached(file, block));
+        let Some(data) = cached else { return };
+        let register = Register { client: file, block };
+        let version = register.version(&data);
+        self.trace.note(&self.name, format_args!("  cached {register:?}: {version:?}"));
+        self.history.read_cached(self.client.wire().client, register, &data);
     }
 
     /// Writes a version; returns whether it was acknowledged as unstable.
@@ -231,11 +295,38 @@ impl Worker {
         format!("d{}-{name}", self.client.wire().client)
     }
 
-    fn learn(&mut self, name: u32, exists: Option<bool>) {
-        match exists {
-            Some(exists) => self.names.insert(name, exists),
-            None => self.names.remove(&name),
+    /// Existence of a name, if the client can know.
+    fn known(&self, name: u32) -> Option<bool> {
+        let (exists, seen_at) = *self.names.get(&name)?;
+        seen_at.is_none_or(|losses| losses == self.history.losses()).then_some(exists)
+    }
+
+    /// Learns from the end of a change that was to lead to `exists`. What was
+    /// acknowledged survives; what was only found may be lost with the power.
+    fn learn(&mut self, name: u32, end: Named, exists: bool) {
+        let durable = end == Named::Done;
+        let found = match end {
+            Named::Done => Some(exists),
+            Named::Exists => Some(true),
+            Named::Absent => Some(false),
+            Named::Failed | Named::Unknown => None,
         };
+        let kept_already = found.is_some()
+            && self
+                .names
+                .get(&name)
+                .is_some_and(|known| known.1.is_none() && Some(known.0) == found);
+        match found {
+            _ if kept_already => return,
+            Some(found) => {
+                let seen_at = (!durable).then(|| self.history.losses());
+                self.names.insert(name, (found, seen_at));
+            }
+            None => {
+                self.names.remove(&name);
+            }
+        }
+        self.history.named(&self.text(name), found.filter(|_| durable));
     }
 
     /// Changes names; nobody else does, so that the end is known beforehand.
@@ -256,18 +347,13 @@ impl Worker {
         let first = self.number * NAMES_PER_WORKER;
         let to = first + (name - first + 1) % NAMES_PER_WORKER;
         let change = NameChange::Rename(self.text(name), self.text(to));
-        let expected =
-            self.names.get(&name).map(|is| if *is { Named::Done } else { Named::Absent });
-        match self.change(&change, expected).await {
-            Named::Done => {
-                self.learn(name, Some(false));
-                self.learn(to, Some(true));
-            }
-            Named::Absent => self.learn(name, Some(false)),
-            _ => {
-                self.learn(name, None);
-                self.learn(to, None);
-            }
+        let expected = self.known(name).map(|is| if is { Named::Done } else { Named::Absent });
+        let end = self.change(&change, expected).await;
+        if end == Named::Done {
+            self.learn(to, end, true);
+        } else if end != Named::Absent {
+            self.learn(to, Named::Unknown, true);
         }
+        self.learn(name, end, false);
     }
 }

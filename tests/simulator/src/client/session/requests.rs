@@ -113,6 +113,9 @@ impl SessionClient {
 
     /// LOCK.
     pub async fn lock(&self, worker: u32, range: u32, write: bool) -> LockEnd {
+        if !write {
+            self.history.weakening(self.wire.client, worker, range);
+        }
         loop {
             let Some(opened) = self.open(worker, true).await else { return LockEnd::Refused };
             let args = self.lock_args(worker, &opened, range, write, false);
@@ -212,6 +215,34 @@ impl SessionClient {
             }
         }
         "held"
+    }
+
+    /// Asks for a write delegation of the client's own file. What the client
+    /// writes goes to the server all the same.
+    pub async fn delegate_own(&self, worker: u32) -> &'static str {
+        let fh = self.files.own[self.wire.client].clone();
+        let args = || open::Args {
+            access: 3 | open::WANT_WRITE,
+            owner: self.owner("writer", worker),
+            ..self.open_args(worker, open::Claim::Fh)
+        };
+        let slot = worker as usize;
+        let reply = self.run(slot, || Ops::new().at(&fh).op::<Open>(&args())).await;
+        if reply.status != Status::Ok {
+            return "not opened";
+        }
+        let opened = reply.get::<Open>();
+        let held = match opened.delegated {
+            open::Delegated::Write { stateid, .. } => {
+                self.delegations.granted_of_own(fh.clone(), stateid);
+                "held"
+            }
+            _ => "none",
+        };
+        let args = close::Args { seqid: 0, stateid: opened.stateid };
+        // Its failure means that there is no open any more.
+        let _ = self.run(slot, || Ops::new().at(&fh).op::<Close>(&args)).await;
+        held
     }
 
     /// Returns recalled delegations, and gives the server a back channel over

@@ -1,0 +1,229 @@
+//! Dispatch of a call to the program that it names: header, credential,
+//! duplicate request cache, server.
+
+use crate::runtime::{Call, EnteredExport, Now, Peer, Protection, RefusedAccess};
+use crate::{mount, v3, v4};
+use zgate_nfs_wire::mount::PROGRAM as MOUNT_PROGRAM;
+use zgate_nfs_wire::{PROGRAM as NFS_PROGRAM, v4::COMPOUND};
+use zgate_rpc::auth::AUTH_TLS;
+use zgate_rpc::drc::{Claim, Key, ReplyCache, Running};
+use zgate_rpc::message::{CallError, encode_rejection, encode_success};
+use zgate_rpc::{AcceptError, AuthError, CallHeader, Credential, Rejection};
+use zgate_xdr::{Decoder, Encoder, Message};
+
+/// Server that a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// NFSv4.
+    V4,
+    /// NFSv3.
+    V3,
+    /// MOUNT 3.
+    Mount,
+}
+
+fn route(program: u32, version: u32) -> Result<Target, AcceptError> {
+    match (program, version) {
+        (NFS_PROGRAM, 4) => Ok(Target::V4),
+        (NFS_PROGRAM, 3) => Ok(Target::V3),
+        (NFS_PROGRAM, _) => Err(AcceptError::ProgramMismatch(3, 4)),
+        (MOUNT_PROGRAM, 3) => Ok(Target::Mount),
+        (MOUNT_PROGRAM, _) => Err(AcceptError::ProgramMismatch(3, 3)),
+        _ => Err(AcceptError::ProgramUnavailable),
+    }
+}
+
+/// Returns whether a version of a program is served.
+#[must_use]
+pub fn serves(program: u32, version: u32) -> bool {
+    route(program, version).is_ok()
+}
+
+/// The servers of a gateway, and what they keep of calls that have run.
+#[derive(Clone, Copy)]
+pub struct Programs<'a> {
+    /// NFSv4.
+    pub v4: &'a v4::Server,
+    /// NFSv3.
+    pub v3: &'a v3::Server,
+    /// MOUNT 3.
+    pub mount: &'a mount::Server,
+    /// The duplicate request cache.
+    pub replies: &'a ReplyCache,
+}
+
+/// A call whose header is valid.
+#[derive(Debug)]
+pub struct Incoming {
+    /// Its server.
+    pub target: Target,
+    /// Its header.
+    pub header: CallHeader,
+    /// The call, as the servers see it.
+    pub call: Call,
+}
+
+/// Reason for which a record is not carried out.
+#[derive(Debug)]
+pub enum Unaccepted {
+    /// The bytes are not a call.
+    NotACall,
+    /// It is answered without a server: an error, or procedure 0.
+    Answered(Message),
+    /// No export names the host; the answer.
+    Stranger(Message),
+}
+
+/// Handling of a call that may be a copy of an earlier one.
+pub enum Once<'a> {
+    /// Carry it out; its reply is kept if there is a value.
+    Run(Option<Running<'a>>),
+    /// It has been carried out: the reply.
+    Replay(Message),
+    /// Newer copies wait for the reply: none is sent here.
+    Superseded,
+}
+
+impl Incoming {
+    /// Reads the header of a record, at the beginning of `d`. `is_named`: an
+    /// export names the host.
+    ///
+    /// # Errors
+    /// [`Unaccepted`].
+    pub fn read(
+        d: &mut Decoder<'_>,
+        peer: &Peer,
+        is_named: impl FnOnce() -> bool,
+    ) -> Result<Self, Unaccepted> {
+        let rejected = |xid, why| Unaccepted::Answered(rejection(xid, why));
+        let header = CallHeader::decode(d).map_err(|error| match error {
+            CallError::NotACall => Unaccepted::NotACall,
+            CallError::Reject { xid, why } => rejected(xid, why),
+        })?;
+        let xid = header.xid;
+        let target = route(header.program, header.version)
+            .map_err(|error| rejected(xid, Rejection::Accept(error)))?;
+        if header.credential.flavor == AUTH_TLS {
+            // A request that was granted does not come here (RFC 9289 §4.1).
+            return Err(rejected(xid, Rejection::Auth(AuthError::BadCredential)));
+        }
+        if header.procedure == 0 {
+            return Err(Unaccepted::Answered(success(xid, Message::default())));
+        }
+        // Checked before the reply cache, and before anything is looked up or
+        // changed.
+        if !is_named() {
+            let answer = rejection(xid, Rejection::Auth(AuthError::TooWeak));
+            return Err(Unaccepted::Stranger(answer));
+        }
+        let credential = Credential::parse(&header.credential)
+            .map_err(|error| rejected(xid, Rejection::Auth(error)))?;
+        // A device sends memory, not files; and TLS encrypts memory.
+        let span_allowed = !peer.rdma && peer.protection == Protection::Plain;
+        let (entered, refused) = (EnteredExport::default(), RefusedAccess::default());
+        let call = Call { peer: peer.clone(), credential, xid, span_allowed, entered, refused };
+        Ok(Self { target, header, call })
+    }
+
+    /// Returns the reply cache key of a call without a session, so that a
+    /// retransmission is answered and not run again. `d`: its arguments.
+    fn cache_key(&self, d: &Decoder<'_>) -> Option<Key> {
+        let procedure = self.header.procedure;
+        let keep = match self.target {
+            Target::V4 => procedure == COMPOUND && v4::retry::must_run_once(d),
+            Target::V3 => !v3::row(procedure).is_none_or(|row| row.idempotent),
+            Target::Mount => false,
+        };
+        let client = (self.call.peer.address, self.call.peer.port);
+        keep.then(|| Key::new(client.into(), &self.header, d.rest()))
+    }
+
+    /// Returns the reply to a result, and keeps it for retransmissions.
+    #[must_use]
+    pub fn reply(
+        &self,
+        result: Result<Message, AcceptError>,
+        running: Option<Running<'_>>,
+    ) -> Message {
+        match result {
+            Ok(message) => {
+                if let Some(running) = running {
+                    running.finish(&message);
+                }
+                success(self.header.xid, message)
+            }
+            Err(error) => rejection(self.header.xid, Rejection::Accept(error)),
+        }
+    }
+}
+
+impl<'a> Programs<'a> {
+    /// Waits until no copy of the call runs. Cancel safe. `d`: its arguments.
+    pub async fn claim(&self, incoming: &Incoming, d: &Decoder<'_>) -> Once<'a> {
+        let Some(key) = incoming.cache_key(d) else { return Once::Run(None) };
+        match self.replies.claim(key).await {
+            Claim::Run(running) => Once::Run(Some(running)),
+            Claim::Replay(message) => Once::Replay(success(incoming.header.xid, message)),
+            Claim::Superseded => Once::Superseded,
+        }
+    }
+
+    /// Carries out a call; returns its result without the RPC header.
+    ///
+    /// # Errors
+    /// [`AcceptError`], the client's fault.
+    pub async fn run(
+        &self,
+        incoming: &Incoming,
+        now: Now,
+        d: &mut Decoder<'_>,
+    ) -> Result<Message, AcceptError> {
+        let Incoming { target, header, call } = incoming;
+        if *target == Target::V4 {
+            if header.procedure != COMPOUND {
+                return Err(AcceptError::ProcedureUnavailable);
+            }
+            return self.v4.compound(call, now, d).await;
+        }
+        let mut e = Encoder::new();
+        if *target == Target::V3 {
+            self.v3.handle(call, header.procedure, d, &mut e).await?;
+        } else {
+            self.mount.handle(call, header.procedure, d, &mut e).await?;
+        }
+        Ok(e.finish())
+    }
+}
+
+/// Bytes of the header of an accepted call: xid, REPLY, MSG_ACCEPTED, the
+/// verifier AUTH_NONE, SUCCESS (RFC 5531 §9).
+const SUCCESS_BYTES: usize = 24;
+
+/// Prepends the RPC header to a result.
+fn success(xid: u32, mut result: Message) -> Message {
+    let mut e = Encoder::with_capacity(SUCCESS_BYTES);
+    encode_success(&mut e, xid);
+    if let Some(header) = e.finish_bytes() {
+        result.prepend(header);
+    }
+    result
+}
+
+fn rejection(xid: u32, why: Rejection) -> Message {
+    let mut e = Encoder::new();
+    encode_rejection(&mut e, xid, why);
+    e.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_and_versions() {
+        assert_eq!(route(100_003, 4), Ok(Target::V4));
+        assert_eq!(route(100_003, 2), Err(AcceptError::ProgramMismatch(3, 4)));
+        assert_eq!(route(100_005, 1), Err(AcceptError::ProgramMismatch(3, 3)));
+        assert_eq!(route(100_000, 2), Err(AcceptError::ProgramUnavailable));
+    }
+}
