@@ -112,6 +112,8 @@ pub(crate) enum Refused {
     Login,
     #[error("no export names the host any longer")]
     Host,
+    #[error("its certificate has been revoked")]
+    Certificate,
 }
 
 /// Failures of the network.

@@ -132,7 +132,13 @@ impl Secure {
 fn offer(gateway: &Gateway, dir: &Path, server: &Authority, clients: Option<&Authority>) {
     let files = server_files(dir, server, clients);
     let (certificate, key, client_ca) = (files.certificate, files.key, files.client_ca);
-    let files = zgate_config::TlsConfig { certificate, key, client_ca };
+    let files = zgate_config::TlsConfig {
+        certificate,
+        key,
+        client_ca,
+        client_crl: None,
+        user_domain: None,
+    };
     let certificates = Certificates::read(&files).unwrap();
     gateway.shared.network.tls.replace(Some(certificates));
 }

@@ -315,6 +315,7 @@ impl Network {
             connection: ConnectionId(number),
             rdma: false,
             protection: Protection::Plain,
+            certificate: None,
         };
         let (me, gateway) = (Arc::clone(self), Arc::clone(gateway));
         self.executor.spawn(Domain::Server(server), async move {
