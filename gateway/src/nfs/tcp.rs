@@ -311,3 +311,7 @@ mod tests;
 #[cfg(test)]
 #[path = "tcp_tls_tests.rs"]
 mod tls_tests;
+
+#[cfg(test)]
+#[path = "tcp_certificate_tests.rs"]
+mod certificate_tests;
