@@ -145,6 +145,16 @@ pub fn client(ca: &Authority, identity: Option<&Authority>, alpn: &[&[u8]]) -> C
 
 /// A client of the server that shows this certificate.
 pub fn client_with(ca: &Authority, leaf: Option<&Leaf>, alpn: &[&[u8]]) -> ClientConnection {
+    connection(client_config(ca, leaf, alpn))
+}
+
+/// A client of `localhost`.
+pub fn connection(config: ClientConfig) -> ClientConnection {
+    ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
+}
+
+/// As [`client_with`], to be changed.
+pub fn client_config(ca: &Authority, leaf: Option<&Leaf>, alpn: &[&[u8]]) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap()).unwrap();
     let builder =
@@ -161,5 +171,5 @@ pub fn client_with(ca: &Authority, leaf: Option<&Leaf>, alpn: &[&[u8]]) -> Clien
         }
     };
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
+    config
 }

@@ -19,6 +19,10 @@ use zgate_config::TlsConfig;
 /// Key of `[tls]` with the file of revocation lists.
 const CRL_KEY: &str = "client_crl";
 
+/// Form of a revocation list (RFC 5280 §5); OpenSSL makes others without settings.
+const LIST_FORM: &str = "put X.509 revocation lists of version 2 there; `openssl ca -gencrl` makes them if its \
+     configuration has `crlnumber` and `crl_extensions`";
+
 /// A fault of one of the files, and the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFault {
@@ -133,7 +137,7 @@ fn clients(
     };
     Authorities::new(authorities, lists, provider).map(Some).map_err(|wrong| {
         let (key, next) = if wrong.is_list {
-            (CRL_KEY, "put lists there that the authorities of tls.client_ca have signed")
+            (CRL_KEY, LIST_FORM)
         } else {
             ("client_ca", "put certificates of authorities there")
         };
@@ -153,8 +157,8 @@ fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'sta
 fn list_validity(lists: &[CertificateRevocationListDer<'_>]) -> Result<Validity, TlsFault> {
     let mut all = Validity { key: CRL_KEY, from_unix_seconds: 0, until_unix_seconds: u64::MAX };
     for list in lists {
-        let parsed = CertificateList::from_der(list)
-            .map_err(|error| fault(CRL_KEY, error, "put an X.509 revocation list there"))?;
+        let parsed =
+            CertificateList::from_der(list).map_err(|error| fault(CRL_KEY, error, LIST_FORM))?;
         let times = parsed.tbs_cert_list;
         let from = times.this_update.to_unix_duration().as_secs();
         let until = times.next_update.ok_or_else(|| {

@@ -21,8 +21,11 @@ revoke() {
     for authority in ca team; do
         mkdir -p "$TLS/$authority.db"
         : >>"$TLS/$authority.db/index"
-        printf '[ca]\ndefault_ca=x\n[x]\ndatabase=%s/index\ndefault_md=sha256\ndefault_crl_days=7\n' \
-            "$TLS/$authority.db" >"$TLS/$authority.cnf"
+        [ -e "$TLS/$authority.db/number" ] || echo 01 >"$TLS/$authority.db/number"
+        printf '[ca]\ndefault_ca=x\n[x]\ndatabase=%s/index\ncrlnumber=%s/number\n' \
+            "$TLS/$authority.db" "$TLS/$authority.db" >"$TLS/$authority.cnf"
+        printf 'default_md=sha256\ndefault_crl_days=7\ncrl_extensions=y\n[y]\nauthorityKeyIdentifier=keyid\n' \
+            >>"$TLS/$authority.cnf"
         if [ $authority = ca ]; then
             for name in "$@"; do
                 openssl ca -config "$TLS/ca.cnf" -cert "$TLS/ca.pem" -keyfile "$TLS/ca.key" -revoke "$TLS/$name.pem"
