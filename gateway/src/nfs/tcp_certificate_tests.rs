@@ -6,10 +6,11 @@ use super::tls_tests::{
     ACCES, SUCCESS, SUNRPC, Secure, connect, ended, getattr, null, offer_with, run,
 };
 use crate::server::run::Gateway;
-use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use zgate_test_harness::certificates::{Authority, Leaf, client_config, client_with, connection};
+use zgate_test_harness::certificates::{
+    Authority, Leaf, client_config, client_with, connection, fingerprint,
+};
 
 /// Asks for the attributes of the export's root; returns the status.
 async fn status(gateway: &Gateway, ca: &Authority, leaf: Option<&Leaf>) -> u32 {
@@ -17,14 +18,6 @@ async fn status(gateway: &Gateway, ca: &Authority, leaf: Option<&Leaf>) -> u32 {
     let secure = Secure::begin(connect(gateway, NAMED), tls).await.unwrap();
     let secure = tokio::sync::Mutex::new(secure);
     getattr(async |call| secure.lock().await.ask(&call).await).await
-}
-
-/// Fingerprint of a certificate in PEM form.
-fn fingerprint(pem: &str) -> String {
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject;
-    let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
-    Sha256::digest(&der).iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(":")
 }
 
 #[test]
@@ -52,7 +45,7 @@ fn an_entry_admits_the_certificates_that_it_requires() {
     // The authority that has signed it, of several.
     for (required, expected) in [(&ca, 0), (&Authority::new(), ACCES)] {
         let dir = tempfile::tempdir().unwrap();
-        let required = fingerprint(&required.pem());
+        let required = required.fingerprint();
         let entry =
             format!("transport = \"mtls\"\ncertificate = {{ authorities = [\"{required}\"] }}");
         let gateway = gateway_with(dir.path(), &entry);

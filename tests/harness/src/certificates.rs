@@ -8,6 +8,7 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,6 +42,11 @@ impl Authority {
         self.0.pem()
     }
 
+    /// Returns the SHA-256 of its certificate in hexadecimal.
+    pub fn fingerprint(&self) -> String {
+        fingerprint(&self.pem())
+    }
+
     /// Signs a certificate for `localhost`; returns it and its key as PEM.
     pub fn leaf(&self, from_unix_seconds: u64, until_unix_seconds: u64) -> (String, String) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -53,6 +59,13 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.0).unwrap();
         (certificate.pem(), key.serialize_pem())
     }
+}
+
+/// Returns the SHA-256 of a certificate in PEM form in hexadecimal.
+pub fn fingerprint(pem: &str) -> String {
+    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    let digest = Sha256::digest(&certificate);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A certificate and its key as PEM.

@@ -76,6 +76,10 @@ impl Authorities {
         Arc::clone(&self.all)
     }
 
+    pub(super) fn contains(&self, authority: &CertificateDigest) -> bool {
+        self.each.iter().any(|(digest, _)| digest == authority)
+    }
+
     /// Returns whether the chain of a client is revoked. Other faults are of the
     /// handshake: a connection outlives its certificate.
     pub(super) fn revokes(&self, chain: &[CertificateDer<'_>]) -> bool {

@@ -1,7 +1,7 @@
 //! Files of `[tls]`: what they hold, when it expires, and what is wrong with
 //! them. No message contains anything of a key.
 
-use super::authorities::Authorities;
+use super::authorities::{Authorities, CertificateDigest};
 use crate::net::limits::{ALPN, CRL_EXPIRY_NOTICE, EXPIRY_NOTICE};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
@@ -87,6 +87,11 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
+    /// Returns whether a client certificate can be signed by this authority.
+    pub(crate) fn trusts(&self, authority: &CertificateDigest) -> bool {
+        self.clients.as_ref().is_some_and(|clients| clients.contains(authority))
+    }
+
     /// Reads the files. Certificates that are out of date are no fault here:
     /// see [`Validity::fault`].
     ///

@@ -3,7 +3,7 @@
 use super::certificates::Certificates;
 use super::offer::HandshakeSlot;
 use super::session::{Records, TlsSession};
-use crate::net::connection_end::{Closed, ConnectionEnd, Slow};
+use crate::net::connection_end::{Closed, ConnectionEnd, Misbehaved, Slow};
 use crate::net::limits::{HANDSHAKE_PATIENCE, MAX_HANDSHAKE_BYTES};
 use rustls::ServerConnection;
 use std::io;
@@ -73,7 +73,7 @@ impl Handshake {
             if !self.records.has_received() {
                 let most = MAX_HANDSHAKE_BYTES - self.received_bytes;
                 if most == 0 {
-                    return Err(ConnectionEnd::framing("a TLS handshake that is too long"));
+                    return Err(Misbehaved::Tls("the handshake is too long".into()).into());
                 }
                 match self.records.receive(stream, most) {
                     Ok(0) => return Err(Closed::ByPeer.into()),
