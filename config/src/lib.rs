@@ -1,6 +1,7 @@
 //! The configuration file: schema, parsing, validation, differences. Depends on
 //! no other crate of the workspace.
 
+mod certificate;
 mod deserialize;
 mod diff;
 mod document;
@@ -23,6 +24,10 @@ mod tls;
 mod validate;
 mod validate_target;
 
+pub use certificate::{
+    CertificateName, CertificateRequirement, ClientIdentity, Fingerprint, NoCertificateName,
+    NoFingerprint,
+};
 pub use diff::{Change, Effect, after_reload, diff};
 pub use entries::{EntryChange, EntryEvent, changed_entries};
 pub use files::ConfigFiles;

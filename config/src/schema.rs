@@ -1,5 +1,6 @@
 //! Keys of the file and their defaults.
 
+use crate::certificate::{CertificateRequirement, ClientIdentity};
 use crate::interface::InterfaceConfig;
 use crate::rdma::RdmaConfig;
 use crate::snapshot::SnapshotConfig;
@@ -223,6 +224,12 @@ pub struct ExportClient {
     /// Protection of the connection: "any", "tls" or "mtls".
     #[serde(default)]
     pub transport: ClientTransport,
+    /// Requirements for the client's certificate.
+    #[serde(default, skip_serializing_if = "CertificateRequirement::is_empty")]
+    pub certificate: CertificateRequirement,
+    /// User of the calls: "call", or "san" for the one that the certificate names.
+    #[serde(default)]
+    pub identity: ClientIdentity,
 }
 
 fn only_sys() -> Vec<String> {

@@ -1,7 +1,8 @@
 //! TLS settings in the file (RFC 9289).
 
+use crate::certificate::ClientIdentity;
 use crate::problem::{Findings, Place};
-use crate::schema::Config;
+use crate::schema::{Config, ExportClient};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -31,13 +32,20 @@ pub struct TlsConfig {
     /// certificates are accepted; absent: no client certificate is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_ca: Option<PathBuf>,
+    /// PEM file with the revocation lists of these authorities, one of each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_crl: Option<PathBuf>,
+    /// Domain of the users that client certificates name as `user@domain`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_domain: Option<String>,
 }
 
 impl TlsConfig {
     /// Lists the files with their keys.
     pub fn files(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
         let ca = self.client_ca.as_ref().map(|path| ("client_ca", path));
-        [("certificate", &self.certificate), ("key", &self.key)].into_iter().chain(ca)
+        let crl = self.client_crl.as_ref().map(|path| ("client_crl", path));
+        [("certificate", &self.certificate), ("key", &self.key)].into_iter().chain(ca).chain(crl)
     }
 }
 
@@ -52,10 +60,17 @@ pub(crate) fn problems(config: &Config, found: &mut Findings) {
         }
     }
     let has_ca = tls.is_some_and(|tls| tls.client_ca.is_some());
+    if !has_ca && tls.is_some_and(|tls| tls.client_crl.is_some()) {
+        let place = Place::root("tls").key("client_crl");
+        found.add(place, "no client certificate is asked for", "set tls.client_ca");
+    }
+    let has_domain = tls.is_some_and(|tls| tls.user_domain.is_some());
     for (index, export) in config.exports.iter().enumerate() {
         let place = Place::root("export").item(index);
         for (index, client) in export.clients.iter().enumerate() {
-            let place = place.key("clients").item(index).key("transport");
+            let entry = place.key("clients").item(index);
+            certificate_problems(client, &entry, has_domain, found);
+            let place = entry.key("transport");
             match client.transport {
                 ClientTransport::Any => {}
                 _ if tls.is_none() => {
@@ -69,6 +84,30 @@ pub(crate) fn problems(config: &Config, found: &mut Findings) {
                 ClientTransport::Tls | ClientTransport::Mtls => {}
             }
         }
+    }
+}
+
+/// Adds the problems of what an entry says about certificates.
+fn certificate_problems(
+    client: &ExportClient,
+    entry: &Place,
+    has_domain: bool,
+    found: &mut Findings,
+) {
+    let by_certificate = client.identity == ClientIdentity::San;
+    let is_mutual = client.transport == ClientTransport::Mtls;
+    for (key, is_used) in
+        [("certificate", !client.certificate.is_empty()), ("identity", by_certificate)]
+    {
+        if is_used && !is_mutual {
+            let next = "write transport = \"mtls\" in the same entry";
+            found.add(entry.key(key), "its clients need not have a certificate", next);
+        }
+    }
+    if by_certificate && is_mutual && !has_domain {
+        let next = "set tls.user_domain";
+        let problem = "certificates name users as user@domain, and no domain is configured";
+        found.add(entry.key("identity"), problem, next);
     }
 }
 
@@ -102,6 +141,38 @@ mod tests {
         assert!(relative.contains("tls.certificate"), "{relative}");
         assert!(said("[tls]\ncertificate = \"/c.pem\"\n").unwrap().contains("key"));
         assert!(said(&export("ssl")).unwrap().contains("mtls"));
+    }
+
+    #[test]
+    fn what_an_entry_says_about_certificates_needs_mutual_tls() {
+        let with = |keys: &str, tls: &str| {
+            let text = format!(
+                "{TLS}client_ca = \"/ca.pem\"\n{tls}\
+                 [[export]]\npath = \"/a\"\npseudo = \"/a\"\n\
+                 clients = [{{ match = \"*\", {keys} }}]\n"
+            );
+            parse(&text, Path::new("zgate.toml")).err().map(|error| error.to_string())
+        };
+        let names = "certificate = { names = [\"dns:a.example\"] }";
+        let domain = "user_domain = \"example.org\"\n";
+        assert_eq!(with(&format!("transport = \"mtls\", {names}"), ""), None);
+        assert_eq!(with("transport = \"mtls\", identity = \"san\"", domain), None);
+        for (keys, said) in [
+            (format!("transport = \"tls\", {names}"), "need not have a certificate"),
+            ("identity = \"san\"".to_owned(), "need not have a certificate"),
+            ("transport = \"mtls\", identity = \"san\"".to_owned(), "tls.user_domain"),
+            ("transport = \"mtls\", identity = \"cn\"".to_owned(), "cn"),
+            (
+                "transport = \"mtls\", certificate = { fingerprints = [\"ab\"] }".to_owned(),
+                "openssl x509",
+            ),
+        ] {
+            let found = with(&keys, "").unwrap();
+            assert!(found.contains(said), "{keys}: {found}");
+        }
+        let text = "[tls]\ncertificate = \"/c.pem\"\nkey = \"/k.pem\"\nclient_crl = \"/crl.pem\"\n";
+        let found = parse(text, Path::new("zgate.toml")).unwrap_err().to_string();
+        assert!(found.contains("tls.client_ca"), "{found}");
     }
 
     #[test]

@@ -32,7 +32,6 @@ mod state_dir;
 mod state_writer;
 
 pub use net::interfaces::Interface;
-pub use net::limits::EXPIRY_NOTICE;
 pub use net::tls::certificates::{TlsFault, Validity};
 pub use nfs::rpcbind::PORT as RPCBIND_PORT;
 pub use observe::printable::printable;

@@ -2,8 +2,11 @@
 //! by its addresses.
 
 use super::hosts::HostTable;
-use zgate_config::{AccessMode, Cidr, ClientMatch, ClientTransport, ExportClient, SquashMode};
-use zgate_nfs::namespace::{ClientRule, Squash};
+use zgate_config::{
+    AccessMode, CertificateRequirement, Cidr, ClientIdentity, ClientMatch, ClientTransport,
+    ExportClient, Fingerprint, SquashMode,
+};
+use zgate_nfs::namespace::{CertificateRule, ClientRule, IdentitySource, Squash};
 use zgate_nfs::runtime::Protection;
 
 /// Returns the rules of client entries, in their order. An entry whose host name
@@ -52,7 +55,22 @@ fn grant(client: &ExportClient) -> ClientRule {
             ClientTransport::Tls => Protection::Tls,
             ClientTransport::Mtls => Protection::MutualTls,
         },
+        certificates: certificate_rule(&client.certificate).into_iter().collect(),
+        identity: match client.identity {
+            ClientIdentity::Call => IdentitySource::Credential,
+            ClientIdentity::San => IdentitySource::Certificate,
+        },
     }
+}
+
+fn certificate_rule(required: &CertificateRequirement) -> Option<CertificateRule> {
+    let digests = |all: &[Fingerprint]| all.iter().map(|one| one.0).collect();
+    let rule = || CertificateRule {
+        authorities: digests(&required.authorities),
+        names: required.names.iter().map(|name| name.as_str().into()).collect(),
+        digests: digests(&required.fingerprints),
+    };
+    (!required.is_empty()).then(rule)
 }
 
 /// Restricts a rule to what another one grants.
@@ -72,6 +90,11 @@ fn narrowed(rule: ClientRule, limit: &ClientRule) -> ClientRule {
         sys: rule.sys && limit.sys,
         none: rule.none && limit.none,
         protection: rule.protection.max(limit.protection),
+        certificates: rule.certificates.iter().chain(&limit.certificates).cloned().collect(),
+        identity: match limit.identity {
+            IdentitySource::Certificate => limit.identity,
+            IdentitySource::Credential => rule.identity,
+        },
         ..rule
     }
 }
@@ -89,6 +112,8 @@ mod tests {
             anon_gid: 1,
             security: vec!["sys".into()],
             transport: ClientTransport::Any,
+            certificate: CertificateRequirement::default(),
+            identity: ClientIdentity::Call,
         }
     }
 
@@ -130,6 +155,16 @@ mod tests {
         let protected = ExportClient { transport: ClientTransport::Mtls, ..host("protected") };
         let found = rules(&[protected, a_client()], &HostTable::default());
         assert_eq!(found[0].protection, Protection::MutualTls);
+        let certificate = |byte: u8| CertificateRequirement {
+            fingerprints: vec![Fingerprint([byte; 32])],
+            ..CertificateRequirement::default()
+        };
+        let identity = ClientIdentity::San;
+        let named = ExportClient { certificate: certificate(1), identity, ..host("named") };
+        let known = ExportClient { certificate: certificate(2), ..a_client() };
+        let found = rules(&[named, known], &HostTable::default());
+        assert_eq!(found[0].certificates.len(), 2);
+        assert_eq!(found[0].identity, IdentitySource::Certificate);
     }
 
     /// An interface and an export that name the same network select the same

@@ -24,6 +24,11 @@ impl Channel {
         let _ = self.tls.set(session);
     }
 
+    /// Returns the session if TLS has begun.
+    pub(crate) fn tls(&self) -> Option<&TlsSession> {
+        self.tls.get()
+    }
+
     /// Returns whether TLS has begun.
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.get().is_some()

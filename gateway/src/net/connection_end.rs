@@ -66,6 +66,9 @@ pub(crate) enum Misbehaved {
     /// allowed.
     #[error("bad framing: {0}")]
     Framing(Box<str>),
+    /// A violation of TLS, or a certificate that is refused.
+    #[error("TLS: {0}")]
+    Tls(Box<str>),
     #[error("a message is not an RPC call")]
     NotACall,
     #[error("an unexpected {0}")]
@@ -112,6 +115,8 @@ pub(crate) enum Refused {
     Login,
     #[error("no export names the host any longer")]
     Host,
+    #[error("its certificate has been revoked")]
+    Certificate,
 }
 
 /// Failures of the network.
@@ -189,7 +194,7 @@ impl From<io::Error> for ConnectionEnd {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::InvalidData {
             // No socket has this error: TLS found it.
-            return Self::framing(error);
+            return Misbehaved::Tls(error.to_string().into()).into();
         }
         Lost::Socket(error.kind()).into()
     }

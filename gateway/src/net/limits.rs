@@ -30,7 +30,14 @@ pub(crate) const TLS_RECEIVE_BYTES: usize = 32 << 10;
 /// Most bytes encrypted before they are sent.
 pub(crate) const SEAL_BYTES: usize = 64 << 10;
 /// Time before the expiry of a certificate from which it is announced.
-pub const EXPIRY_NOTICE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+pub(crate) const EXPIRY_NOTICE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The same for a revocation list, which is made anew every few days.
+pub(crate) const CRL_EXPIRY_NOTICE: Duration = Duration::from_secs(24 * 60 * 60);
+/// Authorities of client certificates: each one costs a verification for each
+/// handshake.
+pub(crate) const MAX_CLIENT_AUTHORITIES: usize = 32;
+/// Names of a client certificate that are looked at.
+pub(crate) const MAX_CERTIFICATE_NAMES: usize = 64;
 
 const _: () = assert!(MAX_HANDSHAKES_PER_HOST < MAX_HANDSHAKES);
 // A record of TLS fits (RFC 8446 §5.2).

@@ -8,6 +8,9 @@
 
 use std::time::Duration;
 
+/// Time in which the name service says which user a client certificate names; a
+/// user that it does not tell is unknown.
+pub(crate) const USER_LOOKUP_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest record accepted from a host that no export names, in bytes: a NULL
 /// call with the longest credential and verifier (RFC 5531 §8.2) is below 1
 /// KiB.

@@ -19,3 +19,4 @@ pub(crate) mod runtime;
 pub(crate) mod service;
 mod starttls;
 pub(crate) mod tcp;
+mod users;

@@ -15,7 +15,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use zgate_io::continuation::Home;
-use zgate_nfs::namespace::Namespace;
+use zgate_nfs::namespace::{Namespace, PeerCertificate};
 use zgate_nfs::runtime::{Protection, Runtime};
 use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, Observer, ServerAddresses, ServerOptions};
@@ -127,10 +127,19 @@ fn server_addresses(interfaces: &Interfaces) -> ServerAddresses {
 }
 
 /// Converts a peer to the protocol's type.
-fn protocol_peer(peer: Peer, protection: Protection) -> zgate_nfs::Peer {
+fn protocol_peer(peer: Peer, protected: Protected) -> zgate_nfs::Peer {
     let Peer { address, port, connection, rdma } = peer;
+    let Protected { protection, certificate } = protected;
     let connection = zgate_nfs::runtime::ConnectionId(connection.0);
-    zgate_nfs::Peer { address, port, connection, rdma, protection }
+    zgate_nfs::Peer { address, port, connection, rdma, protection, certificate }
+}
+
+/// Protection of a connection, and the client's certificate in mutual TLS; by
+/// default none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Protected {
+    pub protection: Protection,
+    pub certificate: Option<Arc<PeerCertificate>>,
 }
 
 /// State of one core.
@@ -161,8 +170,8 @@ impl Service {
     }
 
     /// Creates the source of a connection's calls.
-    pub(crate) fn call_source(&self, peer: Peer, protection: Protection) -> Arc<CallSource> {
-        let (nfs, peer) = (Arc::clone(&self.nfs), protocol_peer(peer, protection));
+    pub(crate) fn call_source(&self, peer: Peer, protected: Protected) -> Arc<CallSource> {
+        let (nfs, peer) = (Arc::clone(&self.nfs), protocol_peer(peer, protected));
         Arc::new(CallSource { nfs, peer, load: OnceLock::new() })
     }
 

@@ -2,15 +2,19 @@
 //! the end of what runs in the clear, and the handshake.
 
 use super::record::Received;
+use super::service::Protected;
+use super::users;
 use crate::net::connection_end::{ConnectionEnd, Slow};
+use crate::net::tls::authorities::ClientCertificate;
 use crate::net::tls::handshake::Handshake;
-use crate::net::tls::offer::TlsOffer;
+use crate::net::tls::offer::{HandshakeSlot, TlsOffer};
 use crate::net::tls::session::TlsSession;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use zgate_nfs::dispatch::serves;
+use zgate_nfs::namespace::PeerCertificate;
 use zgate_nfs::runtime::Protection;
 use zgate_rpc::CallHeader;
 use zgate_rpc::auth::AUTH_TLS;
@@ -51,9 +55,20 @@ pub(crate) fn reply(xid: u32) -> Message {
     e.finish()
 }
 
-/// Returns the protection that a session gives.
-pub(crate) fn protection(session: &TlsSession) -> Protection {
-    if session.is_mutual { Protection::MutualTls } else { Protection::Tls }
+/// Returns the protection that a session gives, and what the peer has shown for
+/// it. The user that a certificate names is looked up within the time of the
+/// handshake; `slot` bounds how many look-ups run.
+pub(crate) async fn protected(session: &TlsSession, slot: HandshakeSlot) -> Protected {
+    let Some(certificate) = &session.certificate else {
+        return Protected { protection: Protection::Tls, certificate: None };
+    };
+    let user = match certificate.user.clone() {
+        None => None,
+        Some(name) => users::look_up(name, slot).await,
+    };
+    let ClientCertificate { digest, authorities, names, .. } = certificate.clone();
+    let certificate = PeerCertificate { digest, authorities, names, user: user.map(Arc::new) };
+    Protected { protection: Protection::MutualTls, certificate: Some(Arc::new(certificate)) }
 }
 
 impl StartTls {
@@ -65,9 +80,9 @@ impl StartTls {
         offer: &Arc<TlsOffer>,
         peer: IpAddr,
     ) -> Result<Option<Self>, ConnectionEnd> {
-        let Some(config) = offer.config() else { return Ok(None) };
+        let Some(certificates) = offer.certificates() else { return Ok(None) };
         let slot = offer.admit(peer).ok_or(ConnectionEnd::Overloaded)?;
-        Ok(Some(Self::Asked(Box::new(Handshake::new(config, slot)?))))
+        Ok(Some(Self::Asked(Box::new(Handshake::new(certificates, slot)?))))
     }
 
     /// Returns whether nothing may be received in the clear.
@@ -99,7 +114,7 @@ impl StartTls {
         &mut self,
         socket: &TcpStream,
         is_quiet: bool,
-    ) -> Result<Option<TlsSession>, ConnectionEnd> {
+    ) -> Result<Option<(TlsSession, HandshakeSlot)>, ConnectionEnd> {
         let mut handshake = match std::mem::take(self) {
             Self::Asked(handshake) if is_quiet => handshake,
             Self::Running(handshake) => handshake,

@@ -6,10 +6,10 @@ use super::limits::MEMORY_RETRY;
 use super::patience::Patience;
 use super::record::{Allowance, Progress, Received, Receiver};
 use super::requests::{InFlightLoad, Requests, Wait};
-use super::service::{CallSource, Service};
+use super::service::{CallSource, Protected, Service};
 use super::starttls::{self, StartTls};
 use crate::net::channel::Channel;
-use crate::net::connection_end::{Closed, ConnectionEnd, Misbehaved};
+use crate::net::connection_end::{Closed, ConnectionEnd, Misbehaved, Refused};
 use crate::net::connections::Slot;
 use crate::net::event_loop::{self, Event};
 use crate::net::peer::Peer;
@@ -24,7 +24,6 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use zgate_nfs::runtime::Protection;
 
 /// Most running requests of one connection; further ones stay in the socket.
 const MAX_REQUESTS_IN_FLIGHT: usize = 256;
@@ -59,7 +58,7 @@ struct Connection {
 pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc<Service>) {
     let registration = service.nfs.back_channels.register(slot.id);
     let channel = Arc::new(Channel::new(stream));
-    let source = service.call_source(peer, Protection::Plain);
+    let source = service.call_source(peer, Protected::default());
     let requests = Requests::new(service.home.clone(), Arc::clone(&source), Arc::clone(&channel));
     let mut host = Host::new(&service, peer.address);
     let mut connection = Connection {
@@ -87,11 +86,14 @@ impl event_loop::Connection for Connection {
     type Event = Event<(), Ready, CallbackCall>;
 
     async fn advance(&mut self) -> Result<(), ConnectionEnd> {
+        if self.channel.tls().is_some_and(|tls| tls.is_revoked(&self.service.core.network.tls)) {
+            return Err(Refused::Certificate.into());
+        }
         loop {
             self.take_records()?;
             self.requests.flush()?;
             let load = self.requests.load();
-            self.advance_handshake(load)?;
+            self.advance_handshake(load).await?;
             self.host.holds(load.request_bytes + load.reply_bytes + self.receiver.held_bytes());
             // There is no other notification of the end of the transmission.
             if !(self.is_held_back && self.may_read(load)) {
@@ -219,10 +221,11 @@ impl Connection {
     }
 
     /// Continues the handshake, if one is under way.
-    fn advance_handshake(&mut self, load: InFlightLoad) -> Result<(), ConnectionEnd> {
+    async fn advance_handshake(&mut self, load: InFlightLoad) -> Result<(), ConnectionEnd> {
         let advanced = self.start_tls.advance(&self.channel.socket, load.is_idle())?;
-        let Some(session) = advanced else { return Ok(()) };
-        self.source = self.service.call_source(self.peer, starttls::protection(&session));
+        let Some((session, slot)) = advanced else { return Ok(()) };
+        let protected = starttls::protected(&session, slot).await;
+        self.source = self.service.call_source(self.peer, protected);
         self.channel.begin_tls(session);
         let (home, source) = (self.service.home.clone(), Arc::clone(&self.source));
         let requests = Requests::new(home, source, Arc::clone(&self.channel));
@@ -308,3 +311,7 @@ mod tests;
 #[cfg(test)]
 #[path = "tcp_tls_tests.rs"]
 mod tls_tests;
+
+#[cfg(test)]
+#[path = "tcp_certificate_tests.rs"]
+mod certificate_tests;

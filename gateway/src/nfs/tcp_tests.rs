@@ -28,6 +28,11 @@ pub(super) fn gateway(dir: &std::path::Path) -> Gateway {
 
 /// A gateway whose export requires this transport of [`NAMED`].
 pub(super) fn gateway_for(dir: &std::path::Path, transport: &str) -> Gateway {
+    gateway_with(dir, &format!("transport = \"{transport}\""))
+}
+
+/// A gateway whose export has these keys in its client entry for [`NAMED`].
+pub(super) fn gateway_with(dir: &std::path::Path, entry: &str) -> Gateway {
     let settings = Settings {
         rdma: Default::default(),
         buffer_bytes: 64 << 20,
@@ -53,9 +58,7 @@ pub(super) fn gateway_for(dir: &std::path::Path, transport: &str) -> Gateway {
         path: dir.to_owned(),
         pseudo_path: "/export".to_owned(),
         id: None,
-        clients: vec![
-            toml::from_str(&format!("match = \"{NAMED}\"\ntransport = \"{transport}\"")).unwrap(),
-        ],
+        clients: vec![toml::from_str(&format!("match = \"{NAMED}\"\n{entry}")).unwrap()],
         read_only: false,
         max_transfer_bytes: 1 << 20,
         versions: Versions::ALL,

@@ -17,14 +17,14 @@ use zgate_nfs_wire::PROGRAM as NFS;
 use zgate_nfs_wire::mount::PROGRAM as MOUNT;
 use zgate_test_harness::certificates::{Authority, client, server_files};
 
-const SUNRPC: &[&[u8]] = &[b"sunrpc"];
+pub(super) const SUNRPC: &[&[u8]] = &[b"sunrpc"];
 const AUTH_NONE: u32 = 0;
 const AUTH_TLS: u32 = 7;
 /// REPLY, MSG_DENIED, AUTH_ERROR, AUTH_BADCRED.
 const BAD_CREDENTIAL: [u32; 4] = [1, 1, 1, 1];
 /// REPLY, MSG_ACCEPTED, verifier AUTH_NONE without a body, SUCCESS.
-const SUCCESS: [u32; 5] = [1, 0, 0, 0, 0];
-const ACCES: u32 = 13;
+pub(super) const SUCCESS: [u32; 5] = [1, 0, 0, 0, 0];
+pub(super) const ACCES: u32 = 13;
 
 /// One call as a record; `args` are words.
 fn call(program: u32, version: u32, procedure: u32, flavor: u32, args: &[u32]) -> Vec<u8> {
@@ -37,7 +37,7 @@ fn request_for_tls() -> Vec<u8> {
     call(NFS, 4, 0, AUTH_TLS, &[])
 }
 
-fn null() -> Vec<u8> {
+pub(super) fn null() -> Vec<u8> {
     call(NFS, 3, 0, AUTH_NONE, &[])
 }
 
@@ -60,14 +60,17 @@ async fn ask(stream: &mut TcpStream, call: &[u8]) -> Vec<u32> {
 }
 
 /// A client within TLS.
-struct Secure {
+pub(super) struct Secure {
     stream: TcpStream,
-    tls: ClientConnection,
+    pub(super) tls: ClientConnection,
 }
 
 impl Secure {
     /// Asks for TLS and makes the handshake; `Err`: the server refuses it.
-    async fn begin(mut stream: TcpStream, tls: ClientConnection) -> Result<Self, rustls::Error> {
+    pub(super) async fn begin(
+        mut stream: TcpStream,
+        tls: ClientConnection,
+    ) -> Result<Self, rustls::Error> {
         let granted = ask(&mut stream, &request_for_tls()).await;
         let token = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
         assert_eq!(granted, [1, 0, 0, 8, token(b"STAR"), token(b"TTLS"), 0]);
@@ -82,7 +85,12 @@ impl Secure {
         Ok(this)
     }
 
-    async fn send(&mut self) {
+    /// Sends bytes past TLS.
+    pub(super) async fn send_in_the_clear(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+    }
+
+    pub(super) async fn send(&mut self) {
         let mut bytes = Vec::new();
         while self.tls.wants_write() {
             self.tls.write_tls(&mut bytes).unwrap();
@@ -90,7 +98,7 @@ impl Secure {
         self.stream.write_all(&bytes).await.unwrap();
     }
 
-    async fn receive(&mut self) -> Result<(), rustls::Error> {
+    pub(super) async fn receive(&mut self) -> Result<(), rustls::Error> {
         let mut bytes = vec![0; 64 << 10];
         let got = self.stream.read(&mut bytes).await.unwrap_or(0);
         let mut rest = &bytes[..got];
@@ -104,7 +112,7 @@ impl Secure {
     }
 
     /// `None`: the server has taken leave.
-    async fn read(&mut self, mut wanted: usize) -> Option<Vec<u8>> {
+    pub(super) async fn read(&mut self, mut wanted: usize) -> Option<Vec<u8>> {
         let mut all = Vec::new();
         while wanted > 0 {
             let mut some = vec![0; wanted];
@@ -120,9 +128,13 @@ impl Secure {
         Some(all)
     }
 
-    async fn ask(&mut self, call: &[u8]) -> Vec<u32> {
+    pub(super) async fn send_call(&mut self, call: &[u8]) {
         self.tls.writer().write_all(call).unwrap();
         self.send().await;
+    }
+
+    pub(super) async fn ask(&mut self, call: &[u8]) -> Vec<u32> {
+        self.send_call(call).await;
         let mark = self.read(4).await.unwrap();
         let mark = u32::from_be_bytes(mark.try_into().unwrap()) & 0x7fff_ffff;
         words(&self.read(mark as usize).await.unwrap())
@@ -130,28 +142,48 @@ impl Secure {
 }
 
 fn offer(gateway: &Gateway, dir: &Path, server: &Authority, clients: Option<&Authority>) {
+    offer_with(gateway, dir, server, clients, None);
+}
+
+/// As [`offer`], with a revocation list; users are of the domain `lab.example`.
+pub(super) fn offer_with(
+    gateway: &Gateway,
+    dir: &Path,
+    server: &Authority,
+    clients: Option<&Authority>,
+    revoked: Option<&str>,
+) {
     let files = server_files(dir, server, clients);
-    let (certificate, key, client_ca) = (files.certificate, files.key, files.client_ca);
-    let files = zgate_config::TlsConfig { certificate, key, client_ca };
+    let list = dir.join("crl.pem");
+    if let Some(revoked) = revoked {
+        std::fs::write(&list, revoked).unwrap();
+    }
+    let files = zgate_config::TlsConfig {
+        certificate: files.certificate,
+        key: files.key,
+        client_ca: files.client_ca,
+        client_crl: revoked.map(|_| list),
+        user_domain: Some("lab.example".to_owned()),
+    };
     let certificates = Certificates::read(&files).unwrap();
     gateway.shared.network.tls.replace(Some(certificates));
 }
 
-fn run<T>(paused: bool, work: impl Future<Output = T>) -> T {
+pub(super) fn run<T>(paused: bool, work: impl Future<Output = T>) -> T {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(paused).build();
     LocalSet::new().block_on(&runtime.unwrap(), work)
 }
 
 /// Connects, and serves the other end on a task of its own.
-fn connect(gateway: &Gateway, address: std::net::IpAddr) -> TcpStream {
+pub(super) fn connect(gateway: &Gateway, address: std::net::IpAddr) -> TcpStream {
     let (client, served) = connection(gateway, address);
     tokio::task::spawn_local(served);
     client
 }
 
 /// Number of connections that ended so far for this reason.
-fn ended(gateway: &Gateway, reason: &str) -> u64 {
+pub(super) fn ended(gateway: &Gateway, reason: &str) -> u64 {
     let ends = gateway.shared.network.ends.counts();
     ends.filter(|(kind, _)| kind.reason == reason).map(|(_, count)| count).sum()
 }
@@ -288,7 +320,7 @@ fn a_bad_handshake_costs_its_connection_and_no_other() {
 
 /// Asks for the root of the export by MNT, then for its attributes (NFSv3);
 /// returns the status of the latter.
-async fn getattr(asked: impl AsyncFn(Vec<u8>) -> Vec<u32>) -> u32 {
+pub(super) async fn getattr(asked: impl AsyncFn(Vec<u8>) -> Vec<u32>) -> u32 {
     let path = b"/export\0".chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap()));
     let path: Vec<_> = [7].into_iter().chain(path).collect();
     let mounted = asked(call_as_root(MOUNT, 1, &path)).await;

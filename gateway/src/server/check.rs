@@ -134,14 +134,36 @@ fn check_tls(config: &Config) -> Vec<Problem> {
     let problem = |TlsFault { key, problem: fault, next_step }: TlsFault| {
         problem(Place::root("tls").key(key), fault, next_step)
     };
-    match certificates(config) {
+    let Some(files) = &config.tls else { return Vec::new() };
+    match Certificates::read(files) {
         Err(fault) => vec![problem(fault)],
-        Ok(validities) => {
+        Ok(read) => {
             let since = SystemTime::now().duration_since(UNIX_EPOCH);
             let now = since.map_or(0, |since| since.as_secs());
-            validities.iter().filter_map(|one| one.fault(now)).map(problem).collect()
+            let dates = read.validities.iter().filter_map(|one| one.fault(now)).map(problem);
+            dates.chain(unknown_authorities(config, &read)).collect()
         }
     }
+}
+
+/// Returns the authorities that client entries require and `tls.client_ca` lacks:
+/// such an entry admits nobody.
+fn unknown_authorities(config: &Config, read: &Certificates) -> Vec<Problem> {
+    let mut found = Vec::new();
+    for (index, export) in config.exports.iter().enumerate() {
+        let clients = Place::root("export").item(index).key("clients");
+        for (index, client) in export.clients.iter().enumerate() {
+            let place = clients.item(index).key("certificate").key("authorities");
+            let required = client.certificate.authorities.iter();
+            for authority in required.filter(|authority| !read.trusts(&authority.0)) {
+                let fault =
+                    format!("no authority of tls.client_ca has the fingerprint {authority}");
+                let next = "add its certificate to tls.client_ca, or correct the fingerprint";
+                found.push(problem(place.clone(), fault, next));
+            }
+        }
+    }
+    found
 }
 
 /// Reads the files of `[tls]`; returns the validity of their certificates.

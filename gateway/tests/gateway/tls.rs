@@ -194,3 +194,34 @@ fn config_check_says_what_is_wrong_with_a_certificate() {
     );
     assert!(!said.contains(its_key.lines().nth(1).unwrap()));
 }
+
+#[test]
+fn config_check_says_which_authority_is_unknown() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new();
+    let files = server_files(dir.path(), &ca, Some(&ca));
+    let file = dir.path().join("zgate.toml");
+    let check = |authority: &Authority| {
+        let pem = dir.path().join("required.pem");
+        fs::write(&pem, authority.pem()).unwrap();
+        let config = format!(
+            "[tls]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n\
+             [[export]]\npath = {:?}\npseudo = \"/export\"\n\
+             clients = [{{ match = \"*\", transport = \"mtls\", \
+             certificate = {{ authorities = [\"{}\"] }} }}]\n",
+            files.certificate,
+            files.key,
+            files.client_ca.as_ref().unwrap(),
+            dir.path(),
+            authority.fingerprint()
+        );
+        fs::write(&file, config).unwrap();
+        let done = Command::new(zgate_binary()).args(["config", "check"]).arg(&file).output();
+        let done = done.unwrap();
+        (done.status.success(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (ok, said) = check(&ca);
+    assert!(ok, "{said}");
+    let (ok, said) = check(&Authority::new());
+    assert!(!ok && said.contains("no authority of tls.client_ca has the fingerprint"), "{said}");
+}

@@ -1,11 +1,12 @@
 //! Environment of the protocol: callers, clocks, and a way to continue work
 //! after a reply.
 
+use crate::namespace::PeerCertificate;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use zgate_rpc::Credential;
 use zgate_store::Timestamp;
@@ -57,6 +58,8 @@ pub struct Peer {
     pub rdma: bool,
     /// Its protection by TLS.
     pub protection: Protection,
+    /// The certificate that it has shown, in mutual TLS.
+    pub certificate: Option<Arc<PeerCertificate>>,
 }
 
 /// One RPC call, as seen by the operations.

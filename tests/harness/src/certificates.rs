@@ -1,12 +1,14 @@
 //! Certificates for tests of TLS, and clients that trust them.
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, OtherNameValue,
+    RevokedCertParams, SanType,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,12 +33,18 @@ impl Authority {
         let name = format!("authority {}", MADE.fetch_add(1, Ordering::Relaxed));
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
     /// Returns its own certificate as PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
+    }
+
+    /// Returns the SHA-256 of its certificate in hexadecimal.
+    pub fn fingerprint(&self) -> String {
+        fingerprint(&self.pem())
     }
 
     /// Signs a certificate for `localhost`; returns it and its key as PEM.
@@ -50,6 +58,74 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
         (certificate.pem(), key.serialize_pem())
+    }
+}
+
+/// Returns the SHA-256 of a certificate in PEM form in hexadecimal.
+pub fn fingerprint(pem: &str) -> String {
+    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    let digest = Sha256::digest(&certificate);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A certificate and its key as PEM.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    pub certificate: String,
+    pub key: String,
+}
+
+impl Authority {
+    /// Signs a certificate of a client, valid from an hour ago for an hour, with
+    /// names as `kind:value`.
+    pub fn client(&self, serial: u64, names: &[&str]) -> Leaf {
+        let mut params = CertificateParams::default();
+        let now = SystemTime::now();
+        let hour = Duration::from_secs(3600);
+        (params.not_before, params.not_after) = ((now - hour).into(), (now + hour).into());
+        params.serial_number = Some(serial.into());
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.subject_alt_names = names.iter().map(|name| san(name)).collect();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        Leaf { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// Returns a revocation list as PEM that names these serial numbers, made a
+    /// day ago; its successor is due in `seconds`.
+    pub fn revocation_list(&self, serials: &[u64], seconds: i64) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let moment = |unix_seconds| (UNIX_EPOCH + Duration::from_secs(unix_seconds)).into();
+        let day_ago = now - 24 * 60 * 60;
+        let revoked = |&serial: &u64| RevokedCertParams {
+            serial_number: serial.into(),
+            revocation_time: moment(day_ago),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: moment(day_ago),
+            next_update: moment(now.checked_add_signed(seconds).unwrap()),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.0).unwrap().pem().unwrap()
+    }
+}
+
+fn san(name: &str) -> SanType {
+    let (kind, value) = name.split_once(':').unwrap();
+    match kind {
+        "dns" => SanType::DnsName(value.try_into().unwrap()),
+        "email" => SanType::Rfc822Name(value.try_into().unwrap()),
+        "ip" => SanType::IpAddress(value.parse().unwrap()),
+        "user" => SanType::OtherName((
+            vec![1, 3, 6, 1, 4, 1, 2238, 1, 1, 1],
+            OtherNameValue::Utf8String(value.to_owned()),
+        )),
+        _ => panic!("{name}"),
     }
 }
 
@@ -72,6 +148,26 @@ pub fn server_files(dir: &Path, ca: &Authority, client_ca: Option<&Authority>) -
 
 /// A client of the server; `identity` signs its certificate, if it has one.
 pub fn client(ca: &Authority, identity: Option<&Authority>, alpn: &[&[u8]]) -> ClientConnection {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let leaf = identity.map(|authority| {
+        let (certificate, key) = authority.leaf(now - 3600, now + 3600);
+        Leaf { certificate, key }
+    });
+    client_with(ca, leaf.as_ref(), alpn)
+}
+
+/// A client of the server that shows this certificate.
+pub fn client_with(ca: &Authority, leaf: Option<&Leaf>, alpn: &[&[u8]]) -> ClientConnection {
+    connection(client_config(ca, leaf, alpn))
+}
+
+/// A client of `localhost`.
+pub fn connection(config: ClientConfig) -> ClientConnection {
+    ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
+}
+
+/// As [`client_with`], to be changed.
+pub fn client_config(ca: &Authority, leaf: Option<&Leaf>, alpn: &[&[u8]]) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap()).unwrap();
     let builder =
@@ -79,16 +175,14 @@ pub fn client(ca: &Authority, identity: Option<&Authority>, alpn: &[&[u8]]) -> C
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
             .with_root_certificates(roots);
-    let mut config = match identity {
+    let mut config = match leaf {
         None => builder.with_no_client_auth(),
-        Some(authority) => {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-            let (certificate, key) = authority.leaf(now - 3600, now + 3600);
-            let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
-            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+        Some(leaf) => {
+            let certificate = CertificateDer::from_pem_slice(leaf.certificate.as_bytes()).unwrap();
+            let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes()).unwrap();
             builder.with_client_auth_cert(vec![certificate], key).unwrap()
         }
     };
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
+    config
 }

@@ -338,6 +338,7 @@ impl Network {
             connection: ConnectionId(number),
             rdma: false,
             protection: Protection::Plain,
+            certificate: None,
         };
         let me = Arc::clone(self);
         self.executor.spawn(Domain::Server(server), async move {

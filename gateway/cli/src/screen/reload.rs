@@ -49,7 +49,9 @@ impl Reloaded {
 
     fn changes(&self, output: Output) -> String {
         if self.entries.is_empty() {
-            return "the configuration was read; nothing has changed\n".to_owned();
+            return "the configuration was read, and the certificates and secrets that it names; \
+                    no entry has changed\n"
+                .to_owned();
         }
         let mut text = String::new();
         for Entry { entry, event, detail, effect, ends_runtime_only } in &self.entries {
@@ -143,7 +145,7 @@ absent   export /models: cannot open /tank/models: not found; mount it
 ";
         assert_eq!(reloaded.text(Output::default()), expected);
         let nothing = Reloaded { entries: Vec::new(), absent: Vec::new() };
-        assert!(nothing.text(Output::default()).contains("nothing has changed"));
+        assert!(nothing.text(Output::default()).contains("no entry has changed"));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use crate::Verdict;
 use crate::facts::ServerFacts;
-use zgate_gateway::EXPIRY_NOTICE;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
@@ -24,7 +23,7 @@ pub(super) fn certificates(facts: &ServerFacts) -> Vec<Verdict> {
         }
         let left = validity.until_unix_seconds - facts.now_unix_seconds;
         let what = format!("tls.{}: it expires in {} days", validity.key, left / DAY_SECONDS);
-        if left < EXPIRY_NOTICE.as_secs() {
+        if left < validity.notice().as_secs() {
             Verdict::warning(what, "from then on no client can begin TLS with it", NEW_ONE)
         } else {
             Verdict::ok(what)

@@ -1,16 +1,27 @@
 //! Files of `[tls]`: what they hold, when it expires, and what is wrong with
 //! them. No message contains anything of a key.
 
-use crate::net::limits::ALPN;
+use super::authorities::{Authorities, CertificateDigest};
+use crate::net::limits::{ALPN, CRL_EXPIRY_NOTICE, EXPIRY_NOTICE};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{InconsistentKeys, ServerConfig};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
 use zgate_config::TlsConfig;
+
+/// Key of `[tls]` with the file of revocation lists.
+const CRL_KEY: &str = "client_crl";
+
+/// Form of a revocation list (RFC 5280 §5); OpenSSL makes others without settings.
+const LIST_FORM: &str = "put X.509 revocation lists of version 2 there; `openssl ca -gencrl` makes them if its \
+     configuration has `crlnumber` and `crl_extensions`";
 
 /// A fault of one of the files, and the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +46,22 @@ pub struct Validity {
 }
 
 impl Validity {
+    /// Returns the time before the expiry from which it is announced.
+    #[must_use]
+    pub fn notice(&self) -> Duration {
+        if self.key == CRL_KEY { CRL_EXPIRY_NOTICE } else { EXPIRY_NOTICE }
+    }
+
     /// Returns what is wrong with the certificates at this moment.
     #[must_use]
     pub fn fault(&self, now_unix_seconds: u64) -> Option<TlsFault> {
         let (problem, next_step) = if now_unix_seconds > self.until_unix_seconds {
-            ("the certificate has expired", "put a new one there, then `zgate reload`")
+            let problem = if self.key == CRL_KEY {
+                "a revocation list has expired: no client certificate is accepted"
+            } else {
+                "the certificate has expired"
+            };
+            (problem, "put a new one there, then `zgate reload`")
         } else if now_unix_seconds < self.from_unix_seconds {
             let next = "check the clock of this machine, or put the right certificate there";
             ("the certificate is not valid yet", next)
@@ -54,11 +76,22 @@ impl Validity {
 #[derive(Clone, Debug)]
 pub(crate) struct Certificates {
     pub(crate) config: Arc<ServerConfig>,
+    /// Authorities of client certificates; `None`: none is asked for.
+    pub(super) clients: Option<Authorities>,
+    /// Number of the replacement with which they came into effect.
+    pub(super) number: u64,
+    /// Domain of the users that client certificates name.
+    pub(crate) user_domain: Option<Box<str>>,
     /// Validity of each file of certificates.
     pub(crate) validities: Vec<Validity>,
 }
 
 impl Certificates {
+    /// Returns whether a client certificate can be signed by this authority.
+    pub(crate) fn trusts(&self, authority: &CertificateDigest) -> bool {
+        self.clients.as_ref().is_some_and(|clients| clients.contains(authority))
+    }
+
     /// Reads the files. Certificates that are out of date are no fault here:
     /// see [`Validity::fault`].
     ///
@@ -73,24 +106,10 @@ impl Certificates {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| fault("key", error, "report this"))?;
-        let builder = match &files.client_ca {
+        let clients = clients(files, &provider, &mut validities)?;
+        let builder = match &clients {
             None => builder.with_no_client_auth(),
-            Some(path) => {
-                let authorities = self::chain("client_ca", path)?;
-                validities.push(validity("client_ca", &authorities)?);
-                let mut roots = RootCertStore::empty();
-                let next = "put certificates of authorities there";
-                for authority in authorities {
-                    roots.add(authority).map_err(|error| fault("client_ca", error, next))?;
-                }
-                // A client without a certificate reaches what asks for none.
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                        .allow_unauthenticated()
-                        .build()
-                        .map_err(|error| fault("client_ca", error, next))?;
-                builder.with_client_cert_verifier(verifier)
-            }
+            Some(authorities) => builder.with_client_cert_verifier(authorities.verifier()),
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         config.alpn_protocols = vec![ALPN.to_vec()];
@@ -98,8 +117,66 @@ impl Certificates {
         // its certificate.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(Self { config: Arc::new(config), validities })
+        let user_domain = files.user_domain.as_deref().map(str::to_ascii_lowercase);
+        let user_domain = user_domain.map(String::into_boxed_str);
+        Ok(Self { config: Arc::new(config), clients, number: 0, user_domain, validities })
     }
+}
+
+/// Reads the authorities of client certificates, and their revocation lists.
+fn clients(
+    files: &TlsConfig,
+    provider: &Arc<CryptoProvider>,
+    validities: &mut Vec<Validity>,
+) -> Result<Option<Authorities>, TlsFault> {
+    let Some(path) = &files.client_ca else { return Ok(None) };
+    let authorities = chain("client_ca", path)?;
+    validities.push(validity("client_ca", &authorities)?);
+    let lists = match &files.client_crl {
+        None => Vec::new(),
+        Some(path) => {
+            let lists = revocation_lists(path)?;
+            validities.push(list_validity(&lists)?);
+            lists
+        }
+    };
+    Authorities::new(authorities, lists, provider).map(Some).map_err(|wrong| {
+        let (key, next) = if wrong.is_list {
+            (CRL_KEY, LIST_FORM)
+        } else {
+            ("client_ca", "put certificates of authorities there")
+        };
+        fault(key, wrong, next)
+    })
+}
+
+fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsFault> {
+    let wrong = |error: pem::Error| pem_fault(CRL_KEY, path, &error);
+    let all = CertificateRevocationListDer::pem_file_iter(path).map_err(wrong)?;
+    let all: Vec<_> = all.collect::<Result<_, _>>().map_err(wrong)?;
+    if all.is_empty() { Err(wrong(pem::Error::NoItemsFound)) } else { Ok(all) }
+}
+
+/// Returns the time in which all lists are valid. A list without an end says
+/// nothing about its age (RFC 5280 §5.1.2.5 requires one).
+fn list_validity(lists: &[CertificateRevocationListDer<'_>]) -> Result<Validity, TlsFault> {
+    let mut all = Validity { key: CRL_KEY, from_unix_seconds: 0, until_unix_seconds: u64::MAX };
+    for list in lists {
+        let parsed =
+            CertificateList::from_der(list).map_err(|error| fault(CRL_KEY, error, LIST_FORM))?;
+        let times = parsed.tbs_cert_list;
+        let from = times.this_update.to_unix_duration().as_secs();
+        let until = times.next_update.ok_or_else(|| {
+            fault(
+                CRL_KEY,
+                "a list does not say when the next one comes",
+                "make one with nextUpdate",
+            )
+        })?;
+        all.from_unix_seconds = all.from_unix_seconds.max(from);
+        all.until_unix_seconds = all.until_unix_seconds.min(until.to_unix_duration().as_secs());
+    }
+    Ok(all)
 }
 
 fn fault(key: &'static str, error: impl std::fmt::Display, next_step: &'static str) -> TlsFault {
@@ -114,7 +191,11 @@ fn pem_fault(key: &'static str, path: &Path, error: &pem::Error) -> TlsFault {
             fault(key, format!("cannot read {path}: {error}"), next)
         }
         pem::Error::NoItemsFound => {
-            let what = if key == "key" { "private key" } else { "certificate" };
+            let what = match key {
+                "key" => "private key",
+                CRL_KEY => "revocation list",
+                _ => "certificate",
+            };
             fault(key, format!("{path} has no {what} in PEM form"), "put it there as PEM")
         }
         // The error itself would show lines of the file.
@@ -173,7 +254,13 @@ mod tests {
 
     fn files(dir: &Path, ca: &Authority, client_ca: Option<&Authority>) -> TlsConfig {
         let files = server_files(dir, ca, client_ca);
-        TlsConfig { certificate: files.certificate, key: files.key, client_ca: files.client_ca }
+        TlsConfig {
+            certificate: files.certificate,
+            key: files.key,
+            client_ca: files.client_ca,
+            client_crl: None,
+            user_domain: None,
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! One handshake, within its limits.
 
+use super::certificates::Certificates;
 use super::offer::HandshakeSlot;
 use super::session::{Records, TlsSession};
-use crate::net::connection_end::{Closed, ConnectionEnd, Slow};
+use crate::net::connection_end::{Closed, ConnectionEnd, Misbehaved, Slow};
 use crate::net::limits::{HANDSHAKE_PATIENCE, MAX_HANDSHAKE_BYTES};
-use rustls::{ServerConfig, ServerConnection};
+use rustls::ServerConnection;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub(crate) struct Handshake {
     received_bytes: usize,
     deadline: Instant,
     slot: HandshakeSlot,
+    certificates: Arc<Certificates>,
 }
 
 impl Handshake {
@@ -26,16 +28,18 @@ impl Handshake {
     /// # Errors
     /// If the certificates cannot be used, which reading them has excluded.
     pub(crate) fn new(
-        config: Arc<ServerConfig>,
+        certificates: Arc<Certificates>,
         slot: HandshakeSlot,
     ) -> Result<Self, ConnectionEnd> {
-        let tls = ServerConnection::new(config).map_err(ConnectionEnd::framing)?;
+        let tls = ServerConnection::new(Arc::clone(&certificates.config))
+            .map_err(ConnectionEnd::framing)?;
         Ok(Self {
             records: Records::new(tls),
             unsent: Vec::new(),
             received_bytes: 0,
             deadline: Instant::now() + HANDSHAKE_PATIENCE,
             slot,
+            certificates,
         })
     }
 
@@ -69,7 +73,7 @@ impl Handshake {
             if !self.records.has_received() {
                 let most = MAX_HANDSHAKE_BYTES - self.received_bytes;
                 if most == 0 {
-                    return Err(ConnectionEnd::framing("a TLS handshake that is too long"));
+                    return Err(Misbehaved::Tls("the handshake is too long".into()).into());
                 }
                 match self.records.receive(stream, most) {
                     Ok(0) => return Err(Closed::ByPeer.into()),
@@ -98,9 +102,10 @@ impl Handshake {
         Ok(())
     }
 
-    /// Returns the session of a complete handshake.
-    pub(crate) fn finish(self) -> TlsSession {
+    /// Returns the session of a complete handshake, and the slot: what else has
+    /// to be known of the client is bounded with its handshake.
+    pub(crate) fn finish(mut self) -> (TlsSession, HandshakeSlot) {
         self.slot.complete();
-        TlsSession::new(self.records)
+        (TlsSession::new(self.records, &self.certificates), self.slot)
     }
 }

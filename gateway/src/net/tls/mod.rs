@@ -2,6 +2,7 @@
 //! handshakes, and the records of a connection. Knows no RPC: the protocol above
 //! begins a handshake when the peer has asked for it.
 
+pub(crate) mod authorities;
 pub(crate) mod certificates;
 pub(crate) mod handshake;
 pub(crate) mod offer;

@@ -2,8 +2,7 @@
 //! bounded number of handshakes.
 
 use super::certificates::{Certificates, Validity};
-use crate::net::limits::{EXPIRY_NOTICE, MAX_HANDSHAKES, MAX_HANDSHAKES_PER_HOST};
-use rustls::ServerConfig;
+use crate::net::limits::{MAX_HANDSHAKES, MAX_HANDSHAKES_PER_HOST};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +16,9 @@ const NOTICE_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
 /// TLS of the process.
 #[derive(Debug, Default)]
 pub(crate) struct TlsOffer {
-    in_effect: RwLock<Option<Certificates>>,
+    in_effect: RwLock<Option<Arc<Certificates>>>,
+    /// Number of replacements of the certificates.
+    replacements: AtomicU64,
     in_progress: Mutex<InProgress>,
     completed: AtomicU64,
     failed: AtomicU64,
@@ -41,8 +42,8 @@ pub(crate) struct HandshakeSlot {
 }
 
 impl HandshakeSlot {
-    /// Returns the slot after a handshake that has succeeded.
-    pub(super) fn complete(mut self) {
+    /// Notes that the handshake has succeeded.
+    pub(super) fn complete(&mut self) {
         self.is_complete = true;
     }
 }
@@ -76,14 +77,22 @@ impl TlsOffer {
     /// Uses these certificates for handshakes that begin from now on; `None`:
     /// TLS is not offered.
     pub(crate) fn replace(&self, certificates: Option<Certificates>) {
-        *self.in_effect.write().unwrap_or_else(PoisonError::into_inner) = certificates;
+        let mut in_effect = self.in_effect.write().unwrap_or_else(PoisonError::into_inner);
+        let number = self.replacements.fetch_add(1, Ordering::Relaxed) + 1;
+        *in_effect =
+            certificates.map(|certificates| Arc::new(Certificates { number, ..certificates }));
+        drop(in_effect);
         self.noticed_unix_seconds.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the configuration of new handshakes; `None`: TLS is not offered.
-    pub(crate) fn config(&self) -> Option<Arc<ServerConfig>> {
-        let in_effect = self.in_effect.read().unwrap_or_else(PoisonError::into_inner);
-        in_effect.as_ref().map(|certificates| Arc::clone(&certificates.config))
+    /// Returns the certificates of new handshakes; `None`: TLS is not offered.
+    pub(crate) fn certificates(&self) -> Option<Arc<Certificates>> {
+        self.in_effect.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the number of replacements so far.
+    pub(super) fn replacements(&self) -> u64 {
+        self.replacements.load(Ordering::Relaxed)
     }
 
     /// Admits a handshake; `None` if there are too many.
@@ -109,8 +118,7 @@ impl TlsOffer {
 
     /// Returns the validity of the certificates in effect.
     pub(crate) fn validities(&self) -> Vec<Validity> {
-        let in_effect = self.in_effect.read().unwrap_or_else(PoisonError::into_inner);
-        in_effect.as_ref().map_or_else(Vec::new, |certificates| certificates.validities.clone())
+        self.certificates().map_or_else(Vec::new, |certificates| certificates.validities.clone())
     }
 
     /// Logs certificates that are out of date or expire soon, once after each
@@ -129,7 +137,7 @@ impl TlsOffer {
                 continue;
             }
             let left = validity.until_unix_seconds - now_unix_seconds;
-            if left < EXPIRY_NOTICE.as_secs() {
+            if left < validity.notice().as_secs() {
                 let days = left / NOTICE_PERIOD.as_secs();
                 let next_step = "put a new one there, then `zgate reload`";
                 tracing::warn!(file, days, next_step, "TLS: the certificate expires soon");
@@ -152,7 +160,9 @@ mod tests {
         held.extend(others.map_while(|host| offer.admit(host)));
         assert_eq!(held.len(), MAX_HANDSHAKES);
         assert_eq!(offer.counts().in_progress, MAX_HANDSHAKES);
-        held.swap_remove(0).complete();
+        let mut first = held.swap_remove(0);
+        first.complete();
+        drop(first);
         assert!(offer.admit(one).is_some(), "a slot has returned");
         drop(held);
         assert!(offer.in_progress().of_hosts.is_empty());

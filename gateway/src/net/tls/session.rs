@@ -2,12 +2,16 @@
 //! thread that sends replies encrypts: a lock is held for either, never while
 //! data is sent.
 
+use super::authorities::ClientCertificate;
+use super::certificates::Certificates;
+use super::offer::TlsOffer;
 use crate::net::limits::TLS_RECEIVE_BYTES;
 use crate::net::send::Seal;
 use crate::net::stream::read_some;
 use bytes::Bytes;
 use rustls::ServerConnection;
 use std::io::{self, IoSlice, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpStream;
 
@@ -110,14 +114,35 @@ impl Records {
 /// TLS of one connection after its handshake.
 pub(crate) struct TlsSession {
     records: Mutex<Records>,
-    /// The peer has shown a certificate of a trusted authority.
-    pub is_mutual: bool,
+    /// The certificate of a trusted authority that the peer has shown.
+    pub certificate: Option<ClientCertificate>,
+    /// Number of replacements of the gateway's certificates, revocation lists
+    /// among them, when the peer's was checked last.
+    checked: AtomicU64,
 }
 
 impl TlsSession {
-    pub(super) fn new(records: Records) -> Self {
-        let is_mutual = records.tls.peer_certificates().is_some();
-        Self { records: Mutex::new(records), is_mutual }
+    pub(super) fn new(records: Records, certificates: &Certificates) -> Self {
+        let domain = certificates.user_domain.as_deref();
+        let certificate = records.tls.peer_certificates().and_then(|chain| {
+            certificates.clients.as_ref().and_then(|clients| clients.describe(chain, domain))
+        });
+        let checked = AtomicU64::new(certificates.number);
+        Self { records: Mutex::new(records), certificate, checked }
+    }
+
+    /// Returns whether the peer's certificate has been revoked since the last
+    /// call.
+    pub(crate) fn is_revoked(&self, offer: &TlsOffer) -> bool {
+        let replacements = offer.replacements();
+        if self.certificate.is_none()
+            || self.checked.swap(replacements, Ordering::Relaxed) == replacements
+        {
+            return false;
+        }
+        let Some(certificates) = offer.certificates() else { return false };
+        let Some(clients) = &certificates.clients else { return false };
+        self.lock().tls.peer_certificates().is_some_and(|chain| clients.revokes(chain))
     }
 
     fn lock(&self) -> MutexGuard<'_, Records> {

@@ -13,7 +13,7 @@ use crate::nfs::back_channels::{CallbackCall, Registration};
 use crate::nfs::dispatch::Answer;
 use crate::nfs::host::Host;
 use crate::nfs::record::{Allowance, Received};
-use crate::nfs::service::{CallSource, Service};
+use crate::nfs::service::{CallSource, Protected, Service};
 use crate::observe::data_path::{DataDirection, Transport};
 use crate::observe::throttle::warn_seldom;
 use bytes::Bytes;
@@ -26,7 +26,6 @@ use zgate_fabric::{
     Endpoint, EndpointEvent, QueueOptions, RemoteRead, RemoteSlice, SendPart, Setup, WorkStatus,
     endpoint,
 };
-use zgate_nfs::runtime::Protection;
 use zgate_nfs_wire::bulk::{BulkPosition, bulk_position};
 use zgate_rpcrdma::limits::{MAX_CALL_BYTES, PREFERRED_INLINE_BYTES};
 use zgate_rpcrdma::server::{CallPlan, Destination, ReplyPlan, ReplyShape, error_message};
@@ -96,7 +95,7 @@ struct Connection {
 pub(crate) async fn serve(arrival: RdmaArrival, peer: Peer, slot: Slot, service: Rc<Service>) {
     let registration = service.nfs.back_channels.register(slot.id);
     let _counted = service.core.network.rdma.connected();
-    let source = service.call_source(peer, Protection::Plain);
+    let source = service.call_source(peer, Protected::default());
     let mut connection = match accept(arrival, &source, &service, registration).await {
         Ok(connection) => connection,
         Err(error) => {

@@ -2,7 +2,7 @@
 
 use crate::namespace::policy::Refusal;
 use crate::namespace::{Entry, Export, FileHandle, Namespace};
-use crate::runtime::{Call, Peer, Protection};
+use crate::runtime::Call;
 use std::sync::Arc;
 use zgate_nfs_wire::mount::MountStatus;
 use zgate_rpc::{AuthSys, Credential};
@@ -55,21 +55,17 @@ pub fn find<'p>(namespace: &Namespace, names: &[&'p [u8]]) -> Option<Target<'p>>
     by(|export| &export.pseudo_path).or_else(|| by(|export| &export.source))
 }
 
-/// The caller as if over TLS. Clients call MNT in the clear even if they then
-/// use the file handle over TLS, as Linux does; a handle alone gives no access.
-fn over_tls(call: &Call) -> Peer {
-    Peer { protection: Protection::MutualTls, ..call.peer.clone() }
-}
-
-/// The flavours a caller may use in an export, the preferred one first.
+/// The flavours a caller may use in an export, the preferred one first. Clients
+/// call MNT in the clear even if they then use the file handle over TLS, as Linux
+/// does; a handle alone gives no access.
 #[must_use]
 pub fn flavors(export: &Export, call: &Call) -> Vec<u32> {
-    let peer = over_tls(call);
+    let peer = &call.peer;
     let sys = (zgate_rpc::auth::AUTH_SYS, Credential::Sys(AuthSys::default()));
     let none = (zgate_rpc::auth::AUTH_NONE, Credential::None);
     [sys, none]
         .into_iter()
-        .filter(|(_, credential)| export.enter(&peer, credential).is_ok())
+        .filter(|(_, credential)| export.enter_unprotected(peer, credential).is_ok())
         .map(|(flavor, _)| flavor)
         .collect()
 }
@@ -81,12 +77,15 @@ pub fn flavors(export: &Export, call: &Call) -> Vec<u32> {
 pub fn enter(export: &Export, call: &Call) -> Result<Entry, MountStatus> {
     let nobody = AuthSys { uid: NOBODY, gid: NOBODY, ..AuthSys::default() };
     match export.admit(call) {
-        Err(Refusal::WrongFlavor | Refusal::Unprotected(_)) => {
+        Err(
+            Refusal::WrongFlavor
+            | Refusal::Unprotected(_)
+            | Refusal::WrongCertificate
+            | Refusal::UnknownUser,
+        ) => {
             call.refused.take();
-            let peer = over_tls(call);
-            export
-                .enter(&peer, &Credential::Sys(nobody))
-                .or_else(|_| export.enter(&peer, &Credential::None))
+            let enter = |credential| export.enter_unprotected(&call.peer, &credential);
+            enter(Credential::Sys(nobody)).or_else(|_| enter(Credential::None))
         }
         decided => decided,
     }

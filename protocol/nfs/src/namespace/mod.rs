@@ -2,6 +2,7 @@
 //! access rules and identities of an export, and file handles.
 
 pub mod absent;
+pub mod certificate;
 pub mod export;
 pub mod fh;
 pub mod object;
@@ -10,9 +11,10 @@ pub mod pseudo;
 pub mod stable_names;
 
 pub use absent::AbsentExport;
+pub use certificate::{CertificateDigest, CertificateRule, PeerCertificate};
 pub use export::{Export, ExportId};
 pub use fh::FileHandle;
 pub use object::{FileKey, Object};
-pub use policy::{ClientRule, Entry, Squash};
+pub use policy::{ClientRule, Entry, IdentitySource, Squash};
 pub use pseudo::{Namespace, PseudoId};
 pub use stable_names::StableNames;

@@ -1,5 +1,6 @@
 //! Access rules of an export, and the identity under which a client acts.
 
+use super::certificate::CertificateRule;
 use super::export::Export;
 use crate::runtime::{Call, Peer, Protection, Refused};
 use ipnet::IpNet;
@@ -17,6 +18,16 @@ pub enum Squash {
     Root,
     /// Everyone.
     All,
+}
+
+/// Source of the identity of a caller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdentitySource {
+    /// The credential of the call.
+    #[default]
+    Credential,
+    /// The certificate of the client: all calls are of the user that it names.
+    Certificate,
 }
 
 /// Access of one set of clients.
@@ -40,6 +51,10 @@ pub struct ClientRule {
     pub none: bool,
     /// Least protection of the connection.
     pub protection: Protection,
+    /// Requirements for the client's certificate; all must be met.
+    pub certificates: Vec<CertificateRule>,
+    /// Source of the identity, before it is mapped.
+    pub identity: IdentitySource,
 }
 
 impl ClientRule {
@@ -63,7 +78,48 @@ impl ClientRule {
             sys: true,
             none: true,
             protection: Protection::Plain,
+            certificates: Vec::new(),
+            identity: IdentitySource::default(),
         }
+    }
+
+    /// Checks the protection of a connection; returns the user of its
+    /// certificate if all calls are of that user.
+    fn check_connection<'p>(&self, peer: &'p Peer) -> Result<Option<&'p Caller>, Refusal> {
+        if peer.protection < self.protection {
+            return Err(Refusal::Unprotected(self.protection));
+        }
+        let met = |rule: &CertificateRule| {
+            peer.certificate.as_ref().is_some_and(|certificate| rule.admits(certificate))
+        };
+        if !self.certificates.iter().all(met) {
+            return Err(Refusal::WrongCertificate);
+        }
+        match self.identity {
+            IdentitySource::Credential => Ok(None),
+            IdentitySource::Certificate => {
+                let user = peer.certificate.as_ref().and_then(|one| one.user.as_deref());
+                user.map(Some).ok_or(Refusal::UnknownUser)
+            }
+        }
+    }
+
+    /// Maps the user of a certificate.
+    fn map_user(&self, user: &Caller) -> Caller {
+        match self.squash {
+            Squash::All => self.anonymous(),
+            Squash::Root if user.uid == 0 => self.anonymous(),
+            Squash::Root => {
+                let group = |gid: u32| if gid == 0 { self.anon_gid } else { gid };
+                let groups = user.groups.iter().map(|&gid| group(gid)).collect();
+                Caller { uid: user.uid, gid: group(user.gid), groups }
+            }
+            Squash::None => user.clone(),
+        }
+    }
+
+    fn anonymous(&self) -> Caller {
+        Caller { uid: self.anon_uid, gid: self.anon_gid, groups: Arc::from([]) }
     }
 }
 
@@ -85,6 +141,10 @@ pub enum Refusal {
     WrongFlavor,
     /// The connection is not protected as required (NFS4ERR_WRONGSEC).
     Unprotected(Protection),
+    /// The certificate is not one of those required (NFS4ERR_WRONGSEC).
+    WrongCertificate,
+    /// The certificate names no user that the server knows (NFS4ERR_WRONGSEC).
+    UnknownUser,
     /// The call comes from an unprivileged port.
     UnprivilegedPort,
 }
@@ -99,6 +159,11 @@ impl Refusal {
                 "its client entry requires TLS with a client certificate"
             }
             Self::Unprotected(_) => "its client entry requires TLS",
+            Self::WrongCertificate => "its client entry requires another client certificate",
+            Self::UnknownUser => {
+                "its client entry takes the user from the client certificate, which names no user \
+                 of this machine in the domain tls.user_domain"
+            }
             Self::UnprivilegedPort => "the export requires a reserved port",
         }
     }
@@ -148,14 +213,38 @@ impl Export {
     /// # Errors
     /// [`Refusal`].
     pub fn enter(&self, peer: &Peer, credential: &Credential) -> Result<Entry, Refusal> {
+        let rule = self.rule_open_to(peer)?;
+        let user = rule.check_connection(peer)?;
+        let mut entry = self.entry(rule, credential)?;
+        if let Some(user) = user {
+            entry.who = rule.map_user(user);
+        }
+        Ok(entry)
+    }
+
+    /// Decides as [`Self::enter`], as if the connection were protected as
+    /// required.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn enter_unprotected(
+        &self,
+        peer: &Peer,
+        credential: &Credential,
+    ) -> Result<Entry, Refusal> {
+        self.entry(self.rule_open_to(peer)?, credential)
+    }
+
+    fn rule_open_to(&self, peer: &Peer) -> Result<&ClientRule, Refusal> {
         let rule = self.rule_for(peer).ok_or(Refusal::NotListed)?;
         if self.reserved_port_only && !peer.rdma && peer.port >= FIRST_UNPRIVILEGED_PORT {
             return Err(Refusal::UnprivilegedPort);
         }
-        if peer.protection < rule.protection {
-            return Err(Refusal::Unprotected(rule.protection));
-        }
-        let anonymous = || Caller { uid: rule.anon_uid, gid: rule.anon_gid, groups: Arc::from([]) };
+        Ok(rule)
+    }
+
+    fn entry(&self, rule: &ClientRule, credential: &Credential) -> Result<Entry, Refusal> {
+        let anonymous = || rule.anonymous();
         let who = match credential {
             Credential::None if rule.none => anonymous(),
             Credential::Sys(sys) if rule.sys => match rule.squash {
@@ -214,6 +303,54 @@ mod tests {
                 assert_eq!(reason.is_some_and(|text| text.contains("TLS")), expected.is_some());
             }
         }
+    }
+
+    #[test]
+    fn a_certificate_is_required_and_names_the_user() {
+        use crate::namespace::PeerCertificate;
+        use crate::v3::proc::rig::{a_call, an_export};
+        let mut export = an_export();
+        let rule = &mut export.clients[0];
+        rule.protection = Protection::MutualTls;
+        rule.certificates =
+            vec![CertificateRule { digests: vec![[7; 32]], ..CertificateRule::default() }];
+        let mut call = a_call();
+        call.peer.protection = Protection::MutualTls;
+        let admit = |export: &Export, call: &Call| export.admit(call).map(|entry| entry.who);
+        assert_eq!(admit(&export, &call), Err(Refusal::WrongCertificate), "none");
+        let shown = |digest: u8, user: Option<Caller>| {
+            let user = user.map(Arc::new);
+            Some(Arc::new(PeerCertificate { digest: [digest; 32], user, ..Default::default() }))
+        };
+        call.peer.certificate = shown(8, None);
+        assert_eq!(admit(&export, &call), Err(Refusal::WrongCertificate));
+        assert!(call.refused.take().unwrap().reason.contains("another client certificate"));
+        call.peer.certificate = shown(7, None);
+        let from_call = admit(&export, &call).unwrap();
+        export.clients[0].identity = IdentitySource::Certificate;
+        assert_eq!(admit(&export, &call), Err(Refusal::UnknownUser));
+        assert!(call.refused.take().unwrap().reason.contains("tls.user_domain"));
+        let alice = Caller { uid: 1001, gid: 1001, groups: Arc::from([0, 50]) };
+        assert_ne!(from_call, alice);
+        call.peer.certificate = shown(7, Some(alice.clone()));
+        for squash in [Squash::None, Squash::Root, Squash::All] {
+            export.clients[0].squash = squash;
+            let nobody = export.clients[0].anonymous();
+            let expected = match squash {
+                Squash::None => alice.clone(),
+                Squash::Root => Caller { groups: Arc::from([nobody.gid, 50]), ..alice.clone() },
+                Squash::All => nobody,
+            };
+            assert_eq!(admit(&export, &call), Ok(expected), "{squash:?}");
+        }
+        // Nor does a certificate make root.
+        export.clients[0].squash = Squash::Root;
+        let root = Caller { uid: 0, gid: 0, groups: Arc::from([0]) };
+        call.peer.certificate = shown(7, Some(root));
+        assert_eq!(admit(&export, &call), Ok(export.clients[0].anonymous()));
+        // The flavour must be accepted all the same.
+        export.clients[0].sys = false;
+        assert_eq!(admit(&export, &call), Err(Refusal::WrongFlavor));
     }
 
     #[test]

@@ -346,7 +346,7 @@ mod tests {
         let is_away = |id, peer: &Peer| namespace.away(id, peer).is_some();
         assert!(is_away(one.id, &peer) && !is_away(others.id, &peer));
         assert!(!is_away(an_export().id, &peer), "present");
-        assert!(!is_away(one.id, &Peer { rdma: true, ..peer }), "not offered there");
+        assert!(!is_away(one.id, &Peer { rdma: true, ..peer.clone() }), "not offered there");
         let Some(Child::Directory(a)) = namespace.child(ROOT, "a") else { panic!() };
         let Some(Child::Directory(b)) = namespace.child(ROOT, "b") else { panic!() };
         assert!(namespace.leads_somewhere(a, &peer) && !namespace.leads_somewhere(b, &peer));

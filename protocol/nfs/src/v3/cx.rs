@@ -65,9 +65,13 @@ impl Cx<'_> {
                 writable: entry.writable,
             }),
             Err(Refusal::NotListed) => Err(Status::Stale),
-            Err(Refusal::WrongFlavor | Refusal::Unprotected(_) | Refusal::UnprivilegedPort) => {
-                Err(Status::Acces)
-            }
+            Err(
+                Refusal::WrongFlavor
+                | Refusal::Unprotected(_)
+                | Refusal::WrongCertificate
+                | Refusal::UnknownUser
+                | Refusal::UnprivilegedPort,
+            ) => Err(Status::Acces),
         }
     }
 

@@ -243,6 +243,7 @@ impl Client {
                 connection: ConnectionId(self.connection.get()),
                 rdma: false,
                 protection: Default::default(),
+                certificate: None,
             },
             credential: self.credential.borrow().clone(),
             xid: 1,

@@ -160,7 +160,12 @@ impl Cx<'_> {
         match export.admit(self.call) {
             Ok(entry) => Ok(Current::Node { export, node, entry: Arc::new(entry) }),
             Err(Refusal::NotListed) => Err(Status::Noent),
-            Err(Refusal::WrongFlavor | Refusal::Unprotected(_)) => Err(Status::Wrongsec),
+            Err(
+                Refusal::WrongFlavor
+                | Refusal::Unprotected(_)
+                | Refusal::WrongCertificate
+                | Refusal::UnknownUser,
+            ) => Err(Status::Wrongsec),
             Err(Refusal::UnprivilegedPort) => Err(Status::Access),
         }
     }
