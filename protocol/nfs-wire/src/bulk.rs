@@ -9,6 +9,8 @@ use crate::v3::{self, Attributes};
 use crate::v4::walk::{Arguments, Results};
 use crate::v4::{self, OpNum, Status};
 use zgate_rpc::CallHeader;
+use zgate_rpc::auth::RPCSEC_GSS;
+use zgate_rpc::gss::{GssCredential, Service};
 use zgate_rpc::message::decode_reply;
 use zgate_xdr::{Decode, Decoder, XdrError};
 
@@ -40,6 +42,9 @@ pub fn bulk_position(prefix: &[u8]) -> BulkPosition {
         // caller's bound.
         return BulkPosition::NeedMore;
     };
+    if hides_arguments(&header) {
+        return BulkPosition::None;
+    }
     let found = match (header.program, header.version, header.procedure) {
         (crate::PROGRAM, v4::VERSION, v4::COMPOUND) => written_in_compound(&mut d),
         (crate::PROGRAM, v3::VERSION, WRITE3) => written_by_write3(&mut d).map(Some),
@@ -51,6 +56,14 @@ pub fn bulk_position(prefix: &[u8]) -> BulkPosition {
         Err(XdrError::Short) => BulkPosition::NeedMore,
         Err(_) => BulkPosition::None,
     }
+}
+
+/// Returns whether the arguments of a call are signed or encrypted (RFC 2203
+/// §5.3.2): they are decoded only after they have been verified.
+fn hides_arguments(header: &CallHeader) -> bool {
+    header.credential.flavor == RPCSEC_GSS
+        && !GssCredential::parse(&header.credential)
+            .is_ok_and(|credential| credential.service == Service::None)
 }
 
 fn written_by_write3(d: &mut Decoder<'_>) -> Result<(usize, usize), XdrError> {

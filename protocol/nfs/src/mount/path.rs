@@ -1,10 +1,12 @@
 //! From the path in MNT to a directory of an export.
 
 use crate::namespace::policy::Refusal;
-use crate::namespace::{Entry, Export, FileHandle, Namespace};
+use crate::namespace::{Entry, Export, FileHandle, Flavor, Namespace};
 use crate::runtime::{Call, Peer, Protection};
 use std::sync::Arc;
 use zgate_nfs_wire::mount::MountStatus;
+use zgate_rpc::auth::{GssCaller, GssIdentity};
+use zgate_rpc::gss::Service;
 use zgate_rpc::{AuthSys, Credential};
 use zgate_store::attr::FileKind;
 
@@ -64,14 +66,8 @@ fn over_tls(call: &Call) -> Peer {
 /// The flavours a caller may use in an export, the preferred one first.
 #[must_use]
 pub fn flavors(export: &Export, call: &Call) -> Vec<u32> {
-    let peer = over_tls(call);
-    let sys = (zgate_rpc::auth::AUTH_SYS, Credential::Sys(AuthSys::default()));
-    let none = (zgate_rpc::auth::AUTH_NONE, Credential::None);
-    [sys, none]
-        .into_iter()
-        .filter(|(_, credential)| export.enter(&peer, credential).is_ok())
-        .map(|(flavor, _)| flavor)
-        .collect()
+    let rule = export.rule_for(&call.peer);
+    rule.map(|rule| rule.flavors.iter().map(Flavor::number).collect()).unwrap_or_default()
 }
 
 /// Admits a caller, if necessary as nobody.
@@ -79,18 +75,32 @@ pub fn flavors(export: &Export, call: &Call) -> Vec<u32> {
 /// # Errors
 /// [`MountStatus::Acces`].
 pub fn enter(export: &Export, call: &Call) -> Result<Entry, MountStatus> {
-    let nobody = AuthSys { uid: NOBODY, gid: NOBODY, ..AuthSys::default() };
     match export.admit(call) {
         Err(Refusal::WrongFlavor | Refusal::Unprotected(_)) => {
             call.refused.take();
             let peer = over_tls(call);
-            export
-                .enter(&peer, &Credential::Sys(nobody))
-                .or_else(|_| export.enter(&peer, &Credential::None))
+            let rule = export.rule_for(&peer).ok_or(MountStatus::Acces)?;
+            let mut flavors = rule.flavors.iter();
+            flavors.find_map(|flavor| export.enter(&peer, &nobody(flavor)).ok())
         }
-        decided => decided,
+        decided => decided.ok(),
     }
-    .map_err(|_| MountStatus::Acces)
+    .ok_or(MountStatus::Acces)
+}
+
+/// A credential of a flavour for somebody who is nobody here.
+fn nobody(flavor: Flavor) -> Credential {
+    let by_kerberos = |service| {
+        let identity = Arc::new(GssIdentity { principal: "nobody".into(), user: None });
+        Credential::Gss(GssCaller { service, identity })
+    };
+    match flavor {
+        Flavor::None => Credential::None,
+        Flavor::Sys => Credential::Sys(AuthSys { uid: NOBODY, gid: NOBODY, ..AuthSys::default() }),
+        Flavor::Krb5 => by_kerberos(Service::None),
+        Flavor::Krb5i => by_kerberos(Service::Integrity),
+        Flavor::Krb5p => by_kerberos(Service::Privacy),
+    }
 }
 
 /// Looks up the rest of the path. Symbolic links are not followed: the client

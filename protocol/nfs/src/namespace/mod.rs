@@ -4,6 +4,7 @@
 pub mod absent;
 pub mod export;
 pub mod fh;
+pub mod flavor;
 pub mod object;
 pub mod policy;
 pub mod pseudo;
@@ -12,6 +13,7 @@ pub mod stable_names;
 pub use absent::AbsentExport;
 pub use export::{Export, ExportId};
 pub use fh::FileHandle;
+pub use flavor::{Flavor, Flavors};
 pub use object::{FileKey, Object};
 pub use policy::{ClientRule, Entry, Squash};
 pub use pseudo::{Namespace, PseudoId};

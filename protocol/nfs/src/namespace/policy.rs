@@ -1,6 +1,7 @@
 //! Access rules of an export, and the identity under which a client acts.
 
 use super::export::Export;
+use super::flavor::{Flavor, Flavors};
 use crate::runtime::{Call, Peer, Protection, Refused};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -34,10 +35,8 @@ pub struct ClientRule {
     pub anon_uid: u32,
     /// Anonymous group.
     pub anon_gid: u32,
-    /// AUTH_SYS is accepted.
-    pub sys: bool,
-    /// AUTH_NONE is accepted (always anonymous).
-    pub none: bool,
+    /// Flavours that are accepted; AUTH_NONE is always anonymous.
+    pub flavors: Flavors,
     /// Least protection of the connection.
     pub protection: Protection,
 }
@@ -60,8 +59,7 @@ impl ClientRule {
             squash: Squash::None,
             anon_uid: 65_534,
             anon_gid: 65_534,
-            sys: true,
-            none: true,
+            flavors: [Flavor::Sys, Flavor::None].into_iter().collect(),
             protection: Protection::Plain,
         }
     }
@@ -111,7 +109,8 @@ const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 impl Export {
     /// The first rule that names the client, over a transport the export is
     /// offered on.
-    fn rule_for(&self, peer: &Peer) -> Option<&ClientRule> {
+    #[must_use]
+    pub fn rule_for(&self, peer: &Peer) -> Option<&ClientRule> {
         if if peer.rdma { !self.rdma } else { !self.tcp } {
             return None;
         }
@@ -156,33 +155,45 @@ impl Export {
             return Err(Refusal::Unprotected(rule.protection));
         }
         let anonymous = || Caller { uid: rule.anon_uid, gid: rule.anon_gid, groups: Arc::from([]) };
+        if !rule.flavors.accepts(Flavor::of(credential)) {
+            return Err(Refusal::WrongFlavor);
+        }
         let who = match credential {
-            Credential::None if rule.none => anonymous(),
-            Credential::Sys(sys) if rule.sys => match rule.squash {
-                Squash::All => anonymous(),
-                Squash::Root => squash_root(sys, rule),
-                Squash::None => {
-                    Caller { uid: sys.uid, gid: sys.gid, groups: Arc::from(sys.groups.as_slice()) }
+            Credential::None => anonymous(),
+            _ if rule.squash == Squash::All => anonymous(),
+            Credential::Sys(sys) if rule.squash == Squash::Root => {
+                squash_root((sys.uid, sys.gid), &sys.groups, rule)
+            }
+            Credential::Sys(sys) => {
+                Caller { uid: sys.uid, gid: sys.gid, groups: Arc::from(sys.groups.as_slice()) }
+            }
+            Credential::Gss(caller) => match &caller.identity.user {
+                // A principal that is no user here: a machine's, for example.
+                None => anonymous(),
+                Some(user) if rule.squash == Squash::Root => {
+                    squash_root((user.uid, user.gid), &user.groups, rule)
                 }
+                Some(user) => user.clone(),
             },
-            Credential::None | Credential::Sys(_) => return Err(Refusal::WrongFlavor),
         };
         Ok(Entry { who, writable: rule.writable && !self.read_only })
     }
 }
 
-fn squash_root(sys: &zgate_rpc::AuthSys, rule: &ClientRule) -> Caller {
+fn squash_root((uid, gid): (u32, u32), groups: &[u32], rule: &ClientRule) -> Caller {
     let group = |gid: u32| if gid == 0 { rule.anon_gid } else { gid };
     Caller {
-        uid: if sys.uid == 0 { rule.anon_uid } else { sys.uid },
-        gid: if sys.uid == 0 { rule.anon_gid } else { group(sys.gid) },
-        groups: sys.groups.iter().map(|&gid| group(gid)).collect(),
+        uid: if uid == 0 { rule.anon_uid } else { uid },
+        gid: if uid == 0 { rule.anon_gid } else { group(gid) },
+        groups: groups.iter().map(|&gid| group(gid)).collect(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zgate_rpc::auth::{GssCaller, GssIdentity};
+    use zgate_rpc::gss::Service;
 
     #[test]
     fn networks_match_by_prefix() {
@@ -218,9 +229,63 @@ mod tests {
 
     #[test]
     fn root_is_squashed_with_its_groups() {
-        let sys = zgate_rpc::AuthSys { uid: 5, gid: 0, groups: vec![0, 7], ..Default::default() };
-        let who = squash_root(&sys, &ClientRule::open_to_all());
+        let who = squash_root((5, 0), &[0, 7], &ClientRule::open_to_all());
         assert_eq!((who.uid, who.gid), (5, 65_534));
         assert_eq!(&*who.groups, &[65_534, 7]);
+    }
+
+    fn by_kerberos(service: Service, user: Option<Caller>) -> Credential {
+        let identity = Arc::new(GssIdentity { principal: "someone@REALM".into(), user });
+        Credential::Gss(GssCaller { service, identity })
+    }
+
+    /// Every pair of an accepted and a used flavour.
+    #[test]
+    fn a_flavour_is_accepted_only_where_it_is_named() {
+        use crate::v3::proc::rig::{a_call, an_export};
+        let user = Caller { uid: 1000, gid: 1000, groups: Arc::from([1000, 4000]) };
+        let used = [
+            Credential::None,
+            Credential::Sys(zgate_rpc::AuthSys::default()),
+            by_kerberos(Service::None, Some(user.clone())),
+            by_kerberos(Service::Integrity, Some(user.clone())),
+            by_kerberos(Service::Privacy, Some(user.clone())),
+        ];
+        for accepted in Flavor::ALL {
+            let mut export = an_export();
+            export.clients[0].flavors = [accepted].into_iter().collect();
+            for credential in &used {
+                let entered = export.enter(&a_call().peer, credential);
+                let expected = Flavor::of(credential) == accepted;
+                assert_eq!(entered.is_ok(), expected, "{accepted:?} {credential:?}");
+                if !expected {
+                    assert_eq!(entered, Err(Refusal::WrongFlavor));
+                } else if matches!(credential, Credential::Gss(_)) {
+                    assert_eq!(entered.map(|entry| entry.who), Ok(user.clone()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_proven_user_is_squashed_like_a_stated_one() {
+        use crate::v3::proc::rig::{a_call, an_export};
+        let enter = |squash, user: Option<(u32, u32)>| {
+            let mut export = an_export();
+            export.clients[0].flavors = [Flavor::Krb5p].into_iter().collect();
+            export.clients[0].squash = squash;
+            let user = user.map(|(uid, gid)| Caller { uid, gid, groups: Arc::from([gid]) });
+            let entry = export.enter(&a_call().peer, &by_kerberos(Service::Privacy, user));
+            let who = entry.unwrap().who;
+            (who.uid, who.gid)
+        };
+        const NOBODY: (u32, u32) = (65_534, 65_534);
+        for squash in [Squash::None, Squash::Root, Squash::All] {
+            assert_eq!(enter(squash, None), NOBODY, "a machine, {squash:?}");
+        }
+        assert_eq!(enter(Squash::None, Some((0, 0))), (0, 0));
+        assert_eq!(enter(Squash::Root, Some((0, 0))), NOBODY);
+        assert_eq!(enter(Squash::Root, Some((7, 7))), (7, 7));
+        assert_eq!(enter(Squash::All, Some((7, 7))), NOBODY);
     }
 }
