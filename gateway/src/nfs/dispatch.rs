@@ -1,5 +1,7 @@
 //! Dispatch of a record to the program that it calls.
 
+use super::gss;
+use super::gss::call::GssCall;
 use super::record::Received;
 use super::refusal;
 use super::service::{CallSource, Nfs};
@@ -11,7 +13,7 @@ use zgate_nfs::runtime::{EnteredExport, Now, Protection, RefusedAccess, Runtime}
 use zgate_nfs::{Call, Peer};
 use zgate_nfs_wire::mount::PROGRAM as MOUNT_PROGRAM;
 use zgate_nfs_wire::{PROGRAM as NFS_PROGRAM, v4::COMPOUND};
-use zgate_rpc::auth::AUTH_TLS;
+use zgate_rpc::auth::{AUTH_TLS, RPCSEC_GSS};
 use zgate_rpc::drc::{Begin, Key};
 use zgate_rpc::message::{CallError, encode_rejection, encode_success};
 use zgate_rpc::{AcceptError, AuthError, CallHeader, Credential, Rejection};
@@ -28,9 +30,31 @@ pub(crate) enum Answer {
     Close(ConnectionEnd),
 }
 
+/// Result of a call, without an RPC header.
+#[derive(Debug)]
+pub(crate) enum Served {
+    Results(Message),
+    Fault(AcceptError),
+    /// As [`Answer::Nothing`].
+    Nothing,
+}
+
+/// Reception of a call's data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    /// Number of times the head was copied since it was received.
+    pub head_copies: usize,
+    /// Bytes of a body apart that were copied.
+    pub copied_bytes: usize,
+    /// Bytes of a body that was received apart.
+    pub apart_bytes: usize,
+    /// Set if arguments and results are signed or encrypted: they are copied.
+    pub is_protected: bool,
+}
+
 /// Server that a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+pub(crate) enum Target {
     V4,
     V3,
     Mount,
@@ -56,7 +80,7 @@ pub(super) fn serves(program: u32, version: u32) -> bool {
 pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Received) -> Answer {
     let CallSource { nfs, peer, .. } = source;
     let Received { head, bulk, head_copies, copied_bytes } = received;
-    let apart = bulk.as_ref().map_or(0, |(_, data)| data.len());
+    let apart_bytes = bulk.as_ref().map_or(0, |(_, data)| data.len());
     let mut d = match bulk {
         Some((at, data)) => Decoder::with_splice(&head, at, data),
         None => Decoder::shared(&head),
@@ -74,7 +98,8 @@ pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Receiv
         // A request that was granted does not come here (RFC 9289 §4.1).
         return reject(header.xid, Rejection::Auth(AuthError::BadCredential));
     }
-    if header.procedure == 0 {
+    let has_context = header.credential.flavor == RPCSEC_GSS;
+    if header.procedure == 0 && !has_context {
         return success(header.xid, |_| {});
     }
     // Checked before the reply cache, and before anything is looked up or
@@ -83,26 +108,49 @@ pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Receiv
         refusal::report_stranger(peer);
         return reject(header.xid, Rejection::Auth(AuthError::TooWeak));
     }
+    let arrived = Arrived { head_copies, copied_bytes, apart_bytes, is_protected: false };
+    if has_context {
+        let call = GssCall { source, target, header, record: &head, arguments: d, arrived };
+        // Apart: other requests need not have room for it.
+        return Box::pin(gss::call::answer(call)).await;
+    }
     let credential = match Credential::parse(&header.credential) {
         Ok(credential) => credential,
         Err(error) => return reject(header.xid, Rejection::Auth(error)),
     };
-    // A device sends memory, not files; and TLS encrypts memory.
-    let is_encrypted = peer.protection > Protection::Plain;
+    let xid = header.xid;
+    match serve(source, target, (header, credential), &mut d, arrived).await {
+        Served::Results(results) => Answer::Reply(with_header(xid, results)),
+        Served::Fault(error) => reject(xid, Rejection::Accept(error)),
+        Served::Nothing => Answer::Nothing,
+    }
+}
+
+/// Runs a call of a host that may call; `d` is at the arguments.
+pub(crate) async fn serve(
+    source: &CallSource,
+    target: Target,
+    (header, credential): (CallHeader, Credential),
+    d: &mut Decoder<'_>,
+    arrived: Arrived,
+) -> Served {
+    let CallSource { nfs, peer, .. } = source;
+    // A device sends memory, not files; and whatever is encrypted is memory.
+    let is_encrypted = arrived.is_protected || peer.protection > Protection::Plain;
     let span_allowed = !peer.rdma && !is_encrypted;
     let (entered, refused) = (EnteredExport::default(), RefusedAccess::default());
     let (peer_of_call, xid) = (peer.clone(), header.xid);
     let call = Call { peer: peer_of_call, credential, xid, span_allowed, entered, refused };
-    let running = match cache_key(target, &call, &header, &d).map(|key| nfs.replies.begin(key)) {
+    let running = match cache_key(target, &call, &header, d).map(|key| nfs.replies.begin(key)) {
         None => None,
         Some(Begin::New(running)) => Some(running),
-        Some(Begin::InProgress) => return Answer::Nothing,
-        Some(Begin::Replay(message)) => return Answer::Reply(with_header(header.xid, message)),
+        Some(Begin::InProgress) => return Served::Nothing,
+        Some(Begin::Replay(message)) => return Served::Results(message),
     };
     let mut tally = source.load().begin();
     let now = nfs.runtime.now();
     let result = {
-        let work = pin!(run(nfs, (target, now), &call, &header, &mut d));
+        let work = pin!(run(nfs, (target, now), &call, &header, d));
         tally.during(&call.entered, work).await
     };
     refusal::report(&nfs.v4, &call);
@@ -113,16 +161,16 @@ pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Receiv
     };
     tally.finish(call.entered.get(), finished);
     // Data within the head was copied as often as the head.
-    let inside = d.bulk_bytes().saturating_sub(apart);
-    let copied = copied_bytes + d.copied_bytes() + inside * head_copies;
+    let inside = d.bulk_bytes().saturating_sub(arrived.apart_bytes);
+    let copied = arrived.copied_bytes + d.copied_bytes() + inside * arrived.head_copies;
     let copied = if is_encrypted { copied.max(d.bulk_bytes()) } else { copied };
     nfs.metrics.data.carried(transport(peer), DataDirection::Write, d.bulk_bytes(), copied);
     if let (Ok(message), Some(running)) = (&result, running) {
         running.finish(message);
     }
     match result {
-        Ok(message) => Answer::Reply(with_header(header.xid, message)),
-        Err(error) => reject(header.xid, Rejection::Accept(error)),
+        Ok(message) => Served::Results(message),
+        Err(error) => Served::Fault(error),
     }
 }
 
@@ -188,7 +236,7 @@ fn success(xid: u32, body: impl FnOnce(&mut Encoder)) -> Answer {
     Answer::Reply(e.finish())
 }
 
-fn reject(xid: u32, why: Rejection) -> Answer {
+pub(crate) fn reject(xid: u32, why: Rejection) -> Answer {
     let mut e = Encoder::new();
     encode_rejection(&mut e, xid, why);
     Answer::Reply(e.finish())

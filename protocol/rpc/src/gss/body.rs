@@ -18,7 +18,7 @@ use zgate_xdr::{Decoder, Message, Segment};
 /// protected, or belong to a call with another sequence number (RFC 2203
 /// §5.3.3.4.2, §5.3.3.4.3).
 pub fn open_arguments(
-    context: &impl SecurityContext,
+    context: &(impl SecurityContext + ?Sized),
     credential: &GssCredential,
     record: &Bytes,
     at: usize,
@@ -39,7 +39,10 @@ pub fn open_arguments(
 }
 
 /// rpc_gss_integ_data: the data, and the code over it.
-fn signed_part<'a>(context: &impl SecurityContext, protected: &'a [u8]) -> Option<&'a [u8]> {
+fn signed_part<'a>(
+    context: &(impl SecurityContext + ?Sized),
+    protected: &'a [u8],
+) -> Option<&'a [u8]> {
     let mut d = Decoder::new(protected);
     let data = d.opaque(MAX_RECORD_BYTES).ok()?;
     let mic = d.opaque(MAX_RECORD_BYTES).ok()?;
@@ -48,7 +51,7 @@ fn signed_part<'a>(context: &impl SecurityContext, protected: &'a [u8]) -> Optio
 }
 
 /// rpc_gss_priv_data: a token with the data.
-fn encrypted_part(context: &impl SecurityContext, protected: &[u8]) -> Option<Vec<u8>> {
+fn encrypted_part(context: &(impl SecurityContext + ?Sized), protected: &[u8]) -> Option<Vec<u8>> {
     let mut d = Decoder::new(protected);
     let token = d.opaque(MAX_RECORD_BYTES).ok()?;
     d.finish().ok()?;
@@ -62,7 +65,7 @@ fn encrypted_part(context: &impl SecurityContext, protected: &[u8]) -> Option<Ve
 /// [`AcceptError::SystemError`] if the context no longer can, or the results lie
 /// in a file.
 pub fn seal_results(
-    context: &impl SecurityContext,
+    context: &(impl SecurityContext + ?Sized),
     credential: &GssCredential,
     results: Message,
 ) -> Result<Message, AcceptError> {

@@ -12,7 +12,7 @@ mod limits;
 mod window;
 
 pub use body::{open_arguments, seal_results};
-pub use contexts::{Contexts, Established, Handle, Origin};
+pub use contexts::{Contexts, Established, Handle};
 pub use control::{InitResult, InitToken, Step};
 pub use credential::{GssCredential, Procedure, Service, signed_header};
 pub use limits::{
