@@ -19,7 +19,7 @@ use zgate_io::continuation::Home;
 use zgate_nfs::namespace::export::Versions;
 use zgate_nfs::v4::state::grace::GracePeriod;
 
-pub(super) const NAMED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+pub(crate) const NAMED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 pub(super) const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1));
 
 pub(super) fn gateway(dir: &std::path::Path) -> Gateway {
@@ -28,6 +28,11 @@ pub(super) fn gateway(dir: &std::path::Path) -> Gateway {
 
 /// A gateway whose export requires this transport of [`NAMED`].
 pub(super) fn gateway_for(dir: &std::path::Path, transport: &str) -> Gateway {
+    gateway_for_entry(dir, &format!("transport = \"{transport}\""))
+}
+
+/// A gateway whose export has these further keys in its entry for [`NAMED`].
+pub(crate) fn gateway_for_entry(dir: &std::path::Path, keys: &str) -> Gateway {
     let settings = Settings {
         rdma: Default::default(),
         buffer_bytes: 64 << 20,
@@ -53,9 +58,7 @@ pub(super) fn gateway_for(dir: &std::path::Path, transport: &str) -> Gateway {
         path: dir.to_owned(),
         pseudo_path: "/export".to_owned(),
         id: None,
-        clients: vec![
-            toml::from_str(&format!("match = \"{NAMED}\"\ntransport = \"{transport}\"")).unwrap(),
-        ],
+        clients: vec![toml::from_str(&format!("match = \"{NAMED}\"\n{keys}")).unwrap()],
         read_only: false,
         max_transfer_bytes: 1 << 20,
         versions: Versions::ALL,

@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_network_of_one_host_is_one_host() {
-        let host = |text: &str| HostKey::from(text.parse().unwrap());
+        let host = |text: &str| HostKey::from(text.parse::<IpAddr>().unwrap());
         assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:1"));
         assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
         assert_eq!(host("::ffff:192.0.2.1"), host("192.0.2.1"));

@@ -11,11 +11,6 @@ const MAX_OID_BYTES: usize = 64;
 /// Quality of protection: the mechanism's default.
 const DEFAULT_QOP: u32 = 0;
 
-/// Kerberos' object identifier in DER, as sec_oid4 has it: tag, length, value.
-fn object_identifier() -> Vec<u8> {
-    [&[0x06, KERBEROS_OID.len() as u8][..], &KERBEROS_OID].concat()
-}
-
 /// Services of Kerberos by pseudo flavour.
 const SERVICES: [(u32, Service); 3] = [
     (PSEUDO_KRB5, Service::None),
@@ -33,7 +28,7 @@ fn one(d: &mut Decoder<'_>) -> Result<u32, XdrError> {
     if flavor != RPCSEC_GSS {
         return Ok(flavor);
     }
-    let is_kerberos = d.opaque(MAX_OID_BYTES)? == object_identifier();
+    let is_kerberos = d.opaque(MAX_OID_BYTES)? == KERBEROS_OID;
     d.u32()?;
     let service = Service::decode(d)?;
     let row = SERVICES.iter().find(|(_, known)| is_kerberos && *known == service);
@@ -55,7 +50,8 @@ impl Encode for Res {
                 None => e.u32(*flavor),
                 Some(service) => {
                     e.u32(RPCSEC_GSS);
-                    e.opaque(&object_identifier());
+                    // Without tag and length of DER, as all implementations have it.
+                    e.opaque(&KERBEROS_OID);
                     e.u32(DEFAULT_QOP);
                     e.u32(service as u32);
                 }
@@ -82,10 +78,10 @@ mod tests {
         let mut e = Encoder::new();
         res.encode(&mut e);
         let raw = e.finish_bytes().unwrap();
-        // Count; RPCSEC_GSS; 11 bytes of DER and one of padding; quality; service.
+        // Count; RPCSEC_GSS; 9 bytes and three of padding; quality; service.
         let first = [
-            0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 11, 0x06, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2,
-            2, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1,
+            0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2, 0, 0,
+            0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1,
         ];
         assert_eq!(raw[..first.len()], first);
         let mut d = Decoder::new(&raw);
