@@ -22,7 +22,7 @@ pub enum GssError {
         major: u32,
         /// Status of Kerberos.
         minor: u32,
-        /// What the library says about it.
+        /// The library's words.
         text: String,
     },
     /// A setting contains a byte that C strings cannot.

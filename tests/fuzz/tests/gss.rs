@@ -24,7 +24,7 @@ fn service(dice: &mut Dice<'_>) -> Service {
     Service::ALL[dice.below(3)]
 }
 
-/// What a server reads of a call: its header, its credential, its arguments.
+/// Reads a call as a server does: its header, its credential, its arguments.
 /// `None`: it does not run.
 fn runs(raw: &[u8]) -> Option<(GssCredential, Bytes)> {
     let record = Bytes::copy_from_slice(raw);

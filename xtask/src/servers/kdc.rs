@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const REALM: &str = "ZGATE.TEST";
 /// Principals of the gateway, by the names under which clients know it.
 const SERVERS: [&str; 2] = ["nfs/127.0.0.1", "nfs/localhost"];
+/// A service whose keys the gateway does not have.
+const OTHER_SERVICE: &str = "host/127.0.0.1";
 /// Principals of users: one that is a local user everywhere.
 const USERS: [&str; 1] = ["root"];
 const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,7 +37,7 @@ impl Kdc {
         write_settings(dir.path(), port)?;
         let at = dir.path();
         run(on(at, "kdb5_util").args(["create", "-s", "-r", REALM, "-P", "of the tests"]))?;
-        for principal in SERVERS.iter().chain(&USERS) {
+        for principal in SERVERS.iter().chain(&USERS).chain(&[OTHER_SERVICE]) {
             admin(at, &format!("addprinc -randkey {principal}"))?;
         }
         admin(at, &format!("ktadd -k {} {}", server_keytab(at).display(), SERVERS.join(" ")))?;

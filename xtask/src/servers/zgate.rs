@@ -26,6 +26,8 @@ pub(crate) struct ZgateOptions {
     pub(crate) rdma_port: Option<u16>,
     /// Keys of the gateway: its export then accepts Kerberos, too.
     pub(crate) keytab: Option<PathBuf>,
+    /// Variables of the process.
+    pub(crate) environment: Vec<(&'static str, PathBuf)>,
     /// Set if names are written to stable storage before the reply.
     pub(crate) sync_names: bool,
 }
@@ -43,6 +45,7 @@ impl Default for ZgateOptions {
             log: "warn",
             rdma_port: None,
             keytab: None,
+            environment: Vec::new(),
             sync_names: true,
         }
     }
@@ -104,6 +107,7 @@ pub(crate) fn restart(
     let config = write_config(scratch, options, port)?;
     let mut command = Command::new(binary);
     command.arg("serve").arg("--config").arg(&config).env("ZGATE_LOG", options.log);
+    command.envs(options.environment.iter().map(|(name, value)| (name, value)));
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let log = scratch.path().join(format!("{}.log", options.name));
     ServerProcess::start(options.name, command, address, &log)

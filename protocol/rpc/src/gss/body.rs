@@ -2,7 +2,8 @@
 //! §5.3.3.4).
 
 use super::SecurityContext;
-use super::credential::{GssCredential, Service};
+use super::credential::GssCredential;
+use super::service::Service;
 use crate::limits::MAX_RECORD_BYTES;
 use crate::message::AcceptError;
 use bytes::Bytes;

@@ -3,6 +3,7 @@
 
 use super::contexts::Handle;
 use super::limits::MAX_HANDLE_BYTES;
+use super::service::Service;
 use crate::auth::{OpaqueAuth, RPCSEC_GSS};
 use crate::message::{AuthError, CallHeader};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
@@ -24,23 +25,6 @@ pub enum Procedure {
     Destroy = 3,
 }
 
-/// Protection of arguments and results, the weakest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u32)]
-pub enum Service {
-    /// Only the header is signed.
-    None = 1,
-    /// Arguments and results are signed.
-    Integrity = 2,
-    /// They are encrypted.
-    Privacy = 3,
-}
-
-impl Service {
-    /// All of them, the weakest first.
-    pub const ALL: [Self; 3] = [Self::None, Self::Integrity, Self::Privacy];
-}
-
 impl Decode for Procedure {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
         match d.u32()? {
@@ -48,17 +32,6 @@ impl Decode for Procedure {
             1 => Ok(Self::Init),
             2 => Ok(Self::ContinueInit),
             3 => Ok(Self::Destroy),
-            _ => Err(XdrError::BadValue),
-        }
-    }
-}
-
-impl Decode for Service {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        match d.u32()? {
-            1 => Ok(Self::None),
-            2 => Ok(Self::Integrity),
-            3 => Ok(Self::Privacy),
             _ => Err(XdrError::BadValue),
         }
     }

@@ -1,7 +1,7 @@
 //! A mechanism for tests: its codes depend on all bytes and on a key.
 
 use super::SecurityContext;
-use super::credential::Service;
+use super::service::Service;
 use zgate_xdr::Encoder;
 
 /// A context with a key; 0: it no longer works.

@@ -9,16 +9,18 @@ mod contexts;
 mod control;
 mod credential;
 mod limits;
+mod service;
 mod window;
 
 pub use body::{open_arguments, seal_results};
 pub use contexts::{Contexts, Established, Handle};
 pub use control::{InitResult, InitToken, Step};
-pub use credential::{GssCredential, Procedure, Service, signed_header};
+pub use credential::{GssCredential, Procedure, signed_header};
 pub use limits::{
     CONTEXT_IDLE_SECONDS, MAX_CONTEXTS, MAX_CONTEXTS_PER_HOST, MAX_HANDLE_BYTES, MAX_PENDING,
     MAX_PENDING_PER_HOST, MAX_SEQUENCE, MAX_TOKEN_BYTES, PENDING_SECONDS, SEQUENCE_WINDOW,
 };
+pub use service::Service;
 pub use window::{SequenceFault, SequenceWindow};
 
 /// Major status of a mechanism that is done (RFC 2743 §1.2.1.1).

@@ -56,6 +56,11 @@ impl Checkout {
         Ok(Self { copy, python })
     }
 
+    /// Returns a command that runs the interpreter.
+    pub(crate) fn python(&self) -> Command {
+        Command::new(&self.python)
+    }
+
     /// Returns a command that runs a program in the checkout's folder `within`.
     pub(crate) fn command(&self, within: &str) -> Command {
         let mut command = Command::new(&self.python);

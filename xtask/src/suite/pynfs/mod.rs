@@ -2,6 +2,7 @@
 //! repository.
 
 pub(crate) mod checkout;
+mod hostile;
 mod known;
 mod report;
 mod runs;
@@ -81,6 +82,13 @@ pub(crate) fn run(
     let kdc = if security == Security::Sys { None } else { Some(start_kdc()?) };
     let checkout = Checkout::prepare(dir, kdc.is_some())?;
     let calls = Calls { over, security, kdc: kdc.as_ref() };
+    if let Some(kdc) = &kdc
+        && only.is_empty()
+    {
+        totals.run("a hostile client of Kerberos", |outcome| {
+            hostile::run(binary, &checkout, kdc, outcome)
+        });
+    }
     let results = std::thread::scope(|scope| {
         let halves = [MINOR_ZERO, MINOR_ONE_AND_TWO].map(|runs| {
             let checkout = &checkout;

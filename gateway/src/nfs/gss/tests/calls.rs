@@ -1,4 +1,4 @@
-//! What a call is answered.
+//! Answers to calls.
 
 use super::gateway::{ASKS_AGAIN, REFUSED, Session, World, with_kerberos};
 use crate::nfs::dispatch::Answer;
