@@ -31,33 +31,46 @@ pub(crate) struct Offer {
     pub(super) users: Users,
     /// Workers for calls that block, and for long bodies.
     pub(super) engine: IoEngine,
+    /// Settings that all of it is made of; `None`: those of a test.
+    settings: Option<KerberosSettings>,
+}
+
+/// Next step where the server's keys are not found.
+pub(crate) const KEYTAB_NEXT_STEP: &str =
+    "put the keys of nfs/HOST there, as by `kadmin ktadd`, readable for zgate";
+
+impl KerberosSettings {
+    /// Finds the server's keys. Reads files.
+    ///
+    /// # Errors
+    /// The reason, with the file.
+    pub(crate) fn mechanism(&self) -> Result<MitKerberos, String> {
+        let Self { keytab, principal, replay_cache, .. } = self;
+        let found = MitKerberos::new(keytab, principal.as_deref(), Some(replay_cache));
+        found.map_err(|error| format!("{}: {error}", keytab.display()))
+    }
 }
 
 impl Offer {
     /// Finds the server's keys, and starts the workers.
     ///
     /// # Errors
-    /// The reason, for people.
+    /// The setting, the reason and the next step.
     pub(crate) fn new(settings: &KerberosSettings) -> io::Result<Self> {
-        let KerberosSettings { keytab, principal, users, replay_cache } = settings;
-        let found = MitKerberos::new(keytab, principal.as_deref(), Some(replay_cache));
-        let mechanism = found.map_err(|error| {
-            let keytab = keytab.display();
-            let problem = format!(
-                "kerberos.keytab: {keytab}: {error}; put the keys of nfs/HOST there, as by `kadmin \
-                 ktadd`, readable for zgate"
-            );
+        let mechanism = settings.mechanism().map_err(|reason| {
+            let problem = format!("kerberos.keytab: {reason}; {KEYTAB_NEXT_STEP}");
             io::Error::new(io::ErrorKind::InvalidInput, problem)
         })?;
-        let users = Users { by_principal: users.clone(), look_up };
-        Self::with(Box::new(mechanism), users)
+        let users = Users { by_principal: settings.users.clone(), look_up };
+        let offer = Self::with(Box::new(mechanism), users)?;
+        Ok(Self { settings: Some(settings.clone()), ..offer })
     }
 
     pub(super) fn with(mechanism: Box<dyn Mechanism>, users: Users) -> io::Result<Self> {
         // Callers may wait for a directory as long as they like, but not hold up
         // others: the engine refuses calls once all of its workers hang.
         let engine = IoEngine::new(EngineChoice::Threads, WORKERS)?;
-        Ok(Self { mechanism, users, engine })
+        Ok(Self { mechanism, users, engine, settings: None })
     }
 }
 
@@ -90,12 +103,16 @@ pub(crate) struct Kerberos {
 }
 
 impl Kerberos {
-    /// Uses these keys and users for contexts that begin from now on; `None`:
-    /// Kerberos is not offered, and all contexts end.
+    /// Uses these keys and users; `None`: Kerberos is not offered. If they
+    /// differ from the present ones, all contexts end, and clients make new ones:
+    /// a user that was taken out of the settings is not served until its ticket
+    /// ends.
     pub(crate) fn replace(&self, offer: Option<Offer>) {
-        let is_over = offer.is_none();
-        *self.in_effect.write().unwrap_or_else(PoisonError::into_inner) = offer.map(Arc::new);
-        if is_over {
+        let settings = offer.as_ref().and_then(|offer| offer.settings.clone());
+        let mut in_effect = self.in_effect.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *in_effect, offer.map(Arc::new));
+        drop(in_effect);
+        if before.and_then(|before| before.settings.clone()) != settings || settings.is_none() {
             self.contexts.clear();
         }
     }
