@@ -55,6 +55,9 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
     if let Some(tls) = &config.tls {
         add("tls", toml::Value::try_from(tls));
     }
+    if let Some(kerberos) = &config.kerberos {
+        add("kerberos", toml::Value::try_from(kerberos));
+    }
     for interface in &config.interfaces {
         add(&format!("interface {}", interface.address), toml::Value::try_from(interface));
     }

@@ -98,6 +98,9 @@ impl Entries {
         if let Some(tls) = &config.tls {
             entries.add("tls", "tls", "certificate", tls);
         }
+        if let Some(kerberos) = &config.kerberos {
+            entries.add("kerberos", "kerberos", "keytab", kerberos);
+        }
         for interface in &config.interfaces {
             let name = format!("interface {}", interface.address);
             entries.add(&name, &name, "role", interface);

@@ -2,6 +2,7 @@
 
 use crate::certificate::{CertificateRequirement, ClientIdentity};
 use crate::interface::InterfaceConfig;
+use crate::kerberos::KerberosConfig;
 use crate::rdma::RdmaConfig;
 use crate::snapshot::SnapshotConfig;
 use crate::target::{DirectChoice, IscsiConfig, TargetConfig};
@@ -218,7 +219,8 @@ pub struct ExportClient {
     /// Group id of the anonymous identity.
     #[serde(default = "nobody")]
     pub anon_gid: u32,
-    /// Security flavours: "sys", "none".
+    /// Security flavours, the preferred one first: "sys", "krb5", "krb5i",
+    /// "krb5p", "none".
     #[serde(default = "only_sys")]
     pub security: Vec<String>,
     /// Protection of the connection: "any", "tls" or "mtls".
@@ -447,6 +449,9 @@ pub struct Config {
     /// `[tls]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsConfig>,
+    /// `[kerberos]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kerberos: Option<KerberosConfig>,
     /// `[[interface]]`.
     #[serde(default, rename = "interface")]
     pub interfaces: Vec<InterfaceConfig>,

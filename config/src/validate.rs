@@ -18,6 +18,7 @@ pub(crate) fn problems(config: &Config, complete: bool) -> Vec<Problem> {
     server(config, &mut found);
     crate::rdma::problems(config, &mut found);
     crate::tls::problems(config, &mut found);
+    crate::kerberos::problems(config, &mut found);
     crate::interface::problems(config, &mut found);
     let has_rdma = !config.rdma_listen().is_empty();
     for (index, export) in config.exports.iter().enumerate() {
@@ -74,6 +75,9 @@ fn server(config: &Config, found: &mut Findings) {
     }
 }
 
+/// Security flavours of client entries.
+const SECURITY: [&str; 5] = ["sys", "krb5", "krb5i", "krb5p", "none"];
+
 fn check_export(export: &ExportConfig, has_rdma: bool, place: &Place, found: &mut Findings) {
     let key = |key| place.key(key);
     match (&export.path, &export.dataset) {
@@ -116,7 +120,7 @@ fn check_export(export: &ExportConfig, has_rdma: bool, place: &Place, found: &mu
     choice(key("transports"), &export.transports, &["tcp", "rdma"], found);
     for (index, client) in export.clients.iter().enumerate() {
         let place = key("clients").item(index);
-        choice(place.key("security"), &client.security, &["sys", "none"], found);
+        choice(place.key("security"), &client.security, &SECURITY, found);
         for (key, id) in [("anon_uid", client.anon_uid), ("anon_gid", client.anon_gid)] {
             if id == u32::MAX {
                 let problem = format!("{id} means \"no change\" to setfsuid");

@@ -2,7 +2,8 @@
 //! results.
 
 use crate::packages::{
-    self, ISCSI_TOOLS, NFS_PEERS, NFS_TOOLS, OCF_TOOLS, PAGE_TOOLS, PYTHON_TOOLS, Tool,
+    self, ISCSI_TOOLS, KERBEROS_TOOLS, NFS_PEERS, NFS_TOOLS, OCF_TOOLS, PAGE_TOOLS, PYTHON_TOOLS,
+    Tool,
 };
 use crate::servers::zgate;
 use crate::suite::{cargo_tests, demo, iscsi, libnfs, loader, ocf, page, pynfs, python};
@@ -28,6 +29,9 @@ pub(crate) struct NfsArgs {
     /// Transport of pynfs's calls
     #[arg(long, value_enum, default_value = "tcp")]
     over: pynfs::Over,
+    /// Security flavour of pynfs's calls
+    #[arg(long, value_enum, default_value = "sys")]
+    security: pynfs::Security,
     /// Only these runs of pynfs, by name ("4.1 all"); may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -194,7 +198,7 @@ pub(crate) fn nfs(args: &NfsArgs) -> io::Result<()> {
     let mut totals = Totals::default();
     nfs_judges(&binary, &mut totals);
     if let Some(dir) = &args.pynfs {
-        pynfs::run(&binary, dir, args.over, &args.only, &mut totals)?;
+        pynfs::run(&binary, dir, (args.over, args.security), &args.only, &mut totals)?;
     }
     finish(&totals, args.json)
 }
@@ -206,7 +210,16 @@ pub(crate) fn nfs(args: &NfsArgs) -> io::Result<()> {
 /// A message naming what is missing and cannot be installed.
 pub(crate) fn install_packages() -> io::Result<()> {
     let host = crate::lab::HOST_TOOLS;
-    let all = [NFS_TOOLS, NFS_PEERS, ISCSI_TOOLS, OCF_TOOLS, PYTHON_TOOLS, PAGE_TOOLS, host];
+    let all = [
+        NFS_TOOLS,
+        NFS_PEERS,
+        ISCSI_TOOLS,
+        OCF_TOOLS,
+        PYTHON_TOOLS,
+        PAGE_TOOLS,
+        KERBEROS_TOOLS,
+        host,
+    ];
     packages::ensure(&all.concat())
 }
 

@@ -41,6 +41,17 @@ pub(crate) const PYTHON_TOOLS: &[Tool] = &[
     Tool { program: "python3", package: "python3-venv" },
 ];
 
+/// A realm of Kerberos, its clients, and what Python's module of GSS-API is
+/// built with.
+pub(crate) const KERBEROS_TOOLS: &[Tool] = &[
+    Tool { program: "krb5kdc", package: "krb5-kdc" },
+    Tool { program: "kadmin.local", package: "krb5-admin-server" },
+    Tool { program: "kinit", package: "krb5-user" },
+    Tool { program: "krb5-config", package: "libkrb5-dev" },
+    Tool { program: "gcc", package: "gcc" },
+    Tool { program: "python3", package: "python3-dev" },
+];
+
 /// Programs that judge the resource agent.
 pub(crate) const OCF_TOOLS: &[Tool] = &[
     Tool { program: "ocf-tester", package: "resource-agents" },

@@ -6,7 +6,7 @@ use zgate_config::{
     AccessMode, CertificateRequirement, Cidr, ClientIdentity, ClientMatch, ClientTransport,
     ExportClient, Fingerprint, SquashMode,
 };
-use zgate_nfs::namespace::{CertificateRule, ClientRule, IdentitySource, Squash};
+use zgate_nfs::namespace::{CertificateRule, ClientRule, Flavor, IdentitySource, Squash};
 use zgate_nfs::runtime::Protection;
 
 /// Returns the rules of client entries, in their order. An entry whose host name
@@ -37,7 +37,6 @@ pub(crate) fn rules(clients: &[ExportClient], hosts: &HostTable) -> Vec<ClientRu
 
 /// Returns what an entry grants; the networks are to be set.
 fn grant(client: &ExportClient) -> ClientRule {
-    let has = |flavor: &str| client.security.iter().any(|item| item == flavor);
     ClientRule {
         networks: Vec::new(),
         writable: client.access == AccessMode::Rw,
@@ -48,8 +47,7 @@ fn grant(client: &ExportClient) -> ClientRule {
         },
         anon_uid: client.anon_uid,
         anon_gid: client.anon_gid,
-        sys: has("sys"),
-        none: has("none"),
+        flavors: client.security.iter().filter_map(|name| Flavor::by_name(name)).collect(),
         protection: match client.transport {
             ClientTransport::Any => Protection::Plain,
             ClientTransport::Tls => Protection::Tls,
@@ -87,8 +85,7 @@ fn narrowed(rule: ClientRule, limit: &ClientRule) -> ClientRule {
         squash: if is_stricter { limit.squash } else { rule.squash },
         anon_uid: anonymous(rule.anon_uid, limit.anon_uid),
         anon_gid: anonymous(rule.anon_gid, limit.anon_gid),
-        sys: rule.sys && limit.sys,
-        none: rule.none && limit.none,
+        flavors: rule.flavors.and(&limit.flavors),
         protection: rule.protection.max(limit.protection),
         certificates: rule.certificates.iter().chain(&limit.certificates).cloned().collect(),
         identity: match limit.identity {
@@ -140,10 +137,11 @@ mod tests {
             ExportClient { access: AccessMode::Ro, squash: SquashMode::All, ..host("guest") };
         let clients = [wide.clone(), guest, wide.clone()];
         let found = rules(&clients, &HostTable::default());
+        let flavors = |rule: &ClientRule| rule.flavors.iter().collect::<Vec<_>>();
         let granted = |rule: &ClientRule| (rule.writable, rule.squash, rule.anon_uid);
         assert_eq!(granted(&found[0]), (true, Squash::None, 0), "before it");
         assert_eq!(granted(&found[1]), (false, Squash::All, 1), "after it");
-        assert!(found[1].networks.is_empty() && found[1].sys && !found[1].none);
+        assert!(found[1].networks.is_empty() && flavors(&found[1]) == [Flavor::Sys]);
         // One that grants as much changes nothing.
         let equal = ExportClient { squash: SquashMode::None, ..host("equal") };
         let strict = a_client();
@@ -151,7 +149,7 @@ mod tests {
         assert_eq!(found, rules(&[strict], &HostTable::default()));
         let other = ExportClient { security: vec!["none".into()], ..host("other") };
         let found = rules(&[other, wide], &HostTable::default());
-        assert!(!found[0].sys && !found[0].none);
+        assert_eq!(flavors(&found[0]), []);
         let protected = ExportClient { transport: ClientTransport::Mtls, ..host("protected") };
         let found = rules(&[protected, a_client()], &HostTable::default());
         assert_eq!(found[0].protection, Protection::MutualTls);

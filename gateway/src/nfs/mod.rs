@@ -5,6 +5,7 @@ pub(crate) mod back_channels;
 pub(crate) mod callback_connections;
 pub(crate) mod counters;
 pub(crate) mod dispatch;
+pub(crate) mod gss;
 pub(crate) mod host;
 pub(crate) mod limits;
 pub(crate) mod loads;

@@ -2,6 +2,7 @@
 
 use super::back_channels::BackChannels;
 use super::counters::Counters;
+use super::gss::kerberos::Kerberos;
 use super::loads::{ConnectionLoad, Loads};
 use super::recovery::DirRecovery;
 use super::runtime::GatewayRuntime;
@@ -29,6 +30,7 @@ pub(crate) struct Nfs {
     pub v3: zgate_nfs::v3::Server,
     pub mount: zgate_nfs::mount::Server,
     pub replies: ReplyCache,
+    pub kerberos: Kerberos,
     pub runtime: Arc<GatewayRuntime>,
     pub back_channels: Arc<BackChannels>,
     pub metrics: Arc<Counters>,
@@ -100,6 +102,7 @@ impl Nfs {
             v4,
             mount: zgate_nfs::mount::Server::new(source),
             replies: ReplyCache::new(),
+            kerberos: Kerberos::default(),
             runtime,
             back_channels,
             metrics,
@@ -114,9 +117,11 @@ impl Nfs {
         connections.exports_changed(|host| namespace.names_host(host));
     }
 
-    /// Handles timeouts: leases, recalls, grace.
+    /// Handles timeouts: leases, recalls, grace, security contexts.
     pub(crate) fn tick(&self) {
-        self.v4.tick(self.runtime.now().seconds());
+        let now_seconds = self.runtime.now().seconds();
+        self.v4.tick(now_seconds);
+        self.kerberos.tick(now_seconds);
     }
 }
 

@@ -306,7 +306,7 @@ fn may_read_more(host: &mut Host, receiver: &Receiver, load: InFlightLoad) -> bo
 
 #[cfg(test)]
 #[path = "tcp_tests.rs"]
-mod tests;
+pub(crate) mod tests;
 
 #[cfg(test)]
 #[path = "tcp_tls_tests.rs"]

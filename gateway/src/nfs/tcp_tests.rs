@@ -19,7 +19,7 @@ use zgate_io::continuation::Home;
 use zgate_nfs::namespace::export::Versions;
 use zgate_nfs::v4::state::grace::GracePeriod;
 
-pub(super) const NAMED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+pub(crate) const NAMED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 pub(super) const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1));
 
 pub(super) fn gateway(dir: &std::path::Path) -> Gateway {
@@ -32,7 +32,7 @@ pub(super) fn gateway_for(dir: &std::path::Path, transport: &str) -> Gateway {
 }
 
 /// A gateway whose export has these keys in its client entry for [`NAMED`].
-pub(super) fn gateway_with(dir: &std::path::Path, entry: &str) -> Gateway {
+pub(crate) fn gateway_with(dir: &std::path::Path, entry: &str) -> Gateway {
     let settings = Settings {
         rdma: Default::default(),
         buffer_bytes: 64 << 20,

@@ -10,6 +10,8 @@ use crate::exports::limits::{NAME_PATIENCE, START_PATIENCE};
 use crate::exports::settings::check_directory;
 use crate::iscsi::settings::settings;
 use crate::net::tls::certificates::{Certificates, TlsFault, Validity};
+use crate::nfs::gss::kerberos::KEYTAB_NEXT_STEP;
+use crate::server::settings::kerberos_settings;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
@@ -31,6 +33,7 @@ pub fn check(config: &Config) -> Vec<Problem> {
     found.extend(check_discovery(config));
     found.extend(check_token(config));
     found.extend(check_tls(config));
+    found.extend(check_kerberos(config));
     for (index, target) in config.targets.iter().enumerate() {
         found.extend(check_target(target, &Place::root("target").item(index)));
     }
@@ -164,6 +167,11 @@ fn unknown_authorities(config: &Config, read: &Certificates) -> Vec<Problem> {
         }
     }
     found
+}
+
+fn check_kerberos(config: &Config) -> Option<Problem> {
+    let reason = kerberos_settings(config)?.mechanism().err()?;
+    Some(problem(Place::root("kerberos").key("keytab"), reason, KEYTAB_NEXT_STEP))
 }
 
 /// Reads the files of `[tls]`; returns the validity of their certificates.

@@ -132,6 +132,7 @@ impl LiveConfig {
         in_effect.conf_dir.hold(&self.path)?;
         let token = access::configured(&new)?;
         let certificates = super::serve::certificates(&new)?;
+        let kerberos = super::serve::kerberos(&new)?;
         self.reconciler.replace(&new, |prepared| {
             let outcome = &prepared.outcome;
             self.gateway.replace(&outcome.exports, &prepared.block, &outcome.volumes, force)
@@ -146,6 +147,7 @@ impl LiveConfig {
         }
         let shared = &self.gateway.shared;
         shared.network.tls.replace(certificates);
+        shared.nfs.kerberos.replace(kerberos);
         shared.absent.update(Source::Datasets, self.reconciler.missing());
         shared.access.set_token(token);
         self.schedule.replace(policies);

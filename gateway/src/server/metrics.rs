@@ -9,6 +9,7 @@ use crate::iscsi::service::IscsiService;
 use crate::iscsi::stats::{FAILURES, STATUSES as STATUSES_OF_SCSI, UnitStats};
 use crate::net::rdma::state::{RdmaPortal, RdmaState};
 use crate::net::tls::offer::TlsOffer;
+use crate::nfs::gss::kerberos::Kerberos;
 use crate::observe::audit::{self, REFUSERS};
 use crate::observe::data_path::DataFigures;
 use crate::observe::metric::{Metric, Page, metrics, page_text};
@@ -34,6 +35,9 @@ metrics! {
     TLS_HANDSHAKES "zgate_tls_handshakes_total" Counter ["result"] "TLS handshakes that ended, by result";
     TLS_IN_PROGRESS "zgate_tls_handshakes_in_progress" Gauge "TLS handshakes under way";
     TLS_EXPIRY "zgate_tls_certificate_expiry_seconds" Gauge ["file"] "When the first certificate of a file expires, in seconds since 1970, by file";
+    GSS_CONTEXTS "zgate_kerberos_contexts" Gauge "Security contexts of Kerberos clients";
+    GSS_ESTABLISHED "zgate_kerberos_contexts_established_total" Counter "Security contexts established with a Kerberos ticket";
+    GSS_REFUSED "zgate_kerberos_refused_total" Counter ["reason"] "Kerberos tickets and calls that were refused or dropped, by reason";
     CLIENTS "zgate_nfs_clients" Gauge "Confirmed NFSv4 clients";
     COURTESY "zgate_nfs_courtesy_clients" Gauge "Clients whose lease ran out and who keep state by courtesy";
     SESSIONS "zgate_nfs_sessions" Gauge "NFSv4.1 sessions";
@@ -91,6 +95,16 @@ fn tls(page: &mut Page<'_>, offer: &TlsOffer) -> fmt::Result {
     Ok(())
 }
 
+fn kerberos(page: &mut Page<'_>, kerberos: &Kerberos) -> fmt::Result {
+    page.single(GSS_CONTEXTS, kerberos.context_count())?;
+    page.single(GSS_ESTABLISHED, kerberos.established())?;
+    let mut samples = page.metric(GSS_REFUSED)?;
+    for (reason, count) in kerberos.refused() {
+        samples.add(&[("reason", reason)], count)?;
+    }
+    Ok(())
+}
+
 fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     operations(page, shared)?;
     let (received, sent) = shared.nfs.metrics.bytes();
@@ -103,6 +117,7 @@ fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         samples.add(&[("fault", kind.fault), ("reason", kind.reason)], count)?;
     }
     tls(page, &shared.network.tls)?;
+    kerberos(page, &shared.nfs.kerberos)?;
     let totals = shared.nfs.v4.totals(shared.nfs.runtime.now().seconds());
     page.single(CLIENTS, totals.clients)?;
     page.single(COURTESY, totals.courtesy_clients)?;

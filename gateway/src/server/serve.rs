@@ -8,7 +8,7 @@ use super::live::LiveConfig;
 use super::reconcile::{Prepared, Reconciler};
 use super::retry::Retrier;
 use super::run::Gateway;
-use super::settings::settings;
+use super::settings::{kerberos_settings, settings};
 use super::shared::Shared;
 use super::status;
 use super::systemd::{notify, start_watchdog};
@@ -18,6 +18,7 @@ use crate::admin::{self, Client, Handler, Reply, Request};
 use crate::exports::open::Opening;
 use crate::iscsi;
 use crate::net::tls::certificates::{Certificates, TlsFault};
+use crate::nfs::gss::kerberos::Offer;
 use crate::nfs::rpcbind;
 use crate::observe::audit::{self, Asker};
 use crate::observe::http::{self, Http};
@@ -55,12 +56,14 @@ impl Running {
         let how = if strict { Opening::StrictStart } else { Opening::Start };
         let token = access::configured(config)?;
         let certificates = certificates(config)?;
+        let kerberos = kerberos(config)?;
         let reconciler = Reconciler::new();
         let prepared = reconciler.prepare(config)?;
         let Prepared { block, outcome, .. } = &prepared;
         let gateway =
             Gateway::start(&settings(config), &outcome.exports, block, &outcome.volumes, how)?;
         gateway.shared.network.tls.replace(certificates);
+        gateway.shared.nfs.kerberos.replace(kerberos);
         reconciler.adopt(prepared);
         gateway.shared.absent.update(Source::Datasets, reconciler.missing());
         let named =
@@ -113,6 +116,14 @@ pub(super) fn certificates(config: &Config) -> io::Result<Option<Certificates>> 
         io::Error::new(io::ErrorKind::InvalidInput, format!("tls.{key}: {problem}; {next_step}"))
     };
     config.tls.as_ref().map(Certificates::read).transpose().map_err(named)
+}
+
+/// Finds the keys of a configuration's Kerberos, and starts its workers.
+///
+/// # Errors
+/// The setting, the reason and the next step.
+pub(super) fn kerberos(config: &Config) -> io::Result<Option<Offer>> {
+    kerberos_settings(config).as_ref().map(Offer::new).transpose()
 }
 
 /// Serves the configuration at `path` until it is told to stop. True: it

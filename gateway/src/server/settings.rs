@@ -2,6 +2,7 @@
 
 use crate::net::connections::ConnectionLimits;
 use crate::net::rdma::fabric::RdmaSettings;
+use crate::nfs::gss::kerberos::KerberosSettings;
 use crate::state_dir::StateDir;
 use std::io;
 use std::net::SocketAddr;
@@ -40,6 +41,19 @@ pub(crate) struct Settings {
     /// Number of clients, and of initiators, whose load is among the metrics.
     pub metrics_clients: usize,
     pub drain: Duration,
+}
+
+/// File of Kerberos' replay cache in the state directory.
+const REPLAY_CACHE: &str = "kerberos.rcache2";
+
+/// Returns the settings of Kerberos; `None`: it is not offered.
+pub(crate) fn kerberos_settings(config: &Config) -> Option<KerberosSettings> {
+    config.kerberos.as_ref().map(|kerberos| KerberosSettings {
+        keytab: kerberos.keytab.clone(),
+        principal: kerberos.principal.clone(),
+        users: kerberos.users.clone(),
+        replay_cache: config.server.state_dir.join(REPLAY_CACHE),
+    })
 }
 
 /// Returns the settings of the process.

@@ -17,7 +17,7 @@ use crate::schedule;
 use serde::Serialize;
 use std::sync::PoisonError;
 use utoipa::ToSchema;
-use zgate_nfs::namespace::{ClientRule, Squash};
+use zgate_nfs::namespace::{ClientRule, Flavor, Squash};
 use zgate_nfs::runtime::Runtime;
 
 /// Answer of `/status`.
@@ -115,7 +115,7 @@ fn rule(rule: &ClientRule) -> RuleStatus {
             Squash::All => "all",
         },
         anon: format!("{}:{}", rule.anon_uid, rule.anon_gid),
-        security: chosen(&[("sys", rule.sys), ("none", rule.none)]),
+        security: rule.flavors.iter().map(Flavor::name).collect(),
     }
 }
 

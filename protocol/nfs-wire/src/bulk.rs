@@ -9,6 +9,8 @@ use crate::v3::{self, Attributes};
 use crate::v4::walk::{Arguments, Results};
 use crate::v4::{self, OpNum, Status};
 use zgate_rpc::CallHeader;
+use zgate_rpc::auth::RPCSEC_GSS;
+use zgate_rpc::gss::{GssCredential, Service};
 use zgate_rpc::message::decode_reply;
 use zgate_xdr::{Decode, Decoder, XdrError};
 
@@ -40,6 +42,9 @@ pub fn bulk_position(prefix: &[u8]) -> BulkPosition {
         // caller's bound.
         return BulkPosition::NeedMore;
     };
+    if hides_arguments(&header) {
+        return BulkPosition::None;
+    }
     let found = match (header.program, header.version, header.procedure) {
         (crate::PROGRAM, v4::VERSION, v4::COMPOUND) => written_in_compound(&mut d),
         (crate::PROGRAM, v3::VERSION, WRITE3) => written_by_write3(&mut d).map(Some),
@@ -51,6 +56,14 @@ pub fn bulk_position(prefix: &[u8]) -> BulkPosition {
         Err(XdrError::Short) => BulkPosition::NeedMore,
         Err(_) => BulkPosition::None,
     }
+}
+
+/// Returns whether the arguments of a call are signed or encrypted (RFC 2203
+/// §5.3.2): they are decoded only after they have been verified.
+fn hides_arguments(header: &CallHeader) -> bool {
+    header.credential.flavor == RPCSEC_GSS
+        && !GssCredential::parse(&header.credential)
+            .is_ok_and(|credential| credential.service == Service::None)
 }
 
 fn written_by_write3(d: &mut Decoder<'_>) -> Result<(usize, usize), XdrError> {
@@ -111,6 +124,9 @@ impl DirectResults {
         let mut results = Self::default();
         let Ok(header) = CallHeader::decode(&mut d) else { return results };
         results.version = header.version;
+        if hides_arguments(&header) {
+            return results;
+        }
         // An error ends the search; the results found before it count.
         let _ = match (header.program, header.version, header.procedure) {
             (crate::PROGRAM, v3::VERSION, READ3) => results.asked_by_read3(&mut d),
@@ -243,6 +259,43 @@ mod tests {
             }
         }
         assert_eq!(&record[at..at + 1001], &[0xab; 1001]);
+    }
+
+    /// Signed and encrypted arguments are no WRITE to whoever has not verified
+    /// them; behind a signed header they are.
+    #[test]
+    fn arguments_that_are_protected_are_left_alone() {
+        let whole = record();
+        let arguments = &whole[10 * 4..];
+        for service in Service::ALL {
+            let credential = GssCredential {
+                procedure: zgate_rpc::gss::Procedure::Data,
+                sequence: 1,
+                service,
+                handle: None,
+                has_no_handle: true,
+            };
+            let mut e = Encoder::new();
+            let header = CallHeader {
+                xid: 1,
+                program: crate::PROGRAM,
+                version: v4::VERSION,
+                procedure: v4::COMPOUND,
+                credential: credential.to_opaque(),
+                verifier: OpaqueAuth { flavor: RPCSEC_GSS, body: vec![0; 28] },
+            };
+            header.encode(&mut e);
+            e.raw(arguments);
+            let raw = e.finish().flatten().unwrap();
+            let seen = bulk_position(&raw[..raw.len() - 1004]);
+            if service == Service::None {
+                let offset = raw.len() - 1004;
+                assert_eq!(seen, BulkPosition::At { offset, len: 1001 });
+            } else {
+                assert_eq!(seen, BulkPosition::None, "{service:?}");
+                assert_eq!(DirectResults::of_call(&raw).max_bytes, []);
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::runtime::{Call, EnteredExport, Now, Peer, Protection, RefusedAccess};
 use crate::{mount, v3, v4};
 use zgate_nfs_wire::mount::PROGRAM as MOUNT_PROGRAM;
 use zgate_nfs_wire::{PROGRAM as NFS_PROGRAM, v4::COMPOUND};
-use zgate_rpc::auth::AUTH_TLS;
+use zgate_rpc::auth::{AUTH_TLS, RPCSEC_GSS};
 use zgate_rpc::drc::{Claim, Key, ReplyCache, Running};
 use zgate_rpc::message::{CallError, encode_rejection, encode_success};
 use zgate_rpc::{AcceptError, AuthError, CallHeader, Credential, Rejection};
@@ -72,13 +72,16 @@ pub enum Unaccepted {
     Answered(Message),
     /// No export names the host; the answer.
     Stranger(Message),
+    /// Its context must be found first (RPCSEC_GSS): continue with
+    /// [`Incoming::of`].
+    InContext(Box<(Target, CallHeader)>),
 }
 
 /// Handling of a call that may be a copy of an earlier one.
 pub enum Once<'a> {
     /// Carry it out; its reply is kept if there is a value.
     Run(Option<Running<'a>>),
-    /// It has been carried out: the reply.
+    /// It has been carried out: the result, without the RPC header.
     Replay(Message),
     /// Newer copies wait for the reply: none is sent here.
     Superseded,
@@ -107,7 +110,8 @@ impl Incoming {
             // A request that was granted does not come here (RFC 9289 §4.1).
             return Err(rejected(xid, Rejection::Auth(AuthError::BadCredential)));
         }
-        if header.procedure == 0 {
+        let has_context = header.credential.flavor == RPCSEC_GSS;
+        if header.procedure == 0 && !has_context {
             return Err(Unaccepted::Answered(success(xid, Message::default())));
         }
         // Checked before the reply cache, and before anything is looked up or
@@ -116,13 +120,30 @@ impl Incoming {
             let answer = rejection(xid, Rejection::Auth(AuthError::TooWeak));
             return Err(Unaccepted::Stranger(answer));
         }
+        if has_context {
+            return Err(Unaccepted::InContext(Box::new((target, header))));
+        }
         let credential = Credential::parse(&header.credential)
             .map_err(|error| rejected(xid, Rejection::Auth(error)))?;
-        // A device sends memory, not files; and TLS encrypts memory.
-        let span_allowed = !peer.rdma && peer.protection == Protection::Plain;
+        Ok(Self::of((target, header), credential, peer, false))
+    }
+
+    /// A call of this caller. `is_protected`: its arguments and results are signed
+    /// or encrypted.
+    #[must_use]
+    pub fn of(
+        (target, header): (Target, CallHeader),
+        credential: Credential,
+        peer: &Peer,
+        is_protected: bool,
+    ) -> Self {
+        // A device sends memory, not files; and whatever is encrypted is memory.
+        let is_plain = peer.protection == Protection::Plain && !is_protected;
+        let span_allowed = !peer.rdma && is_plain;
         let (entered, refused) = (EnteredExport::default(), RefusedAccess::default());
-        let call = Call { peer: peer.clone(), credential, xid, span_allowed, entered, refused };
-        Ok(Self { target, header, call })
+        let (peer, xid) = (peer.clone(), header.xid);
+        let call = Call { peer, credential, xid, span_allowed, entered, refused };
+        Self { target, header, call }
     }
 
     /// Returns the reply cache key of a call without a session, so that a
@@ -138,22 +159,20 @@ impl Incoming {
         keep.then(|| Key::new(client.into(), &self.header, d.rest()))
     }
 
-    /// Returns the reply to a result, and keeps it for retransmissions.
+    /// Returns the reply to a result.
     #[must_use]
-    pub fn reply(
-        &self,
-        result: Result<Message, AcceptError>,
-        running: Option<Running<'_>>,
-    ) -> Message {
+    pub fn reply(&self, result: Result<Message, AcceptError>) -> Message {
         match result {
-            Ok(message) => {
-                if let Some(running) = running {
-                    running.finish(&message);
-                }
-                success(self.header.xid, message)
-            }
+            Ok(message) => success(self.header.xid, message),
             Err(error) => rejection(self.header.xid, Rejection::Accept(error)),
         }
+    }
+}
+
+/// Keeps a result for retransmissions.
+pub fn keep(result: &Result<Message, AcceptError>, running: Option<Running<'_>>) {
+    if let (Ok(message), Some(running)) = (result, running) {
+        running.finish(message);
     }
 }
 
@@ -163,7 +182,7 @@ impl<'a> Programs<'a> {
         let Some(key) = incoming.cache_key(d) else { return Once::Run(None) };
         match self.replies.claim(key).await {
             Claim::Run(running) => Once::Run(Some(running)),
-            Claim::Replay(message) => Once::Replay(success(incoming.header.xid, message)),
+            Claim::Replay(message) => Once::Replay(message),
             Claim::Superseded => Once::Superseded,
         }
     }

@@ -1,17 +1,28 @@
 //! Credentials: AUTH_NONE and AUTH_SYS (RFC 5531 §8, appendix A).
 
+use crate::gss::Service;
 use crate::limits::{MAX_AUTH_BYTES, MAX_AUTH_SYS_GROUPS, MAX_MACHINE_NAME_BYTES};
 use crate::message::AuthError;
+use std::sync::Arc;
+use zgate_store::Caller;
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
 
 /// Flavour numbers (RFC 5531 §8.2).
 pub const AUTH_NONE: u32 = 0;
 /// Unix-style identity.
 pub const AUTH_SYS: u32 = 1;
-/// RPCSEC_GSS (RFC 2203); not offered.
+/// RPCSEC_GSS (RFC 2203).
 pub const RPCSEC_GSS: u32 = 6;
 /// Request for TLS (RFC 9289 §4.1); carries no identity.
 pub const AUTH_TLS: u32 = 7;
+
+/// Pseudo flavour of Kerberos (RFC 2623 §2.2.3.1): stands for RPCSEC_GSS with
+/// mechanism and service where only a number has room.
+pub const PSEUDO_KRB5: u32 = 390_003;
+/// Pseudo flavour of Kerberos with integrity.
+pub const PSEUDO_KRB5I: u32 = 390_004;
+/// Pseudo flavour of Kerberos with privacy.
+pub const PSEUDO_KRB5P: u32 = 390_005;
 
 /// A credential or verifier in wire form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,10 +98,30 @@ pub enum Credential {
     None,
     /// Unix ids.
     Sys(AuthSys),
+    /// A caller whose identity the security context proves.
+    Gss(GssCaller),
+}
+
+/// Caller of an RPCSEC_GSS call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GssCaller {
+    /// Protection of the call's arguments and results.
+    pub service: Service,
+    /// The caller.
+    pub identity: Arc<GssIdentity>,
+}
+
+/// Identity of a security context's client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GssIdentity {
+    /// Its principal, with the realm.
+    pub principal: Arc<str>,
+    /// The user and groups that it is here; `None`: no user of this server.
+    pub user: Option<Caller>,
 }
 
 impl Credential {
-    /// Parses a call's credential.
+    /// Parses a call's credential; one of RPCSEC_GSS is for [`crate::gss`].
     ///
     /// # Errors
     /// [`AuthError::BadCredential`] for a malformed body,
@@ -110,11 +141,12 @@ impl Credential {
         }
     }
 
-    /// Encodes the credential as a client sends it.
+    /// Encodes the credential as a client sends it. That of RPCSEC_GSS differs
+    /// with each call: see [`crate::gss::GssCredential`].
     #[must_use]
     pub fn to_opaque(&self) -> OpaqueAuth {
         match self {
-            Self::None => OpaqueAuth::none(),
+            Self::None | Self::Gss(_) => OpaqueAuth::none(),
             Self::Sys(sys) => {
                 let mut e = Encoder::new();
                 sys.encode(&mut e);

@@ -53,6 +53,11 @@ pub enum AuthError {
     BadVerifier = 3,
     /// Too weak for the request.
     TooWeak = 5,
+    /// No such context, or a verifier that is not its client's (RFC 2203
+    /// §5.3.3.3).
+    GssCredentialProblem = 13,
+    /// The context can no longer be used.
+    GssContextProblem = 14,
 }
 
 /// A reply other than success.
@@ -138,6 +143,24 @@ pub fn encode_success(e: &mut Encoder, xid: u32) {
     }
 }
 
+/// Writes the header of a reply to a call that was accepted, with a verifier of
+/// the server. Results follow it if there is no error.
+pub fn encode_accepted(
+    e: &mut Encoder,
+    xid: u32,
+    verifier: &OpaqueAuth,
+    error: Option<AcceptError>,
+) {
+    for word in [xid, REPLY, MSG_ACCEPTED] {
+        e.u32(word);
+    }
+    verifier.encode(e);
+    match error {
+        None => e.u32(0),
+        Some(error) => encode_accept_error(e, error),
+    }
+}
+
 /// Verifier of a reply that offers TLS (RFC 9289 §4.1).
 const STARTTLS: &[u8] = b"STARTTLS";
 
@@ -170,18 +193,23 @@ pub fn encode_rejection(e: &mut Encoder, xid: u32, why: Rejection) {
             for word in [MSG_ACCEPTED, 0, 0] {
                 e.u32(word);
             }
-            match error {
-                AcceptError::ProgramUnavailable => e.u32(1),
-                AcceptError::ProgramMismatch(low, high) => {
-                    for word in [2, low, high] {
-                        e.u32(word);
-                    }
-                }
-                AcceptError::ProcedureUnavailable => e.u32(3),
-                AcceptError::GarbageArguments => e.u32(4),
-                AcceptError::SystemError => e.u32(5),
+            encode_accept_error(e, error);
+        }
+    }
+}
+
+/// Writes accept_stat and what belongs to it.
+fn encode_accept_error(e: &mut Encoder, error: AcceptError) {
+    match error {
+        AcceptError::ProgramUnavailable => e.u32(1),
+        AcceptError::ProgramMismatch(low, high) => {
+            for word in [2, low, high] {
+                e.u32(word);
             }
         }
+        AcceptError::ProcedureUnavailable => e.u32(3),
+        AcceptError::GarbageArguments => e.u32(4),
+        AcceptError::SystemError => e.u32(5),
     }
 }
 

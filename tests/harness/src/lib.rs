@@ -11,6 +11,7 @@ mod client;
 pub mod cuda;
 pub mod documents;
 mod gateway;
+pub mod gss;
 pub mod iscsi;
 pub mod iscsi_recovery;
 mod loader;

@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use zgate_nfs::dispatch::{Incoming, Once, Programs, Unaccepted};
+use zgate_nfs::dispatch::{Incoming, Once, Programs, Unaccepted, keep};
 use zgate_nfs::namespace::{Export, FileHandle, Namespace, StableNames};
 use zgate_nfs::runtime::{BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Now, Runtime};
 use zgate_nfs::v4::guard::StateGuard;
@@ -353,15 +353,18 @@ impl Gateway {
             Err(Unaccepted::Answered(message) | Unaccepted::Stranger(message)) => {
                 return message.flatten();
             }
+            // No client of the simulator uses Kerberos.
+            Err(Unaccepted::InContext(_)) => return None,
         };
         let programs = instance.programs();
         let running = match self.claim(programs, &incoming, &d).await {
             Once::Run(running) => running,
-            Once::Replay(message) => return message.flatten(),
+            Once::Replay(message) => return incoming.reply(Ok(message)).flatten(),
             Once::Superseded => return None,
         };
         let result = programs.run(&incoming, instance.runtime.now(), &mut d).await;
-        let reply = incoming.reply(result, running).flatten()?;
+        keep(&result, running);
+        let reply = incoming.reply(result).flatten()?;
         Some(match self.mutant {
             Some(Mutant::RenewAlwaysGood) => renewed(&record, reply),
             _ => reply,

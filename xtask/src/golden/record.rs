@@ -58,7 +58,7 @@ pub(super) fn run(args: &RecordArgs) -> io::Result<()> {
         Some(binary) => fs::canonicalize(binary)?,
         None => zgate::build()?,
     };
-    let checkout = Checkout::prepare(&args.pynfs)?;
+    let checkout = Checkout::prepare(&args.pynfs, false)?;
     harvest(pynfs(&binary, &checkout)?, &commit_of(&args.pynfs))?;
     harvest(libiscsi(&binary)?, &format!("libiscsi {}", version_of("libiscsi-bin")?))?;
     harvest(from_pynfs(&checkout)?, &commit_of(&args.pynfs))?;

@@ -25,7 +25,7 @@ const LIBRARIES: [(&str, &str); 5] = [
 ];
 /// Libraries for RDMA are opened at the start, if they are there.
 const RECOMMENDS: &str = "ibverbs-providers, librdmacm1t64 | librdmacm1, rdma-core";
-const SUGGESTS: &str = "zfsutils-linux";
+const SUGGESTS: &str = "zfsutils-linux, libgssapi-krb5-2";
 /// Bytes that an entry takes besides its content, as Debian's policy counts.
 const KIBIBYTE: u64 = 1024;
 

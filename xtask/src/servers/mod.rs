@@ -1,6 +1,7 @@
 //! Servers that suites and benchmarks start: zgate, a peer, a bare loop.
 
 pub(crate) mod ganesha;
+pub(crate) mod kdc;
 pub(crate) mod process;
 pub(crate) mod scratch;
 pub(crate) mod tgt;

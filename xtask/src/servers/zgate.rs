@@ -24,9 +24,17 @@ pub(crate) struct ZgateOptions {
     pub(crate) log: &'static str,
     /// Port of NFS over the emulated fabric.
     pub(crate) rdma_port: Option<u16>,
+    /// Keys of the gateway: its export then accepts Kerberos, too.
+    pub(crate) keytab: Option<PathBuf>,
+    /// Variables of the process.
+    pub(crate) environment: Vec<(&'static str, PathBuf)>,
     /// Set if names are written to stable storage before the reply.
     pub(crate) sync_names: bool,
 }
+
+/// Values of `security` without and with Kerberos.
+const OTHER_FLAVORS: &str = r#""sys", "none""#;
+const KERBEROS_FLAVORS: &str = r#""krb5p", "krb5i", "krb5", "sys", "none""#;
 
 impl Default for ZgateOptions {
     fn default() -> Self {
@@ -36,6 +44,8 @@ impl Default for ZgateOptions {
             grace_max_seconds: None,
             log: "warn",
             rdma_port: None,
+            keytab: None,
+            environment: Vec::new(),
             sync_names: true,
         }
     }
@@ -97,6 +107,7 @@ pub(crate) fn restart(
     let config = write_config(scratch, options, port)?;
     let mut command = Command::new(binary);
     command.arg("serve").arg("--config").arg(&config).env("ZGATE_LOG", options.log);
+    command.envs(options.environment.iter().map(|(name, value)| (name, value)));
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let log = scratch.path().join(format!("{}.log", options.name));
     ServerProcess::start(options.name, command, address, &log)
@@ -128,11 +139,12 @@ metrics_listen = "127.0.0.1:0"
 path = "{export}"
 pseudo = "/export"
 sync_names = {sync_names}
-clients = [{{ match = "127.0.0.0/8", access = "rw", squash = "none", security = ["sys", "none"] }}]
+clients = [{{ match = "127.0.0.0/8", access = "rw", squash = "none", security = [{flavors}] }}]
 "#,
         state = dir.join("state").display(),
         lease = options.lease_seconds,
         sync_names = options.sync_names,
+        flavors = if options.keytab.is_some() { KERBEROS_FLAVORS } else { OTHER_FLAVORS },
         longest = longest.unwrap_or_default(),
         admin = dir.join("admin.sock").display(),
         export = scratch.export().display(),
@@ -140,6 +152,9 @@ clients = [{{ match = "127.0.0.0/8", access = "rw", squash = "none", security = 
     let rdma = options.rdma_port.map_or(String::new(), |port| {
         format!("\n[rdma]\nlisten = [\"127.0.0.1:{port}\"]\nfabric = \"emulated\"\n")
     });
-    fs::write(&config, text + &rdma)?;
+    let kerberos = options.keytab.as_ref().map_or(String::new(), |keytab| {
+        format!("\n[kerberos]\nkeytab = \"{}\"\n", keytab.display())
+    });
+    fs::write(&config, text + &rdma + &kerberos)?;
     Ok(config)
 }

@@ -6,7 +6,8 @@ const MAX_LINES: usize = 600;
 /// Names that do not describe the contents.
 const EMPTY_NAMES: [&str; 6] = ["utils", "util", "helpers", "helper", "common", "manager"];
 /// Paths that may contain `unsafe`, besides their tests.
-const UNSAFE_PLACES: [&str; 5] = [
+const UNSAFE_PLACES: [&str; 6] = [
+    "gss/src",
     "zfs-backend/io/src",
     "rdma/sys/src",
     "rdma/verbs/src",

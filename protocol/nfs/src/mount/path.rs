@@ -1,10 +1,12 @@
 //! From the path in MNT to a directory of an export.
 
 use crate::namespace::policy::Refusal;
-use crate::namespace::{Entry, Export, FileHandle, Namespace};
+use crate::namespace::{Entry, Export, FileHandle, Flavor, Namespace};
 use crate::runtime::Call;
 use std::sync::Arc;
 use zgate_nfs_wire::mount::MountStatus;
+use zgate_rpc::auth::{GssCaller, GssIdentity};
+use zgate_rpc::gss::Service;
 use zgate_rpc::{AuthSys, Credential};
 use zgate_store::attr::FileKind;
 
@@ -60,14 +62,8 @@ pub fn find<'p>(namespace: &Namespace, names: &[&'p [u8]]) -> Option<Target<'p>>
 /// does; a handle alone gives no access.
 #[must_use]
 pub fn flavors(export: &Export, call: &Call) -> Vec<u32> {
-    let peer = &call.peer;
-    let sys = (zgate_rpc::auth::AUTH_SYS, Credential::Sys(AuthSys::default()));
-    let none = (zgate_rpc::auth::AUTH_NONE, Credential::None);
-    [sys, none]
-        .into_iter()
-        .filter(|(_, credential)| export.enter_unprotected(peer, credential).is_ok())
-        .map(|(flavor, _)| flavor)
-        .collect()
+    let rule = export.rule_for(&call.peer);
+    rule.map(|rule| rule.flavors.iter().map(Flavor::number).collect()).unwrap_or_default()
 }
 
 /// Admits a caller, if necessary as nobody.
@@ -75,7 +71,6 @@ pub fn flavors(export: &Export, call: &Call) -> Vec<u32> {
 /// # Errors
 /// [`MountStatus::Acces`].
 pub fn enter(export: &Export, call: &Call) -> Result<Entry, MountStatus> {
-    let nobody = AuthSys { uid: NOBODY, gid: NOBODY, ..AuthSys::default() };
     match export.admit(call) {
         Err(
             Refusal::WrongFlavor
@@ -84,12 +79,28 @@ pub fn enter(export: &Export, call: &Call) -> Result<Entry, MountStatus> {
             | Refusal::UnknownUser,
         ) => {
             call.refused.take();
-            let enter = |credential| export.enter_unprotected(&call.peer, &credential);
-            enter(Credential::Sys(nobody)).or_else(|_| enter(Credential::None))
+            let rule = export.rule_for(&call.peer).ok_or(MountStatus::Acces)?;
+            let enter = |flavor| export.enter_unprotected(&call.peer, &nobody(flavor)).ok();
+            rule.flavors.iter().find_map(enter)
         }
-        decided => decided,
+        decided => decided.ok(),
     }
-    .map_err(|_| MountStatus::Acces)
+    .ok_or(MountStatus::Acces)
+}
+
+/// A credential of a flavour for somebody who is nobody here.
+fn nobody(flavor: Flavor) -> Credential {
+    let by_kerberos = |service| {
+        let identity = Arc::new(GssIdentity { principal: "nobody".into(), user: None });
+        Credential::Gss(GssCaller { service, identity })
+    };
+    match flavor {
+        Flavor::None => Credential::None,
+        Flavor::Sys => Credential::Sys(AuthSys { uid: NOBODY, gid: NOBODY, ..AuthSys::default() }),
+        Flavor::Krb5 => by_kerberos(Service::None),
+        Flavor::Krb5i => by_kerberos(Service::Integrity),
+        Flavor::Krb5p => by_kerberos(Service::Privacy),
+    }
 }
 
 /// Looks up the rest of the path. Symbolic links are not followed: the client

@@ -164,6 +164,7 @@ fn groups(export: &Export) -> Linked<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespace::Flavor;
     use crate::namespace::policy::ClientRule;
     use crate::runtime::Protection;
     use crate::v3::proc::rig::{Rig, a_call, an_export, block_on, source_of};
@@ -244,7 +245,7 @@ mod tests {
     #[test]
     fn a_wrong_flavour_learns_the_right_one() {
         let mut export = an_export();
-        export.clients[0].sys = false;
+        export.clients[0].flavors = [Flavor::None].into_iter().collect();
         let server = Server::new(source_of(vec![export]));
         assert_eq!(mnt(&server, "/export").unwrap().flavors.0, [0]);
     }
@@ -324,7 +325,7 @@ mod tests {
         assert!(noted(reserved, 1024).unwrap().1.contains("reserved port"));
         // A client that only learns the right flavour is not refused.
         let mut other_flavour = an_export();
-        other_flavour.clients[0].sys = false;
+        other_flavour.clients[0].flavors = [Flavor::None].into_iter().collect();
         assert_eq!(noted(other_flavour, 700), None);
         // Nor is one that will use the handle over TLS.
         let protected = || {

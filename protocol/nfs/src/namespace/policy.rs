@@ -2,6 +2,7 @@
 
 use super::certificate::CertificateRule;
 use super::export::Export;
+use super::flavor::{Flavor, Flavors};
 use crate::runtime::{Call, Peer, Protection, Refused};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -45,10 +46,8 @@ pub struct ClientRule {
     pub anon_uid: u32,
     /// Anonymous group.
     pub anon_gid: u32,
-    /// AUTH_SYS is accepted.
-    pub sys: bool,
-    /// AUTH_NONE is accepted (always anonymous).
-    pub none: bool,
+    /// Flavours that are accepted; AUTH_NONE is always anonymous.
+    pub flavors: Flavors,
     /// Least protection of the connection.
     pub protection: Protection,
     /// Requirements for the client's certificate; all must be met.
@@ -75,8 +74,7 @@ impl ClientRule {
             squash: Squash::None,
             anon_uid: 65_534,
             anon_gid: 65_534,
-            sys: true,
-            none: true,
+            flavors: [Flavor::Sys, Flavor::None].into_iter().collect(),
             protection: Protection::Plain,
             certificates: Vec::new(),
             identity: IdentitySource::default(),
@@ -104,7 +102,7 @@ impl ClientRule {
         }
     }
 
-    /// Maps the user of a certificate.
+    /// Maps a user of this machine, named by a certificate or a principal.
     fn map_user(&self, user: &Caller) -> Caller {
         match self.squash {
             Squash::All => self.anonymous(),
@@ -176,7 +174,8 @@ const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 impl Export {
     /// The first rule that names the client, over a transport the export is
     /// offered on.
-    fn rule_for(&self, peer: &Peer) -> Option<&ClientRule> {
+    #[must_use]
+    pub fn rule_for(&self, peer: &Peer) -> Option<&ClientRule> {
         if if peer.rdma { !self.rdma } else { !self.tcp } {
             return None;
         }
@@ -244,17 +243,22 @@ impl Export {
     }
 
     fn entry(&self, rule: &ClientRule, credential: &Credential) -> Result<Entry, Refusal> {
+        if !rule.flavors.accepts(Flavor::of(credential)) {
+            return Err(Refusal::WrongFlavor);
+        }
         let anonymous = || rule.anonymous();
         let who = match credential {
-            Credential::None if rule.none => anonymous(),
-            Credential::Sys(sys) if rule.sys => match rule.squash {
-                Squash::All => anonymous(),
-                Squash::Root => squash_root(sys, rule),
-                Squash::None => {
-                    Caller { uid: sys.uid, gid: sys.gid, groups: Arc::from(sys.groups.as_slice()) }
-                }
+            Credential::None => anonymous(),
+            _ if rule.squash == Squash::All => anonymous(),
+            Credential::Sys(sys) if rule.squash == Squash::Root => squash_root(sys, rule),
+            Credential::Sys(sys) => {
+                Caller { uid: sys.uid, gid: sys.gid, groups: Arc::from(sys.groups.as_slice()) }
+            }
+            Credential::Gss(caller) => match &caller.identity.user {
+                // A principal that is no user here: a machine's, for example.
+                None => anonymous(),
+                Some(user) => rule.map_user(user),
             },
-            Credential::None | Credential::Sys(_) => return Err(Refusal::WrongFlavor),
         };
         Ok(Entry { who, writable: rule.writable && !self.read_only })
     }
@@ -272,6 +276,8 @@ fn squash_root(sys: &zgate_rpc::AuthSys, rule: &ClientRule) -> Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zgate_rpc::auth::{GssCaller, GssIdentity};
+    use zgate_rpc::gss::Service;
 
     #[test]
     fn networks_match_by_prefix() {
@@ -349,7 +355,7 @@ mod tests {
         call.peer.certificate = shown(7, Some(root));
         assert_eq!(admit(&export, &call), Ok(export.clients[0].anonymous()));
         // The flavour must be accepted all the same.
-        export.clients[0].sys = false;
+        export.clients[0].flavors = [Flavor::None].into_iter().collect();
         assert_eq!(admit(&export, &call), Err(Refusal::WrongFlavor));
     }
 
@@ -359,5 +365,60 @@ mod tests {
         let who = squash_root(&sys, &ClientRule::open_to_all());
         assert_eq!((who.uid, who.gid), (5, 65_534));
         assert_eq!(&*who.groups, &[65_534, 7]);
+    }
+
+    fn by_kerberos(service: Service, user: Option<Caller>) -> Credential {
+        let identity = Arc::new(GssIdentity { principal: "someone@REALM".into(), user });
+        Credential::Gss(GssCaller { service, identity })
+    }
+
+    /// Every pair of an accepted and a used flavour.
+    #[test]
+    fn a_flavour_is_accepted_only_where_it_is_named() {
+        use crate::v3::proc::rig::{a_call, an_export};
+        let user = Caller { uid: 1000, gid: 1000, groups: Arc::from([1000, 4000]) };
+        let used = [
+            Credential::None,
+            Credential::Sys(zgate_rpc::AuthSys::default()),
+            by_kerberos(Service::None, Some(user.clone())),
+            by_kerberos(Service::Integrity, Some(user.clone())),
+            by_kerberos(Service::Privacy, Some(user.clone())),
+        ];
+        for accepted in Flavor::ALL {
+            let mut export = an_export();
+            export.clients[0].flavors = [accepted].into_iter().collect();
+            for credential in &used {
+                let entered = export.enter(&a_call().peer, credential);
+                let expected = Flavor::of(credential) == accepted;
+                assert_eq!(entered.is_ok(), expected, "{accepted:?} {credential:?}");
+                if !expected {
+                    assert_eq!(entered, Err(Refusal::WrongFlavor));
+                } else if matches!(credential, Credential::Gss(_)) {
+                    assert_eq!(entered.map(|entry| entry.who), Ok(user.clone()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_proven_user_is_squashed_like_a_stated_one() {
+        use crate::v3::proc::rig::{a_call, an_export};
+        let enter = |squash, user: Option<(u32, u32)>| {
+            let mut export = an_export();
+            export.clients[0].flavors = [Flavor::Krb5p].into_iter().collect();
+            export.clients[0].squash = squash;
+            let user = user.map(|(uid, gid)| Caller { uid, gid, groups: Arc::from([gid]) });
+            let entry = export.enter(&a_call().peer, &by_kerberos(Service::Privacy, user));
+            let who = entry.unwrap().who;
+            (who.uid, who.gid)
+        };
+        const NOBODY: (u32, u32) = (65_534, 65_534);
+        for squash in [Squash::None, Squash::Root, Squash::All] {
+            assert_eq!(enter(squash, None), NOBODY, "a machine, {squash:?}");
+        }
+        assert_eq!(enter(Squash::None, Some((0, 0))), (0, 0));
+        assert_eq!(enter(Squash::Root, Some((0, 0))), NOBODY);
+        assert_eq!(enter(Squash::Root, Some((7, 7))), (7, 7));
+        assert_eq!(enter(Squash::All, Some((7, 7))), NOBODY);
     }
 }

@@ -203,13 +203,20 @@ fn finish_slot(cx: &mut Cx<'_>, message: &Message) {
 fn digest(credential: &Credential, request: &[u8]) -> u64 {
     let step = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(23);
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ request.len() as u64;
-    if let Credential::Sys(sys) = credential {
-        // Stamp and machine name may change with a reconnect and do not
-        // identify the user.
-        hash = step(hash, 1 << 32 | u64::from(sys.uid));
-        hash = sys.groups.iter().fold(step(hash, u64::from(sys.gid)), |hash, gid| {
-            step(hash, 1 << 33 | u64::from(*gid))
-        });
+    match credential {
+        Credential::None => {}
+        Credential::Sys(sys) => {
+            // Stamp and machine name may change with a reconnect and do not
+            // identify the user.
+            hash = step(hash, 1 << 32 | u64::from(sys.uid));
+            hash = sys.groups.iter().fold(step(hash, u64::from(sys.gid)), |hash, gid| {
+                step(hash, 1 << 33 | u64::from(*gid))
+            });
+        }
+        Credential::Gss(caller) => {
+            let principal = caller.identity.principal.bytes();
+            hash = principal.fold(hash, |hash, byte| step(hash, 1 << 34 | u64::from(byte)));
+        }
     }
     for chunk in request[..request.len().min(DIGEST_BYTES)].chunks(8) {
         let mut word = [0; 8];

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use zgate_memory::MemoryStore;
 use zgate_nfs::limits::MAX_OPEN_FILES;
 use zgate_nfs::namespace::export::Versions;
-use zgate_nfs::namespace::{ClientRule, Export, ExportId, FileHandle, Namespace};
+use zgate_nfs::namespace::{ClientRule, Export, ExportId, FileHandle, Flavor, Namespace};
 use zgate_nfs::v4::Server;
 use zgate_nfs::v4::server::{Identity, NoObserver, ServerOptions};
 use zgate_nfs::v4::state::State;
@@ -101,7 +101,7 @@ impl Harness {
         let mut closed = export("/closed", store(3));
         closed.clients[0].networks = vec!["198.51.100.0/24".parse().unwrap()];
         let mut weak = export("/weak", store(4));
-        weak.clients[0].sys = false;
+        weak.clients[0].flavors = [Flavor::None].into_iter().collect();
         let mut old = export("/old", store(5));
         old.versions.v4 = [true, false, false];
         let exports = [export("/export", store_one.clone()), second, read_only, closed, weak, old];

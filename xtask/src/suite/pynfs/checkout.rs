@@ -28,13 +28,13 @@ pub(crate) struct Checkout {
 }
 
 impl Checkout {
-    /// Creates a virtual environment for pynfs, copies the checkout and builds
-    /// the copy. Nothing is written to `dir`.
+    /// Creates a virtual environment for pynfs, `with_kerberos` if it is to use
+    /// that, copies the checkout and builds the copy. Nothing is written to `dir`.
     ///
     /// # Errors
     /// A message naming what is missing, or the output of a build that produced
     /// nothing.
-    pub(crate) fn prepare(dir: &Path) -> io::Result<Self> {
+    pub(crate) fn prepare(dir: &Path, with_kerberos: bool) -> io::Result<Self> {
         if !dir.join("setup.py").is_file() {
             let why = format!("no pynfs checkout at {}: it has no setup.py", dir.display());
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
@@ -43,11 +43,22 @@ impl Checkout {
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
         let (python, version) = environment(&std::path::absolute(target.join("pynfs-venv"))?)?;
+        if with_kerberos {
+            add_kerberos(&python)?;
+        }
         eprintln!("   pynfs: Python {version}, {}", python.display());
         let copy = tempfile::Builder::new().prefix("zgate-pynfs-").tempdir()?;
         copy_sources(dir, copy.path())?;
+        if with_kerberos {
+            correct_import(copy.path())?;
+        }
         build(copy.path(), &python)?;
         Ok(Self { copy, python })
+    }
+
+    /// Returns a command that runs the interpreter.
+    pub(crate) fn python(&self) -> Command {
+        Command::new(&self.python)
     }
 
     /// Returns a command that runs a program in the checkout's folder `within`.
@@ -71,6 +82,26 @@ fn environment(venv: &Path) -> io::Result<(PathBuf, String)> {
     succeed(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES))?;
     let version = version(&python)?;
     Ok((python, version.trim().to_owned()))
+}
+
+/// The Python module of GSS-API: built from source, with MIT's headers.
+const GSS_MODULE: &str = "gssapi";
+
+fn add_kerberos(python: &Path) -> io::Result<()> {
+    let import = format!("import {GSS_MODULE}");
+    if succeed(Command::new(python).args(["-c", &import])).is_err() {
+        succeed(Command::new(python).args(["-m", "pip", "install", "--quiet", GSS_MODULE]))?;
+    }
+    Ok(())
+}
+
+/// Corrects one import of minor version 0's suite that has the form of Python 2:
+/// without it the suite has no Kerberos, and says so nowhere.
+fn correct_import(copy: &Path) -> io::Result<()> {
+    let path = copy.join("nfs4.0/lib/rpc/rpcsec/sec_auth_gss.py");
+    let text = fs::read_to_string(&path)?;
+    let (old, new) = ("\nimport gss_type\n", "\nfrom . import gss_type\n");
+    fs::write(path, text.replacen(old, new, 1))
 }
 
 /// Copies files, folders and symbolic links, except Git's and the output of

@@ -2,10 +2,13 @@
 //! repository.
 
 pub(crate) mod checkout;
+mod hostile;
 mod known;
 mod report;
 mod runs;
 
+use crate::packages::{self, KERBEROS_TOOLS};
+use crate::servers::kdc::Kdc;
 use crate::totals::{Outcome, Totals};
 use checkout::Checkout;
 use clap::ValueEnum;
@@ -24,6 +27,40 @@ pub(crate) enum Over {
     Rdma,
 }
 
+/// Security flavour of the suite's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Security {
+    /// AUTH_SYS.
+    Sys,
+    /// Kerberos: headers are signed.
+    Krb5,
+    /// Kerberos: arguments and results are signed, too.
+    Krb5i,
+    /// Kerberos: arguments and results are encrypted.
+    Krb5p,
+}
+
+impl Security {
+    /// Returns its name in options of the suite.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sys => "sys",
+            Self::Krb5 => "krb5",
+            Self::Krb5i => "krb5i",
+            Self::Krb5p => "krb5p",
+        }
+    }
+}
+
+/// Way of the suite's calls to the gateway.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calls<'a> {
+    pub(crate) over: Over,
+    pub(crate) security: Security,
+    /// The realm; `None`: AUTH_SYS.
+    pub(crate) kdc: Option<&'a Kdc>,
+}
+
 /// Runs everything: minor version 0 on one file system, 1 and 2 on another,
 /// concurrently, because both sleep most of the time.
 ///
@@ -32,7 +69,7 @@ pub(crate) enum Over {
 pub(crate) fn run(
     binary: &Path,
     dir: &Path,
-    over: Over,
+    (over, security): (Over, Security),
     only: &[String],
     totals: &mut Totals,
 ) -> io::Result<()> {
@@ -42,14 +79,23 @@ pub(crate) fn run(
         let known = names().collect::<Vec<_>>().join("\", \"");
         return Err(io::Error::other(format!("--only takes a run of pynfs: \"{known}\"")));
     }
-    let checkout = Checkout::prepare(dir)?;
+    let kdc = if security == Security::Sys { None } else { Some(start_kdc()?) };
+    let checkout = Checkout::prepare(dir, kdc.is_some())?;
+    let calls = Calls { over, security, kdc: kdc.as_ref() };
+    if let Some(kdc) = &kdc
+        && only.is_empty()
+    {
+        totals.run("a hostile client of Kerberos", |outcome| {
+            hostile::run(binary, &checkout, kdc, outcome)
+        });
+    }
     let results = std::thread::scope(|scope| {
         let halves = [MINOR_ZERO, MINOR_ONE_AND_TWO].map(|runs| {
             let checkout = &checkout;
             scope.spawn(move || -> Vec<(Outcome, std::time::Duration)> {
                 let chosen =
                     |run: &&Run| only.is_empty() || only.iter().any(|name| name == run.name);
-                runs.iter().filter(chosen).map(|run| one(binary, checkout, run, over)).collect()
+                runs.iter().filter(chosen).map(|run| one(binary, checkout, run, calls)).collect()
             })
         });
         halves.map(|half| half.join())
@@ -63,16 +109,22 @@ pub(crate) fn run(
     Ok(())
 }
 
+fn start_kdc() -> io::Result<Kdc> {
+    packages::ensure(KERBEROS_TOOLS)?;
+    Kdc::start()
+}
+
 fn one(
     binary: &Path,
     checkout: &Checkout,
     run: &Run,
-    over: Over,
+    calls: Calls<'_>,
 ) -> (Outcome, std::time::Duration) {
     let begun = Instant::now();
-    let over_rdma = if over == Over::Rdma { " over RDMA" } else { "" };
-    let mut outcome = Outcome::new(format!("pynfs {}{over_rdma}", run.name));
-    let result = Plan::new(binary, checkout, run, over).and_then(|plan| {
+    let over_rdma = if calls.over == Over::Rdma { " over RDMA" } else { "" };
+    let by = calls.kdc.map_or(String::new(), |_| format!(" {}", calls.security.name()));
+    let mut outcome = Outcome::new(format!("pynfs {}{by}{over_rdma}", run.name));
+    let result = Plan::new(binary, checkout, run, calls).and_then(|plan| {
         let verdicts = plan.execute()?;
         if let Some(tally) = plan.tally() {
             eprintln!("   {}: {}", run.name, tally.line());
@@ -83,18 +135,18 @@ fn one(
         Ok(verdicts)
     });
     match result {
-        Ok(verdicts) => judge(run, &verdicts, &mut outcome),
+        Ok(verdicts) => judge(run, calls.security, &verdicts, &mut outcome),
         Err(error) => outcome.failed.push(error.to_string()),
     }
     (outcome, begun.elapsed())
 }
 
-fn judge(run: &Run, verdicts: &[Verdict], outcome: &mut Outcome) {
+fn judge(run: &Run, security: Security, verdicts: &[Verdict], outcome: &mut Outcome) {
     for verdict in verdicts {
         let named = format!("{} {}", verdict.code, verdict.name);
         match verdict.result.as_str() {
             "PASS" => outcome.passed += 1,
-            result => match known::reason(&verdict.code, run.minor) {
+            result => match known::reason(&verdict.code, run.minor, security) {
                 Some(reason) if result != "FAILURE" => {
                     outcome.skipped.push(format!("{named}: {reason}"));
                 }

@@ -1,9 +1,10 @@
 //! Runs of pynfs: tests that run together, and their server.
 
-use super::Over;
 use super::checkout::Checkout;
 use super::report::{Verdict, parse};
+use super::{Calls, Over};
 use crate::bridge::{Bridge, Tally};
+use crate::servers::kdc::Kdc;
 use crate::servers::scratch::run as succeed;
 use crate::servers::{Scratch, zgate};
 use std::fs;
@@ -119,12 +120,19 @@ impl Run {
     }
 }
 
+/// Lines of the script that make the gateway know the realm.
+fn realm(calls: Calls<'_>) -> String {
+    let variables = calls.kdc.iter().flat_map(|kdc| kdc.environment());
+    variables.map(|(name, value)| format!("export {name}={}\n", value.display())).collect()
+}
+
 /// A prepared run.
 pub(crate) struct Plan<'a> {
     run: &'a Run,
     checkout: &'a Checkout,
     scratch: Scratch,
     helper: PathBuf,
+    calls: Calls<'a>,
     port: u16,
     bridge: Option<Bridge>,
 }
@@ -139,8 +147,9 @@ impl<'a> Plan<'a> {
         binary: &Path,
         checkout: &'a Checkout,
         run: &'a Run,
-        over: Over,
+        calls: Calls<'a>,
     ) -> io::Result<Self> {
+        let over = calls.over;
         let scratch = Scratch::new(2 << 30)?;
         let port = zgate::free_port()?;
         let rdma_port = (over == Over::Rdma).then(zgate::free_port).transpose()?;
@@ -152,15 +161,17 @@ impl<'a> Plan<'a> {
             grace_max_seconds,
             log: "info",
             rdma_port,
+            keytab: calls.kdc.map(Kdc::keytab),
             ..zgate::ZgateOptions::default()
         };
         let config = zgate::write_config(&scratch, &options, port)?;
         let helper = scratch.path().join("helper.sh");
         // pynfs calls `helper.sh reboot`; the first start uses the same script.
         let script = format!(
-            "#!/bin/sh\ncd {dir}\nif [ -f pid ]; then kill -9 $(cat pid); while kill -0 $(cat pid) 2>/dev/null; do sleep 0.05; done; fi\n\
+            "#!/bin/sh\n{realm}cd {dir}\nif [ -f pid ]; then kill -9 $(cat pid); while kill -0 $(cat pid) 2>/dev/null; do sleep 0.05; done; fi\n\
              ZGATE_LOG=info setsid {binary} serve --config {config} >>zgate.log 2>&1 </dev/null &\n\
              echo $! > pid\nsleep 0.5\n",
+            realm = realm(calls),
             dir = scratch.path().display(),
             binary = binary.display(),
             config = config.display(),
@@ -175,7 +186,7 @@ impl<'a> Plan<'a> {
         }
         let fabric = rdma_port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let bridge = fabric.map(Bridge::start).transpose()?;
-        Ok(Self { run, checkout, scratch, helper, port, bridge })
+        Ok(Self { run, checkout, scratch, helper, calls, port, bridge })
     }
 
     /// Returns the counts of RDMA operations, if the run used RDMA.
@@ -200,6 +211,8 @@ impl<'a> Plan<'a> {
             command.arg(format!("--minorversion={}", self.run.minor));
             command.arg(format!("--serverhelper=/bin/sh {}", self.helper.display()));
         }
+        command.arg(format!("--security={}", self.calls.security.name()));
+        command.envs(self.calls.kdc.iter().flat_map(|kdc| kdc.environment()));
         if !self.run.special {
             command.arg("--maketree");
         }

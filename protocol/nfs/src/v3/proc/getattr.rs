@@ -50,7 +50,9 @@ mod tests {
         assert_eq!(closed.call::<GetAttr>(&fh).unwrap_err().0, Status::Stale);
         let unlisted = Rig::with(|export| export.clients.clear());
         assert_eq!(unlisted.call::<GetAttr>(&fh).unwrap_err().0, Status::Stale);
-        let flavour = Rig::with(|export| export.clients[0].sys = false);
+        let flavour = Rig::with(|export| {
+            export.clients[0].flavors = [crate::namespace::Flavor::None].into_iter().collect()
+        });
         assert_eq!(flavour.call::<GetAttr>(&fh).unwrap_err().0, Status::Acces);
     }
 }

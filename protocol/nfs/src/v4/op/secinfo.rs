@@ -2,19 +2,31 @@
 
 use super::lookup::{lookup_pseudo, require_directory};
 use super::{Rule, names};
-use crate::namespace::Export;
+use crate::namespace::{Export, Flavor};
 use crate::v4::failure::Failure;
 use crate::v4::request::{Current, Cx};
 use zgate_nfs_wire::v4::op::Secinfo;
 use zgate_nfs_wire::v4::op::secinfo::Res;
 use zgate_nfs_wire::v4::{Component, Status};
-use zgate_rpc::auth::{AUTH_NONE, AUTH_SYS};
 
 /// Flavours of the export that contains `current`.
 pub(super) fn flavors(cx: &Cx<'_>, current: &Current) -> Res {
-    let both = vec![AUTH_SYS, AUTH_NONE];
-    let Current::Node { export, .. } = current else { return Res { flavors: both } };
-    Res { flavors: accepted(cx, export) }
+    let flavors = match current {
+        Current::Node { export, .. } => accepted(cx, export),
+        Current::Pseudo(_) => of_pseudo_directories(cx),
+    };
+    Res { flavors }
+}
+
+/// Flavours of the pseudo file system, which is open to all. Kerberos is named
+/// only if an export accepts it from the caller: the server may have none.
+fn of_pseudo_directories(cx: &Cx<'_>) -> Vec<u32> {
+    let peer = &cx.call.peer;
+    let mut rules = cx.namespace.exports().filter_map(|export| export.rule_for(peer));
+    let open = [Flavor::Sys, Flavor::None].into_iter();
+    let has_kerberos = rules.any(|rule| rule.flavors.accepts_kerberos());
+    let kerberos = Flavor::KERBEROS.into_iter().filter(|_| has_kerberos);
+    open.chain(kerberos).map(Flavor::number).collect()
 }
 
 /// Flavours that an export accepts from the caller over this connection: none if
@@ -25,8 +37,7 @@ fn accepted(cx: &Cx<'_>, export: &Export) -> Vec<u32> {
     let Some(rule) = rule.filter(|rule| peer.protection >= rule.protection) else {
         return Vec::new();
     };
-    let flavors = [(AUTH_SYS, rule.sys), (AUTH_NONE, rule.none)];
-    flavors.into_iter().filter_map(|(flavor, accepted)| accepted.then_some(flavor)).collect()
+    rule.flavors.iter().map(Flavor::number).collect()
 }
 
 impl Rule for Secinfo {

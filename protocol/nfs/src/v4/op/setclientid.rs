@@ -61,11 +61,16 @@ impl Rule for Setclientid {
 }
 
 /// The callback path that a client requests; `None` if the client uses TLS or
-/// the path leads to another host: the server does not connect to a third party on behalf of a client.
+/// Kerberos, or the path leads to another host: the server does not connect to a third party on behalf of a client.
 /// See docs/spec-exceptions/callback-address.md.
 fn callback_path(cx: &Cx<'_>, args: &Args) -> Option<Callback40> {
     if cx.call.peer.protection > Protection::Plain {
         // A new connection in the clear would carry what the client protects.
+        return None;
+    }
+    if matches!(cx.call.credential, Credential::Gss(_)) {
+        // Callbacks would need RPCSEC_GSS (RFC 7530 §3.3.3), for which the server
+        // would have to be a client of Kerberos.
         return None;
     }
     let (address, host) = (args.callback_address.to_socket()?, cx.call.peer.address);
@@ -88,7 +93,7 @@ fn callback_credential(acquired_with: &Credential) -> OpaqueAuth {
     let of_the_server =
         || AuthSys { stamp: 0, machine: b"zgate".to_vec(), uid: 0, gid: 0, groups: Vec::new() };
     match acquired_with {
-        Credential::None => OpaqueAuth::none(),
+        Credential::None | Credential::Gss(_) => OpaqueAuth::none(),
         Credential::Sys(_) => Credential::Sys(of_the_server()).to_opaque(),
     }
 }

@@ -28,8 +28,13 @@ pub struct NameSlot {
 
 /// The identity that may act for a client: the credential of its registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Principal {
-    uid: Option<u32>,
+pub enum Principal {
+    /// AUTH_NONE.
+    Anonymous,
+    /// AUTH_SYS: the user that the host states.
+    User(u32),
+    /// Kerberos: the principal, whatever the service.
+    Named(Arc<str>),
 }
 
 impl Principal {
@@ -37,8 +42,9 @@ impl Principal {
     #[must_use]
     pub fn of(credential: &Credential) -> Self {
         match credential {
-            Credential::None => Self { uid: None },
-            Credential::Sys(sys) => Self { uid: Some(sys.uid) },
+            Credential::None => Self::Anonymous,
+            Credential::Sys(sys) => Self::User(sys.uid),
+            Credential::Gss(caller) => Self::Named(Arc::clone(&caller.identity.principal)),
         }
     }
 }

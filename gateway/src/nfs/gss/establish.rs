@@ -1,0 +1,104 @@
+//! Establishment of contexts (RFC 2203 §5.2).
+
+use super::identity::ContextIdentity;
+use super::kerberos::{ClientContext, Kerberos, Offer, count};
+use super::mechanism::{BoxedContext, TokenRefused, TokenResult};
+use crate::nfs::service::Nfs;
+use crate::observe::throttle::warn_seldom;
+use std::net::IpAddr;
+use std::sync::Arc;
+use zgate_nfs::Peer;
+use zgate_nfs::runtime::Runtime;
+use zgate_rpc::auth::{OpaqueAuth, RPCSEC_GSS};
+use zgate_rpc::gss::{
+    Established, FAILURE, GssCredential, Handle, InitResult, InitToken, NO_CONTEXT, Procedure, Step,
+};
+use zgate_store::HostKey;
+use zgate_xdr::{Decode, Decoder};
+
+/// Result of INIT or CONTINUE_INIT with the verifier of its reply.
+pub(super) type Told = (InitResult, OpaqueAuth);
+
+/// Takes the token of a client. `None`: the arguments are no token.
+pub(super) async fn establish(
+    nfs: &Nfs,
+    (peer, offer): (&Peer, Arc<Offer>),
+    credential: &GssCredential,
+    mut arguments: Decoder<'_>,
+) -> Option<Told> {
+    let token = InitToken::decode(&mut arguments).ok()?;
+    arguments.finish().ok()?;
+    let (kerberos, host) = (&nfs.kerberos, HostKey::from(peer.address));
+    let Some(_place) = kerberos.under_way.admit(host) else {
+        count(&kerberos.counts.overloaded);
+        return Some(failed(FAILURE, 0));
+    };
+    let now_seconds = nfs.runtime.now().seconds();
+    let pending = match (credential.procedure, credential.handle) {
+        (Procedure::ContinueInit, Some(handle)) => {
+            kerberos.contexts.take_pending(handle, host, now_seconds)
+        }
+        _ => None,
+    };
+    if credential.procedure == Procedure::ContinueInit && pending.is_none() {
+        count(&kerberos.counts.unknown_context);
+        return Some(failed(NO_CONTEXT, 0));
+    }
+    let engine = offer.engine.clone();
+    let security = pending.map(|pending| pending.security);
+    let work = move || accept(&offer, security, &token, now_seconds);
+    let step = match engine.run(work).await {
+        Ok(accepted) => accepted.unwrap_or_else(|refused| refuse(kerberos, peer.address, refused)),
+        Err(error) => {
+            warn_seldom!(%error, "Kerberos does not answer: clients are told to try again");
+            count(&kerberos.counts.overloaded);
+            Step::Failed { major: FAILURE, minor: 0 }
+        }
+    };
+    let handle = Handle(nfs.runtime.random());
+    let (told, established) = kerberos.contexts.keep(step, handle, host, now_seconds);
+    let verifier = established.and_then(|established| {
+        count(&kerberos.counts.established);
+        window_verifier(&established, &told)
+    });
+    Some((told, verifier.unwrap_or_else(OpaqueAuth::none)))
+}
+
+/// Runs the mechanism, and looks up who the client is. Blocks.
+fn accept(
+    offer: &Offer,
+    context: Option<BoxedContext>,
+    InitToken(token): &InitToken,
+    now_seconds: u64,
+) -> Result<Step<ClientContext>, TokenRefused> {
+    let TokenResult { context, token, client } = offer.mechanism.accept(context, token)?;
+    let Some(client) = client else {
+        let identity = ContextIdentity::new(&offer.users, "", None, now_seconds);
+        return Ok(Step::Continue {
+            context: ClientContext { security: context, identity },
+            token,
+        });
+    };
+    let by_rules = client.local_user.as_deref();
+    let identity = ContextIdentity::new(&offer.users, &client.principal, by_rules, now_seconds);
+    let context = ClientContext { security: context, identity };
+    Ok(Step::Complete { context, token, lifetime_seconds: client.lifetime_seconds })
+}
+
+fn refuse(kerberos: &Kerberos, peer: IpAddr, refused: TokenRefused) -> Step<ClientContext> {
+    let TokenRefused { major, minor, reason } = refused;
+    count(&kerberos.counts.token_refused);
+    warn_seldom!(%peer, reason, "a Kerberos ticket was refused");
+    Step::Failed { major, minor }
+}
+
+/// The code over the window, which proves the server to the client (RFC 2203
+/// §5.2.3.1).
+fn window_verifier(context: &Established<ClientContext>, told: &InitResult) -> Option<OpaqueAuth> {
+    let mic = context.security.security.mic(&told.sequence_window.to_be_bytes())?;
+    Some(OpaqueAuth { flavor: RPCSEC_GSS, body: mic })
+}
+
+fn failed(major: u32, minor: u32) -> Told {
+    (InitResult::failed(major, minor), OpaqueAuth::none())
+}

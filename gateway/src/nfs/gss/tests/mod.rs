@@ -1,0 +1,6 @@
+//! Calls under RPCSEC_GSS against a whole gateway, with a mechanism of the
+//! tests.
+
+mod calls;
+mod floods;
+mod gateway;

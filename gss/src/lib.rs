@@ -1,0 +1,23 @@
+//! The server's side of GSS-API (RFC 2743) with MIT Kerberos.
+//!
+//! `libgssapi_krb5.so.2` is loaded at run time: it is not needed to build, and a
+//! machine without it only lacks Kerberos. This crate contains only the parts
+//! that zgate uses. Layouts and signatures are those of MIT's stable ABI on
+//! 64-bit Linux; tests run them against the installed library.
+//!
+//! [`Acceptor::acquire`] and [`Acceptor::accept`] read the keytab and the
+//! replay cache, and may ask the DNS: they block. The calls of a [`Context`]
+//! only compute.
+#![allow(unsafe_code, reason = "calls into a C library; each has its SAFETY reason")]
+
+mod abi;
+mod acceptor;
+mod buffer;
+mod context;
+mod error;
+mod library;
+
+pub use acceptor::{Accepted, Acceptor, AcceptorOptions, Client};
+pub use context::Context;
+pub use error::GssError;
+pub use library::LoadError;
