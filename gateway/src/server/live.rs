@@ -134,7 +134,8 @@ impl LiveConfig {
         let certificates = super::serve::certificates(&new)?;
         self.reconciler.replace(&new, |prepared| {
             let outcome = &prepared.outcome;
-            self.gateway.replace(&outcome.exports, &prepared.block, &outcome.volumes, force)
+            let disks = (outcome.volumes.as_slice(), outcome.granted.as_slice());
+            self.gateway.replace(&outcome.exports, &prepared.block, disks, force)
         })?;
         for change in changes.iter().filter(|change| change.effect == Effect::Restart) {
             tracing::warn!(

@@ -30,5 +30,6 @@ pub(crate) mod status;
 pub(crate) mod systemd;
 pub(crate) mod throughput;
 pub(crate) mod verdict;
-pub(crate) mod watch;
+pub(crate) mod volumes;
+mod watch;
 pub(crate) mod web;

@@ -58,8 +58,8 @@ impl Running {
         let reconciler = Reconciler::new();
         let prepared = reconciler.prepare(config)?;
         let Prepared { block, outcome, .. } = &prepared;
-        let gateway =
-            Gateway::start(&settings(config), &outcome.exports, block, &outcome.volumes, how)?;
+        let disks = (outcome.volumes.as_slice(), outcome.granted.as_slice());
+        let gateway = Gateway::start(&settings(config), &outcome.exports, block, disks, how)?;
         gateway.shared.network.tls.replace(certificates);
         reconciler.adopt(prepared);
         gateway.shared.absent.update(Source::Datasets, reconciler.missing());

@@ -164,7 +164,7 @@ fn record(row: &Row, mut local: BTreeMap<String, String>) -> Option<VolumeRecord
 ///
 /// # Errors
 /// The error of `zfs`.
-pub fn list(tool: &dyn Tool, parent: &DatasetName) -> Result<Vec<VolumeRecord>, VolumeError> {
+pub fn list(tool: &dyn Tool, parent: &DatasetName) -> Result<Vec<VolumeRecord>, ToolError> {
     let rows = rows(tool, "1", parent)?;
     let mut locals = locals(tool, "1", parent)?;
     let mut records: Vec<_> = rows
