@@ -95,7 +95,7 @@ pub(crate) fn effect_of(key: &str) -> Effect {
     if LIVE.contains(&key) {
         return Effect::Live;
     }
-    if ["server.", "rdma.", "interface ", "iscsi.", "api."].iter().any(|table| key.starts_with(table)) {
+    if ["server.", "rdma.", "interface ", "iscsi.", "api.listen", "api.socket"].iter().any(|table| key.starts_with(table)) {
         return Effect::Restart;
     }
     // Values that a client learns once, when it mounts (FSINFO, maxread) or
@@ -125,7 +125,11 @@ pub fn after_reload(running: &Config, new: Config) -> Config {
             ..running.server.clone()
         },
         rdma: running.rdma.clone(),
-        api: running.api.clone(),
+        api: crate::ApiConfig {
+            socket: running.api.socket.clone(),
+            listen: running.api.listen.clone(),
+            ..new.api
+        },
         interfaces: running.interfaces.clone(),
         iscsi: crate::IscsiConfig { discovery_chap, ..running.iscsi.clone() },
         ..new

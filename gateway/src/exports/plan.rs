@@ -172,12 +172,6 @@ impl Plan {
         &self.parents
     }
 
-    /// Returns the parent of a volume, by the name of its dataset.
-    pub(crate) fn parent_of(&self, volume: &DatasetName) -> Option<&ParentPlan> {
-        let above = volume.parent()?;
-        self.parents.iter().find(|parent| parent.dataset == above)
-    }
-
     /// Returns the first name in the configuration, for messages.
     pub(crate) fn first_pattern(&self) -> Option<String> {
         let export = self

@@ -3,6 +3,7 @@
 
 pub(crate) mod absent;
 mod activity;
+mod api;
 pub(crate) mod check;
 mod client_metrics;
 mod cores;

@@ -413,5 +413,6 @@ fn build(
         schedules: Arc::default(),
         datasets: KnownDatasets::default(),
         absent: AbsentList::default(),
+        api: std::sync::RwLock::default(),
     }))
 }

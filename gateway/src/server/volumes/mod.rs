@@ -14,6 +14,7 @@ mod view;
 
 use crate::exports::granted::ParentPlan;
 use crate::server::limits::{BUSY_ATTEMPTS, BUSY_PAUSE};
+pub(crate) use list::Page;
 use pool_locks::PoolLocks;
 use serving::Serving;
 use std::io;
