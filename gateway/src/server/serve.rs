@@ -239,7 +239,9 @@ fn start_api(running: &Running, config: &Config, carry_out: CarryOut) -> io::Res
     let serving = Arc::new(LiveServing::new(gateway, reconciler));
     let volumes = VolumeService::new(tool, serving);
     let router = api::router(volumes, carry_out, reading.clone());
-    api::start(&config.api.socket_path(config), listeners, &gateway.shared, router)
+    let shared = Arc::clone(&gateway.shared);
+    let credentials = Arc::new(move || shared.api_credentials());
+    api::start(&config.api.socket_path(config), listeners, credentials, router)
 }
 
 /// Returns the words of the audit line of a request; none if it changes nothing,

@@ -74,6 +74,19 @@ pub(super) async fn body<T: DeserializeOwned>(body: Body) -> Result<T, Failure> 
     })
 }
 
+/// Gives an answer to a path or query that could not be read the form of all
+/// errors.
+pub(super) async fn as_error(answer: Response) -> Response {
+    let is_json = answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    if is_json || !answer.status().is_client_error() {
+        return answer;
+    }
+    let read = axum::body::to_bytes(answer.into_body(), MAX_API_BODY_BYTES).await;
+    let message = String::from_utf8_lossy(&read.unwrap_or_default()).trim_end().to_owned();
+    let next = "see /api/v1/openapi.json";
+    Failure(ApiError::new(ErrorCode::Invalid, message, next)).into_response()
+}
+
 /// Names the fault of a change of the command line.
 pub(super) fn of_change(error: &io::Error) -> ApiError {
     let (code, next) = match error.kind() {

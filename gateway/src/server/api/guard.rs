@@ -1,6 +1,6 @@
 //! Check of each request before its route.
 
-use super::answer::Failure;
+use super::answer::{self, Failure};
 use super::credentials::{Credentials, Role};
 use crate::observe::audit::{self, Asker};
 use axum::extract::Request;
@@ -65,7 +65,7 @@ pub(super) async fn guard(mut request: Request, next: Next) -> Response {
     let refused = match caller(&connection, request.headers()) {
         Some(caller) if reads || caller.role == Role::Admin => {
             request.extensions_mut().insert(caller);
-            return next.run(request).await;
+            return answer::as_error(next.run(request).await).await;
         }
         Some(_) => {
             let next = "use the token of admin_token_file, or a certificate of admin_clients";

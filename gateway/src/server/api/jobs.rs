@@ -83,6 +83,7 @@ mod tests {
         while jobs.room.available_permits() == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        let jobs = Jobs::with(1, Duration::from_secs(60));
         jobs.run(|| Ok(())).await.unwrap();
         let failed = jobs.run::<()>(|| panic!("inside")).await.unwrap_err();
         assert_eq!(failed.code, ErrorCode::Storage);

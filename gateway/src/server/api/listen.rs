@@ -1,6 +1,7 @@
 //! Listeners of the API: a Unix socket, and TCP with TLS. A connection carries
 //! one request; its number, size and time are bounded.
 
+use super::credentials::Credentials;
 use super::guard::Connection;
 use crate::admin::bind_private;
 use crate::observe::audit::Asker;
@@ -8,7 +9,6 @@ use crate::server::limits::{
     API_CONNECTION_TIMEOUT, API_HEAD_TIMEOUT, MAX_API_CONNECTIONS, MAX_API_CONNECTIONS_PER_HOST,
     MAX_API_HEAD_BYTES,
 };
-use crate::server::shared::Shared;
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -30,6 +30,9 @@ use zgate_store::HostKey;
 const MAX_HEADERS: usize = 64;
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Source of the credentials in effect.
+pub(crate) type Source = Arc<dyn Fn() -> Option<Arc<Credentials>> + Send + Sync>;
 
 /// Room for connections, in total and for each host.
 #[derive(Clone)]
@@ -78,7 +81,7 @@ impl Drop for HostSlot {
 pub(crate) fn start(
     socket: &Path,
     listeners: Vec<std::net::TcpListener>,
-    shared: &Arc<Shared>,
+    credentials: Source,
     router: Router,
 ) -> io::Result<()> {
     let named = |error: io::Error| {
@@ -95,7 +98,6 @@ pub(crate) fn start(
     }
     let local = bind_private(socket).map_err(named)?;
     local.set_nonblocking(true)?;
-    let shared = Arc::clone(shared);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("zgate-api".to_owned()).spawn(move || {
         runtime.block_on(async move {
@@ -103,7 +105,7 @@ pub(crate) fn start(
             for listener in listeners {
                 match TcpListener::from_std(listener) {
                     Ok(listener) => {
-                        let all = (room.clone(), Arc::clone(&shared), router.clone());
+                        let all = (room.clone(), Arc::clone(&credentials), router.clone());
                         tokio::spawn(serve_tcp(listener, all));
                     }
                     Err(error) => tracing::error!(%error, "cannot serve the API"),
@@ -137,7 +139,7 @@ fn asker(stream: &UnixStream) -> Asker {
     }
 }
 
-async fn serve_tcp(listener: TcpListener, (room, shared, router): (Room, Arc<Shared>, Router)) {
+async fn serve_tcp(listener: TcpListener, (room, source, router): (Room, Source, Router)) {
     loop {
         let Ok(permit) = Arc::clone(&room.all).acquire_owned().await else { return };
         let Ok((stream, peer)) = listener.accept().await else {
@@ -146,10 +148,10 @@ async fn serve_tcp(listener: TcpListener, (room, shared, router): (Room, Arc<Sha
         };
         // A host with too many is closed at once.
         if let Some(slot) = room.host(peer) {
-            let (shared, router) = (Arc::clone(&shared), router.clone());
+            let (source, router) = (Arc::clone(&source), router.clone());
             tokio::spawn(async move {
                 let _slot = slot;
-                answer_tls(stream, peer, &shared, router, permit).await;
+                answer_tls(stream, peer, &source, router, permit).await;
             });
         }
     }
@@ -158,11 +160,11 @@ async fn serve_tcp(listener: TcpListener, (room, shared, router): (Room, Arc<Sha
 async fn answer_tls(
     stream: TcpStream,
     peer: SocketAddr,
-    shared: &Shared,
+    source: &Source,
     router: Router,
     permit: OwnedSemaphorePermit,
 ) {
-    let Some(credentials) = shared.api_credentials() else { return };
+    let Some(credentials) = source() else { return };
     let _ = stream.set_nodelay(true);
     let handshake = TlsAcceptor::from(Arc::clone(&credentials.tls)).accept(stream);
     let stream = match tokio::time::timeout(API_HEAD_TIMEOUT, handshake).await {

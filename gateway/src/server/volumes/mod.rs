@@ -9,7 +9,7 @@ mod pool_locks;
 pub(crate) mod serving;
 mod snapshots;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod view;
 
 use crate::exports::granted::ParentPlan;
