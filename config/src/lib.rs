@@ -22,7 +22,9 @@ mod target;
 mod text;
 mod tls;
 mod validate;
+mod validate_api;
 mod validate_target;
+mod validate_volumes;
 mod volumes;
 
 pub use api::ApiConfig;
@@ -45,5 +47,6 @@ pub use target::{
     NamePattern, PortalGroupConfig, TargetConfig, VolumesConfig,
 };
 pub use tls::{ClientTransport, TlsConfig};
+pub use validate_api::api_tls;
 pub use validate_target::{initiator_problems, lun_problems};
 pub use volumes::{VolumeParent, VolumesSection};

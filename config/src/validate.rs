@@ -27,8 +27,8 @@ pub(crate) fn problems(config: &Config, complete: bool) -> Vec<Problem> {
     crate::validate_target::problems(config, &mut found);
     crate::listeners::problems(config, &mut found);
     crate::snapshot::problems(config, &mut found);
-    crate::api::problems(config, &mut found);
-    crate::volumes::problems(config, &mut found);
+    crate::validate_api::problems(config, &mut found);
+    crate::validate_volumes::problems(config, &mut found);
     found.problems
 }
 

@@ -1,8 +1,7 @@
 //! Volumes that the API made, as exports and disks: those to which a node has
 //! access are served, to these nodes alone.
 
-use super::plan::DatasetRef;
-use super::settings::{ExportSettings, export};
+use super::settings::{DatasetRef, ExportSettings, export};
 use std::io;
 use std::path::PathBuf;
 use zgate_config::{
@@ -115,7 +114,8 @@ impl ParentPlan {
         if grants.is_empty() || volume.kind != VolumeKind::Block {
             return None;
         }
-        let unit = format!("dataset = {:?}\nread_only = {}\n", dataset.name.as_str(), volume.read_only);
+        let unit =
+            format!("dataset = {:?}\nread_only = {}\n", dataset.name.as_str(), volume.read_only);
         Some(GrantedDisk {
             guid: dataset.guid,
             name: dataset.name.clone(),

@@ -5,7 +5,8 @@
 use crate::exports::absent::AbsentItem;
 use crate::exports::dataset::known::KnownDatasets;
 use crate::exports::granted::GrantedDisk;
-use crate::exports::plan::{DatasetRef, Inventory, Memory, Outcome, Plan, Volume};
+use crate::exports::plan::{Inventory, Memory, Outcome, Plan, Volume};
+use crate::exports::settings::DatasetRef;
 use crate::exports::settings::ExportSettings;
 use crate::iscsi::settings::{IscsiSettings, settings};
 use std::collections::BTreeSet;

@@ -194,7 +194,7 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     tracing::info!("stopped");
     // The socket of a stopped gateway is of no use any more.
     let _ = std::fs::remove_file(&config.server.admin_socket);
-    let _ = std::fs::remove_file(config.api.socket_path(&config));
+    let _ = std::fs::remove_file(config.api.socket_path(&config.server.admin_socket));
     Ok(true)
 }
 
@@ -241,7 +241,7 @@ fn start_api(running: &Running, config: &Config, carry_out: CarryOut) -> io::Res
     let router = api::router(volumes, carry_out, reading.clone());
     let shared = Arc::clone(&gateway.shared);
     let credentials = Arc::new(move || shared.api_credentials());
-    api::start(&config.api.socket_path(config), listeners, credentials, router)
+    api::start(&config.api.socket_path(&config.server.admin_socket), listeners, credentials, router)
 }
 
 /// Returns the words of the audit line of a request; none if it changes nothing,

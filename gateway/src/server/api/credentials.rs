@@ -44,7 +44,7 @@ impl std::fmt::Debug for Credentials {
 pub(crate) fn configured(config: &Config) -> io::Result<Option<Arc<Credentials>>> {
     let ApiConfig { admin_token_file, read_token_file, admin_clients, read_clients, .. } =
         &config.api;
-    let Some(files) = config.api.tls() else { return Ok(None) };
+    let Some(files) = zgate_config::api_tls(&config.api) else { return Ok(None) };
     let read = Certificates::read(&files).map_err(|fault| {
         let (key, problem, next) = (fault.key, fault.problem, fault.next_step);
         io::Error::new(io::ErrorKind::InvalidInput, format!("api.{key}: {problem}; {next}"))
@@ -92,6 +92,8 @@ fn names_of(leaf: &CertificateDer<'_>) -> Vec<String> {
         }));
     }
     let subject = certificate.subject.to_string();
-    names.extend(subject.split([',', '+']).filter_map(|part| Some(part.strip_prefix("CN=")?.to_owned())));
+    names.extend(
+        subject.split([',', '+']).filter_map(|part| Some(part.strip_prefix("CN=")?.to_owned())),
+    );
     names
 }

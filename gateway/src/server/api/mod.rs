@@ -1,5 +1,5 @@
 //! The HTTP API that changes the gateway, on listeners of its own: a Unix socket
-//! for root, and TLS over TCP for others ([ADR 19](../../../../docs/adr)).
+//! for root, and TLS over TCP for others (docs/adr/0019-volumes-and-the-writing-api.md).
 //! Everything that may be read at the status address may be read here, too.
 //!
 //! * `listen` accepts connections; `credentials` decides who may do what.

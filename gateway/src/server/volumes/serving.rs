@@ -15,7 +15,7 @@ use zgate_control::DatasetName;
 use zgate_control::volume::VolumeKind;
 use zgate_nfs::runtime::Runtime;
 
-/// What is served, and to whom.
+/// Services of the gateway that volumes need.
 pub(crate) trait Serving: Send + Sync {
     /// Parents of volumes in the configuration in effect.
     fn parents(&self) -> Vec<ParentPlan>;

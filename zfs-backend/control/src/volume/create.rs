@@ -1,21 +1,13 @@
 //! Making a volume, empty or as a clone.
 
 use super::fault::{Fault, VolumeError};
+use super::kind::{VolumeKind, check_name};
 use super::properties::check_properties;
 use super::record::{OWNER, PENDING, SOURCE, VOLUME, VolumeRecord, capacity, read};
 use super::snapshot::{TEMPORARY, clone_snapshot_name, drop_clone_snapshots};
 use crate::name::{DatasetName, SnapshotName};
 use crate::tool::{Tool, ToolError};
 use std::collections::BTreeMap;
-
-/// Kind of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum VolumeKind {
-    /// A file system.
-    Filesystem,
-    /// A zvol.
-    Block,
-}
 
 /// Origin of a clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +62,8 @@ pub fn create(
     new: &NewVolume,
     flush: &mut dyn FnMut(&DatasetName) -> Result<(), VolumeError>,
 ) -> Result<Made, VolumeError> {
-    super::check_name("volume", &new.name)?;
-    super::check_name("owner", &new.owner)?;
+    check_name("volume", &new.name)?;
+    check_name("owner", &new.owner)?;
     let properties = new.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     check_properties(properties, new.kind, true)?;
     if new.size_bytes == 0 || i64::try_from(new.size_bytes).is_err() {
@@ -278,8 +270,7 @@ fn take_temporary(
     snapshot: &SnapshotName,
     new: &NewVolume,
 ) -> Result<(), VolumeError> {
-    let (mark, owner) =
-        (format!("{TEMPORARY}={}", new.dataset), format!("{OWNER}={}", new.owner));
+    let (mark, owner) = (format!("{TEMPORARY}={}", new.dataset), format!("{OWNER}={}", new.owner));
     tool.run("zfs", &["snapshot", "-o", &mark, "-o", &owner, snapshot.as_str()])?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::tool::ToolError;
 use std::fmt;
 
-/// Whose fault it is.
+/// Party that is at fault, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The request is wrong.
@@ -25,7 +25,7 @@ pub enum Fault {
 /// A fault, the thing and the reason, and the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeError {
-    /// Whose fault it is.
+    /// Party that is at fault, and how.
     pub fault: Fault,
     /// The thing and the reason.
     pub message: String,

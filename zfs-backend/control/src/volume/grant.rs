@@ -2,13 +2,10 @@
 //! and ends with the dataset.
 
 use super::fault::{Fault, VolumeError};
-use super::limits::{MAX_NODE_ADDRESSES, MAX_NODE_BYTES, MAX_NODES_PER_VOLUME};
+use super::limits::{ACCESS, MAX_NODE_ADDRESSES, MAX_NODE_BYTES, MAX_NODES_PER_VOLUME};
 use super::record::VolumeRecord;
 use crate::tool::Tool;
 use std::net::IpAddr;
-
-/// Beginning of the property's name; the node's name follows.
-pub(super) const ACCESS: &str = "zgate:access:";
 
 /// Access of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +27,7 @@ impl Grant {
     /// The rule that it breaks.
     pub fn check_node(node: &str) -> Result<(), VolumeError> {
         // Names of properties have no capital letters.
-        let allowed =
-            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
         let is_name = !node.is_empty() && node.len() <= MAX_NODE_BYTES && node.chars().all(allowed);
         if is_name {
             return Ok(());

@@ -15,7 +15,10 @@ pub(super) const MAX_VALUE_BYTES: usize = 32;
 pub(super) const MAX_DESTROYED_AT_ONCE: usize = 64;
 /// Most clones that are promoted when a volume is deleted.
 pub(super) const MAX_PROMOTIONS: usize = 64;
+/// Beginning of the name of a property with a node's access; the node's name
+/// follows.
+pub(super) const ACCESS: &str = "zgate:access:";
 /// Longest property's name of ZFS, in bytes.
 const MAX_PROPERTY_NAME_BYTES: usize = 256;
 
-const _: () = assert!(super::grant::ACCESS.len() + MAX_NODE_BYTES < MAX_PROPERTY_NAME_BYTES);
+const _: () = assert!(ACCESS.len() + MAX_NODE_BYTES < MAX_PROPERTY_NAME_BYTES);

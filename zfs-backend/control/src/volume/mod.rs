@@ -11,6 +11,7 @@ mod create;
 mod delete;
 mod fault;
 mod grant;
+mod kind;
 mod limits;
 pub mod model;
 mod properties;
@@ -20,31 +21,14 @@ mod snapshot;
 mod tests;
 
 pub use change::{Change, change};
-pub use create::{Made, NewVolume, Origin, VolumeKind, create};
+pub use create::{Made, NewVolume, Origin, create};
 pub use delete::{delete, refuse_if_snapshots};
 pub use fault::{Fault, VolumeError};
 pub use grant::{Grant, grant, withdraw};
+pub use kind::{VolumeKind, check_name};
 pub use limits::{MAX_NAME_BYTES, MAX_NODE_ADDRESSES, MAX_NODE_BYTES, MAX_NODES_PER_VOLUME};
 pub use properties::check_properties;
 pub use record::{VolumeRecord, VolumeSpace, capacity, list, read};
 pub use snapshot::{
     VolumeSnapshot, delete_snapshot, group_snapshot, snapshot, snapshots, snapshots_of,
 };
-
-/// Checks the name of a volume, snapshot or owner.
-///
-/// # Errors
-/// The character or length that is not allowed.
-pub fn check_name(what: &str, name: &str) -> Result<(), VolumeError> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let is_name = name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.len() <= MAX_NAME_BYTES
-        && name.chars().all(allowed);
-    if is_name {
-        return Ok(());
-    }
-    Err(VolumeError::invalid(
-        format!("{what} {name:?} is not a name"),
-        "use letters, digits, - _ and ., begin with a letter or digit, at most 128 bytes",
-    ))
-}

@@ -1,7 +1,7 @@
 //! Native properties that a request may set.
 
-use super::create::VolumeKind;
 use super::fault::VolumeError;
+use super::kind::VolumeKind;
 use super::limits::MAX_VALUE_BYTES;
 
 /// A property and the volumes it is for.

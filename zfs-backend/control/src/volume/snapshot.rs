@@ -1,6 +1,7 @@
 //! Snapshots of volumes.
 
 use super::fault::{Fault, VolumeError};
+use super::kind::check_name;
 use super::record::{OWNER, VolumeRecord};
 use crate::name::{DatasetName, SnapshotName};
 use crate::tool::{Tool, ToolError, command_line};
@@ -180,7 +181,7 @@ pub fn group_snapshot(
     volumes: &[VolumeRecord],
     name: &str,
 ) -> Result<Vec<VolumeSnapshot>, VolumeError> {
-    super::check_name("snapshot", name)?;
+    check_name("snapshot", name)?;
     let Some(first) = volumes.first() else {
         return Err(VolumeError::invalid("a group of no volumes", "name at least one"));
     };
@@ -270,7 +271,7 @@ pub fn delete_snapshot(
     name: &str,
     owner: &str,
 ) -> Result<(), VolumeError> {
-    super::check_name("snapshot", name)?;
+    check_name("snapshot", name)?;
     let wanted = named(volume, name)?;
     let all = snapshots_of(tool, volume)?;
     let Some(found) = all.into_iter().find(|one| one.snapshot == wanted) else { return Ok(()) };
