@@ -48,8 +48,9 @@ pub(crate) const API_CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const API_TOOL_SECONDS: u64 = 15;
 /// Time for which a change waits for others of its pool.
 pub(crate) const POOL_PATIENCE: Duration = Duration::from_secs(20);
-/// Attempts at the destruction of a busy dataset, and the pause between them.
-pub(crate) const BUSY_ATTEMPTS: u32 = 20;
+/// Time for which the destruction of a busy dataset is tried again, and the pause
+/// between attempts.
+pub(crate) const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// Attempts to serve a volume whose device has not appeared, and the pause
 /// between them.
@@ -63,7 +64,8 @@ const _: () = assert!(
         < API_CONNECTION_TIMEOUT.as_secs()
 );
 const _: () = assert!(MAX_API_CONNECTIONS_PER_HOST < MAX_API_CONNECTIONS);
-const _: () = assert!(BUSY_PAUSE.as_millis() as u64 * (BUSY_ATTEMPTS as u64) < 5_000);
+const _: () =
+    assert!(BUSY_PATIENCE.as_secs() + POOL_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(DEVICE_PAUSE.as_millis() as u64 * (DEVICE_ATTEMPTS as u64) < 10_000);
 const _: () = assert!(zgate_api::volume::MAX_PAGE_ITEMS <= MAX_API_ROWS);
 const _: () = assert!(HISTORY_STEP.as_secs() * HISTORY_POINTS as u64 == 3600);

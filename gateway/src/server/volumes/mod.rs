@@ -13,12 +13,13 @@ pub(crate) mod tests;
 mod view;
 
 use crate::exports::granted::ParentPlan;
-use crate::server::limits::{BUSY_ATTEMPTS, BUSY_PAUSE};
+use crate::server::limits::{BUSY_PATIENCE, BUSY_PAUSE};
 pub(crate) use list::Page;
 use pool_locks::PoolLocks;
 use serving::Serving;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 use zgate_api::{ApiError, ChangeVolume, CreateVolume, ErrorCode, Source, Volume};
 use zgate_control::volume::{
     self, Change, Fault, NewVolume, Origin, VolumeError, VolumeKind, VolumeRecord,
@@ -227,14 +228,18 @@ impl VolumeService {
         }
         let _one = self.locks.lock(&dataset.pool())?;
         // Files and devices of ended requests are closed a moment later.
-        for attempt in 1.. {
+        let deadline = Instant::now() + BUSY_PATIENCE;
+        loop {
+            if volume.kind == VolumeKind::Filesystem {
+                self.serving.release();
+            }
             // It may be another volume by now.
             let Some(now) = self.owned(&dataset, owner)? else { return Ok(()) };
             if now.guid != volume.guid {
                 return Ok(());
             }
             match volume::delete(self.tool(), &now) {
-                Err(busy) if busy.fault == Fault::InUse && attempt < BUSY_ATTEMPTS => {
+                Err(busy) if busy.fault == Fault::InUse && Instant::now() < deadline => {
                     if !busy.message.contains("busy") {
                         return Err(error(busy));
                     }
@@ -243,7 +248,6 @@ impl VolumeService {
                 outcome => return outcome.map_err(error),
             }
         }
-        Ok(())
     }
 
     fn refuse_if_used(&self, parent: &ParentPlan, volume: &VolumeRecord) -> Answer<()> {

@@ -40,6 +40,9 @@ pub(crate) trait Serving: Send + Sync {
     /// # Errors
     /// The reason for which it cannot be read.
     fn resized(&self, target: &str) -> io::Result<()>;
+    /// Closes objects of exported directories that no client has open: a dataset
+    /// inside of such a directory is busy otherwise.
+    fn release(&self);
     /// Brings acknowledged writes to the pool.
     ///
     /// # Errors
@@ -117,6 +120,10 @@ impl Serving for LiveServing {
     fn resized(&self, target: &str) -> io::Result<()> {
         let lun = crate::iscsi::granted::LUN;
         self.gateway.shared.iscsi.resize_lun(target, lun, None).map(drop)
+    }
+
+    fn release(&self) {
+        self.gateway.release_paths();
     }
 
     fn flush(&self, dataset: &DatasetName) -> io::Result<()> {

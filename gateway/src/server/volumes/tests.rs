@@ -74,6 +74,8 @@ impl Serving for Served {
         Ok(())
     }
 
+    fn release(&self) {}
+
     fn flush(&self, _: &DatasetName) -> io::Result<()> {
         *locked(&self.flushed) += 1;
         Ok(())

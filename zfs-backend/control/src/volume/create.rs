@@ -124,7 +124,7 @@ fn check_same(new: &NewVolume, volume: &VolumeRecord) -> Result<(), VolumeError>
         Some("source")
     } else if volume.read_only != new.read_only {
         Some("read_only")
-    } else if new.properties.keys().any(|name| !volume.properties.contains_key(name)) {
+    } else if new.properties.iter().any(|(name, value)| !volume.has_property(name, value)) {
         Some("properties")
     } else {
         None
@@ -133,7 +133,7 @@ fn check_same(new: &NewVolume, volume: &VolumeRecord) -> Result<(), VolumeError>
         None => Ok(()),
         Some(what) => Err(VolumeError::new(
             Fault::Exists,
-            format!("volume {} exists, with another {what}", new.dataset),
+            format!("volume {} exists, and differs in {what}", new.dataset),
             "choose another name, or change the volume",
         )),
     }

@@ -8,6 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Space of the one pool, in bytes.
 const POOL_BYTES: u64 = 1 << 40;
+/// Block size of a zvol without one of its own, in bytes.
+const DEFAULT_BLOCK_BYTES: u64 = 16384;
 
 /// Fate of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,9 +218,14 @@ impl State {
         let name = parsed.operands[0];
         self.may_make(name)?;
         let properties = parsed.properties();
-        let block: u64 =
-            properties.get("volblocksize").and_then(|text| text.parse().ok()).unwrap_or(16384);
+        let block: u64 = properties
+            .get("volblocksize")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(DEFAULT_BLOCK_BYTES);
         let size = parsed.one("-V").and_then(|text| text.parse::<u64>().ok());
+        let mut properties = properties;
+        // ZFS has no source of a value that is the default.
+        properties.retain(|name, _| name != "volblocksize" || block != DEFAULT_BLOCK_BYTES);
         self.make(name, size.map(|size| size.next_multiple_of(block)), properties, None);
         Ok(String::new())
     }

@@ -57,6 +57,15 @@ pub struct VolumeRecord {
 }
 
 impl VolumeRecord {
+    /// Returns whether a property was set. Values have several forms ("1M",
+    /// "1048576"): only that of the block size, which never changes, is compared.
+    pub(super) fn has_property(&self, name: &str, value: &str) -> bool {
+        match self.block_bytes.filter(|_| name == BLOCK_SIZE) {
+            Some(block) => bytes(value) == Some(block),
+            None => self.properties.contains_key(name),
+        }
+    }
+
     /// Checks that it belongs to this owner.
     ///
     /// # Errors
@@ -116,6 +125,22 @@ fn locals(tool: &dyn Tool, depth: &str, dataset: &DatasetName) -> Result<Locals,
     Ok(all)
 }
 
+/// Property of a zvol that ZFS has as its default, and not as set, when a
+/// request sets it to the default.
+const BLOCK_SIZE: &str = "volblocksize";
+
+/// Reads a size: a number, with or without a unit (zfsprops(7)).
+fn bytes(text: &str) -> Option<u64> {
+    let text = text.to_ascii_lowercase();
+    let text = text.strip_suffix('b').unwrap_or(&text);
+    let (digits, shift) = match text.strip_suffix(['k', 'm']) {
+        Some(digits) if text.ends_with('k') => (digits, 10),
+        Some(digits) => (digits, 20),
+        None => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
 /// A dataset below a parent.
 struct Row {
     name: DatasetName,
@@ -151,6 +176,10 @@ fn record(row: &Row, mut local: BTreeMap<String, String>) -> Option<VolumeRecord
     let mut grants: Vec<_> =
         local.iter().filter_map(|(property, value)| Grant::parse(property, value)).collect();
     grants.sort_by(|a, b| a.node.cmp(&b.node));
+    let block_bytes = is_block.then(|| number(7));
+    let mut properties = local.clone();
+    properties.retain(|name, _| is_settable(name));
+    properties.extend(block_bytes.map(|bytes| (BLOCK_SIZE.to_owned(), bytes.to_string())));
     Some(VolumeRecord {
         dataset: row.name.clone(),
         guid: number(2),
@@ -158,7 +187,7 @@ fn record(row: &Row, mut local: BTreeMap<String, String>) -> Option<VolumeRecord
         owner,
         kind,
         size_bytes: number(if is_block { 6 } else { 5 }),
-        block_bytes: is_block.then(|| number(7)),
+        block_bytes,
         used_bytes: number(3),
         available_bytes: number(4),
         read_only: row.fields[8] == "on",
@@ -166,7 +195,7 @@ fn record(row: &Row, mut local: BTreeMap<String, String>) -> Option<VolumeRecord
         source: local.get(SOURCE).cloned(),
         pending_bytes: local.get(PENDING).and_then(|text| text.parse().ok()),
         grants,
-        properties: local.into_iter().filter(|(name, _)| is_settable(name)).collect(),
+        properties,
     })
 }
 

@@ -88,6 +88,17 @@ fn only_known_properties_are_set() {
         assert_eq!(error.fault, Fault::Invalid, "{error}");
     }
     assert!(make(&model, &with("recordsize", "1M", VolumeKind::Block)).is_err());
+    let usual = NewVolume {
+        properties: BTreeMap::from([("volblocksize".to_owned(), "16K".to_owned())]),
+        ..new("usual", VolumeKind::Block)
+    };
+    assert!(
+        !make(&model, &NewVolume { properties: BTreeMap::new(), ..usual.clone() }).unwrap().existed
+    );
+    assert!(make(&model, &usual).unwrap().existed, "the default, in another form");
+    let other = BTreeMap::from([("volblocksize".to_owned(), "32K".to_owned())]);
+    let error = make(&model, &NewVolume { properties: other, ..usual }).unwrap_err();
+    assert_eq!(error.fault, Fault::Exists, "{error}");
     make(&model, &with("volblocksize", "65536", VolumeKind::Block)).unwrap();
     let set = |name: &str, value: &str| {
         let properties = BTreeMap::from([(name.to_owned(), value.to_owned())]);
