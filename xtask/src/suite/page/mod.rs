@@ -68,7 +68,10 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     std::thread::scope(|scope| {
         let load = scope.spawn(|| load(portal, &stop));
         let checked = (|| {
-            outcome.check("OpenAPI document and answers", say(validate(&site, &scratch.path().join("api.sock"))));
+            outcome.check(
+                "OpenAPI document and answers",
+                say(validate(&site, &scratch.path().join("api.sock"))),
+            );
             let mut browser = Chromium::start(&shots.join("chromium.log"))?;
             open(&mut browser, &site)?;
             outcome.check("the script refreshes the page", say(refreshes(&mut browser)));
