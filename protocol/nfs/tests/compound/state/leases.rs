@@ -157,7 +157,7 @@ fn a_host_that_loses_an_export_loses_its_state_there() {
         let opened = a.open(&OpenRequest::name(&root, "f").deny(2)).unwrap();
         assert!(b.open(&OpenRequest::name(&root, "f")).is_err());
         let kept = b.create("kept");
-        let of_b = std::net::IpAddr::from(b.address.get());
+        let of_b = b.address.get();
         harness.admit_only(&[of_b.into()]);
         assert!(a.read(&opened.fh, opened.stateid, 0, 7).is_err(), "its requests are refused");
         // Although a goes on renewing its lease.
