@@ -58,6 +58,10 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
     if let Some(kerberos) = &config.kerberos {
         add("kerberos", toml::Value::try_from(kerberos));
     }
+    add("api", toml::Value::try_from(&config.api));
+    for parent in &config.volumes.parents {
+        add(&format!("volumes parent {}", parent.dataset), toml::Value::try_from(parent));
+    }
     for interface in &config.interfaces {
         add(&format!("interface {}", interface.address), toml::Value::try_from(interface));
     }
@@ -94,7 +98,10 @@ pub(crate) fn effect_of(key: &str) -> Effect {
     if LIVE.contains(&key) {
         return Effect::Live;
     }
-    if ["server.", "rdma.", "interface ", "iscsi."].iter().any(|table| key.starts_with(table)) {
+    if ["server.", "rdma.", "interface ", "iscsi.", "api.listen", "api.socket"]
+        .iter()
+        .any(|table| key.starts_with(table))
+    {
         return Effect::Restart;
     }
     // Values that a client learns once, when it mounts (FSINFO, maxread) or
@@ -124,6 +131,11 @@ pub fn after_reload(running: &Config, new: Config) -> Config {
             ..running.server.clone()
         },
         rdma: running.rdma.clone(),
+        api: crate::ApiConfig {
+            socket: running.api.socket.clone(),
+            listen: running.api.listen.clone(),
+            ..new.api
+        },
         interfaces: running.interfaces.clone(),
         iscsi: crate::IscsiConfig { discovery_chap, ..running.iscsi.clone() },
         ..new

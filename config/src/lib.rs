@@ -1,6 +1,7 @@
 //! The configuration file: schema, parsing, validation, differences. Depends on
 //! no other crate of the workspace.
 
+mod api;
 mod certificate;
 mod deserialize;
 mod diff;
@@ -23,8 +24,12 @@ mod target;
 mod text;
 mod tls;
 mod validate;
+mod validate_api;
 mod validate_target;
+mod validate_volumes;
+mod volumes;
 
+pub use api::ApiConfig;
 pub use certificate::{
     CertificateName, CertificateRequirement, ClientIdentity, Fingerprint, NoCertificateName,
     NoFingerprint,
@@ -49,4 +54,6 @@ pub use target::{
     NamePattern, PortalGroupConfig, TargetConfig, VolumesConfig,
 };
 pub use tls::{ClientTransport, TlsConfig};
+pub use validate_api::api_tls;
 pub use validate_target::{initiator_problems, lun_problems};
+pub use volumes::{VolumeParent, VolumesSection};

@@ -1,5 +1,6 @@
 //! Keys of the file and their defaults.
 
+use crate::api::ApiConfig;
 use crate::certificate::{CertificateRequirement, ClientIdentity};
 use crate::interface::InterfaceConfig;
 use crate::kerberos::KerberosConfig;
@@ -8,6 +9,7 @@ use crate::snapshot::SnapshotConfig;
 use crate::target::{DirectChoice, IscsiConfig, TargetConfig};
 use crate::text::{Textual, as_text};
 use crate::tls::{ClientTransport, TlsConfig};
+use crate::volumes::VolumesSection;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -452,6 +454,12 @@ pub struct Config {
     /// `[kerberos]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kerberos: Option<KerberosConfig>,
+    /// `[api]`.
+    #[serde(default)]
+    pub api: ApiConfig,
+    /// `[volumes]`.
+    #[serde(default)]
+    pub volumes: VolumesSection,
     /// `[[interface]]`.
     #[serde(default, rename = "interface")]
     pub interfaces: Vec<InterfaceConfig>,

@@ -2,24 +2,15 @@
 //! existing datasets.
 
 use super::absent::{AbsentItem, AbsentKind, Fault};
-use super::settings::{ExportSet, ExportSettings};
+use super::granted::{GrantedDisk, ParentPlan};
+use super::settings::{DatasetRef, ExportSet, ExportSettings};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use zgate_config::{Config, VolumesConfig};
+use zgate_control::volume::VolumeRecord;
 use zgate_control::{Dataset, DatasetName, DatasetPattern, PoolName};
-
-/// Dataset that an export follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DatasetRef {
-    /// Its name.
-    pub name: DatasetName,
-    /// Its identity.
-    pub guid: u64,
-    /// Set if not mounted, or held: clients are told to retry.
-    pub away: bool,
-}
 
 /// An export entry that selects datasets.
 struct ExportPattern {
@@ -51,6 +42,7 @@ pub(crate) struct Plan {
     fixed: Vec<ExportSettings>,
     exports: Vec<ExportPattern>,
     volumes: Vec<VolumePattern>,
+    parents: Vec<ParentPlan>,
     away: Duration,
     pub rescan: Duration,
 }
@@ -65,6 +57,8 @@ struct Served {
 /// Present datasets and mounts.
 pub(crate) struct Inventory<'a> {
     pub datasets: &'a [Dataset],
+    /// Volumes that the API made.
+    pub made: &'a [VolumeRecord],
     pub pools: &'a BTreeSet<PoolName>,
     pub now: Instant,
 }
@@ -84,6 +78,8 @@ pub(crate) struct Memory {
     served: BTreeMap<(usize, u64), Served>,
     /// Zvols that were found, by their guids.
     volumes: BTreeMap<u64, Volume>,
+    /// Disks of the API that were found, by their guids.
+    granted: BTreeMap<u64, GrantedDisk>,
     pub(crate) holds: BTreeMap<u64, Hold>,
 }
 
@@ -91,6 +87,8 @@ pub(crate) struct Memory {
 pub(crate) struct Outcome {
     pub exports: ExportSet,
     pub volumes: Vec<Volume>,
+    /// Disks that the API made and gave nodes access to.
+    pub granted: Vec<GrantedDisk>,
     /// Set if a zvol has no device yet, which appears a moment later.
     pub pending: bool,
 }
@@ -134,10 +132,12 @@ impl Plan {
                 });
             }
         }
+        let parents = config.volumes.parents.iter().map(ParentPlan::of);
         Ok(Self {
             fixed,
             exports,
             volumes,
+            parents: parents.collect::<io::Result<_>>()?,
             away: Duration::from_secs(config.server.away_seconds.into()),
             rescan: Duration::from_secs(config.server.rescan_seconds.into()),
         })
@@ -150,9 +150,15 @@ impl Plan {
         let all: BTreeSet<_> = exports
             .chain(self.volumes.iter().map(|volumes| &volumes.pattern))
             .map(DatasetPattern::base)
+            .chain(self.parents.iter().map(|parent| &parent.dataset))
             .collect();
         let covered = |base: &DatasetName| all.iter().any(|b| *b != base && base.is_within(b));
         all.iter().filter(|base| !covered(base)).map(|base| (*base).clone()).collect()
+    }
+
+    /// Returns the parents of volumes that the API makes.
+    pub(crate) fn parents(&self) -> &[ParentPlan] {
+        &self.parents
     }
 
     /// Returns the first name in the configuration, for messages.
@@ -161,10 +167,12 @@ impl Plan {
             .exports
             .first()
             .map(|export| format!("export {}: {}", export.template.pseudo_path, export.pattern));
-        export.or_else(|| {
+        let zvols = || {
             let volumes = self.volumes.first()?;
             Some(format!("target {}: {}", volumes.target_name, volumes.pattern))
-        })
+        };
+        let parent = || Some(format!("volumes parent {}", self.parents.first()?.dataset));
+        export.or_else(zvols).or_else(parent)
     }
 
     /// Returns exports of a single dataset that is not served.
@@ -202,9 +210,10 @@ impl Plan {
                 }
             }
         }
+        self.serve_made(memory, inventory, &mut served);
         for (key, before) in std::mem::take(&mut memory.served) {
             if !served.contains_key(&key)
-                && key.0 < self.exports.len()
+                && key.0 < self.exports.len() + self.parents.len()
                 && let Some(kept) = self.keep_away(before, key.1, inventory)
             {
                 served.insert(key, kept);
@@ -213,7 +222,66 @@ impl Plan {
         memory.served = served;
         let (volumes, pending) = self.volumes(memory, inventory);
         memory.volumes = volumes.iter().map(|volume| (volume.guid, volume.clone())).collect();
-        Outcome { exports: self.arrange(memory), volumes, pending }
+        let (granted, awaited) = self.granted(memory, inventory);
+        memory.granted = granted.iter().map(|disk| (disk.guid, disk.clone())).collect();
+        let pending = pending || awaited;
+        Outcome { exports: self.arrange(memory), volumes, granted, pending }
+    }
+
+    /// Adds the exports of file systems that the API made. Their keys follow
+    /// those of the entries.
+    fn serve_made(
+        &self,
+        memory: &Memory,
+        inventory: &Inventory<'_>,
+        served: &mut BTreeMap<(usize, u64), Served>,
+    ) {
+        for (parent, volume, dataset) in self.made(inventory) {
+            let number = number_of(dataset.guid);
+            let export = self.parents[parent].export_of(volume, dataset, number);
+            if let Some(mut settings) = export {
+                let held = memory.holds.contains_key(&dataset.guid);
+                if held && let Some(followed) = &mut settings.dataset {
+                    followed.away = true;
+                }
+                let key = (self.exports.len() + parent, dataset.guid);
+                served.insert(key, Served { settings, away_since: None });
+            }
+        }
+    }
+
+    /// Returns the volumes of parents with their parents and datasets.
+    fn made<'a>(
+        &'a self,
+        inventory: &Inventory<'a>,
+    ) -> impl Iterator<Item = (usize, &'a VolumeRecord, &'a Dataset)> {
+        let datasets: BTreeMap<u64, &Dataset> =
+            inventory.datasets.iter().map(|dataset| (dataset.guid, dataset)).collect();
+        inventory.made.iter().filter_map(move |volume| {
+            let above = volume.dataset.parent()?;
+            let parent = self.parents.iter().position(|parent| parent.dataset == above)?;
+            Some((parent, volume, *datasets.get(&volume.guid)?))
+        })
+    }
+
+    fn granted(&self, memory: &Memory, inventory: &Inventory<'_>) -> (Vec<GrantedDisk>, bool) {
+        let mut pending = false;
+        let mut found = Vec::new();
+        for (parent, volume, dataset) in self.made(inventory) {
+            let Some(disk) = self.parents[parent].disk_of(volume, dataset) else { continue };
+            if memory.holds.contains_key(&dataset.guid) {
+                continue;
+            }
+            if disk.device.exists() {
+                found.push(disk);
+                continue;
+            }
+            pending = true;
+            // After a rename the device has the old name for a moment.
+            let before = memory.granted.get(&disk.guid);
+            found.extend(before.map(|known| GrantedDisk { grants: disk.grants, ..known.clone() }));
+        }
+        (found, pending)
     }
 
     /// Keeps an export whose dataset is not mounted for some time, unless the
@@ -389,157 +457,5 @@ fn number_of(guid: u64) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::Path;
-    use zgate_control::OutputForm;
-
-    fn plan(text: &str) -> Plan {
-        Plan::of(&zgate_config::parse(text, Path::new("x")).unwrap()).unwrap()
-    }
-
-    /// Parses `name guid mountpoint`; `-` for a dataset that is not mounted.
-    fn datasets(lines: &[&str]) -> Vec<Dataset> {
-        let line = |line: &&str| {
-            let mut parts = line.split(' ');
-            let (name, guid, at) =
-                (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
-            let mounted = if at == "-" { "no\tnone".to_owned() } else { format!("yes\t{at}") };
-            format!(
-                "{name}\tfilesystem\t{guid}\t1\t1\t1\t1\t131072\t-\t-\tstandard\tlatency\toff\t0\t0\t0\t0\t0\toff\thidden\toff\t-\ton\t{mounted}\n"
-            )
-        };
-        let text: String = lines.iter().map(line).collect();
-        zgate_control::datasets::parse(OutputForm::Columns, &text).unwrap()
-    }
-
-    struct Scene {
-        plan: Plan,
-        memory: Memory,
-        now: Instant,
-        pools: BTreeSet<PoolName>,
-    }
-
-    impl Scene {
-        fn new(text: &str) -> Self {
-            let pools = BTreeSet::from(["zfast".parse().unwrap()]);
-            Self { plan: plan(text), memory: Memory::default(), now: Instant::now(), pools }
-        }
-
-        /// Returns `pseudo path` of every export, followed by `away` if it is.
-        fn see(&mut self, lines: &[&str]) -> Vec<String> {
-            let found = datasets(lines);
-            let inventory = Inventory { datasets: &found, pools: &self.pools, now: self.now };
-            let outcome = self.plan.apply(&mut self.memory, &inventory);
-            let show = |export: &ExportSettings| {
-                let away = export.dataset.as_ref().is_some_and(|dataset| dataset.away);
-                let away = if away { " away" } else { "" };
-                format!("{} {}{away}", export.pseudo_path, export.path.display())
-            };
-            outcome.exports.iter().map(show).collect()
-        }
-    }
-
-    const MODELS: &str =
-        "[server]\naway_seconds = 60\n[[export]]\ndataset = \"zfast/models/**\"\npseudo = \"/m\"\n";
-
-    #[test]
-    fn each_mounted_match_is_an_export_and_children_are_part_of_their_parents() {
-        let mut scene = Scene::new(MODELS);
-        let lines = [
-            "zfast/models 1 /z/models",
-            "zfast/models/a 2 /z/models/a",
-            "zfast/models/a/deep 3 /z/models/a/deep",
-            "zfast/models/ab 4 /z/models/ab",
-            "zfast/models/off 5 -",
-        ];
-        assert_eq!(scene.see(&lines), ["/m/a /z/models/a", "/m/ab /z/models/ab"]);
-        assert_eq!(scene.plan.bases(), ["zfast/models".parse().unwrap()]);
-    }
-
-    #[test]
-    fn a_rename_moves_the_place_and_keeps_the_number() {
-        let mut scene = Scene::new(MODELS);
-        scene.see(&["zfast/models/a 2 /z/a"]);
-        let id = |scene: &Scene| scene.memory.served.values().next().unwrap().settings.id;
-        let before = id(&scene);
-        assert_eq!(scene.see(&["zfast/models/b 2 /z/b"]), ["/m/b /z/b"]);
-        assert_eq!(id(&scene), before);
-        // Renamed out of the pattern.
-        assert!(scene.see(&["zfast/other 2 /z/other"]).is_empty());
-    }
-
-    #[test]
-    fn destroyed_goes_at_once_unmounted_and_exported_pools_go_later() {
-        let mut scene = Scene::new(MODELS);
-        scene.see(&["zfast/models/a 2 /z/a", "zfast/models/b 3 /z/b"]);
-        let shown = scene.see(&["zfast/models/a 2 -"]);
-        assert_eq!(shown, ["/m/a /z/a away"], "the one is not mounted, the other destroyed");
-        assert!(scene.memory.is_due(scene.now));
-        scene.now += Duration::from_secs(59);
-        scene.pools.clear();
-        assert_eq!(scene.see(&[]), ["/m/a /z/a away"], "the pool is exported");
-        scene.pools.insert("zfast".parse().unwrap());
-        assert_eq!(scene.see(&["zfast/models/a 2 /z/a"]), ["/m/a /z/a"], "and back");
-        scene.see(&["zfast/models/a 2 -"]);
-        scene.now += Duration::from_secs(61);
-        assert!(scene.see(&["zfast/models/a 2 -"]).is_empty());
-    }
-
-    #[test]
-    fn a_hold_ends_when_the_dataset_moves_or_time_is_up() {
-        let mut scene = Scene::new(MODELS);
-        let lines = ["zfast/models/a 2 /z/a"];
-        scene.see(&lines);
-        let until = scene.now + Duration::from_secs(30);
-        let name = "zfast/models".parse().unwrap();
-        let held = scene.memory.hold(&name, &datasets(&lines), until);
-        assert_eq!(held.len(), 1);
-        assert_eq!(scene.see(&lines), ["/m/a /z/a away"]);
-        assert_eq!(scene.see(&["zfast/models/n 2 /z/n"]), ["/m/n /z/n"]);
-        scene.memory.hold(&name, &datasets(&["zfast/models/n 2 /z/n"]), until);
-        scene.now = until;
-        assert_eq!(scene.see(&["zfast/models/n 2 /z/n"]), ["/m/n /z/n"]);
-        scene.memory.hold(&name, &datasets(&lines), until + Duration::from_secs(9));
-        scene.memory.resume(&name);
-        assert_eq!(scene.see(&lines), ["/m/a /z/a"]);
-    }
-
-    #[test]
-    fn a_dataset_by_its_name_has_the_number_of_its_entry() {
-        let text = "[[export]]\ndataset = \"zfast/one\"\npseudo = \"/one\"\nfsid = 77\n\
-            [[export]]\npath = \"/srv\"\npseudo = \"/srv\"\n";
-        let mut scene = Scene::new(text);
-        let missing: Vec<_> = scene.plan.missing(&scene.memory).map(|item| item.name).collect();
-        assert_eq!(missing, ["export /one"]);
-        assert_eq!(scene.see(&["zfast/one 9 /z/one"]), ["/srv /srv", "/one /z/one"]);
-        assert_eq!(scene.memory.served.values().next().unwrap().settings.id, Some(77));
-        assert!(scene.plan.missing(&scene.memory).next().is_none());
-    }
-
-    #[test]
-    fn zvols_wait_for_their_devices() {
-        let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.io.zgate:vm\"\n\
-            [[target.volumes]]\ndataset = \"zfast/vm/*\"\n";
-        let plan = plan(text);
-        let line = "zfast/vm/d\tvolume\t8\t1\t10\t90\t10\t-\t16384\t65536\talways\tlatency\toff\t0\t-\t-\t0\t0\toff\t-\toff\t-\t-\t-\t-\n";
-        let found = zgate_control::datasets::parse(OutputForm::Columns, line).unwrap();
-        let pools = BTreeSet::new();
-        let inventory = Inventory { datasets: &found, pools: &pools, now: Instant::now() };
-        let mut memory = Memory::default();
-        let outcome = plan.apply(&mut memory, &inventory);
-        assert!(outcome.pending && outcome.volumes.is_empty());
-        // A zvol that was served under another name stays until its device
-        // appears.
-        let volume = Volume {
-            target: 0,
-            guid: 8,
-            name: "zfast/vm/before".parse().unwrap(),
-            device: "/dev/zvol/zfast/vm/before".into(),
-            template: plan.volumes[0].template.clone(),
-        };
-        memory.volumes.insert(8, volume.clone());
-        let outcome = plan.apply(&mut memory, &inventory);
-        assert!(outcome.pending && outcome.volumes == [volume]);
-    }
-}
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,13 +1,24 @@
 //! Settings of one export, derived from the configuration.
 
 use super::absent::Fault;
-use super::plan::DatasetRef;
 use std::io;
 use std::path::{Path, PathBuf};
 use zgate_config::{DirectChoice, ExportClient, ExportConfig};
+use zgate_control::DatasetName;
 use zgate_nfs::namespace::ExportId;
 use zgate_nfs::namespace::export::Versions;
 use zgate_posix::DirectIo;
+
+/// Dataset that an export follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DatasetRef {
+    /// Its name.
+    pub name: DatasetName,
+    /// Its identity.
+    pub guid: u64,
+    /// Set if not mounted, or held: clients are told to retry.
+    pub away: bool,
+}
 
 /// Exports to be opened, and the hosts that may come for others later.
 #[derive(Clone, Debug, Default)]

@@ -76,7 +76,7 @@ pub(crate) fn gateway_with(dir: &std::path::Path, entry: &str) -> Gateway {
         &settings,
         &ExportSet { exports: vec![export], ..ExportSet::default() },
         &IscsiSettings::default(),
-        &[],
+        (&[], &[]),
         Opening::StrictStart,
     )
     .unwrap()

@@ -42,6 +42,7 @@ mod semantics;
 mod state_disk;
 mod takeover;
 mod tls;
+mod volumes;
 mod watchdog;
 mod ways;
 mod web_page;

@@ -66,7 +66,10 @@ loads_end() {
         kill -INT "$pid"
         kill -CONT "$pid"
         # Writes that are under way take as long as the pool does.
-        eventually 120 eval "! kill -0 $pid"
+        (eventually 120 eval "! kill -0 $pid") || {
+            grep -H . "/proc/$pid/comm" /proc/"$pid"/task/*/{wchan,stack} || true
+            fail "$file has not ended"
+        }
     done
     grep -H 'err=' /run/turns/*/*.log
     [ "$(grep -c 'err= 0' /run/turns/*/*.log | grep -vc ':1$')" -eq 0 ]

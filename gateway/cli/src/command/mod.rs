@@ -1,6 +1,7 @@
 //! The command line: parsing, logging, exit codes. 0: done, 1: failed, 2:
 //! invalid arguments.
 
+mod api;
 mod block;
 mod config;
 mod dataset;
@@ -101,6 +102,8 @@ enum Command {
     Reload(live::ReloadArgs),
     /// Make a running gateway finish its requests and exit
     Drain(live::LiveArgs),
+    /// Send one request to the HTTP API of a running gateway
+    Api(api::ApiArgs),
     /// Show the commands that mount an export or attach a target
     MountHint(mount_hint::HintArgs),
     /// Client process of the demo
@@ -182,6 +185,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Resume(args) => dataset::resume(args),
         Command::Reload(args) => live::reload(args),
         Command::Drain(args) => live::run(args, &Request::Drain),
+        Command::Api(args) => api::run(args),
         Command::MountHint(args) => mount_hint::run(args),
     };
     match result {

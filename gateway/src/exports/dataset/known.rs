@@ -2,7 +2,7 @@
 //! Read without waiting; updated in the background.
 
 use super::store::DatasetTree;
-use crate::exports::plan::DatasetRef;
+use crate::exports::settings::DatasetRef;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};

@@ -149,6 +149,25 @@ impl Harness {
         self.server().replace_namespace(namespace);
     }
 
+    /// Exports from now on to all hosts but those of other networks than these;
+    /// none: to all.
+    pub fn admit_only(&self, networks: &[ipnet::IpNet]) {
+        self.generation.set(self.generation.get() + 1);
+        let open = ClientRule { networks: networks.to_vec(), ..ClientRule::open_to_all() };
+        let narrowed = |export: &Arc<Export>| {
+            Arc::new(Export {
+                pseudo_path: export.pseudo_path.clone(),
+                source: export.source.clone(),
+                store: Arc::clone(&export.store),
+                clients: vec![open.clone()],
+                ..**export
+            })
+        };
+        let exports = self.exports.iter().map(narrowed).collect();
+        let namespace = Namespace::new(exports, self.generation.get()).unwrap();
+        self.server().replace_namespace(namespace);
+    }
+
     /// Advances time; the server is ticked every second.
     pub fn pass_seconds(&self, seconds: u64) {
         for _ in 0..seconds {

@@ -68,7 +68,10 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     std::thread::scope(|scope| {
         let load = scope.spawn(|| load(portal, &stop));
         let checked = (|| {
-            outcome.check("OpenAPI document and answers", say(validate(&site)));
+            outcome.check(
+                "OpenAPI document and answers",
+                say(validate(&site, &scratch.path().join("api.sock"))),
+            );
             let mut browser = Chromium::start(&shots.join("chromium.log"))?;
             open(&mut browser, &site)?;
             outcome.check("the script refreshes the page", say(refreshes(&mut browser)));
@@ -142,7 +145,7 @@ fn load(portal: u16, stop: &AtomicBool) -> io::Result<()> {
 }
 
 /// Has the document and the answers judged.
-fn validate(site: &str) -> io::Result<()> {
+fn validate(site: &str, socket: &Path) -> io::Result<()> {
     let venv = PathBuf::from("target/page-venv");
     let python = venv.join("bin/python3");
     if !python.exists() {
@@ -151,7 +154,7 @@ fn validate(site: &str) -> io::Result<()> {
     let install = ["-m", "pip", "install", "--quiet", "openapi-spec-validator", "jsonschema"];
     succeed(Command::new(&python).args(install))?;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/suite/page/openapi.py");
-    succeed(Command::new(&python).arg(script).arg(site)).map(drop)
+    succeed(Command::new(&python).arg(script).arg(site).arg(socket)).map(drop)
 }
 
 /// Opens the page and waits until it is there.

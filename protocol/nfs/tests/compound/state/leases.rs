@@ -144,3 +144,26 @@ fn exports_that_go_take_their_state_with_them() {
         b.open(&OpenRequest::name(&root, "f")).unwrap();
     }
 }
+
+#[test]
+fn a_host_that_loses_an_export_loses_its_state_there() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        let (a, b) = (harness.stranger("a", minor), harness.client("b", 2));
+        a.address.set([192, 0, 2, 77].into());
+        a.introduce(false);
+        let root = a.export();
+        a.file(&root, "f", b"content");
+        let opened = a.open(&OpenRequest::name(&root, "f").deny(2)).unwrap();
+        assert!(b.open(&OpenRequest::name(&root, "f")).is_err());
+        let kept = b.create("kept");
+        let of_b = b.address.get();
+        harness.admit_only(&[of_b.into()]);
+        assert!(a.read(&opened.fh, opened.stateid, 0, 7).is_err(), "its requests are refused");
+        // Although a goes on renewing its lease.
+        b.open(&OpenRequest::name(&root, "f")).unwrap();
+        assert_eq!(b.write(&kept.fh, kept.stateid, 0, b"x"), Ok(1), "others keep theirs");
+        harness.admit_only(&[]);
+        assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::BadStateid);
+    }
+}

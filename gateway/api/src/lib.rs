@@ -1,0 +1,18 @@
+//! Types of the gateway's HTTP API under `/api/v1`: bodies of requests and
+//! answers, error codes, paths. No sockets, no HTTP: the gateway and its clients
+//! share them.
+
+pub mod access;
+pub mod change;
+pub mod error;
+pub mod path;
+pub mod snapshot;
+pub mod volume;
+
+pub use access::{Access, GrantAccess, Portal, Reach, Transport};
+pub use change::{AddLun, AddRule, ReleaseDataset, Reload, ResizeLun, ResumeDataset};
+pub use error::{ApiError, ErrorAnswer, ErrorCode};
+pub use snapshot::{CreateGroupSnapshot, CreateSnapshot, GroupSnapshot, Snapshot, SnapshotPage};
+pub use volume::{
+    Capacity, ChangeVolume, CreateVolume, Properties, Source, Volume, VolumeKind, VolumePage,
+};

@@ -1,0 +1,155 @@
+//! Plans against datasets that come and go.
+
+use super::*;
+use std::path::Path;
+use zgate_control::OutputForm;
+
+fn plan(text: &str) -> Plan {
+    Plan::of(&zgate_config::parse(text, Path::new("x")).unwrap()).unwrap()
+}
+
+/// Parses `name guid mountpoint`; `-` for a dataset that is not mounted.
+fn datasets(lines: &[&str]) -> Vec<Dataset> {
+    let line = |line: &&str| {
+        let mut parts = line.split(' ');
+        let (name, guid, at) =
+            (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+        let mounted = if at == "-" { "no\tnone".to_owned() } else { format!("yes\t{at}") };
+        format!(
+            "{name}\tfilesystem\t{guid}\t1\t1\t1\t1\t131072\t-\t-\tstandard\tlatency\toff\t0\t0\t0\t0\t0\toff\thidden\toff\t-\ton\t{mounted}\n"
+        )
+    };
+    let text: String = lines.iter().map(line).collect();
+    zgate_control::datasets::parse(OutputForm::Columns, &text).unwrap()
+}
+
+struct Scene {
+    plan: Plan,
+    memory: Memory,
+    now: Instant,
+    pools: BTreeSet<PoolName>,
+}
+
+impl Scene {
+    fn new(text: &str) -> Self {
+        let pools = BTreeSet::from(["zfast".parse().unwrap()]);
+        Self { plan: plan(text), memory: Memory::default(), now: Instant::now(), pools }
+    }
+
+    /// Returns `pseudo path` of every export, followed by `away` if it is.
+    fn see(&mut self, lines: &[&str]) -> Vec<String> {
+        let found = datasets(lines);
+        let inventory =
+            Inventory { datasets: &found, made: &[], pools: &self.pools, now: self.now };
+        let outcome = self.plan.apply(&mut self.memory, &inventory);
+        let show = |export: &ExportSettings| {
+            let away = export.dataset.as_ref().is_some_and(|dataset| dataset.away);
+            let away = if away { " away" } else { "" };
+            format!("{} {}{away}", export.pseudo_path, export.path.display())
+        };
+        outcome.exports.iter().map(show).collect()
+    }
+}
+
+const MODELS: &str =
+    "[server]\naway_seconds = 60\n[[export]]\ndataset = \"zfast/models/**\"\npseudo = \"/m\"\n";
+
+#[test]
+fn each_mounted_match_is_an_export_and_children_are_part_of_their_parents() {
+    let mut scene = Scene::new(MODELS);
+    let lines = [
+        "zfast/models 1 /z/models",
+        "zfast/models/a 2 /z/models/a",
+        "zfast/models/a/deep 3 /z/models/a/deep",
+        "zfast/models/ab 4 /z/models/ab",
+        "zfast/models/off 5 -",
+    ];
+    assert_eq!(scene.see(&lines), ["/m/a /z/models/a", "/m/ab /z/models/ab"]);
+    assert_eq!(scene.plan.bases(), ["zfast/models".parse().unwrap()]);
+}
+
+#[test]
+fn a_rename_moves_the_place_and_keeps_the_number() {
+    let mut scene = Scene::new(MODELS);
+    scene.see(&["zfast/models/a 2 /z/a"]);
+    let id = |scene: &Scene| scene.memory.served.values().next().unwrap().settings.id;
+    let before = id(&scene);
+    assert_eq!(scene.see(&["zfast/models/b 2 /z/b"]), ["/m/b /z/b"]);
+    assert_eq!(id(&scene), before);
+    // Renamed out of the pattern.
+    assert!(scene.see(&["zfast/other 2 /z/other"]).is_empty());
+}
+
+#[test]
+fn destroyed_goes_at_once_unmounted_and_exported_pools_go_later() {
+    let mut scene = Scene::new(MODELS);
+    scene.see(&["zfast/models/a 2 /z/a", "zfast/models/b 3 /z/b"]);
+    let shown = scene.see(&["zfast/models/a 2 -"]);
+    assert_eq!(shown, ["/m/a /z/a away"], "the one is not mounted, the other destroyed");
+    assert!(scene.memory.is_due(scene.now));
+    scene.now += Duration::from_secs(59);
+    scene.pools.clear();
+    assert_eq!(scene.see(&[]), ["/m/a /z/a away"], "the pool is exported");
+    scene.pools.insert("zfast".parse().unwrap());
+    assert_eq!(scene.see(&["zfast/models/a 2 /z/a"]), ["/m/a /z/a"], "and back");
+    scene.see(&["zfast/models/a 2 -"]);
+    scene.now += Duration::from_secs(61);
+    assert!(scene.see(&["zfast/models/a 2 -"]).is_empty());
+}
+
+#[test]
+fn a_hold_ends_when_the_dataset_moves_or_time_is_up() {
+    let mut scene = Scene::new(MODELS);
+    let lines = ["zfast/models/a 2 /z/a"];
+    scene.see(&lines);
+    let until = scene.now + Duration::from_secs(30);
+    let name = "zfast/models".parse().unwrap();
+    let held = scene.memory.hold(&name, &datasets(&lines), until);
+    assert_eq!(held.len(), 1);
+    assert_eq!(scene.see(&lines), ["/m/a /z/a away"]);
+    assert_eq!(scene.see(&["zfast/models/n 2 /z/n"]), ["/m/n /z/n"]);
+    scene.memory.hold(&name, &datasets(&["zfast/models/n 2 /z/n"]), until);
+    scene.now = until;
+    assert_eq!(scene.see(&["zfast/models/n 2 /z/n"]), ["/m/n /z/n"]);
+    scene.memory.hold(&name, &datasets(&lines), until + Duration::from_secs(9));
+    scene.memory.resume(&name);
+    assert_eq!(scene.see(&lines), ["/m/a /z/a"]);
+}
+
+#[test]
+fn a_dataset_by_its_name_has_the_number_of_its_entry() {
+    let text = "[[export]]\ndataset = \"zfast/one\"\npseudo = \"/one\"\nfsid = 77\n\
+        [[export]]\npath = \"/srv\"\npseudo = \"/srv\"\n";
+    let mut scene = Scene::new(text);
+    let missing: Vec<_> = scene.plan.missing(&scene.memory).map(|item| item.name).collect();
+    assert_eq!(missing, ["export /one"]);
+    assert_eq!(scene.see(&["zfast/one 9 /z/one"]), ["/srv /srv", "/one /z/one"]);
+    assert_eq!(scene.memory.served.values().next().unwrap().settings.id, Some(77));
+    assert!(scene.plan.missing(&scene.memory).next().is_none());
+}
+
+#[test]
+fn zvols_wait_for_their_devices() {
+    let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.io.zgate:vm\"\n\
+        [[target.volumes]]\ndataset = \"zfast/vm/*\"\n";
+    let plan = plan(text);
+    let line = "zfast/vm/d\tvolume\t8\t1\t10\t90\t10\t-\t16384\t65536\talways\tlatency\toff\t0\t-\t-\t0\t0\toff\t-\toff\t-\t-\t-\t-\n";
+    let found = zgate_control::datasets::parse(OutputForm::Columns, line).unwrap();
+    let pools = BTreeSet::new();
+    let inventory = Inventory { datasets: &found, made: &[], pools: &pools, now: Instant::now() };
+    let mut memory = Memory::default();
+    let outcome = plan.apply(&mut memory, &inventory);
+    assert!(outcome.pending && outcome.volumes.is_empty());
+    // A zvol that was served under another name stays until its device
+    // appears.
+    let volume = Volume {
+        target: 0,
+        guid: 8,
+        name: "zfast/vm/before".parse().unwrap(),
+        device: "/dev/zvol/zfast/vm/before".into(),
+        template: plan.volumes[0].template.clone(),
+    };
+    memory.volumes.insert(8, volume.clone());
+    let outcome = plan.apply(&mut memory, &inventory);
+    assert!(outcome.pending && outcome.volumes == [volume]);
+}
