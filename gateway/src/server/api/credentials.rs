@@ -6,10 +6,15 @@ use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use std::io;
 use std::sync::Arc;
+use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::der::Decode;
+use x509_cert::der::asn1::{ObjectIdentifier, PrintableStringRef, Utf8StringRef};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use zgate_config::{ApiConfig, Config};
+
+/// Type of a common name (RFC 5280 Appendix A.1).
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
 /// Protocol that clients offer in the handshake.
 const ALPN: &[u8] = b"http/1.1";
@@ -91,9 +96,36 @@ fn names_of(leaf: &CertificateDer<'_>) -> Vec<String> {
             _ => None,
         }));
     }
-    let subject = certificate.subject.to_string();
-    names.extend(
-        subject.split([',', '+']).filter_map(|part| Some(part.strip_prefix("CN=")?.to_owned())),
-    );
+    let attributes = certificate.subject.0.iter().flat_map(|part| part.0.iter());
+    names.extend(attributes.filter(|one| one.oid == COMMON_NAME).filter_map(common_name));
     names
+}
+
+/// Returns the text of a common name; nobody can put a second one into it.
+fn common_name(attribute: &AttributeTypeAndValue) -> Option<String> {
+    let value = &attribute.value;
+    let printable = || Some(value.decode_as::<PrintableStringRef<'_>>().ok()?.to_string());
+    value.decode_as::<Utf8StringRef<'_>>().ok().map(|text| text.to_string()).or_else(printable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType, DnValue, KeyPair};
+
+    #[test]
+    fn a_certificate_has_the_names_that_it_was_given() {
+        let names = |common: DnValue| {
+            let mut params = CertificateParams::new(vec!["csi.example".to_owned()]).unwrap();
+            params.distinguished_name.push(DnType::CommonName, common);
+            let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            names_of(made.der())
+        };
+        let utf8 = |text: &str| DnValue::Utf8String(text.to_owned());
+        assert_eq!(names(utf8("node-1")), ["csi.example", "node-1"]);
+        let printable = DnValue::PrintableString("node-2".try_into().unwrap());
+        assert_eq!(names(printable), ["csi.example", "node-2"]);
+        // One name, not two.
+        assert_eq!(names(utf8("node,CN=admin")), ["csi.example", "node,CN=admin"]);
+    }
 }
