@@ -277,8 +277,14 @@ impl HostWorker {
             false => TaskFunction::ABORT_TASK,
         };
         let sent_at = self.host.executor.nanos();
+        if whole_unit {
+            self.host.history.unit_reset(true);
+        }
         let mut managed = self.host.manage(function, &sent);
         let end = self.host.end(&mut managed).await;
+        if whole_unit {
+            self.host.history.unit_reset(false);
+        }
         self.note(format_args!("  {function:?} of WRITE {version}: {end:?}"));
         match end {
             Ok(Ended::Function(TaskResult::COMPLETE)) if whole_unit => {
