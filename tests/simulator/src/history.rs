@@ -318,8 +318,8 @@ impl History {
         lock(&self.inside).unknown_registrations.remove(&host);
     }
 
-    /// A reset of the unit is sent, or has ended: commands of other hosts that
-    /// run then get no answer.
+    /// A reset of the unit, or a PREEMPT AND ABORT, is sent or has ended:
+    /// commands of other hosts that run then get no answer.
     pub fn unit_reset(&self, begins: bool) {
         let now = self.executor.nanos();
         let (pending, last) = &mut lock(&self.inside).resets;

@@ -344,7 +344,10 @@ impl HostWorker {
             return;
         }
         let registrations = self.host.history.registrations(victim);
-        if self.reserve_out(PREEMPT_AND_ABORT, own, key_of(victim)).await.is_err() {
+        self.host.history.unit_reset(true);
+        let preempted = self.reserve_out(PREEMPT_AND_ABORT, own, key_of(victim)).await;
+        self.host.history.unit_reset(false);
+        if preempted.is_err() {
             return;
         }
         let Some(fence) = self.host.history.fence(victim, registrations) else { return };
