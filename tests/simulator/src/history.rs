@@ -117,6 +117,8 @@ struct Inside {
     registrations: BTreeMap<usize, u64>,
     /// Values of the compared block that were replaced.
     swapped: BTreeMap<u64, u64>,
+    /// Resets of the unit under way, and the time of the latest one.
+    resets: (u32, u64),
     /// A persistent reservation was granted.
     reserved: bool,
     locks: BTreeMap<(u32, usize, u32), Held>,
@@ -314,6 +316,22 @@ impl History {
     /// No request of the host's earlier sessions can be carried out any more.
     pub fn logged_in(&self, host: usize) {
         lock(&self.inside).unknown_registrations.remove(&host);
+    }
+
+    /// A reset of the unit, or a PREEMPT AND ABORT, is sent or has ended:
+    /// commands of other hosts that run then get no answer.
+    pub fn unit_reset(&self, begins: bool) {
+        let now = self.executor.nanos();
+        let (pending, last) = &mut lock(&self.inside).resets;
+        *pending = if begins { *pending + 1 } else { pending.saturating_sub(1) };
+        *last = now;
+    }
+
+    /// Returns whether a reset of the unit was under way since then.
+    #[must_use]
+    pub fn was_reset_since(&self, nanos: u64) -> bool {
+        let (pending, last) = lock(&self.inside).resets;
+        pending > 0 || last >= nanos
     }
 
     /// A reservation was granted.

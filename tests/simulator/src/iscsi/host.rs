@@ -338,7 +338,8 @@ impl HostSession {
             Some(ended) => ended.map_err(|_| Lost),
             None => {
                 let healed = self.healed.load(Ordering::Acquire);
-                let current = self.generation() == sent.generation;
+                let current =
+                    self.generation() == sent.generation && !self.history.was_reset_since(began);
                 if current && healed > 0 && healed <= began {
                     self.history.fail(
                         Invariant::BoundedAnswer,

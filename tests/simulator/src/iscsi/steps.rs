@@ -277,8 +277,14 @@ impl HostWorker {
             false => TaskFunction::ABORT_TASK,
         };
         let sent_at = self.host.executor.nanos();
+        if whole_unit {
+            self.host.history.unit_reset(true);
+        }
         let mut managed = self.host.manage(function, &sent);
         let end = self.host.end(&mut managed).await;
+        if whole_unit {
+            self.host.history.unit_reset(false);
+        }
         self.note(format_args!("  {function:?} of WRITE {version}: {end:?}"));
         match end {
             Ok(Ended::Function(TaskResult::COMPLETE)) if whole_unit => {
@@ -338,7 +344,10 @@ impl HostWorker {
             return;
         }
         let registrations = self.host.history.registrations(victim);
-        if self.reserve_out(PREEMPT_AND_ABORT, own, key_of(victim)).await.is_err() {
+        self.host.history.unit_reset(true);
+        let preempted = self.reserve_out(PREEMPT_AND_ABORT, own, key_of(victim)).await;
+        self.host.history.unit_reset(false);
+        if preempted.is_err() {
             return;
         }
         let Some(fence) = self.host.history.fence(victim, registrations) else { return };
