@@ -1,7 +1,6 @@
 //! Environment of the protocol: callers, clocks, and a way to continue work
 //! after a reply.
 
-use crate::namespace::PeerCertificate;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use zgate_rpc::Credential;
-use zgate_store::Timestamp;
+use zgate_store::{Caller, Timestamp};
 use zgate_xdr::Message;
 
 /// Time of a request; the gateway reads both clocks once.
@@ -43,6 +42,23 @@ pub enum Protection {
     Tls,
     /// TLS; the client has a certificate that the server trusts.
     MutualTls,
+}
+
+/// SHA-256 of a certificate in DER form.
+pub type CertificateDigest = [u8; 32];
+
+/// A client certificate that an authority of the gateway has signed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerCertificate {
+    /// Its digest.
+    pub digest: CertificateDigest,
+    /// Digests of the gateway's authorities below which it was signed.
+    pub authorities: Vec<CertificateDigest>,
+    /// Its subject alternative names as `kind:value`, `dns:` and `ip:` in lower
+    /// case.
+    pub names: Vec<Box<str>>,
+    /// The user that it names, if the gateway knows the user.
+    pub user: Option<Arc<Caller>>,
 }
 
 /// The other end of a connection.

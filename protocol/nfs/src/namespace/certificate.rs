@@ -1,24 +1,6 @@
-//! Certificate of a client in mutual TLS, and what client entries require of it.
+//! Requirements of client entries for the certificate of a client.
 
-use std::sync::Arc;
-use zgate_store::Caller;
-
-/// SHA-256 of a certificate in DER form.
-pub type CertificateDigest = [u8; 32];
-
-/// A client certificate that an authority of the gateway has signed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PeerCertificate {
-    /// Its digest.
-    pub digest: CertificateDigest,
-    /// Digests of the gateway's authorities below which it was signed.
-    pub authorities: Vec<CertificateDigest>,
-    /// Its subject alternative names as `kind:value`, `dns:` and `ip:` in lower
-    /// case.
-    pub names: Vec<Box<str>>,
-    /// The user that it names, if the gateway knows the user.
-    pub user: Option<Arc<Caller>>,
-}
+use crate::runtime::{CertificateDigest, PeerCertificate};
 
 /// Requirement of a client entry: one of each list that is not empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ pub mod pseudo;
 pub mod stable_names;
 
 pub use absent::AbsentExport;
-pub use certificate::{CertificateDigest, CertificateRule, PeerCertificate};
+pub use certificate::CertificateRule;
 pub use export::{Export, ExportId};
 pub use fh::FileHandle;
 pub use flavor::{Flavor, Flavors};

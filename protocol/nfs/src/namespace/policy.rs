@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_certificate_is_required_and_names_the_user() {
-        use crate::namespace::PeerCertificate;
+        use crate::runtime::PeerCertificate;
         use crate::v3::proc::rig::{a_call, an_export};
         let mut export = an_export();
         let rule = &mut export.clients[0];
