@@ -166,7 +166,8 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     // First: whoever finds the socket may send a signal.
     watch_signals(events)?;
     admin::start(&config.server.admin_socket, handler(Arc::clone(&carry_out)))?;
-    start_api(&running, &config, carry_out)?;
+    let how = if strict { Opening::StrictStart } else { Opening::Start };
+    start_api(&running, &config, how, carry_out)?;
     tracing::info!(
         addresses = ?gateway.addresses,
         exports = config.exports.len(),
@@ -236,16 +237,21 @@ fn handler(carry_out: CarryOut) -> Handler {
 }
 
 /// Opens the listeners of the API.
-fn start_api(running: &Running, config: &Config, carry_out: CarryOut) -> io::Result<()> {
+fn start_api(
+    running: &Running,
+    config: &Config,
+    how: Opening,
+    carry_out: CarryOut,
+) -> io::Result<()> {
     let Running { gateway, reconciler, reading, .. } = running;
     let mut listeners = Vec::new();
     for address in &config.api.listen {
-        // As for other listeners: an address may come later.
-        let listener = gateway.awaited.listen("API", *address, Opening::StrictStart)?;
+        let listener = gateway.awaited.listen("API", *address, how)?;
         listener.set_nonblocking(true)?;
         tracing::info!(address = %listener.local_addr()?, "the API listens with TLS");
         listeners.push(listener);
     }
+    gateway.shared.absent.update(Source::Addresses, gateway.awaited.absent());
     let tool = Arc::new(SystemTool { limit_seconds: API_TOOL_SECONDS });
     let serving = Arc::new(LiveServing::new(gateway, reconciler));
     let volumes = VolumeService::new(tool, serving);

@@ -5,8 +5,10 @@
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 use zgate_loader::compound::Ops;
 use zgate_nfs_wire::v4::{Fh, OpNum};
 use zgate_test_harness::{Client, Gateway, zgate_binary};
@@ -102,8 +104,15 @@ impl Scene {
     /// Sends a request by `zgate api`; returns whether it succeeded, and the
     /// answer.
     fn api(&self, method: &str, path: &str, body: &Value) -> (bool, Value) {
+        let socket = self.dir.join("api.sock");
+        // It is opened after the ports.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while UnixStream::connect(&socket).is_err() {
+            assert!(Instant::now() < deadline, "no socket: {}", self.gateway.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let mut command = Command::new(zgate_binary());
-        command.args(["api", method, path, "--socket"]).arg(self.dir.join("api.sock"));
+        command.args(["api", method, path, "--socket"]).arg(socket);
         if !body.is_null() {
             command.args(["--data", &body.to_string()]);
         }
